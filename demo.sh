@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds walsh, quantizes the model in models/ to four formats, shows what each one costs and what
-# the result writes.
+# Builds walsh, quantizes the model in models/ to four formats, shows the size and quality of each and
+# a text that the result writes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 # shellcheck source=tools/install_packages.sh
@@ -19,7 +19,7 @@ cmake --preset release -DWALSH_TESTS=OFF -DWALSH_CUDA="$cuda"
 cmake --build --preset release --parallel "$(nproc)"
 mkdir -p "$out"
 
-# field FILE KEY [SUBKEY]: a number from the JSON of `walsh eval`, whose keys stand one per line.
+# field FILE KEY [SUBKEY]: a number from the JSON of `walsh eval`, which has one key per line.
 field() {
   if [ $# -eq 3 ]; then
     sed -n "/\"$2\": {/,/}/p" "$1" | sed -n "s/.*\"$3\": \\([-+.0-9e]*\\).*/\\1/p" | head -n 1

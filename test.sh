@@ -10,8 +10,8 @@ preset="${1:-dev}"
 jobs="$(nproc)"
 install_packages "${WALSH_BUILD_PACKAGES[@]}" "${WALSH_TEST_PACKAGES[@]}"
 
-# Python's gguf package reads our files in one test, nanobind and pytest build and test the Python
-# package; what cannot be had is skipped.
+# One test reads our files with Python's gguf package; nanobind and pytest build and test the Python
+# package. Tests whose packages cannot be installed are skipped.
 python="$PWD/build/python/bin/python3"
 package=OFF
 if [ -z "${WALSH_PYTHON:-}" ]; then
@@ -30,12 +30,12 @@ case "$preset" in
     fi ;;
 esac
 
-# Other compilers than the one that walsh is developed with may know other warnings.
+# Warnings are errors only with the compiler used in development: others may have other warnings.
 werror=OFF
 if [ "$preset" = dev ] && [ "$("${CXX:-g++}" -dumpversion)" = 12 ]; then
   werror=ON
 fi
-# Where there is a CUDA toolkit and no GPU, the GPU code is compiled for one architecture.
+# With a CUDA toolkit but no GPU, the GPU code is compiled for one architecture only.
 cuda=()
 if ! nvidia-smi > /dev/null 2>&1; then
   cuda=(-DWALSH_CUDA_ARCHITECTURES="${WALSH_CUDA_ARCHITECTURES:-90a}")

@@ -1,10 +1,11 @@
-// Cost per token of enforcing a schema: texts of random allowed tokens over a vocabulary of 128,000
-// tokens, or that of a tokenizer.json.
+// Time per token for enforcing a schema: random allowed tokens over a vocabulary of 128,000 tokens,
+// or that of a tokenizer.json.
 //
-//     bench_grammar [TOKENIZER.json]
+// bench_grammar [TOKENIZER.json]
 //
-// Prints for every schema the mean, the median and the largest processor time of a token (its mask,
-// the masking of the logits, its acceptance) where the grammar is new, and the mean of later texts.
+// For every schema it prints the mean, the median and the largest processor time of a token
+// (computing its mask, masking the logits, accepting it) while the grammar is new, and the mean for
+// later texts.
 #include <fmt/format.h>
 #include <time.h>
 
@@ -22,14 +23,14 @@ namespace {
 
 using grammar::TokenGrammar;
 
-// Of this thread, in microseconds: what others do on the machine does not count.
+// Processor time of this thread in microseconds, which other programs do not affect.
 double now() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return 1e6 * static_cast<double>(time.tv_sec) + 1e-3 * static_cast<double>(time.tv_nsec);
 }
 
-// Bytes, numbers, punctuation as JSON has it, and words with and without a space in front.
+// Bytes, numbers, JSON punctuation, and words with and without a leading space.
 std::shared_ptr<const grammar::TokenVocabulary> made_vocabulary(size_t size) {
   std::vector<std::string> texts;
   for (int byte = 0; byte < 256; ++byte)
@@ -56,7 +57,7 @@ std::shared_ptr<const grammar::TokenVocabulary> file_vocabulary(const char* path
   return std::make_shared<grammar::TokenVocabulary>(tokenizer, tokenizer.vocab_size());
 }
 
-// Microseconds of each token of a text.
+// Microseconds for each token of a text.
 std::vector<double> times_of(const std::shared_ptr<const TokenGrammar>& compiled, uint64_t seed) {
   grammar::TokenMatcher matcher(compiled);
   Random random(seed);

@@ -13,9 +13,9 @@ namespace {
 
 using detail::unroll;
 
-// The states of a tile. 32-bit lanes of a half: row g of quad 2 j, row g + 8 of quad 2 j, the same
-// rows of quad 2 j + 1; the two halves are two neighbouring g. The low word of a lane is the state
-// of columns 2 and 3 of the quad, the high word that of columns 0 and 1.
+// The states of a tile. The 32-bit lanes of a half are row g of quad 2 j, row g + 8 of quad 2 j,
+// and the same rows of quad 2 j + 1; the two halves are two neighbouring g. The low word of a lane
+// is the state of columns 2 and 3 of the quad, the high word that of columns 0 and 1.
 template <int kBits>
 class States {
   static constexpr int kTileBytes = 16 * kBits;
@@ -40,7 +40,7 @@ class States {
     }
   }
 
-  // emit(j, states) for j = 0, 1 of row pairs 2 pair, 2 pair + 1.
+  // Calls emit(j, states) for j = 0, 1 of row pairs 2 pair, 2 pair + 1.
   template <int kPair, typename Emit>
   __attribute__((always_inline)) void decode(const std::byte* tile, const Emit& emit) const {
     unroll<2>([&](auto j) __attribute__((always_inline)) {
@@ -57,11 +57,12 @@ class States {
   }
 
  private:
-  // The bits of the steps of row pair g, of its quads 2 j and 2 j + 1 if states are whole bytes.
+  // The bits of row pair g's steps, or only those of quads 2 j and 2 j + 1 if states are whole
+  // bytes.
   template <int kG, int kJ>
   __attribute__((always_inline)) static __m128i load(const std::byte* tile) {
     constexpr int kStart = kBits * (14 - 2 * kG) + (kWhole && kJ == 0 ? 8 : 0);
-    constexpr int kBeyond = kStart + 16 - kTileBytes;  // bytes that stand at the tile's start
+    constexpr int kBeyond = kStart + 16 - kTileBytes;  // bytes that are at the tile's start
     const auto at = [&](int byte) {
       return _mm_loadu_si128(reinterpret_cast<const __m128i*>(tile + byte));
     };
@@ -91,7 +92,7 @@ class Hash {
   __m256i low_, high_;
 };
 
-// Sixteen columns of x: quads 2 j (twice) and 2 j + 1 (twice) in each half, their column pairs
+// Sixteen columns of x: quads 2 j (twice) and 2 j + 1 (twice) in each half, with their column pairs
 // exchanged.
 struct Inputs {
   __m256i x[2], magnitude[2];
@@ -112,7 +113,7 @@ template <HashRule kRule>
 class Levels {
  public:
   static constexpr bool kSmall = kRule == HashRule::bits || kRule == HashRule::fine;
-  // Taken from the sums of small levels, which stay biased to the unsigned operand.
+  // Subtracted from sums of small levels, which keep the bias for the unsigned operand.
   static constexpr int kBias = kSmall || is_raw(kRule) ? level_bias(kRule) : 0;
 
   Levels() {
@@ -145,7 +146,7 @@ class Levels {
     return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
   }
 
-  // The same of raw rules: sums of two bytes are words.
+  // dot() for raw rules, whose sums of two bytes are words.
   __attribute__((always_inline)) static __m256i dot_raw(__m256i low, __m256i high, const Inputs& in,
                                                         int j, __m256i sum) {
     const __m256i byte = _mm256_set1_epi16(0x00ff);
@@ -162,7 +163,7 @@ class Levels {
   __attribute__((always_inline)) static __m256i masked(__m256i a, int v) {
     return _mm256_and_si256(a, _mm256_set1_epi8(static_cast<char>(v)));
   }
-  // Weighted bits by nibbles.
+  // Weighted counts of bits, looked up by nibbles.
   __attribute__((always_inline)) __m256i count(__m256i h) const {
     return _mm256_add_epi8(_mm256_shuffle_epi8(parts_[0], masked(h, 0x0f)),
                            _mm256_shuffle_epi8(parts_[1], masked(_mm256_srli_epi16(h, 4), 0x0f)));
@@ -189,7 +190,7 @@ class Levels {
       return _mm256_sub_epi8(_mm256_xor_si256(magnitude, below), below);
     }
   }
-  // A table of 64 by index bits 0-3 inside a shuffle, 4 and 5 by selection.
+  // Looks up a table of 64: index bits 0-3 by a shuffle, 4 and 5 by selection.
   __attribute__((always_inline)) __m256i lookup64(__m256i index) const {
     const __m256i bit4 = _mm256_slli_epi16(index, 3), bit5 = _mm256_slli_epi16(index, 2);
     __m256i level[4];
@@ -199,7 +200,7 @@ class Levels {
     return _mm256_blendv_epi8(_mm256_blendv_epi8(level[0], level[1], bit4),
                               _mm256_blendv_epi8(level[2], level[3], bit4), bit5);
   }
-  // A table of 128 by index bits 0-3 inside a shuffle, 4-6 by selection.
+  // Looks up a table of 128: index bits 0-3 by a shuffle, 4-6 by selection.
   __attribute__((always_inline)) __m256i lookup(__m256i index) const {
     const __m256i bit6 = _mm256_add_epi8(index, index), bit5 = _mm256_add_epi8(bit6, bit6);
     const __m256i bit4 = _mm256_add_epi8(bit5, bit5);

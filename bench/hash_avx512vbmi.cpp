@@ -18,7 +18,7 @@ using detail::unroll;
 template <int kBits>
 class States {
   static constexpr int kTileBytes = 16 * kBits;
-  // Windows of eight steps are 7 k + 16 bits, two quads, if they fit into a lane.
+  // A window of eight steps (7 k + 16 bits) serves two quads, if it fits into a lane.
   static constexpr bool kPaired = kBits <= 6;
   static constexpr bool kWhole = kBits == 8;  // states are whole bytes: no shifts
   static constexpr int kSteps = kPaired ? 8 : 4;
@@ -29,7 +29,8 @@ class States {
     for (int p = 0; p < kPermutes; ++p) {
       alignas(64) uint8_t from[64];
       for (int g = 0; g < 8; ++g) {
-        const int last = 16 * g + kSteps * (p + 1) - 1;  // of the window, at its lowest bits
+        // Last step of the window, in its lowest bits.
+        const int last = 16 * g + kSteps * (p + 1) - 1;
         for (int i = 0; i < 8; ++i) {
           const int byte =
               kWhole ? 127 - (16 * g + 4 * p + i / 2) + i % 2 : kBits * (127 - last) / 8 + i;
@@ -41,7 +42,7 @@ class States {
     for (int q = 0; q < 2; ++q) {
       alignas(8) uint8_t shift[8];
       for (int i = 0; i < 4; ++i) {
-        const int back = kPaired ? 7 - 4 * q - i : 3 - i;  // steps from the window's last
+        const int back = kPaired ? 7 - 4 * q - i : 3 - i;  // steps before the window's last
         const int begin = kPaired ? 0 : kBits * (127 - (4 * q + 3)) % 8;
         shift[2 * i] = static_cast<uint8_t>(begin + kBits * back);
         shift[2 * i + 1] = static_cast<uint8_t>(shift[2 * i] + 8);
@@ -52,7 +53,7 @@ class States {
     }
   }
 
-  // emit(quad, states) for the four quads.
+  // Calls emit(quad, states) for the four quads.
   template <typename Emit>
   __attribute__((always_inline)) void decode(const std::byte* tile, const Emit& emit) const {
     const __m512i a = _mm512_loadu_si512(tile);
@@ -114,7 +115,7 @@ class Bytes {
     if constexpr (kRule == HashRule::flat) {
       return _mm512_add_epi8(masked(low, 0x7f), masked(high, 0x7f));
     } else if constexpr (kRule == HashRule::bell) {
-      // (x + (x without its top bits)) / 2 halves what the top bits count.
+      // (x + (x without its top bits)) / 2 halves the weight of the top bits.
       const auto count = [&](__m512i b) __attribute__((always_inline)) {
         const __m512i once = _mm512_avg_epu8(b, masked(b, 0x7f));
         return _mm512_avg_epu8(once, masked(once, 0x3f));
@@ -127,7 +128,7 @@ class Bytes {
       const __m512i folded = _mm512_mask_sub_epi8(high, upper, bytes(0xff), high);
       const __m512i level = _mm512_permutex2var_epi8(table_[0], folded, table_[1]);
       return _mm512_mask_sub_epi8(level, upper, _mm512_setzero_si512(), level);
-    } else {  // the top bit counts 16
+    } else {  // the top bit has weight 16
       return _mm512_add_epi8(_mm512_permutex2var_epi8(table_[0], high, table_[1]),
                              masked(_mm512_srli_epi16(high, 3), 0x10));
     }

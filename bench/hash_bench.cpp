@@ -20,8 +20,8 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kTiles = 128;             // 2,048 columns
-constexpr int64_t kCodeBytes = 384 * 1024;  // of the 1 MiB that a core's cache often has
+constexpr int64_t kTiles = 128;             // columns: 2,048
+constexpr int64_t kCodeBytes = 384 * 1024;  // fits the 1 MiB that a core's cache often has
 constexpr int kRounds = 40;
 
 struct Sample {
@@ -44,7 +44,7 @@ struct Sample {
   }
 };
 
-// Row `row` of the matrix times x by the definition.
+// The sum of row `row` times x by the definition.
 int64_t exact_sum(const Sample& sample, int64_t row) {
   const HashMatrix& w = sample.w;
   const TrellisCode layout = w.code.layout();
@@ -58,7 +58,7 @@ int64_t exact_sum(const Sample& sample, int64_t row) {
   return sum;
 }
 
-// Billions of weights per second, the best of several rounds. Ends the program if a sum is wrong.
+// Billions of weights per second, the best of several rounds. Exits if a sum is wrong.
 double speed(HashProduct product, const Sample& sample) {
   const HashMatrix& w = sample.w;
   std::vector<int32_t> y(static_cast<size_t>(16 * w.tile_rows));

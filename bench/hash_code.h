@@ -46,13 +46,13 @@ inline constexpr HashRuleName kHashRules[] = {
 constexpr bool is_raw(HashRule rule) {
   return rule == HashRule::raw2 || rule == HashRule::raw4;
 }
-// Rules that use bytes 2 and 3 of the product only.
+// Whether a rule uses only bytes 2 and 3 of the product.
 constexpr bool is_one_byte(HashRule rule) {
   return rule == HashRule::bits || rule == HashRule::fine || rule == HashRule::table7 ||
          rule == HashRule::table8;
 }
 
-// The unsigned bytes that kernels look up: level + bias.
+// The bias that makes levels unsigned bytes, as kernels look them up.
 constexpr int level_bias(HashRule rule) {
   switch (rule) {
     case HashRule::raw2:
@@ -76,7 +76,7 @@ struct HashCode {
   int step_bits = 6, state_bits = 16;
   uint32_t multiplier = 1, second = 1;  // `second` of raw4 only
 
-  // Of the tile layout; its table is not used.
+  // The code's tile layout; its table is not used.
   TrellisCode layout() const {
     TrellisCode code;
     code.step_bits = step_bits;
@@ -118,7 +118,7 @@ const std::array<int8_t, Size>& quantile_levels() {
   return levels;
 }
 
-// What the bits of a byte count together.
+// The weighted number of set bits of a byte.
 constexpr int weighted_bits(uint32_t byte, const std::array<int, 8>& counts) {
   int sum = 0;
   for (uint32_t i = 0; i < 8; ++i)

@@ -18,15 +18,14 @@ struct HashMatrix {
   bool folded() const { return code.multiplier == folded_multiplier(code.multiplier); }
 };
 
-// y[16 * tile_rows] = the exact sums of levels times x[16 * tiles].
+// y[16 * tile_rows] = exact sums of levels times x[16 * tiles].
 using HashProduct = void (*)(const HashMatrix& w, const int8_t* x, int32_t* y);
 
-// Null where there is no prototype.
+// Null if there is no prototype.
 HashProduct hash_product_avx2(const HashMatrix& w);
 HashProduct hash_product_avx512vbmi(const HashMatrix& w);
 
-// Unnamed, so that what is compiled for one instruction set is never merged with its namesake for
-// another.
+// Unnamed, so that code for one instruction set is never merged with the same function for another.
 namespace {
 
 // The product for a rule and number of step bits known at run time.

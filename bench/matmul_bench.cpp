@@ -137,7 +137,7 @@ void bench_exact(benchmark::State& state, const Format* format) {
     ops().matmul_f32(w, x.data(), kCols, m, y.data(), kCachedRows, 0, w.panels(), false);
     benchmark::ClobberMemory();
   }
-  // One float multiply-add lane takes the place of four int8 ones.
+  // A float multiply-add lane replaces four int8 ones.
   report(state, w.bytes(), w.rows * w.cols, 4 * m, 1);
 }
 

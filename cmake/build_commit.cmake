@@ -1,5 +1,5 @@
-# Writes OUTPUT, a source with the commit of SOURCE, unless it says so already: a build after which
-# nothing was committed compiles nothing. COMMIT, if it is set, goes before git.
+# Writes OUTPUT, a source file with the commit of SOURCE, if it has changed, so that a build without
+# a new commit compiles nothing. COMMIT, if set, overrides git.
 if(NOT COMMIT)
   execute_process(COMMAND git -C ${SOURCE} describe --always --dirty --abbrev=12 --exclude=*
                   OUTPUT_VARIABLE COMMIT OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET

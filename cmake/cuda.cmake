@@ -50,8 +50,8 @@ if(WALSH_NVCC AND NOT WALSH_CUDA STREQUAL "OFF")
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   find_package(CUDAToolkit REQUIRED)
   set(WALSH_HAS_CUDA ON)
-  # cuBLASLt serves the products of long prompts; it is loaded when the first one comes, so that the
-  # program starts without it.
+  # cuBLASLt multiplies long prompts; it is loaded on first use, so that the program starts without
+  # it.
   set(WALSH_CUDA_LIBRARIES CUDA::cudart_static ${CMAKE_DL_LIBS})
   string(REPLACE ";" " " architectures "${CMAKE_CUDA_ARCHITECTURES}")
   set(WALSH_CUDA_DEFINITION
@@ -65,13 +65,13 @@ endif()
 function(walsh_use_cuda target)
   target_include_directories(${target} SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS})
   target_link_libraries(${target} PUBLIC ${WALSH_CUDA_LIBRARIES})
-  # No contraction where bits must equal those of the CPU; kernels that want fma say so.
+  # No contraction, because bits must equal those of the CPU; kernels use fma explicitly.
   set(flags -fmad=false --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra)
-  # Compressed device code is a sixth of the default in size.
+  # Compressed device code has a sixth of the default size.
   if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
     list(APPEND flags -compress-mode=size)
   endif()
-  # Profilers show lines with it; programs become twice as large.
+  # Line information for profilers doubles the size of programs.
   if(WALSH_LINEINFO)
     list(APPEND flags -lineinfo)
   endif()

@@ -1,5 +1,5 @@
-# Puts the files of the page together as one HTML text and writes it, and the description of the
-# endpoints, as a C++ source.
+# Combines the files of the page to one HTML text, and writes it and the OpenAPI document as a C++
+# source.
 # cmake -DFOLDER=src/serve/page -DOUTPUT=page_text.cpp -P embed_page.cmake
 set(scripts math.js markdown.js store.js client.js messages.js settings.js page.js)
 file(READ ${FOLDER}/index.html page)

@@ -6,7 +6,7 @@ install(TARGETS walsh EXPORT walsh-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_L
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/walsh DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT walsh-targets NAMESPACE walsh:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/walsh)
 if(WALSH_SHARED)
-  # A set of its own: who links it needs none of the packages that the static library needs.
+  # A separate export set: users of the shared library need none of the static library's packages.
   install(TARGETS walsh_shared EXPORT walsh-shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(EXPORT walsh-shared NAMESPACE walsh:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/walsh)
 endif()
@@ -19,10 +19,10 @@ install(FILES ${PROJECT_BINARY_DIR}/walsh-config.cmake
               ${PROJECT_BINARY_DIR}/walsh-config-version.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/walsh)
 
-# The same for pkg-config, relative to where the file lies.
+# The pkg-config file, relative to its own location.
 file(RELATIVE_PATH WALSH_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 string(REGEX REPLACE "/$" "" WALSH_PC_PREFIX "${WALSH_PC_PREFIX}")
-# -lwalsh is the shared library where there is one, and needs nothing else then.
+# -lwalsh means the shared library if there is one, which needs nothing else.
 set(WALSH_PC_PRIVATE "")
 if(WALSH_SHARED)
   set(WALSH_PC_PRIVATE .private)
@@ -34,7 +34,7 @@ endif()
 configure_file(${PROJECT_SOURCE_DIR}/cmake/walsh.pc.in ${PROJECT_BINARY_DIR}/walsh.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/walsh.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-# Manual pages and completions, which the installed program writes itself.
+# Manual pages and completions, written by the installed program itself.
 if(TARGET walsh_command)
   install(CODE "
     set(prefix \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}\")
@@ -55,11 +55,11 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 if(WALSH_STATIC_LIBRARIES)
-  # A package for several systems: the program alone. The library is built against a system's own.
+  # A package for several systems contains only the program: the library depends on the system.
   set(CPACK_INSTALL_CMAKE_PROJECTS "${PROJECT_BINARY_DIR};walsh;program;/")
   set(CPACK_DEB_COMPONENT_INSTALL OFF)
 else()
-  # What programs that link the library need.
+  # Packages that programs with the library need.
   set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libfmt-dev, libpcre2-dev, libutf8proc-dev, libxxhash-dev")
 endif()
 include(CPack)

@@ -7,9 +7,9 @@ set(WALSH_FLAGS -Wall -Wextra -Wpedantic -ffp-contract=off)
 if(WALSH_WERROR)
   list(APPEND WALSH_FLAGS -Werror)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # What the optimizer warns of in headers of the standard library and of fmt comes and goes with
-    # its level, with precompiled headers and with the compiler's version (GCC bugs 105329 and
-    # 105651, for example): such warnings are shown, but do not end a build.
+    # Warnings of the optimizer in headers of the standard library and of fmt depend on its level,
+    # on precompiled headers and on the compiler's version (GCC bugs 105329 and 105651, for
+    # example): they are shown, but do not fail the build.
     list(APPEND WALSH_FLAGS -Wno-error=array-bounds -Wno-error=maybe-uninitialized
          -Wno-error=restrict -Wno-error=stringop-overflow -Wno-error=stringop-overread)
   endif()
@@ -29,7 +29,7 @@ set(WALSH_ISA_FLAGS_amx ${WALSH_ISA_FLAGS_avx512vbmi} -mamx-tile -mamx-int8)
 
 set(WALSH_LAYERS "")
 
-# Headers of a target that are read once for the whole group: all its targets have the same flags.
+# Precompiled headers, shared by a group of targets with equal flags.
 # Reading them is up to a fifth of what compiling a source costs. A compiler cache keeps no object
 # that a precompiled header went into, so there are none where one is used; that build also shows
 # what a source forgets to include.
@@ -104,7 +104,7 @@ function(walsh_layer name)
   if(NOT sources)
     return()
   endif()
-  # GPU code stands in cuda/, what replaces it where there is no toolkit in no_cuda/.
+  # GPU code is in cuda/; no_cuda/ replaces it in builds without the toolkit.
   if(WALSH_HAS_CUDA)
     list(FILTER sources EXCLUDE REGEX "/no_cuda/")
     file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cu)
@@ -193,7 +193,7 @@ function(walsh_test name layers)
   find_package(GTest REQUIRED)
   include(GoogleTest)
   add_executable(test_${name} ${tests})
-  # The tests' own code is small beside what it calls: compiling it is most of what it costs.
+  # Tests use -O1, since they spend little time in their own code and compiling them is slow.
   target_compile_options(test_${name} PRIVATE ${WALSH_FLAGS} ${WALSH_FALSE_ALARMS}
                                               $<$<NOT:$<CONFIG:Debug>>:-O1>)
   walsh_unite(test_${name} test_${name})
@@ -233,7 +233,7 @@ function(walsh_finish)
     target_link_libraries(walsh PUBLIC ${WALSH_CUDA_LIBRARIES})
   endif()
 
-  # The same as a shared library, which shows what include/walsh declares and nothing else.
+  # The shared library, which exports only what include/walsh declares.
   if(WALSH_SHARED)
     add_library(walsh_shared SHARED)
     add_library(walsh::shared ALIAS walsh_shared)

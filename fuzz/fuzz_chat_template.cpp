@@ -1,5 +1,5 @@
-// Arbitrary bytes as a chat template: it is refused, or makes valid UTF-8 within its limits, or
-// ends with one error that names it.
+// Arbitrary bytes as a chat template: it is refused, or gives valid UTF-8 within its limits, or
+// fails with one error that names it.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

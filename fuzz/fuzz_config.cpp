@@ -1,4 +1,4 @@
-// config.json from arbitrary bytes: every refusal is a walsh::Error, and what is accepted has a
+// Arbitrary bytes as config.json: every refusal is a walsh::Error, and what is accepted has a
 // consistent shape and a plan.
 #include <cstddef>
 #include <cstdint>

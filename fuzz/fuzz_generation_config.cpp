@@ -1,5 +1,5 @@
-// generation_config.json from arbitrary bytes, also in the place of config.json: every refusal is
-// bad_input, and what is accepted are options that a sampler takes and ids of the vocabulary.
+// Arbitrary bytes as generation_config.json, or in place of config.json: every refusal is
+// bad_input, and what is accepted gives valid sampler options and ids of the vocabulary.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

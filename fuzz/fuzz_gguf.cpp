@@ -1,4 +1,4 @@
-// Any bytes: a walsh::Error, or values that can be read and tensors that lie inside the file.
+// Arbitrary bytes as GGUF: a walsh::Error, or readable values and tensors that lie inside the file.
 #include <cstdlib>
 
 #include "io/gguf.h"

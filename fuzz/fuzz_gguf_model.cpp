@@ -1,5 +1,5 @@
-// Any bytes as a GGUF model of another program: bad_input, or a checkpoint whose config and tensors
-// are read or refused with walsh::Error.
+// Arbitrary bytes as a GGUF model of another program: bad_input, or a checkpoint whose config and
+// tensors are read or refused with walsh::Error.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -45,7 +45,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       walsh::Tokenizer::from_json(checkpoint.tokenizer_json(), checkpoint.tokenizer_config_json(),
                                   "fuzz");
     }
-    // Every tensor as it is stored, then those of the model that the metadata tell of.
+    // Every tensor as stored, then those of the model that the metadata describe.
     walsh::CheckpointSource kept(walsh::open_gguf_checkpoint(path), {}, {}, walsh::GgufCodes::keep);
     read_tensors(kept);
     walsh::CheckpointSource dense(walsh::open_gguf_checkpoint(path), {});

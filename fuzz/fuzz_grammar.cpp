@@ -1,5 +1,5 @@
-// Arbitrary bytes as a grammar in GBNF or, behind a first byte '{', as a JSON schema: it is refused
-// with one error that names its place, or texts can be followed with it within their limits.
+// Arbitrary bytes as a GBNF grammar or, if the first byte is '{', as a JSON schema: it is refused
+// with one error that names its place, or texts can follow it within its limits.
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -27,7 +27,7 @@ const std::shared_ptr<const walsh::grammar::TokenVocabulary>& vocabulary() {
   return made;
 }
 
-// Goes on with the lowest, the middle and the highest token that is allowed in turn.
+// Continues with the lowest, the middle and the highest allowed token in turn.
 void follow(walsh::grammar::Graph graph) {
   const auto compiled =
       std::make_shared<walsh::grammar::TokenGrammar>(std::move(graph), vocabulary(), "fuzz");
@@ -37,7 +37,7 @@ void follow(walsh::grammar::Graph graph) {
     std::vector<int32_t> choice;
     for (size_t id = 0; id < vocabulary()->size(); ++id)
       if (allowed->has(static_cast<int32_t>(id))) choice.push_back(static_cast<int32_t>(id));
-    // Single bytes are tokens, so a text that can go on has one.
+    // Every byte is a token, so a text that can continue has a token for it.
     if (choice.empty()) std::abort();
     const size_t place[] = {0, choice.size() / 2, choice.size() - 1};
     if (!matcher.accept(choice[place[i % 3]])) std::abort();

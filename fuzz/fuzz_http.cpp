@@ -1,5 +1,5 @@
-// An HTTP request from arbitrary bytes in pieces whose size the first byte says: what is read must
-// not depend on the pieces, and stays within the limits.
+// An HTTP request from arbitrary bytes, in pieces whose size is the first byte: the result must not
+// depend on the pieces, and stays within the limits.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,7 @@ struct Result {
   walsh::HttpRequest request;
   size_t used = 0;
 
-  // A fault inside a chunk's extension may be found before the line has come or with it.
+  // An error inside a chunk's extension may be found before its line is complete or with it.
   bool operator==(const Result& other) const {
     if (done != other.done) return false;
     return !done ||
@@ -35,7 +35,7 @@ Result parse(std::string_view text, size_t piece, const walsh::HttpOptions& limi
     const size_t used = parser.put(text.substr(result.used, end - result.used));
     if (used > end - result.used) std::abort();
     result.used += used;
-    // What waits to be understood is bounded by the limits, not by the client.
+    // The unparsed part is bounded by the limits, not by the client.
     if (!parser.done() && !parser.refused() && end - result.used > limits.header_bytes)
       std::abort();
   }

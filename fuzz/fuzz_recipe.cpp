@@ -1,5 +1,5 @@
-// A recipe from arbitrary bytes: every refusal is bad_input, and what is accepted comes back from
-// its own text.
+// Arbitrary bytes as a recipe: every refusal is bad_input, and an accepted recipe survives a round
+// trip through its text.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// A rule's pattern from arbitrary bytes, searched in names of tensors and in the bytes themselves:
-// it is refused as usage, or the search ends within its steps.
+// Arbitrary bytes as a rule's pattern, searched in tensor names and in the bytes themselves: it is
+// refused as usage, or the search ends within its step budget.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -19,7 +19,7 @@ void search(const walsh::TensorRule& rule, const std::string& name) {
   } catch (const walsh::Error& e) {
     if (e.code() != walsh::ErrorCode::limit) std::abort();
   }
-  // One callout may come behind the last step, and pass over the whole name.
+  // One callout may come after the last step, and pass over the whole name.
   if (steps.spent() > kSteps + name.size() + 1) std::abort();
 }
 

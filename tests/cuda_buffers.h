@@ -1,4 +1,4 @@
-// Vectors to the device and back, for tests.
+// Test helper: copies vectors to the device and back.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// GGUF files as llama.cpp's converter writes them: tests/data/gguf says where each element of a
-// tensor comes from (tools/make_gguf_models.py), the small checkpoints have the elements.
+// Writes GGUF files as llama.cpp's converter does: tests/data/gguf states where each element of a
+// tensor comes from (tools/make_gguf_models.py), and the small checkpoints contain the elements.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// GGUF files whose matrices have any of ggml's types.
+// GGUF files with matrices of any ggml type.
 #pragma once
 
 #include <string>

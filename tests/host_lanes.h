@@ -1,4 +1,4 @@
-// Lanes of kernels/cuda/experts/lanes.h on the host: threads that wait for each other.
+// Lanes of kernels/cuda/experts/lanes.h on the host: synchronized threads.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,13 @@
 
 namespace walsh::cuda::test {
 
-// What a lane gives.
+// The value that a lane contributes.
 struct Value {
   float value = 0;
   int index = 0;
 };
 
-// What `count` lanes exchange. Sums are added in the order of the lanes.
+// The values that `count` lanes exchange. Sums are added in the order of the lanes.
 class LaneGroup {
  public:
   explicit LaneGroup(int count)

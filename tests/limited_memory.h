@@ -1,4 +1,4 @@
-// For death tests of what happens where memory runs out.
+// Test helper for death tests: limits memory.
 #pragma once
 
 #include <sys/resource.h>

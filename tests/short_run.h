@@ -1,4 +1,4 @@
-// How often tests repeat what a checker of memory accesses sees as well in a few turns.
+// How often tests repeat; fewer times where a memory checker is used, which needs few repetitions.
 #pragma once
 
 #include <cstdlib>

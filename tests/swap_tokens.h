@@ -1,4 +1,5 @@
-// A model that writes other text: two tokens of a tokenizer.json change their ids.
+// Test helper: swaps the ids of two tokens in a tokenizer.json, so that the model writes other
+// text.
 #pragma once
 
 #include <fstream>

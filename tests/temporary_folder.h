@@ -1,4 +1,4 @@
-// Where a test may write.
+// Test helper: a temporary folder.
 #pragma once
 
 #include <stdlib.h>

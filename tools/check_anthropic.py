@@ -31,7 +31,7 @@ def ask(client, model, **more):
 
 
 class River(pydantic.BaseModel):
-    """What a structured answer says."""
+    """The fields of a structured answer."""
     name: typing.Annotated[str, pydantic.Field(max_length=9)]
     long: bool
     banks: typing.Literal["left", "right"]
@@ -94,7 +94,7 @@ def tools(client, model):
 
 
 def messages(client, model):
-    """Cases of Anthropic's interface: pairs of a name and whether what it says is so."""
+    """Cases of Anthropic's interface: pairs of a name and whether the case holds."""
     answer = ask(client, model)
     text = answer.content[0].text
     yield "a message is answered", answer.role == "assistant" and text and (
@@ -184,7 +184,7 @@ def responses(client, model):
 
 
 def main():
-    """Runs all cases and tells of each that fails."""
+    """Runs all cases and reports each that fails."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--url", default="http://127.0.0.1:8080")
     parser.add_argument("--api-key", default="none")

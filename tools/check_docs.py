@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checks that what the documents name exists: files, links, flags, variables, suites of tests; and
-that the walks of docs/design.md have as many files as they say."""
+that the walks of docs/design.md list as many files as they claim."""
 import json
 import pathlib
 import re
@@ -48,7 +48,7 @@ class Tree:
         if top not in self.tops and top not in self.layers:
             return True  # of something else: a URL, a format, a folder of the user
         if re.search(r"\b[A-Z]{3,}\.", name):
-            return True  # a word in capitals stands for any
+            return True  # a word in capitals is a placeholder
         name = name.rstrip("/")
         return name in self.places or f"src/{name}" in self.places
 
@@ -101,7 +101,7 @@ def problems(tree):
 
 
 def table_problems(root):
-    """Tables that are not those of the figures in docs/*.json."""
+    """Tables that do not match the figures in docs/*.json."""
     for page in results_tables.PAGES:
         if page.read_text() != results_tables.filled(page):
             yield (f"{page.relative_to(root)}: a table is older than its figures: "

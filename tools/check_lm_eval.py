@@ -53,7 +53,7 @@ KINDS = {
 
 
 class Server:
-    """What the server says of a text when it is asked for nothing else."""
+    """Asks the server directly, one request per value."""
 
     def __init__(self, url, tokenizer):
         self.url, self.tokenizer = url, tokenizer
@@ -67,13 +67,13 @@ class Server:
             return json.load(answer)["choices"][0]
 
     def likelihood(self, context, rest):
-        """The log-probability of tokens behind others."""
+        """The log-probability of tokens given the tokens before them."""
         got = self.complete(prompt=context + rest, echo=True, logprobs=0, max_tokens=0)
         return sum(got["logprobs"]["token_logprobs"][len(context):])
 
 
 def expected(server, bos):
-    """For each task and example what the harness has to find."""
+    """The expected result for each task and example."""
     def encode(text):
         return server.tokenizer.encode(text, add_special_tokens=bos)
 
@@ -89,7 +89,7 @@ def expected(server, bos):
 
 
 def write_tasks(folder):
-    """Data and descriptions of all tasks."""
+    """Writes the data and descriptions of all tasks."""
     data = {"choices": [{"context": c, "choices": list(o)} for c, o in CHOICES],
             "rolling": [{"text": t} for t in TEXTS], "texts": [{"text": p} for p in PROMPTS]}
     for name, rows in data.items():
@@ -101,7 +101,7 @@ def write_tasks(folder):
 
 
 def found(result, name):
-    """The answers that the harness has got, in the order of the examples."""
+    """The answers that the harness received, in the order of the examples."""
     samples = sorted(result["samples"][f"walsh_{name}"], key=lambda sample: sample["doc_id"])
     if name == "choices":
         return [[float(one[0][0]) for one in sample["resps"]] for sample in samples]
@@ -111,7 +111,7 @@ def found(result, name):
 
 
 def first(value):
-    """The innermost first element of lists in each other."""
+    """The innermost first element of nested lists."""
     while isinstance(value, (list, tuple)):
         value = value[0]
     return value
@@ -125,7 +125,7 @@ def same(one, other):
 
 
 def main():
-    """Runs all tasks with and without a token in front of texts, alone and beside each other."""
+    """Runs all tasks with and without a token before texts, one at a time and concurrently."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--url", default="http://127.0.0.1:8080/v1")
     parser.add_argument("--tokenizer", default="models/walsh-tiny-13m")

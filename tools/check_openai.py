@@ -30,7 +30,7 @@ def complete(client, model, **more):
 
 
 def refused(call, kind):
-    """Whether a call ends with this error of a package."""
+    """Whether a call raises this error of the package."""
     try:
         call()
     except kind:
@@ -101,7 +101,7 @@ def structured_cases(client, model):
 
 
 def cases(client, model):
-    """Pairs of a name and whether what it says is so."""
+    """Pairs of a name and whether the case holds."""
     answer = chat(client, model)
     message = answer.choices[0].message
     yield "a chat answers as the assistant", message.role == "assistant" and message.content
@@ -161,7 +161,7 @@ def cases(client, model):
 
 
 def main():
-    """Runs all cases and tells of each that fails."""
+    """Runs all cases and reports each that fails."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--url", default="http://127.0.0.1:8080/v1")
     parser.add_argument("--api-key", default="none")

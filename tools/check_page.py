@@ -4,9 +4,9 @@ package selenium).
 
     python3 tools/check_page.py build/release/walsh models/walsh-tiny-13m [--picture page.png]
 
-Most cases put a server of their own in front of walsh, which hands out its page and answers chats
-with texts that a case chose, so that even a hostile model can be played. Ends with the number of
-cases, status 1 if one failed, 77 with a message where there is no browser or no selenium.
+Most cases put a server of their own in front of walsh, which serves its page and answers chats
+with texts that the case chooses, so that even a hostile model can be simulated. Ends with the
+number of cases, status 1 if one failed, 77 with a message where there is no browser or no selenium.
 """
 import argparse
 import pathlib
@@ -26,7 +26,7 @@ def plain(html):
 
 
 def chat_cases(page, walsh):
-    """With the model itself."""
+    """Cases with the model itself."""
     page.open(walsh.url)
     page.set_sampling(max_tokens=24, seed=7, temperature=0.7)
     facts = page.facts()
@@ -109,7 +109,7 @@ def stream_cases(page, front):
 
 
 def hostile_cases(page, front):
-    """What a model says is never more than text."""
+    """A model's text is never interpreted as markup or script."""
     page.open(front.url)
     front.pause = 0
     page.run("window.pwned = 0")
@@ -151,7 +151,7 @@ def hostile_cases(page, front):
 
 
 def markdown_cases(page, front):
-    """Markdown, all at once and letter by letter."""
+    """Markdown, at once and letter by letter."""
     page.open(front.url)
     front.pause = 0
     whole = page_texts.MARKDOWN
@@ -174,7 +174,7 @@ def markdown_cases(page, front):
 
 
 def draft_cases(page, front):
-    """What is typed belongs to its conversation."""
+    """Drafts belong to their conversation."""
     page.open(front.url)
     front.script, front.pause = ["yes"], 0
     page.ask("one")
@@ -206,7 +206,7 @@ def draft_cases(page, front):
 
 
 def failure_cases(page, front):
-    """A server that goes away."""
+    """A server that becomes unreachable."""
     page.open(front.url)
     front.script, front.pause = ["yes"], 0
     front.down = True
@@ -349,7 +349,7 @@ def phone_cases(page, front):
 
 
 def key_cases(page, options):
-    """A server that wants a key."""
+    """A server that requires a key."""
     walsh = Walsh(options.walsh, options.model, "--api-key", "secret")
     try:
         page.open(walsh.url)
@@ -367,7 +367,7 @@ def key_cases(page, options):
 
 
 def take_picture(page, options):
-    """A conversation with the model as it is, at three bits."""
+    """Takes a picture of a conversation with the real model in three bits."""
     walsh = Walsh(options.walsh, options.model, "--quantize", "tq3", "-ctk", "tq3_0", "-ctv",
                   "tq3_0")
     try:
@@ -381,7 +381,7 @@ def take_picture(page, options):
 
 
 def cases(page, walsh, options):
-    """Names and whether what they say is so."""
+    """Names, and whether the cases hold."""
     front = Front(walsh.url)
     groups = [chat_cases(page, walsh)]
     groups += [made(page, front) for made in (
@@ -399,7 +399,7 @@ def cases(page, walsh, options):
 
 
 def main():
-    """Runs all cases and tells of each that fails."""
+    """Runs all cases and reports each that fails."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("walsh")
     parser.add_argument("model")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that what a JSON schema allows to be written is valid.
+"""Checks that all texts which a JSON schema's grammar allows are valid.
 
     walsh serve models/walsh-tiny-13m --device cpu &
     python3 tools/check_schemas.py [--count 1000] [--url http://127.0.0.1:8080/v1]
@@ -113,7 +113,7 @@ def answer(url, schema, seed):
 
 
 def problem(url, schema, seed):
-    """What is wrong with the answer, or nothing."""
+    """The reason why the answer is invalid, or nothing."""
     try:
         text, reason = answer(url, schema, seed)
         if reason != "stop":
@@ -133,7 +133,7 @@ class Probe:
                                         text=True, encoding="utf-8")
 
     def ask(self, schema, instances=(), samples=0, seed=1):
-        """Its answer: "error", or "accepted" and "texts"."""
+        """The probe's answer: "error", or "accepted" and "texts"."""
         self.process.stdin.write(json.dumps(
             {"schema": schema, "instances": list(instances), "samples": samples,
              "seed": seed}) + "\n")
@@ -158,14 +158,14 @@ def invalid(text, schema, draft):
 
 
 class Tally:
-    """What became of the schemas."""
+    """Counts the results of all schemas."""
 
     def __init__(self):
         self.compiled = self.texts = self.unheard = 0
         self.refused, self.wrong = collections.Counter(), []
 
     def refuse(self, reason):
-        """Counts a refusal by its last keyword and its words."""
+        """Counts a refusal by its last keyword and its message."""
         place, _, words = reason.partition(": ")
         keyword = place.rpartition("/")[2] if "/" in place else ""
         self.refused[f"{keyword}: " + re.sub(r"'[^']*'|[0-9]+", "...", words)[:70]] += 1
@@ -183,7 +183,7 @@ class Tally:
         return True
 
     def report(self):
-        """Prints everything; the exit status."""
+        """Prints all counts; returns the exit status."""
         for schema, text, reason in self.wrong[:20]:
             print(f"WRONG: {json.dumps(schema)[:600]}\n    {text[:300]}\n    {reason}")
         for reason, count in self.refused.most_common(40):
@@ -217,7 +217,7 @@ def check_suite(probe, folder, samples, verbose):
 
 
 def check_files(probe, pattern, samples):
-    """Schemas of files; files that are no schema of a known draft are passed over."""
+    """Checks the schemas in files; files without a schema of a known draft are skipped."""
     tally = Tally()
     for path in sorted(glob.glob(pattern, recursive=True)):
         try:

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""What a server makes of its model: `walsh serve` under closed loops of clients against
-`walsh bench` with as many sequences, in turns, so that both see the same machine.
+"""Compares `walsh serve` under closed loops of clients with `walsh bench` with as many sequences,
+in turns, so that both see the same machine.
 
     python3 tools/compare_load.py build/release/walsh MODEL [--clients 1,4,16] [--rounds 3]
         [--other http://127.0.0.1:8000/v1 --other-model NAME] [--prefix 2000]
 
-MODEL may be synthetic:SHAPE:TYPE. `--other` is a further server that speaks OpenAI's completions
-(vLLM's, say), which takes its turns too. Prints tokens per second of all sequences together, the
-medians of the rounds, and what the clients themselves took of a processor per token. Clients send
-short prompts, so that both sides spend their time on generated tokens. With `--prefix` follows the
-time to the first token behind prompts of so many tokens: different ones, and ones that begin alike.
+MODEL may be synthetic:SHAPE:TYPE. `--other` is a further server with OpenAI's completions
+endpoint (vLLM, for example), which takes its turns too. Prints tokens per second of all sequences
+together, as medians over the rounds, and the clients' own processor time per token. Clients send
+short prompts, so that both sides spend their time on generated tokens. `--prefix` adds the time to
+the first token after prompts of that length: different ones, and ones with a common prefix.
 """
 import argparse
 import json
@@ -21,7 +21,7 @@ import urllib.parse
 
 import load_serve
 
-OWN_TOKENS = 16  # of a prompt behind the prefix
+OWN_TOKENS = 16  # of a prompt after the prefix
 
 
 def machine(options):
@@ -38,7 +38,7 @@ def bench(options, clients):
 
 
 def load(options, url, clients, seed, **more):
-    """The results of one load, and its seconds and those of the clients' processors."""
+    """The results of one load, its duration, and the clients' processor time."""
     wanted = load_serve.make_parser().parse_args([])
     vars(wanted).update({"clients": clients, "requests": clients * options.requests, "prompt": 8,
                          "vocabulary": 256, "tokens": options.tokens, "seed": seed,
@@ -78,7 +78,7 @@ def measure(options, url, clients):
         rates[name].append(tokens / seconds)
         busy.append(1e6 * took / tokens)
 
-    # What is made at first use: kernels, and on a GPU recorded steps for each length of context.
+    # Warms up: kernels, and on a GPU recorded steps for each length of context.
     load(options, url, clients, 10 ** 6 + clients, requests=clients)
     for number in range(options.rounds):
         seed = 1000 * clients + number
@@ -101,7 +101,7 @@ def measure_prefix(options, url):
                               ("alike", options.prefix, OWN_TOKENS)):
         results, _, _ = load(options, url, 1, 7, requests=options.prefix_requests + 1, prompt=own,
                              shared_prefix=shared, vocabulary=256, tokens=8, processes=1)
-        # The first one knows nothing yet.
+        # The first prompt finds nothing in the prefix cache.
         firsts = [1e3 * result.first for result in results[1:] if result.first is not None]
         times[name] = statistics.median(firsts)
         print(f"prompts of {options.prefix + OWN_TOKENS} tokens, {name}: first token after "

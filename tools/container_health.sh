@@ -1,5 +1,5 @@
 #!/bin/bash
-# Whether the server of this container is healthy: GET /health says 200. Needs no other program.
+# Checks that GET /health of this container's server returns 200. Needs no other program.
 set -euo pipefail
 exec 3<>"/dev/tcp/127.0.0.1/${WALSH_ARG_PORT:-8080}"
 printf 'GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' >&3

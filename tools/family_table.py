@@ -6,7 +6,7 @@
 
 RESULTS.json come from the tests that compare the tiny checkpoints with transformers (on the CPU, on
 a GPU, or both); they record the largest difference of a logit, as a share of the row's largest one.
-What they found is kept in docs/families.json, so that the two may be measured on two machines.
+The results are stored in docs/families.json, so that both can be measured on different machines.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import re
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODELS = ROOT / "tests/data/models"
 FIGURES = ROOT / "docs/families.json"
-# What people call the families, by model_type; others are called by that.
+# Common names of the families by model_type; others are named by model_type.
 NAMES = {
     "deepseek_v2": "DeepSeek-V2",
     "deepseek_v3": "DeepSeek-V3, R1",
@@ -58,7 +58,7 @@ def family_of(model):
 
 
 def differences(path):
-    """Of a file of results: (model, "cpu" or "gpu", difference) of every test that measured one."""
+    """Reads (model, "cpu" or "gpu", difference) of every test in a results file that has one."""
     names = {re.sub("-", "_", folder.name): folder.name for folder in MODELS.iterdir()}
     for suite in json.loads(path.read_text())["testsuites"]:
         for test in suite["testsuite"]:

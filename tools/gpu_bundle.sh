@@ -22,12 +22,12 @@ mkdir "$folder/lib"
 for program in "${programs[@]}"; do
   strip -o "$folder/$(basename "$program")" "$program"
 done
-# The system's own, which have to match its loader, and the driver stay behind.
+# Leaves out the system's own libraries, which must match its loader, and the driver.
 ldd "${programs[@]}" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
   grep -vE '/(ld-linux|libc|libm|libdl|librt|libpthread|libcuda|libnvidia)[^/]*\.so' |
   xargs -I{} cp -L {} "$folder/lib/"
-# The programs have most of their code in common: the dictionary reaches from one, of some 80 MiB,
-# to the next.
+# The programs share most of their code: the dictionary is large enough to reach from one program
+# (some 80 MiB) to the next.
 tar c -C "$folder" . | xz -T1 --lzma2=preset=4,dict=192MiB > "$out.part"
 mv "$out.part" "$out"
 echo "$out: ${#programs[@]} programs, $(du -h "$out" | cut -f1)"

@@ -43,7 +43,7 @@ step() {  # step NAME COMMAND...: runs it, keeps its last line for the summary
   rm -f "$log"
 }
 
-# sanitize TOOL PROGRAM TEST: says clean, failed, late or host (no GPU is used), and the test.
+# sanitize TOOL PROGRAM TEST: prints clean, failed, late or host (no GPU is used), and the test.
 sanitize() {
   local log status
   log="$(mktemp)"
@@ -61,7 +61,7 @@ sanitize() {
 }
 export -f sanitize
 
-# sanitize_all TOOL PROGRAM: a line for the summary. Tests share the GPU, but for those whose blocks
+# sanitize_all TOOL PROGRAM: a line for the summary. Tests share the GPU, except those whose blocks
 # wait for each other.
 sanitize_all() {
   local tests results alone='(^|/)(GpuPersistent|CudaModel)'

@@ -1,7 +1,7 @@
 # Sourced by demo.sh and test.sh: installs what is missing of the packages that walsh needs.
 # shellcheck shell=bash
 
-# Debian 12 and Ubuntu 24.04 use the same names but for Boost: the default of Debian 12 is too old.
+# Debian 12 and Ubuntu 24.04 use the same names, except for Boost: Debian 12's default is too old.
 # shellcheck disable=SC2034
 WALSH_BUILD_PACKAGES=(
   build-essential cmake ninja-build pkg-config

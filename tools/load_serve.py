@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Loads a server that speaks OpenAI's completions and tells what its clients see.
+"""Loads a server that has OpenAI's completions endpoint, and reports what its clients see.
 
 Closed loop (--clients N): so many clients, each with one request after the other. Open loop (--rate
 R): requests at random times, R per second on average, whatever the server does. Prompts are random
@@ -23,7 +23,7 @@ import urllib.parse
 WORDS = ("the of and to in is was for on that with as by at from his it an were are which this "
          "also be had has one their not first but new its city river house garden small great "
          "old").split()
-# No thread may keep the others waiting while it reads what has come for it.
+# Threads switch often, so that none delays the others while it reads its events.
 SWITCH_SECONDS = 0.0005
 
 
@@ -32,7 +32,7 @@ class Result:
 
     def __init__(self):
         self.error = None
-        self.events = []  # what came, and when; read once the load is over
+        self.events = []  # raw events with times, parsed after the load
         self.first = None  # seconds to the first token
         self.gaps = []  # seconds between tokens
         self.tokens = 0
@@ -41,7 +41,7 @@ class Result:
         self.seconds = 0.0
 
     def read(self):
-        """What the events say."""
+        """Reads the events of the stream."""
         last, rest = 0.0, b""
         for when, piece in self.events:
             lines = (rest + piece).split(b"\n")
@@ -144,7 +144,7 @@ def open_loop(options, url, numbers):
 
 
 def share_of_load(options, url, number, gate, answers):
-    """What one of the processes does: sends the results, its seconds and its processor time."""
+    """The work of one process: returns its results, its duration and its processor time."""
     sys.setswitchinterval(SWITCH_SECONDS)
     numbers = range(options.requests)[number::options.processes]
     clients = len(range(options.clients)[number::options.processes])
@@ -159,7 +159,7 @@ def share_of_load(options, url, number, gate, answers):
 
 
 def run(options, url):
-    """All results, the seconds that they took, and the clients' processor time."""
+    """Runs the load; returns all results, the duration, and the clients' processor time."""
     options.processes = max(1, min(options.processes, options.requests,
                                    options.requests if options.rate > 0 else options.clients))
     answers, gate = multiprocessing.Queue(), multiprocessing.Barrier(options.processes)
@@ -176,7 +176,7 @@ def run(options, url):
 
 
 def percentile(values, share):
-    """The value below which so many of the values are."""
+    """The value below which the given share of the values lies."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 

@@ -80,7 +80,7 @@ def fill_constructs() -> None:
         try:
             compiled = chat_template_utils._compile_jinja_template(case["template"])
             case["expected"] = compiled.render(**data["variables"])
-            if " at 0x" in case["expected"]:  # an address: walsh refuses to print it
+            if " at 0x" in case["expected"]:  # Python prints an address, which walsh refuses to do
                 raise ValueError(case.pop("expected"))
         except Exception:  # whatever Python raises, the template is refused
             case["error"] = True

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What transformers adds for tokens of tokenizer_config.json (tests/text/declared_tokens_test.cpp).
+"""Tokens that transformers adds by tokenizer_config.json (tests/text/declared_tokens_test.cpp).
 
     python tools/make_declared_cases.py   (once with transformers 4.57, once with transformers 5)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What transformers makes of add_bos_token and add_eos_token (tests/text/bos_eos_flags_test.cpp).
+"""How transformers handles add_bos_token and add_eos_token (tests/text/bos_eos_flags_test.cpp).
 
     python tools/make_flag_cases.py       (once with transformers 4.57, once with transformers 5)
 

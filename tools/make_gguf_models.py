@@ -61,7 +61,7 @@ MODELS = {
 
 
 def convert(source, folder, out, kind, flags):
-    """Runs the converter, which ends the program."""
+    """Runs the converter, whose main() exits."""
     sys.argv = ["convert", str(folder), "--outfile", str(out), "--outtype", kind, "--model-name",
                 "model", *flags]
     with contextlib.suppress(SystemExit):
@@ -117,7 +117,7 @@ def pieces(numbers):
 
 
 def gather(maps, values):
-    """What the test makes of a map."""
+    """The elements that the test takes for a map."""
     parts = []
     for start, *steps in maps:
         numbers = numpy.array([start])
@@ -231,7 +231,7 @@ def main():
     for module in (base, deepseek, gemma, glm, gpt_oss, granite, llama, olmo, phi, qwen):
         for value in list(vars(module).values()):
             if (isinstance(value, type) and issubclass(value, base.TextModel)
-                    and value is not mistral3.Mistral3Model):  # it asks another class
+                    and value is not mistral3.Mistral3Model):  # the converter uses another class
                 value.set_vocab = lambda self: self.gguf_writer.add_tokenizer_model("none")
     for name in wanted:
         result = recipe(gguf, source, root / "tests" / "data" / "models" / name, MODELS[name])

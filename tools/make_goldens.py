@@ -205,7 +205,7 @@ def qwen35_configs():
 
 
 def qwen35_wholes():
-    """Multimodal models, whose rope has sections for three axes, the same for a text."""
+    """Multimodal models, whose rope has sections for three axes, which are equal for a text."""
     text = {
         **SHAPE,
         "num_hidden_layers": 2,
@@ -302,7 +302,7 @@ def randomize(model, seed, embedding=0.25, gain=1.0):
                 p.copy_(0.3 * noise)
             elif p.dim() == 3:  # all experts of a layer
                 p.copy_((1.5 if "down" in name else 1.0) * noise / p.shape[2] ** 0.5)
-            elif "embed" in name:  # small beside the branches, or a tied head repeats its input
+            elif "embed" in name:  # small, lest a tied head repeats its input
                 p.copy_(embedding * noise)
             elif p.dim() == 1:
                 p.copy_(noise)
@@ -315,7 +315,7 @@ def randomize(model, seed, embedding=0.25, gain=1.0):
 
 
 def matrices(model):
-    """Those of the layers without routers: name in a checkpoint, values in the model."""
+    """The matrices of the layers except routers: name in the checkpoint, values in the model."""
     for name, p in model.named_parameters():
         if ".layers." not in name or ".mlp.gate." in name or p.dim() not in (2, 3):
             continue
@@ -443,7 +443,7 @@ def make_tiny(
         stored = round_to_fp8(model, fp8["block"]) if fp8 else {}
         generator = torch.Generator().manual_seed(seed + 1)
         ids = torch.randint(3, vocab, (prompt,), generator=generator).tolist()
-        if context:  # the rope takes the frequencies of a text so long and keeps them
+        if context:  # transformers' rope then keeps the frequencies for texts of this length
             with torch.no_grad():
                 model(torch.zeros(1, context, dtype=torch.long))
         greedy, logits, decided = evaluate(model, ids, give_up=True)

@@ -11,13 +11,13 @@ GUIDE = ROOT / "docs/guide/README.md"
 COMMAND = ROOT / "src/cli/type_choice.cpp"
 BEGIN, END = "<!-- choice:begin -->\n", "<!-- choice:end -->"
 MODEL = "walsh-ref-27m"
-# In the order of the table, with what each one is for.
+# In the order of the table, with the purpose of each.
 TYPES = {
     "bf16": "the checkpoint as it is",
     "tq4+4": "nothing may be lost, and there is room",
     "tc5": "next to nothing may be lost",
     "tq4": "**start here**: fast everywhere, little is lost",
-    "tc4": "better than `tq4` at its size, longer to make",
+    "tc4": "better than `tq4` at its size, slower to make",
     "tc3.5": "`tc4` does not fit",
     "tq3": "a GPU, and speed counts more than quality",
     "tc3": "the model does not fit otherwise",
@@ -37,7 +37,7 @@ def rows():
            if r["shape"] == "8b" and r["test"] == "tg64"}
     plain = next(r for r in results["speed"] if r["type"] == "bf16")
     for name, use in TYPES.items():
-        kind = name + ":h" if name + ":h" in quality else name  # what the name is short for
+        kind = name + ":h" if name + ":h" in quality else name  # the full name
         own = quality.get(kind, {"bpw": plain["bpw"], "kld": 0.0, "top1": 1.0})
         yield {"type": name, "bits": own["bpw"], "kld": own["kld"], "top1": own["top1"],
                "gib": WEIGHTS * own["bpw"] / 8 / 2**30, "cpu": cpu.get(kind),
@@ -57,7 +57,7 @@ def table():
 
 
 def command_table():
-    """The same for `walsh quantize MODEL`: speeds are multiples of the unquantized model's."""
+    """The table of `walsh quantize MODEL`: speeds are relative to the unquantized model."""
     plain, *types = rows()
     lines = []
     for r in types:
@@ -98,7 +98,7 @@ def draw():
 
 
 def put(path, begin, end, new, check):
-    """Puts a table between two marks of a file, or with `check` tells whether it is there."""
+    """Writes a table between two marks of a file, or with `check` compares it."""
     head, rest = path.read_text().split(begin)
     old, tail = rest.split(end)
     if check and old != new:

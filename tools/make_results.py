@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Measures quality and speed with `walsh`, writes docs/results.json and the tables.
 
-Sections can be measured one by one; rows that exist already are kept unless --again is given, or
---stale for those whose type makes other bits today than when they were measured.
+Sections can be measured one by one. Existing rows are kept unless --again is given, or --stale for
+rows whose type encodes to other bits today than when they were measured.
     tools/make_results.py --models DIR --texts DIR [--sections quality,stress,...] [--threads N]
 DIR holds walsh-ref-27m and walsh-qwen3-16m; texts holds wiki.test.detok.txt. The section stress
 needs the rescaled model that tools/make_stress_model.py writes (--stress-model).
@@ -39,7 +39,7 @@ GPU_MODELS = [
     ("70b", ["itq3_s", "tq2"], "tq4", ["--device-memory", "32GiB"]),
     ("2b", ["f16", "q8_0", "tq4+4", "q4_0", "tq4", "tq3", "itq3_s", "tq2"], "tq4", []),
 ]
-# What a GPU multiplies with.
+# Types of activations on a GPU.
 GPU_TYPES = ["q8_0", "q4_0", "itq3_s", "itq3_s:strict", "itq3_s:ternary", "itq3_s:ternary-paper",
              "itq3_s8", "tq2", "tq3", "tq4", "tq2:full", "tq3:full", "tq4:full", "tq4+4", "tq4+2",
              "tq3+2", "pq3", "tc2:h", "tc2.5:h", "tc3:h", "tc3.5:h", "tc4:h"]
@@ -49,7 +49,7 @@ SPEED_TYPES = ["bf16", "q8_0", "q4_0", "tq4+4", "tq4+2", "tq3+2", "tq4", "tq3", 
 
 
 class Store:
-    """docs/results.json, written after every row so that an interrupted run can go on."""
+    """docs/results.json, written after every row so that an interrupted run can be continued."""
 
     def __init__(self, path, again, is_stale=lambda row: False):
         self.path, self.again, self.is_stale = path, again, is_stale
@@ -107,7 +107,7 @@ class Tool:
 
 
 def demo(tool, store):
-    """The table of demo.sh: what is in the repository, on its own text."""
+    """The table of demo.sh: the repository's model on the repository's text."""
     model, text = ROOT / "models/walsh-tiny-13m", ROOT / "models/eval.txt"
     for kind in ("bf16", "itq3_s", "tq3", "tq4", "tq4+4"):
         flags = [] if kind == "bf16" else ["--quantize", kind]
@@ -144,7 +144,7 @@ def stress(tool, store):
 
 
 def seeds(tool, store):
-    """How much of a difference between two rows is only the luck of the signs."""
+    """How much results vary with the seed of the signs."""
     for kind in ("tq3", "itq3_s"):
         for seed in range(1, 5):
             flags = ["--quantize", kind, "--rotation-seed", seed]
@@ -239,7 +239,7 @@ def main():
     parser.add_argument("--only-tables", action="store_true", help="no measurement")
     parser.add_argument("--stale", action="store_true",
                         help="measure rows whose type makes other bits today")
-    parser.add_argument("--types", help="of the section quality, by comma")
+    parser.add_argument("--types", help="of the section quality, comma-separated")
     parser.add_argument("--activations", default="auto,f32", help="of the section quality")
     args = parser.parse_args()
 

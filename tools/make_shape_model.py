@@ -53,7 +53,7 @@ def write_weights(path, config):
         offset = end
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    # As many random numbers as any tensor has would take long; each begins elsewhere in them.
+    # Making random numbers is slow: tensors share one buffer, each with its own offset.
     numbers = numpy.random.default_rng(1).standard_normal(1 << 24, numpy.float32)
     with open(path, "wb") as out:
         out.write(struct.pack("<Q", len(text)) + text)
@@ -67,7 +67,7 @@ def write_weights(path, config):
 
 
 def write_tokenizer(source, folder, count):
-    """The source's tokenizer with so many tokens in all."""
+    """Writes the source's tokenizer, extended to the given number of tokens."""
     tokenizer = json.loads((source / "tokenizer.json").read_text())
     vocabulary = tokenizer["model"]["vocab"]
     vocabulary.update({token["content"]: token["id"] for token in tokenizer["added_tokens"]})

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes a copy of a checkpoint that computes the same function and is harder to quantize.
+"""Writes a copy of a checkpoint that computes the same function but is harder to quantize.
 
 Of the input channels of (q, k, v) and of (gate, up) of every layer, 1 % are multiplied by 30 and
 1 % by 1/30; the gain of the RMSNorm in front of them is divided by the same. The tensors that

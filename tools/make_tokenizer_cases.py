@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the tokenizer test data: small tokenizers, strings, and what Hugging Face gives for them.
+"""Makes the tokenizer test data: small tokenizers, strings, and Hugging Face's results for them.
 
     python tools/make_tokenizer_cases.py            (needs the package tokenizers; made with 0.23)
 
@@ -56,7 +56,7 @@ def pick_words(rng, count):
 
 
 def assigned_characters():
-    """Characters of Unicode 3.2, which every library involved knows alike."""
+    """Characters of Unicode 3.2, on which all libraries involved agree."""
     old = unicodedata.ucd_3_2_0
     return [
         chr(c)
@@ -229,7 +229,7 @@ def make_llama3():
         ]
     )
     document = json.loads(tokenizer.to_str())
-    # Whole words without merges of their own, which only ignore_merges can produce.
+    # Whole words without merges, which only ignore_merges can produce.
     first = len(document["model"]["vocab"])
     document["model"]["vocab"].update({"\u0120impossiblelanguage": first, "waterstone": first + 1})
     for token in document["added_tokens"]:
@@ -398,7 +398,7 @@ def make_assorted():
 
 
 def make_unusual():
-    """Other splitting behaviors and decoders, some bytes missing, unknowns kept apart."""
+    """Other splitting behaviors and decoders, some bytes missing, unknown characters not fused."""
     document = sentencepiece_document(
         600,
         110,
@@ -458,7 +458,7 @@ def make_unusual():
 
 
 def make_words():
-    """Whitespace words, no decoder, unknown characters that vanish."""
+    """Whitespace words, no decoder, unknown characters that are dropped."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKD(), normalizers.Strip()])
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Whitespace()])

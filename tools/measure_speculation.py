@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What --spec ngram brings and costs: two servers, one with it and one without, answer the same
-requests in turns, with texts that repeat themselves and with ordinary ones.
+"""Measures benefit and cost of --spec ngram: two servers, one with it and one without, answer the
+same requests in turns, with texts that repeat themselves and with ordinary ones.
 
     python3 tools/measure_speculation.py build/release/walsh MODEL [--text models/eval.txt]
 
@@ -44,7 +44,7 @@ class Server:
         return text
 
     def counts(self):
-        """Of what has happened, and the seconds of processor time."""
+        """The server's counters and its processor time in seconds."""
         text = self.ask("GET", "/metrics")
         names = ("steps", "tokens_predicted", "drafted_tokens", "drafted_right_tokens")
         values = [float(re.search(rf"^walsh:{name}_total (\S+)$", text, re.M).group(1))
@@ -59,7 +59,7 @@ class Server:
 
 
 def prompts(text, count):
-    """Pairs of prompts: a passage that begins again, and the passage alone."""
+    """Pairs of prompts: a passage that starts to repeat, and the passage alone."""
     words = text.split()
     size = len(words) // count
     passages = [" ".join(words[i * size:i * size + 160]) for i in range(count)]
@@ -68,7 +68,7 @@ def prompts(text, count):
 
 
 def measure(options, servers, kind, texts, temperature):
-    """One row of the table; whether all texts were the same."""
+    """Prints a row of the table; returns whether all texts were equal."""
     before = [server.counts() for server in servers]
     same = True
     for number, text in enumerate(texts):

@@ -1,4 +1,4 @@
-"""The page of walsh in a browser, and servers for it: what tools/check_page.py works with."""
+"""Helpers of tools/check_page.py: the page in a browser, and servers for it."""
 import http.server
 import json
 import re
@@ -18,11 +18,11 @@ except ImportError:
     webdriver = By = Keys = None
     WebDriverException = Exception
 
-PATIENCE = 30  # seconds, for what takes a moment
+PATIENCE = 30  # seconds to wait for a change
 
 
 class Front(http.server.ThreadingHTTPServer):
-    """Hands out walsh's page, and answers chats with the pieces of `script`."""
+    """Serves walsh's page and answers chats with the pieces of `script`."""
     daemon_threads = True
 
     def __init__(self, behind):
@@ -30,17 +30,17 @@ class Front(http.server.ThreadingHTTPServer):
         self.behind = behind
         self.requests = []  # bodies of chats
         self.stolen = []  # paths of requests that no page should make
-        self.cut = 0  # answers whose client went away
+        self.cut = 0  # answers whose client disconnected
         self.reset()
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def reset(self):
-        """As it is at first."""
+        """Restores the initial state."""
         self.script = []  # pieces of the next answer
         self.pause = 0.0  # seconds between pieces
         self.down = False  # connections end without an answer
-        self.broken = False  # answers end behind the script
+        self.broken = False  # answers end after the script
 
 
 class FrontHandler(http.server.BaseHTTPRequestHandler):
@@ -137,12 +137,12 @@ class Page:
         self.find("#input").send_keys(*keys)
 
     def press(self, label, message=-1):
-        """A button below a message."""
+        """Presses a button below a message."""
         tools = self.browser.find_elements(By.CSS_SELECTOR, ".message .tools")[message]
         next(b for b in tools.find_elements(By.TAG_NAME, "button") if b.text == label).click()
 
     def press_notice(self):
-        """The button of the notice."""
+        """Presses the button of the notice."""
         self.find("#notice button").click()
 
     def titles(self):
@@ -185,12 +185,12 @@ class Page:
 
 
 def can_start():
-    """Whether what start_browser needs is there."""
+    """Whether browser and driver for start_browser are installed."""
     return webdriver is not None and shutil.which("chromium") and shutil.which("chromedriver")
 
 
 def start_browser(profile):
-    """Chromium without a window."""
+    """Starts Chromium without a window."""
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium")
     for flag in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",

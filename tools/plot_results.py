@@ -10,8 +10,8 @@ import matplotlib.pyplot as plt  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODEL = "walsh-ref-27m"
-# Leaves out the profiles that only re-measure a paper's claim, and those that lie where another
-# one does: of trellis codes the one with the short name is shown.
+# Leaves out profiles that only re-measure a paper's claim, and those that coincide with another: of
+# trellis codes the one with the short name is shown.
 HIDDEN = {"itq3_s:ternary", "itq3_s:ternary-paper", "tc2:L12", "tc2.5:L14", "tc3:L12", "tc3:v2",
           "tc3.5:L14", "tc4:L12", "tc2:hq", "tc2.5:hq", "tc3:hq", "tc3.5:hq", "tc4:hq", "pq3:layer"}
 # Only files whose tensors all have the named type.

@@ -15,7 +15,7 @@ trap 'rm -rf "$work"' EXIT
 fail() { echo "release: $*" >&2; exit 1; }
 [ -z "$(git -C "$root" status --porcelain)" ] || fail "there are changes that are not committed"
 
-# Older C libraries run programs that are linked with them everywhere.
+# Programs linked with an older C library run on newer systems too.
 grep -qs '^VERSION_CODENAME=bookworm' /etc/os-release ||
   echo "release: note: made on Debian 12, the files run on more systems" >&2
 git clone --quiet --no-hardlinks "$root" "$work/source"

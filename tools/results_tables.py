@@ -163,7 +163,7 @@ def demo(results, _):
     return table(["type", "bits", "MiB", "perplexity", "KLD", "top-1 %"], rows)
 
 
-# What the table beside other programs shows of them: the mixes that people use.
+# Rows of other programs in the comparison: the mixes that people use.
 COMPARED = ("Q8_0", "Q4_K_M", "IQ4_XS", "Q3_K_M", "IQ3_XXS", "Q2_K")
 WALSH = ("tq4+4", "tq4", "tc4:h", "tc3.5:h", "tq3", "tc3:h", "tc2.5:h", "tc2:h")
 
@@ -224,7 +224,7 @@ SECTIONS = {"demo": demo, "summary": summary, "compared": compared, "sizes": siz
 
 
 def fill(markdown, results, anchors):
-    """Replaces what stands between the markers of every section that has results."""
+    """Replaces the text between the markers of every section that has results."""
     for name, make in SECTIONS.items():
         begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
         source = {"summary": "quality", "compared": "quality",
@@ -238,7 +238,7 @@ def fill(markdown, results, anchors):
 
 
 def filled(page):
-    """The text of a page with the tables that the figures give today."""
+    """The text of a page with tables made from the present figures."""
     results = json.loads((ROOT / "docs/results.json").read_text())
     results["sizes"] = json.loads((ROOT / "docs/sizes.json").read_text())
     return fill(page.read_text(), results, json.loads((ROOT / "docs/anchors.json").read_text()))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes a list of what is in the files of a release as SPDX 2.3: sbom.py VERSION FOLDER PACKAGE...
+"""Writes a bill of materials of a release's files as SPDX 2.3: sbom.py VERSION FOLDER PACKAGE...
 
 PACKAGE are the Debian packages whose code the programs carry; their versions are those of this
 system, their licences those of docs/dependencies.md. FOLDER holds the files, and gets

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Compression and peak memory of walsh in transformers, beside what the programs say that it is
-compared with.
+"""Measures compression and peak memory of walsh in transformers, next to the claims of the programs
+that it is compared with.
 
     tools/seed_claims.py [CHECKPOINT]      the model of the repository without one
 

@@ -61,7 +61,7 @@ def tensors(config):
 
 
 def write_model(folder, config):
-    """A checkpoint whose weights are a hole in a file; returns how many bytes it would have."""
+    """Writes a checkpoint whose weights are a sparse file; returns its nominal size in bytes."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps({**COMMON, **config}))
     for name in ("tokenizer.json", "tokenizer_config.json"):

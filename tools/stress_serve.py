@@ -54,12 +54,12 @@ class Server:
         return pathlib.Path(self.log.name).read_text(errors="replace")
 
     def resident(self):
-        """MiB of memory."""
+        """Resident memory in MiB."""
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) / 1024
 
     def busy(self):
-        """Seconds of a processor that it has taken."""
+        """Processor time of the server in seconds."""
         fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1]
         return sum(int(ticks) for ticks in fields.split()[11:13]) / os.sysconf("SC_CLK_TCK")
 
@@ -67,7 +67,7 @@ class Server:
         return socket.create_connection(("127.0.0.1", self.port), timeout=60)
 
     def ask(self, method, path, body=None, headers=None, timeout=120):
-        """Status, headers and text of an answer."""
+        """Sends a request; returns status, headers and text of the answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         text = body if body is None or isinstance(body, (str, bytes)) else json.dumps(body)
         connection.request(method, path, text, headers or {})
@@ -86,7 +86,7 @@ class Server:
         return float(re.search(rf"^walsh:{name} (\S+)$", text, re.M).group(1))
 
     def idle(self, patience=30.0):
-        """Seconds until nothing runs or waits; None if that does not come."""
+        """Seconds until nothing runs or waits; None if that does not happen."""
         start = time.monotonic()
         while time.monotonic() - start < patience:
             if self.gauge("requests_processing") == self.gauge("requests_deferred") == 0:
@@ -111,7 +111,7 @@ def request_text(body, more=""):
 
 
 def same_texts(options):
-    """The same requests again and again, beside others of all lengths."""
+    """Repeats the same requests beside others of all lengths."""
     server = Server(options, "--drain", "0")
     wanted = [{"temperature": 0, "logprobs": 3}, {"temperature": 1, "seed": 7, "logprobs": 3}]
     try:
@@ -148,7 +148,7 @@ def same_texts(options):
 
 
 def slow_clients(options):
-    """Many connections that send a byte now and then, and one that wants an answer."""
+    """Many connections that send a byte now and then, and one ordinary client."""
     server = Server(options)
     try:
         def latencies(share=1.0):
@@ -167,7 +167,7 @@ def slow_clients(options):
         slow = [server.connect() for _ in range(count)]
         for connection in slow:
             connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: l")
-        # A connection has 10 s for its header: those that were told so come again.
+        # A connection has 10 s for its header; those that were closed connect again.
         over = threading.Event()
 
         def drip():
@@ -196,7 +196,7 @@ def slow_clients(options):
         told = time.monotonic() - start
         for connection in slow:
             connection.close()
-        alone += latencies(0.5)  # the machine may be another by now
+        alone += latencies(0.5)  # the machine's speed may have changed
         print(f"slow clients: {count} connections with a byte per second each, a request's "
               f"median and p99 {1e3 * statistics.median(alone):.1f} and "
               f"{1e3 * percentile(alone, 0.99):.1f} ms alone, "
@@ -212,7 +212,7 @@ def slow_clients(options):
 
 
 def overload(options):
-    """More requests than may wait, and one client that asks again and again."""
+    """More requests than may wait, and one client that retries."""
     places, waiting = 4, 4 * max(3, int(64 * options.scale))  # each client wants four texts
     server = Server(options, "-P", str(places), "--queue", str(waiting), "--drain", "0")
     try:
@@ -291,7 +291,7 @@ def clients_that_leave(options):
 
 
 def broken_requests(options):
-    """Requests that are wrong in many ways beside one that is right."""
+    """Malformed requests of many kinds beside a valid one."""
     server = Server(options, "--ctx", "128")
     try:
         text = json.loads(server.complete(tokens=20)[2])["choices"][0]["text"]
@@ -305,7 +305,7 @@ def broken_requests(options):
         changed = asked = 0
         while any(sender.is_alive() for sender in senders) and results.qsize() < 4:
             status, _, answer = server.complete(20)
-            if status == 429:  # the others are in front
+            if status == 429:  # the other requests come first
                 continue
             asked += 1
             changed += status != 200 or json.loads(answer)["choices"][0]["text"] != text
@@ -328,7 +328,7 @@ def broken_requests(options):
 
 
 def the_key(options):
-    """Who has no key learns nothing, and the key is seen nowhere."""
+    """Clients without a key learn nothing, and the key appears nowhere."""
     server = Server(options, "--api-key", KEY)
     try:
         routes = [("GET", "/v1/models"), ("GET", "/props"), ("GET", "/metrics"),
@@ -384,7 +384,7 @@ def the_end(options):
 
 
 def no_connections(options):
-    """What the server asks of the system."""
+    """The server's system calls: no outgoing connections, no files written."""
     if not shutil.which("strace"):
         print("no connections: skipped, there is no strace")
         return
@@ -411,13 +411,13 @@ def no_connections(options):
 
 
 def main():
-    """Makes all runs and tells of each promise that is broken."""
+    """Makes all runs and reports each promise that is broken."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("walsh")
     parser.add_argument("model")
     parser.add_argument("--scale", type=float, default=1)
     parser.add_argument("--threads", type=int, default=0, help="of the server; 0: as it will")
-    parser.add_argument("--only", default="", help="names of runs, by comma")
+    parser.add_argument("--only", default="", help="names of runs, comma-separated")
     options = parser.parse_args()
     runs = [same_texts, slow_clients, overload, clients_that_leave, broken_requests, the_key,
             the_end, no_connections]

@@ -48,7 +48,7 @@ for suite in "$@"; do
   check_program "$fresh" "/$tarball"
   echo "$suite: the tarball works"
 
-  # Without the network: what the package needs is there already.
+  # Without network access, because the package's dependencies are installed already.
   chroot "$fresh" /bin/sh -c 'dpkg -i /files/walsh_*.deb' >"$work/log" 2>&1 ||
     fail "$suite: $(cat "$work/log")"
   check_program "$fresh" walsh
@@ -59,7 +59,7 @@ for suite in "$@"; do
   echo "$suite: the Debian package works"
 done
 
-# A wheel is tried in an environment of its own.
+# A wheel is tried in its own virtual environment.
 if compgen -G "$files/*.whl" >/dev/null; then
   for wheel in "$files"/*.whl; do
     python3 -m venv --clear "$work/venv"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What bits a type makes: the checksum of one matrix of the model in models/ in that type. Rows of
+"""The checksum of one matrix of the model in models/ encoded in a type. Rows of
 docs/results.json keep it, so that it can be told whether they are older than what made them.
 
     tools/type_bits.py WALSH        fails if a table shows rows that today's walsh would not make
@@ -35,7 +35,7 @@ def main():
     stale = 0
     for section in ("demo", "quality"):
         for row in results[section]:
-            # Rows that were measured before this was recorded are marked in the tables.
+            # Rows without a recorded checksum are marked in the tables.
             if "bits" in row and row["bits"] != of(walsh, row["type"]):
                 print(f"docs/results.json: {section}: {row['type']} was measured with other bits "
                       "than walsh makes today: tools/make_results.py --stale")

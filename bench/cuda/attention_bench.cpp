@@ -1,5 +1,5 @@
-// What stands between the products: attention over cold caches, prompts, rope, embedding, sampling.
-// Times are medians of graph replays; decoding goes through the caches of many layers in turn.
+// Operations between the products: attention over cold caches, prefill, rope, embedding, sampling.
+// Times are medians of graph replays; decode goes through the caches of many layers in turn.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Attention over coded caches beside fp16 ones, cold, and the steps around it. Times are medians of
-// graph replays; decoding goes through the caches of many layers in turn.
+// Attention over coded caches compared with fp16, with cold caches, and the operations around it.
+// Times are medians of graph replays; decode goes through the caches of many layers in turn.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ CacheTypes types_of(const char* name) {
   return {&get_cache_type(name), &get_cache_type(name), 32};
 }
 
-// Random codes with scales of 1 / 8 in all tiles of a side: some from the host, doubled there.
+// Random codes with scales of 1 / 8 in all tiles: some are made on the host and copied repeatedly.
 void fill_tiles(const CodedSide& side, int64_t tiles, int head_dim) {
   Random random(3);
   const auto bytes = static_cast<uint64_t>(side.tile_bytes), all = static_cast<uint64_t>(tiles);
@@ -141,7 +141,7 @@ void bench_decode(const Heads& h, int64_t context, int64_t m,
   }
 }
 
-// A step's append with nothing to store, and what a prompt of m rows behind `before` costs.
+// Time of a step's append without storing, and of a prompt of m rows after `before` positions.
 void bench_programs(const Heads& h, const char* name, int64_t m, int64_t before) {
   const CacheTypes types = types_of(name);
   const Rows rows(h, before + m, 1);
@@ -221,7 +221,7 @@ void run() {
 }  // namespace
 }  // namespace walsh::cuda
 
-// Without arguments everything, with a type and a context decoding of one row alone.
+// Without arguments all benchmarks; with a type and a context only decode of one row.
 int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   if (walsh::cuda::devices().empty()) {

@@ -1,11 +1,11 @@
-// Products of decoding at the speed of memory: cold weights (more than 2 GB in turn), back-to-back
-// launches in a graph, the norm, rotation and quantization of the input included.
+// Decode products, bound by memory: cold weights (more than 2 GB in turn), back-to-back launches in
+// a graph, including norm, rotation and quantization of the input.
 //
-//   bench_decode [FORMAT | ROWSxCOLS | m=N]...     without arguments a table of all
+// bench_decode [FORMAT | ROWSxCOLS | m=N]...     without arguments a table of all
 //
-// m=-1 is batch 1 as phases of one launch, each of which reads the results of the one before: of a
-// shape that is not square, the time of the product and one of its transpose together. Wide shapes
-// (columns > 2 rows) are down projections: their input is silu * up instead of a norm.
+// m=-1 is batch 1 as phases of one launch, each of which reads the results of the one before; for a
+// shape that is not square, the time of the product and one with its transpose together. Wide
+// shapes (columns > 2 rows) are down projections: their input is silu * up instead of a norm.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ struct Shape {
   int64_t rows, cols;
 };
 
-// Seconds of one launch sequence out of `count`, captured into a graph.
+// Seconds per launch sequence among `count`, captured in a graph.
 double seconds_per_call(int count, const std::function<void(int, Stream)>& call) {
   const OwnedStream stream;
   call(0, stream.get());
@@ -64,12 +64,12 @@ double seconds_per_call(int count, const std::function<void(int, Stream)>& call)
   return times[times.size() / 2] * 1e-3 / count;
 }
 
-// The same of one launch of a program with `count` phases.
+// Seconds per phase of a program with `count` phases.
 double seconds_per_phase(int count, const PersistentProgram& program) {
   return seconds_per_call(1, [&](int, Stream stream) { program.launch(stream); }) / count;
 }
 
-// Random words on the device, as large as any array that is filled from it.
+// Random words on the device, at least as large as any array filled from them.
 Buffer random_words(uint64_t bytes, uint32_t mask, uint32_t bits) {
   std::vector<uint32_t> words(bytes / 4);
   Random random(1);
@@ -119,7 +119,7 @@ struct Bench {
     if (!m.row_factors.empty()) fill_from(m.row_factors, halves);
   }
 
-  // The same shape with memory of its own.
+  // A matrix of the same shape with its own memory.
   Matrix copy(const Matrix& m) const {
     Matrix c = m;
     c.codes = Buffer(m.codes.bytes());
@@ -172,7 +172,7 @@ struct Bench {
     std::fflush(stdout);
   }
 
-  // Products there, with a norm, and back again.
+  // Products with a norm, and with the transposes, as phases.
   void as_phases(const Format& format, const std::vector<Matrix>& weights, Shape shape) const {
     const auto group = format.rotation_block ? 128 : 32;
     const int64_t widths[] = {shape.cols, shape.rows};

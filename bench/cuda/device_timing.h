@@ -14,7 +14,8 @@
 namespace walsh::cuda {
 
 inline constexpr double kReadBandwidth = 4.64e12, kTensorPeak = 700e12;
-inline constexpr uint64_t kColdBytes = uint64_t{2200} << 20;  // are read before any comes again
+// Bytes read before any are read again.
+inline constexpr uint64_t kColdBytes = uint64_t{2200} << 20;
 inline constexpr int kReplays = 15;
 
 template <typename T>
@@ -47,7 +48,7 @@ inline Buffer normal_floats(uint64_t count, double size = 1) {
   return filled<float>(count, [&](uint64_t) { return static_cast<float>(size * random.normal()); });
 }
 
-// Median seconds of one of `count` launches that a graph makes.
+// Median seconds per launch, with `count` launches in a graph.
 inline double seconds(int count, const std::function<void(int, Stream)>& work) {
   const OwnedStream stream;
   work(0, stream.get());

@@ -1,5 +1,5 @@
-// Throughput of the GPU encoder: kernels alone on weights that lie on the device, then the whole
-// way from host memory. Prints one line per case; arguments: [index of the device].
+// Throughput of the GPU encoder: kernels alone on weights in device memory, then including the
+// transfer from host memory. Prints one line per case; arguments: [index of the device].
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -69,7 +69,7 @@ Rotation rotation_of(const Format& format, int pass) {
   return rotation;
 }
 
-// Launches of all passes over the resident weights, as GpuEncoder makes them for a slice.
+// The launches of all passes that GpuEncoder makes for a slice, over weights on the device.
 class Resident {
  public:
   Resident(const Format& format, Effort effort, const void* values, Stream stream)
@@ -164,7 +164,7 @@ void bench_kernels(Stream stream, const void* values) {
        0);
 }
 
-// From host memory to arrays on the device, or back on the host.
+// From host memory to arrays on the device, or back to the host.
 void bench_whole(int device, const std::vector<uint16_t>& values) {
   Tensor source;
   source.format = &dense_format(DType::bf16);

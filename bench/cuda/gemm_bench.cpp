@@ -188,7 +188,7 @@ void bench_dequantize() {
   }
 }
 
-// The library alone, and together with dequantization into scratches of several sizes.
+// cuBLASLt alone, and with dequantization to scratch buffers of several sizes.
 void bench_blas() {
   fmt::print(
       "\ncuBLASLt bf16 -> f32 alone and with dequantization of itq3_s (scratch MiB):\n"
@@ -285,7 +285,7 @@ void bench_tiles() {
   }
 }
 
-// Where rows_from (gemm/dequantized_gemm.h) should lie for every kind of format.
+// Where rows_from (gemm/dequantized_gemm.h) should be for every kind of format.
 void bench_crossing() {
   fmt::print("\nint8 tiles / dequantization + cuBLASLt, us by number of vectors\n");
   const int64_t vectors[] = {24, 48, 96, 144, 192, 256};

@@ -1,9 +1,9 @@
-// Products with the candidates of hash_code.h at the speed of memory: cold weights (more than 2 GB
-// in turn), launches one after the other in a graph, reading the input included. Prints one table.
-// Every kernel first multiplies a small matrix in the layout of formats/trellis.h, and the program
-// ends if a result is not the CPU's.
+// Products with the candidates of hash_code.h, bound by memory: cold weights (more than 2 GB in
+// turn), consecutive launches in a graph, including reading the input. Prints one table. Every
+// kernel first multiplies a small matrix in the layout of formats/trellis.h and is compared with
+// the CPU; a difference ends the program.
 //
-//   bench_hash_gpu [STEP_BITS]...     without arguments all
+// bench_hash_gpu [STEP_BITS]...     without arguments all
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -65,7 +65,7 @@ void pack_unit(int bits, const std::byte* tiles, uint32_t* words) {
   const int tile_bytes = 16 * bits, rest = bits - 4;
   for (int lane = 0; lane < 32; ++lane) {
     const auto set = [&](int word, int bit, uint32_t value) {
-      const int w = word - 4;  // of H, which stands in vectors of 4, 2 and 1 words
+      const int w = word - 4;  // index in H, which is stored in vectors of 4, 2 and 1 words
       const int pairs = rest / 2 * 2;
       const int place = word < 4    ? lane * 4 + word
                         : rest == 4 ? 128 + lane * 4 + w
@@ -111,7 +111,7 @@ class Bench {
     std::printf("\n");
   }
 
-  // A row of the table for every number of warps that is given.
+  // A row of the table for each of the given numbers of warps.
   template <HashRule kRule, int kBits, int kVectors, int... kWarps>
   void measure() {
     (row<kRule, kBits, kVectors, kWarps>(), ...);
@@ -250,7 +250,7 @@ class Bench {
     std::exit(1);
   }
 
-  // Median seconds of a launch among as many as read all the cold memory.
+  // Median seconds of a launch, among as many as read all the cold memory.
   template <typename Launch>
   double time(Shape shape, size_t bytes, int vectors, const Launch& launch) {
     const Vectors in(vectors, shape.cols);

@@ -30,10 +30,10 @@ struct HashProductArgs {
   const int8_t* x;          // [vectors][cols]
   const float* scales;      // [vectors][cols / 256]
   const int* sums;          // [vectors][cols / 256] of x
-  float* y;                 // [vectors][rows], is added to
+  float* y;                 // [vectors][rows], added to
   int rows, cols;
-  uint32_t multiplier, second;  // of rules of one byte multiples of 2^10
-  int8_t table[128];            // of table7
+  uint32_t multiplier, second;  // for rules of one byte multiples of 2^10
+  int8_t table[128];            // for table7
 };
 
 // mma.m16n8k32 of unsigned or signed bytes a with signed bytes b.
@@ -100,8 +100,8 @@ struct HashReadings {
   }
 };
 
-// A lane's own words of a unit, and W of the lane before. Multiples of 2^10 as multipliers can be
-// divided by what a state stands too far to the left, which saves most shifts (kStayLeft).
+// A lane's own words of a unit, and W of the lane before. If multipliers are multiples of 2^10,
+// they can be divided by the excess left shift of a state, which saves most shifts (kStayLeft).
 template <int kBits, bool kStayLeft>
 struct LaneWords {
   static constexpr int kMostLeft = 10;
@@ -160,7 +160,7 @@ struct LaneWords {
     s[0] = field<3>(kBits <= 5 ? low : high);
   }
 
-  // The bits that step i from the last stays to the left of its place in states().
+  // How many bits too far left step i from the last stays in states().
   static constexpr int left(int i) {
     const int begin = begin_of(i);
     return kStayLeft && begin <= kMostLeft ? begin : 0;
@@ -209,7 +209,7 @@ struct HashInputs {
   }
 };
 
-// The levels of the values of two states, by shared memory.
+// The levels of two states' values, looked up in shared memory.
 __device__ __forceinline__ uint32_t table_levels(uint32_t table, uint32_t p, uint32_t q) {
   const auto look = [&](uint32_t index) {
     uint32_t level;
@@ -223,7 +223,7 @@ __device__ __forceinline__ uint32_t table_levels(uint32_t table, uint32_t p, uin
   return __byte_perm(b * 256 + a, d * 256 + c, 0x5410);
 }
 
-// Steps of a unit's tiles, of the lane's words and inputs, into the sums.
+// Adds a unit's tiles, from the lane's words and inputs, to the sums.
 template <HashRule kRule, int kBits, int kVectors>
 struct HashUnit {
   using Readings = HashReadings<kRule>;
@@ -233,8 +233,8 @@ struct HashUnit {
   using Words = LaneWords<kBits, Inputs::kOneByte>;
   using Sums = int[kTilesOf8][kReadings][4];
 
-  // `x`: shared address of the lane's words of this unit, of its vector of the first n-tile, and
-  // `step` bytes on that of the second.
+  // `x`: shared address of the lane's inputs of this unit in the first n-tile; those of the second
+  // are `step` bytes further.
   static __device__ __forceinline__ void multiply(Sums& sums, const Words& words, uint32_t x,
                                                   uint32_t step, uint32_t multiplier,
                                                   uint32_t second, uint32_t table) {
@@ -329,7 +329,7 @@ class UnitRing {
     return at;
   }
 
-  // Asks for the unit after those asked for; in the place of the one before the last next().
+  // Starts loading the next unit, into the slot before that of the last next().
   __device__ __forceinline__ void ask() {
     if (left_ > 0) {
 #pragma unroll
@@ -354,8 +354,8 @@ class UnitRing {
   const std::byte* source_;
 };
 
-// y += W x. One block per multiprocessor, every warp takes an even share of the blocks of 16 rows x
-// 256 columns, two units.
+// y += W x. One block per multiprocessor; every warp takes an even share of the blocks of 16 rows x
+// 256 columns (two units).
 template <HashRule kRule, int kBits, int kVectors, int kWarps, int kStages>
 __global__ void __launch_bounds__(kWarps * 32, 1) hash_product(const HashProductArgs args) {
   using Unit = HashUnit<kRule, kBits, kVectors>;

@@ -1,6 +1,6 @@
-// What prompts do to rows between the products: inputs of products, rope with the append to the
-// cache, and the sum of experts. Times are medians of graph replays over arrays in turn that the
-// caches do not hold.
+// Operations on rows between the products of prompts: inputs of products, rope with the append to
+// the cache, and the sum of experts. Times are medians of graph replays over arrays that take turns
+// and exceed the caches.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace walsh::cuda {
 namespace {
 
 constexpr double kCopyBandwidth = 4.26e12;
-constexpr uint64_t kTurnBytes = uint64_t{600} << 20;  // are read before any comes again
+constexpr uint64_t kTurnBytes = uint64_t{600} << 20;  // bytes read before any are read again
 
 void report(const std::string& what, double bytes, double time) {
   fmt::print("{:44} {:8.1f} us  {:5.2f} TB/s  {:3.0f} % of a copy\n", what, time * 1e6,
@@ -27,7 +27,7 @@ int turns(double bytes) {
   return static_cast<int>(std::clamp<double>(static_cast<double>(kTurnBytes) / bytes + 1, 2, 40));
 }
 
-// Random values are made once: what they are does not change how long it takes.
+// Random values are made once, because they do not affect the time.
 Buffer copy_of(const Buffer& values, int64_t count) {
   Buffer buffer(static_cast<uint64_t>(count) * 4);
   for (uint64_t at = 0; at < buffer.bytes(); at += values.bytes()) {
@@ -43,7 +43,7 @@ struct Input {
   int64_t m, width;
   bool normed, gated;
   int block;
-  int bits;  // of what comes out: 8 (int8), 16 (bf16 rows), 32 (float rows)
+  int bits;  // of the output: 8 (int8), 16 (bf16 rows), 32 (float rows)
 };
 
 void bench_input(const Input& c, const Buffer& values) {
@@ -131,7 +131,7 @@ void bench_sum(int64_t m, int64_t width, int chosen, const Buffer& values) {
     results.push_back(copy_of(values, m * chosen * width));
     streams.push_back(copy_of(values, m * width));
   }
-  // Slots are by expert: those of a row lie far from each other.
+  // Slots are ordered by expert, so those of a row are far apart.
   const Buffer slot = filled<int32_t>(static_cast<uint64_t>(m * chosen), [&](uint64_t i) {
     const auto choices = static_cast<uint64_t>(chosen);
     return static_cast<int32_t>(i % choices * static_cast<uint64_t>(m) + i / choices);

@@ -1,15 +1,13 @@
-// An experiment that the library does not have: the forward pass of the search for tiles of tc3:h
-// with an integer metric, whose branch costs are products of tensor cores. With targets rounded to
-// half a level's unit, X, the cost of a state with levels l is, up to what all states of a step
-// share,
-//   2 (l0^2 + l1^2) - 4 (X0 l0 + X1 l1),
-// and l is a sum of two bytes of the state's product: those bytes are the operands as they are. An
-// m16n8k32 product takes 8 classes with two first bits and 8 tiles, six planes of targets of eight
-// bits in the lanes 0 to 2 of four, the squares in lane 3, and starts from the costs of the states
-// before.
+// An experiment outside the library: the forward pass of the tile search of tc3:h with an integer
+// metric, whose branch costs are tensor core products. With targets rounded to half a level's unit,
+// X, the cost of a state with levels l is, up to a part that all states of a step share, 2 (l0^2 +
+// l1^2) - 4 (X0 l0 + X1 l1), and l is a sum of two bytes of the state's product, which are the
+// operands as they are. An m16n8k32 product takes 8 classes with two first bits and 8 tiles, six
+// planes of eight-bit targets in lanes 0 to 2 of four, the squares in lane 3, and starts from the
+// costs of the previous states.
 //
-// Prints T states/s and what that is in weights/s, of the whole and with parts of it left out, and
-// checks the costs of a few steps against plain code. Arguments: [index of the device].
+// Prints T states/s and the corresponding weights/s, for the whole pass and with parts left out,
+// and checks the costs of a few steps against plain code. Arguments: [index of the device].
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -28,7 +26,7 @@ namespace {
 using namespace cuda;
 
 constexpr int kStates = 1 << 16, kStepBits = 6, kFan = 64, kClasses = 1024;
-constexpr int kTiles = 16;   // of a block, two products side by side
+constexpr int kTiles = 16;   // per block, two products side by side
 constexpr int kSteps = 256;  // a window around the seam, then the tile
 constexpr int kThreads = 512;
 constexpr int kPlanes = 6;
@@ -52,7 +50,7 @@ __device__ __forceinline__ void multiply(int32_t (&d)[4], const uint32_t (&a)[2]
         "r"(c[2]), "r"(c[3]));
 }
 
-// The same time of other products, whose sums mean nothing: of half the depth, and of halves.
+// Products of equal time with meaningless sums: with half the depth, and with halves.
 __device__ __forceinline__ void multiply_16(int32_t (&d)[4], const uint32_t (&a)[2], uint32_t b,
                                             const int32_t (&c)[4]) {
   asm volatile(
@@ -70,7 +68,7 @@ __device__ __forceinline__ void multiply_halves(int32_t (&d)[4], const uint32_t 
       : "r"(a[0]), "r"(a[1]), "r"(b), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
 }
 
-// What is left out or replaced to see what it takes; only the first gives the costs.
+// What is left out or replaced to see its cost; only the first variant computes the costs.
 enum class Variant {
   all,
   minima_of_two,  // instead of three
@@ -94,7 +92,7 @@ __device__ __forceinline__ void keep_least(int32_t& least, int32_t a, int32_t b)
   }
 }
 
-// A warp has 64 neighbouring classes: they follow the same 64 classes.
+// A warp has 64 neighbouring classes, whose predecessors are the same 64 classes.
 
 template <Variant kVariant>
 __global__ void __launch_bounds__(kThreads, 1) forward_kernel(const __grid_constant__ Args args) {
@@ -137,8 +135,8 @@ __global__ void __launch_bounds__(kThreads, 1) forward_kernel(const __grid_const
       }
 #pragma unroll
       for (int m = 0; m < 8; ++m) {
-        // [class][first bits / 2]: two squares in one word, the lines of neighbouring classes
-        // turned against each other so that lanes read different banks.
+        // [class][first bits / 2]: two squares per word; lines of neighbouring classes are rotated
+        // so that lanes use different banks.
         uint32_t two = 0;
         const int p = first_class + 8 * m;
         if (kVariant != Variant::no_squares && part == 3) {
@@ -190,7 +188,7 @@ std::vector<uint32_t> planes_of(const std::vector<int>& y) {
           for (int v = 0; part < 3 && v < 4; ++v) {
             const int plane = half * 3 + part;
             const int value = y[static_cast<size_t>((t * kTiles + tile) * 2 + v % 2)];
-            // The share of one plane: equal ones, the rest spread.
+            // The part in one plane: equal shares, with the remainder spread.
             const int low = value >= 0 ? value / kPlanes : -((-value + kPlanes - 1) / kPlanes);
             bytes[v] = static_cast<uint8_t>(low + (plane < value - low * kPlanes ? 1 : 0));
           }
@@ -214,7 +212,7 @@ std::vector<int> squares_of(const TrellisCode& code) {
   return squares;
 }
 
-// Costs of a tile after `steps` steps, by plain code.
+// Costs of a tile after `steps` steps, computed by plain code.
 std::vector<int> plain_costs(const TrellisCode& code, const std::vector<int>& y, int tile,
                              int steps) {
   const std::vector<int> squares = squares_of(code);

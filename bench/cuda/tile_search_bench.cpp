@@ -1,7 +1,7 @@
-// Throughput of the search for tiles of trellis codes on a GPU: kernels alone at several numbers of
-// tiles, whole matrices from host memory without and with error feedback,
-// and the matrices of two layers of an 8B model, one or several at once. Prints one line per case;
-// arguments: [index of the device] [kernels] [matrices] [layer], all three parts if none is named.
+// Throughput of the trellis tile search on a GPU: kernels alone with several numbers of tiles,
+// whole matrices from host memory without and with error feedback, and the matrices of two layers
+// of an 8B model, one or several at once. Prints one line per case; arguments: [index of the
+// device] [kernels] [matrices] [layer], all three parts if none is named.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -45,7 +45,7 @@ double seconds(const std::function<void()>& work) {
   return time.count();
 }
 
-// The least of a few repetitions.
+// The shortest of a few repetitions.
 double least_seconds(int repetitions, const std::function<void()>& work) {
   double least = seconds(work);
   for (int i = 1; i < repetitions; ++i)
@@ -106,7 +106,7 @@ void bench_kernels(const DeviceInfo& device) {
   }
 }
 
-// What matrices of any shape are read from, and what is fed back in them.
+// The source of matrices of any shape, and the statistics for their error feedback.
 struct Weights {
   std::vector<float> values = normal_values(1 << 22);
   std::map<int64_t, ErrorFeedback> feedback;  // by the number of columns
@@ -131,7 +131,7 @@ struct Weights {
   }
 };
 
-// A matrix from host memory to its arrays in host memory.
+// Encodes a matrix from host memory to its arrays in host memory.
 void encode_matrix(GpuTiles& device, const Format& format, const Weights& weights, int64_t rows,
                    int64_t cols, ThreadPool& pool, const ErrorFeedback* feedback) {
   Rotation rotation[2];
@@ -165,8 +165,8 @@ constexpr Shape kLayer[] = {{4096, 4096},  {1024, 4096},  {1024, 4096}, {4096, 4
                             {14336, 4096}, {14336, 4096}, {4096, 14336}};
 constexpr int kLayers = 2;
 
-// All matrices of the layers by so many threads, each of which plans with the whole device or with
-// an equal part of it.
+// Encodes all matrices of the layers with a number of threads, each of which plans with the whole
+// device or with an equal part of it.
 void bench_layers(const DeviceInfo& info, Weights& weights, const char* name, bool fed_back,
                   int at_once, bool parts) {
   const Format& format = get_format(name);

@@ -1,4 +1,4 @@
-// Many texts of one model, continued together: what a server does with the requests that it has.
+// Many texts of one model, continued together, as a server does with its requests.
 #pragma once
 
 #include <cstdint>
@@ -15,46 +15,46 @@
 namespace walsh {
 
 // Texts come and go at any time. One thread calls step() or run(), which evaluates a token of each
-// text and pieces of new prompts together; any thread adds texts and cancels them. Prompts that
-// begin like earlier texts take over what is known of them.
+// text together with chunks of new prompts; any thread adds and cancels texts. A prompt reuses the
+// cache of earlier texts with the same beginning.
 //
-// A request to stop (walsh/stop.h) on the thread that steps ends all texts with `interrupted`. Of
-// GenerationOptions `lookup` and `keep_context` have no effect.
+// A stop request (walsh/stop.h) on the stepping thread ends all texts with `interrupted`. `lookup`
+// and `keep_context` of GenerationOptions have no effect.
 class TextBatch {
  public:
-  // The callbacks of a text are called on the thread that steps, which all texts wait for. One that
-  // throws ends its text with that error.
-  using OnText = std::function<bool(std::string_view piece)>;  // false: no more is wanted
-  // Called once, last. `error`: why the text failed, valid during the call; null if it did not.
+  // The callbacks of a text run on the stepping thread and delay all other texts. An exception ends
+  // the text with that error.
+  using OnText = std::function<bool(std::string_view piece)>;  // false: stop
+  // Called once, last. `error` is null, or why the text failed (valid during the call).
   using OnEnd = std::function<void(const GenerationResult& result, const Error* error)>;
 
-  // It keeps the engine's weights alive. Throws usage for numbers out of range, limit if the memory
-  // does not suffice.
+  // Keeps the engine's weights alive. Throws usage for numbers out of range, limit if memory does
+  // not suffice.
   explicit TextBatch(const Engine& engine, const BatchOptions& options = {});
   ~TextBatch();
   TextBatch(const TextBatch&) = delete;
   TextBatch& operator=(const TextBatch&) = delete;
 
-  int64_t context() const;  // positions of a text with its prompt, at most
+  int64_t context() const;  // most positions of a text with its prompt
 
-  // From any thread. Returns a number for cancel(). Throws usage for a prompt or options that are
-  // wrong, limit if too many texts wait; then no callback is called.
+  // Thread-safe. Returns an id for cancel(). Throws usage for a wrong prompt or wrong options,
+  // limit if too many texts wait; no callback is called then.
   uint64_t add(std::span<const int32_t> prompt, const GenerationOptions& options, OnText on_text,
                OnEnd on_end);
   uint64_t add(std::string_view prompt, const GenerationOptions& options, OnText on_text,
                OnEnd on_end);
-  // From any thread: the text ends before the next step with FinishReason::stopped, if it has not
+  // Thread-safe. Ends the text before the next step with FinishReason::stopped, if it has not
   // ended.
   void cancel(uint64_t text);
 
-  // One step; false if there is nothing to do. What fails ends the texts that it was for.
+  // Runs one step; false if there is nothing to do. An error ends the texts that it concerns.
   bool step();
-  // Steps until stop(), waiting where there is nothing to do; then cancels what is left.
+  // Runs steps until stop(), waiting while there is nothing to do; then cancels what is left.
   void run();
-  void stop();  // from any thread
+  void stop();  // thread-safe
 
-  // Adds all prompts, steps until they have ended, and returns their texts in the same order.
-  // Throws what the first of them failed with. Not while another thread steps.
+  // Adds all prompts, steps until they have ended, and returns their results in the same order.
+  // Throws the error of the first prompt that failed. No other thread may step meanwhile.
   std::vector<GenerationResult> generate(std::span<const std::string> prompts,
                                          const GenerationOptions& options = {});
   // The same behind the tokens of prompts. `on_end` is told how many have ended, after each.

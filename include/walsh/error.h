@@ -1,4 +1,4 @@
-// The one exception type of walsh: everything that an input, an option or the system can cause.
+// The one exception type of walsh, for everything that an input, an option or the system can cause.
 //
 // The library never prints and never exits; the command turns an Error into one line and an exit
 // status. Programmer errors are assertions, not Errors.

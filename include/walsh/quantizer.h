@@ -1,4 +1,4 @@
-// Compressing a Hugging Face checkpoint into one walsh file.
+// Compresses a Hugging Face checkpoint into a walsh file.
 #pragma once
 
 #include <cstdint>
@@ -8,19 +8,20 @@
 
 namespace walsh {
 
-// The names and values are those of the command's flags (`walsh quantize --help`).
+// Names and values are those of the command's flags (`walsh quantize --help`).
 struct CompressOptions {
-  std::string type = "tq4";            // of every linear weight; see formats()
+  std::string type = "tq4";            // of all linear weights; see formats()
   std::string embed_type, head_type;   // empty: keep the checkpoint's type
   std::vector<std::string> overrides;  // "re:PATTERN=TYPE" or "NAME=TYPE", the first match wins
   std::vector<std::string> ignore;     // "re:PATTERN" or "NAME": keep the checkpoint's type
   std::string rotation = "hadamard";   // "hadamard", "qr", "none"
-  std::string rotate = "input";        // at run time; "residual": in the weights; "both"
-  int block = 0;                       // rotation block, 32 to 1024; 0: the type's own
-  bool signs = true;                   // random signs before the Hadamard transform
+  // activations at run time; "residual": folded into the weights; "both"
+  std::string rotate = "input";
+  int block = 0;      // rotation block, 32 to 1024; 0: the type's default
+  bool signs = true;  // random signs before the Hadamard transform
   uint32_t seed = 42;
   bool balance = true;           // channel balancing before the rotation
-  bool fast = false;             // one starting scale instead of ten
+  bool fast = false;             // search scales from one starting value instead of ten
   bool shape_gain = false;       // norm-preserving scales instead of least squares
   std::string calibrate;         // path of a text to measure activations on; quantize() only
   int64_t calibrate_tokens = 0;  // of it; 0: 98304, or what it has
@@ -29,33 +30,33 @@ struct CompressOptions {
   // of the linear layers, or bytes of the file; `type` then is not used. quantize() only.
   double bits_per_weight = 0;
   uint64_t file_bytes = 0;
-  std::string allocate_text;  // path of a text to measure on; empty: the model writes one itself
+  std::string allocate_text;  // path of a text to measure on; empty: the model generates one
   std::string output_format = "gguf";  // "hf": a folder that transformers loads; quantize() only
-  std::string recipe;  // path of a saved recipe, which replaces all of the above but calibrate
+  std::string recipe;  // path of a saved recipe, which replaces everything above except calibrate
 };
 
 struct CompressReport {
   uint64_t file_bytes = 0;
   double bits_per_weight = 0;  // of the linear weights, scales included
-  // What is no error and should be known, as tensors whose error exceeds their type's bound.
+  // What is worth knowing but no error, such as tensors whose error exceeds their type's bound.
   std::vector<std::string> notes;
 };
 
-// Called after each tensor with the number done and the number of all; false stops.
+// Called after each tensor with the number done and the total; returning false stops.
 using CompressProgress = std::function<bool(size_t done, size_t count)>;
 
-// Compresses the checkpoint folder `in` into the file `out`, which appears whole or not at all; or
-// into a new folder of this name (output_format).
-// threads = 0: one per core. `out` is tried before any work and must not be one of the files that
-// are read. Throws Error: usage, bad_input, io, limit, interrupted (also by walsh/stop.h).
+// Compresses the checkpoint folder `in` into the file `out`, which appears whole or not at all, or
+// into a new folder of this name (output_format). threads = 0: one per core. `out` is checked
+// before any work and must not be one of the input files. Throws Error: usage, bad_input, io,
+// limit, interrupted (also through walsh/stop.h).
 CompressReport quantize(const std::string& in, const std::string& out,
                         const CompressOptions& options, int threads = 0,
                         const CompressProgress& progress = {});
 
 struct FormatSummary {
   std::string name;
-  double bits_per_weight = 0;  // on long rows
-  double bound = 0;            // NMSE on N(0,1) that it must reach; 0: none
+  double bits_per_weight = 0;  // for long rows
+  double bound = 0;            // NMSE on N(0,1) that the format must reach; 0: none
   std::string note;
 };
 
@@ -67,22 +68,23 @@ struct TensorSummary {
   std::string source_type;     // in the checkpoint: "bf16"
   int64_t rows = 0, cols = 0;  // a vector has one row
   uint64_t bytes = 0;
-  double nmse = 0;      // of a coded tensor, in the basis that was encoded
-  bool linear = false;  // counts for the bits per weight
+  double nmse = 0;      // of a coded tensor, in the rotated basis
+  bool linear = false;  // counts towards bits_per_weight
   std::string checksum;
 };
 
 struct FileSummary {
   uint64_t bytes = 0;          // of the file
   std::string producer;        // the version of walsh that wrote it
-  std::string recipe;          // JSON: all that decides the bytes
+  std::string recipe;          // JSON: everything that determines the bytes
   double bits_per_weight = 0;  // of the linear weights, scales included
   std::vector<TensorSummary> tensors;
 };
 
-// What is in a walsh file, or in a folder with its codes (without source types, errors and
-// checksums, `bytes` being those of the tensors). With `check` every tensor of a file is read and
-// its checksum verified. Throws bad_input for a file that is damaged or no walsh file.
+// Describes a walsh file or a Hugging Face folder with its codes (for folders without source types,
+// errors and checksums; `bytes` is then the size of the tensors). With `check`, every tensor of a
+// file is read and its checksum verified. Throws bad_input for a file that is damaged or not
+// walsh's.
 FileSummary inspect(const std::string& path, bool check = false);
 
 }  // namespace walsh

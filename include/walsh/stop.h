@@ -1,14 +1,15 @@
-// Ending long work from outside: from a signal handler, another thread, a button.
+// Stops long operations from a signal handler, another thread or a user interface.
 #pragma once
 
 #include <atomic>
 
 namespace walsh {
 
-// While it lives, whatever the thread that made it calls in walsh looks at `flag` now and then and
-// ends with Error(interrupted) soon after it has become true, well within a second, with nothing
-// half-written. A text that is being generated ends there instead, as if its callback had said so.
-// Scopes nest, the innermost counts; each ends on the thread that made it. `flag` outlives it.
+// While a scope exists, all functions of walsh that its thread calls check `flag` and end with
+// Error(interrupted) soon after it has become true, well within a second, leaving nothing
+// half-written. A text that is being generated ends instead, as if its callback had returned false.
+// Scopes nest, and the innermost one counts; each ends on the thread that made it. `flag` must
+// outlive it.
 class StopScope {
  public:
   explicit StopScope(const std::atomic<bool>& flag);

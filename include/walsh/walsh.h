@@ -1,13 +1,12 @@
 /* The C interface: open a model, tokenize, generate, hold conversations.
  *
- * Every function that can fail returns a status; walsh_error() then says what was wrong, in one
- * line. No exception leaves a function, and nothing is printed. Texts are UTF-8. Options are JSON
- * objects, as {"temperature": 0.7, "stop": ["\n"]}; their names are those of the fields of the C++
- * headers, an unknown one is refused. NULL stands for no options.
+ * Every function that can fail returns a status; walsh_error() then gives the reason in one line.
+ * No exception leaves a function, and nothing is printed. Texts are UTF-8. Options are JSON
+ * objects such as {"temperature": 0.7, "stop": ["\n"]}; their keys are the fields of the C++
+ * headers, and unknown keys are refused. NULL means no options.
  *
- * A model and its sessions take turns: one thread at a time uses any of them, but for
- * walsh_session_stop. Close the sessions of a model in any order; a model that is closed lives
- * until its last session is closed.
+ * A model and its sessions may be used by one thread at a time only, except walsh_session_stop.
+ * Sessions can be closed in any order; a closed model is released with its last session.
  */
 #ifndef WALSH_WALSH_H
 #define WALSH_WALSH_H
@@ -43,20 +42,20 @@ typedef enum walsh_finish {
 
 typedef struct walsh_result {
   walsh_finish finish;
-  int64_t prompt_tokens, cached_tokens; /* of the prompt, and of these not evaluated again */
-  int64_t tokens;                       /* that were generated */
+  int64_t prompt_tokens, cached_tokens; /* cached: prompt tokens that were not evaluated again */
+  int64_t tokens;                       /* generated */
   double prompt_seconds, decode_seconds;
-  uint64_t seed; /* that was used */
+  uint64_t seed; /* the one in use */
 } walsh_result;
 
 /* "0.2.0". */
 const char* walsh_version(void);
-/* What the last call of this thread that failed says; "" before. Valid until the next call. */
+/* The error of the last call that failed on this thread, "" before. Valid until the next call. */
 const char* walsh_error(void);
 
 /* Opens a walsh file, a GGUF file or a Hugging Face folder. Options: those of EngineOptions
- * ("threads", "context", "device", ...); "compress" is the name of a type. *model is NULL if it
- * fails. */
+ * ("threads", "context", "device", ...); "compress" is the name of a type. *model is NULL on
+ * failure. */
 walsh_status walsh_open(const char* path, const char* options, walsh_model** model);
 void walsh_close(walsh_model* model); /* NULL: nothing */
 
@@ -64,28 +63,28 @@ int64_t walsh_vocab_size(const walsh_model* model);
 int64_t walsh_context(const walsh_model* model); /* positions */
 double walsh_bits_per_weight(const walsh_model* model);
 
-/* Texts and tokens are written into memory of the caller, at most `capacity` of them; *count is
- * how many there are. If that is more, the call fails with WALSH_LIMIT and nothing is written:
- * allocate *count and call again. `capacity` 0 with `tokens` NULL asks for the number. Texts end
- * with a zero byte, which `capacity` counts and *length does not. */
+/* Texts and tokens are written to the caller's memory of `capacity` elements; *count is their
+ * number. If it exceeds `capacity`, the call fails with WALSH_LIMIT and writes nothing: allocate
+ * *count elements and call again. `capacity` 0 with `tokens` NULL queries the number. Texts end
+ * with a zero byte, which `capacity` includes and *length does not. */
 walsh_status walsh_tokenize(const walsh_model* model, const char* text, size_t length,
                             int add_special, int32_t* tokens, size_t capacity, size_t* count);
 walsh_status walsh_detokenize(const walsh_model* model, const int32_t* tokens, size_t count,
                               int skip_special, char* text, size_t capacity, size_t* length);
-/* The prompt for a conversation by the model's chat template. `messages`: a JSON list of objects
+/* Applies the model's chat template to a conversation. `messages`: a JSON list of objects
  * with "role" and "content". Tokenize it with add_special 0. */
 walsh_status walsh_chat_prompt(const walsh_model* model, const char* messages, char* text,
                                size_t capacity, size_t* length);
-/* [walsh_vocab_size] logits behind the last of `count` tokens, which begin a new text. */
+/* Writes [walsh_vocab_size] logits after the last of `count` tokens, which start a new text. */
 walsh_status walsh_logits(walsh_model* model, const int32_t* tokens, size_t count, float* logits);
 
-/* A context of its own: what a prompt has in common with the session's last prompt and text is not
- * evaluated again. `context`: positions; 0: those of the model. *session is NULL if it fails. */
+/* Opens a separate context, which evaluates only what differs from its last prompt and text.
+ * `context`: positions; 0: the model's. *session is NULL on failure. */
 walsh_status walsh_session_open(walsh_model* model, int64_t context, walsh_session** session);
 void walsh_session_close(walsh_session* session); /* NULL: nothing */
 void walsh_session_reset(walsh_session* session); /* forgets its tokens */
 
-/* Receives a text piece by piece as complete UTF-8, which is not terminated; 0 stops. */
+/* Receives the text in pieces of complete UTF-8 without a zero byte; returning 0 stops. */
 typedef int (*walsh_callback)(void* user, const char* piece, size_t length);
 
 /* Continues a prompt. Options: those of GenerationOptions ("max_tokens", "temperature", "stop",
@@ -96,8 +95,8 @@ walsh_status walsh_generate(walsh_session* session, const char* prompt, size_t l
 walsh_status walsh_generate_tokens(walsh_session* session, const int32_t* prompt, size_t count,
                                    const char* options, walsh_callback callback, void* user,
                                    walsh_result* result);
-/* Ends the text that is being generated; without effect if there is none. From any thread, also
- * from a signal handler. */
+/* Ends the text that is being generated, if any. May be called on any thread and in signal
+ * handlers. */
 void walsh_session_stop(walsh_session* session);
 
 #ifdef __cplusplus

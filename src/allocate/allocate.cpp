@@ -31,8 +31,8 @@ void check(const AllocateOptions& options) {
   }
 }
 
-// Divergence of a whole model as a function of the sum S of its tensors' own damage: through the
-// measured models, straight lines in logarithms, the ends continued.
+// Predicts the divergence of a whole model from the sum S of its tensors' own damages: straight
+// lines in logarithmic scale through the measured models, extended at both ends.
 class Correction {
  public:
   void add(double sum, double kld) { points_.emplace_back(std::log(sum), std::log(kld)); }
@@ -75,7 +75,7 @@ class Allocator {
     for (;;) {
       search(budget);
       if (options_.file_bytes == 0) break;
-      // Names and rules take space, too, and arrays are aligned.
+      // An allowance for the names and rules in the file and the alignment of arrays.
       const uint64_t bytes = std::max(file_bytes(best_), file_bytes(uniform_));
       if (bytes <= options_.file_bytes) break;
       budget -= std::min(budget, bytes - options_.file_bytes);
@@ -94,7 +94,7 @@ class Allocator {
     return Model::load(source, config_, quiet);
   }
 
-  // From the file, if there is one.
+  // Reads the sensitivities from the file, if it exists.
   bool know_sensitivity() {
     const std::string& file = options_.sensitivity_file;
     const auto text = read_sensitivity(file);
@@ -126,7 +126,7 @@ class Allocator {
       text = write_self_text(
           reference, self, [&](int64_t done, int64_t total) { tell("writing text", done, total); });
     }
-    // The first half of the windows is searched, the second verifies.
+    // The search uses the first half of the windows, the verification the second.
     const int64_t all = static_cast<int64_t>(text.size()) / options_.ctx;
     if (all < 2) {
       throw Error(ErrorCode::usage, "--allocate-text",
@@ -140,7 +140,7 @@ class Allocator {
     held_out_.emplace(reference, std::span(text).subspan(behind), cut);
   }
 
-  // Bytes for the free tensors.
+  // Budget in bytes for the free tensors.
   uint64_t first_budget() const {
     if (options_.file_bytes == 0) {
       const double bits =
@@ -152,7 +152,8 @@ class Allocator {
                   "the tensors that rules name take " + std::to_string(fixed) + " bytes of " +
                       std::to_string(bytes));
     }
-    // A mixture, whose rules take about as much space as those of the result.
+    // Counts with an assignment that mixes formats, whose rules take about as much space as the
+    // result's.
     Assignment mixed;
     uint64_t free = 0;
     for (size_t t = 0; t < candidates_.tensors().size(); ++t) {
@@ -166,7 +167,7 @@ class Allocator {
                     " are no weights that could be made smaller");
   }
 
-  // Before anything is measured.
+  // Checks the budget before anything is measured.
   void check_budget(uint64_t budget) const {
     uint64_t least = 0;
     for (size_t t = 0; t < candidates_.tensors().size(); ++t) {
@@ -203,7 +204,7 @@ class Allocator {
     best_ = search_->best(options_.evaluations).assignment;
   }
 
-  // Predictions know the uniform models only, so that they say something about the others.
+  // The prediction uses uniform models only, so that it can be compared with other measurements.
   Correction correction() {
     Correction correction;
     const Measured uniform = search_->measure(uniform_);

@@ -1,10 +1,11 @@
-// Bit allocation: a format for each tensor, chosen by the damage that it is expected to do and
-// verified by the damage that it does (docs/allocation.md).
+// Bit allocation: chooses a format for each tensor by its expected damage, and verifies the choice
+// by measuring (docs/allocation.md).
 //
-// 1. Each tensor is disturbed alone, and the divergence from the unquantized model is read
-//    (sensitivity.h). 2. A knapsack gives the assignment of least total damage that fits
-//    (knapsack.h). 3. It and variations of it are measured whole; the best one and the uniform
-//    format are compared once more on text that was not used so far, and the better one is taken.
+// 1. Each tensor is disturbed alone, and the divergence from the unquantized model is measured
+// (sensitivity.h).
+// 2. A knapsack finds the assignment of least total damage that fits (knapsack.h).
+// 3. It and variations of it are measured as whole models; the best one and the uniform format are
+// compared once more on text that was not used so far, and the better one is taken.
 #pragma once
 
 #include <cstdint>
@@ -20,21 +21,21 @@
 namespace walsh {
 
 struct AllocateOptions {
-  // Exactly one of them: bits per weight of the linear layers, scales included, or bytes of the
-  // whole file, the embedding and the head then being allocated as well.
+  // Exactly one of these must be set: bits per weight of the linear layers, scales included, or
+  // bytes of the whole file, in which case embedding and head are allocated as well.
   double bits_per_weight = 0;
   uint64_t file_bytes = 0;
   std::vector<const Format*> candidates;  // empty: default_candidates()
-  std::vector<int32_t> text;              // tokens to measure on; empty: the model writes some
-  int32_t bos = -1;                       // stands for the first token of a window; -1: none
+  std::vector<int32_t> text;              // tokens to measure on; empty: the model generates a text
+  int32_t bos = -1;                       // replaces the first token of a window; -1: none
   int64_t ctx = 512;                      // tokens per window
-  int64_t windows = 8;                    // measured on, and as many again for the verification
+  int64_t windows = 8;                    // for the search; the verification takes as many again
   Probe probe = Probe::encode;
   std::string sensitivity_file;  // read if it exists, written otherwise; empty: none
-  std::string conditions;        // what it must have been measured under (sensitivity_file.h)
-  int64_t evaluations = 16;      // variations that are measured whole
-  // Called before each step of a stage: what it does, steps done, steps of the stage at most. May
-  // throw to stop.
+  std::string conditions;    // what the measurement in the file must have used (sensitivity_file.h)
+  int64_t evaluations = 16;  // variations that are measured as whole models
+  // Called before each step of a stage with the stage's name, the number of steps done, and the
+  // most steps of the stage. May throw to stop.
   std::function<void(const char* stage, int64_t done, int64_t total)> progress;
 };
 
@@ -43,8 +44,8 @@ struct TensorAllocation {
   bool linear = false;
   uint64_t weights = 0, bytes = 0;
   const Format* format = nullptr;
-  double alpha = 0;   // divergence per relative squared error, alone
-  double damage = 0;  // divergence that the format causes alone
+  double alpha = 0;   // divergence per relative squared error of this tensor alone
+  double damage = 0;  // divergence that the chosen format causes alone
   double bits() const { return 8 * static_cast<double>(bytes) / static_cast<double>(weights); }
 };
 
@@ -52,16 +53,16 @@ struct TensorAllocation {
 struct MeasuredRecipe {
   Recipe recipe;
   double bits_per_weight = 0;  // of the linear layers
-  double linear = 0;           // predicted: the sum of what each tensor does alone
-  double predicted = 0;        // corrected by what whole models were measured to do
-  Estimate searched;           // measured where the search looked
-  Estimate verified;           // measured on windows that it did not see
+  double linear = 0;           // predicted: the sum of the tensors' own damages
+  double predicted = 0;        // predicted, corrected by measured whole models
+  Estimate searched;           // measured on the text of the search
+  Estimate verified;           // measured on text that the search did not use
 };
 
 struct Allocation {
   MeasuredRecipe uniform, allocated;
-  bool uniform_is_better = false;         // then it is the one to use
-  std::vector<TensorAllocation> tensors;  // of the better one
+  bool uniform_is_better = false;         // then the uniform format is to be used
+  std::vector<TensorAllocation> tensors;  // of the better of the two
   int64_t measured_tokens = 0, verified_tokens = 0;
   int64_t measured_recipes = 0;
   bool self_text = false;
@@ -69,12 +70,12 @@ struct Allocation {
   const MeasuredRecipe& chosen() const { return uniform_is_better ? uniform : allocated; }
 };
 
-// The trellis formats, and a wide one for what must not be touched.
+// The trellis formats, and a wide format for tensors that need it.
 std::vector<const Format*> default_candidates();
 
-// `base` says all but the formats (its `type` is not used); tensors that its rules name keep what
-// they say. `load` as for Model::load. Deterministic. Throws usage, limit if nothing fits, and what
-// loading and encoding throw.
+// `base` determines everything but the formats (its `type` is not used); tensors that its rules
+// name keep their formats. `load` as for Model::load. Deterministic. Throws usage, limit if nothing
+// fits, and the errors of loading and encoding.
 Allocation allocate(const OpenCompressor& open, const Recipe& base, const AllocateOptions& options,
                     const LoadOptions& load);
 

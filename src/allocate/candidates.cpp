@@ -22,8 +22,8 @@ const TensorPlan& plan_of(const Compressor& compressor, const std::string& name)
                        [&](const TensorPlan& plan) { return plan.name == name; });
 }
 
-// What the balancing of another matrix, which this one feeds, multiplied the rows with; empty if
-// nothing (calibrated balancing of the inputs of o and down).
+// The factors by which calibrated balancing multiplied this matrix's rows, because another matrix's
+// input (of o or down) was balanced; empty if none.
 std::vector<float> row_factors(Compressor& compressor, const std::string& name, int64_t rows) {
   const int fed = plan_of(compressor, name).fed_site;
   if (fed < 0) return {};
@@ -32,7 +32,7 @@ std::vector<float> row_factors(Compressor& compressor, const std::string& name, 
   return feeder_factors(site.feeder, compressor.column_scales(site.matrices.front()), rows);
 }
 
-// The rule for all members of a tensor.
+// One rule for all members of a tensor.
 TensorRule rule_for(const CandidateTensor& tensor, const Format* format) {
   std::string pattern = tensor.name;
   if (const size_t star = pattern.find('*'); star != std::string::npos)
@@ -62,7 +62,7 @@ void invert_outputs(const Rotation& rotation, int64_t rows, int64_t cols, Thread
 
 }  // namespace
 
-// Takes every tensor from the compressor of the candidate that it is assigned to.
+// Takes each tensor from the compressor of its assigned candidate.
 class AssignedSource : public WeightSource {
  public:
   AssignedSource(Candidates& candidates, const Assignment& assignment)
@@ -94,7 +94,7 @@ class AssignedSource : public WeightSource {
   const Compressor& owner(const std::string& name) const {
     return candidates_.compressor(candidate_of(name));
   }
-  // A head that stays as it is leaves the gain of the norm in front of it alone.
+  // If the head stays as it is, the gain of the norm in front of it stays too.
   int candidate_of(const std::string& name) const {
     const auto it = candidates_.index_.find(name);
     if (it != candidates_.index_.end()) return assignment_[it->second];
@@ -117,7 +117,7 @@ Candidates::Candidates(const OpenCompressor& open, Recipe base, std::vector<cons
   }
   const ModelPlan model =
       read_plan(compressors_[0]->config_json(), compressors_[0]->path() + ": config.json");
-  std::map<std::string, size_t> kinds;  // of experts
+  std::map<std::string, size_t> kinds;  // experts by kind
   StepBudget steps(kRuleSteps);
   for (const TensorPlan& plan : compressors_[0]->tensors()) {
     if (plan.site < 0 || named_by_a_rule(base_, plan.name, steps)) continue;
@@ -135,7 +135,8 @@ Candidates::Candidates(const OpenCompressor& open, Recipe base, std::vector<cons
   find_gain_readers();
 }
 
-// Channels of a site are balanced only if all its matrices are rotated; mixing must not lose that.
+// Channels of an input are balanced only if all matrices that read it are rotated; a mix of
+// candidates must keep that.
 void Candidates::check_formats() const {
   if (formats_.empty() || formats_.size() > kMaxCandidates) {
     throw Error(ErrorCode::usage, "--candidates",

@@ -1,5 +1,5 @@
-// Every tensor of a checkpoint in every format that it may get, each encoded once and kept, and
-// models made of any choice among them.
+// Every tensor of a checkpoint in every format that it may get, encoded once and kept, and models
+// made of any choice among them.
 #pragma once
 
 #include <functional>
@@ -12,22 +12,21 @@
 
 namespace walsh {
 
-// Index of a candidate for each of Candidates::tensors().
+// The candidate chosen for each of Candidates::tensors().
 using Assignment = std::vector<int>;
 
-// Opens the checkpoint for a recipe: quantize/pipeline/open.h with whatever belongs to it
-// (calibration).
+// Opens the checkpoint for a recipe: quantize/pipeline/open.h with its calibration, if any.
 using OpenCompressor = std::function<std::unique_ptr<Compressor>(const Recipe&)>;
 
 inline constexpr size_t kMaxCandidates = 16;
 
-// A matrix, or those of one kind of all experts of a layer, which get one format: what one of them
-// does alone is too little to be measured.
+// One matrix, or the matrices of one kind of all experts of a layer, which get one format because
+// the effect of a single expert is too small to measure.
 struct CandidateTensor {
-  std::string name;  // with "*" for the number of an expert
+  std::string name;  // "*" stands for the number of an expert
   std::vector<std::string> members;
-  int64_t rows = 0, cols = 0;  // of each
-  bool linear = false;         // in the layers; otherwise the embedding or the head
+  int64_t rows = 0, cols = 0;  // of each member
+  bool linear = false;         // a matrix of the layers; otherwise embedding or head
   uint64_t weights() const {
     return members.size() * static_cast<uint64_t>(rows) * static_cast<uint64_t>(cols);
   }
@@ -35,36 +34,37 @@ struct CandidateTensor {
 
 class Candidates {
  public:
-  // Candidate i gives every free tensor the format formats[i]. Free are the matrices of the layers
-  // that no rule of `base` names, and with `whole_file` the embedding and a separate head, which
-  // have one more candidate, the last: to stay as they are. Throws usage unless all formats are
-  // rotated the same way as far as the balancing of channels is concerned.
+  // Candidate i gives every free tensor the format formats[i]. Free tensors are the matrices of the
+  // layers that no rule of `base` names and, with `whole_file`, the embedding and a separate head,
+  // whose last candidate is to stay unquantized. Throws usage unless all formats treat the
+  // balancing of channels alike (all are rotated, or none).
   Candidates(const OpenCompressor& open, Recipe base, std::vector<const Format*> formats,
              bool whole_file, ThreadPool& pool);
 
   const std::vector<CandidateTensor>& tensors() const { return tensors_; }
   const std::vector<const Format*>& formats() const { return formats_; }
-  // Of candidates of a tensor.
+  // Number of candidates of a tensor.
   int count(size_t tensor) const;
-  // The format stored, with the profile that the tensor (the first of its members) needs.
+  // The stored format, with the profile that the tensor (its first member) needs.
   const Format& format(size_t tensor, int candidate) const;
   uint64_t bytes(size_t tensor, int candidate) const;
-  double nmse(size_t tensor, int candidate);  // encodes; the mean of the members
-  // What the balancing multiplies the columns of a matrix with; empty if nothing.
+  double nmse(size_t tensor, int candidate);  // encodes the tensor; the mean over its members
+  // The factors by which balancing multiplies the columns of a matrix; empty if none.
   std::span<const float> column_scales(const std::string& name, int candidate) const {
     return compressor(candidate).column_scales(name);
   }
 
-  uint64_t linear_weights() const;      // in the layers, also those that are not free
-  uint64_t fixed_linear_bytes() const;  // of those that are not free
+  uint64_t linear_weights() const;      // in the layers, including tensors that are not free
+  uint64_t fixed_linear_bytes() const;  // of the tensors that are not free
 
   // The unquantized model, in the basis of decoded().
   std::unique_ptr<WeightSource> plain() const;
-  // The decoded candidate of a matrix as f32 in the checkpoint's (or the folded model's) basis.
+  // The decoded candidate of a matrix as f32, in the basis of the checkpoint or of the folded
+  // model.
   Tensor decoded(const std::string& name, int candidate);
   // The model of an assignment; valid as long as this object.
   std::unique_ptr<WeightSource> source(const Assignment& assignment);
-  // The recipe that quantizes so, its type being the one of most weights.
+  // The recipe that quantizes according to an assignment; its type is that of most weights.
   Recipe recipe(const Assignment& assignment) const;
 
  private:
@@ -81,15 +81,16 @@ class Candidates {
   Recipe base_;
   std::vector<const Format*> formats_;
   bool whole_file_;
-  std::vector<std::unique_ptr<Compressor>> compressors_;  // per candidate
+  std::vector<std::unique_ptr<Compressor>> compressors_;  // one per candidate
   std::vector<CandidateTensor> tensors_;
-  std::map<std::string, size_t> index_;  // by the members' names
-  // Also norms and fixed matrices, which a candidate of the head may change.
+  std::map<std::string, size_t> index_;  // by the names of the members
+  // Also holds norms and fixed matrices, which depend on the head's candidate.
   std::map<std::pair<std::string, int>, Tensor> encoded_;
-  std::map<std::string, size_t> gain_readers_;  // norm to a tensor that reads its balanced output
+  // from a norm to a tensor that reads its balanced output
+  std::map<std::string, size_t> gain_readers_;
 };
 
-// A source in which some tensors are replaced.
+// Replaces some tensors of another source.
 class SubstitutedSource : public WeightSource {
  public:
   explicit SubstitutedSource(WeightSource& base) : base_(base) {}

@@ -33,11 +33,11 @@ uint64_t unit_of(std::span<const std::vector<Choice>> items, uint64_t range) {
     for (const Choice& choice : item)
       divisor = std::gcd(divisor, choice.bytes - least);
   }
-  if (divisor == 0) return 1;  // every item has one size
+  if (divisor == 0) return 1;  // all choices have the same size
   return range / divisor <= kMaxUnits ? divisor : (range + kMaxUnits - 1) / kMaxUnits;
 }
 
-// best[u]: least damage of the items so far with exactly u units.
+// best[u]: the least damage of the items so far with exactly u units.
 class Table {
  public:
   explicit Table(size_t units) : best_(units + 1, kUnreached), next_(units + 1) { best_[0] = 0; }
@@ -60,7 +60,7 @@ class Table {
     best_.swap(next_);
   }
 
-  // The choices that lead to the least damage.
+  // Traces back the choices that lead to the least damage.
   std::vector<int> picks(std::span<const std::vector<Choice>> items, uint64_t unit) const {
     auto u = static_cast<size_t>(std::min_element(best_.begin(), best_.end()) - best_.begin());
     std::vector<int> result(items.size());

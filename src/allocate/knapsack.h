@@ -1,11 +1,11 @@
-// The multiple-choice knapsack behind bit allocation: one format per tensor, least damage in a
-// budget of bytes.
+// The multiple-choice knapsack of bit allocation: one format per tensor, with the least total
+// damage within a budget of bytes.
 //
 // Solved exactly by dynamic programming over sizes (Kellerer, Pferschy & Pisinger 2004, chapter
-// 11). What counts is how much larger a choice is than the item's smallest one. These differences
-// are counted in units: their greatest common divisor, so that nothing is rounded, or, if the range
-// of sizes would then need more than kMaxUnits, the least size that needs no more; differences are
-// then rounded up, so the budget holds in any case.
+// 11). The size of a choice counts from the item's smallest choice. These differences are counted
+// in units of their greatest common divisor, so that nothing is rounded; if that needed more than
+// kMaxUnits units, a larger unit is used and differences are rounded up, so that the budget holds
+// in any case.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Choice {
 };
 
 struct KnapsackSolution {
-  std::vector<int> picks;  // per item, index of its choice
+  std::vector<int> picks;  // index of the choice per item
   uint64_t bytes = 0;
   double damage = 0;
   uint64_t unit = 1;  // bytes

@@ -9,7 +9,7 @@
 namespace walsh {
 namespace {
 
-// One block of a row: values[n] in the balanced basis become their noisy version.
+// Replaces values[n], in the balanced basis, of one block of a row by their noisy version.
 void disturb(float* values, int64_t n, double nmse, Random& random) {
   double squares = 0;
   for (int64_t c = 0; c < n; ++c)
@@ -27,7 +27,7 @@ Tensor with_rounding_noise(const Tensor& matrix, std::span<const float> scales, 
                            double nmse, uint64_t seed, ThreadPool& pool) {
   const int64_t cols = matrix.cols;
   auto buffer = std::make_shared<AlignedArray<float>>(static_cast<size_t>(matrix.rows * cols));
-  const uint64_t base = Random(seed).next();  // so that close seeds give unrelated noise
+  const uint64_t base = Random(seed).next();  // close seeds give unrelated noise
   pool.for_ranges(matrix.rows, 1, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       float* row = buffer->data() + r * cols;

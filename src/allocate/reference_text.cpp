@@ -11,7 +11,7 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kLogitBytes = int64_t{32} << 20;  // held together
+constexpr int64_t kLogitBytes = int64_t{32} << 20;  // logits held at the same time
 constexpr int64_t kMinRows = 32, kMaxRows = 256;
 
 double checked_log_sum_exp(std::span<const float> logits) {
@@ -23,7 +23,7 @@ double checked_log_sum_exp(std::span<const float> logits) {
   return normalizer;
 }
 
-// Calls body(position, logits) for every position but the last of each window, several at once.
+// Calls body(position, logits), several at once, for every position except the last of each window.
 template <typename Body>
 void for_positions(const Model& model, std::span<const std::vector<int32_t>> windows,
                    const std::function<void()>& on_window, const Body& body) {

@@ -1,5 +1,5 @@
-// Finding the assignment of least divergence within a budget: the knapsack's answer to the measured
-// sensitivities, then variations of it that are kept only if measuring shows them to be better.
+// Finds the assignment of least divergence within a budget: starts from the knapsack's answer for
+// the measured sensitivities and keeps variations only if measuring shows that they are better.
 #pragma once
 
 #include <cstdint>
@@ -16,36 +16,37 @@ namespace walsh {
 
 struct Measured {
   Assignment assignment;
-  double damage = 0;  // sum of what each tensor does alone
+  double damage = 0;  // the sum of the tensors' own damages
   Estimate kld;
 };
 
-// Divergence of an assignment; expensive.
+// Measures the divergence of an assignment; expensive.
 using Measure = std::function<Estimate(const Assignment&)>;
 
 class AllocationSearch {
  public:
-  // `budget`: bytes of all free tensors together. The references outlive the search.
+  // `budget`: bytes for all free tensors. The references must outlive the search.
   AllocationSearch(const Candidates& candidates, const Sensitivity& sensitivity, uint64_t budget,
                    Measure measure);
 
-  // The assignment of least damage that fits and has one format in all layers, and one in the
-  // embedding and the head if they are free. Throws limit if none fits.
+  // The least damaging assignment that fits with one format for all layers, and one for embedding
+  // and head if these are free. Throws limit if none fits.
   Measured uniform();
-  // The best of the uniform one, the knapsack's answer and at most `evaluations` variations of it.
+  // The best among the uniform assignment, the knapsack's answer and up to `evaluations`
+  // variations.
   Measured best(int64_t evaluations);
-  // Sum of the damage of single tensors.
+  // The sum of the tensors' own damages.
   double damage(const Assignment& assignment) const;
   uint64_t bytes(const Assignment& assignment) const;  // of the free tensors
 
-  // Measured ones, in the order in which they were measured.
+  // All measured assignments, in the order of measurement.
   const std::vector<Measured>& history() const { return history_; }
   const Measured& measure(const Assignment& assignment);
 
  private:
-  using Group = std::vector<size_t>;  // of tensors
+  using Group = std::vector<size_t>;  // indices of tensors
   std::vector<Group> make_groups() const;
-  // The knapsack's answer if the damage of tensor t is factors[t] times what it was measured to be.
+  // The knapsack's answer if the damage of tensor t were factors[t] times the measured one.
   Assignment solve(const std::vector<double>& factors) const;
   std::vector<double> shrunken(double trust) const;
 

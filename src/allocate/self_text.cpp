@@ -9,9 +9,9 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kSideBySide = 64;  // windows, whose caches are there together
+constexpr int64_t kSideBySide = 64;  // windows evaluated together, each with its own cache
 
-SamplerOptions plain_options(uint64_t seed) {  // the model's own distribution, nothing cut off
+SamplerOptions plain_options(uint64_t seed) {  // nothing is cut off the model's distribution
   SamplerOptions plain;
   plain.temperature = 1;
   plain.top_k = 0;

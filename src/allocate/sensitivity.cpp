@@ -9,13 +9,13 @@
 namespace walsh {
 namespace {
 
-// Formats below this error do too little damage to be measured with few tokens; theirs follows from
+// Formats with less error do too little damage to be measured with few tokens; theirs is read off
 // the curve, which is a straight line there.
 constexpr double kLeastMeasured = 2e-3;
 
 constexpr uint64_t kNoiseSeed = 0x5eed;
 
-// The candidates that are measured: those of most and of least error, the wide ones left out.
+// The candidates to measure: those with the largest and the smallest error, except wide ones.
 std::vector<int> measured_candidates(const std::vector<const Format*>& formats) {
   const auto error = [&](int c) { return declared_nmse(*formats[static_cast<size_t>(c)]); };
   std::vector<int> order;
@@ -136,7 +136,7 @@ double DamageCurve::excess() const {
 
 double declared_nmse(const Format& format) {
   if (format.bound > 0) return format.bound;
-  for (const Format& known : all_formats())  // a profile with other state bits
+  for (const Format& known : all_formats())  // also a profile with other state bits
     if (known.id == format.id && known.bound > 0) return known.bound;
   throw Error(ErrorCode::usage, "--candidates",
               std::string(format.name) + " declares no error, so its damage cannot be predicted");
@@ -149,7 +149,8 @@ void predict_damage(const Candidates& candidates, Sensitivity& sensitivity) {
     std::vector<double>& damage = sensitivity.damage.emplace_back();
     for (const Format* format : formats)
       damage.push_back(sensitivity.curves[t].at(declared_nmse(*format)));
-    damage.resize(static_cast<size_t>(candidates.count(t)));  // stays as it is: no damage
+    // the tensor stays unquantized: no damage
+    damage.resize(static_cast<size_t>(candidates.count(t)));
   }
 }
 

@@ -1,4 +1,4 @@
-// Measured sensitivities as a file, so that another budget needs no second measurement.
+// Stores measured sensitivities in a file, so that another budget needs no new measurement.
 #pragma once
 
 #include <map>
@@ -11,12 +11,12 @@
 
 namespace walsh {
 
-// The text of a file of measured sensitivities; nothing if there is no file (behind symbolic links)
-// or `path` is empty. Throws io, bad_input or limit naming the file if it cannot be read, and
-// bad_input if no curves stand in it: what can be known before anything is measured.
+// The text of a file of sensitivities; nothing if there is no file (after symbolic links) or `path`
+// is empty. Throws io, bad_input or limit naming the file if it cannot be read, and bad_input if it
+// contains no curves, so that this is known before anything is measured.
 std::optional<std::string> read_sensitivity(const std::string& path);
 
-// JSON. `conditions` names all that the measurement depends on besides the tensors: text, probe,
+// JSON. `conditions` describes what the measurement depends on besides the tensors: text, probe,
 // calibration, recipe.
 std::string format_sensitivity(const Candidates& candidates, const Sensitivity& sensitivity,
                                std::string_view conditions);
@@ -26,8 +26,8 @@ std::string format_sensitivity(const Candidates& candidates, const Sensitivity& 
 std::map<std::string, DamageCurve> parse_curves(std::string_view json, const std::string& where,
                                                 std::string_view conditions);
 
-// The same for the tensors of `candidates`, whose formats may be others; bad_input if one is
-// missing.
+// As above for the tensors of `candidates`, which may have other formats; throws bad_input if one
+// is missing.
 Sensitivity parse_sensitivity(std::string_view json, const std::string& where,
                               const Candidates& candidates, std::string_view conditions);
 

@@ -15,7 +15,7 @@
 namespace walsh {
 namespace {
 
-// All compressors share one set of statistics: every recipe sees the same activations.
+// All compressors share one set of statistics, so every recipe sees the same activations.
 OpenCompressor opener(const AllocationRequest& request,
                       std::optional<PreparedCalibration> calibration, ThreadPool& pool) {
   return [&, calibration = std::move(calibration)](Recipe recipe) {
@@ -30,8 +30,8 @@ std::string text_id(const std::string& text) {
   return text.empty() ? "none" : checksum(std::as_bytes(std::span(text))).hex();
 }
 
-// Of all weights, and of what else decides the model's function and the tokens of a text: reading
-// them takes seconds, measuring with those of another checkpoint hours.
+// Identifies a checkpoint by its weights and by what else determines the model's function and
+// tokens. Reading it takes seconds; using another checkpoint's measurements would waste hours.
 std::string checkpoint_id(WeightSource& source) {
   ChecksumStream sum;
   for (const std::string_view text :
@@ -53,7 +53,7 @@ std::string checkpoint_id(WeightSource& source) {
   return sum.digest().hex();
 }
 
-// What the damage of a single tensor depends on.
+// Describes what the damage of a single tensor depends on.
 std::string conditions(const AllocationRequest& request, const Recipe& base,
                        const std::optional<PreparedCalibration>& calibration,
                        const std::string& checkpoint, const std::string& text) {
@@ -74,7 +74,7 @@ Allocation allocate_checkpoint(AllocationRequest request, const Recipe& base,
   options.candidates.clear();
   for (const std::string& name : request.candidates)
     options.candidates.push_back(&get_format(name));
-  // Says what is wrong with the file and the folder before anything is measured.
+  // Reports errors in the file and the folder before anything is measured.
   read_sensitivity(options.sensitivity_file);
   open_compressor(request.folder, base, pool);
   const auto source = open_weights(request.folder, nullptr, pool);

@@ -1,4 +1,4 @@
-// From names and paths to an allocation: what the command and the public API have in common.
+// Allocation from names and paths, for the command and the public API.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@ namespace walsh {
 
 struct AllocationRequest {
   std::string folder;
-  std::string text;                     // path; empty: the model writes some itself
+  std::string text;                     // path; empty: the model generates a text
   std::vector<std::string> candidates;  // names of formats; empty: the default ones
-  AllocateOptions options;              // text, bos and candidates are filled in
-  CalibrationRequest calibration;       // of every recipe that is tried
+  AllocateOptions options;              // text, bos and candidates are filled in here
+  CalibrationRequest calibration;       // for every recipe that is tried
 };
 
-// `base` as for allocate(). Reads tokenizer and texts. Throws also bad_input and io.
+// `base` as for allocate(). Reads the tokenizer and the texts. Also throws bad_input and io.
 Allocation allocate_checkpoint(AllocationRequest request, const Recipe& base,
                                const LoadOptions& load);
 

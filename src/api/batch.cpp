@@ -130,7 +130,7 @@ std::vector<GenerationResult> TextBatch::generate_tokens(
   size_t ended = 0;
   try {
     for (size_t i = 0; i < prompts.size(); ++i) {
-      // More than may wait are added as others end.
+      // Texts beyond the limit are added when others end.
       while (static_cast<int64_t>(i - ended) >= impl_->scheduler.most())
         step();
       texts.push_back(
@@ -141,7 +141,7 @@ std::vector<GenerationResult> TextBatch::generate_tokens(
             if (on_end) on_end(ended);
           }));
     }
-  } catch (...) {  // nobody is there any more whom the others could tell
+  } catch (...) {  // the failed texts have no caller left to notify
     for (const uint64_t text : texts)
       cancel(text);
     step();

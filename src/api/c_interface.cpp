@@ -31,7 +31,7 @@ static_assert(static_cast<int>(FinishReason::context_full) == WALSH_FINISH_CONTE
 static_assert(static_cast<int>(FinishReason::stopped) == WALSH_FINISH_STOPPED);
 static_assert(static_cast<int>(FinishReason::stop_string) == WALSH_FINISH_STOP_STRING);
 
-// Of this thread. Its buffer is never freed early: walsh_error() gave it away.
+// The error of this thread. Its buffer stays valid, because walsh_error() returned it.
 std::string& last_error() {
   thread_local std::string text;
   return text;
@@ -40,12 +40,12 @@ std::string& last_error() {
 walsh_status fail(walsh_status status, const char* text) noexcept {
   try {
     last_error() = text;
-  } catch (...) {  // the status says it
+  } catch (...) {  // the status reports it
   }
   return status;
 }
 
-// Runs `body` and turns what it throws into a status.
+// Runs `body` and turns exceptions into a status.
 template <class Body>
 walsh_status guarded(const Body& body) noexcept {
   try {

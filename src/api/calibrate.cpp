@@ -49,7 +49,7 @@ PreparedCalibration prepare_calibration(const std::string& folder, const Recipe&
 
 std::unique_ptr<Compressor> open_calibrated(const std::string& folder, Recipe recipe,
                                             const CalibrationRequest& request, ThreadPool& pool) {
-  // Of something that is no checkpoint open_compressor knows best what to say.
+  // If this is no checkpoint, open_compressor has the better message.
   std::error_code unreadable;
   const bool is_model =
       std::filesystem::is_directory(folder, unreadable) || is_foreign_gguf(folder);

@@ -1,4 +1,4 @@
-// From the path of a calibration text to what a compressor needs.
+// Prepares calibration for a compressor from the path of a text.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct CalibrationRequest {
   std::shared_ptr<const std::string> content;  // of the text, once it was read
   std::string curvature = {};  // folder of CurvatureFiles; empty: errors at outputs count alike
 
-  // Reads the text, if there is one. Whoever uses the request more than once does so first: a pipe
-  // can be read only once. Throws io, limit, interrupted.
+  // Reads the text, if there is one. Callers that use the request more than once must do so first,
+  // because a pipe can be read only once. Throws io, limit, interrupted.
   void read();
 };
 
@@ -37,8 +37,8 @@ struct PreparedCalibration {
 PreparedCalibration prepare_calibration(const std::string& folder, const Recipe& recipe,
                                         const CalibrationRequest& request, ThreadPool& pool);
 
-// open_compressor (quantize/pipeline/open.h), calibrated if the request has a text, of a model
-// whose other files are usable (check_texts, api/load.h).
+// open_compressor (quantize/pipeline/open.h), calibrated if the request has a text, for a model
+// whose other files are valid (check_texts, api/load.h).
 std::unique_ptr<Compressor> open_calibrated(const std::string& folder, Recipe recipe,
                                             const CalibrationRequest& request, ThreadPool& pool);
 

@@ -1,4 +1,4 @@
-// From the public options to the quantizer's recipe.
+// Converts the public options to a recipe.
 #pragma once
 
 #include "quantize/recipe/recipe.h"
@@ -6,7 +6,7 @@
 
 namespace walsh {
 
-// Throws usage for an unknown name or a combination that makes no sense.
+// Throws usage for an unknown name or an impossible combination.
 Recipe to_recipe(const CompressOptions& options);
 
 }  // namespace walsh

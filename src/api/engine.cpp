@@ -40,7 +40,7 @@ WindowOptions halves(int64_t ctx, int64_t chunks) {
   return windows;
 }
 
-// The wanted part of a sequence has to begin in it.
+// Refuses a `first` outside the sequence.
 void check_first(std::span<const int32_t> tokens, int64_t first, int64_t least) {
   const auto count = static_cast<int64_t>(tokens.size());
   if (tokens.empty()) throw Error(ErrorCode::usage, "tokens", "at least one token is needed");
@@ -55,8 +55,9 @@ void check_first(std::span<const int32_t> tokens, int64_t first, int64_t least) 
 struct Engine::Impl {
   std::unique_ptr<ThreadPool> pool;
   LoadedModel loaded;
-  SessionOptions use;                 // of contexts for single texts
-  std::unique_ptr<TextContext> text;  // the engine's own; in an engine for batches made late
+  SessionOptions use;  // for contexts of single texts
+  // the engine's own; in an engine for batches created on first use
+  std::unique_ptr<TextContext> text;
 
   TextContext& own() {
     if (text == nullptr) text = std::make_unique<TextContext>(loaded, use);
@@ -196,7 +197,7 @@ std::vector<TokenPrediction> Engine::logprobs(std::span<const int32_t> tokens, i
     const bool best = std::ranges::none_of(row, [&](float other) { return other > value; });
     result.push_back({-token_nll(row, target), best});
   };
-  // The last token is only predicted; its id is checked all the same before work is spent.
+  // The last token is only predicted, but its id is checked before work is spent.
   const int32_t last = tokens.back();
   if (last < 0 || last >= vocab_size()) {
     throw Error(ErrorCode::usage, "token " + std::to_string(last), "is not in the vocabulary");

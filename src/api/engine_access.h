@@ -1,5 +1,5 @@
-// What the command and servers need of an engine beyond its public interface: opening it with a
-// recipe and threads of their own, and the model in it.
+// Access to an engine beyond its public interface, for the command and servers: opening with a
+// recipe and threads of their own, and the model inside.
 #pragma once
 
 #include <memory>
@@ -16,18 +16,18 @@ namespace walsh {
 struct OpenRequest {
   std::string path;
   const Recipe* recipe = nullptr;                 // compress a folder while loading it
-  LoadOptions load;                               // without a pool
+  LoadOptions load;                               // its pool is ignored
   const GenerationOptions* generation = nullptr;  // checked before the weights are read
-  const TemplateText* chat_template = nullptr;    // in place of the model's
-  bool for_batches = false;                       // without a context of its own until it is used
+  const TemplateText* chat_template = nullptr;    // replaces the model's
+  bool for_batches = false;                       // no context of its own until it is used
 };
 
 struct EngineAccess {
   static Engine open(std::unique_ptr<ThreadPool> pool, const OpenRequest& request);
   static const LoadedModel& model(const Engine& engine);
-  // The model, which lives as long as the result.
+  // The model, kept alive by the result.
   static std::shared_ptr<const LoadedModel> share(const Engine& engine);
-  // A context with so many positions; 0: as the engine's own.
+  // A context with this many positions; 0: as the engine's own.
   static std::unique_ptr<TextContext> context(const Engine& engine, int64_t positions);
 };
 

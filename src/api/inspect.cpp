@@ -7,7 +7,7 @@
 namespace walsh {
 namespace {
 
-// A folder has no checksums and no errors; whoever checks it finds tensors that cannot be read.
+// A folder stores no checksums and errors, so a check can only find unreadable tensors.
 FileSummary inspect_folder(const std::string& path) {
   const auto folder = WalshFolder::open(path);
   FileSummary summary = {0, folder->producer(), folder->recipe(), 0, {}};

@@ -59,7 +59,7 @@ void read(const std::string& key, const Json& value, std::optional<Value>& field
   read(key, value, field.emplace());
 }
 
-// {"TOKEN": BIAS}
+// Reads {"TOKEN": BIAS}.
 void read(const std::string& key, const Json& value,
           std::vector<std::pair<int32_t, float>>& field) {
   if (!value.is_object()) refuse(key, value, "an object");
@@ -120,7 +120,7 @@ Json parse_options(std::string_view text, const char* where) {
   return json;
 }
 
-// Sets the fields that `json` names and takes them out of it.
+// Sets the fields that `json` contains and removes them from it.
 template <class Options>
 void take_fields(Json& json, Options& options) {
   visit_fields(options, [&](const char* name, auto& field) {
@@ -139,7 +139,7 @@ void refuse_rest(const Json& json) {
 
 GenerationOptions parse_generation_options(std::string_view json) {
   Json object = parse_options(json, "options");
-  // A schema may stand there as it is.
+  // A schema may also be given as an object instead of a string.
   if (const auto schema = object.find("json_schema"); schema != object.end() && schema->is_object())
     *schema = parse_ordered_json(json, "options").at("json_schema").dump();
   GenerationOptions options;

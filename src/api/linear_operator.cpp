@@ -19,7 +19,7 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kMaxRows = 256;  // of the input, multiplied together
+constexpr int64_t kMaxRows = 256;  // input rows multiplied together
 
 void check_form(const LayerForm& form) {
   if (form.format->dense) {
@@ -50,9 +50,9 @@ const void* row_of(const MatrixView& m, int64_t row) {
   return static_cast<const std::byte*>(m.data) + row * m.stride * dtype_size(m.type);
 }
 
-// Calls body(begin, end) for parts of [0, count), which go to whichever thread is free: threads of
-// a host may be held up by its other work. `cost` is that of all, in multiplications; little work
-// is done by the caller, since waking others would cost more.
+// Calls body(begin, end) for parts of [0, count), handed to whichever thread is free, because a
+// host's threads may be busy with its own work. `cost` is the total number of multiplications;
+// small work stays on the calling thread, since waking others would cost more.
 template <typename Body>
 void for_parts(RunThreads run, int64_t count, int64_t cost, const Body& body) {
   constexpr int64_t kCheap = 1 << 16;
@@ -216,7 +216,8 @@ void LinearOperator::decode(float* out, RunThreads run) const {
   });
 }
 
-// One product: the rows of the input in the forms that the passes read, then the panels.
+// One product: converts the input rows to the forms that the passes read, then multiplies the
+// panels.
 class LinearOperator::Product {
  public:
   Product(const LinearOperator& layer, int64_t rows, bool exact)

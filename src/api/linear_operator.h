@@ -1,4 +1,4 @@
-// A linear layer outside of a model: what other frameworks multiply with, on memory of their own.
+// A linear layer outside of a model, for other frameworks, with memory of their own.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace walsh {
 
-// How the weights [rows, cols] of a layer are stored.
+// The storage form of a layer's weights [rows, cols].
 struct LayerForm {
   const Format* format = nullptr;  // coded
   int64_t rows = 0, cols = 0;
@@ -31,48 +31,47 @@ struct MatrixView {
   int64_t rows = 0, cols = 0, stride = 0;
 };
 
-// One of the arrays of a stored layer (array_specs), by the suffix of its name: "codes", "scales",
+// One array of a stored layer (array_specs), by the suffix of its name: "codes", "scales",
 // "codes2", ...
 struct LayerArray {
   std::string name;
   int64_t rows = 0;
   int64_t row_bytes = 0;
 };
-// In file order. Throws usage for a dense format or an impossible shape or rotation.
+// The arrays in file order. Throws usage for a dense format or an impossible shape or rotation.
 std::vector<LayerArray> layer_arrays(const LayerForm& form);
-// Arrays in that order as the tensor that they are stored as, in place.
+// A tensor over the arrays, given in that order, without copying.
 Tensor stored_tensor(const LayerForm& form, std::span<const std::span<const std::byte>> arrays);
 
-// The form of new weights: the format's own rotation block (block = 0) or another one, seeds drawn
-// from `seed` for each pass. Throws usage for what check_recipe refuses and for dense formats.
+// The form of new weights with the format's default block (block = 0) or another one, and a seed
+// per pass derived from `seed`. Throws usage for what check_recipe refuses and for dense formats.
 LayerForm make_form(const std::string& type, int64_t rows, int64_t cols,
                     const std::string& rotation, int block, uint32_t seed, Effort effort);
 
-// Throws usage if GPUs have no kernels for layers of such a form; `device` is the one that is
-// meant.
+// Throws usage if GPUs have no kernels for layers of this form; `device` is for the message.
 void refuse_unsupported(const LayerForm& form, int device);
 
 // The caller's threads: calls its argument once on each with (thread, threads) and returns when all
-// are done. May call it on one thread only.
+// are done. May use one thread only.
 using RunThreads = FunctionRef<void(FunctionRef<void(int, int)>)>;
 
-// Const use is thread-safe, also with several callers' threads.
+// Const use is thread-safe, also with the threads of several callers.
 class LinearOperator {
  public:
   // Encodes weights [rows, cols]; throws bad_input for values that are not finite. `nmse`, unless
   // null, receives the squared error relative to the squared weights.
   static LinearOperator encode(const LayerForm& form, const MatrixView& weights,
                                const EncodeOptions& options, ThreadPool& pool, double* nmse);
-  // From arrays in the order of layer_arrays, which are copied. Throws bad_input for wrong sizes.
+  // From copies of arrays in the order of layer_arrays. Throws bad_input for wrong sizes.
   static LinearOperator restore(const LayerForm& form,
                                 std::span<const std::span<const std::byte>> arrays);
 
   const LayerForm& form() const { return form_; }
   uint64_t bytes() const;  // of memory
-  // The stored arrays, in the order of layer_arrays.
+  // Copies of the stored arrays, in the order of layer_arrays.
   std::vector<std::vector<std::byte>> arrays() const;
-  // y[m][rows] = x[m][cols] W^T with int8 activations as the format asks, or with float32 ones if
-  // `exact`; y has the type and row count of x and `y_stride` values from row to row.
+  // y[m][rows] = x[m][cols] W^T with int8 activations as the format prescribes, or float32 if
+  // `exact`; y has the type and row count of x, with `y_stride` values from row to row.
   void multiply(const MatrixView& x, void* y, int64_t y_stride, bool exact, RunThreads run) const;
   // All rows in the original basis, out[rows * cols].
   void decode(float* out, RunThreads run) const;

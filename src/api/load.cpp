@@ -15,8 +15,8 @@ ModelConfig read_config(const WeightSource& source) {
   return parse_config(source.config_json(), source.path() + ": config.json");
 }
 
-// A model can be used without its template, so a wrong one is no more than a note. One that
-// somebody gives has to be right.
+// A model can be used without its template, so a broken one only gives a note. A template that the
+// caller gives must be right.
 std::optional<ChatTemplate> read_chat_template(const WeightSource& source,
                                                const TemplateText* given,
                                                std::vector<std::string>& notes) {
@@ -59,7 +59,7 @@ LoadedModel load_model(const std::string& path, const Recipe* recipe, const Load
   const auto source = open_weights(path, recipe, *options.pool);
   source->use_on(options.device);
   const ModelConfig config = read_config(*source);
-  // The small files first: what is wrong with them is told before the weights take their time.
+  // Small files come first, so that errors in them are reported before the weights are read.
   Tokenizer tokenizer = read_tokenizer(*source);
   GenerationConfig generation(config, source->generation_config_json(), source->config_json(),
                               path);

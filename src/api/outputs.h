@@ -1,4 +1,4 @@
-// What is about to be written, looked at before long work instead of after it.
+// Checks what is about to be written before long work instead of after it.
 #pragma once
 
 #include <string>
@@ -6,11 +6,11 @@
 
 namespace walsh {
 
-// Throws usage if one of the files `outputs` (empty names are none) is one of those that the
-// checkpoint `folder` consists of or of `inputs`, by device and inode, or two outputs are the same
-// file or one is `new_folder`, which is written as well (empty: none is); what AtomicFile throws if
-// one cannot be created. Leaves nothing behind. A folder that cannot be opened as a checkpoint
-// throws as Checkpoint::open; one that is no folder is left to others.
+// Throws usage if one of the files `outputs` (empty names count as none) belongs to the checkpoint
+// `folder` or to `inputs` (by device and inode), if two outputs are the same file, or if one is
+// `new_folder`, which is written as well (empty: none). Throws what AtomicFile throws if one cannot
+// be created. Leaves nothing behind. Throws as Checkpoint::open if `folder` is a folder but no
+// checkpoint; what is no folder is not checked.
 void check_outputs(const std::vector<std::string>& outputs, const std::string& folder,
                    std::vector<std::string> inputs, const std::string& new_folder = "");
 

@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kPrefix = "synthetic:";
 constexpr int64_t kBytes = 256;
 
-// A word behind a space, another one for each number: a, b, ..., z, aa, ba, ...
+// A word after a space, different for each number: a, b, ..., z, aa, ba, ...
 std::string word(int64_t number) {
   std::string text = " ";
   for (++number; number > 0; number = (number - 1) / 26)
@@ -23,7 +23,7 @@ std::string word(int64_t number) {
   return text;
 }
 
-// Byte-level BPE without merges: text that is no word comes as its bytes.
+// Byte-level BPE without merges: text that is not one of the words becomes bytes.
 std::string tokenizer_of(int64_t vocab) {
   Json tokens = Json::object();
   for (int64_t id = 0; id < vocab; ++id) {

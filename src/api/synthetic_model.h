@@ -1,5 +1,5 @@
-// Models of published shapes with random weights, by name instead of from a file: for measuring
-// speed of whatever takes a model.
+// Models of published shapes with random weights, named instead of read from a file, for measuring
+// speed.
 #pragma once
 
 #include <memory>
@@ -10,11 +10,12 @@
 
 namespace walsh {
 
-// "synthetic:SHAPE:TYPE", as synthetic:8b:itq3_s: the shapes of SyntheticSource with all matrices
-// in the format; or embedding and head in another one, as synthetic:8b:itq3_s,tq4.
+// Whether `path` is "synthetic:SHAPE:TYPE", such as synthetic:8b:itq3_s: a shape of SyntheticSource
+// with all matrices in that format. In synthetic:8b:itq3_s,tq4 the second format is that of
+// embedding and head.
 bool names_synthetic(std::string_view path);
-// With a tokenizer of bytes and short words, one for every row of the embedding. Throws usage for
-// another form, an unknown shape or format.
+// The model has a tokenizer of bytes and short words with a token for every row of the embedding.
+// Throws usage for a malformed name, an unknown shape or an unknown format.
 std::unique_ptr<WeightSource> open_synthetic(const std::string& path);
 
 }  // namespace walsh

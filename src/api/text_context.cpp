@@ -29,7 +29,7 @@ Session& TextContext::empty() {
   return session_;
 }
 
-// Makes the session hold nothing but a beginning of `prompt`; returns its tokens, not all.
+// Truncates the session to a prefix of `prompt`; returns its length, less than all of `prompt`.
 int64_t TextContext::keep(std::span<const int32_t> prompt) {
   const auto most = prompt.empty() ? prompt.end() : prompt.end() - 1;
   const auto [end, other] = std::mismatch(prompt.begin(), most, tokens_.begin(), tokens_.end());

@@ -1,4 +1,4 @@
-// A sequence of a model that texts are generated in, and what is known to be in it.
+// A sequence in which texts are generated, and the tokens that are in it.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@ namespace walsh {
 
 class TextContext {
  public:
-  // `model` outlives it. Throws as Session.
+  // `model` must outlive this. Throws as Session.
   TextContext(const LoadedModel& model, const SessionOptions& use);
 
   int64_t capacity() const { return session_.capacity(); }
   const std::vector<int32_t>& tokens() const { return tokens_; }
-  // The session, empty.
+  // The session, emptied.
   Session& empty();
 
-  // As Engine::generate; with options.keep_context only what differs from tokens() is evaluated.
+  // As Engine::generate; with options.keep_context it evaluates only what differs from tokens().
   GenerationResult generate(std::span<const int32_t> prompt, const GenerationOptions& options,
                             const TextCallback& on_text);
 

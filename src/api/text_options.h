@@ -1,4 +1,4 @@
-// What GenerationOptions mean for a model: all that those who choose tokens have to know.
+// Resolves GenerationOptions for a model: everything that sampling needs.
 #pragma once
 
 #include "api/load.h"
@@ -10,7 +10,7 @@ namespace walsh {
 // With the seed that was drawn.
 using TextOptions = ChoiceOptions;
 
-// Throws usage for options out of range, bad_input for those of the model's files.
+// Throws usage for options out of range, bad_input for wrong ones in the model's files.
 TextOptions text_options(const LoadedModel& model, const GenerationOptions& options);
 
 // Why a text ended.

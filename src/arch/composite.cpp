@@ -19,7 +19,7 @@ constexpr auto kComposites = std::to_array<Composite>({
 
 constexpr const char* kText = "text_config";
 
-// What concerns the other parts, and the tokens that stand for them.
+// Keys about the other parts, and tokens that stand for them.
 constexpr auto kOtherParts = std::to_array<const char*>({
     "audio_config",
     "audio_token_id",
@@ -40,11 +40,11 @@ constexpr auto kOtherParts = std::to_array<const char*>({
     "vision_start_token_id",
 });
 
-// What goes before the same key of the text part.
+// Keys that override the same key of the text part.
 constexpr auto kForAllParts = std::to_array<const char*>(
     {"bos_token_id", "eos_token_id", "quantization_config", "tie_word_embeddings"});
 
-// Files of transformers before and since 4.52.
+// Names in files of transformers before and since 4.52.
 constexpr auto kTextNames = std::to_array<NameRule>({
     {"language_model.model.", "model."},
     {"language_model.lm_head.", "lm_head."},

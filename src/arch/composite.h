@@ -1,4 +1,4 @@
-// Models of several parts (text, vision, ...) of which walsh reads the text part.
+// Multi-part models (text, vision, ...), of which walsh reads the text part.
 #pragma once
 
 #include <span>
@@ -11,16 +11,16 @@
 namespace walsh {
 
 struct Composite {
-  std::string_view model_type, architecture;  // as Family
-  std::string_view text_type;                 // model_type of the text part that does not say it
+  std::string_view model_type, architecture;  // as in Family
+  std::string_view text_type;                 // model_type of text parts that do not state it
 };
 
-// The kind of model that config.json describes, if it is one of several parts; or null.
+// The kind of multi-part model that config.json describes; null if it is none.
 const Composite* find_composite(const Json& object);
-// The config of its text part, with what the whole says for all parts. Throws bad_input for a key
-// that is not understood.
+// The config of the text part, merged with what the whole states for all parts. Throws bad_input
+// for an unknown key.
 Json text_config(const Json& object, const Composite& composite, const std::string& where);
-// How the tensors of the text part are called within a checkpoint of the whole.
+// Renames the text part's tensors in a checkpoint of the whole model.
 std::span<const NameRule> text_names();
 std::string supported_composites();  // architectures, for messages
 

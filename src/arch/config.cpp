@@ -11,14 +11,14 @@
 namespace walsh {
 namespace {
 
-// Far above every published model, low enough that no product of two of them overflows.
+// Far above every published model, and low enough that products of two of them cannot overflow.
 constexpr int64_t kMaxLayers = 1024;
 constexpr int64_t kMaxWidth = int64_t{1} << 20;
 constexpr int64_t kMaxHeads = 4096;
 constexpr int64_t kMaxHeadDim = 1024;
 constexpr int64_t kMaxVocab = int64_t{1} << 24;
 constexpr int64_t kMaxPositions = int64_t{1} << 31;
-constexpr int64_t kHeadDimUnit = 8;  // what the attention kernels work in
+constexpr int64_t kHeadDimUnit = 8;  // the attention kernels work in units of this
 
 std::string supported_architectures() {
   std::string list;
@@ -56,7 +56,7 @@ const Family& choose_family(ConfigReader& reader) {
   return *family;
 }
 
-// Every layer alike.
+// Reads the shape that all layers have.
 DecoderTraits read_shape(ConfigReader& reader, ModelConfig& config) {
   DecoderTraits traits;
   const int64_t layers = reader.integer("num_hidden_layers", 1, kMaxLayers);
@@ -76,7 +76,7 @@ DecoderTraits read_shape(ConfigReader& reader, ModelConfig& config) {
   return traits;
 }
 
-// Known keys that change the function, with the only value that this forward pass has.
+// Refuses known keys that change the function, unless they have the only value that walsh supports.
 void refuse_unsupported(ConfigReader& reader) {
   for (const char* key : {"hidden_act", "hidden_activation"})
     reader.only(key, "silu");
@@ -131,7 +131,7 @@ void check_layer(const LayerTraits& layer, const ConfigReader& reader) {
   }
 }
 
-// Layers with a window have the second rope, if there are two.
+// If there are two ropes, layers with a window use the second.
 void choose_ropes(DecoderTraits& traits, const ModelConfig& config, const ConfigReader& reader) {
   for (const RopeConfig& rope : config.ropes) {
     if (rope.share == 1 || traits.partial_rope) continue;
@@ -143,7 +143,7 @@ void choose_ropes(DecoderTraits& traits, const ModelConfig& config, const Config
     if (config.ropes.size() > 1) layer.rope = layer.window != 0 ? 1 : 0;
     check_rope(layer.head_dim, config.ropes[static_cast<size_t>(layer.rope)], reader);
   }
-  // A table is made of each, for the widest heads, also where no layer uses it.
+  // A table is made of each rope, for the widest head, even if no layer uses it.
   int64_t widest = 0;
   for (const LayerTraits& layer : traits.layers)
     widest = std::max(widest, layer.head_dim);
@@ -165,7 +165,7 @@ ModelConfig read_text_model(Json object, const std::string& where) {
   DecoderTraits traits = read_shape(reader, config);
   config.ropes = read_ropes(reader, family.rope);
   for (const RopeConfig& rope : config.ropes) {
-    if (rope.kind != RopeKind::dynamic) continue;  // goes on behind the training's positions
+    if (rope.kind != RopeKind::dynamic) continue;  // may exceed the training context
     config.max_positions =
         std::min(kMaxPositions, static_cast<int64_t>(static_cast<double>(config.max_positions) *
                                                      std::min(rope.factor, 1e6)));

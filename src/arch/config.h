@@ -1,5 +1,5 @@
-// The description of one decoder forward pass, read from a Hugging Face config.json. Every family
-// is brought to this one form; the forward pass knows no families.
+// The description of a decoder's forward pass, read from a Hugging Face config.json. All families
+// are brought to this one form; the forward pass does not know families.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@
 
 namespace walsh {
 
-// A tensor of this description that a checkpoint stores in another way: the rows (elements of a
-// vector) [first_row, first_row + rows) of `source`. Of every `head_dim` of them, the first
-// `turned` ones are stored as pairs (0, 1), (2, 3), ..., while this description has the first of
-// all pairs before the second ones; 0: they stand as they are.
-// With a `shape`, which is that of the source: the tensor [rows, cols] whose element (r, c) is
-// element first + r * row_step + c * col_step of it. A checkpoint that has a tensor of this name
-// itself need not have such a source.
+// A tensor of this description that the checkpoint stores in another way: it is the rows (elements
+// of a vector) [first_row, first_row + rows) of the tensor `source`. If `turned` is not 0, the
+// first `turned` of every `head_dim` rows are stored as pairs (0, 1), (2, 3), ..., while this
+// description has the first values of all pairs before the second ones. With a `shape`, which is
+// that of the source, it is the tensor [rows, cols] whose element (r, c) is element first + r *
+// row_step + c * col_step of the source. If a checkpoint has a tensor of this name itself, it need
+// not have the source.
 struct TensorPart {
-  // `count` times `rows` rows, the first of them at row `first`, one group `step` rows behind the
-  // other.
+  // `count` groups of `rows` rows. The first group begins at row `first`, and groups are `step`
+  // rows apart.
   struct RowGroups {
     int64_t first = 0, rows = 0, step = 0, count = 0;
   };
@@ -34,40 +34,41 @@ struct TensorPart {
   int64_t turned = 0, head_dim = 0;
   std::vector<int64_t> shape = {};
   int64_t cols = 0, first = 0, row_step = 0, col_step = 0;
-  // With a shape, instead of `first` and the steps: these rows, one group behind the other.
+  // With a shape, in place of `first` and the steps: these rows, group after group.
   std::vector<RowGroups> groups = {};
 };
 
 struct ModelConfig {
-  std::string family;  // config.json's model_type
+  std::string family;  // model_type in config.json
   int64_t hidden = 0;  // width of the residual stream
   int64_t vocab = 0;
   int64_t max_positions = 0;
-  std::vector<RopeConfig> ropes;  // layers refer to them
+  std::vector<RopeConfig> ropes;  // referred to by the layers
   std::string embedding;          // tensor [vocab, hidden]
-  float embedding_scale = 1;      // of its rows when they enter the stream
+  float embedding_scale = 1;      // multiplies its rows when they enter the residual stream
   std::vector<LayerDesc> layers;
   ActivationDesc head_input;  // with the final norm
-  MatrixDesc head;            // [vocab, hidden]; its weight is the embedding if they are tied
+  MatrixDesc head;            // [vocab, hidden]; if tied, its weight is the embedding
   bool tied_head = false;
-  std::string head_name;  // of the tensor that a head of its own has, also where it is tied
+  std::string head_name;  // the tensor that an untied head has; set for tied heads, too
   float logit_scale = 1;  // logits = cap(scale * head)
-  float logit_cap = 0;    // c: logits become c tanh(logit / c); 0: they stay
+  float logit_cap = 0;    // c: logits become c tanh(logit / c); 0: no cap
   std::vector<TensorPart> parts;
-  // Names in a checkpoint of several parts, of which this is the text part; `whole` names what it
-  // is a part of.
+  // The names in a checkpoint of several parts of which this is the text part; `whole` is the name
+  // of the multi-part model.
   std::span<const NameRule> stored_names;
   std::string whole;
-  // What the names of tensors begin with that no next token needs: layers that guess further ones.
+  // Prefixes of tensors that are not needed for the next token: layers that predict further ones.
   std::vector<std::string> left_out;
-  StoredQuantization stored;  // how the checkpoint has matrices
-  // Tensors that a checkpoint may hold and the model does not read (rotary buffers): exact names.
+  StoredQuantization stored;  // how the checkpoint stores matrices
+  // Exact names of tensors that a checkpoint may contain and the model does not read (rotary
+  // buffers).
   std::vector<std::string> ignored;
-  std::vector<int32_t> bos, eos;  // as they stand there: may lie outside the vocabulary
+  std::vector<int32_t> bos, eos;  // as stated in the file; they may lie outside the vocabulary
 };
 
-// Reads config.json. Throws bad_input naming `where` and the key when a key is missing, out of
-// range, unknown (it might change the function) or asks for something not supported.
+// Reads config.json. Throws bad_input, naming `where` and the key, for a key that is missing, out
+// of range, unknown (it might change the function) or asks for something that is not supported.
 ModelConfig parse_config(std::string_view json, std::string_view where);
 
 struct TensorShape {
@@ -76,18 +77,19 @@ struct TensorShape {
   int64_t cols = 0;
 };
 
-// Whether a sequence has a state besides keys and values.
+// Returns whether a sequence has a state besides its keys and values.
 bool is_recurrent(const ModelConfig& config);
-// All tensors that the config asks for, embedding first; a tied model has no head.
+// Returns all tensors that the config asks for, embedding first. A tied model has no head.
 std::vector<TensorShape> model_tensors(const ModelConfig& config);
 
-// The largest of a width over all layers.
+// The largest value of each width over all layers.
 struct LayerWidths {
   int64_t query = 0, kv = 0, mlp = 0, head_dim = 0, heads = 0, kv_heads = 0;
-  // Of delta nets; query_rows with the gates of queries, mixed: what a mixer gives.
+  // About delta nets. query_rows includes the gates of the queries; mixed is the output of a mixer.
   int64_t query_rows = 0, mixed = 0, channels = 0, value_heads = 0;
-  int64_t latent = 0, query_latent = 0, shared_key = 0;  // of latent attention
-  int64_t experts = 0, chosen = 0, expert = 0;  // their number, those of a token, width of one
+  int64_t latent = 0, query_latent = 0, shared_key = 0;  // about latent attention
+  // Number of experts, chosen per token, and width of one.
+  int64_t experts = 0, chosen = 0, expert = 0;
 };
 LayerWidths widest(const ModelConfig& config);
 

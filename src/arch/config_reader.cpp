@@ -8,8 +8,8 @@
 namespace walsh {
 namespace {
 
-// Keys that change nothing about next-token logits: bookkeeping, training, generation defaults
-// (generate/generation_config.h reads those) and what old versions of transformers wrote into every
+// Keys without effect on next-token logits: bookkeeping, training, generation defaults (which
+// generate/generation_config.h reads) and keys that old versions of transformers wrote into every
 // file.
 constexpr auto kInertKeys = std::to_array<std::string_view>({
     "_attn_implementation",
@@ -18,7 +18,7 @@ constexpr auto kInertKeys = std::to_array<std::string_view>({
     "architectures",
     "attention_dropout",
     "attn_implementation",
-    "auto_map",  // names Python code beside the files, which nobody runs here
+    "auto_map",  // names Python code in the folder, which walsh does not run
     "bad_words_ids",
     "begin_suppress_tokens",
     "cache_implementation",

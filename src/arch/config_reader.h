@@ -1,5 +1,5 @@
-// Reads a config.json and keeps account of its keys: what nobody asked for and what is not known to
-// be inert is refused, because it may change the function that the model computes.
+// Reads a config.json and tracks which keys were used. A key that is neither used nor known to be
+// inert is refused, because it may change what the model computes.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class ConfigReader {
   ConfigReader(const Json& object, std::string where);
 
   const std::string& where() const { return where_; }
-  // True if the key is there, even as null.
+  // True if the key is present, even as null.
   bool has(const char* key) const;
   bool is_null(const char* key) const;  // false if the key is absent
   // The value, or nullptr if absent or null; counts as understood.
@@ -28,12 +28,12 @@ class ConfigReader {
   // The key must be present.
   int64_t integer(const char* key, int64_t min, int64_t max);
   double number(const char* key, double min, double max);
-  // An absent key gives the fallback. transformers sets what a file says, null as well, and fails
-  // where it computes with it: so a null number is refused, and a null flag is false.
+  // An absent key gives the fallback. transformers keeps an explicit null and fails where it
+  // computes with it: so a null number is refused, and a null flag is false.
   int64_t integer_or(const char* key, int64_t fallback, int64_t min, int64_t max);
   double number_or(const char* key, double fallback, double min, double max);
   bool boolean_or(const char* key, bool fallback);
-  // The same for numbers of which transformers takes null as absent, or which it does not read.
+  // For numbers for which transformers treats null as absent, or which it does not read.
   int64_t optional_integer(const char* key, int64_t fallback, int64_t min, int64_t max);
   double optional_number(const char* key, double fallback, double min, double max);
   std::optional<std::string> text(const char* key);
@@ -42,13 +42,13 @@ class ConfigReader {
 
   // Throws "'key' is FOUND: EXPECTED".
   [[noreturn]] void refuse(const char* key, std::string_view expected) const;
-  // True if the key has a value that nobody has asked for yet.
+  // True if the key has a value that was not read yet.
   bool pending(const char* key) const;
-  // Refuses a pending key whose value is not `supported`.
+  // Refuses a value other than `supported`, unless the key was read already.
   void only(const char* key, const Json& supported);
 
-  // Throws for a key that was neither asked for nor is on the list of inert ones. Null means "not
-  // set" and is inert.
+  // Throws for a key that was neither read nor is on the list of inert ones. Null means "not set"
+  // and is inert.
   void finish() const;
 
  private:

@@ -63,7 +63,7 @@ class LayerBuilder {
     return static_cast<int>(layer_.matrices.size()) - 1;
   }
 
-  // Says that the checkpoint has these matrices below each other in one tensor.
+  // Describes matrices that the checkpoint stores below each other in one tensor.
   void stack(std::string_view name, std::initializer_list<int> matrices) {
     if (name.empty()) return;
     int64_t first = 0;
@@ -74,7 +74,8 @@ class LayerBuilder {
     }
   }
 
-  // Says that the checkpoint has the rows that are rotated together side by side.
+  // Describes rows that the checkpoint stores so that the two values of a rotated pair are
+  // neighbours.
   void pair_rows(const MatrixDesc& m) {
     const int64_t turned =
         rotated_values(config_.ropes[static_cast<size_t>(own_.rope)], own_.head_dim);
@@ -83,7 +84,7 @@ class LayerBuilder {
       config_.parts.push_back({m.bias, m.bias, 0, m.rows, turned, own_.head_dim});
   }
 
-  // The feeder of an activation whose values come from the rows of a matrix.
+  // The feeder of an activation whose values are computed from the rows of a matrix.
   static Feeder feeder(const MatrixDesc& m, int64_t dim, int64_t repeat) {
     return {m.weight, m.bias, dim, repeat};
   }
@@ -119,7 +120,7 @@ class LayerBuilder {
       add_latent(input);
       return;
     }
-    // A rotation of a head's values does not pass the gates, which multiply them one by one.
+    // A rotation of a head's values cannot be moved past the gates, which multiply them one by one.
     const Basis values = a.gated ? Basis::own : Basis::heads;
     a.q = matrix(names_.q, traits_.qkv_bias, a.query_rows(), input, Basis::own);
     a.k = matrix(names_.k, traits_.qkv_bias, a.kv_width(), input, Basis::own);
@@ -134,7 +135,7 @@ class LayerBuilder {
     a.o = matrix(names_.o, traits_.o_bias, config_.hidden, attended, Basis::residual);
   }
 
-  // Everything between the input of the attention and that of o keeps the checkpoint's basis.
+  // Everything between the input of the attention and the input of o keeps the checkpoint's basis.
   void add_latent(int input) {
     const LatentTraits& t = traits_.latent;
     AttentionDesc& a = layer_.attention;
@@ -164,8 +165,9 @@ class LayerBuilder {
     a.o = matrix(names_.o, traits_.o_bias, config_.hidden, attended, Basis::residual);
   }
 
-  // A checkpoint has the rotated values of a query behind the others, and the rows of the latent
-  // and of the shared key, as those of keys and values of a head, below each other.
+  // In checkpoints the rotated values of a query come after the others. The rows of the latent and
+  // of the shared key are below each other in one tensor, and so are the rows of keys and values of
+  // each head.
   void describe_latent_parts(const AttentionDesc& a) {
     const LatentDesc& l = a.latent;
     const int64_t plain = a.head_dim - l.rope_dim, head = plain + l.value_dim;
@@ -196,7 +198,7 @@ class LayerBuilder {
              {{plain, l.value_dim, head, a.heads}});
   }
 
-  // Says that the rows of a matrix are these of a tensor with so many rows.
+  // Describes a matrix whose rows are these row groups of a tensor with `rows` rows.
   void add_rows(const MatrixDesc& m, const std::string& source, int64_t rows,
                 std::vector<TensorPart::RowGroups> groups) {
     TensorPart part;
@@ -229,13 +231,14 @@ class LayerBuilder {
     d.a = matrix(names_.delta_a, false, d.value_heads, input, Basis::own);
     layer_.matrices[static_cast<size_t>(d.b)].plain = true;
     layer_.matrices[static_cast<size_t>(d.a)].plain = true;
-    // The norm in front of it has one gain for all heads, so that no feeder can be scaled.
+    // The norm in front has one gain for all heads, so no feeder can be scaled.
     const int gated = activation("o", d.value_width(), {}, Basis::own);
     d.o = matrix(names_.delta_o, false, config_.hidden, gated, Basis::residual);
     if (!names_.delta_qkvz.empty()) describe_delta_parts(d);
   }
 
-  // For each key head the rows of its query, its key, the values and the gates; b and a likewise.
+  // The checkpoint stores, for each key head, the rows of its query, its key, its values and its
+  // gates; b and a are stored in the same way.
   void describe_delta_parts(const DeltaNetDesc& d) {
     const int64_t heads = d.key_heads, group = d.group();
     const int64_t key = d.key_dim, value = group * d.value_dim, step = 2 * (key + value);
@@ -309,7 +312,7 @@ class LayerBuilder {
     }
   }
 
-  // Where expert i lies in tensors of all experts.
+  // Describes where expert i is in tensors that contain all experts.
   void describe_parts(int64_t i) {
     const ExpertTraits& traits = traits_.experts;
     const ExpertsDesc& e = layer_.experts;

@@ -1,5 +1,5 @@
-// What dense decoders of transformers have in common, and the few traits in which they differ. A
-// family sets traits; build_layers makes the description of them.
+// What the decoders of transformers have in common, and the traits in which they differ. A family
+// sets traits; build_layers turns them into the description.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace walsh {
 
-// Names of a family's tensors. Those of a layer follow `layers` + index + "."; a weight is
-// name + ".weight", its bias name + ".bias". A norm without a name does not exist. The defaults are
-// those of LlamaForCausalLM, which most families took over.
+// The names of a family's tensors. Those of a layer come behind `layers` + index + "."; a weight is
+// called name + ".weight", its bias name + ".bias". A norm without a name does not exist. The
+// defaults are the names of LlamaForCausalLM, which most families use.
 struct TensorNames {
   std::string_view embedding = "model.embed_tokens.weight";
   std::string_view head = "lm_head.weight";
@@ -23,8 +23,8 @@ struct TensorNames {
   std::string_view o = "self_attn.o_proj";
   std::string_view sinks = "self_attn.sinks";  // without ".weight"
   std::string_view q_norm = "self_attn.q_norm", k_norm = "self_attn.k_norm";
-  // Of latent attention: what a checkpoint has below each other as kv_down and, head after head, as
-  // kv_up are the two matrices behind each.
+  // Latent attention. The checkpoint's kv_down is the two matrices behind it in this list below
+  // each other; its kv_up is the two behind it, head after head.
   std::string_view query_down = "self_attn.q_a_proj", query_up = "self_attn.q_b_proj";
   std::string_view query_down_norm = "self_attn.q_a_layernorm";
   std::string_view kv_down = "self_attn.kv_a_proj_with_mqa";
@@ -40,17 +40,18 @@ struct TensorNames {
   std::string_view delta_b = "linear_attn.in_proj_b", delta_a = "linear_attn.in_proj_a";
   std::string_view delta_o = "linear_attn.out_proj", delta_norm = "linear_attn.norm";
   std::string_view convolution = "linear_attn.conv1d";
-  // Where a checkpoint has the first two in one tensor, key head after key head, and b and a so.
+  // Set if a checkpoint has qkv and z in one tensor, key head after key head, and b and a in
+  // another.
   std::string_view delta_qkvz = "", delta_ba = "";
   std::string_view delta_rate = "linear_attn.A_log", delta_bias = "linear_attn.dt_bias";
-  // Where a checkpoint has q, k and v, or gate and up, below each other in one tensor.
+  // Set if a checkpoint has q, k and v in one tensor, or gate and up.
   std::string_view qkv = "", gate_up = "";
-  // Of layers with experts. A matrix of expert e is `experts` + e + "." + its name.
+  // Layers with experts. A matrix of expert e is called `experts` + e + "." + its name.
   std::string_view router = "mlp.gate", shared_gate = "mlp.shared_expert_gate";
-  std::string_view shared = "mlp.shared_expert.";  // in front of gate_proj, up_proj and down_proj
+  std::string_view shared = "mlp.shared_expert.";  // before gate_proj, up_proj and down_proj
   std::string_view experts = "mlp.experts.";
   std::string_view expert_gate = "gate_proj", expert_up = "up_proj", expert_down = "down_proj";
-  // All experts in one tensor each, without ".weight", for checkpoints that store them so.
+  // Used without ".weight", if a checkpoint stores all experts of a layer in one tensor per kind.
   std::string_view all_gate_up = "mlp.experts.gate_up_proj", all_down = "mlp.experts.down_proj";
 };
 
@@ -58,14 +59,14 @@ struct TensorNames {
 enum class ExpertOrder : uint8_t {
   rows,        // gate_up [experts, 2 width, hidden], gates first; down [experts, hidden, width]
   columns,     // gate_up [experts, hidden, 2 width], gates first; down [experts, width, hidden]
-  interleaved  // the same, gate_up with a gate, an up, ...
+  interleaved  // like columns, but gate_up alternates gate, up, gate, up, ...
 };
 
-// The experts of every layer that has some.
+// The experts, which are the same in every layer that has some.
 struct ExpertTraits {
   int64_t count = 0, chosen = 0, width = 0;
   RoutingDesc routing;           // without the name of its bias
-  std::string_view choice_bias;  // that, behind the layer's prefix; empty: there is none
+  std::string_view choice_bias;  // this is the name, behind the layer's prefix; empty: no bias
   bool router_bias = false, bias = false;
   bool gated_shared = false;  // a matrix gates the shared expert
   ExpertOrder order = ExpertOrder::rows;
@@ -73,24 +74,24 @@ struct ExpertTraits {
 
 struct LayerTraits {
   int64_t heads = 0, kv_heads = 0, head_dim = 0, intermediate = 0;
-  int rope = 0;  // -1: none
+  int rope = 0;  // -1: no rope
   int64_t window = 0, chunk = 0;
-  float unit_eps = 0, growth = 0;  // AttentionDesc
+  float unit_eps = 0, growth = 0;  // see AttentionDesc
   int64_t growth_step = 1;
   float attention_scale = 0;  // 0: 1 / sqrt(head_dim)
   float logit_cap = 0;
   bool experts = false;    // in place of the MLP of width `intermediate`
-  int64_t shared = 0;      // width of an expert that every token gets beside its own; 0: none
+  int64_t shared = 0;      // width of the expert that every token gets besides its own; 0: none
   bool recurrent = false;  // a delta net in place of attention
 };
 
-// Of every layer with latent attention (LatentDesc).
+// The same in every layer with latent attention; see LatentDesc.
 struct LatentTraits {
-  int64_t rank = 0, query_rank = 0, rope_dim = 0, value_dim = 0;  // rank 0: there is none
+  int64_t rank = 0, query_rank = 0, rope_dim = 0, value_dim = 0;  // rank 0: no latent attention
   float norm_eps = 0;
 };
 
-// Of every delta net (DeltaNetDesc).
+// The same in every delta net; see DeltaNetDesc.
 struct DeltaNetTraits {
   int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0, taps = 0;
 };
@@ -99,24 +100,26 @@ struct DecoderTraits {
   TensorNames names;
   std::vector<LayerTraits> layers;
   float norm_eps = 0;
-  float gain_offset = 0;        // of every norm but those of delta nets
+  float gain_offset = 0;        // of all norms except those of delta nets
   bool qk_norm = false;         // RMSNorm of queries and keys, over head_dim of every head
   bool qk_norm_of_all = false;  // or over all heads together
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
-  bool attention_gate = false;  // AttentionDesc::gated
-  bool partial_rope = false;    // the family's code knows heads of which only a part is rotated
+  bool attention_gate = false;  // see AttentionDesc::gated
+  bool partial_rope = false;    // the family's code supports heads of which only a part is rotated
   bool paired_rope = false;     // neighbours in a head are rotated together (TensorPart::turned)
-  bool norms_after = false;     // norms of what attention and MLP add to the stream as well
+  // The outputs of attention and MLP are normed as well, before they are added.
+  bool norms_after = false;
   GateFunction gate_function = GateFunction::silu;
   float gate_slope = 1, gate_limit = 0;  // of GateFunction::clamped_silu
-  bool sinks = false;                    // of attention
+  bool sinks = false;                    // attention has sinks
   float branch_scale = 1;
   LatentTraits latent;
   DeltaNetTraits delta_net;
   ExpertTraits experts;
 };
 
-// Fills in layers, embedding, head and the tensors to ignore. hidden, vocab and tied_head are set.
+// Fills in layers, embedding, head and the tensors to ignore. hidden, vocab and tied_head must be
+// set.
 void build_layers(const DecoderTraits& traits, ModelConfig& config);
 
 }  // namespace walsh

@@ -12,11 +12,12 @@ namespace walsh {
 struct Family {
   std::string_view model_type;    // config.json's "model_type"
   std::string_view architecture;  // the only supported entry of "architectures"
-  // Reads what is particular to the family. The shape of the model is read before: every layer of
-  // `traits` has it, and config.ropes has the ropes; of two, layers with a window get the second.
+  // Reads what is special about the family. The shape of the model has been read: it is in every
+  // layer of `traits`, and config.ropes has the ropes; if there are two, layers with a window get
+  // the second.
   void (*read)(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config);
   RopeDefaults rope = {};
-  // JSON object of the shape that absent keys mean, where published files leave them out.
+  // Default shape as a JSON object, for families whose published files omit these keys.
   std::string_view defaults = {};
 };
 
@@ -29,35 +30,36 @@ extern const Family kDeepseekV2, kDeepseekV3, kGemma, kGemma2, kGemma3, kGlm, kG
     kOlmo2, kOlmo3, kOlmoe, kPhi3, kQwen2, kQwen2Moe, kQwen3, kQwen3Moe, kQwen35, kQwen35Moe,
     kQwen3Next, kSmolLm3;
 
-// `sliding_window`: absent gives the fallback, null none (0).
+// `sliding_window`: absent means the fallback, null means none (0).
 int64_t read_window(ConfigReader& reader, int64_t fallback);
-// Qwen's rule: `use_sliding_window` with `sliding_window`, from layer `max_window_layers` on or as
-// `layer_types` lists.
+// Qwen's rule: with `use_sliding_window`, `sliding_window` applies from layer `max_window_layers`
+// on, or as `layer_types` lists.
 void read_qwen_windows(ConfigReader& reader, DecoderTraits& traits);
-// Windows as `layer_types` lists them: `window` for "sliding_attention". False if there is no list.
+// Windows as listed in `layer_types`: `window` for "sliding_attention". False if there is no list.
 bool read_layer_types(ConfigReader& reader, int64_t window, DecoderTraits& traits);
-// What all Gemmas have: gains stored minus one, GeGLU, a scaled embedding that is the head, too.
+// Common to all Gemmas: gains stored minus one, GeGLU, a scaled embedding that is tied to the head.
 void read_gemma(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config);
-// The norms behind both blocks of Gemma 2 and 3, and the scale of their attention.
+// The norms after both blocks of Gemma 2 and 3, and their attention scale.
 void read_gemma_blocks(ConfigReader& reader, DecoderTraits& traits);
-// A cap of logits: absent gives the fallback, null none (0).
+// A cap of logits: absent means the fallback, null means none (0).
 float read_cap(ConfigReader& reader, const char* key, double fallback);
 
-// Number of experts, those of a token, and under the key `width` the width of one: all layers get
-// them. Refuses counts that contradict each other.
+// Numbers of experts and of experts per token, and under the key `width` an expert's width; all
+// layers get them. Refuses contradicting numbers.
 void read_expert_counts(ConfigReader& reader, const char* width, DecoderTraits& traits);
-// Which layers have an MLP instead: `decoder_sparse_step` and `mlp_only_layers`.
+// Layers with a dense MLP instead: `decoder_sparse_step` and `mlp_only_layers`.
 void read_dense_layers(ConfigReader& reader, DecoderTraits& traits);
-// Groups of experts (`n_group`, `topk_group`), of which the best `group_best` ones count, and the
-// factor of the weights. Experts that are not `grouped` are one group, whatever those say.
+// Groups of experts (`n_group`, `topk_group`), each scored by its best `group_best` experts, and
+// the factor of the weights. If not `grouped`, all experts are one group, whatever the keys say.
 void read_expert_groups(ConfigReader& reader, int64_t group_best, DecoderTraits& traits,
                         bool grouped = true);
-// The first layers have an MLP (`first_k_dense_replace`), the others `n_shared_experts` experts
-// that every token gets, as one.
+// The first layers have a dense MLP (`first_k_dense_replace`), the others `n_shared_experts` shared
+// experts, combined to one.
 void read_shared_experts(ConfigReader& reader, int64_t dense_layers, DecoderTraits& traits);
-// Layers that guess further tokens, behind the others: their tensors are left out.
+// Multi-token prediction layers after the others: their tensors are left out.
 void read_guessing_layers(ConfigReader& reader, const DecoderTraits& traits, ModelConfig& config);
-// The layers that `no_rope_layers` marks with 0, or every `no_rope_layer_interval`-th, have none.
+// Layers without rope: those that `no_rope_layers` marks with 0, or every
+// `no_rope_layer_interval`-th.
 void read_layers_without_rope(ConfigReader& reader, DecoderTraits& traits);
 
 }  // namespace walsh

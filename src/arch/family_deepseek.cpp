@@ -1,6 +1,6 @@
-// DeepSeek-V2 and V3: latent attention; experts in groups, of which only the best take part, and
-// some that every token gets; the first layers have an MLP. V2's scores are a softmax, V3's
-// sigmoids with a bias for the choice alone.
+// DeepSeek-V2 and V3: latent attention; routed experts in groups, of which only the best take part,
+// and shared experts; the first layers have a dense MLP. V2 scores experts by softmax, V3 by
+// sigmoids with a bias for the choice only.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -13,27 +13,27 @@ namespace {
 
 constexpr int64_t kMaxRank = int64_t{1} << 16;
 constexpr int64_t kMaxDim = 1024;        // of a head, as elsewhere
-constexpr float kLatentNormEps = 1e-6F;  // whatever rms_norm_eps says
+constexpr float kLatentNormEps = 1e-6F;  // fixed, whatever rms_norm_eps is
 
 // transformers' defaults for absent keys.
 struct Defaults {
   int64_t rank = 512, query_rank = 1536, plain_dim = 128, rope_dim = 64, value_dim = 128;
 };
 
-// The sizes of the latents and of the parts of a head.
+// Reads the sizes of the latents and of the parts of a head.
 void read_latent(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   constexpr Defaults kDefaults;
   LatentTraits& l = traits.latent;
   l.norm_eps = kLatentNormEps;
   l.rank = reader.integer_or("kv_lora_rank", kDefaults.rank, 1, kMaxRank);
-  // Null means that there is none, an absent key transformers' default.
+  // Null means that there is none; an absent key means transformers' default.
   const int64_t absent = reader.has("q_lora_rank") ? 0 : kDefaults.query_rank;
   l.query_rank = reader.optional_integer("q_lora_rank", absent, 1, kMaxRank);
   l.rope_dim = reader.integer_or("qk_rope_head_dim", kDefaults.rope_dim, 2, kMaxDim);
   l.value_dim = reader.integer_or("v_head_dim", kDefaults.value_dim, 1, kMaxDim);
   const int64_t plain = reader.integer_or("qk_nope_head_dim", kDefaults.plain_dim, 1, kMaxDim);
   const int64_t head_dim = plain + l.rope_dim;
-  // What is rotated and all of it have names of their own in files of transformers 5.
+  // Files of transformers 5 name the rotated part and the whole of a head separately.
   if (reader.value("head_dim") != nullptr && traits.layers[0].head_dim != l.rope_dim)
     reader.refuse("head_dim", "expected qk_rope_head_dim");
   reader.only("qk_head_dim", head_dim);
@@ -58,7 +58,7 @@ void read_both(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config)
   read_expert_counts(reader, "moe_intermediate_size", traits);
   reader.only("moe_layer_freq", 1);
   read_guessing_layers(reader, traits, config);
-  // Of training, and of how other programs spread experts over machines.
+  // Keys for training, and for distributing experts over machines elsewhere.
   for (const char* key : {"aux_loss_alpha", "seq_aux", "ep_size"})
     reader.value(key);
 }
@@ -68,7 +68,7 @@ void read_v2(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   traits.paired_rope = true;
   traits.mlp_bias = reader.boolean_or("mlp_bias", false);
   reader.only("scoring_func", "softmax");
-  // Models that normalize the weights do not scale them, which no published one does.
+  // With normalized weights, models do not scale them; no published model does this.
   reader.only("norm_topk_prob", false);
   traits.experts.routing.normalized = false;
   const std::string method = reader.text("topk_method").value_or("greedy");

@@ -1,4 +1,4 @@
-// What families with experts have in common: counts, and which layers have them.
+// Helpers for families with experts: numbers of experts, and which layers have them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ constexpr int64_t kMostGuessingLayers = 64;
 void read_expert_counts(ConfigReader& reader, const char* width, DecoderTraits& traits) {
   constexpr int64_t kMaxWidth = int64_t{1} << 20;
   ExpertTraits& e = traits.experts;
-  // The name depends on the family and on the version of transformers; some files have two.
+  // The key depends on the family and the version of transformers; some files have two.
   const char* count = nullptr;
   for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
     if (reader.value(key) == nullptr) continue;
@@ -34,7 +34,7 @@ void read_expert_counts(ConfigReader& reader, const char* width, DecoderTraits& 
   e.width = reader.integer(width, 1, kMaxWidth);
   for (LayerTraits& layer : traits.layers)
     layer.experts = true;
-  // Of training alone.
+  // Used in training only.
   for (const char* key : {"router_aux_loss_coef", "output_router_logits", "router_jitter_noise"})
     reader.value(key);
 }

@@ -1,4 +1,4 @@
-// Gemma: gains stored minus one, GeGLU, a scaled embedding that is the head, too.
+// Gemma: gains stored minus one, GeGLU, a scaled embedding that is tied to the head.
 #include <cmath>
 
 #include "arch/family.h"
@@ -6,12 +6,12 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kDefaultHeadDim = 256;  // transformers' defaults for absent keys
+constexpr int64_t kDefaultHeadDim = 256;  // transformers' default for an absent key
 constexpr double kDefaultScale = 256;
 constexpr double kLargestCap = 1e6;
 
 void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
-  // Early files say "gelu" and mean its approximation.
+  // Early files say "gelu" but mean its tanh approximation.
   if (reader.pending("hidden_act") && *reader.value("hidden_act") != "gelu" &&
       *reader.value("hidden_act") != "gelu_pytorch_tanh")
     reader.refuse("hidden_act", "not supported, expected 'gelu_pytorch_tanh'");

@@ -1,11 +1,11 @@
-// Gemma 2: Gemma with norms before and behind both blocks, capped logits and a window in every
+// Gemma 2: Gemma with norms before and after both blocks, capped logits and a window in every
 // second layer.
 #include "arch/family.h"
 
 namespace walsh {
 namespace {
 
-constexpr int64_t kDefaultWindow = 4096;  // transformers' defaults for absent keys
+constexpr int64_t kDefaultWindow = 4096;  // transformers' default for an absent key
 constexpr double kDefaultLogitCap = 50, kDefaultFinalCap = 30;
 
 void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {

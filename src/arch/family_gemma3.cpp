@@ -1,14 +1,14 @@
-// Gemma 3: Gemma 2 with norms of queries and keys instead of caps; all layers but every sixth one
-// have a window and a rope of their own.
+// Gemma 3: Gemma 2 with norms of queries and keys instead of caps; all layers except every sixth
+// one have a window and a rope of their own.
 #include "arch/family.h"
 
 namespace walsh {
 namespace {
 
-constexpr int64_t kDefaultWindow = 4096;  // transformers' defaults for absent keys
+constexpr int64_t kDefaultWindow = 4096;  // transformers' default for an absent key
 constexpr int64_t kDefaultPattern = 6;
 
-// The text part of the models with vision says only in what it differs from these.
+// The text part of models with vision states only what differs from these.
 constexpr std::string_view kDefaults = R"({
     "vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
     "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,

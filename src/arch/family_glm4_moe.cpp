@@ -1,5 +1,5 @@
-// GLM-4.5 and 4.6: sigmoid scores with a bias for the choice alone, groups of experts, an expert
-// that every token gets; the first layers have an MLP.
+// GLM-4.5 and 4.6: sigmoid scores with a bias for the choice only, groups of experts, a shared
+// expert; the first layers have a dense MLP.
 #include "arch/family.h"
 
 namespace walsh {

@@ -1,12 +1,12 @@
 // GPT-OSS: experts with biases and clamped gates, attention with sinks and, in every second layer,
-// a window. Checkpoints have all experts of a layer in one tensor, whose gates and ups alternate,
-// as it is or in MXFP4.
+// a window. Checkpoints have all experts of a layer in one tensor, with gates and ups interleaved,
+// in a plain type or in MXFP4.
 #include "arch/family.h"
 
 namespace walsh {
 namespace {
 
-constexpr int64_t kDefaultWindow = 128;  // transformers' defaults for absent keys
+constexpr int64_t kDefaultWindow = 128;  // transformers' default for an absent key
 constexpr int64_t kDefaultHeadDim = 64;
 constexpr double kDefaultSlope = 1.702, kDefaultLimit = 7;
 
@@ -29,7 +29,7 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
       traits.layers[i].window = window;
   }
   read_expert_counts(reader, "intermediate_size", traits);
-  // Said by other keys as well.
+  // Duplicates of other keys.
   for (const char* key : {"experts_per_token", "initial_context_length"})
     reader.value(key);
   traits.experts.router_bias = traits.experts.bias = true;

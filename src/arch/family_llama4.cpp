@@ -1,5 +1,5 @@
-// Llama 4, its text part: attention to chunks of the positions in the layers with rope, to all of
-// them in the others; experts whose weights multiply their input, and one that every token gets.
+// Llama 4, its text part: layers with rope attend to chunks of positions, the others to all; expert
+// weights multiply the experts' inputs, and there is a shared expert.
 #include <string>
 
 #include "arch/family.h"
@@ -12,7 +12,7 @@ constexpr int64_t kDefaultChunk = 8192, kDefaultGrowthStep = 8192, kDefaultMlp =
 constexpr double kDefaultGrowth = 0.1;
 constexpr int64_t kMost = int64_t{1} << 31, kMaxWidth = int64_t{1} << 20;
 
-// Layers with rope see chunks, or as `layer_types` lists them.
+// Layers with rope use chunks, or the layers that `layer_types` lists.
 void read_chunks(ConfigReader& reader, DecoderTraits& traits) {
   const int64_t absent = reader.has("attention_chunk_size") ? 0 : kDefaultChunk;
   const int64_t chunk = reader.optional_integer("attention_chunk_size", absent, 1, kMost);
@@ -32,7 +32,7 @@ void read_chunks(ConfigReader& reader, DecoderTraits& traits) {
   }
 }
 
-// Files of the first version have a number.
+// Files of the first version have a number instead of a flag.
 bool read_growth(ConfigReader& reader) {
   const char* key = "attn_temperature_tuning";
   const Json* value = reader.value(key);
@@ -41,7 +41,7 @@ bool read_growth(ConfigReader& reader) {
   return reader.boolean_or(key, true);
 }
 
-// What replaces rope where there is none, and the norm behind it where there is.
+// Reads what replaces rope in layers without it, and the norm after rope in layers with it.
 void read_queries(ConfigReader& reader, DecoderTraits& traits) {
   const bool unit = reader.boolean_or("use_qk_norm", true);
   const bool grow = read_growth(reader);
@@ -55,7 +55,7 @@ void read_queries(ConfigReader& reader, DecoderTraits& traits) {
   }
 }
 
-// The layers that `moe_layers` lists, or every `interleave_moe_layer_step`-th.
+// Experts are in the layers that `moe_layers` lists, or in every `interleave_moe_layer_step`-th.
 void read_expert_layers(ConfigReader& reader, DecoderTraits& traits) {
   const auto step =
       static_cast<size_t>(reader.integer_or("interleave_moe_layer_step", 1, 1, kMost));
@@ -97,7 +97,7 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
     layer.intermediate = mlp;
     layer.shared = e.width;
   }
-  reader.value("for_llm_compressor");  // of a tool that quantizes
+  reader.value("for_llm_compressor");  // written by a quantization tool
 }
 
 }  // namespace

@@ -1,12 +1,11 @@
-// Mistral: Llama with one sliding window for all layers. Ministral has one in the layers that
-// `layer_types` lists; Ministral 3 raises queries behind the positions of its training.
+// Mistral: Llama with one sliding window for all layers. Ministral has it in the layers that
+// `layer_types` lists; Ministral 3 scales queries beyond the training context.
 #include "arch/family.h"
 
 namespace walsh {
 namespace {
 
-// What transformers assumes when the key is absent; null, as later Mistral models have it, means
-// that there is no window.
+// transformers' default for an absent key; null, as in later Mistral models, means no window.
 constexpr int64_t kDefaultWindow = 4096;
 
 void set_windows(int64_t window, DecoderTraits& traits) {
@@ -24,7 +23,7 @@ void read_ministral(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
 }
 
 void read_ministral3(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
-  // What transformers takes without them is longer than a default should be.
+  // Without them transformers assumes a long table, which is too unusual for a default.
   if (reader.value("rope_parameters") == nullptr && reader.value("rope_scaling") == nullptr)
     reader.refuse("rope_parameters", "expected parameters");
   set_windows(read_window(reader, 0), traits);

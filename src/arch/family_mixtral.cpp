@@ -1,4 +1,4 @@
-// Mixtral: Mistral with experts in every layer; the weights of the chosen ones sum to one.
+// Mixtral: Mistral with experts in every layer; the weights of the chosen experts sum to one.
 #include "arch/family.h"
 
 namespace walsh {

@@ -1,11 +1,12 @@
-// OLMo 2 and 3: norms behind both blocks and none before them; queries and keys are normed over all
-// heads. OLMo 3 has a window in all layers but every fourth one, which do without scaled rope.
+// OLMo 2 and 3: norms after both blocks and none before; queries and keys are normed over all heads
+// together. OLMo 3 has a window in all layers except every fourth one; the layers with a window
+// have unscaled rope.
 #include "arch/family.h"
 
 namespace walsh {
 namespace {
 
-constexpr int64_t kDefaultWindow = 4096;  // transformers' defaults for absent keys
+constexpr int64_t kDefaultWindow = 4096;  // transformers' default for an absent key
 constexpr size_t kPattern = 4;
 
 void read_olmo2(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {

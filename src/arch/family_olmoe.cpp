@@ -1,4 +1,4 @@
-// OLMoE: queries and keys are normed over all heads, every layer has experts.
+// OLMoE: queries and keys are normed over all heads together; every layer has experts.
 #include "arch/family.h"
 
 namespace walsh {

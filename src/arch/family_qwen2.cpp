@@ -4,7 +4,7 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kDefaultWindow = 4096;  // transformers' defaults for absent keys
+constexpr int64_t kDefaultWindow = 4096;  // transformers' default for an absent key
 constexpr int64_t kDefaultMaxWindowLayers = 28;
 
 void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {

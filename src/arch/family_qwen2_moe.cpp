@@ -1,15 +1,14 @@
-// Qwen 2 with experts: beside those that the router chooses every token has one more, which a
-// sigmoid gates.
+// Qwen 2 with experts: besides the routed experts there is a shared expert, gated by a sigmoid.
 #include "arch/family.h"
 
 namespace walsh {
 namespace {
 
-constexpr int64_t kDefaultWindow = 4096;  // transformers' defaults for absent keys
+constexpr int64_t kDefaultWindow = 4096;  // transformers' default for an absent key
 constexpr int64_t kDefaultMaxWindowLayers = 28;
 constexpr int64_t kMaxWidth = int64_t{1} << 20;
 
-// Unlike the dense models: every second layer of the first `max_window_layers`.
+// Unlike in the dense models, every second of the first `max_window_layers` layers has a window.
 void read_windows(ConfigReader& reader, DecoderTraits& traits) {
   const bool enabled = reader.boolean_or("use_sliding_window", false);
   const int64_t fallback = reader.has("sliding_window") ? 0 : kDefaultWindow;

@@ -1,4 +1,4 @@
-// Qwen 3: RMSNorm on every query and key head, head_dim apart from hidden size.
+// Qwen 3: RMSNorm on every query and key head; head_dim is independent of the hidden size.
 #include "arch/family.h"
 
 namespace walsh {

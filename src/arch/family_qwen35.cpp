@@ -15,7 +15,7 @@ constexpr int64_t kDefaultHeadDim = 256, kDefaultInterval = 4;
 constexpr int64_t kMaxHeads = 1024, kMaxDim = 256, kDimUnit = 16, kMaxTaps = 16;
 constexpr int64_t kMaxWidth = int64_t{1} << 20;
 
-// Layers that guess further tokens are left out.
+// Multi-token prediction layers are left out.
 constexpr std::array<NameRule, 1> kStoredNames = {{{"mtp.", "", true}}};
 
 DeltaNetTraits read_delta_net(ConfigReader& reader) {
@@ -52,7 +52,7 @@ void read_mixers(ConfigReader& reader, DecoderTraits& traits) {
   }
 }
 
-// Beside those that the router chooses every token has one more, which a sigmoid gates.
+// Besides the routed experts there is a shared expert, gated by a sigmoid.
 void read_experts(ConfigReader& reader, DecoderTraits& traits) {
   read_expert_counts(reader, "moe_intermediate_size", traits);
   read_dense_layers(reader, traits);
@@ -75,7 +75,7 @@ void read_qwen35(ConfigReader& reader, DecoderTraits& traits, ModelConfig& confi
       layer.head_dim = kDefaultHeadDim;
   traits.delta_net = read_delta_net(reader);
   read_mixers(reader, traits);
-  // The type that other programs keep states in; here it is always float32.
+  // The type in which other programs store states; walsh always uses float32.
   reader.value("mamba_ssm_dtype");
   reader.value("mtp_num_hidden_layers");
   reader.value("mtp_use_dedicated_embeddings");

@@ -1,4 +1,4 @@
-// SmolLM3: Llama in which every fourth layer goes without rope.
+// SmolLM3: Llama with every fourth layer without rope.
 #include "arch/family.h"
 
 namespace walsh {

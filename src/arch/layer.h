@@ -1,6 +1,6 @@
-// A decoder layer as data: which activations there are, which matrices read them, and how the
-// results are put together. Names, shapes, rotations, balancing, calibration, placement, memory and
-// counts follow from it; the forward pass is the only code that gives the parts a meaning.
+// A decoder layer as data: its activations, the matrices that read them, and how the results are
+// combined. Names, shapes, rotations, balancing, calibration, placement, memory and operation
+// counts are derived from it. Only the forward pass gives the parts a meaning.
 #pragma once
 
 #include <cstdint>
@@ -11,38 +11,39 @@ namespace walsh {
 
 // y = x / rms(x) * (gain_offset + weight), over `width` values.
 struct NormDesc {
-  std::string weight;  // tensor [width]; empty: there is no such norm
+  std::string weight;  // tensor [width]; empty: no norm
   int64_t width = 0;
   float eps = 0;
-  float gain_offset = 0;  // 1 where checkpoints store the gain minus one
+  float gain_offset = 0;  // 1 if checkpoints store the gain minus one
 
   bool present() const { return !weight.empty(); }
 };
 
-// The matrix whose outputs become an activation, each multiplied by a factor that it does not
-// depend on (v before o: a weighted mean over positions; up before down: the gate), so that the
-// channels can be scaled by scaling its rows. Channel c comes from row
-//   c / (dim * repeat) * dim + c % dim.
+// The matrix whose outputs become an activation, each multiplied by a factor that does not depend
+// on it (v before o: a weighted mean over positions; up before down: the gate). Therefore the
+// channels of the activation can be scaled by scaling rows of this matrix. Channel c comes from row
+// c / (dim * repeat) * dim + c % dim.
 struct Feeder {
-  std::string matrix, bias;  // empty: there is none
+  std::string matrix, bias;  // empty: no feeder
   int64_t dim = 1, repeat = 1;
 
   int64_t row(int64_t channel) const { return channel / (dim * repeat) * dim + channel % dim; }
 };
 
-// In which basis the rows (outputs) or columns (inputs) of a matrix stand when a rotation is folded
-// into the residual stream (quantize/source/fold.h).
+// The basis of the rows (outputs) or columns (inputs) of a matrix when a rotation is folded into
+// the residual stream (quantize/source/fold.h).
 enum class Basis : uint8_t {
-  own,       // the checkpoint's
+  own,       // that of the checkpoint
   residual,  // the one orthogonal matrix of the residual stream
   heads      // one orthogonal matrix per key-value head
 };
 
-// Values that matrices read. All that read one share its rotation and its channel balancing.
+// Values that matrices read. All matrices that read an activation share its rotation and its
+// channel balancing.
 struct ActivationDesc {
-  std::string name;  // e.g. "layers.0.attention"; decides the seed of its rotation
+  std::string name;  // e.g. "layers.0.attention"; determines the seed of its rotation
   int64_t width = 0;
-  NormDesc norm = {};  // in front of it, if there is one
+  NormDesc norm = {};  // applied before it, if present
   Basis basis = Basis::own;
   Feeder feeder = {};
 };
@@ -53,11 +54,11 @@ struct MatrixDesc {
   int64_t rows = 0, cols = 0;
   int input = 0;  // index of the activation that it reads
   Basis outputs = Basis::own;
-  bool plain = false;  // is never coded: a router, whose choices a rounding would change
-  int expert = -1;     // of which it is a part; -1: none
+  bool plain = false;  // never coded: a router, whose choices rounding would change
+  int expert = -1;     // the expert that it belongs to; -1: none
 };
 
-// What a gate goes through.
+// The function that is applied to a gate.
 enum class GateFunction : uint8_t {
   silu,         // x / (1 + exp(-x))
   gelu_tanh,    // x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
@@ -65,77 +66,78 @@ enum class GateFunction : uint8_t {
                 // both limits
 };
 
-// Multi-head latent attention (DeepSeek-V2): keys and values of all heads are products of one
-// short vector of a position, the latent, which is normalized first. The first `rope_dim` values
-// of a head's query and key are rotated; those of keys are another product of the input, the same
-// for all heads.
+// Multi-head latent attention (DeepSeek-V2): the keys and values of all heads are products of one
+// short vector per position, the latent, which is normalized first. The first `rope_dim` values of
+// a head's query and key are rotated. For keys these come from a separate product of the input and
+// are the same for all heads.
 struct LatentDesc {
-  int64_t rank = 0;        // values of the latent; 0: there is none
-  int64_t query_rank = 0;  // of a latent of the queries; 0: they are a product of the input
-  int64_t rope_dim = 0;    // of head_dim
-  int64_t value_dim = 0;   // values of a head that `o` reads, at most head_dim
+  int64_t rank = 0;  // values of the latent; 0: no latent attention
+  // Size of the latent of the queries; 0: queries are a product of the input.
+  int64_t query_rank = 0;
+  int64_t rope_dim = 0;   // part of head_dim
+  int64_t value_dim = 0;  // values per head that `o` reads, at most head_dim
   // Matrices [query_rank, hidden] (-1: none), [rank, hidden] and [rope_dim, hidden]. Of the
-  // attention, q reads the latent of queries, k [heads * (head_dim - rope_dim), rank] and
-  // v [heads * value_dim, rank] read the normalized latent.
+  // attention's matrices, q reads the latent of queries; k [heads * (head_dim - rope_dim), rank]
+  // and v [heads * value_dim, rank] read the normalized latent.
   int query_down = -1, down = -1, shared_key = -1;
 
   bool present() const { return rank > 0; }
 };
 
-// Softmax attention over the positions of a sequence. Head h of the queries reads key-value head
-// h / (heads / kv_heads).
+// Softmax attention over the positions of a sequence. Query head h reads key-value head h / (heads
+// / kv_heads).
 struct AttentionDesc {
   int64_t heads = 0;
   int64_t kv_heads = 0;  // divides heads
   int64_t head_dim = 0;  // a multiple of 8
   int rope = -1;         // index into ModelConfig::ropes; -1: queries and keys are not rotated
   int64_t window = 0;    // positions that a query sees, itself included; 0: all
-  int64_t chunk = 0;     // it sees from the last multiple of this on; 0: from the window's start
+  int64_t chunk = 0;     // a query sees positions from the last multiple of this on; 0: no chunks
   float scale = 0;       // of the logits
-  float logit_cap = 0;   // c: logits become c tanh(logit / c); 0: they stay
-  NormDesc q_norm = {}, k_norm = {};  // over head_dim values of every head, or over all of them
-  // Queries and keys, rotated, are divided by sqrt(mean square of their head + this); 0: not.
+  float logit_cap = 0;   // c: logits become c tanh(logit / c); 0: no cap
+  NormDesc q_norm = {}, k_norm = {};  // over the head_dim values of each head, or over all heads
+  // Rotated queries and keys are divided by sqrt(mean square of their head + this); 0: they are
+  // not.
   float unit_eps = 0;
   // Queries at position p are multiplied by 1 + growth log(1 + floor((p + 1) / growth_step)).
   float growth = 0;
   int64_t growth_step = 1;
-  // Tensor [heads], logits that take part in the softmax of their head and have no value; empty:
-  // there are none.
+  // Tensor [heads]: one logit per head that takes part in the softmax but has no value. Empty: no
+  // sinks.
   std::string sinks = {};
-  // The matrix q gives head_dim values of a query, then as many of a gate, for head after head;
-  // what a head attends to is multiplied with the sigmoid of its gate.
+  // The matrix q gives, for each head, head_dim values of a query and then as many values of a
+  // gate. The output of the head is multiplied by the sigmoid of its gate.
   bool gated = false;
   LatentDesc latent = {};
   int q = -1, k = -1, v = -1, o = -1;
 
   bool present() const { return heads > 0; }
-  // What a query sees, as first_seen() of kernels/first_seen.h has it.
+  // The positions that a query sees, in the form that first_seen() in kernels/first_seen.h takes.
   int64_t reach() const { return chunk > 0 ? -chunk : window; }
   int64_t query_width() const { return heads * head_dim; }
   int64_t query_rows() const { return gated ? 2 * query_width() : query_width(); }
   int64_t kv_width() const { return kv_heads * head_dim; }
-  // What o reads.
+  // The number of values that o reads.
   int64_t value_width() const { return heads * (latent.present() ? latent.value_dim : head_dim); }
-  // Whether the norms are over whole rows; both are, or neither.
+  // Returns whether the norms are over whole rows. Either both are or neither is.
   bool norms_all_heads() const { return q_norm.present() && q_norm.width != head_dim; }
 };
 
-// The gated delta rule (Yang, Kautz and Hatamizadeh 2024): every value head has a state S [key_dim,
-// value_dim] in place of keys and values of all positions,
-//   S <- d S + k (strength (v - (d S)^T k))^T, then S^T q,
-//   d = exp(-exp(rate) softplus(a + bias)), strength = sigmoid(b).
-// q, k and v come from a convolution over the last `taps` positions, then silu; every query and key
-// is divided by its length, queries by sqrt(key_dim) as well. Value head h reads the queries and
-// keys of head h / (value_heads / key_heads). What a head gives is normalized, then multiplied with
-// silu(z).
+// The gated delta rule (Yang, Kautz and Hatamizadeh 2024). In place of keys and values of all
+// positions, every value head has a state S [key_dim, value_dim]: S <- d S + k (strength (v - (d
+// S)^T k))^T, and its output is S^T q, with d = exp(-exp(rate) softplus(a + bias)) and strength =
+// sigmoid(b). q, k and v come from a convolution over the last `taps` positions, followed by silu;
+// every query and key is divided by its length, and queries by sqrt(key_dim) as well. Value head h
+// reads the queries and keys of head h / (value_heads / key_heads). The output of a head is
+// normalized, then multiplied by silu(z).
 struct DeltaNetDesc {
-  int64_t key_heads = 0, value_heads = 0;  // key_heads divides value_heads; 0: there is none
-  int64_t key_dim = 0, value_dim = 0;      // of a head, multiples of 16
+  int64_t key_heads = 0, value_heads = 0;  // key_heads divides value_heads; 0: no delta net
+  int64_t key_dim = 0, value_dim = 0;      // per head, multiples of 16
   int64_t taps = 0;                        // of the convolution: 2 to 16
   std::string convolution;                 // tensor [channels, taps], the newest position last
   std::string rate, bias;                  // tensors [value_heads]
-  NormDesc norm = {};                      // over value_dim values of every head
-  // Rows of qkv: queries, keys, values; a and b have a row per value head.
+  NormDesc norm = {};                      // over the value_dim values of each head
+  // The rows of qkv are queries, keys and values; a and b have one row per value head.
   int qkv = -1, z = -1, b = -1, a = -1, o = -1;
 
   bool present() const { return value_heads > 0; }
@@ -147,35 +149,35 @@ struct DeltaNetDesc {
 
 // down(function(gate(x)) * up(x)).
 struct MlpDesc {
-  int64_t width = 0;  // 0: there is none, but experts
+  int64_t width = 0;  // 0: no MLP; there may be experts
   GateFunction function = GateFunction::silu;
   float slope = 1, limit = 0;  // of clamped_silu
   int gate = -1, up = -1, down = -1;
 };
 
-// Which experts a token gets, and with what weights. The scores are the softmax of the router's
-// logits, or the sigmoid of each.
+// How the experts of a token and their weights are chosen. The scores are the softmax of the
+// router's logits, or the sigmoid of each.
 struct RoutingDesc {
   bool sigmoid = false;
-  std::string bias;  // tensor [experts], added to the scores for the choice alone; empty: none
-  // Experts are in groups of equal size, neighbours in one; only the `groups_chosen` best groups
-  // take part. A group's score is the sum of its `group_best` highest ones.
+  std::string bias;  // tensor [experts], added to the scores for the choice only; empty: none
+  // Consecutive experts form groups of equal size, and only the `groups_chosen` best groups take
+  // part. The score of a group is the sum of its `group_best` highest scores.
   int64_t groups = 1, groups_chosen = 1, group_best = 1;
-  bool normalized = true;  // the weights, scores of the chosen ones, are divided by their sum
+  bool normalized = true;  // the weights (scores of the chosen experts) are divided by their sum
   float scale = 1;         // and multiplied by this
-  bool of_input = false;   // a weight multiplies the input of its expert, not what that gives
+  bool of_input = false;   // a weight multiplies the input of its expert instead of its output
 };
 
-// sum over the chosen experts e of weight_e * down_e(function(gate_e(x)) * up_e(x)). All read the
-// input of the router; what their down matrices read is one activation, too.
+// The sum over the chosen experts e of weight_e * down_e(function(gate_e(x)) * up_e(x)). All
+// experts read the input of the router; the inputs of all down matrices are one activation, too.
 struct ExpertsDesc {
   int64_t count = 0;   // 0: the layer has no experts
   int64_t chosen = 0;  // per token
-  int64_t width = 0;   // of each
+  int64_t width = 0;   // of each expert
   RoutingDesc routing;
   int router = -1;       // matrix [count, hidden]
-  int shared_gate = -1;  // matrix [1, hidden] whose sigmoid multiplies what `mlp` adds; -1: 1
-  int first = -1;        // matrix: gate, up and down of expert 0, then those of 1, ...
+  int shared_gate = -1;  // matrix [1, hidden] whose sigmoid multiplies the output of `mlp`; -1: 1
+  int first = -1;        // matrix: gate, up and down of expert 0, then those of expert 1, ...
 
   bool present() const { return count > 0; }
   int gate(int64_t expert) const { return first + static_cast<int>(3 * expert); }
@@ -183,9 +185,9 @@ struct ExpertsDesc {
   int down(int64_t expert) const { return gate(expert) + 2; }
 };
 
-// A vector of a layer: whatever it has beside its matrices and their biases.
+// A vector of a layer: anything stored besides matrices and their biases.
 struct VectorDesc {
-  // How what is stored becomes what is computed with.
+  // How stored values become the values that are used.
   enum class Form : uint8_t {
     stored,
     exponential,  // e to the power of each value
@@ -193,47 +195,48 @@ struct VectorDesc {
     constant      // nothing is stored: every value is `offset`
   };
 
-  std::string name;  // tensor [rows, cols]; of constants a name that no tensor has
+  std::string name;  // tensor [rows, cols]; for constants, a name that no tensor has
   int64_t rows = 1, cols = 0;
-  float offset = 0;  // is added to what is stored
+  float offset = 0;  // added to the stored values
   Form form = Form::stored;
-  bool is_gain = false;  // of a norm
+  bool is_gain = false;  // whether it is the gain of a norm
 
   int64_t size() const { return rows * cols; }
 };
 
-// Names of constants: gains of heads that become unit vectors; of a delta net's queries and keys,
-// which are divided by their length and not by the root of their mean square.
+// The names of constants: the gain of heads that are divided by the root of their mean square, and
+// the gain of a delta net's queries and keys, which are divided by their length.
 inline constexpr const char* kUnitGain = "unit gain";
 inline constexpr const char* kQueryLengthGain = "gain of query lengths";
 inline constexpr const char* kKeyLengthGain = "gain of key lengths";
 
 // x += scale * after_attention(o(mixer(input))); x += scale * after_mlp(down(...)). The mixer is
-// attention or a delta net.
-// Where there are experts, their sum is added to what `mlp` gives, which is the shared expert.
+// attention or a delta net. In a layer with experts, their sum is added to the output of `mlp`,
+// which is the shared expert.
 struct LayerDesc {
-  std::vector<ActivationDesc> activations;        // in the order of the computation
-  std::vector<MatrixDesc> matrices;               // in the order of the computation
-  DeltaNetDesc delta_net;                         // its matrices are indices into `matrices`,
-  AttentionDesc attention;                        // those of attention are
-  MlpDesc mlp;                                    // and so are gate, up and down
-  ExpertsDesc experts;                            // the function of their gates is that of `mlp`
-  NormDesc after_attention = {}, after_mlp = {};  // of what a branch adds to the stream
-  float branch_scale = 1;                         // of what a branch adds to the stream
+  std::vector<ActivationDesc> activations;  // in the order of the computation
+  std::vector<MatrixDesc> matrices;         // in the order of the computation
+  DeltaNetDesc delta_net;                   // its matrices are indices into `matrices`,
+  AttentionDesc attention;                  // and so are those of attention
+  MlpDesc mlp;                              // and gate, up and down
+  ExpertsDesc experts;                      // their gates use the function of `mlp`
+  // Applied to what a branch adds to the residual stream.
+  NormDesc after_attention = {}, after_mlp = {};
+  float branch_scale = 1;  // multiplies what a branch adds to the residual stream
 
   const MatrixDesc& matrix(int index) const { return matrices[static_cast<size_t>(index)]; }
   const ActivationDesc& input_of(const MatrixDesc& m) const {
     return activations[static_cast<size_t>(m.input)];
   }
-  // Whether a token is multiplied with the matrix, the first experts standing for those that it
-  // gets: all have the same shapes.
+  // Returns whether a token is multiplied by the matrix, where the first experts stand for the
+  // chosen ones: all experts have the same shapes.
   bool of_one_token(const MatrixDesc& m) const { return m.expert < experts.chosen; }
 };
 
-// All vectors of a layer: the one list that names, loading, memory and steps of the forward pass
-// follow. Gains come first, in the order of the computation.
+// Returns all vectors of a layer. Names, loading, memory and the steps of the forward pass all
+// follow this list. Gains come first, in the order of the computation.
 std::vector<VectorDesc> layer_vectors(const LayerDesc& layer);
-// The place of a vector in such a list; -1 for a name that it does not have.
+// Returns the index of a vector in such a list, -1 if there is none of this name.
 int find_vector(const std::vector<VectorDesc>& vectors, const std::string& name);
 
 }  // namespace walsh

@@ -31,7 +31,8 @@ void add_experts(const LayerDesc& layer, std::map<std::string, ExpertMatrix>& ex
   }
 }
 
-// Whatever is no matrix, in the order of files: gains, biases of matrices, all others.
+// Adds everything that is not a matrix, in the order of the file: gains, biases of matrices,
+// others.
 void add_vectors(const LayerDesc& layer, std::vector<std::string>& vectors) {
   const std::vector<VectorDesc> own = layer_vectors(layer);
   for (const VectorDesc& v : own)
@@ -42,10 +43,10 @@ void add_vectors(const LayerDesc& layer, std::vector<std::string>& vectors) {
     if (!v.is_gain && v.form != VectorDesc::Form::constant) vectors.push_back(v.name);
 }
 
-// Why no rotation can be folded into the residual stream; empty if it can.
+// Returns why no rotation can be folded into the residual stream; empty if one can.
 std::string residual_refusal(const ModelConfig& c) {
-  // Blocks of the rotation reach down to 32 columns, and a padded residual stream would change its
-  // norm.
+  // The smallest block of the rotation has 32 columns. Padding is not possible, because it would
+  // change the norm of the residual stream.
   constexpr int64_t kSmallestBlock = 32;
   if (c.hidden % kSmallestBlock != 0)
     return "the hidden size " + std::to_string(c.hidden) + " is not a multiple of 32";
@@ -57,7 +58,7 @@ std::string residual_refusal(const ModelConfig& c) {
 }
 
 void add_folded(const LayerDesc& layer, ResidualPlan& plan) {
-  std::string heads;  // the activation whose basis is that of heads
+  std::string heads;  // the activation whose basis is Basis::heads
   for (const ActivationDesc& a : layer.activations) {
     if (a.basis == Basis::heads) heads = a.name;
     if (a.basis == Basis::residual) add_name(a.norm.weight, plan.norms);

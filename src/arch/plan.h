@@ -1,5 +1,6 @@
-// Which edges of a model are rotated: the activations ("sites") that linear weights read. It
-// follows from the description of the model; the quantizer needs nothing else of the architecture.
+// What the quantizer knows of a model: the activations ("sites") that linear weights read, each of
+// which may be rotated. It is derived from the description of the model; the quantizer needs
+// nothing else of the architecture.
 #pragma once
 
 #include <array>
@@ -13,21 +14,21 @@
 
 namespace walsh {
 
-// One activation and the weights [rows, width] that read it. They share rotation seed and channel
-// balancing.
+// One activation and the weights [rows, width] that read it. They share the seed of the rotation
+// and the channel balancing.
 struct Site {
-  std::string name;                   // e.g. "layers.0.attention"; decides the rotation's seed
-  int64_t width = 0;                  // K of every matrix
-  std::string norm;                   // weight of the RMSNorm that feeds it, empty if none
+  std::string name;   // e.g. "layers.0.attention"; determines the seed of the rotation
+  int64_t width = 0;  // columns of every matrix
+  std::string norm;   // weight of the RMSNorm before it, empty if there is none
   std::vector<std::string> matrices;  // tensor names, in file order
   Feeder feeder = {};
-  std::vector<std::string> plain = {};  // matrices that read it, too, and are never coded
+  std::vector<std::string> plain = {};  // matrices that read it as well but are never coded
 };
 
-// Of a matrix that is a part of an expert.
+// Describes a matrix that belongs to an expert.
 struct ExpertMatrix {
   int expert = 0;
-  std::string kind;  // the same for all experts of a layer: the name with "*" for the number
+  std::string kind;  // the same for all experts of a layer: the name with "*" as the number
 };
 
 // A tensor of the model whose residual stream is rotated: W' = R_rows W diag(gain) R_cols^T.
@@ -36,34 +37,36 @@ struct FoldedTensor {
   std::string source;  // in the checkpoint
   std::string gain;    // weight of the RMSNorm that multiplies the columns, empty if none
   Basis rows = Basis::own, cols = Basis::own;
-  std::string heads = {};  // name of the activation whose heads Basis::heads means
+  std::string heads = {};  // the activation that Basis::heads refers to
 };
 
-// How a rotation is folded into the residual stream (quantize/source/fold.h): everything that reads
-// or writes it, and the per-head edge between v and o.
+// How a rotation is folded into the residual stream (quantize/source/fold.h): all tensors that read
+// or write the stream, and the per-head rotation between v and o.
 struct ResidualPlan {
-  std::string refusal = "this architecture does not describe its residual stream";  // empty: can be
+  // Empty: can be folded.
+  std::string refusal = "this architecture does not describe its residual stream";
   int64_t hidden = 0, head_dim = 0, kv_heads = 0;
-  std::string head;                // name of the output head, which is never tied when folded
-  std::vector<std::string> norms;  // whose gains are folded: 1 in the folded model
+  std::string head;  // name of the output head, which is never tied when folded
+  // Norms whose gains are folded; the gains are 1 in the folded model.
+  std::vector<std::string> norms;
   std::vector<FoldedTensor> tensors;
 };
 
 struct ModelPlan {
   std::string embedding;    // token embedding [vocab, hidden]
-  std::string head;         // output head [vocab, hidden]; empty when tied to the embedding
+  std::string head;         // output head [vocab, hidden]; empty if tied to the embedding
   std::string final_norm;   // norm before the head
-  float gain_offset = 0;    // what is added to the stored gain of every site's norm (NormDesc)
+  float gain_offset = 0;    // added to the stored gain of every site's norm (NormDesc)
   std::vector<Site> sites;  // in layer order
-  // [rows, columns] that the config gives every matrix, embedding and head included.
+  // The shape [rows, columns] that the config gives each matrix, embedding and head included.
   std::map<std::string, std::array<int64_t, 2>> shapes;
-  // All remaining tensors (norms, biases, convolutions): kept as they are.
+  // All remaining tensors (norms, biases, convolutions), which are kept as they are.
   std::vector<std::string> vectors;
-  // Tensors that a checkpoint may hold and the architecture does not read (a copy of a tied head,
-  // rotary buffers): exact names. Any other tensor is an error.
+  // Exact names of tensors that a checkpoint may contain and the architecture does not read (a copy
+  // of a tied head, rotary buffers). Any other tensor is an error.
   std::vector<std::string> ignored;
   ResidualPlan residual;
-  std::vector<TensorPart> parts;  // of what the checkpoint stores in one tensor, or in another way
+  std::vector<TensorPart> parts;  // of tensors that the checkpoint stores in another form
   std::map<std::string, ExpertMatrix> experts;  // by the name of the matrix
   std::span<const NameRule> stored_names;       // as in ModelConfig
   std::string whole;
@@ -72,7 +75,7 @@ struct ModelPlan {
 };
 
 ModelPlan make_plan(const ModelConfig& config);
-// The same from config.json's text. Throws as parse_config.
+// The same from the text of config.json. Throws what parse_config throws.
 ModelPlan read_plan(std::string_view config_json, std::string_view where);
 
 }  // namespace walsh

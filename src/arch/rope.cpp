@@ -14,10 +14,10 @@ constexpr double kMaxFactor = 1e9;
 constexpr double kMaxTheta = 1e15;
 constexpr size_t kMaxFactors = 1024;
 constexpr int64_t kMaxPositions = int64_t{1} << 31;
-// The kinds of layers that have sets of their own, in the order of the result.
+// Kinds of layers with their own parameters, in the order of the result.
 constexpr auto kKinds = std::to_array<const char*>({"full_attention", "sliding_attention"});
 
-// What the config says outside of the parameters of a set, for those that the set leaves out.
+// Values from outside the rope parameters, for those that the parameters omit.
 struct Outside {
   double theta = 10000, share = 1;
   int64_t original_max_positions = 0, max_positions = 0;
@@ -37,7 +37,8 @@ std::vector<float> read_factors(ConfigReader& reader, const char* key) {
   return factors;
 }
 
-// The positions of the training. What stands outside of the parameters counts, as in transformers.
+// The context length of the training. A value outside the parameters counts too, as in
+// transformers.
 int64_t original_positions(ConfigReader& reader, const Outside& outside, int64_t absent,
                            int64_t least) {
   constexpr const char* kKey = "original_max_position_embeddings";
@@ -48,7 +49,7 @@ int64_t original_positions(ConfigReader& reader, const Outside& outside, int64_t
   return found;
 }
 
-// Phi-3's way to longer contexts (LongRoPE, Ding et al. 2024).
+// Phi-3's extension to longer contexts (LongRoPE, Ding et al. 2024).
 void read_longrope(ConfigReader& reader, const Outside& outside, RopeConfig& rope) {
   rope.kind = RopeKind::longrope;
   rope.short_factor = read_factors(reader, "short_factor");
@@ -64,7 +65,7 @@ void read_longrope(ConfigReader& reader, const Outside& outside, RopeConfig& rop
   rope.attention_factor = reader.optional_number("attention_factor", own, 1e-6, kMaxFactor);
 }
 
-// How much YaRN raises the logits of attention for positions `factor` times as many.
+// By how much YaRN scales attention logits when the context is `factor` times as long.
 double yarn_magnitude(double factor, double scale) {
   return factor <= 1 ? 1 : 0.1 * scale * std::log(factor) + 1;
 }
@@ -104,8 +105,8 @@ void read_llama3(ConfigReader& reader, const Outside& outside, RopeConfig& rope)
   rope.original_max_positions = original_positions(reader, outside, 0, 1);
 }
 
-// The axes of multimodal models: a text has the same position on all of them, so that the sections
-// of a head turn as one.
+// The axes of multimodal models: a text has the same position on all axes, so the sections have no
+// effect.
 void read_sections(ConfigReader& reader) {
   const Json* sections = reader.value("mrope_section");
   reader.boolean_or("mrope_interleaved", false);
@@ -130,7 +131,7 @@ void read_kind(ConfigReader& reader, const char* key, const std::string& kind,
     read_llama3(reader, outside, rope);
   } else if (kind == "yarn") {
     read_yarn(reader, outside, rope);
-  } else if (kind == "longrope" || kind == "su") {  // "su" is what early Phi-3 files call it
+  } else if (kind == "longrope" || kind == "su") {  // early Phi-3 files say "su"
     read_longrope(reader, outside, rope);
   } else {
     reader.refuse(key,
@@ -141,7 +142,7 @@ void read_kind(ConfigReader& reader, const char* key, const std::string& kind,
 
 void read_query_growth(ConfigReader& reader, RopeConfig& rope) {
   rope.query_beta = reader.optional_number("llama_4_scaling_beta", 0, 0, kMaxFactor);
-  reader.value("max_position_embeddings");  // a copy of the one outside
+  reader.value("max_position_embeddings");  // a copy of the value outside
   if (rope.original_max_positions == 0) {
     rope.original_max_positions =
         reader.optional_integer("original_max_position_embeddings", 0, 1, kMaxPositions);
@@ -150,8 +151,8 @@ void read_query_growth(ConfigReader& reader, RopeConfig& rope) {
     reader.refuse("original_max_position_embeddings", "expected a number of positions");
 }
 
-// One set of parameters. Keys that a kind does not use are refused like unknown keys, except those
-// that transformers writes for every kind.
+// Reads one set of parameters. Keys that its kind does not use are refused like unknown keys,
+// except those that transformers writes for every kind.
 RopeConfig read_parameters(const Json& object, const std::string& where, const Outside& outside) {
   ConfigReader reader(object, where);
   RopeConfig rope;
@@ -173,7 +174,7 @@ bool is_nested(const Json& object) {
   return object.is_object() && !object.empty() && object.begin()->is_object();
 }
 
-// One set per kind of layer. Of a family without such kinds, all must be the same.
+// One set per kind of layer. For a family without such kinds, all sets must be equal.
 std::vector<RopeConfig> read_nested(const Json& object, const std::string& where,
                                     std::array<Outside, 2> outside, bool per_kind) {
   std::vector<RopeConfig> sets;
@@ -200,10 +201,10 @@ std::vector<RopeConfig> read_nested(const Json& object, const std::string& where
 }  // namespace
 
 std::vector<RopeConfig> read_ropes(ConfigReader& reader, const RopeDefaults& defaults) {
-  std::array<Outside, 2> outside;  // of layers that see all positions, and of those with a window
+  std::array<Outside, 2> outside;  // for layers with full attention, and for layers with a window
   Outside& whole = outside[0];
   whole.theta = reader.number_or("rope_theta", defaults.theta, 1, kMaxTheta);
-  // To transformers null means whole heads, whatever the default of the family.
+  // transformers takes null as whole heads, whatever the family's default.
   const double share = reader.is_null("partial_rotary_factor") ? 1 : defaults.share;
   whole.share = reader.optional_number("partial_rotary_factor", share, 1e-3, 1);
   whole.original_max_positions =
@@ -223,7 +224,7 @@ std::vector<RopeConfig> read_ropes(ConfigReader& reader, const RopeDefaults& def
   }
   if (scaling != nullptr) {
     old_style[0] = read_parameters(*scaling, reader.where() + ": rope_scaling", whole);
-    // Versions of transformers differ in which of the two they take.
+    // Versions of transformers differ in which of the two they use.
     if (has_theta && old_style[0].theta != whole.theta)
       reader.refuse("rope_scaling", "its rope_theta contradicts the one beside it");
   }

@@ -18,54 +18,53 @@ struct RopeConfig {
   double factor = 1;           // linear, llama3, yarn, dynamic
   double low_freq_factor = 1;  // llama3 and below
   double high_freq_factor = 4;
-  int64_t original_max_positions = 0;                      // of the training; all but linear
+  int64_t original_max_positions = 0;  // training context; all kinds except linear
   std::vector<float> short_factor = {}, long_factor = {};  // longrope: divisors of frequencies
-  double attention_factor = 1;                             // of cosines and sines
-  double share = 1;  // of the values of a head that are rotated: the first ones
-  int64_t dim = 0;   // their number; 0: that share
-  // yarn: frequencies that turn more than beta_fast times in the training's positions stay, those
-  // that turn less than beta_slow times are divided; `truncate` rounds the bounds to whole pairs.
+  double attention_factor = 1;                             // multiplies cosines and sines
+  double share = 1;  // share of a head's values that is rotated, from the first on
+  int64_t dim = 0;   // number of rotated values; 0: given by share
+  // yarn: frequencies with more than beta_fast turns in the training context are kept, those with
+  // fewer than beta_slow turns are divided; `truncate` rounds the bounds to whole pairs.
   double beta_fast = 32, beta_slow = 1;
   bool truncate = true;
   // Queries at position p are multiplied by 1 + query_beta log(1 + floor(p / original positions)).
   double query_beta = 0;
-  // yarn: the square of the magnitude that `mscale_all_dim` gives, which raises the logits of
-  // attention where a family's code does that; 1 without the key.
+  // yarn: the square of the magnitude of `mscale_all_dim`, by which some families' code multiplies
+  // attention logits; 1 without the key.
   double logit_factor = 1;
 
   bool operator==(const RopeConfig&) const = default;
 };
 
-// What a family has where config.json does not say it.
+// A family's defaults for what config.json does not state.
 struct RopeDefaults {
   double theta = 10000, share = 1;
-  // Layers with a window have a rope of their own, without scaling where the config does not give
-  // one set of parameters per kind of layer.
+  // Layers with a window have their own rope, without scaling unless the config has separate
+  // parameters per kind of layer.
   bool per_kind = false;
-  double local_theta = 0;     // of those layers; 0: as the others
-  bool query_growth = false;  // llama_4_scaling_beta is understood
-  // JSON object of parameters that a config without any means.
+  double local_theta = 0;     // of layers with a window; 0: as in the others
+  bool query_growth = false;  // whether llama_4_scaling_beta is supported
+  // Default parameters as a JSON object, for configs without any.
   std::string_view parameters = {};
 };
 
-// Reads `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling` (before): one set for
-// all layers; or two, that of layers which see all positions, then that of layers with a window.
-// Throws bad_input naming the key for a kind that is not supported.
+// Reads `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling` (earlier): one set
+// for all layers, or two, for layers with full attention and for layers with a window. Throws
+// bad_input naming the key for an unsupported kind.
 std::vector<RopeConfig> read_ropes(ConfigReader& reader, const RopeDefaults& defaults);
 
-// Values of a head that are rotated.
+// Number of rotated values of a head.
 int64_t rotated_values(const RopeConfig& rope, int64_t head_dim);
 
-// The angles of one kind of rope: value i of the first `2 * frequencies.size()` ones of a head and
-// value i + frequencies.size() are a pair that turns by position * frequencies[i]; both are
-// multiplied by `magnitude`.
+// The angles of one rope. With n = frequencies.size(), values i and n + i of a head (i < n) are a
+// pair that is rotated by position * frequencies[i]; both are multiplied by `magnitude`.
 struct RopeTable {
   std::vector<float> frequencies;
   float magnitude = 1;
 };
 
-// For contexts of up to `positions` positions: longrope and dynamic have other frequencies where
-// they exceed the positions that the model was first trained with.
+// For contexts of up to `positions`: longrope and dynamic use other frequencies beyond the training
+// context.
 RopeTable rope_table(const RopeConfig& rope, int64_t head_dim, int64_t positions);
 bool depends_on_context(const RopeConfig& rope);
 

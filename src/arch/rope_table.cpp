@@ -8,13 +8,14 @@
 namespace walsh {
 namespace {
 
-// Llama 3.1: long wavelengths are divided by `factor`, short ones kept, those between blended.
+// Llama 3.1: long wavelengths are divided by `factor`, short ones are kept, those in between are
+// interpolated.
 double scale_llama3(const RopeConfig& rope, double frequency) {
   const double wavelength = 2 * std::numbers::pi / frequency;
   const double original = static_cast<double>(rope.original_max_positions);
   const double shortest = original / rope.high_freq_factor,
                longest = original / rope.low_freq_factor;
-  // Llama 4 has nothing between the two.
+  // Llama 4 has no range in between.
   if (wavelength < shortest || (shortest == longest && wavelength == longest)) return frequency;
   if (wavelength > longest) return frequency / rope.factor;
   const double blend = (original / wavelength - rope.low_freq_factor) /
@@ -22,8 +23,8 @@ double scale_llama3(const RopeConfig& rope, double frequency) {
   return (1 - blend) * frequency / rope.factor + blend * frequency;
 }
 
-// YaRN (Peng et al. 2023): between two pairs, which follow from numbers of turns, frequencies go
-// over from kept ones to divided ones.
+// YaRN (Peng et al. 2023): frequencies change gradually from kept to divided between two pairs,
+// which are derived from numbers of turns.
 class YarnBlend {
  public:
   YarnBlend(const RopeConfig& rope, int64_t rotated) : factor_(rope.factor) {
@@ -53,7 +54,7 @@ class YarnBlend {
   double factor_, low_, high_;
 };
 
-// The base of dynamic NTK scaling, which grows with the context.
+// The base in dynamic NTK scaling grows with the context.
 double dynamic_theta(const RopeConfig& rope, int64_t rotated, int64_t positions) {
   if (positions <= rope.original_max_positions) return rope.theta;
   const double longer =
@@ -70,7 +71,7 @@ bool depends_on_context(const RopeConfig& rope) {
 
 int64_t rotated_values(const RopeConfig& rope, int64_t head_dim) {
   if (rope.dim != 0) return rope.dim;
-  // A share that was computed as a quotient must not lose a value to its rounding.
+  // Adds a small amount, so that a share computed as a quotient does not lose a value to rounding.
   return static_cast<int64_t>(static_cast<double>(head_dim) * rope.share + 1e-9);
 }
 

@@ -39,8 +39,8 @@ StoredQuantization read_stored_quantization(ConfigReader& reader) {
   } else {
     own.refuse("quant_method", "not supported, expected fp8 or mxfp4");
   }
-  // How activations are rounded elsewhere (here they are not), which tensors are left as they are
-  // (their types say it), and how transformers loads them.
+  // Ignored: how activations are rounded elsewhere (walsh does not round them), which tensors are
+  // not quantized (their types show it), and how transformers loads them.
   for (const char* inert :
        {"activation_scheme", "modules_to_not_convert", "ignored_layers", "scale_fmt", "dequantize"})
     own.value(inert);

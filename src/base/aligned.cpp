@@ -18,13 +18,14 @@ constexpr size_t kBlock = 4 * kHugePage;
 #define WALSH_HAS_FEATURE(x) 0
 #endif
 #if defined(__SANITIZE_ADDRESS__) || WALSH_HAS_FEATURE(address_sanitizer)
-constexpr size_t kSmallestShared = kHugePage;  // own allocations, so that overruns are seen
+// small arrays are allocated on their own, so that sanitizers see overruns
+constexpr size_t kSmallestShared = kHugePage;
 #else
 constexpr size_t kSmallestShared = size_t{16} << 10;
 #endif
 
-// Large arrays come from the system as pages of zeros, which are there once they are written to: a
-// cache for a long context takes no memory before it is used.
+// The system gives large arrays as zero pages, which take memory only when they are written: a
+// cache for a long context costs nothing before it is used.
 std::shared_ptr<void> allocate(size_t bytes, size_t alignment) {
   size_t larger;
   if (__builtin_add_overflow(bytes, 2 * alignment, &larger)) {

@@ -36,7 +36,8 @@ bool names_cpu(const std::string& controllers) {
 int cgroup_cores(const std::string& root) {
   std::ifstream groups(root + "/proc/self/cgroup");
   int least = 0;
-  for (std::string line; std::getline(groups, line);) {  // "ID:CONTROLLERS:PATH", none are v2
+  // lines are "ID:CONTROLLERS:PATH"; version 2 has no controllers
+  for (std::string line; std::getline(groups, line);) {
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (first == line.npos || second == line.npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);

@@ -5,8 +5,9 @@
 
 namespace walsh {
 
-// Cores' worth of time, rounded up, by cpu.max (cgroup v2) or cpu.cfs_quota_us (v1) of the group
-// and those above it; 0: no limit that can be read. `root` stands before /proc and /sys.
+// Cores' worth of CPU time, rounded up, that the process's control group and its ancestors allow:
+// cpu.max (cgroup v2) or cpu.cfs_quota_us (v1). 0 if no limit can be read. `root` is put in front
+// of /proc and /sys (for tests).
 int cgroup_cores(const std::string& root = "");
 
 }  // namespace walsh

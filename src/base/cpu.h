@@ -16,7 +16,7 @@ std::string_view isa_name(Isa isa);
 // True if this processor and operating system can run code of that level.
 bool isa_supported(Isa isa);
 
-// Every level that this machine can run, lowest first; always holds ref.
+// Every level that this machine can run, lowest first; ref is always among them.
 std::vector<Isa> supported_isas();
 
 // The level to use: the forced one (force_isa), else the environment variable WALSH_ISA, else the

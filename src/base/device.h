@@ -8,7 +8,7 @@ namespace walsh {
 
 struct Device {
   bool cuda = false;
-  int index = 0;  // of the GPU
+  int index = 0;  // number of the GPU
 
   bool operator==(const Device&) const = default;
   std::string name() const;  // "cpu", "cuda:0"

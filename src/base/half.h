@@ -6,7 +6,7 @@
 
 namespace walsh {
 
-inline constexpr uint16_t kHalfNan = 0x7e00;  // of fp16
+inline constexpr uint16_t kHalfNan = 0x7e00;  // quiet NaN in fp16
 inline constexpr float kLargestHalf = 65504.0f;
 
 inline float bf16_to_f32(uint16_t h) {
@@ -44,7 +44,7 @@ inline uint16_t f32_to_f16(float f) {
   return static_cast<uint16_t>(sign | ((a - 0x38000000u + 0xfffu + ((a >> 13) & 1u)) >> 13));
 }
 
-// The largest number of fp16 of the same sign in place of infinity.
+// Replaces infinity by the largest finite fp16 number of the same sign.
 inline uint16_t without_infinity(uint16_t h) {
   return static_cast<uint16_t>((h & 0x7fffu) == 0x7c00u ? h - 1 : h);
 }

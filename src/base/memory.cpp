@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
 
-// The number behind `key` in a file of lines "KEY NUMBER"; 0 if there is none.
+// Reads a file of lines "KEY NUMBER"; 0 if `key` is not in it.
 uint64_t number_of(const std::string& file, const std::string& key) {
   std::ifstream lines(file);
   for (std::string line; std::getline(lines, line);) {
@@ -22,7 +22,7 @@ uint64_t number_of(const std::string& file, const std::string& key) {
   return 0;
 }
 
-// What a group leaves; its files that are cached can give way.
+// What a control group leaves; the page cache that it is charged with can be reclaimed.
 uint64_t left_in_group(const std::string& folder) {
   std::ifstream most_text(folder + "/memory.max"), used_text(folder + "/memory.current");
   uint64_t most = 0, used = 0;

@@ -1,4 +1,4 @@
-// How the library, which prints nothing, says what is no error and yet should be known.
+// How the library, which prints nothing, reports what is not an error but worth knowing.
 #pragma once
 
 #include <functional>

@@ -39,7 +39,8 @@ Handle<T> allocated(T* p) {
   return Handle<T>(p);
 }
 
-// Where the character behind the one at `at` begins; in bytes that are no text, the next byte.
+// Where the character after the one at `at` begins; in bytes that are not valid UTF-8, the next
+// byte.
 size_t next_character(std::string_view text, size_t at) {
   ++at;
   while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) {
@@ -54,9 +55,9 @@ struct Regex::Program {
   std::string where;
   Handle<pcre2_code> code;
 
-  // Every item of the pattern is preceded by a callout, which counts: PCRE2's own limits are per
-  // match, not per text, and leave out the bytes that an item passes over. What is done without an
-  // item (looking ahead for a possible start) is turned off for the same reason.
+  // A callout in front of every item of the pattern counts steps: PCRE2's own limits are per match,
+  // not per text, and leave out the bytes that an item passes over. Optimizations that search
+  // without items (looking ahead for a possible start) are turned off for the same reason.
   Program(std::string_view pattern, std::string_view place, uint32_t options) : where(place) {
     const auto settings = allocated(pcre2_compile_context_create(nullptr));
     pcre2_set_newline(settings.get(), PCRE2_NEWLINE_LF);
@@ -73,7 +74,7 @@ struct Regex::Program {
   }
 };
 
-// What one search in one text needs for itself, so that several may run at the same time.
+// The state of one search in one text, so that several may run at the same time.
 class Regex::Search {
  public:
   Search(const Program& program, std::string_view text, StepBudget& budget)
@@ -108,7 +109,7 @@ class Regex::Search {
     return true;
   }
 
-  // After find() gave true.
+  // Valid after find() returned true.
   Span found() const {
     const size_t* bounds = pcre2_get_ovector_pointer(data_.get());
     return {bounds[0], bounds[1]};
@@ -121,7 +122,7 @@ class Regex::Search {
                        options | PCRE2_NO_UTF_CHECK, data_.get(), context_.get());
   }
 
-  // Must not throw, PCRE2 being C.
+  // Must not throw, because PCRE2 is C.
   static int count(pcre2_callout_block* callout, void* self) {
     auto& search = *static_cast<Search*>(self);
     const size_t at = callout->current_position;
@@ -145,7 +146,8 @@ Regex Regex::for_text(std::string_view pattern, std::string_view where) {
   return Regex(std::move(program));
 }
 
-// Interpreted: translating the pattern would take longer than the few searches in short texts.
+// Names are matched by the interpreter: compiling the pattern would take longer than the few
+// searches in short texts.
 Regex Regex::for_names(std::string_view pattern, std::string_view where) {
   return Regex(std::make_shared<Program>(pattern, where, PCRE2_NEVER_UTF | PCRE2_DOLLAR_ENDONLY));
 }

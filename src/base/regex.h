@@ -10,7 +10,7 @@
 
 namespace walsh {
 
-// A match or a piece of a text, in bytes.
+// A match, or a piece of a text, as byte offsets.
 struct Span {
   size_t begin, end;
 };
@@ -22,12 +22,12 @@ class Regex {
   // PCRE2 syntax over valid UTF-8 text, with Unicode properties; ^ and $ match at line feeds too.
   // Throws bad_input if it cannot be compiled.
   static Regex for_text(std::string_view pattern, std::string_view where);
-  // PCRE2 syntax over any bytes, for short ones such as names; ^ and $ are the ends. Throws
-  // bad_input if it cannot be compiled.
+  // PCRE2 syntax over arbitrary bytes, for short subjects such as names; ^ and $ match only at the
+  // ends. Throws bad_input if it cannot be compiled.
   static Regex for_names(std::string_view pattern, std::string_view where);
 
-  // Successive matches from left to right, empty ones included unless they touch the previous
-  // match. Throws limit if that takes more than the budget, or what its check throws.
+  // Successive matches from left to right, including empty ones unless they touch the previous
+  // match. Throws limit if the search exceeds the budget, and whatever the budget's check throws.
   void find_all(std::string_view text, StepBudget& budget, std::vector<Span>& matches) const;
 
   // Whether the pattern matches somewhere in `text`. Throws as find_all.

@@ -1,4 +1,4 @@
-// What somebody may have meant by a name that does not exist.
+// Suggests the name that a user may have meant.
 #pragma once
 
 #include <span>
@@ -7,12 +7,11 @@
 
 namespace walsh {
 
-// Of the candidates the one that is nearest to `name` in letters inserted, left out, changed or
-// swapped with their neighbour, whatever their case; empty if none is near: at most one change per
-// three letters.
+// The candidate nearest to `name`, counting letters that are inserted, omitted, changed or swapped
+// with their neighbour and ignoring case. Empty if none is within one change per three letters.
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates);
 
-// "; did you mean NAME?", or nothing where nothing is near.
+// "; did you mean NAME?", or an empty text if no candidate is near.
 std::string did_you_mean(std::string_view name, std::span<const std::string> candidates);
 
 }  // namespace walsh

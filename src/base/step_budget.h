@@ -1,5 +1,5 @@
-// A bound on the work that one text may cause: what patterns and tables of untrusted files do with
-// a text is counted in steps, and ends when the caller asks for the end (walsh/stop.h).
+// A bound on the work that one text may cause: patterns and tables of untrusted files count their
+// steps, and stop when the budget is used up or the caller asks for it (walsh/stop.h).
 #pragma once
 
 #include <cstdint>
@@ -7,23 +7,23 @@
 
 namespace walsh {
 
-// Not for use by several threads at once.
+// Not thread-safe.
 class StepBudget {
  public:
   explicit StepBudget(uint64_t steps);
-  // Proportional to a text of `bytes`, with room for what short texts may need. Far above what the
-  // published tokenizers take (3 to 30 steps per byte).
+  // Proportional to a text of `bytes`, with a floor for short texts. Far above what published
+  // tokenizers need (3 to 30 steps per byte).
   static StepBudget for_text(uint64_t bytes);
 
-  // Counts steps. False if there are no more of them or the end was asked for: fail() tells which,
-  // and every later call gives the same.
+  // Counts steps. False if the budget is used up or a stop was requested: fail() says which, and
+  // every later call returns false too.
   bool take(uint64_t steps) noexcept {
     spent_ += steps;
     return spent_ < pause_ || pause();
   }
-  // After take() gave false: throws interrupted, or limit naming `where`.
+  // Call after take() returned false: throws interrupted, or limit naming `where`.
   [[noreturn]] void fail(std::string_view where) const;
-  // The two in one.
+  // take(), and fail() if that returns false.
   void spend(uint64_t steps, std::string_view where) {
     if (!take(steps)) fail(where);
   }
@@ -34,7 +34,7 @@ class StepBudget {
   bool pause() noexcept;
 
   uint64_t limit_, spent_ = 0;
-  uint64_t pause_;  // steps at which to look at the limit and at requests to end
+  uint64_t pause_;  // count at which the limit and stop requests are checked next
   bool stopped_ = false;
 };
 

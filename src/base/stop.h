@@ -1,4 +1,4 @@
-// What long loops ask: has the caller of this thread's work requested its end (walsh/stop.h)?
+// Lets long loops ask whether the caller requested a stop (walsh/stop.h).
 #pragma once
 
 #include <atomic>
@@ -7,8 +7,8 @@
 
 namespace walsh {
 
-// The flag of this thread's innermost StopScope; null without one. On a worker of a ThreadPool that
-// of the caller whose task it runs.
+// The flag of this thread's innermost StopScope, or null. A worker of a ThreadPool has the flag of
+// the caller whose task it runs.
 const std::atomic<bool>* stop_flag();
 
 // Throws Error(interrupted). Cheap enough for every word of a text or row of a matrix.
@@ -20,12 +20,13 @@ inline void check_stop() {
   check_stop(stop_flag());
 }
 
-// For a StopScope around what is too short to be stopped and whose result must not be lost.
+// A flag that is never set, for a StopScope around work that is short and whose result must not be
+// lost.
 inline const std::atomic<bool> kNotStopped = false;
 
 namespace detail {
 
-// For the workers of a pool: takes over a flag, which may be null.
+// Workers of a pool take over the caller's flag, which may be null.
 void set_stop_flag(const std::atomic<bool>* flag);
 
 }  // namespace detail

@@ -14,7 +14,7 @@ namespace {
 // Long enough to bridge the serial part between two operations of a layer, short enough that an
 // idle pool costs nothing: about 50 us before a worker sleeps.
 constexpr int kSpins = 2000;
-// Where there are more threads than free cores, the one that is waited for may wait for this core.
+// With more threads than free cores, the thread that is waited for may itself wait for this core.
 constexpr int kSpinsPerYield = 64;
 
 void spin(int spins) {

@@ -28,8 +28,8 @@ class ThreadPool {
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls task(thread, size()) once on every thread, thread 0 being the caller; returns when all
-  // are done. The first exception is rethrown. Not reentrant; one caller at a time. Here and
-  // between the indices of for_each a request of the caller to stop (base/stop.h) is noticed.
+  // are done. The first exception is rethrown. Not reentrant; one caller at a time. Stop requests
+  // (base/stop.h) are checked here and between the indices of for_each.
   void run(FunctionRef<void(int, int)> task);
 
   // Splits [0, count) into one contiguous range per thread, cut at multiples of `grain`, and calls
@@ -79,12 +79,12 @@ class ThreadPool {
   std::atomic<int> pending_{0};
   std::atomic<bool> stop_{false};
   const FunctionRef<void(int, int)>* task_ = nullptr;
-  const std::atomic<bool>* stop_flag_ = nullptr;  // of the caller
+  const std::atomic<bool>* stop_flag_ = nullptr;  // the caller's
   std::mutex error_mutex_;
   std::exception_ptr error_;
 };
 
-// Number of cores this process may use: its affinity, and what its control groups grant.
+// Number of cores this process may use: its affinity mask, limited by its control groups.
 int available_cores();
 
 }  // namespace walsh

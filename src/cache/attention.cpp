@@ -61,7 +61,7 @@ class StoredAttention {
     scratch_.totals[at(row)] = 0;
   }
 
-  // The first `count` positions of a block.
+  // Attends to the first `count` positions of a block.
   void attend(int64_t block, int64_t count) {
     const int64_t stored = head_.blocks != nullptr ? head_.blocks[block] : block;
     head_.keys->multiply(ops_, stored, count, scratch_.queries, rows_, scratch_.weights.data());

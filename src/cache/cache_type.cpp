@@ -9,8 +9,7 @@
 namespace walsh {
 namespace {
 
-// The code of the literal text of TQ3_0: two bits are the level, the third one is stored and not
-// read.
+// The literal code of TQ3_0: two bits are the level, and the third is stored but not read.
 constexpr float kSeedLevels[8] = {-1.51f, -1.51f, -0.453f, -0.453f, 0.453f, 0.453f, 1.51f, 1.51f};
 constexpr int8_t kSeedLevelsI8[8] = {-127, -127, -38, -38, 38, 38, 127, 127};
 
@@ -25,7 +24,7 @@ ScalarCode seed_code() {
   return code;
 }
 
-// The code of a weight format with groups of another size.
+// The code of a weight format with another group size.
 ScalarCode code_of(std::string_view format, int group) {
   ScalarCode code = get_format(format).code[0];
   code.group = group;

@@ -1,6 +1,6 @@
-// How keys and values are stored in a session's cache: the registry of cache types. A coded vector
-// of one head and position is padded to a multiple of 32, rotated, and stored as a row of a scalar
-// code (formats/format.h); attention happens in the rotated domain.
+// The registry of KV cache types: how keys and values are stored. A coded vector of one head and
+// position is padded to a multiple of 32, rotated, and stored as a row of a scalar code
+// (formats/format.h); attention is computed in the rotated domain.
 //
 // Sources: TQ3_0 of a fork of llama.cpp (14 bytes per 32 values), TurboQuant (Zandieh et al. 2025).
 #pragma once
@@ -17,38 +17,39 @@ struct CacheType {
   std::string_view name;
   bool coded = false;          // false: fp16
   ScalarCode code;             // group 0: one scale per vector
-  int rotation_block = 0;      // 0: not rotated; a vector is cut as rows are (rotate/rotation.h)
-  int planes = 1;              // int8 planes of what codes are multiplied with
-  bool largest_scale = false;  // scale = largest magnitude / largest level, codes by distance
+  int rotation_block = 0;      // 0: not rotated; vectors are divided as in rotate/rotation.h
+  int planes = 1;              // int8 planes of the vectors that codes are multiplied with
+  bool largest_scale = false;  // scale = largest magnitude / largest level; codes by distance
   double bound = 0;            // NMSE on N(0,1) that the type must reach (0: none)
   std::string_view note;       // one line for listings
 };
 
-// Positions that are stored together, and how many first ones stay fp16 (docs/formats/cache.md).
+// Number of positions that are encoded together, and of first positions (attention sinks) that stay
+// fp16 (docs/formats/cache.md).
 inline constexpr int kCacheBundle = 32, kCacheSinks = 4;
 inline constexpr uint32_t kCacheRotationSeed = 42;
 
-// The rotation of a vector of a whole head: one block where its length is a power of two.
+// As a rotation block: the whole vector, in one block if its length is a power of two.
 inline constexpr int kWholeHead = 1024;
 
 // f16, q8_0, q4_0, tq3_0, tq3_0:seed, kt2, kt3, kt4.
 std::span<const CacheType> all_cache_types();
-// Throws usage naming the known ones.
+// Throws usage naming the known types.
 const CacheType& get_cache_type(std::string_view name);
 
 // Length of a stored vector: head_dim itself, or a multiple of 32 when coded.
 int64_t padded_head_dim(const CacheType& type, int64_t head_dim);
-// Scales of a vector.
+// Number of scales per vector.
 int64_t cache_groups(const CacheType& type, int64_t head_dim);
-// Storage bits of a vector per value of the head, scales and padding included.
+// Storage bits per value of a vector, including scales and padding.
 double cache_bits(const CacheType& type, int64_t head_dim);
 
-// What the caches of a model's sessions hold.
+// The cache types of a model's sessions.
 struct CacheTypes {
   const CacheType* keys = &get_cache_type("f16");
   const CacheType* values = &get_cache_type("f16");
-  // At least so many of the latest positions are fp16 whatever the types, until a text is taken
-  // back beyond them, and the first ones, which get much of the attention (Xiao et al. 2023).
+  // The latest positions that stay fp16 at least, unless the text is truncated into them later; so
+  // do the first ones, which get much of the attention (Xiao et al. 2023).
   int64_t window = 32;
 
   bool coded() const { return keys->coded || values->coded; }

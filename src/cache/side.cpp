@@ -14,13 +14,13 @@ namespace walsh {
 namespace {
 
 constexpr uint16_t kHalfOne = 0x3c00;
-constexpr int kWeightGroup = 64;  // positions whose weights share an int8 scale
+constexpr int kWeightGroup = 64;  // positions whose softmax weights share an int8 scale
 
 int64_t blocks_of(int64_t capacity) {
   return detail::ceil_div(capacity, kCacheBlock);
 }
 
-// Zeros, which decode to something as long as scales are finite.
+// An all-zero matrix, which decodes to finite values because its scales are finite.
 PanelMatrix empty_matrix(const ScalarCode& code, int64_t rows, int64_t cols, int64_t group) {
   PanelMatrix w;
   w.code = &code;
@@ -33,14 +33,14 @@ PanelMatrix empty_matrix(const ScalarCode& code, int64_t rows, int64_t cols, int
   return w;
 }
 
-// The first word of column `col` of a row, whose further words follow kPanelRows apart.
+// The first word of column `col` of a row; its other words follow at a distance of kPanelRows.
 uint32_t* row_words(PanelMatrix& w, int64_t row, int64_t col) {
   const int bits = w.code->bits;
   return w.codes.data() + row / kPanelRows * detail::panel_words(w, bits) +
          col / detail::kUnitColumns * bits * kPanelRows + row % kPanelRows;
 }
 
-// Codes as formats/tensor.h stores them, `count` words.
+// Writes `count` words of codes, stored as in formats/tensor.h.
 void put_words(const ScalarCode& code, const std::byte* stored, int64_t count, uint32_t* out) {
   for (int64_t k = 0; k < count; ++k) {
     uint32_t word;
@@ -49,7 +49,7 @@ void put_words(const ScalarCode& code, const std::byte* stored, int64_t count, u
   }
 }
 
-// A bundle of a side, encoded.
+// An encoded bundle of keys or values.
 struct EncodedBundle {
   std::vector<std::byte> codes;  // [kCacheBundle][bytes]
   std::vector<uint16_t> scales;  // [kCacheBundle][groups]
@@ -80,7 +80,7 @@ uint64_t bytes_of(const std::vector<PanelMatrix>& blocks) {
   return sum;
 }
 
-// Block `to` of an array of `size` elements each.
+// Copies block `from` to `to` in an array with `size` elements per block.
 void copy_part(AlignedArray<uint16_t>& array, int64_t size, int64_t from, int64_t to) {
   if (!array.empty()) std::copy_n(array.data() + from * size, size, array.data() + to * size);
 }
@@ -93,7 +93,7 @@ void copy_matrix(std::vector<PanelMatrix>& blocks, int64_t from, int64_t to) {
   std::copy(a.scales.begin(), a.scales.end(), b.scales.begin());
 }
 
-// Rows of the bundle matrix.
+// The rows of the bundle as matrix rows.
 CacheRows bundle_rows(int64_t rows, int64_t cols, int64_t first) {
   CacheRows x(rows, cols, 0, 0);
   for (int64_t r = 0; r < rows; ++r)
@@ -117,8 +117,8 @@ CacheRows query_rows(const CacheType& type, int64_t rows, int64_t cols, bool exa
   return CacheRows(rows, cols, group, exact || !type.coded ? 0 : type.planes);
 }
 
-// Weights of few positions share a scale: then what int8 adds is below a twentieth of the error of
-// the codes even where one weight is all that counts.
+// The softmax weights of few positions share a scale, so that the int8 error stays below a
+// twentieth of the codes' error, even if a single weight dominates.
 CacheRows weight_rows(const CacheType& type, int64_t rows, int64_t cols, bool exact) {
   CacheRows result(rows, kCacheBlock, kWeightGroup, exact || !type.coded ? 0 : type.planes);
   if (!type.coded)  // and the products of one block
@@ -201,7 +201,7 @@ CacheValues::CacheValues(const CacheType& type, int64_t head_dim, int64_t capaci
   }
 }
 
-// One of fp16 values.
+// fp16 values have one group.
 int64_t CacheValues::groups() const {
   return groups_per_row(type_->code, cols_);
 }
@@ -233,8 +233,8 @@ void CacheValues::store(const Ops&, int64_t bundle, float* x) {
           encoded.scales[static_cast<size_t>(j * encoded.groups + g)];
 }
 
-// A vector with a value that is not finite becomes zeros with a scale of NaN, as coded ones do: in
-// a product it would reach sums in which its weight is 0.
+// A vector with a value that is not finite becomes zeros with a NaN scale, as in coded types: in a
+// product it would otherwise affect sums in which its weight is 0.
 void CacheValues::store_halves(int64_t block, int64_t first, const float* x) {
   for (int64_t j = 0; j < kCacheBundle; ++j) {
     bool finite = true;

@@ -1,7 +1,7 @@
-// The older keys or values of one kv head, coded or fp16, in blocks of positions that are operands
+// The older keys or values of one KV head, coded or fp16, in blocks of positions that are operands
 // of the matrix kernels: a block of keys is a matrix [positions][head_dim], so that logits are its
-// product with the query, a block of values is one [head_dim][positions]. Everything lies in the
-// rotated domain (cache/cache_type.h): queries are rotated once, outputs rotated back once.
+// product with the query; a block of values is a matrix [head_dim][positions]. Everything is in the
+// rotated domain (cache/cache_type.h): queries are rotated once, and outputs rotated back once.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace walsh {
 
-inline constexpr int64_t kCacheBlock = 256;  // positions of a matrix
+inline constexpr int64_t kCacheBlock = 256;  // positions per matrix
 
-// Rows to be multiplied with a side: float32, and int8 planes of them if the kernels read these.
+// Rows to be multiplied with keys or values: float32, and int8 planes if the kernels read these.
 struct CacheRows {
   AlignedArray<float> x;  // [rows][cols]
-  ActivationsI8 i8;       // without planes: x is read
+  ActivationsI8 i8;       // without planes, the kernels read x
   int64_t cols = 0;
 
   CacheRows() = default;
@@ -31,12 +31,12 @@ class CacheKeys {
   CacheKeys(const CacheType& type, int64_t head_dim, int64_t capacity);
 
   int64_t cols() const { return cols_; }
-  // Keys [kCacheBundle][cols] of the positions from bundle * kCacheBundle on; they are overwritten.
+  // Stores keys [kCacheBundle][cols] of the positions from bundle * kCacheBundle on; overwrites x.
   void store(const Ops& ops, int64_t bundle, float* x);
   // out[r][j] = q[r] . key(block * kCacheBlock + j) for j < count, a multiple of kCacheBundle.
   void multiply(const Ops& ops, int64_t block, int64_t count, const CacheRows& q, int64_t rows,
                 float* out) const;
-  // Block `to` becomes as block `from` is.
+  // Copies block `from` to block `to`.
   void copy_block(int64_t from, int64_t to);
   // The stored keys of a bundle, [kCacheBundle][cols].
   void load(const Ops& ops, int64_t bundle, float* x) const;
@@ -54,14 +54,15 @@ class CacheValues {
   CacheValues(const CacheType& type, int64_t head_dim, int64_t capacity);
 
   int64_t cols() const { return cols_; }
-  // Values [kCacheBundle][cols] of the positions from bundle * kCacheBundle on; they are
-  // overwritten.
+  // Stores values [kCacheBundle][cols] of the positions from bundle * kCacheBundle on; overwrites
+  // x.
   void store(const Ops& ops, int64_t bundle, float* x);
   // sums[r][d] += sum over j of weights[r][j] * value(block * kCacheBlock + j)[d]; weights[r] has
-  // kCacheBlock entries, zeros where nothing is stored. `scaled` is scratch for as many rows.
+  // kCacheBlock entries, with zeros for positions that are not stored. `scaled` is scratch with as
+  // many rows.
   void add(const Ops& ops, int64_t block, const float* weights, int64_t rows, CacheRows& scaled,
            float* sums) const;
-  // Block `to` becomes as block `from` is.
+  // Copies block `from` to block `to`.
   void copy_block(int64_t from, int64_t to);
   // The stored values of a bundle, [kCacheBundle][cols].
   void load(const Ops& ops, int64_t bundle, float* x) const;
@@ -81,8 +82,8 @@ class CacheValues {
   AlignedArray<uint16_t> halves_;    // fp16: [block][cols][kCacheBlock]
 };
 
-// Room for the queries that keys of a type are multiplied with, and for the scratch of
-// CacheValues::add; `exact`: float32 products.
+// Memory for queries to be multiplied with keys of a type, and for the scratch of CacheValues::add;
+// `exact`: float32 products.
 CacheRows query_rows(const CacheType& type, int64_t rows, int64_t cols, bool exact);
 CacheRows weight_rows(const CacheType& type, int64_t rows, int64_t cols, bool exact);
 

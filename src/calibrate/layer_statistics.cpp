@@ -92,7 +92,8 @@ const InputMoments& LayerStatistics::expert_moments(int site, int expert) {
   return index < experts.size() && experts[index] ? *experts[index] : nothing_;
 }
 
-// The layer of a site and its number among those of the layer; the head's is one layer more.
+// Returns the layer of a site and its index among the layer's sites; the head's layer is the number
+// of layers.
 std::pair<int64_t, size_t> LayerStatistics::place_of(int site) const {
   auto index = static_cast<size_t>(site);
   int64_t layer = 0;
@@ -114,7 +115,7 @@ void LayerStatistics::restart() {
 }
 
 void LayerStatistics::advance() {
-  measured_.clear();  // its memory first
+  measured_.clear();  // frees its memory first
   ++layer_;
   if (layer_ < static_cast<int64_t>(model_.config.layers.size())) {
     run_layer(layer_);
@@ -147,7 +148,7 @@ void LayerStatistics::run_head() {
   for_pieces([&](int64_t rows) { executor_->prepare_head(0, rows); }, false);
 }
 
-// The embedding also prepares the angles of the positions, so it comes first for every layer.
+// The embedding also prepares the positions' angles, so it runs first for every layer.
 void LayerStatistics::for_pieces(const std::function<void(int64_t rows)>& steps, bool first) {
   float* next = hidden_.data();
   for (const auto& window : windows_) {
@@ -200,7 +201,8 @@ void LayerStatistics::add(const Input& input, const CpuExecutor::InputRows& rows
   }
 }
 
-// Behind a norm from the residual stream: a gain of zero could not be taken out of `rows` again.
+// Only for inputs that come from the residual stream through a norm: a gain of zero could not be
+// divided out of `rows`.
 void LayerStatistics::fold(const Measured& measured, const CpuExecutor::InputRows& rows) {
   const int64_t width = measured.moments.width;
   pool_.for_each(rows.count, [&](int64_t r) {

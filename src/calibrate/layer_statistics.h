@@ -1,4 +1,4 @@
-// Runs a text through a model layer by layer and measures what its linear layers read.
+// Runs a text through a model layer by layer and measures the inputs of its linear layers.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +19,16 @@
 
 namespace walsh {
 
-// The moments of one layer at a time, found with the original weights: errors of quantized layers
-// before it do not enter, so every layer can be encoded by itself. Memory: the residual stream of
-// all tokens (4 bytes each times hidden) and the moments of one layer. With a fold
-// (quantize/source/fold.h) the moments are those of the folded model's inputs, found with the
-// checkpoint's weights: the two are the same function.
+// Has the second moments of one layer's inputs at a time, computed with the original weights:
+// errors of quantized earlier layers do not enter, so every layer can be encoded independently.
+// Memory: the residual stream of all tokens (4 bytes times hidden each) and the moments of one
+// layer. With a fold (quantize/source/fold.h) the moments are those of the folded model's inputs,
+// computed with the checkpoint's weights; both are the same function.
 class LayerStatistics : public InputStatistics {
  public:
-  // Runs the checkpoint in `folder` on `windows` of tokens, each a sequence of its own. `pool`
-  // outlives this object. `check` is called after each window and may throw to stop. Throws as
-  // Model::load; usage for no token at all, one outside the vocabulary or a model that cannot be
+  // Runs the checkpoint in `folder` on `windows` of tokens, each a sequence of its own. `pool` must
+  // outlive this object. `check` is called after each window and may throw to stop. Throws as
+  // Model::load; usage for no tokens, tokens outside the vocabulary or a model that cannot be
   // folded, limit for lack of memory.
   LayerStatistics(const std::string& folder, std::vector<std::vector<int32_t>> windows,
                   ThreadPool& pool, std::function<void()> check = {},
@@ -41,13 +41,13 @@ class LayerStatistics : public InputStatistics {
   void check_tokens() const;
   std::pair<int64_t, size_t> place_of(int site) const;
   void restart();
-  // Runs the next layer, or after the last one the norm before the head.
+  // Runs the next layer, or after the last one the norm in front of the head.
   void advance();
   void run_layer(int64_t layer);
   void run_head();
-  // Calls steps() for the pieces of all windows; their residual stream is in the executor then.
+  // Calls steps() for the pieces of all windows, with their residual stream in the executor.
   void for_pieces(const std::function<void(int64_t rows)>& steps, bool first);
-  // Begins to measure an input [width] that `matrix` reads, alone or among others.
+  // Starts to measure an input [width], which `matrix` (and perhaps others) read.
   void measure(const Input& input, int64_t width, const std::string& matrix);
   void add(const Input& input, const CpuExecutor::InputRows& rows);
 
@@ -58,23 +58,24 @@ class LayerStatistics : public InputStatistics {
   Model model_;
   ModelPlan plan_;
   std::unique_ptr<ResidualFold> fold_;  // null: none
-  std::unique_ptr<KvPages> pages_;      // one sequence, which every window is
+  std::unique_ptr<KvPages> pages_;      // of one sequence, used for every window
   std::unique_ptr<CpuExecutor> executor_;
-  AlignedArray<float> hidden_;  // [all tokens][hidden], before layer_ + 1
-  int64_t layer_ = -1;          // whose moments are known; the number of layers: the head's
+  AlignedArray<float> hidden_;  // [all tokens][hidden], the input of layer_ + 1
+  // the layer whose moments are known; the number of layers stands for the head
+  int64_t layer_ = -1;
   struct Measured {
     const Input* input;
     InputMoments moments;
     std::function<void(float*)> rotate;  // into the basis of the folded model; may be empty
-    std::vector<std::optional<InputMoments>> experts = {};  // of those that read it
+    std::vector<std::optional<InputMoments>> experts = {};  // of the experts that read it
   };
-  // What the folded model reads in place of `rows`: [m][width] in folded_rows_.
+  // Writes what the folded model reads in place of `rows`, [m][width], to folded_rows_.
   void fold(const Measured& measured, const CpuExecutor::InputRows& rows);
 
-  std::vector<Measured> measured_;   // of a layer in the order of make_plan
+  std::vector<Measured> measured_;   // of a layer, in the order of make_plan
   AlignedArray<float> folded_rows_;  // of one batch
   std::vector<float> no_gain_;       // ones, [hidden]
-  const InputMoments nothing_{0};    // of an expert that no token reached
+  const InputMoments nothing_{0};    // for an expert that no token reached
 };
 
 }  // namespace walsh

@@ -1,4 +1,4 @@
-// Which parts of a calibration text a model reads.
+// Selects the parts of a calibration text that a model reads.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,13 @@
 
 namespace walsh {
 
-inline constexpr int64_t kCalibrationTokens = 98304;  // unless asked for otherwise
+inline constexpr int64_t kCalibrationTokens = 98304;  // default
 inline constexpr int64_t kCalibrationWindow = 512;    // tokens evaluated as one sequence
 
-// Whole windows of `window` tokens, spread evenly over the text, their first token replaced by
-// `bos` unless it is negative. `tokens` is how many to take (rounded down to windows, at least one
-// window); 0: kCalibrationTokens, or what the text has. Throws usage if the text has fewer.
+// Whole windows of `window` tokens, spread evenly over the text, with their first token replaced by
+// `bos` unless it is negative. `tokens` is how many to take (rounded down to whole windows, at
+// least one); 0: kCalibrationTokens, or fewer if the text is shorter. Throws usage if the text has
+// fewer than asked for.
 std::vector<std::vector<int32_t>> calibration_windows(std::span<const int32_t> text, int64_t tokens,
                                                       int64_t window, int32_t bos);
 

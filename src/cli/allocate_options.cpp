@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kWindow = 512;
 
-// Stage, share done and time left; a line per stage where there is no terminal.
+// Shows stage, share done and time left; without a terminal, one line per stage.
 class StageProgress {
  public:
   StageProgress() : terminal_(is_terminal(STDERR_FILENO)), bar_(terminal_) {}
@@ -91,21 +91,19 @@ void AllocateFlags::add_to(CLI::App& command) {
   add("--candidates", candidates_, "Types to choose from (default: tc2 to tc6 and tq4+4)")
       ->delimiter(',')
       ->type_name("TYPES");
-  add("--allocate-text", text_, "Text to measure with (default: the model writes one itself)")
+  add("--allocate-text", text_, "Text to measure with (default: the model generates one)")
       ->type_name("FILE");
   add("--allocate-tokens", tokens_,
       "Tokens for the search; the result is checked on as many others")
       ->check(CLI::Range(512, 1 << 24))
       ->capture_default_str();
   add("--allocate-probe", probe_,
-      "What tensors are disturbed with: encode, their rounding errors, or noise, which needs no "
-      "encoding")
+      "How tensors are disturbed: encode (real rounding errors) or noise (similar, no encoding)")
       ->check(CLI::IsMember({"encode", "noise"}));
-  add("--sensitivity", sensitivity_,
-      "File that keeps what was measured of each tensor, for the next run")
+  add("--sensitivity", sensitivity_, "File for the measured sensitivities, which later runs reuse")
       ->type_name("FILE");
   add("--allocate-evals", evaluations_,
-      "How many variations of the first choice are measured on the whole model")
+      "Variations of the first choice to measure on the whole model")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
 }
@@ -118,7 +116,7 @@ void AllocateFlags::refuse_without_target() const {
   }
 }
 
-// A sensitivity file that is there is read, another one written.
+// An existing sensitivity file is read, otherwise it is written.
 bool AllocateFlags::knows_sensitivity() const {
   std::error_code unreadable;
   return std::filesystem::exists(sensitivity_, unreadable) || unreadable;

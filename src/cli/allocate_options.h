@@ -1,4 +1,4 @@
-// The flags of `walsh quantize` that let walsh choose the formats, and what it then tells.
+// The flags of `walsh quantize` for bit allocation, and the reports about it.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -14,16 +14,16 @@ class AllocateFlags {
  public:
   void add_to(CLI::App& command);
 
-  // --bpw or --size is there.
+  // Whether --bpw or --size was given.
   bool given() const { return bits_ != 0 || !size_.empty(); }
-  // Throws usage if another flag of this kind is there without them.
+  // Throws usage if another allocation flag was given without --bpw or --size.
   void refuse_without_target() const;
-  // The files that it reads, and those that it will write.
+  // The files that the allocation reads, and those that it will write.
   std::vector<std::string> inputs() const;
   std::vector<std::string> outputs() const;
-  // The format that stands for all in the base recipe.
+  // The format that the base recipe has for all tensors.
   std::string first_candidate() const;
-  // Chooses; a bar or lines on standard error tell how far it is.
+  // Runs the allocation, with a progress bar or lines on standard error.
   Allocation allocate(const std::string& folder, const Recipe& base,
                       const CalibrationRequest& calibration, ThreadPool& pool) const;
 
@@ -37,9 +37,9 @@ class AllocateFlags {
   int64_t tokens_ = 4096, evaluations_ = 16;
 };
 
-// A table of the tensors and what was predicted and measured.
+// A table of the tensors and of the predicted and measured values.
 std::string allocation_text(const Allocation& allocation);
-// The same as JSON, for --json and a recipe's `about`.
+// As JSON, for --json and for a recipe's `about`.
 Json allocation_json(const Allocation& allocation);
 
 }  // namespace walsh::cli

@@ -1,4 +1,4 @@
-// `walsh bench MODEL`: prompt processing and generation speed, next to what the machine can do.
+// `walsh bench MODEL`: speed of prompts and generation, compared with the machine's limits.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -46,7 +46,7 @@ struct Options {
   std::vector<int64_t> batches = {1, 8, 64, 512};
 };
 
-// A row of the table: n tokens of each sequence behind `depth` that are in the cache already.
+// A row of the table: n tokens of each sequence, after `depth` tokens that are in the cache.
 struct Test {
   bool prompt;
   int64_t depth, n, sequences;
@@ -54,7 +54,7 @@ struct Test {
   int64_t positions() const { return depth + n; }
 };
 
-// As llama-bench calls it.
+// llama-bench's name of the test.
 std::string name_of(const Test& test) {
   std::string name = fmt::format("{}{}", test.prompt ? "pp" : "tg", test.n);
   if (test.sequences > 1) name += fmt::format("@{}", test.sequences);
@@ -106,7 +106,7 @@ void process_prompt(Session& session, const std::vector<int32_t>& tokens) {
       tokens, [](int64_t, std::span<const float>) {}, static_cast<int64_t>(tokens.size()) - 1);
 }
 
-// One of the tokens for every sequence.
+// Gives every sequence one of the tokens.
 std::vector<SequenceTokens> a_token_each(std::span<const int32_t> tokens) {
   std::vector<SequenceTokens> batch;
   for (const int32_t& token : tokens)
@@ -127,7 +127,7 @@ void generate_on_device(Session& session, std::span<const int32_t> first, size_t
   session.take();
 }
 
-// Evaluates one token of every sequence after the other, as generation does.
+// Evaluates one token of every sequence at a time, as generation does.
 void generate_tokens(Session& session, const std::vector<int32_t>& tokens) {
   const auto count = static_cast<size_t>(session.sequences());
   const std::span<const int32_t> all(tokens);
@@ -142,8 +142,8 @@ void generate_tokens(Session& session, const std::vector<int32_t>& tokens) {
   }
 }
 
-// Bytes of keys and values and of states that are read for the tokens of one pass of a generation
-// test: the positions of each sequence, in the middle of the test.
+// Bytes of keys, values and recurrent states that one pass of a generation test reads, with the
+// positions of each sequence in the middle of the test.
 double cache_bytes(const Model& model, const Test& test) {
   double sum = 0;
   for (const LayerDesc& layer : model.config.layers) {
@@ -160,14 +160,14 @@ double cache_bytes(const Model& model, const Test& test) {
   return sum;
 }
 
-// `common` is what the rows of one model share.
+// `common` has the columns that all rows of one model share.
 BenchResult measure(const Model& model, const Test& test, int repetitions,
                     const BenchResult& common) {
   BenchResult result = common;
   result.test = name_of(test);
   if (model.cache.coded())
     result.test += fmt::format(" ({}, {})", model.cache.keys->name, model.cache.values->name);
-  // The weights are read once for the whole prompt, or once for a token of every sequence.
+  // The weights are read once per prompt, or once for a token of every sequence.
   result.bytes_per_token /= static_cast<double>(test.prompt ? test.n : test.sequences);
   if (!test.prompt) result.bytes_per_token += cache_bytes(model, test);
   SessionOptions session_options;
@@ -193,7 +193,7 @@ BenchResult measure(const Model& model, const Test& test, int repetitions,
   return result;
 }
 
-// Weights of the layers and the head: those that one token is multiplied with, or all.
+// Number of weights in the layers and the head: those that one token uses, or all.
 uint64_t weights(const ModelConfig& config, bool of_token) {
   const MatrixDesc& head = config.head;
   auto sum = head.weight.empty() ? 0 : static_cast<uint64_t>(head.rows * head.cols);
@@ -219,7 +219,7 @@ std::unique_ptr<WeightSource> open(const Options& options, ThreadPool& pool) {
   return std::make_unique<SyntheticSource>(options.synthetic, types);
 }
 
-// What the device of a model, or of a part of one, can do at most.
+// Measures the limits of a device that runs a model or a part of it.
 void measure_device(const Model& model, BenchResult& result) {
   if (model.device.cuda) {
     const cuda::DeviceInfo info = cuda::use_device(model.device.index);
@@ -234,7 +234,7 @@ void measure_device(const Model& model, BenchResult& result) {
   result.peak = measure_int8_peak(model.pool());
 }
 
-// Devices that share a model work one after the other.
+// Devices that share a model work one after the other, so their times add up.
 void measure_machine(const Model& model, BenchResult& result) {
   if (model.parts.empty()) return measure_device(model, result);
   result.device.clear();
@@ -255,8 +255,8 @@ void measure_machine(const Model& model, BenchResult& result) {
   result.peak = static_cast<double>(weights(model.config, true)) / computing;
 }
 
-// The time to choose the experts of a token in all layers, from random logits, and what its routers
-// weigh.
+// Measures the time to choose the experts of a token in all layers, with random logits, and the
+// size of the routers.
 void measure_routing(const Model& model, BenchResult& result) {
   constexpr int kTokens = 32;
   Random random(3);
@@ -285,7 +285,7 @@ void measure_routing(const Model& model, BenchResult& result) {
   result.routing_seconds = seconds / kTokens;
 }
 
-// What needs the largest cache.
+// The use of the test that needs the largest cache.
 ModelUse largest_use(const Options& options) {
   ModelUse largest{.positions = 1};
   for (const Test& test : chosen_tests(options)) {
@@ -300,7 +300,7 @@ void bench_threads(const Options& options, int threads, std::vector<BenchResult>
   const std::unique_ptr<WeightSource> source = open(options, pool);
   const Stopwatch watch;
   const Model model = options.model.load_weights_only(*source, largest_use(options), pool);
-  // All of them before the first one is measured.
+  // Checks all tests before the first one is measured.
   for (const Test& test : chosen_tests(options))
     choose_positions(model.config, test.positions());
   BenchResult common;
@@ -319,7 +319,7 @@ void bench_threads(const Options& options, int threads, std::vector<BenchResult>
     results.push_back(measure(model, test, options.repetitions, common));
 }
 
-// Nothing is timed: the arithmetic of a model's layers, or of single matrices.
+// Counts the arithmetic of a model's layers or of single matrices, without timing anything.
 std::string count(const Options& options) {
   if (options.model.path.empty() && options.synthetic.empty()) {
     return count_matrices(options.types, options.shapes, options.output);
@@ -360,7 +360,7 @@ int bench(const Options& options) {
   return 0;
 }
 
-// Flags that belong to another kind of benchmark than the one that was asked for.
+// Refuses flags that belong to another kind of benchmark.
 void refuse_others(const CLI::App& command, const Options& options) {
   const bool single = options.kernels || options.formats || options.count;
   const bool of_model = !options.model.path.empty() || !options.synthetic.empty();
@@ -376,7 +376,7 @@ void refuse_others(const CLI::App& command, const Options& options) {
   if (!options.kernels) refuse({"--batches"}, "--kernels");
   if (options.synthetic.empty()) refuse({"--type", "--end-type"}, "--synthetic");
   if (!options.synthetic.empty() && options.model.recipe.given())
-    throw Error(ErrorCode::usage, "--quantize", "a random model's type is said by --type");
+    throw Error(ErrorCode::usage, "--quantize", "give the type of a random model with --type");
   if (single)
     refuse({"--n-prompt", "--n-gen", "--n-depth", "--parallel"}, "the benchmark of a whole model");
 }
@@ -398,16 +398,16 @@ void add_kernel_options(CLI::App& command, Options& options) {
                 "Time encoding on one core, decoding from its second-level cache and reading from "
                 "memory, for all formats or --types")
       ->group(group);
-  command.add_option("--types", options.types, "Formats, by comma")
+  command.add_option("--types", options.types, "Formats, comma-separated")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->group(group);
-  command.add_option("--shapes", options.shapes, "KxN, by comma")
+  command.add_option("--shapes", options.shapes, "KxN, comma-separated")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->capture_default_str()
       ->group(group);
-  command.add_option("--batches", options.batches, "Vectors per product, by comma")
+  command.add_option("--batches", options.batches, "Vectors per product, comma-separated")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->capture_default_str()
@@ -421,15 +421,15 @@ Action add_bench(CLI::App& command) {
   const auto options = std::make_shared<Options>();
   options->model.add_model_to(command, false);
   const CLI::Range tokens(0, 1 << 20);
-  add_counts(command, "-p,--n-prompt", options->prompts, "Prompt lengths, by comma; 0: none",
+  add_counts(command, "-p,--n-prompt", options->prompts, "Prompt lengths, comma-separated; 0: none",
              tokens);
-  add_counts(command, "-n,--n-gen", options->generations, "Generated tokens, by comma; 0: none",
-             tokens);
+  add_counts(command, "-n,--n-gen", options->generations,
+             "Generated tokens, comma-separated; 0: none", tokens);
   add_counts(command, "-d,--n-depth", options->depths,
-             "Tokens that are in the cache before a test begins, by comma", tokens);
-  add_counts(command, "--parallel", options->parallel, "Sequences generated together, by comma",
-             CLI::Range(1, 256));
-  command.add_option("-t,--threads", options->threads, "Numbers of threads, by comma")
+             "Tokens in the cache before each test, comma-separated", tokens);
+  add_counts(command, "--parallel", options->parallel,
+             "Sequences generated together, comma-separated", CLI::Range(1, 256));
+  command.add_option("-t,--threads", options->threads, "Numbers of threads, comma-separated")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::Range(1, 1024));
@@ -445,7 +445,7 @@ Action add_bench(CLI::App& command) {
       ->type_name("SHAPE");
   command
       .add_option("--type", options->type,
-                  "Type of the random model; several, by comma: its matrices take turns")
+                  "Type of the random model; several, comma-separated: its matrices alternate")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->capture_default_str()

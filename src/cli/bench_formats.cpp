@@ -46,7 +46,7 @@ double encode_seconds(const Format& format, int64_t rows, ThreadPool& one) {
   return thread_seconds() - begin;
 }
 
-// With as many rows as take long enough to be timed; the best of the repetitions.
+// Uses enough rows to be timed; takes the best of the repetitions.
 double encode_speed(const Format& format, int repetitions, ThreadPool& one) {
   int64_t rows = 16;
   double best = encode_seconds(format, rows, one);

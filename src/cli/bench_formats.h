@@ -16,8 +16,9 @@ struct FormatBenchOptions {
 
 // One row per format: million weights per second that one core encodes at full effort; billion
 // weights per second that one core decodes and multiplies with one vector from its second-level
-// cache (both by processor time); the bytes per second that all threads of `pool` read of weights
-// in memory, and their share of the bandwidth measured before. Throws usage for an unknown type.
+// cache (both in processor time); bytes per second of weights that all threads of `pool` read from
+// memory in products, and their share of the bandwidth measured before. Throws usage for an unknown
+// type.
 std::string bench_formats(const FormatBenchOptions& options, ThreadPool& pool);
 
 }  // namespace walsh::cli

@@ -14,15 +14,15 @@ struct BenchResult {
   int threads = 0;
   double load_seconds = 0;           // for reading, compressing and placing the weights
   std::vector<double> tokens_per_s;  // one per repetition
-  // Weights read, shared by the tokens of one pass, and the keys and values that a generated token
-  // reads.
+  // Bytes read per token: weights, shared by the tokens of one pass, and for generated tokens the
+  // keys and values.
   double bytes_per_token = 0;
   double bandwidth = 0;            // bytes/s, measured in the same run
-  double routing_seconds = 0;      // to choose the experts of a token; 0: the model has none
-  double router_bytes = 0;         // of bytes_per_token
+  double routing_seconds = 0;      // to choose the experts of a token; 0: the model has no experts
+  double router_bytes = 0;         // part of bytes_per_token
   double macs_per_token = 0;       // multiply-accumulates with weights
   double peak = 0;                 // multiply-accumulates/s, measured in the same run
-  std::string peak_kind = "int8";  // of what numbers; bf16 on a GPU
+  std::string peak_kind = "int8";  // the number type of the peak; bf16 on a GPU
 
   double mean() const;
   double stddev() const;

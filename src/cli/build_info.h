@@ -1,4 +1,4 @@
-// What this program was built from and with, and what it finds on this machine.
+// Version, build and machine information.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@ namespace walsh::cli {
 
 // One line: "walsh 0.2.0 (file format 3; instruction sets: ...)".
 std::string version_text();
-// The same and a line each for commit, compiler, processor, CUDA, limits.
+// version_text() with a line each for commit, compiler, processor, CUDA and limits.
 std::string verbose_version_text();
 
 namespace detail {

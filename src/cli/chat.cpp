@@ -26,11 +26,11 @@ namespace {
 
 constexpr const char* kQuotes = "\"\"\"";
 constexpr const char* kHelpEnd =
-    "A line that ends with \\ goes on in the next one. \"\"\" begins and ends a text of several\n"
+    "A line that ends with \\ continues on the next one. \"\"\" begins and ends a text of several\n"
     "lines. // begins a message whose first character is /. Tab completes commands and files.\n"
     "Ctrl-C stops an answer; at the prompt it clears the line, and a second one ends.\n";
 
-// The first word and what follows it, without blanks at its ends.
+// The first word and the rest, trimmed.
 std::pair<std::string, std::string> split_word(std::string line) {
   while (line.ends_with(' '))
     line.pop_back();
@@ -82,7 +82,7 @@ class Chat {
   }
 
  private:
-  // What is wrong with one message or command is no reason to end. Returns what was, if anything.
+  // Errors in one message or command do not end the conversation. Returns the error's code, if any.
   template <class Body>
   std::optional<ErrorCode> guarded(const Body& body) {
     try {
@@ -95,7 +95,7 @@ class Chat {
     }
   }
 
-  // The next message or command, if it can be used. An input that fails is at its end.
+  // Reads the next valid message or command. An input that fails counts as ended.
   std::optional<std::string> listen() {
     std::optional<std::string> text;
     const auto wrong = guarded([&] {
@@ -145,15 +145,15 @@ class Chat {
   };
   static std::span<const Command> commands() {
     static constexpr Command kCommands[] = {
-        {"/clear", "", "forget what was said, but for the system prompt", &Chat::clear},
-        {"/system", "TEXT", "set the system prompt and begin again", &Chat::system},
-        {"/retry", "", "another answer in place of the last one", &Chat::retry},
-        {"/continue", "", "go on with the last answer", &Chat::go_on},
-        {"/set", "NAME VALUE", "a flag of walsh run, as in /set temp 0.5", &Chat::set},
-        {"/save", "FILE", "keep the conversation", &Chat::save, true},
-        {"/load", "FILE", "go on with a conversation that was kept", &Chat::load, true},
+        {"/clear", "", "forget all messages except the system prompt", &Chat::clear},
+        {"/system", "TEXT", "set the system prompt and start over", &Chat::system},
+        {"/retry", "", "replace the last answer by another one", &Chat::retry},
+        {"/continue", "", "continue the last answer", &Chat::go_on},
+        {"/set", "NAME VALUE", "change a flag of walsh run, as in /set temp 0.5", &Chat::set},
+        {"/save", "FILE", "save the conversation", &Chat::save, true},
+        {"/load", "FILE", "continue a saved conversation", &Chat::load, true},
         {"/help", "", "this list", &Chat::help},
-        {"/exit", "", "end, as Ctrl-D, /quit and /bye do", &Chat::exit},
+        {"/exit", "", "end; also Ctrl-D, /quit and /bye", &Chat::exit},
         {"/quit", "", "", &Chat::exit},
         {"/bye", "", "", &Chat::exit},
     };
@@ -189,13 +189,13 @@ class Chat {
 
   void clear(const std::string&) {
     conversation_.clear();
-    message("The conversation begins again.\n");
+    message("The conversation starts over.\n");
   }
 
   void system(const std::string& text) {
     conversation_.clear(text);
-    message("{}; the conversation begins again.\n",
-            text.empty() ? "There is no system prompt any more" : "The system prompt is set");
+    message("{}; the conversation starts over.\n",
+            text.empty() ? "The system prompt is removed" : "The system prompt is set");
   }
 
   void help(const std::string&) {
@@ -216,7 +216,7 @@ class Chat {
 
   void save(const std::string& rest) {
     const std::string& file = file_name("/save", rest);
-    check_outputs({file}, model().path, {model().path});  // never over the model
+    check_outputs({file}, model().path, {model().path});  // never overwrites the model
     conversation_.save(file);
     message("{} messages are in {}\n", conversation_.size(), file);
   }
@@ -263,7 +263,7 @@ class Chat {
     });
   }
 
-  // What does not fit, or the template refuses, counts as not said.
+  // Undoes the message if `body` fails because it does not fit or the template rejects it.
   template <class Body>
   void unless_it_fails(const Body& body) {
     const Conversation before = conversation_;
@@ -275,8 +275,8 @@ class Chat {
     }
   }
 
-  // The answer to the messages so far, which begins with `begun`. What was said before Ctrl-C
-  // stays. Where the context is full, the oldest turns are forgotten and the answer goes on.
+  // Generates the answer to the messages so far, beginning with `begun`. Text before Ctrl-C is
+  // kept. When the context is full, the oldest turns are forgotten and the answer continues.
   void answer(std::string begun) {
     const auto emit = [&](std::string_view piece) {
       if (settings_.stream) write_model_text(std::string(piece));
@@ -313,8 +313,9 @@ class Chat {
     return conversation_.prompt(*model().chat, settings_.variables, model().tokenizer, begun);
   }
 
-  // What does not fit is made to: a quarter of the context is free then, where old turns suffice
-  // for it, so that the next ones need not be forgotten one by one. `full`: it is to be made free.
+  // The prompt, after forgetting old turns if it does not fit: then enough turns go to free a
+  // quarter of the context, if possible, so that this does not happen at every turn. `full`: the
+  // context is full and must be freed.
   std::vector<int32_t> fitting_prompt(const std::string& begun, bool full) {
     std::vector<int32_t> prompt = prompt_behind(begun);
     const int64_t context = engine_.context();
@@ -324,10 +325,11 @@ class Chat {
         prompt = prompt_behind(begun);
     }
     if (size() <= context) return prompt;
-    throw Error(ErrorCode::usage, "context",
-                fmt::format("the message has {} tokens with what stands around it, but the context "
-                            "has room for {}: shorten it, or start with a larger -c",
-                            size(), context));
+    throw Error(
+        ErrorCode::usage, "context",
+        fmt::format("the message has {} tokens with the template around it, but the context "
+                    "has room for {}: shorten it, or start with a larger -c",
+                    size(), context));
   }
 
   bool forget() {
@@ -335,7 +337,7 @@ class Chat {
     if (!told_) {
       print_note(
           fmt::format("the context of {} tokens is full: from now on the oldest messages are "
-                      "forgotten, but for the system prompt; -c sets its size",
+                      "forgotten, except the system prompt; -c sets its size",
                       engine_.context()));
     }
     told_ = true;
@@ -349,7 +351,7 @@ class Chat {
   Conversation conversation_;
   LineEditor editor_;
   bool ended_ = false, asked_ = false;
-  bool told_ = false;  // that messages are forgotten
+  bool told_ = false;  // the user was told that messages are forgotten
   int status_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// `walsh run` as a conversation with a model that has a chat template.
+// `walsh run` as a conversation, for models with a chat template.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,23 @@ namespace walsh::cli {
 
 struct ChatSettings {
   GenerationOptions generation;
-  OrderedJson variables = OrderedJson::object();  // that the template is told
+  OrderedJson variables = OrderedJson::object();  // for the template
   std::string system;                             // empty: none
-  std::string first;                              // said before anything is read; empty: nothing
-  bool single = false;                            // ends after the first answer
+  std::string first;    // the first message, before anything is read; empty: none
+  bool single = false;  // ends after the first answer
   bool stream = true;
-  std::string history;                                  // of the line editor; empty: none
-  size_t max_bytes = 0;                                 // of a message
-  bool color = false;                                   // of what is typed
-  bool show_tokens = false;                             // of every prompt
-  std::function<void(const GenerationResult&)> footer;  // behind every answer
+  std::string history;                                  // file of the line editor; empty: none
+  size_t max_bytes = 0;                                 // limit of a message
+  bool color = false;                                   // whether typed text is coloured
+  bool show_tokens = false;                             // show the tokens of every prompt
+  std::function<void(const GenerationResult&)> footer;  // called after every answer
 };
 
-// The tokens of a prompt with their texts, as a message.
+// Prints the tokens of a prompt with their texts.
 void show_tokens(const Engine& engine, std::span<const int32_t> tokens);
 
 // Reads messages from standard input until its end or /exit, and answers them. Returns the exit
-// status: that of the last message that was refused, interrupted if Ctrl-C came where no answer
+// status: that of the last refused message, or interrupted if Ctrl-C was pressed while no answer
 // was running.
 int chat(Engine& engine, ChatSettings settings);
 

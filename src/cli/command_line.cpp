@@ -12,7 +12,7 @@
 namespace walsh::cli {
 namespace {
 
-// llama.cpp has long flags with one dash, which CLI11 does not have.
+// llama.cpp's long flags with one dash, which CLI11 does not support.
 constexpr const char* kLong[] = {"-ctk", "-ctv", "-cnv",   "-no-cnv", "-sys",
                                  "-st",  "-ngl", "-ncmoe", "-np"};
 
@@ -28,7 +28,7 @@ std::string name_of(const std::string& argument) {
   return argument.substr(0, argument.find('='));
 }
 
-// As CLI11 takes it, one that has a name of its own.
+// The flag's name with two dashes, if the command has it.
 std::string long_form(const CLI::App& command, const std::string& argument) {
   const std::string name = name_of(argument);
   if (std::find(std::begin(kLong), std::end(kLong), name) != std::end(kLong)) return "-" + argument;
@@ -43,7 +43,7 @@ const CLI::App* subcommand(const CLI::App& root, const std::string& name) {
   return all.empty() ? nullptr : all.front();
 }
 
-// "help COMMAND" asks as "COMMAND --help" does.
+// Turns "help COMMAND" into "COMMAND --help".
 void ask_for_help(const CLI::App& root, std::vector<std::string>& all) {
   if (all.empty() || all[0] != "help") return;
   if (all.size() > 1 && !all[1].starts_with('-') && subcommand(root, all[1]) == nullptr)

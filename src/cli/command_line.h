@@ -1,4 +1,4 @@
-// What was typed, as the parser takes it, and what is said of what it does not take.
+// Prepares the arguments for the parser, and explains what it rejects.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,21 +7,21 @@
 
 namespace walsh::cli {
 
-// Every flag gets one value each time it is given: one that took further ones would have the MODEL
-// of `--api-key KEY MODEL`.
+// Limits every flag to one value each time it is given. Otherwise `--api-key KEY MODEL` would take
+// the MODEL as a second key.
 void limit_to_one_value(CLI::App& command);
 
 struct Arguments {
-  std::vector<std::string> texts;  // in the order that CLI11 takes, the last one first
-  std::vector<std::string> notes;  // on flags that change nothing
+  std::vector<std::string> texts;  // in CLI11's order, the last argument first
+  std::vector<std::string> notes;  // about flags without effect
 };
 
 // The arguments without the program's name. "help COMMAND" becomes "COMMAND --help", and flags of
-// llama.cpp that change nothing are taken out (cli/other_flags.h). Throws usage for -hf and the
-// like, which CLI11 would take for `-h f`.
+// llama.cpp without effect are removed (cli/other_flags.h). Throws usage for -hf and similar flags,
+// which CLI11 would read as `-h f`.
 Arguments parser_arguments(const CLI::App& root, int argc, const char* const* argv);
 
-// Of arguments that nobody takes: the first one.
+// The first argument that no command accepts.
 std::string unexpected_text(const CLI::App& root);
 
 }  // namespace walsh::cli

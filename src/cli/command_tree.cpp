@@ -28,7 +28,7 @@ std::vector<std::string> format_names() {
   return names;
 }
 
-// By how the parser calls the value: "TEXT:{on,off}", "gguf|hf", TYPE, ...
+// The choices in the parser's name of a value: "TEXT:{on,off}", "gguf|hf", TYPE, ...
 std::vector<std::string> choices_of(const std::string& type) {
   const size_t brace = type.find('{');
   if (brace != std::string::npos)
@@ -43,7 +43,7 @@ std::vector<std::string> choices_of(const std::string& type) {
   return names;
 }
 
-// "INT:INT in [1 - 1024]" -> "INT"; a choice is told by its values.
+// "INT:INT in [1 - 1024]" -> "INT"; empty if the choices are listed.
 std::string value_name(const std::string& type, const std::vector<std::string>& choices) {
   if (!choices.empty() && type.find_first_of("{|") != std::string::npos) {
     std::string text;
@@ -90,7 +90,8 @@ CommandDescription describe(const CLI::App& app, bool root) {
     if (option->get_group().empty()) continue;
     command.flags.push_back(describe(*option, option->get_positional()));
     if (!option->get_positional() || !option->nonpositional()) continue;
-    // An argument that may also be given as a flag is both; neither is asked for alone.
+    // A positional argument that can also be given as a flag is listed as both; neither is
+    // required.
     FlagDescription flag = describe(*option, false);
     flag.value = command.flags.back().names.front();
     flag.required = false;

@@ -1,4 +1,4 @@
-// Completions for shells: the commands, their flags, values that are known, files.
+// Shell completions: commands, flags, known values, files.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,12 +26,12 @@ std::string replaced(const std::string& text, char what, const std::string& by) 
   return result;
 }
 
-// Within single quotes.
+// Quotes for a single-quoted string.
 std::string quoted(const std::string& text) {
   return "'" + replaced(text, '\'', "'\\''") + "'";
 }
 
-// The first sentence or clause: a line of a menu is short.
+// The first sentence or clause, since lines of a menu are short.
 std::string brief(const std::string& help) {
   return help.substr(0, std::min({help.find("; "), help.find(": "), help.find('\n')}));
 }

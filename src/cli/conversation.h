@@ -1,4 +1,4 @@
-// A conversation with a model: its messages, and files that keep them.
+// A conversation with a model: its messages, and files that store them.
 #pragma once
 
 #include <cstdint>
@@ -13,31 +13,30 @@ namespace walsh::cli {
 
 class Conversation {
  public:
-  // `system` is said first; empty: nothing is.
+  // `system` is the system prompt; empty: none.
   explicit Conversation(std::string system) { clear(std::move(system)); }
 
   void clear(std::string system);
   void clear() { clear(system_); }
   void say(const std::string& role, const std::string& content);
-  // Takes the last message back and returns its content.
+  // Removes the last message and returns its content.
   std::string take_back();
   std::string last_role() const;  // empty before the first message
   size_t size() const { return messages_.size(); }
 
-  // Leaves the oldest turn that the prompt still has out of it from now on: a message behind the
-  // system prompt and what follows it up to the user's next one. Returns false and does nothing if
-  // only the last turn is left.
+  // Leaves the oldest turn out of prompts from now on: a user message after the system prompt and
+  // everything up to the next one. Returns false, without effect, if only the last turn is left.
   bool forget_oldest();
 
-  // The tokens behind which the model answers, or goes on with an answer that begins with `begun`;
-  // the template sees the members of `variables`. Throws as ChatTemplate::apply.
+  // The prompt's tokens, after which the model answers or continues an answer that begins with
+  // `begun`; the template sees the members of `variables`. Throws as ChatTemplate::apply.
   std::vector<int32_t> prompt(const ChatTemplate& chat_template, const OrderedJson& variables,
                               const Tokenizer& tokenizer, const std::string& begun = "") const;
 
-  // {"messages": [{"role": ..., "content": ...}, ...]}, as OpenAI's endpoints take them. Throws as
-  // AtomicFile.
+  // Writes {"messages": [{"role": ..., "content": ...}, ...]}, the format of OpenAI's endpoints.
+  // Throws as AtomicFile.
   void save(const std::string& path) const;
-  // Throws bad_input for anything else, limit for more than 64 MiB, and as read_text_input; the
+  // Throws bad_input for another format, limit for more than 64 MiB, and as read_text_input; the
   // conversation is unchanged then.
   void load(const std::string& path);
 
@@ -46,7 +45,7 @@ class Conversation {
 
   std::string system_;
   OrderedJson messages_;
-  size_t forgotten_ = 0;  // messages behind the system prompt that the prompt leaves out
+  size_t forgotten_ = 0;  // messages after the system prompt that prompts leave out
 };
 
 }  // namespace walsh::cli

@@ -1,4 +1,4 @@
-// `walsh devices`: what a model can run on.
+// `walsh devices`: lists the devices that can run a model.
 #include <fmt/format.h>
 
 #include <memory>

@@ -1,4 +1,4 @@
-// `walsh man` and `walsh completions`: what a package installs beside the program.
+// `walsh man` and `walsh completions`: files that a package installs beside the program.
 #include <filesystem>
 #include <memory>
 
@@ -28,7 +28,7 @@ void write_document(const fs::path& path, const std::string& text) {
   write_file(path.string(), text);
 }
 
-// Where programs look for them below share/.
+// Writes them where programs look for them below share/.
 void write_all(const Commands& commands, const fs::path& share) {
   for (const CommandDescription& command : commands) {
     const std::string page = command.name.empty() ? "walsh" : "walsh-" + command.name;
@@ -44,7 +44,7 @@ void write_all(const Commands& commands, const fs::path& share) {
 
 Action add_man(CLI::App& command) {
   const auto name = std::make_shared<std::string>(), share = std::make_shared<std::string>();
-  command.add_option("COMMAND", *name, "Of which the page is shown; without one the program's");
+  command.add_option("COMMAND", *name, "Command whose page to print; without one, the program's");
   command
       .add_option("--install", *share,
                   "Write all pages and completions below this folder (PREFIX/share)")

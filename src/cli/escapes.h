@@ -1,4 +1,4 @@
-// Escape sequences in texts of the command line, as llama.cpp's -e reads them.
+// Escape sequences in command-line texts, as llama.cpp's -e reads them.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace walsh::cli {
 
-// With the characters that \n, \r, \t, \', \", \\ and \xHH stand for; any other backslash stays.
+// Replaces \n, \r, \t, \', \", \\ and \xHH; any other backslash stays.
 std::string unescaped(std::string_view text);
 
 }  // namespace walsh::cli

@@ -69,7 +69,7 @@ EvalSubject describe(const Options& options, const LoadedModel& model,
   return subject;
 }
 
-// Flags for a reference that is not there.
+// Refuses flags that need a reference.
 void refuse_without_reference(const CLI::App& command) {
   if (command.get_option("--reference")->count() > 0) return;
   for (const char* flag : {"--reference-device", "--reference-activations"})
@@ -80,7 +80,7 @@ void refuse_without_reference(const CLI::App& command) {
 int evaluate_command(const Options& options) {
   options.model.machine.apply();
   const InterruptGuard interrupt;
-  check_windows(window_options(options));  // before the weights take their time
+  check_windows(window_options(options));  // before the weights are read
   const std::string text = read_text_input(options.text, kMaxTextBytes);
   ThreadPool pool(options.model.machine.threads);
   const ModelUse use{.positions = options.ctx};
@@ -135,7 +135,7 @@ Action add_eval(CLI::App& command) {
       ->type_name("DEVICE");
   command
       .add_option("--reference-activations", options->reference_activations,
-                  "What the reference's coded weights are multiplied with, as --activations")
+                  "Activations of the reference, as in --activations")
       ->transform(activation_modes())
       ->capture_default_str();
   command.add_option("-c,--ctx", options->ctx, "Tokens per window")->capture_default_str();
@@ -148,10 +148,10 @@ Action add_eval(CLI::App& command) {
                             ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   command
       .add_flag("--full", options->full,
-                "Score all tokens of a window but the first, instead of its second half")
+                "Score all tokens of a window except the first, instead of its second half")
       ->excludes(stride);
-  command.add_flag("--json", options->json, "Result as one JSON object");
-  command.add_flag("-v,--verbose", options->verbose, "A line per window on standard error");
+  command.add_flag("--json", options->json, "Print the result as one JSON object");
+  command.add_flag("-v,--verbose", options->verbose, "Print a line per window on standard error");
   return [options, &command] {
     refuse_without_reference(command);
     return evaluate_command(*options);

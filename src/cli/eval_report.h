@@ -1,4 +1,4 @@
-// How the results of `walsh eval` are shown: running lines, the final text, JSON.
+// Formats the results of `walsh eval`: progress lines, the final text, JSON.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct EvalSubject {
   double seconds = 0;
 };
 
-// The heading of the running lines and one of them: what is known after each window.
+// The heading of the progress lines and one line, printed after each window.
 std::string running_heading(bool with_reference);
 std::string running_line(const Evaluation& result);
 

@@ -26,7 +26,7 @@ struct Options {
   bool check = false, cache = false, json = false;
 };
 
-// Values of the head for which cache types are listed.
+// Head dimension for which cache types are listed.
 constexpr int64_t kHeadDim = 128;
 
 nlohmann::ordered_json json_of(const std::vector<FormatReport>& reports) {
@@ -70,7 +70,7 @@ void print_table(const std::vector<FormatReport>& reports) {
   }
 }
 
-// Reports that miss their bound; each one on standard error.
+// Counts the reports that miss their bound, each with a line on standard error.
 int missed(const std::vector<FormatReport>& reports, Isa isa) {
   int count = 0;
   for (const FormatReport& r : reports) {
@@ -82,7 +82,7 @@ int missed(const std::vector<FormatReport>& reports, Isa isa) {
   return count;
 }
 
-// The bounds have to hold with every other instruction set of this machine.
+// Checks the bounds with every other instruction set of this machine.
 int missed_elsewhere(ThreadPool& pool, std::vector<std::string> names) {
   if (names.empty()) {
     for (const Format& format : all_formats())
@@ -101,7 +101,7 @@ int missed_elsewhere(ThreadPool& pool, std::vector<std::string> names) {
     for (size_t i = 0; i < sampled.size(); ++i) {
       if (found[i] == expected[i]) continue;
       ++count;
-      message("walsh: {}: {} encodes a sample otherwise than {}\n", sampled[i], isa_name(isa),
+      message("walsh: {}: {} encodes a sample differently from {}\n", sampled[i], isa_name(isa),
               isa_name(chosen));
     }
   }
@@ -117,7 +117,7 @@ int list_cache_types(bool json) {
   return 0;
 }
 
-// All formats are followed by the types of keys and values.
+// With all formats, the cache types are listed too.
 void print_reports(const std::vector<FormatReport>& reports, const Options& options) {
   const bool all = options.names.empty();
   if (options.json) {

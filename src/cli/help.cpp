@@ -19,7 +19,7 @@ namespace {
 struct Brief {
   std::string_view command;
   const char* examples;
-  std::vector<std::string_view> flags;  // one name of each
+  std::vector<std::string_view> flags;  // one name per flag
 };
 
 const std::vector<Brief>& briefs() {
@@ -35,8 +35,8 @@ const std::vector<Brief>& briefs() {
       {"run",
        "  walsh run model.gguf                                   a conversation\n"
        "  walsh run model.gguf -p \"Name a river.\"                one answer\n"
-       "  walsh run model.gguf --raw -p \"The river\" -n 40        the text as it goes on\n"
-       "  walsh run MODEL --quantize tq4                         compressed while it is loaded\n",
+       "  walsh run model.gguf --raw -p \"The river\" -n 40        the text continued\n"
+       "  walsh run MODEL --quantize tq4                         compressed while loading\n",
        {"--prompt", "--file", "--system-prompt", "--raw", "--n-predict", "--ctx-size", "--temp",
         "--seed", "--json-schema", "--device", "--threads", "--quantize"}},
       {"serve",
@@ -56,7 +56,7 @@ const std::vector<Brief>& briefs() {
         "--threads", "--output"}},
       {"inspect",
        "  walsh inspect model.gguf                               tensors, types, errors\n"
-       "  walsh inspect model.gguf --check                       and whether it is whole\n",
+       "  walsh inspect model.gguf --check                       also verifies checksums\n",
        {"--check", "--source", "--json"}},
       {"formats",
        "  walsh formats                                          all types, measured\n"
@@ -130,10 +130,10 @@ std::string short_help(const CLI::App& root) {
   return command->help("walsh");
 }
 
-// Its arguments are read as those of --help before the parser sees them (cli/command_line.h).
+// Its arguments are read like those of --help, before the parser sees them (cli/command_line.h).
 Action add_help(CLI::App& command) {
   const auto name = std::make_shared<std::string>();
-  command.add_option("COMMAND", *name, "Command; none: of walsh itself");
+  command.add_option("COMMAND", *name, "Command (default: walsh itself)");
   return [name] { return 0; };
 }
 

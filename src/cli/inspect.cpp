@@ -1,4 +1,4 @@
-// `walsh inspect FILE`: what is in a walsh file, and with --check whether it is whole.
+// `walsh inspect FILE`: shows the content of a walsh file, and with --check verifies it.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -136,8 +136,8 @@ void print_table(const WalshFile& file, const std::vector<Row>& rows) {
   print_result("recipe    {}\n", one_line(file.recipe()));
   if (!rows.empty() && rows.front().calibrated) {
     print_result(
-        "          calibrated: NMSE is that of the weights, larger for less error of the "
-        "output\n");
+        "          calibrated: NMSE is that of the weights, which grows so that the output's error "
+        "shrinks\n");
   }
   if (file.fold())
     print_result("folded    {} in the residual stream\n", rotation_text(*file.fold()));

@@ -50,7 +50,7 @@ struct Totals {
   }
 };
 
-// There are no checksums; what is damaged shows where a value is none.
+// There are no checksums, so damage shows only as values that are not finite.
 void check_values(const Tensor& tensor, const std::string& where) {
   constexpr int64_t kRows = 64;
   std::vector<float> values(static_cast<size_t>(std::min(kRows, tensor.rows) * tensor.cols));

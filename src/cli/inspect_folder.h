@@ -1,4 +1,4 @@
-// `walsh inspect` of a Hugging Face folder, in walsh's codes or as it is.
+// `walsh inspect` for a Hugging Face folder, with walsh's codes or plain.
 #pragma once
 
 #include <functional>
@@ -6,9 +6,8 @@
 
 namespace walsh::cli {
 
-// Prints what is in it. Every tensor is looked up; with `check` all of them are decoded. `step` is
-// called in front of each with the number done, the number of all, and its name. Throws as
-// open_source.
+// Prints its content. Every tensor is looked up, and with `check` decoded. `step` is called before
+// each with the number done, the total and the tensor's name. Throws as open_source.
 void inspect_folder(const std::string& path, bool check, bool json,
                     const std::function<void(size_t, size_t, const std::string&)>& step);
 

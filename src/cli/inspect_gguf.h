@@ -1,4 +1,4 @@
-// `walsh inspect` of a GGUF file that walsh did not write.
+// `walsh inspect` for a GGUF file of another program.
 #pragma once
 
 #include <functional>
@@ -6,8 +6,9 @@
 
 namespace walsh::cli {
 
-// Prints what it is and its tensors, with the names of both worlds. With `check`, reads every
-// tensor as a model would; `step` is called for each before. Throws as open_gguf_checkpoint.
+// Prints a description and the tensors, with the names in the file and in the checkpoint. With
+// `check`, reads every tensor as a model would, after calling `step`. Throws as
+// open_gguf_checkpoint.
 void inspect_gguf(const std::string& path, bool check, bool json,
                   const std::function<void(size_t done, size_t count, const std::string&)>& step);
 

@@ -14,13 +14,14 @@
 namespace walsh::cli {
 namespace {
 
-// Whoever ends a command may signal it and its process group: one request (timeout(1) does so).
+// Programs such as timeout(1) signal a command and then its process group; signals within this time
+// count as one.
 constexpr int64_t kOneRequest = 200;  // ms
 constexpr int kRequests[] = {SIGINT, SIGTERM, SIGHUP, SIGXCPU};
 
 std::atomic<bool> g_requested = false;
-std::atomic<bool> g_end = false;   // by a signal that means the program
-std::atomic<int64_t> g_first = 0;  // when the first request came; 0: none has
+std::atomic<bool> g_end = false;   // a signal other than SIGINT has come
+std::atomic<int64_t> g_first = 0;  // when the first request came; 0: never
 static_assert(std::atomic<int64_t>::is_always_lock_free);
 
 int64_t milliseconds() {
@@ -34,7 +35,7 @@ void on_interrupt(int signal) {
   const int64_t now = milliseconds();
   const bool again = g_requested.exchange(true);
   if (!again) g_first = now;
-  // A second signal may come to another thread before the first one's time is known.
+  // A second signal may be handled on another thread before the first one's time is stored.
   const int64_t first = g_first;
   if (!again || first == 0 || now - first <= kOneRequest) return;
   remove_temporary_files();
@@ -44,7 +45,7 @@ void on_interrupt(int signal) {
 void handle(int signal, void (*handler)(int)) {
   struct sigaction action = {}, before = {};
   sigaction(signal, nullptr, &before);
-  if (before.sa_handler == SIG_IGN && signal != SIGINT) return;  // as nohup wants it
+  if (before.sa_handler == SIG_IGN && signal != SIGINT) return;  // as nohup asks
   action.sa_handler = handler;
   sigemptyset(&action.sa_mask);
   sigaction(signal, &action, nullptr);  // no SA_RESTART: a blocked read returns
@@ -59,7 +60,7 @@ InterruptGuard::InterruptGuard() : scope_(g_requested) {
     handle(signal, on_interrupt);
 }
 
-// After a request the program is about to end, and what it has printed must not be lost.
+// After a request the program is about to end; its output must not be lost.
 InterruptGuard::~InterruptGuard() {
   if (requested()) return;
   for (const int signal : kRequests)

@@ -1,14 +1,14 @@
-// Ctrl-C and other requests to end: the first one asks the running work to stop, so that nothing
-// half-written stays, the second one ends the program.
+// Handles Ctrl-C and other requests to end: the first one asks the running work to stop, leaving
+// nothing half-written; the second one ends the program.
 #pragma once
 
 #include "walsh/stop.h"
 
 namespace walsh::cli {
 
-// While it lives, SIGINT, SIGTERM, SIGHUP and SIGXCPU set a flag that everything this thread calls
-// looks at (walsh/stop.h); another one more than 200 ms after the first exits with status 130 at
-// once.
+// While a guard exists, SIGINT, SIGTERM, SIGHUP and SIGXCPU set a flag that everything this thread
+// calls checks (walsh/stop.h); another one more than 200 ms after the first exits with status 130
+// at once.
 class InterruptGuard {
  public:
   InterruptGuard();
@@ -17,7 +17,7 @@ class InterruptGuard {
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
   static bool requested();
-  // Forgets a SIGINT, which may concern a part of the work; the other signals mean the program.
+  // Forgets a SIGINT, which may have ended only a part of the work; other signals end the program.
   static void reset();
   // Throws Error(interrupted) if the user asked to stop.
   static void check();

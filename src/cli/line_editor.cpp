@@ -31,8 +31,8 @@ bool can_edit() {
   return is_terminal(STDIN_FILENO) && is_terminal(STDERR_FILENO);
 }
 
-// libedit reads a file to its end, which a device or a pipe may not have. Who links the history to
-// /dev/null wants none.
+// libedit would read such a file to its end, which a device or a pipe may not have. A history
+// linked to /dev/null means none is wanted.
 std::string history_of(std::string file) {
   std::error_code ignored;
   const auto status = std::filesystem::status(file, ignored);
@@ -40,7 +40,7 @@ std::string history_of(std::string file) {
   return usable ? std::move(file) : std::string();
 }
 
-// Bytes of a character of UTF-8 that begins so; 0 for a byte that begins none.
+// Length of a UTF-8 character from its first byte; 0 if no character begins with it.
 int utf8_length(unsigned char first) {
   if (first < 0x80) return 1;
   if (first >= 0xC2 && first < 0xE0) return 2;
@@ -50,12 +50,12 @@ int utf8_length(unsigned char first) {
 
 }  // namespace
 
-// libedit with its bytes read by us, so that a request to stop ends the wait for a key.
+// Uses libedit with our own reading of bytes, so that a stop request ends the wait for a key.
 class LineEditor::Editor {
  public:
   Editor(std::string file, Completer completer)
       : file_(history_of(std::move(file))), completer_(std::move(completer)) {
-    // libedit's idea of characters and their widths.
+    // libedit needs it for characters and their widths.
     std::setlocale(LC_CTYPE, "C.UTF-8");
     edit_ = el_init("walsh", stdin, stderr, stderr);
     history_ = history_init();
@@ -92,7 +92,7 @@ class LineEditor::Editor {
     failure_ = nullptr;
     int count = 0;
     el_resize(edit_);
-    el_set(edit_, EL_PREP_TERM, 1);  // el_gets itself would do so behind the prompt only
+    el_set(edit_, EL_PREP_TERM, 1);  // el_gets would do so only after the prompt
     const char* text = el_gets(edit_, &count);
     if (failure_) {
       message("\n");
@@ -115,7 +115,7 @@ class LineEditor::Editor {
   }
   static char* prompt(EditLine* edit) { return of(edit).prompt_.data(); }
 
-  // What all completions have in common goes into the line; where that is nothing, they are listed.
+  // The common prefix of all completions is inserted; if there is none, they are listed.
   static unsigned char complete(EditLine* edit, int) {
     Editor& self = of(edit);
     const LineInfo* line = el_line(edit);
@@ -140,7 +140,7 @@ class LineEditor::Editor {
     return CC_REDISPLAY;
   }
 
-  // One character; 0 at the end of the input, -1 for a failure, which is kept.
+  // Reads one character; 0 at the end of the input, -1 for an error, which is stored.
   static int read_key(EditLine* edit, wchar_t* key) {
     Editor& self = of(edit);
     try {
@@ -178,7 +178,7 @@ class LineEditor::Editor {
     return 1;
   }
 
-  // Readable by its owner only; libedit sets the mode of what it writes.
+  // The file is readable by its owner only; libedit sets the mode.
   void save() {
     if (file_.empty()) return;
     std::error_code ignored;

@@ -1,4 +1,4 @@
-// Lines of standard input, typed or from a pipe.
+// Reads lines of standard input.
 #pragma once
 
 #include <optional>
@@ -10,15 +10,15 @@ class LineReader {
  public:
   explicit LineReader(size_t max_bytes) : max_bytes_(max_bytes) {}
 
-  // The next line without its end; nothing at the end of the input. Throws limit for a longer line,
-  // which is then behind, interrupted when asked to stop, io if it cannot be read.
+  // The next line without its end; nothing at the end of the input. Throws limit for a line that is
+  // too long, which is skipped, interrupted for a stop request, io if reading fails.
   std::optional<std::string> next();
 
  private:
   bool fill();  // false at the end of the input
 
   size_t max_bytes_;
-  std::string ahead_;  // read, and not yet part of a line
+  std::string ahead_;  // read, but not returned yet
   bool ended_ = false;
 };
 

@@ -63,13 +63,13 @@ std::vector<Command> add_commands(CLI::App& app) {
 int parse_and_run(int argc, char** argv) {
   CLI::App app("walsh compresses language models and runs them.", "walsh");
   bool version = false, verbose = false;
-  CLI::Option* asked =
-      app.add_flag("-V,--version", version, "Version, and instruction sets of this machine");
+  CLI::Option* asked = app.add_flag("-V,--version", version,
+                                    "Show the version, and instruction sets of this machine");
   app.add_flag("--verbose", verbose, "With --version: also commit, compiler, CUDA")->needs(asked);
   app.require_subcommand(0, 1);
   const std::vector<Command> commands = add_commands(app);
-  app.set_help_all_flag("--help-all", "This help, and the types");
-  app.footer(type_list());  // not before: commands would have it as well
+  app.set_help_all_flag("--help-all", "Show this help, and the types");
+  app.footer(type_list());  // added last, since commands would inherit it
   try {
     Arguments arguments = parser_arguments(app, argc, argv);
     app.parse(std::move(arguments.texts));
@@ -99,10 +99,10 @@ int parse_and_run(int argc, char** argv) {
   for (const Command& command : commands) {
     if (command.app->parsed()) return command.action();
   }
-  return fail(ErrorCode::usage, "command line", "which command? walsh help lists them");
+  return fail(ErrorCode::usage, "command line", "a command is missing; walsh help lists them");
 }
 
-// A path that does not exist, with what may have been meant.
+// Adds a suggestion to the error about a path that does not exist.
 Error with_advice(const Error& error) {
   const std::filesystem::path path(error.where());
   std::error_code unreadable;

@@ -12,7 +12,7 @@
 namespace walsh::cli {
 namespace {
 
-// A backslash, a dash or a dot at the start of a line would mean something to the formatter.
+// A backslash, a dash, and a dot at the start of a line have a meaning in man(7).
 std::string escaped(const std::string& text) {
   std::string result;
   for (const char c : text) {
@@ -73,7 +73,7 @@ std::string options(const CommandDescription& command) {
   return text;
 }
 
-// As the README has it.
+// The README's text.
 constexpr const char* kExitStatus = R"(.SH EXIT STATUS
 .TP
 \fB0\fR
@@ -98,7 +98,7 @@ input or output failed
 interrupted
 .TP
 \fB141\fR
-the output has no reader any more
+the reader of the output has closed it
 )";
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Times products with random matrices of a storage format, for `walsh bench --kernels` and
+// Times products with random matrices in a storage format, for `walsh bench --kernels` and
 // `--formats`.
 #pragma once
 
@@ -29,21 +29,21 @@ class RandomMatrix {
   std::vector<PanelMatrix> passes_;
 };
 
-// Seconds since some moment: by the clock on the wall, or of the processor in this thread, which
-// other programs on a busy machine leave alone.
+// Clocks in seconds: wall time, and the processor time of this thread, which other programs on a
+// busy machine do not affect.
 double wall_seconds();
 double thread_seconds();
 
-// Products of one matrix with up to `max_batch` vectors. As many copies of the matrix as fill
-// `bytes` take turns, so that with kColdBytes each product reads its weights from memory and with 0
-// the one matrix stays in the caches.
+// Times products of one matrix with up to `max_batch` vectors. Copies of the matrix that fill
+// `bytes` take turns: with kColdBytes each product reads its weights from memory, with 0 from the
+// caches.
 class MatmulBench {
  public:
   MatmulBench(const Format& format, const MatrixShape& shape, int64_t max_batch, uint64_t bytes,
               ThreadPool& pool);
 
   uint64_t bytes() const { return copies_[0].bytes(); }  // of one matrix
-  // Seconds per product by a clock, the median over the repetitions.
+  // Seconds per product by a clock: the median of the repetitions.
   double measure(int64_t batch, int repetitions, double (*clock)() = wall_seconds);
 
  private:

@@ -15,7 +15,7 @@
 namespace walsh::cli {
 namespace {
 
-// Calls `load` with options that draw a bar on a terminal.
+// Calls `load` with a progress bar, if there is a terminal.
 template <class Load>
 auto show_progress(LoadOptions options, const Load& load) {
   ProgressBar bar(is_terminal(STDERR_FILENO));
@@ -31,7 +31,7 @@ LoadedModel with_notes_printed(LoadedModel loaded) {
   return loaded;
 }
 
-// "auto" or a number of layers.
+// Parses "auto" or a number of layers.
 int64_t parse_layers(const std::string& text) {
   return text == "auto" ? kPlanned : std::stoll(text);
 }
@@ -71,7 +71,7 @@ void MachineOptions::add_isa_to(CLI::App& command) {
 
 void MachineOptions::apply() const {
   force_isa(isa);
-  current_isa();  // refuses a wrong WALSH_ISA before any work
+  current_isa();  // refuses an invalid WALSH_ISA before any work
 }
 
 CLI::IsMember activation_modes() {
@@ -91,9 +91,10 @@ void ModelOptions::add_model_to(CLI::App& command, bool model_required) {
                   "A walsh file, a Hugging Face folder or a GGUF file of llama.cpp; also -m MODEL")
       ->required(model_required);
   command
-      .add_option("--activations", activations,
-                  "What coded weights are multiplied with: auto (as the format asks), i8, i8x2 "
-                  "(two int8 planes), f16 (GPU), f32 (CPU, exact) or lut (CPU: pq3 by look-up)")
+      .add_option(
+          "--activations", activations,
+          "Activations that coded weights are multiplied with: auto (the format's own), i8, i8x2 "
+          "(two int8 planes), f16 (GPU), f32 (CPU, exact) or lut (CPU: pq3 by lookup)")
       ->transform(activation_modes())
       ->group("Machine");
   command.add_option("--device", device, "cpu, cuda, cuda:N, or auto (a GPU if there is one)")
@@ -113,17 +114,19 @@ void ModelOptions::add_model_to(CLI::App& command, bool model_required) {
 
 void ModelOptions::add_split_to(CLI::App& command) {
   command
-      .add_option("--gpu-layers,--ngl,--n-gpu-layers", gpu_layers,
-                  "The last N layers on the GPU, the others on the CPU; auto: as many as fit; also "
-                  "-ngl")
+      .add_option(
+          "--gpu-layers,--ngl,--n-gpu-layers", gpu_layers,
+          "Compute the last N layers on the GPU, the others on the CPU; auto: as many as fit; also "
+          "-ngl")
       ->capture_default_str()
       ->check(layers_or_auto())
       ->type_name("N")
       ->group("Machine");
   command
-      .add_option("--cpu-experts,--ncmoe,--n-cpu-moe", cpu_experts,
-                  "The experts of the first N layers on the CPU; auto: none with a number of "
-                  "--gpu-layers, else as few as it takes; also -ncmoe")
+      .add_option(
+          "--cpu-experts,--ncmoe,--n-cpu-moe", cpu_experts,
+          "Compute the experts of the first N layers on the CPU; auto: none with a number of "
+          "--gpu-layers, else as few as it takes; also -ncmoe")
       ->capture_default_str()
       ->check(layers_or_auto())
       ->type_name("N")
@@ -171,7 +174,7 @@ auto ModelOptions::with_progress(const ModelUse& use, const Load& load) const {
   return show_progress(std::move(options), load);
 }
 
-// What was asked for and has no effect on this model and machine.
+// Notes flags that have no effect on this model and machine.
 void ModelOptions::tell_idle_flags(const Model& model) const {
   if (!chosen_device().cuda) {
     const std::string why =

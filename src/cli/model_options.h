@@ -1,4 +1,4 @@
-// The flags that every command shares: threads, instruction set, and how a model is loaded.
+// Flags shared by all commands: threads, instruction set, and how a model is loaded.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -27,18 +27,18 @@ struct MachineOptions {
 // The names that --activations takes.
 CLI::IsMember activation_modes();
 
-// What a model will be used for, as LoadOptions.
+// What a model will be used for, for LoadOptions.
 struct ModelUse {
   int64_t positions = 0, sequences = 1;
 };
 
-// MODEL, --activations, and --quantize with its refinements.
+// MODEL, --activations, and --quantize with its options.
 struct ModelOptions {
   std::string path;
   std::string activations = "auto";
   std::string device = "auto";
-  std::string device_memory;  // of the GPU that may be used, as 24GiB; empty: all that is free
-  std::string gpu_layers = "auto", cpu_experts = "auto";  // or numbers, as LoadOptions
+  std::string device_memory;  // limit of GPU memory, such as 24GiB; empty: all that is free
+  std::string gpu_layers = "auto", cpu_experts = "auto";  // or numbers, as in LoadOptions
   std::string cache_keys = "f16", cache_values = "f16";
   int64_t cache_window = CacheTypes().window;
   const CLI::Option* window_option = nullptr;  // --kv-window
@@ -46,25 +46,25 @@ struct ModelOptions {
   MachineOptions machine;
 
   void add_to(CLI::App& command);
-  // Without -t, for a command that has its own.
+  // Leaves out -t, for a command that defines it itself.
   void add_model_to(CLI::App& command, bool model_required);
-  // Opens the model to generate text with these options, compressing it if --quantize was given. A
-  // bar shows progress on a terminal.
+  // Opens the model to generate text with these options, compressing it if --quantize was given.
+  // Shows a progress bar on a terminal.
   Engine open_engine(const ModelUse& use, const GenerationOptions& generation,
                      const TemplateText* chat_template = nullptr) const;
-  // The same for measuring or serving it.
+  // Loads the model for measuring or serving.
   LoadedModel load(const ModelUse& use, ThreadPool& pool,
                    const TemplateText* chat_template = nullptr,
                    const GenerationOptions* generation = nullptr) const;
-  // The two steps of load for those who need no tokenizer.
+  // The two steps of load(), for callers that need no tokenizer.
   std::unique_ptr<WeightSource> open(ThreadPool& pool) const;
   Model load_weights_only(WeightSource& source, const ModelUse& use, ThreadPool& pool) const;
-  // Loads another folder or file as it is, beside `model`: a reference.
+  // Loads another folder or file unchanged, as a reference for `model`.
   static LoadedModel load_plain(const std::string& path, const Device& device,
                                 ActivationMode activations, const ModelUse& use, const Model& model,
                                 ThreadPool& pool);
-  // --device; auto is the first GPU, the CPU without one and for f32 and lut activations. Without
-  // layers on a GPU it is the CPU.
+  // The device of --device. auto means the first GPU, or the CPU if there is none, for f32 and lut
+  // activations, and if no layers are to be on a GPU.
   Device chosen_device() const;
 
  private:
@@ -73,7 +73,7 @@ struct ModelOptions {
   template <class Load>
   auto with_progress(const ModelUse& use, const Load& load) const;
   void tell_idle_flags(const Model& model) const;
-  // The recipe that --quantize asks for, none without it; throws usage.
+  // The recipe of --quantize, if given; throws usage.
   std::optional<Recipe> wanted_recipe() const;
 };
 

@@ -1,4 +1,4 @@
-// What the library tells besides results and errors (WeightSource::notes, LoadedModel::notes).
+// Prints notes and warnings of the library (WeightSource::notes, LoadedModel::notes).
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace walsh::cli {
 
-// One line on standard error, "walsh: note: TEXT". Nothing depends on its arrival.
+// Prints "walsh: note: TEXT" on standard error; failure to write is ignored.
 void print_note(const std::string& text);
 void print_warning(const std::string& text);  // "walsh: warning: TEXT"
 void print_notes(const std::vector<std::string>& texts);

@@ -9,7 +9,7 @@
 namespace walsh::cli {
 namespace {
 
-// What stands behind a flag: nothing, a value, or on, off or auto if it is there.
+// The value after a flag: none, one, or an optional on, off or auto.
 enum class Value { none, one, maybe_switch };
 
 struct OtherFlag {
@@ -20,7 +20,7 @@ struct OtherFlag {
 
 constexpr const char* kBatches = "walsh chooses the sizes of batches itself";
 constexpr const char* kThreads = "-t is the number of threads for everything";
-constexpr const char* kMemory = "weights are laid out anew in memory while they are loaded";
+constexpr const char* kMemory = "weights are repacked in memory while they are loaded";
 constexpr const char* kOneGpu = "walsh uses one GPU: --device cuda:N says which";
 
 const std::vector<OtherFlag>& other_flags() {
@@ -47,7 +47,7 @@ const std::vector<OtherFlag>& other_flags() {
       {{"--no-perf"}, Value::none, "-q hides the line of timings"},
       {{"--perf"}, Value::none, "timings are shown unless -q hides them"},
       {{"--simple-io"}, Value::none, "without a terminal nothing but text is written"},
-      {{"--log-disable"}, Value::none, "results and messages are apart: 2> /dev/null"},
+      {{"--log-disable"}, Value::none, "results and messages are separate: use 2> /dev/null"},
       {{"-i", "--interactive"}, Value::none, "without -p walsh run is a conversation"},
   };
   return flags;
@@ -65,7 +65,7 @@ bool is_switch(std::string text) {
   return text == "on" || text == "off" || text == "auto" || text == "0" || text == "1";
 }
 
-// The option of the command that an argument names; -ngl is --ngl there.
+// The command's option for an argument; -ngl is spelled --ngl there.
 const CLI::Option* own_option(const CLI::App& command, const std::string& name) {
   if (const CLI::Option* option = command.get_option_no_throw(name)) return option;
   return name.starts_with("--") ? nullptr : command.get_option_no_throw("-" + name);

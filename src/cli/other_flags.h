@@ -1,4 +1,4 @@
-// Flags of llama.cpp that change nothing here: they are taken, and a note says so.
+// Flags of llama.cpp without effect here: they are accepted with a note.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,8 +7,8 @@
 
 namespace walsh::cli {
 
-// Removes those flags of the table that `command` does not have from its arguments behind `first`.
-// Returns a note for each, in the order in which they were typed.
+// Removes flags in this table that `command` does not have from its arguments after `first`.
+// Returns a note for each, in the order they were typed.
 std::vector<std::string> take_other_flags(const CLI::App& command, size_t first,
                                           std::vector<std::string>& arguments);
 

@@ -1,5 +1,5 @@
-// What the command writes: results to standard output, messages to standard error. Neither throws,
-// and no string of a file can act on the terminal (io/printable.h).
+// Output of the command: results to standard output, messages to standard error. Neither throws,
+// and no text of a file can act on the terminal (io/printable.h).
 #pragma once
 
 #include <fmt/format.h>
@@ -11,16 +11,17 @@
 
 namespace walsh::cli {
 
-// As a shell says of a program that SIGPIPE has ended.
+// The status that a shell reports for a program ended by SIGPIPE.
 inline constexpr int kOutputClosedStatus = 141;
 
 enum class Color { none, bold, red, yellow, green };
 
-// The code that text in this colour begins with, or that ends it (none); empty where the descriptor
-// is no terminal that shows colours, and where NO_COLOR is set.
+// The escape code that starts (or, for none, ends) a colour; empty if the descriptor is no terminal
+// with colours, or NO_COLOR is set.
 const char* color_code(int descriptor, Color color);
 
-// A message. Nothing depends on its arrival: standard error may be closed, full or a broken pipe.
+// Writes a message; failures are ignored, since standard error may be closed, full or a broken
+// pipe.
 void write_message(std::string_view text);
 
 template <typename... Args>
@@ -28,16 +29,16 @@ void message(fmt::format_string<Args...> format, Args&&... args) {
   write_message(fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Puts `text`, which has no control characters, in the place of a terminal's last line.
+// Replaces the last line of a terminal by `text`, which has no control characters.
 void redraw_line(std::string_view text);
 
-// The same behind a word in a colour.
+// A message after a coloured word.
 void write_message(Color color, std::string_view word, std::string_view text);
 
-// "walsh: error: WHERE: REASON" on one line; returns the exit status of the code.
+// Prints "walsh: error: WHERE: REASON" on one line; returns the exit status of the code.
 int report(const Error& error);
 
-// Part of a result, buffered. A failure is kept until finish_output.
+// Writes part of a result, buffered. Errors are kept until finish_output.
 void write_result(std::string_view text);
 
 template <typename... Args>
@@ -45,14 +46,14 @@ void print_result(fmt::format_string<Args...> format, Args&&... args) {
   write_result(fmt::format(format, std::forward<Args>(args)...));
 }
 
-// The same with the codes of color_code as they are, for texts of the program itself.
+// Writes the program's own text, in which codes of color_code are kept.
 void write_help(std::string_view text);
 
-// Text of a model, shown at once; for a program that reads it as it is.
+// Writes a model's text immediately; a program that reads it gets it unchanged.
 void write_model_text(std::string_view text);
 
-// While it lives, text on `descriptor` (standard output or error) is coloured if `wanted` and it is
-// a terminal.
+// While it exists, text on `descriptor` (standard output or error) is coloured if `wanted` and it
+// is a terminal.
 class InputColor {
  public:
   InputColor(int descriptor, bool wanted);
@@ -67,11 +68,11 @@ class InputColor {
   const bool shown_;
 };
 
-// Standard output has failed, or what read it has gone: more text is of no use.
+// Whether standard output has failed or its reader has gone, so that more text is useless.
 bool output_failed();
 
-// Brings everything out. Returns the exit status of a command that ends with `status`: if standard
-// output failed, kOutputClosedStatus where nobody reads it any more, else 5 instead of 0, with a
+// Flushes all output and returns the final exit status for a command that ended with `status`. If
+// standard output failed: kOutputClosedStatus if its reader has gone, else 5 in place of 0, with a
 // message.
 int finish_output(int status);
 

@@ -17,9 +17,9 @@ namespace walsh::cli {
 namespace {
 
 std::atomic_flag g_ending = ATOMIC_FLAG_INIT;
-bool g_terminal = false;  // messages go to one
+bool g_terminal = false;  // whether messages go to a terminal
 
-// A line made without allocating, as a signal handler has to.
+// A line built without allocating, as signal handlers need.
 class FixedLine {
  public:
   void add(const char* text) {
@@ -38,10 +38,10 @@ void on_bus_error(int signal, siginfo_t* info, void*) {
   const char* path = info->si_code > 0 ? mapped_path(info->si_addr) : nullptr;
   if (path == nullptr) {
     ::signal(signal, SIG_DFL);
-    ::raise(signal);  // comes when this handler returns
+    ::raise(signal);  // takes effect when this handler returns
     return;
   }
-  while (g_ending.test_and_set())  // of another thread, which ends the process
+  while (g_ending.test_and_set())  // another thread is ending the process
     ::pause();
   remove_temporary_files();
   FixedLine line;
@@ -56,11 +56,11 @@ void on_bus_error(int signal, siginfo_t* info, void*) {
 }  // namespace
 
 void open_standard_descriptors() {
-  // With the opposite mode, use fails with EBADF.
+  // Opened for the opposite direction, so that using it fails with EBADF.
   const int modes[] = {O_WRONLY, O_RDONLY, O_WRONLY};
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(fd, F_GETFD) != -1 || errno != EBADF) continue;
-    // The lowest free descriptor is this one. Without /dev the root folder holds its place.
+    // The lowest free descriptor is this one. Without /dev, the root folder takes its place.
     if (::open("/dev/null", modes[fd]) < 0) static_cast<void>(::open("/", O_RDONLY | O_DIRECTORY));
   }
 }

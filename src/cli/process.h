@@ -1,15 +1,15 @@
-// What the process is given at its start and what the system may do to it, set in order once.
+// Sets up descriptors and signals of the process at its start.
 #pragma once
 
 namespace walsh::cli {
 
-// Descriptors 0 to 2 that are closed are opened on /dev/null, so that no file gets them: 0 and 1 in
-// a way that reading or writing fails, as it does with a closed descriptor, 2 to take all messages.
+// Opens closed descriptors 0 to 2 on /dev/null, so that no file gets their numbers: 0 and 1 so that
+// reading or writing fails, as with a closed descriptor, 2 so that it swallows messages.
 void open_standard_descriptors();
 
-// A broken pipe and the limit of a file's size are errors of write(2) instead of signals. A mapped
-// file that cannot be read any more (SIGBUS), since somebody has cut it, ends the program with one
-// line, exit status 5 and without temporary files; other bus errors end it as before.
+// Broken pipes and the file size limit become errors of write(2) instead of signals. A mapped file
+// that was truncated (SIGBUS) ends the program with one line and exit status 5, after removing
+// temporary files; other bus errors keep their default effect.
 void handle_process_signals();
 
 }  // namespace walsh::cli

@@ -41,7 +41,7 @@ struct Options {
   std::string device = "auto", save_recipe, output_format = "gguf", shard_size;
   bool dry_run = false, json = false, verbose = false;
 
-  // Without a file to write and a type: what there is to choose from.
+  // Neither an output nor a type was given: show what there is to choose from.
   bool asks_for_choice() const { return output.empty() && !recipe.given() && !allocation.given(); }
 
   OutputOptions wanted() const {
@@ -91,7 +91,7 @@ class LinearError {
   double sum_ = 0, weights_ = 0;
 };
 
-// "model.layers.*.mlp.down_proj.weight": the name without its numbers.
+// "model.layers.*.mlp.down_proj.weight": the name with numbers replaced.
 std::string kind_of(const std::string& name) {
   std::string kind;
   for (size_t i = 0; i < name.size(); ++i) {
@@ -109,7 +109,7 @@ std::string kind_of(const std::string& name) {
   return kind;
 }
 
-// Tensors that differ in their numbers only.
+// Tensors whose names differ only in numbers.
 struct TensorKind {
   std::string name;
   const TensorPlan* first;
@@ -155,7 +155,7 @@ nlohmann::ordered_json tensors_json(const std::vector<TensorPlan>& tensors) {
   return list;
 }
 
-// `tensors`: what would be written, of a dry run.
+// `tensors`: what a dry run would write.
 void print_summary(const QuantizeSummary& s, const Options& options, double nmse, double seconds,
                    const std::vector<TensorPlan>* tensors = nullptr) {
   if (options.json) {
@@ -199,7 +199,7 @@ int dry_run(const Options& options, Compressor& source) {
   return 0;
 }
 
-// What the flags say, or what an allocation finds; `allocation` is set then.
+// The recipe from the flags or from an allocation, which then sets `allocation`.
 Recipe choose_recipe(const Options& options, const CalibrationRequest& calibration,
                      ThreadPool& pool, std::optional<Allocation>& allocation) {
   options.allocation.refuse_without_target();
@@ -230,7 +230,7 @@ void save_recipe(const Options& options, const Recipe& recipe,
   write_file(options.save_recipe, format_recipe(recipe, about));
 }
 
-// Before a search that may take hours.
+// Checks files before a search that may take hours.
 void check_files(const Options& options) {
   std::vector<std::string> inputs = options.allocation.inputs();
   inputs.push_back(options.calibration.text);
@@ -254,20 +254,20 @@ void need_output(const Options& options) {
                           output_name(options.input, "tq4")));
 }
 
-// Tells once where a run goes on that continues an earlier one.
+// Says once where an interrupted run is resumed.
 class ResumeNote {
  public:
-  // The tensor that was just done; what there is to tell, usually nothing.
+  // The note after a tensor; usually empty.
   std::string text(const QuantizeProgress& p) {
     if (p.resumed) {
       ++resumed_;
-      return resumed_ == 1 ? "an earlier run was stopped: what it has encoded is taken over" : "";
+      return resumed_ == 1 ? "an earlier run was interrupted: its encoded tensors are reused" : "";
     }
     const bool first = resumed_ > 0 && !told_ && p.tensor->format->kind == CodeKind::trellis;
     if (!first) return "";
     told_ = true;
-    return fmt::format("{} tensors are taken over; the encoding goes on with {} ({} of {})",
-                       resumed_, p.tensor->name, p.index, p.count);
+    return fmt::format("{} tensors are reused; encoding continues with {} ({} of {})", resumed_,
+                       p.tensor->name, p.index, p.count);
   }
 
  private:
@@ -359,18 +359,16 @@ Action add_quantize(CLI::App& command) {
       ->type_name("SIZE");
   options->recipe.add_to(command, "--type");
   command
-      .add_option("--save-recipe", options->save_recipe,
-                  "Write what was chosen to a file for --recipe")
+      .add_option("--save-recipe", options->save_recipe, "Save the recipe to a file, for --recipe")
       ->type_name("FILE")
       ->group("Compression");
   options->allocation.add_to(command);
   options->machine.add_to(command);
-  CLI::Option* calibrate =
-      command
-          .add_option("--calibrate", options->calibration.text,
-                      "Round by what this text does in the model: less error, more time")
-          ->type_name("FILE")
-          ->group("Compression");
+  CLI::Option* calibrate = command
+                               .add_option("--calibrate", options->calibration.text,
+                                           "Calibrate with this text: less error, more time")
+                               ->type_name("FILE")
+                               ->group("Compression");
   command
       .add_option("--calibrate-tokens", options->calibration.tokens,
                   "Tokens of that text to use (default: 98304, or all it has)")
@@ -386,8 +384,8 @@ Action add_quantize(CLI::App& command) {
   command
       .add_option(
           "--device", options->device,
-          "Where scalar and trellis formats are encoded: cpu, cuda, cuda:N or auto, a GPU if "
-          "there is one; the bytes are the same")
+          "Device that encodes scalar and trellis formats: cpu, cuda, cuda:N or auto (a GPU if "
+          "there is one); all give the same bytes")
       ->capture_default_str()
       ->type_name("DEVICE")
       ->group("Machine");

@@ -57,7 +57,7 @@ void RecipeOptions::add_to(CLI::App& command, const std::string& type_flag) {
   refinements_.push_back(
       command.add_flag("--no-signs", no_signs_, "Rotate without random signs (for comparison)")
           ->group(group));
-  const bool own_seed = type_flag == "--type";  // elsewhere --seed is the sampler's
+  const bool own_seed = type_flag == "--type";  // otherwise --seed belongs to the sampler
   add(own_seed ? "--seed,--rotation-seed" : "--rotation-seed", seed_, "Seed of the rotation")
       ->capture_default_str();
   add("--balance", balance_, "Balance channels before the rotation: on or off")
@@ -68,7 +68,7 @@ void RecipeOptions::add_to(CLI::App& command, const std::string& type_flag) {
       ->check(CLI::IsMember({"search", "shape-gain"}));
 }
 
-// What is computed with a model may also rotate weights back, which no file tells.
+// Commands that run a model also accept `weights`, which is not stored in files.
 void RecipeOptions::add_rotate(CLI::App& command, const std::string& group) {
   const bool runs = type_flag_ != "--type";
   std::string text =
@@ -138,13 +138,13 @@ Recipe RecipeOptions::recipe_of(const std::string& type) const {
   options.fast = effort_ == "fast";
   options.shape_gain = scale_ == "shape-gain";
   Recipe recipe = to_recipe(options);
-  recipe.rules = rules();  // overrides and ignores in the order in which they were given
+  recipe.rules = rules();  // --override and --ignore in the order given
   return recipe;
 }
 
 namespace {
 
-// What the types of a recipe have in common with what flags are about.
+// Properties of a recipe's types that decide which flags have an effect.
 struct RecipeFacts {
   bool rotates, balances, searches, fits, grouped, product, levels;
 
@@ -187,13 +187,13 @@ std::vector<std::string> RecipeOptions::idle_flags(const Recipe& recipe) const {
     bool has_effect;
     const char* reason;
   } flags[] = {
-      {"--rotation", facts.rotates, "no type that was chosen is rotated"},
+      {"--rotation", facts.rotates, "none of the chosen types is rotated"},
       {"--block", turned, "nothing is rotated"},
       {"--no-signs", turned, "nothing is rotated"},
       {"--rotation-seed", turned, "nothing is rotated"},
       {"--balance", facts.balances, "only rotated matrices are balanced"},
       {"--effort", facts.searches, "no scale is searched for"},
-      {"--scale", facts.fits, "no type that was chosen has scales of that kind"},
+      {"--scale", facts.fits, "none of the chosen types has such scales"},
       {"--group", facts.grouped, "it goes with tq2, tq3 and tq4"},
       {"--codebook", facts.product, "it goes with pq3"},
       {"--levels", facts.levels, "it goes with itq3_s"},

@@ -1,5 +1,5 @@
-// The flags that say how to compress: the same for `quantize` and, with --quantize, for every
-// command that runs a model.
+// Flags for compression, shared by `quantize` and, with --quantize, by every command that runs a
+// model.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -15,26 +15,26 @@ class RecipeOptions {
   // `type_flag` is "--type" or "--quantize".
   void add_to(CLI::App& command, const std::string& type_flag);
 
-  // A type, or a recipe that was saved (--recipe).
+  // Whether a type or a saved recipe (--recipe) was given.
   bool given() const { return !type_.empty() || !file_.empty(); }
-  const std::string& file() const { return file_; }  // of --recipe; may be empty
+  const std::string& file() const { return file_; }  // the file of --recipe; may be empty
   // Throws usage for an unknown type or a combination that makes no sense, bad_input or io for a
   // recipe file.
   Recipe recipe() const;
-  // The same without a type of its own, `type` standing for it: what an allocation starts from.
+  // The recipe with `type` in place of --type, from which an allocation starts.
   Recipe recipe_of(const std::string& type) const;
-  // Of the refinements that were given those without effect on any type of the recipe, as notes.
+  // Notes on given flags that have no effect with any type of the recipe.
   std::vector<std::string> idle_flags(const Recipe& recipe) const;
-  // Throws usage if a refinement was given although the type was not.
+  // Throws usage if a flag that needs a type was given without one.
   void refuse_without_type() const;
-  // --rotate weights, which is no refinement: a way to run any model that is rotated.
+  // Whether --rotate weights was given, which concerns how a model runs and needs no type.
   bool rotates_weights() const { return rotate_ == kRotateWeights; }
 
  private:
   static constexpr const char* kRotateWeights = "weights";
 
   void add_rotate(CLI::App& command, const std::string& group);
-  bool is_refinement(const CLI::Option* option) const;  // that was given
+  bool is_refinement(const CLI::Option* option) const;  // for an option that was given
   std::vector<TensorRule> rules() const;
   Recipe recipe_from_file() const;
 
@@ -42,7 +42,7 @@ class RecipeOptions {
   const CLI::Option* override_option_ = nullptr;
   const CLI::Option* ignore_option_ = nullptr;
   CLI::Option* rotate_option_ = nullptr;
-  std::vector<const CLI::Option*> refinements_;  // meaningless without a type
+  std::vector<const CLI::Option*> refinements_;  // options that need a type
   std::string type_, file_, type_flag_, group_, codebook_, levels_, embed_type_, head_type_;
   std::string rotation_ = "hadamard", rotate_ = "input", balance_ = "on", effort_ = "full";
   std::string scale_ = "search";

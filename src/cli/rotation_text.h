@@ -1,4 +1,4 @@
-// How listings show a rotation.
+// Formats a rotation for listings.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// `walsh run MODEL -p TEXT`: completes a text; without a prompt it holds a conversation, or, with a
-// model that has no chat template, completes lines as they are typed.
+// `walsh run MODEL -p TEXT`: generates text. Without -p it holds a conversation or, if the model
+// has no chat template, completes lines as they are typed.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -71,14 +71,14 @@ void print_footer(const GenerationResult& r, double load_seconds) {
       rate(r.decoded_tokens, r.decode_seconds), reasons[static_cast<size_t>(r.reason)], r.seed);
 }
 
-// One model that completes one prompt after the other.
+// Completes prompts one after the other.
 class Completer {
  public:
   Completer(Engine engine, const Options& options, double load_seconds)
       : engine_(std::move(engine)), options_(options), load_seconds_(load_seconds) {}
 
   GenerationResult complete(const std::string& prompt) {
-    // Before the prompt is shown.
+    // Tokenizes first, so that errors come before the prompt is shown.
     const std::vector<int32_t> tokens = engine_.encode_prompt(prompt);
     if (static_cast<int64_t>(tokens.size()) > engine_.context()) {
       throw Error(ErrorCode::usage, "context",
@@ -97,7 +97,7 @@ class Completer {
     GenerationResult result;
     try {
       result = engine_.generate(tokens, options_.generation, emit);
-    } catch (...) {  // as when the user stops it before the first token
+    } catch (...) {  // as if the user stopped it before the first token
       if (!options_.hide_prompt) write_model_text("\n");
       throw;
     }
@@ -116,7 +116,7 @@ class Completer {
   const double load_seconds_;
 };
 
-// What is wrong with one line, as one that does not fit into the context, is no reason to end.
+// An error in one line, such as one that exceeds the context, does not end the command.
 void complete_line(Completer& completer, const std::string& line, int& status) {
   try {
     completer.print_footer(completer.complete(line));
@@ -140,7 +140,7 @@ std::optional<std::string> next_line(LineEditor& lines, int& status) {
   }
 }
 
-// The status is that of the last line that was refused.
+// The exit status is that of the last line that was refused.
 int interactive(Completer& completer, const std::string& history) {
   if (is_terminal(STDIN_FILENO))
     message("Completes each line; Ctrl-C stops a completion, Ctrl-D or /exit ends.\n");
@@ -156,8 +156,7 @@ int interactive(Completer& completer, const std::string& history) {
   return InterruptGuard::requested() ? exit_status(ErrorCode::interrupted) : status;
 }
 
-// A template that is wrong is told before the weights take their time, where a conversation is
-// asked for.
+// Checks the template before the weights are read, if a conversation is wanted.
 void check_template(const Options& options) {
   if (!given(options.conversation_option) || !options.conversation || options.chat.text()) return;
   ThreadPool pool(1);
@@ -169,7 +168,7 @@ void check_template(const Options& options) {
   }
 }
 
-// A prompt is a message where the model has a chat template; one without text is none.
+// A prompt is a message if the model has a chat template; an empty one is none.
 bool wants_conversation(const Options& options, const std::string& prompt,
                         const LoadedModel& model) {
   const bool text =
@@ -186,7 +185,7 @@ bool wants_conversation(const Options& options, const std::string& prompt,
   return wanted;
 }
 
-// What was asked for and has no effect on what will be generated.
+// Notes flags that have no effect on what will be generated.
 void tell_idle_flags(const Options& options, const LoadedModel& model, bool conversation) {
   if (!conversation && options.chat.given())
     print_note("the flags of chat templates change nothing: the text goes on as it is");
@@ -195,7 +194,7 @@ void tell_idle_flags(const Options& options, const LoadedModel& model, bool conv
   if (!options.generation.lookup) return;
   tell_idle_lookup(model.model);
   if (!options.generation.grammar.empty() || !options.generation.json_schema.empty())
-    print_note("--spec ngram changes nothing where the text has to match something");
+    print_note("--spec ngram changes nothing with a grammar or a schema");
 }
 
 int hold_conversation(Engine& engine, const Options& options, const std::string& prompt,
@@ -204,7 +203,7 @@ int hold_conversation(Engine& engine, const Options& options, const std::string&
   settings.generation = options.generation;
   settings.system = options.system;
   settings.first = prompt;
-  // With -p the answer is all, unless more is asked for.
+  // With -p there is one answer, unless -cnv asks for more.
   settings.single = options.single_turn || (!prompt.empty() && !given(options.conversation_option));
   if (!given(options.tokens_option)) settings.generation.max_tokens = -1;
   settings.stream = options.stream;
@@ -219,7 +218,7 @@ int hold_conversation(Engine& engine, const Options& options, const std::string&
   return chat(engine, std::move(settings));
 }
 
-// What the text has to match, or a file with it; nothing: anything.
+// The grammar or schema that was given as text or as a file; empty: none.
 std::string read_rules(const std::string& given, bool is_text) {
   if (given.empty() || is_text) return given;
   std::string rules = read_text_input(given, kMaxGrammarBytes);
@@ -227,7 +226,7 @@ std::string read_rules(const std::string& given, bool is_text) {
   return rules;
 }
 
-// llama.cpp's flags of these names take the rules themselves, of which no name of a file has signs.
+// llama.cpp's flags of these names take the text itself, which a file name never looks like.
 void read_rules(Options& options) {
   const std::string &grammar = options.grammar, &schema = options.schema;
   options.generation.grammar = read_rules(grammar, grammar.find("::=") != std::string::npos);
@@ -236,7 +235,8 @@ void read_rules(Options& options) {
   options.generation.json_schema = read_rules(schema, is_schema);
 }
 
-// A terminal's lines would be written over the model when it ends. What is no file is no history.
+// The history must not be the model's file, since lines would be written over it. Something that is
+// no file means no history.
 void check_history(const Options& options) {
   std::error_code none;
   if (std::filesystem::is_regular_file(options.history, none))
@@ -254,7 +254,7 @@ int run(Options options) {
   }
   if (given(options.file_option)) prompt = read_text_input(options.prompt_file, kMaxPromptBytes);
   read_rules(options);
-  options.chat.variables();  // refuses what is no object before any work
+  options.chat.variables();  // refuses anything but an object before any work
   const std::optional<TemplateText> chat = options.chat.text();
   const Stopwatch watch;
   check_template(options);
@@ -273,17 +273,16 @@ int run(Options options) {
 }
 
 void add_text_options(CLI::App& command, Options& options) {
-  options.prompt_option =
-      command.add_option("-p,--prompt", options.prompt,
-                         "A message that is answered; text to go on with where the model has no "
-                         "chat template, and with --raw");
+  options.prompt_option = command.add_option(
+      "-p,--prompt", options.prompt,
+      "Message to answer; with --raw, or without a chat template, text to continue");
   options.file_option =
       command.add_option("-f,--file", options.prompt_file, "Read the prompt from this file")
           ->type_name("FILE")
           ->excludes("--prompt");
   command
       .add_option("-c,--ctx,--ctx-size", options.ctx,
-                  "Context in tokens; 0: the model's, as far as memory has room for it")
+                  "Context in tokens; 0: the model's, limited by memory")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   command.add_flag("--stream,!--no-stream", options.stream,
@@ -294,8 +293,7 @@ void add_text_options(CLI::App& command, Options& options) {
   command.add_flag("--verbose-prompt", options.show_tokens,
                    "Print the tokens of the prompt to standard error");
   command.add_flag("--color,!--no-color", options.color,
-                   "On a terminal what is typed has another colour than what the model says "
-                   "(default, unless NO_COLOR is set)");
+                   "Colour typed text on a terminal (default, unless NO_COLOR is set)");
   command.add_flag("-q,--quiet,!--timings", options.quiet, "Do not print timings");
   command
       .add_option("--grammar,--grammar-file", options.grammar,
@@ -321,8 +319,7 @@ void add_conversation_options(CLI::App& command, Options& options) {
       "-cnv: go on with a conversation behind -p. --raw, -no-cnv: go on with the "
       "text as it is, without the chat template");
   options.system_option =
-      command.add_option("--sys,--system-prompt", options.system,
-                         "What the model is told before the conversation; also -sys");
+      command.add_option("--sys,--system-prompt", options.system, "System prompt; also -sys");
   command.add_flag("--st,--single-turn", options.single_turn, "Stop after the first answer");
   command
       .add_option("--history", options.history,

@@ -16,9 +16,9 @@
 namespace walsh::cli {
 namespace {
 
-constexpr const char* kGroup = "Sampling (the default is the model's own, else that in brackets)";
+constexpr const char* kGroup = "Sampling (defaults are the model's own, else those in brackets)";
 
-// "15043+1.5" or "15043-inf", as llama.cpp has it.
+// "15043+1.5" or "15043-inf", llama.cpp's notation.
 std::pair<int32_t, float> parse_bias(const std::string& text) {
   std::pair<int32_t, float> bias;
   const char* const end = text.data() + text.size();
@@ -30,7 +30,7 @@ std::pair<int32_t, float> parse_bias(const std::string& text) {
   throw CLI::ValidationError("--logit-bias", text + " is no token with a bias, as 15043+1");
 }
 
-// The parser would take a negative number for another one, and the largest seed for a larger one.
+// Checks the text, because the parser wraps negative numbers and saturates large ones.
 std::string seed_problem(const std::string& text) {
   if (text.starts_with('-')) return "a seed is not negative";
   uint64_t seed = 0;
@@ -38,7 +38,7 @@ std::string seed_problem(const std::string& text) {
   return read.ec == std::errc::result_out_of_range ? "a seed has 64 bits at most" : "";
 }
 
-// The flag of a row, which sets `value`.
+// Adds the flag of a row, which sets `value`.
 template <typename T>
 CLI::Option* add_flag(CLI::App& command, const SamplingOption& row, T& value,
                       const std::string& text) {
@@ -122,7 +122,8 @@ void set_generation_option(GenerationOptions& options, const std::string& name,
       name.empty() || name[0] == '-' ? nullptr : flags.get_option_no_throw(flag);
   if (known == nullptr) throw Error(ErrorCode::usage, "/set", "there is no setting '" + name + "'");
   try {
-    flags.parse(std::vector<std::string>{value, flag});  // the last one first
+    // In CLI11's order, the last argument first.
+    flags.parse(std::vector<std::string>{value, flag});
   } catch (const CLI::ParseError& e) {
     throw Error(ErrorCode::usage, "/set", e.what());
   }

@@ -1,4 +1,4 @@
-// The flags that say how a text is continued, also as settings of a conversation.
+// Flags for generation, which are also settings of a conversation.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,10 +9,10 @@
 
 namespace walsh::cli {
 
-// --temp and all else that says how tokens are chosen: the rows of generate/sampling_options.h.
+// --temp and all other sampling flags: the rows of generate/sampling_options.h.
 void add_sampling_options(CLI::App& command, GenerationOptions& options);
 
-// The same with -n.
+// The sampling flags and -n.
 void add_generation_options(CLI::App& command, GenerationOptions& options);
 
 // What was given and has no effect on a text that these options are for, each as a note.

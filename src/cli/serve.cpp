@@ -1,4 +1,4 @@
-// `walsh serve MODEL`: OpenAI's HTTP interface to a model that many use at once.
+// `walsh serve MODEL`: an HTTP server with OpenAI's API for many users of one model.
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -31,7 +31,8 @@ namespace walsh::cli {
 namespace {
 
 constexpr uint64_t kMaxKeyBytes = 1 << 20;
-// Of a step beside which prompts are read: twenty tokens per second are faster than anybody reads.
+// Target time of a step beside which prompts are read: twenty tokens per second are faster than
+// anybody reads.
 constexpr double kStepSeconds = 0.05;
 
 struct Options {
@@ -49,7 +50,7 @@ bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
-// One key per line; empty lines and comments (#) do not count.
+// Reads one key per line; empty lines and comments (#) are skipped.
 std::vector<std::string> keys_of(const std::string& path) {
   std::vector<std::string> keys;
   std::string text = read_text_input(path, kMaxKeyBytes) + "\n";
@@ -69,7 +70,7 @@ ServiceOptions service_options(const Options& options) {
     const auto more = keys_of(options.key_file);
     service.api_keys.insert(service.api_keys.end(), more.begin(), more.end());
   }
-  // As of a variable that is not set: a request without a key would have it.
+  // An empty key, for example from an unset variable, would admit requests without a key.
   for (const std::string& key : service.api_keys)
     if (key.empty()) throw Error(ErrorCode::usage, "--api-key", "a key is empty");
   if (service.model_name.empty()) {
@@ -85,13 +86,13 @@ ServiceOptions service_options(const Options& options) {
   return service;
 }
 
-// What a client is given.
+// The address as clients write it.
 std::string address(const std::string& host, int port) {
   const bool v6 = host.find(':') != std::string::npos;
   return fmt::format("http://{}{}{}:{}", v6 ? "[" : "", host, v6 ? "]" : "", port);
 }
 
-// Ends with what has been started, also when something cannot be.
+// Stops everything that was started, also if something cannot be started.
 class Running {
  public:
   Running(const LoadedModel& model, Scheduler& scheduler, HttpServer& server)
@@ -113,11 +114,11 @@ class Running {
   double drain_seconds = 0;
 
  private:
-  // What the first request for an answer in a form would have to wait for.
+  // Builds the vocabulary for grammars now, so that the first request that needs it does not wait.
   static void prepare(const LoadedModel& model) {
     try {
       model.grammars->vocabulary(model.tokenizer, model.model.config.vocab);
-    } catch (...) {  // whoever needs it tries again and is told why
+    } catch (...) {  // the request that needs it tries again and reports the error
     }
   }
 
@@ -126,14 +127,14 @@ class Running {
   std::thread steps_, connections_, preparation_;
 };
 
-// With room for every text that may be asked for, and for clients that ask for none.
+// Connections for every text that may be requested, and for clients that only query.
 HttpOptions http_options(const Options& options) {
   constexpr int64_t kLeast = 1024, kOthers = 256;
   HttpOptions http = options.http;
   if (http.connections == 0)
     http.connections =
         std::max(kLeast, options.scheduler.running + options.scheduler.waiting + kOthers);
-  // As many strangers may come, and files of the model are open.
+  // As many connections that are not admitted yet may exist, and the model's files are open.
   const auto wanted = static_cast<rlim_t>(2 * http.connections + kOthers);
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < wanted) {
@@ -173,7 +174,7 @@ int serve(const Options& options) {
           address(options.http.host, server.port()));
   while (!InterruptGuard::requested())
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  message("shutting down: at most {} s for what is being answered\n", options.drain_seconds);
+  message("shutting down: running answers have at most {} s\n", options.drain_seconds);
   service.drain();
   running.drain_seconds = options.drain_seconds;
   return 0;
@@ -184,20 +185,20 @@ void add_server_options(CLI::App& command, Options& options) {
     return command.add_option(name, value, text)->group("Server");
   };
   add("--host", options.http.host, "Address to listen at")->capture_default_str();
-  add("--port", options.http.port, "Port; 0: any that is free")
+  add("--port", options.http.port, "Port; 0: any free one")
       ->capture_default_str()
       ->check(CLI::Range(0, 65535));
-  add("--api-key", options.service.api_keys, "Key that clients must send; several by comma")
+  add("--api-key", options.service.api_keys, "Key that clients must send; several comma-separated")
       ->delimiter(',');
   add("--api-key-file", options.key_file, "File with a key per line")->type_name("FILE");
   add("--alias", options.service.model_name, "The model's name (default: that of the file)");
   add("--allowed-hosts", options.service.hosts,
-      "Names that requests may be addressed to besides localhost and addresses, by comma")
+      "Host names that requests may use besides localhost and IP addresses, comma-separated")
       ->delimiter(',');
   add("--cors-origins", options.service.origins,
-      "Sites whose pages may send requests, by comma; *: all (default: none)")
+      "Origins whose pages may send requests, comma-separated; *: all (default: none)")
       ->delimiter(',');
-  add("--drain", options.drain_seconds, "Seconds for what is being answered when it ends")
+  add("--drain", options.drain_seconds, "Seconds that running answers have at shutdown")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 3600.0));
   add("--threads-http", options.http.threads, "Threads that read requests and render templates")
@@ -213,7 +214,7 @@ void add_server_options(CLI::App& command, Options& options) {
       ->check(CLI::Range(0.1, 86400.0))
       ->group("Server");
   add("--connections", options.http.connections,
-      "Connections of clients that may use it; 0: enough for --parallel and --queue [0]")
+      "Connections of admitted clients; 0: enough for --parallel and --queue [0]")
       ->check(CLI::Range(0, 1 << 20));
   command
       .add_option_function<std::string>(
@@ -223,7 +224,7 @@ void add_server_options(CLI::App& command, Options& options) {
                   : format == "text" ? LogFormat::text
                                      : LogFormat::off;
           },
-          "A line on standard error for each request: text, json or off [text]")
+          "Log a line per request on standard error: text, json or off [text]")
       ->check(CLI::IsMember({"text", "json", "off"}))
       ->group("Server");
   command.add_flag("--insecure", options.insecure, "Listen at any address without a key")
@@ -238,12 +239,12 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& options) {
         ->check(CLI::Range(least, most))
         ->group("Batching");
   };
-  add("-c,--ctx,--ctx-size", options.positions, "Positions of a text; 0: the model's, at most 4096",
-      0, int64_t{1} << 40);
-  add("-P,--parallel,--np", options.running, "Texts that are continued together; also -np", 1,
-      kCpuRows);
-  add("--queue", options.waiting, "Requests that may wait; beyond: 429", 0, 1 << 20);
-  add("-b,--batch-size", options.step_tokens, "Tokens of a step, at most", 1, 1 << 20);
+  add("-c,--ctx,--ctx-size", options.positions,
+      "Context of each text in tokens; 0: the model's, at most 4096", 0, int64_t{1} << 40);
+  add("-P,--parallel,--np", options.running, "Texts generated together; also -np", 1, kCpuRows);
+  add("--queue", options.waiting, "Requests that may wait; further ones are answered 429", 0,
+      1 << 20);
+  add("-b,--batch-size", options.step_tokens, "Most tokens per step", 1, 1 << 20);
   command
       .add_option_function<double>(
           "--step-time",
@@ -253,18 +254,18 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& options) {
           "pieces that fit; 0: in pieces of --batch-size [50]")
       ->check(CLI::Range(0.0, 60000.0))
       ->group("Batching");
-  add("--kept-texts", options.kept, "Texts whose keys and values are kept for others", 0, 512);
+  add("--kept-texts", options.kept, "Ended texts kept in the prefix cache", 0, 512);
   add("--cache-positions", options.cache_positions,
-      "Positions of all texts together; 0: those of --parallel texts", 0, int64_t{1} << 40);
+      "Cache for all texts together, in tokens; 0: for --parallel texts", 0, int64_t{1} << 40);
   command
       .add_option_function<std::string>(
           "--spec", [&](const std::string& how) { options.lookup = how != "none"; },
-          "ngram: several tokens at once of texts that repeat themselves [none]")
+          "ngram: guess several tokens at once where a text repeats itself [none]")
       ->check(CLI::IsMember({"none", "ngram"}))
       ->group("Batching");
   command
       .add_flag("--prefix-cache,!--no-prefix-cache", options.share_prefixes,
-                "Texts that begin alike share what was evaluated (default)")
+                "Share cached prefixes between texts (default)")
       ->group("Batching");
 }
 
@@ -276,15 +277,15 @@ std::string variable_of(const std::string& flag) {
   return name;
 }
 
-// The value of the flag's variable; empty if it is not set.
+// The value of the flag's variable; empty if unset.
 std::string value_of(const std::string& variable) {
   const char* value = std::getenv(variable.c_str());
   return value == nullptr ? "" : value;
 }
 
-// Every long flag of the command has a variable, also where it is one of several names of an
-// option. CLI11 asks for one of them: the first that is set. It would take the value of
-// --no-something for that of --something, so those are read here, turned round.
+// Gives every long flag a variable, also aliases. CLI11 supports one variable per option: the first
+// that is set is used. It would apply the value of --no-something to --something, so those are read
+// here and inverted.
 void add_variables(CLI::App& command) {
   for (CLI::Option* option : command.get_options()) {
     std::string chosen;

@@ -16,7 +16,7 @@ constexpr const char* kGroup = "Chat template (default: the model's own)";
 void TemplateOptions::add_to(CLI::App& command) {
   text_option_ =
       command.add_option("--chat-template", text_, "Template in Jinja2's language")->group(kGroup);
-  command.add_option("--chat-template-file", file_, "File with one")
+  command.add_option("--chat-template-file", file_, "File with a template")
       ->type_name("FILE")
       ->group(kGroup)
       ->excludes("--chat-template");
@@ -25,7 +25,7 @@ void TemplateOptions::add_to(CLI::App& command) {
                   "What it is told besides, as '{\"enable_thinking\": false}'")
       ->type_name("JSON")
       ->group(kGroup);
-  // llama.cpp's flag for what is always so here.
+  // llama.cpp's flag; templates are always Jinja here.
   command.add_flag("--jinja", jinja_, "Templates are always Jinja2's")->group(kGroup);
 }
 
@@ -33,12 +33,13 @@ std::optional<TemplateText> TemplateOptions::text() const {
   const bool here = text_option_ != nullptr && text_option_->count() > 0;
   if (!here && file_.empty()) return std::nullopt;
   TemplateText given{text_, "--chat-template"};
-  // Clients are told by its name alone where the template refuses what they have sent.
+  // The file's name without its folder is the place in errors, which clients may see.
   if (!here)
     given = {read_text_input(file_, kMaxTemplateBytes),
              std::filesystem::path(file_).filename().string()};
   if (given.text.empty()) throw Error(ErrorCode::bad_input, given.where, "is empty");
-  // llama.cpp takes names of templates here; as a template a name would say itself and no message.
+  // llama.cpp accepts names of built-in templates here; taken as a template, a name would print
+  // itself and no message.
   if (given.text.find("{{") == std::string::npos && given.text.find("{%") == std::string::npos)
     throw Error(ErrorCode::bad_input, given.where,
                 "does not contain a template: write one in Jinja2, not the name of one");

@@ -1,4 +1,4 @@
-// The chat template that stands in place of the model's own, and what it is told.
+// The chat template that replaces the model's own, and its variables.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -14,11 +14,11 @@ namespace walsh::cli {
 class TemplateOptions {
  public:
   void add_to(CLI::App& command);
-  // Any of them stands on the command line.
+  // Whether any of them was given.
   bool given() const { return text_option_->count() > 0 || !file_.empty() || !variables_.empty(); }
-  // The template that was given, if any. Throws as read_text_input, bad_input for an empty one.
+  // The template that was given, if any. Throws as read_text_input, and bad_input for an empty one.
   std::optional<TemplateText> text() const;
-  // Further variables of the template, an object. Throws usage for anything else.
+  // Variables for the template, an object. Throws usage for anything else.
   OrderedJson variables() const;
 
  private:

@@ -1,4 +1,4 @@
-// What the commands need of a terminal: is there one, progress, readable sizes.
+// Terminal helpers: detection, progress bar, readable sizes.
 #pragma once
 
 #include <chrono>
@@ -28,7 +28,7 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  // `done` of `total` (> 0) units, with a short note; at most ten times a second.
+  // Shows `done` of `total` (> 0) units and a short note, at most ten times a second.
   void update(uint64_t done, uint64_t total, const std::string& note);
   void clear();
 

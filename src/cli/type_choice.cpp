@@ -19,11 +19,11 @@
 namespace walsh::cli {
 namespace {
 
-// Of docs/results.json; tools/make_guide.py --check compares them.
+// Copied from docs/results.json; tools/make_guide.py --check compares them.
 struct TypeFigures {
   const char* type;
-  double kld;       // from the unquantized model: a trained one of 27 million weights
-  double cpu, gpu;  // tokens/s in multiples of bf16's; 0: not measured
+  double kld;       // from the unquantized model, a trained one of 27 million weights
+  double cpu, gpu;  // tokens/s relative to bf16; 0: not measured
   const char* use;
 };
 constexpr TypeFigures kTypes[] = {
@@ -31,7 +31,7 @@ constexpr TypeFigures kTypes[] = {
     {"tq4+4", 0.00044, 1.9, 1.5, "nothing may be lost, and there is room"},
     {"tc5", 0.0063, 1.9, 0.0, "next to nothing may be lost"},
     {"tq4", 0.038, 4.0, 3.9, "start here: fast everywhere, little is lost"},
-    {"tc4", 0.026, 4.8, 3.4, "better than tq4 at its size, longer to make"},
+    {"tc4", 0.026, 4.8, 3.4, "better than tq4 at its size, slower to make"},
     {"tc3.5", 0.048, 5.0, 3.2, "tc4 does not fit"},
     {"tq3", 0.17, 4.9, 4.5, "a GPU, and speed counts more than quality"},
     {"tc3", 0.096, 5.3, 3.2, "the model does not fit otherwise"},
@@ -39,7 +39,7 @@ constexpr TypeFigures kTypes[] = {
     {"tq2", 0.89, 6.9, 5.0, "only as a draft or to try things out"},
     // choice:end
 };
-// In the order in which one that fits is taken.
+// The order of preference among types that fit.
 constexpr const char* kPreferred[] = {"tq4", "tc3.5", "tc3", "tc2.5", "tq2"};
 
 constexpr double kMostGpuTrellisBits = 4.5;
@@ -52,7 +52,7 @@ struct Row {
 };
 
 struct Machine {
-  uint64_t memory = 0, gpu = 0;  // bytes to be had; 0: unknown, no GPU
+  uint64_t memory = 0, gpu = 0;  // available bytes; 0: unknown, or no GPU
   std::string gpu_name;
 
   Machine() : memory(available_memory()) {
@@ -64,7 +64,7 @@ struct Machine {
   }
 };
 
-// Keys and values of a context that conversations need at least, and room to compute.
+// Memory for the keys and values of a conversation and for computing.
 uint64_t needed_besides(const ModelConfig& config) {
   constexpr uint64_t kWorkspace = uint64_t{256} << 20;
   uint64_t values = 0;
@@ -88,7 +88,8 @@ std::vector<Row> rows_of(const Compressor& model, const Machine& machine, uint64
   return rows;
 }
 
-// The one to begin with: on the GPU if there is one, else in memory; null if none fits.
+// The recommended row: the best that fits on the GPU if there is one, else in memory; null if none
+// fits.
 const Row* best_of(const std::vector<Row>& rows) {
   for (const bool gpu : {true, false}) {
     for (const char* type : kPreferred)

@@ -12,10 +12,10 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kLogitBytes = int64_t{64} << 20;  // held per model
+constexpr int64_t kLogitBytes = int64_t{64} << 20;  // of logits held per model
 constexpr int64_t kMinRows = 32;
 
-// A model with the logits of the tokens that it evaluated last.
+// A model and the logits of the tokens that it evaluated last.
 class Scorer {
  public:
   Scorer(const Model& model, int64_t ctx, int64_t rows)
@@ -76,7 +76,7 @@ class Evaluator {
   void score_window(const std::vector<int32_t>& tokens, int64_t first_scored) {
     model_->start_window();
     if (reference_) reference_->start_window();
-    // The last token predicts nothing that is scored.
+    // Nothing after the last token is scored, so it need not be evaluated.
     const int64_t count = static_cast<int64_t>(tokens.size()) - 1;
     for (int64_t begin = 0; begin < count; begin += rows_) {
       const int64_t end = std::min(begin + rows_, count);
@@ -108,7 +108,7 @@ class Evaluator {
 
   const EvalOptions& options_;
   ThreadPool& pool_;
-  int64_t rows_ = 0;  // tokens evaluated before their logits are scored
+  int64_t rows_ = 0;  // tokens evaluated between two rounds of scoring
   std::optional<Scorer> model_, reference_;
   std::vector<TokenScore> scores_;
   Evaluation result_;
@@ -118,7 +118,7 @@ class Evaluator {
 
 Evaluation evaluate(const Model& model, const Model* reference, std::span<const int32_t> text,
                     const EvalOptions& options) {
-  // Refuses before allocating.
+  // Checks the options before allocating memory.
   static_cast<void>(WindowPlan(static_cast<int64_t>(text.size()), options.windows));
   return Evaluator(model, reference, options).run(text);
 }

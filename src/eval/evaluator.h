@@ -1,4 +1,4 @@
-// Runs one or two models over the windows of a text and meters what they predict.
+// Runs one or two models over the windows of a text and measures perplexity and divergence.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,14 @@ struct Evaluation {
 struct EvalOptions {
   WindowOptions windows;
   int32_t bos = -1;  // stands for the first token of each window; -1: keep the text's own
-  // Called after each window with the number of all windows; may throw to stop.
+  // Called after each window with the total number of windows; may throw to stop.
   std::function<void(const Evaluation&, int64_t)> progress;
 };
 
 // Scores `text` in one pass, window by window, with both models in step; memory does not grow with
 // the text (percentiles of more than a million tokens: eval/distribution.h). The result does not
-// depend on the number of threads. Throws usage if the models' vocabularies differ or the windows
-// do not fit, bad_input if logits are not finite.
+// depend on the number of threads. Throws usage if the vocabularies differ or the windows do not
+// fit, bad_input if logits are not finite.
 Evaluation evaluate(const Model& model, const Model* reference, std::span<const int32_t> text,
                     const EvalOptions& options);
 

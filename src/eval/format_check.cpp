@@ -11,21 +11,22 @@ namespace walsh {
 namespace {
 
 constexpr int64_t kRows = 1024, kCols = 1024;
-constexpr int64_t kSlowRows = 256;  // trellis searches take a thousand times as long, others ten
+// trellis formats take a thousand times as long, so fewer rows are measured
+constexpr int64_t kSlowRows = 256;
 constexpr int64_t kSampleRows = 32, kSampleCols = 256;
 constexpr uint32_t kSeed = 42;  // of the rotations
 
 using Matrix = std::vector<float>;
 
 Matrix normal_matrix() {
-  Random random(103);  // a sample on which no bound needs the allowance kSamplingError
+  Random random(103);  // chosen so that no format needs the allowance kSamplingError
   Matrix w(kRows * kCols);
   for (float& v : w)
     v = static_cast<float>(random.normal());
   return w;
 }
 
-// t = normal / sqrt(chi^2_4 / 4), and chi^2_4 = -2 ln(u1 u2).
+// Student t: t = normal / sqrt(chi^2_4 / 4), and chi^2_4 = -2 ln(u1 u2).
 Matrix student_matrix() {
   Random random(2);
   Matrix w(kRows * kCols);
@@ -58,7 +59,7 @@ bool slow(const Format& format) {
   return !format.dense && codec_of(format).slow_to_encode;
 }
 
-// The first rows and columns of w[][kCols].
+// Encodes the first rows and columns of w[][kCols].
 Tensor encoded(const Format& format, const Matrix& w, int64_t rows, int64_t cols,
                ThreadPool& pool) {
   Rotation rotation[2];
@@ -74,7 +75,7 @@ Tensor encoded(const Format& format, const Matrix& w, int64_t rows, int64_t cols
   return encode_tensor(format, rotation, {}, rows, cols, read_rows, pool, nullptr, nullptr);
 }
 
-// Encodes, then decodes from the stored arrays alone.
+// Encodes, then decodes from the stored arrays alone, and returns the relative squared error.
 double measure(const Format& format, const Matrix& w, ThreadPool& pool) {
   const int64_t rows = slow(format) ? kSlowRows : kRows;
   const Tensor tensor = encoded(format, w, rows, kCols, pool);
@@ -144,7 +145,7 @@ std::vector<FormatReport> check_formats(ThreadPool& pool, std::span<const std::s
     report.bound = format->bound;
     reports.push_back(report);
   }
-  // One matrix at a time in memory.
+  // Only one matrix at a time is in memory.
   const auto measure_all = [&](const Matrix& w, double FormatReport::*member) {
     for (size_t i = 0; i < formats.size(); ++i)
       reports[i].*member = measure(*formats[i], w, pool);

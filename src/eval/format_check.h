@@ -11,8 +11,8 @@
 
 namespace walsh {
 
-// The expected errors of tq2 and tq3 (0.11421, 0.03159) lie at their bounds, and a sample of 1 Mi
-// weights scatters by 0.1 %; a bound counts as reached within this factor.
+// A bound counts as reached within this factor: the expected errors of tq2 and tq3 (0.11421,
+// 0.03159) lie at their bounds, and a sample of 1 Mi weights scatters by 0.1 %.
 inline constexpr double kSamplingError = 1.003;
 
 // NMSE = ||W - decoded W||^2 / ||W||^2 after a full encode and decode with the format's default
@@ -28,16 +28,16 @@ struct FormatReport {
   bool passes() const { return bound == 0 || nmse_normal <= bound * kSamplingError; }
 };
 
-// What to measure: all that a report holds, or only what a bound speaks of.
+// What to measure: everything in a report, or only what a bound applies to.
 enum class Measure { everything, normal };
 
-// One report per name, in that order; all formats when `names` is empty. Deterministic. Throws
-// usage for an unknown name.
+// One report per name, in that order; all formats if `names` is empty. Deterministic. Throws usage
+// for an unknown name.
 std::vector<FormatReport> check_formats(ThreadPool& pool, std::span<const std::string> names,
                                         Measure what = Measure::everything);
 
-// What a format makes of a normal matrix of 32 x 256 weights, 32 tiles of a trellis: the bytes that
-// it stores, and what they decode to.
+// How a format encodes a normal matrix of 32 x 256 weights (32 tiles of a trellis): the bytes that
+// it stores, and the weights that they decode to.
 struct CodedSample {
   std::vector<std::byte> stored;
   std::vector<float> decoded;
@@ -45,11 +45,12 @@ struct CodedSample {
   bool operator==(const CodedSample&) const = default;
 };
 
-// With the instruction set in use, of each format in that order.
+// Samples of the given formats, encoded with the current instruction set.
 std::vector<CodedSample> coded_samples(ThreadPool& pool, std::span<const std::string> names);
 
-// Whether a format takes so long to encode without vectors (a thousand times as long as others)
-// that an instruction set is checked by the bytes of a sample: equal bytes have equal errors.
+// Whether encoding without vector instructions takes so long (a thousand times as long as other
+// formats) that an instruction set is checked by the bytes of a sample: equal bytes have equal
+// errors.
 bool checked_by_sample(std::string_view name);
 
 }  // namespace walsh

@@ -1,5 +1,5 @@
-// Accumulators behind `walsh eval`: perplexity of one model, divergence of a model from a
-// reference. Their memory does not grow with the number of tokens.
+// Accumulators for `walsh eval`: perplexity of a model, divergence of a model from a reference.
+// Their memory does not grow with the number of tokens.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class MeanMeter {
   void add(double x);
   int64_t count() const { return count_; }
   Estimate mean() const;
-  double variance() const;  // of the sample, n - 1 in the denominator
+  double variance() const;  // sample variance (divided by n - 1)
 
  private:
   int64_t count_ = 0;
@@ -34,7 +34,7 @@ class PerplexityMeter {
   int64_t count() const { return nll_.count(); }
   Estimate mean_nll() const { return nll_.mean(); }
   double variance() const { return nll_.variance(); }  // of the NLL per token
-  // exp(mean NLL); the error of the mean propagated to first order.
+  // exp(mean NLL), with the error of the mean propagated to first order.
   Estimate perplexity() const;
 
  private:
@@ -50,16 +50,16 @@ class DivergenceMeter {
   Estimate reference_perplexity() const { return reference_.perplexity(); }
   // Mean of ln(PPL / PPL of the reference) over tokens, with the error of the paired differences.
   Estimate ln_ratio() const { return difference_.mean(); }
-  // Pearson correlation of the two models' NLL per token; 0 where it is not defined.
+  // Pearson correlation of the two models' NLL per token; 0 if undefined.
   double correlation() const;
   Estimate kld() const { return kld_mean_.mean(); }
   Estimate dp() const { return dp_mean_.mean(); }
-  // Root mean square of dp; its error to first order.
+  // Root mean square of dp, with its error to first order.
   Estimate rms_dp() const;
   // Share of tokens where both models agree on the most probable token, with its binomial error.
   Estimate same_top() const;
 
-  // Of all tokens.
+  // The divergence of every token.
   const Distribution& kld_values() const { return kld_; }
   const Distribution& dp_values() const { return dp_; }
 

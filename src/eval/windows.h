@@ -1,4 +1,4 @@
-// Cuts a tokenized text into the windows that perplexity is measured on.
+// Splits a tokenized text into the windows on which perplexity is measured.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ struct WindowOptions {
   WindowRule rule = WindowRule::second_half;
   int64_t ctx = 512;
   int64_t stride = 0;  // strided only: 1 .. ctx
-  int64_t chunks = 0;  // at most so many windows; 0: all
+  int64_t chunks = 0;  // at most this many windows; 0: all
 };
 
-// Throws usage for windows that no text could be cut into.
+// Throws usage for options that no text can satisfy.
 void check_windows(const WindowOptions& options);
 
 // Token i of a window is scored by the logits of position i - 1, for first_scored <= i < end.
@@ -31,8 +31,8 @@ struct Window {
   int64_t scored() const { return end - begin - first_scored; }
 };
 
-// The windows of a text of `tokens` tokens, computed when they are asked for. An incomplete last
-// window is dropped, except in strided mode.
+// The windows of a text of `tokens` tokens, computed on demand. An incomplete last window is
+// dropped, except in strided mode.
 class WindowPlan {
  public:
   // Throws usage if ctx < 2, the stride does not fit, or the text is too short for one window.

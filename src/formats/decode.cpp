@@ -1,4 +1,4 @@
-// Rows of any format: what every kernel is tested against.
+// Dequantizes rows of any format. All kernels are tested against this.
 #include <algorithm>
 #include <cstring>
 

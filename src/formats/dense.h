@@ -1,4 +1,4 @@
-// Values of dense formats as floats.
+// Converts values of dense formats to floats.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace walsh {
 
-// `count` values of a type, which need no alignment, to out[count].
+// Converts `count` values of a type, which need not be aligned, to out[count].
 void dense_to_f32(DType type, const void* values, int64_t count, float* out);
 
 }  // namespace walsh

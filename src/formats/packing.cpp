@@ -17,7 +17,7 @@ uint32_t load_word(const std::byte* p) {
   return word;
 }
 
-// Nibbles 0..7 of a word from the low four bits of eight values.
+// Joins the low four bits of eight values to the nibbles 0..7 of a word.
 uint32_t join_nibbles(const uint8_t* values) {
   uint32_t word = 0;
   for (int p = 0; p < 8; ++p)
@@ -47,7 +47,7 @@ void unpack2(const std::byte* in, uint8_t* codes) {
 
 void pack3(const uint8_t* codes, uint32_t* words) {
   for (int i = 0; i < 3; ++i) {
-    uint8_t fourth[8];  // bit 3 of the nibbles: bit i of the codes 24..31
+    uint8_t fourth[8];  // bit 3 of the nibbles: bit i of codes 24..31
     for (int p = 0; p < 8; ++p)
       fourth[p] = static_cast<uint8_t>(((codes[24 + p] >> i) & 1) << 3);
     words[i] = join_nibbles(codes + 8 * i) | join_nibbles(fourth);

@@ -38,7 +38,7 @@ constexpr int64_t product_groups(const ProductCode& code, int64_t padded) {
   return (padded + code.group - 1) / code.group;
 }
 
-// The vector of a column within its block of 16, and which of its weights the column is.
+// Returns the vector of a column within its block of 16, and which of its weights the column is.
 constexpr int product_vector(int64_t col) {
   return static_cast<int>(col % 4);
 }
@@ -46,7 +46,7 @@ constexpr int product_value(int64_t col) {
   return static_cast<int>(col % 16 / 4);
 }
 
-// The pointer of a column's vector and the sign of its residual, from a row of `codes`.
+// Returns the pointer of a column's vector, and the sign of its residual, from a row of `codes`.
 inline int product_pointer(const std::byte* row, int64_t col) {
   const std::byte* unit = row + col / kProductUnitColumns * kProductUnitBytes;
   return std::to_integer<int>(unit[col % kProductUnitColumns / 16 * 4 + product_vector(col)]);
@@ -56,7 +56,7 @@ inline bool product_negative(const std::byte* row, int64_t col) {
   return (std::to_integer<int>(unit[8 + product_vector(col)]) >> (col % 32 / 4) & 1) != 0;
 }
 
-// codebook[256][4]; |entry| + residual is at most 127.
+// codebook is [256][4]; |entry| + residual is at most 127.
 inline int product_level_i8(const ProductCode& code, const int8_t* codebook, const std::byte* row,
                             int64_t col) {
   const int entry = codebook[product_pointer(row, col) * kProductValues + product_value(col)];
@@ -68,16 +68,16 @@ inline float product_level(const ProductCode& code, const int8_t* codebook, cons
 }
 
 // Sets a row of `codes` from pointers[padded / 4], four per block of 16 columns, and
-// negative[padded], 0 or 1.
+// negative[padded], each 0 or 1.
 void pack_product_row(const uint8_t* pointers, const uint8_t* negative, int64_t padded,
                       std::byte* row);
 
-// The codebook [256][4] of a tensor: its own or the format's.
+// Returns the codebook [256][4] of a tensor: its own, or that of the format.
 inline const int8_t* product_codebook(const Tensor& tensor) {
   if (!tensor.format->product.own_codebook) return tensor.format->product.codebook;
   return reinterpret_cast<const int8_t*>(tensor.pass[0].codebook.data());
 }
-// Refuses (bad_input) a stored codebook whose levels would not fit in int8.
+// Throws bad_input for a stored codebook whose levels do not fit in int8.
 void check_codebook(const ProductCode& code, const int8_t* codebook);
 
 }  // namespace walsh

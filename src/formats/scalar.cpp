@@ -51,7 +51,7 @@ void decode_row(const Tensor& tensor, int pass, int64_t row, float* out) {
   }
 }
 
-// Sub-scales hold what a scale, then a power of two, does not.
+// With sub-scales, the scale is a power of two, and the sub-scales have the remaining precision.
 int scales(const Tensor& tensor, int pass, int64_t row, int64_t col, uint16_t (&halves)[2]) {
   const ScalarCode& code = tensor.format->code[pass];
   const PassArrays& arrays = tensor.pass[pass];

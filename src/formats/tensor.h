@@ -13,9 +13,9 @@
 
 namespace walsh {
 
-// The stored arrays of one pass, row-major, each 64-byte aligned in files and in memory. Shapes of
-// scalar codes; those of trellis codes are in formats/trellis.h, of product codes in
-// formats/product.h.
+// The stored arrays of one pass, row-major, each aligned to 64 bytes in files and in memory. The
+// shapes given here are those of scalar codes; see formats/trellis.h for trellis codes and
+// formats/product.h for product codes.
 struct PassArrays {
   std::span<const std::byte> codes;       // [rows][code_bytes_per_row]
   std::span<const std::byte> scales;      // fp16 [rows][groups]
@@ -25,8 +25,8 @@ struct PassArrays {
   std::span<const std::byte> codebook;    // int8 [256][4], product with own_codebook
 };
 
-// An array of a pass by name. (nvcc writes the type in parentheses where it stands in a
-// declaration, and warns of them.)
+// Selects an array of a pass. (It has a name because nvcc, for a declaration that contains the
+// type, writes it in parentheses and then warns of them.)
 using PassArray = std::span<const std::byte> PassArrays::*;
 // One stored array of a pass: `rows` rows of `row_bytes` bytes.
 struct PassField {
@@ -35,7 +35,7 @@ struct PassField {
   int64_t rows;
   uint64_t row_bytes;
 };
-// Those that pass `pass` of a coded format has, in file order. Throws on overflow.
+// Returns the arrays of pass `pass` of a coded format, in file order. Throws on overflow.
 std::vector<PassField> pass_fields(const Format& format, int pass, int64_t rows, int64_t cols);
 
 // A view of a [rows, cols] tensor (a vector has rows = 1). `owner` keeps the memory alive.
@@ -46,7 +46,7 @@ struct Tensor {
   PassArrays pass[2];
   Rotation rotation[2];  // per pass
   std::shared_ptr<const void> owner;
-  bool on_gpu = false;  // the arrays lie in the memory of a GPU, for a loader onto it to repack
+  bool on_gpu = false;  // the arrays are in GPU memory; a loader for that GPU repacks them
 };
 
 // Name suffix and size of each stored array of a [rows, cols] tensor, in file order. Dense formats
@@ -64,18 +64,19 @@ std::vector<ArraySpec> array_specs(const Format& format, int64_t rows, int64_t c
 void bind_arrays(Tensor& tensor, std::span<const std::span<const std::byte>> arrays);
 
 uint64_t tensor_bytes(const Format& format, int64_t rows, int64_t cols);
-// Storage bits per weight, scales included, of a format on long rows.
+// Returns the storage bits per weight of a format on long rows, scales included.
 double nominal_bits(const Format& format);
 
-// Codes [padded] of one row and pass.
+// Unpacks the codes [padded] of one row and pass.
 void unpack_codes(const ScalarCode& code, const std::byte* row, int64_t padded, uint8_t* codes);
 void pack_codes(const ScalarCode& code, const uint8_t* codes, int64_t padded, std::byte* row);
 
-// One row of one pass in the rotated basis, out[padded_cols]: scale * level (+ offset).
+// Dequantizes one row of one pass in the rotated basis to out[padded_cols]: scale * level (+
+// offset).
 void decode_pass_row(const Tensor& tensor, int pass, int64_t row, float* out);
 
-// Whole rows in the original basis, out[(row_end - row_begin) * cols]: passes decoded, rotated back
-// and added. Dense formats are converted.
+// Dequantizes whole rows in the original basis to out[(row_end - row_begin) * cols]: passes are
+// dequantized, rotated back and added. Dense formats are converted.
 void decode_rows(const Tensor& tensor, int64_t row_begin, int64_t row_end, float* out);
 
 }  // namespace walsh

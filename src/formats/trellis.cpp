@@ -10,7 +10,7 @@ namespace walsh {
 uint32_t trellis_state(const TrellisCode& code, const std::byte* tile, int step) {
   const int bytes = static_cast<int>(tile_bytes(code));
   const int first = code.step_bits * (tile_steps(code) - 1 - step);
-  uint32_t window = 0;  // at most 16 bits of state and 7 before them
+  uint32_t window = 0;  // at most 16 bits of state and the 7 before them
   for (int i = 0; i < 3; ++i)
     window |= std::to_integer<uint32_t>(tile[(first / 8 + i) % bytes]) << (8 * i);
   return window >> (first % 8) & ((1u << code.state_bits) - 1);
@@ -87,7 +87,8 @@ double level_rms(const Format& format, int) {
   return std::sqrt(sum / states);
 }
 
-// Codes whose weights are the bytes of a product; others would look every level up.
+// True for codes whose weights are computed as bytes of a product; the others would need a table
+// look-up for every level.
 bool on_gpu(const Format& format) {
   const TrellisCode& code = format.trellis;
   return code.rule == TrellisRule::bytes && code.state_bits == kMostStateBits &&

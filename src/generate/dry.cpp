@@ -34,7 +34,7 @@ DryHistory::DryHistory(const SamplerOptions& options,
     longest_breaker_ = std::max(longest_breaker_, text.size());
 }
 
-// Whether a breaker ends in the text of this token; it may have begun in those before.
+// Whether the text of this token completes a breaker, which may have begun in earlier tokens.
 bool DryHistory::breaks(int32_t token) {
   if (longest_breaker_ == 0) return false;
   const std::string text = tail_ + breakers_->tokenizer->decode({&token, 1}, false);
@@ -50,14 +50,14 @@ void DryHistory::read(int32_t token) {
   if (!active()) return;
   unbroken_ = breaks(token) ? 0 : unbroken_ + 1;
   tokens_.push_back(token);
-  // Twice as many as count are kept, so that dropping the oldest is rare.
+  // Twice as many tokens are stored, so that dropping the oldest ones is rare.
   if (last_n_ > 0 && static_cast<int64_t>(tokens_.size()) > 2 * last_n_)
     tokens_.erase(tokens_.begin(), tokens_.end() - last_n_);
 }
 
-// For every earlier position how many tokens before it are the last ones of the text, by the
-// Z-algorithm (Gusfield 1997) on the reversed text: matches_[i] is the length of the longest common
-// beginning of the reversed text and the same without its first i tokens.
+// For every earlier position, the number of tokens before it that equal the last ones of the text.
+// Found by the Z-algorithm (Gusfield 1997) on the reversed text: matches_[i] is the length of the
+// longest common prefix of the reversed text and the same without its first i tokens.
 std::unordered_map<int32_t, float> DryHistory::penalties() {
   std::unordered_map<int32_t, float> result;
   const auto all = static_cast<int64_t>(tokens_.size());
@@ -75,7 +75,7 @@ std::unordered_map<int32_t, float> DryHistory::penalties() {
       left = i;
       right = i + match;
     }
-    // No sequence goes over a breaker: it ends where the unbroken tokens begin.
+    // A match does not extend across a breaker.
     const int64_t length = std::min(match, unbroken_);
     if (length < allowed_) continue;
     int64_t& longest = lengths[at(i - 1)];

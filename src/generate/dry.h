@@ -1,6 +1,6 @@
-// DRY ("don't repeat yourself"): tokens that would go on with a sequence that was there before, by
-// its length. As llama.cpp's sampler of this name, after p-e-w's proposal for text-generation-webui
-// (2024).
+// DRY ("don't repeat yourself"): penalizes tokens that would extend a repetition of an earlier
+// sequence, by the length of the repetition. Equals llama.cpp's sampler of this name, after p-e-w's
+// proposal for text-generation-webui (2024).
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,18 @@
 
 namespace walsh {
 
-// Texts over which no sequence goes, so that the structure of a conversation may repeat.
+// Texts that end a repetition, so that the structure of a conversation may repeat.
 struct SequenceBreakers {
-  const Tokenizer* tokenizer = nullptr;  // outlives it
+  const Tokenizer* tokenizer = nullptr;  // must outlive this
   std::vector<std::string> texts;
 };
 
-// The breakers of a text; null where DRY is off. `texts` null: the usual ones;
-// "none" alone: none.
+// The breakers of a text; null if DRY is off. `texts` null: the default ones; "none" alone: none.
 std::shared_ptr<const SequenceBreakers> make_breakers(const SamplerOptions& options,
                                                       const Tokenizer& tokenizer,
                                                       const std::vector<std::string>* texts);
 
-// llama.cpp's: line feed, colon, quotation mark, asterisk.
+// llama.cpp's defaults: line feed, colon, quotation mark, asterisk.
 const std::vector<std::string>& default_sequence_breakers();
 
 // The tokens of a text so far.
@@ -36,7 +35,7 @@ class DryHistory {
 
   bool active() const { return multiplier_ != 0 && last_n_ != 0; }
   void read(int32_t token);
-  // By token what its logit loses. Linear in the tokens.
+  // What to subtract from the logit of each token. Linear in the number of tokens.
   std::unordered_map<int32_t, float> penalties();
 
  private:
@@ -46,9 +45,9 @@ class DryHistory {
   int64_t allowed_, last_n_;
   std::shared_ptr<const SequenceBreakers> breakers_;
   size_t longest_breaker_ = 0;
-  std::string tail_;  // of the text, where a breaker may have begun
+  std::string tail_;  // the end of the text, in which a breaker may have begun
   std::vector<int32_t> tokens_;
-  int64_t unbroken_ = 0;  // tokens behind the last breaker
+  int64_t unbroken_ = 0;  // tokens since the last breaker
   std::vector<int64_t> matches_;
 };
 

@@ -23,7 +23,7 @@ Json parse_object(std::string_view text, const std::string& where) {
               fmt::format("found {}, expected an object", describe_json(json)));
 }
 
-// The ids must be those of a vocabulary of that size.
+// Refuses ids outside a vocabulary of that size.
 void check_ids(const std::vector<int32_t>& ids, int64_t vocab, const std::string& where) {
   for (const int32_t id : ids) {
     if (id >= 0 && id < vocab) continue;
@@ -32,14 +32,14 @@ void check_ids(const std::vector<int32_t>& ids, int64_t vocab, const std::string
   }
 }
 
-// What the file says of an option; otherwise its default stays.
+// Takes an option from the file; if it is absent the default stays.
 void decide_by_file(const Json& json, const std::string& where, const SamplingOption& option,
                     float& decided) {
   if (const auto found = find_number(json, option.key, where, option.least, option.most))
     decided = static_cast<float>(*found);
 }
 
-// More tokens than there can be are all of them.
+// A number beyond any text's length means all tokens.
 void decide_by_file(const Json& json, const std::string& where, const SamplingOption& option,
                     int& decided) {
   const auto least = static_cast<int64_t>(option.least);

@@ -1,5 +1,5 @@
-// How a model's authors want text to be generated: generation_config.json, or, where a model has
-// none, the same keys of its config.json, as transformers reads them.
+// How a model's authors want text to be generated: generation_config.json, or, if there is none,
+// the same keys in config.json, as transformers reads them.
 #pragma once
 
 #include <cstdint>
@@ -14,26 +14,26 @@
 
 namespace walsh {
 
-// Keeps the texts. They are read when they are asked for, so that what generates no text is not
-// refused for them.
+// Keeps the texts of the files and parses them on demand, so that callers that generate no text are
+// not refused because of them.
 class GenerationConfig {
  public:
-  // `generation_json` may be empty. `path` is the model's, for errors.
+  // `generation_json` may be empty. `path` is the model's path, for errors.
   GenerationConfig(const ModelConfig& config, std::string_view generation_json,
                    std::string_view config_json, const std::string& path);
 
-  // What `wanted` says, and for what it leaves open the file, by the keys of the rows of
-  // generate/sampling_options.h; do_sample false means temperature 0. What neither says keeps its
-  // default, a seed is drawn. Throws bad_input naming file and key for a value of the file that is
-  // wrong or out of range, usage for one that is asked for.
+  // The options in `wanted`, completed from the file by the keys of the rows in
+  // generate/sampling_options.h; do_sample false means temperature 0. Options that neither gives
+  // have their default, and the seed is random. Throws bad_input naming file and key for a wrong
+  // value in the file, usage for a wrong value in `wanted`.
   SamplerOptions sampler(const GenerationOptions& wanted) const;
 
-  // The biases that are asked for. Throws usage for a token that the model does not have and for
-  // what is added if it is no number or plus infinity.
+  // The logit biases in `wanted`. Throws usage for a token that the model does not have and for a
+  // bias that is NaN or plus infinity.
   std::vector<TokenBias> biases(const GenerationOptions& wanted) const;
 
-  // The ids that end a text: eos_token_id, that of config.json if generation_config.json has none.
-  // Throws bad_input naming file and key for anything but ids of the vocabulary.
+  // The ids that end a text: eos_token_id of generation_config.json, else of config.json. Throws
+  // bad_input naming file and key for anything but ids of the vocabulary.
   std::vector<int32_t> stop_ids() const;
 
  private:

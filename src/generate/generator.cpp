@@ -17,20 +17,20 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Instead of a token: the text can only end.
+// Returned instead of a token if the text can only end.
 constexpr int32_t kNoToken = -1;
 
-// Where the next tokens come from.
+// Produces the next tokens.
 class TokenSource {
  public:
   virtual ~TokenSource() = default;
-  // `known` tokens of the prompt are evaluated.
+  // The first `known` tokens of the prompt are in the session already.
   virtual int32_t first(std::span<const int32_t> prompt, size_t known) = 0;
-  // Whether the text has to end behind the token that came last.
+  // Whether the text has to end after the latest token.
   virtual bool ended() const { return false; }
-  // Whether the context has room for the token that came last.
+  // Whether the context has room for the latest token.
   virtual bool can_continue() const = 0;
-  // The token after `token`, which came last.
+  // Returns the token after `token`, the latest one.
   virtual int32_t next(int32_t token) = 0;
   virtual void report(GenerateResult&) const {}
 };
@@ -114,7 +114,7 @@ class HostTokens : public TokenSource {
   int64_t given_ = 0, drafted_ = 0, right_ = 0;
 };
 
-// The device samples, and goes on with its own token while the host looks at it.
+// Sampling on the device, which continues with its own token while the host processes it.
 class DeviceTokens : public TokenSource {
  public:
   // `max_tokens` as in GenerateOptions.
@@ -122,7 +122,7 @@ class DeviceTokens : public TokenSource {
       : session_(session), options_(options), max_tokens_(max_tokens) {
     check_sampler_options(options);
   }
-  // A step that nobody asked for any more is taken back. A device that has failed says so again.
+  // Takes back a step that is no longer needed. If the device failed, it reports that again.
   ~DeviceTokens() override {
     if (!ahead_) return;
     try {
@@ -168,7 +168,7 @@ std::unique_ptr<TokenSource> token_source(Session& session, const GenerateOption
   return std::make_unique<HostTokens>(session, options, lookup);
 }
 
-// The callback decides for itself: a request to stop would end it half-way, and its token be lost.
+// Calls the callback without stop requests, which would interrupt it half-way and lose its token.
 bool wanted(const TokenCallback& callback, int32_t token) {
   const StopScope whole(kNotStopped);
   return !callback || callback(token);

@@ -1,6 +1,6 @@
-// Speculation without a second model: where the last tokens of a text stood before, what followed
-// there is likely to follow again. As prompt lookup decoding (Saxena 2023): the drafted tokens are
-// evaluated together with the last one, and those that are chosen anyway cost no step of their own.
+// Speculative decoding without a draft model: if the last tokens of a text occurred before, what
+// followed them is likely to follow again (prompt lookup decoding, Saxena 2023). Drafted tokens are
+// evaluated together with the last one, and those that would be chosen anyway cost no step.
 #pragma once
 
 #include <cstddef>
@@ -12,24 +12,25 @@ namespace walsh {
 
 class NgramDraft {
  public:
-  // The next token of the text.
+  // Appends a token to the text.
   void add(int32_t token);
-  // At most `most` tokens that may follow; none where nothing speaks for any.
+  // Up to `most` tokens that may follow; none without a match.
   std::vector<int32_t> draft(int64_t most) const;
-  // So many of the last draft were right: from now on drafts are longer or shorter, and after
-  // failures more has to speak for one.
+  // Reports how much of the last draft was right: drafts then get longer or shorter, and after
+  // failures a longer match is needed.
   void judge(size_t drafted, size_t right);
 
  private:
-  static constexpr int64_t kMatch = 3;              // tokens that have to be the same
+  static constexpr int64_t kMatch = 3;              // tokens that must match
   static constexpr int64_t kLeast = 2, kMost = 16;  // tokens of a draft
 
   uint64_t key() const;
   int64_t matching(int64_t place) const;
 
   std::vector<int32_t> tokens_;
-  std::unordered_map<uint64_t, int64_t> places_;  // behind the latest kMatch tokens of this key
-  int64_t place_ = 0;  // behind those that are as the last ones; 0: there is none
+  // where the latest kMatch tokens with this key end
+  std::unordered_map<uint64_t, int64_t> places_;
+  int64_t place_ = 0;  // end of the best earlier match of the last tokens; 0: none
   int64_t length_ = 4, needed_ = kMatch;
 };
 

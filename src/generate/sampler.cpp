@@ -16,7 +16,8 @@ namespace walsh {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr uint64_t kXtcSeed = 0x5851F42D4C957F2Dull;  // apart from that of the draws
+// so that XTC draws other numbers than the choice of tokens
+constexpr uint64_t kXtcSeed = 0x5851F42D4C957F2Dull;
 
 constexpr std::pair<std::string_view, SamplerStep> kNames[] = {
     {"penalties", SamplerStep::penalties},
@@ -28,7 +29,7 @@ constexpr std::pair<std::string_view, SamplerStep> kNames[] = {
     {"min_p", SamplerStep::min_p},
     {"xtc", SamplerStep::xtc},
     {"temperature", SamplerStep::temperature},
-    // Other names of the same, as llama.cpp takes them.
+    // Aliases that llama.cpp accepts.
     {"typical_p", SamplerStep::typical_p},
     {"top-k", SamplerStep::top_k},
     {"top-p", SamplerStep::top_p},
@@ -88,7 +89,7 @@ std::string sampler_order(const SamplerOptions& options) {
   return names;
 }
 
-// The states of SplitMix64 are equally far apart, so that one is the seed of what comes after it.
+// SplitMix64's states are an arithmetic sequence, so the seed of the rest can be computed.
 SamplerOptions after_draws(SamplerOptions options, int64_t draws) {
   constexpr uint64_t kStep = 0x9E3779B97F4A7C15ull;
   options.seed += static_cast<uint64_t>(draws) * kStep;
@@ -124,25 +125,25 @@ void Sampler::read(int32_t token) {
 
 namespace {
 
-// Behind this the exponential adds nothing to a sum that has the best one's 1 in it.
+// Below this the exponential adds nothing to a sum that contains exp(0) = 1.
 constexpr double kNothing = -50;
 
-// Only ratios matter, to the best one's.
+// Only the ratio to the best logit's weight matters.
 double weight_of(double logit, double best, double temperature) {
   const double above = (logit - best) / temperature;
   return above > kNothing ? std::exp(above) : 0;
 }
 
-// Whether nothing can be chosen but the best logit as it is.
+// Whether only the best logit can be chosen.
 bool is_greedy(const SamplerOptions& options) {
   const auto* end = options.order.data() + options.steps;
   return options.temperature == 0 && options.xtc_probability <= 0 &&
          std::find(options.order.data(), end, SamplerStep::temperature) != end;
 }
 
-// The first of the greatest logits, -1 if that is not finite.
+// The first of the largest logits, or -1 if it is not finite.
 int32_t best_token(std::span<const float> logits) {
-  // Lanes that do not wait for each other.
+  // Independent lanes, so that comparisons do not wait for each other.
   std::array<float, 16> lanes;
   lanes.fill(-kInfinity);
   size_t i = 0;
@@ -219,8 +220,8 @@ void Sampler::change_logits(const std::unordered_map<int32_t, int64_t>& tokens,
     if (const auto found = tokens.find(c.id); found != tokens.end()) change(c.logit, found->second);
 }
 
-// The repeat penalty as llama.cpp and transformers: every token once, negative logits are
-// multiplied. Then the others as OpenAI defines them.
+// The repeat penalty as in llama.cpp and transformers: each token is penalized once, and negative
+// logits are multiplied. Then the frequency and presence penalties as OpenAI defines them.
 void Sampler::penalize() {
   change_logits(counts_, [&](float& logit, int64_t) {
     logit = logit > 0 ? logit / options_.repeat_penalty : logit * options_.repeat_penalty;
@@ -238,7 +239,7 @@ void Sampler::apply_dry() {
     if (const auto found = penalties.find(c.id); found != penalties.end()) c.logit -= found->second;
 }
 
-// The `most` best come first.
+// Sorts the `most` best candidates to the front.
 void Sampler::sort(size_t most) {
   if (sorted_ >= most) return;
   const auto better = [](const Candidate& a, const Candidate& b) {
@@ -256,12 +257,12 @@ void Sampler::sort(size_t most) {
   sorted_ = most;
 }
 
-// More of the best ones, if the one at `place` is not among them.
+// Sorts more candidates if the one at `place` is not sorted yet.
 void Sampler::sort_some(size_t place) {
   if (place >= sorted_) sort(std::min(candidates_.size(), std::max<size_t>(64, 4 * place)));
 }
 
-// The sum of all weights; the best one comes first.
+// The sum of all weights; the best candidate comes first.
 double Sampler::weigh_all() const {
   double total = 0;
   for (const Candidate& c : candidates_)
@@ -269,8 +270,7 @@ double Sampler::weigh_all() const {
   return total;
 }
 
-// Of infinite logits the first has all the probability, and
-// differences to it are no numbers.
+// If logits are infinite, the first has all the probability, because differences to it are NaN.
 double Sampler::weigh() {
   sort(candidates_.size());
   if (candidates_[0].logit == kInfinity || temperature_ == 0) candidates_.resize(1);
@@ -362,7 +362,7 @@ void Sampler::keep_min_p() {
   sorted_ = std::min(sorted_, candidates_.size());
 }
 
-// p-e-w 2024, "Exclude top choices".
+// Exclude top choices (p-e-w 2024).
 void Sampler::exclude_top() {
   if (options_.xtc_probability <= 0) return;
   const bool now = xtc_random_.uniform() < options_.xtc_probability;
@@ -379,12 +379,12 @@ void Sampler::exclude_top() {
 
 int32_t Sampler::draw() {
   sort(1);
-  // Infinity has all the probability: nothing is drawn, as on devices.
+  // An infinite logit has all the probability, so nothing is drawn, as on devices.
   if (temperature_ == 0 || candidates_[0].logit == kInfinity) return candidates_[0].id;
   const float best = candidates_[0].logit;
   double left = random_.uniform() * weigh_all();
   int32_t chosen = candidates_[0].id;
-  // The best ones come first: mostly few of them have to be sorted.
+  // The best candidates come first, so that usually few of them have to be sorted.
   for (size_t i = 0; i < candidates_.size(); ++i) {
     sort_some(i);
     const double weight = weight_of(candidates_[i].logit, best, temperature_);

@@ -1,5 +1,5 @@
-// Choosing the next token from the logits, by the steps of llama.cpp's chain (kernels/
-// sampler_options.h) in the order that is asked for.
+// Samples the next token from the logits by the steps of llama.cpp's chain
+// (kernels/sampler_options.h) in the requested order.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,22 @@
 
 namespace walsh {
 
-// Throws usage naming the option that is out of range.
+// Throws usage naming an option that is out of range.
 void check_sampler_options(const SamplerOptions& options);
 
 // The names of all steps in their default order.
 std::vector<std::string> sampler_steps();
 
-// Sets the steps and their order from llama.cpp's form, "penalties;top_k;temperature". Steps that
-// are not named are not made. Throws usage for another name or one that comes twice.
+// Sets the steps and their order from llama.cpp's notation, "penalties;top_k;temperature". Steps
+// that are not named are skipped. Throws usage for an unknown or repeated name.
 void set_sampler_order(SamplerOptions& options, std::string_view names);
-// The same form of the order that is set.
+// The order in the same notation.
 std::string sampler_order(const SamplerOptions& options);
 
-// The same options for a sampler that goes on where one has drawn `draws` tokens.
+// The options for a sampler that continues after one that has drawn `draws` tokens.
 SamplerOptions after_draws(SamplerOptions options, int64_t draws);
 
-// Is added to the logit of a token.
+// A value to add to the logit of a token.
 struct TokenBias {
   int32_t token = 0;
   float bias = 0;
@@ -40,16 +40,16 @@ struct TokenBias {
 
 class Sampler {
  public:
-  // `breakers` are for DRY; null: nothing breaks a sequence.
+  // `breakers` are for DRY; null: no breakers.
   explicit Sampler(const SamplerOptions& options, std::vector<TokenBias> biases = {},
                    std::shared_ptr<const SequenceBreakers> breakers = nullptr);
 
-  // Records a token of the prompt, for repeat penalty and DRY.
+  // Records a token of the prompt, for the repeat penalty and DRY.
   void read(int32_t token);
-  // Records one that was chosen, for all penalties.
+  // Records a token that was sampled, for all penalties.
   void accept(int32_t token);
-  // The next token. A logit that is not a number counts as minus infinity, plus infinity is chosen
-  // (of several the lowest id); throws bad_input if no logit is finite.
+  // Samples a token. NaN counts as minus infinity; a logit of plus infinity is always chosen (the
+  // lowest id of several). Throws bad_input if no logit is finite.
   int32_t sample(std::span<const float> logits);
 
  private:
@@ -66,7 +66,7 @@ class Sampler {
   void sort(size_t most);
   void sort_some(size_t place);
   double weigh_all() const;
-  // Probabilities of the candidates that are left, which are sorted then; their sum.
+  // Computes the probabilities of the remaining candidates, which it sorts; returns their sum.
   double weigh();
   void keep_top_n_sigma();
   void keep_top_k();
@@ -77,18 +77,20 @@ class Sampler {
   int32_t draw();
 
   SamplerOptions options_;
-  // One number of each is drawn for every token, so that after_draws() knows where they are.
+  // Exactly one number of each is drawn per token, so that after_draws() can skip them.
   Random random_, xtc_random_;
-  std::deque<int32_t> recent_;  // the last repeat_last_n tokens, if that is a limit
-  std::unordered_map<int32_t, int64_t> counts_;  // of the tokens that the repeat penalty is for
-  std::unordered_map<int32_t, int64_t> chosen_;  // of those that were chosen, if it matters
+  std::deque<int32_t> recent_;  // the last repeat_last_n tokens, if the window is limited
+  // occurrences of the tokens that the repeat penalty applies to
+  std::unordered_map<int32_t, int64_t> counts_;
+  // occurrences of sampled tokens, if a penalty needs them
+  std::unordered_map<int32_t, int64_t> chosen_;
   std::vector<TokenBias> biases_;
   DryHistory dry_;
-  // Of the token that is being chosen.
+  // Candidates for the current token.
   std::vector<Candidate> candidates_;
-  size_t sorted_ = 0;       // of the first candidates, best first
+  size_t sorted_ = 0;       // number of leading candidates that are sorted, best first
   bool by_id_ = true;       // candidate i is token i
-  double temperature_ = 1;  // of the probabilities, 0 only the best one
+  double temperature_ = 1;  // temperature of the probabilities; 0: only the best candidate
   std::vector<double> weights_;
 };
 

@@ -15,9 +15,9 @@ namespace {
 
 constexpr int kMaxNesting = 64;        // of references and combinations
 constexpr size_t kMaxWays = 256;       // of one schema
-constexpr size_t kMaxSteps = 100'000;  // schemas that are read in all
+constexpr size_t kMaxSteps = 100'000;  // schemas read in total
 
-// For a number that is no integer; what a client sends is ASCII where it is a type.
+// The private name of kFraction; types that clients send are printable.
 constexpr const char* kFractionName =
     "\x01"
     "fraction";
@@ -76,7 +76,7 @@ unsigned kind_of(const OrderedJson& value) {
   if (value.is_null()) return kNull;
   if (value.is_boolean()) return kBoolean;
   if (value.is_number_integer()) return kInteger;
-  if (value.is_number()) {  // 1.0 is an integer
+  if (value.is_number()) {  // 1.0 counts as an integer
     const auto number = value.get<double>();
     return number == std::floor(number) ? kInteger : kFraction;
   }
@@ -236,8 +236,8 @@ Ways SchemaReader::any_of(const Ways& ways, const OrderedJson& list, const std::
   return all;
 }
 
-// What holds besides is part of every alternative: it tells more of them apart. From a way are
-// taken away those of other alternatives with which it may hold together.
+// The keywords beside oneOf are merged into every alternative first, since they help to tell
+// alternatives apart. Then each alternative excludes those with which it may overlap.
 Ways SchemaReader::one_of(const Ways& ways, const OrderedJson& list, const std::string& path,
                           int depth) {
   std::vector<Ways> alternatives;
@@ -273,7 +273,7 @@ Ways SchemaReader::conditions(Ways ways, const OrderedJson& schema, const std::s
   return all;
 }
 
-// Each is either met or its property is not there.
+// Each dependency is met, or its property is absent.
 Ways SchemaReader::dependencies(Ways ways, const OrderedJson& schema, const std::string& path,
                                 int depth) {
   for (const char* key : {"dependentRequired", "dependentSchemas", "dependencies"}) {
@@ -302,8 +302,8 @@ Ways SchemaReader::dependencies(Ways ways, const OrderedJson& schema, const std:
   return ways;
 }
 
-// They look at everything beside them that holds in a way. More may hold: what is refused then is
-// more than the schema asks for.
+// unevaluated* applies to everything in the alternative. The result may refuse more than the schema
+// does.
 void SchemaReader::add_unevaluated(Ways& ways, const OrderedJson& schema) const {
   for (FlatSchema& way : ways) {
     Evaluated& known = way.evaluated;

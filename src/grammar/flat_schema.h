@@ -1,4 +1,4 @@
-// JSON schemas without references and combinations: what they say of one value at once.
+// JSON schemas reduced to alternatives without references and combinations.
 #pragma once
 
 #include <optional>
@@ -13,44 +13,46 @@
 
 namespace walsh::grammar {
 
-// The kinds of values; an integer is a number as well, so numbers that are none have a kind too.
+// Kinds of JSON values. Integers are numbers as well, so numbers that are not integral have a kind
+// of their own.
 enum Kind : unsigned {
   kNull = 1,
   kBoolean = 2,
   kInteger = 4,
-  kFraction = 8,  // a number that is no integer
+  kFraction = 8,  // a number that is not integral
   kString = 16,
   kArray = 32,
   kObject = 64,
   kAnyKind = 127,
 };
 
-// Of "type", a name or a list of them; all kinds without one. Throws bad_input. names_of() has a
-// name of its own for numbers that are no integers, which no client can write.
+// The kinds allowed by "type" (a name or a list of names); all kinds without one. Throws bad_input.
+// names_of() uses a private name for kFraction, which no client can send.
 unsigned kinds_of(const OrderedJson& schema, const std::string& where);
 OrderedJson names_of(unsigned kinds);
 unsigned kind_of(const OrderedJson& value);
 
-// The members of the object that `schema` has as `key`, by their names: objects that keep their
-// order look through all members for a name. The schema stays as it is as long as this is used.
+// The members under `key` in `schema`, indexed by name, because objects that keep their order
+// search linearly. `schema` must not change while the index is used.
 using Members = std::unordered_map<std::string_view, const OrderedJson*>;
 Members members_of(const OrderedJson& schema, const char* key);
-// Adds a member that an object does not have.
+// Adds a member that the object does not have yet.
 void append(OrderedJson& object, const std::string& name, OrderedJson value);
-// Steps that it takes to copy a value or to write it as text.
+// Steps that copying or printing a value costs.
 uint64_t weight_of(const OrderedJson& value);
 
-// What the keywords of a way have looked at, for unevaluatedProperties and unevaluatedItems.
+// What the keywords of an alternative have evaluated, for unevaluatedProperties and
+// unevaluatedItems.
 struct Evaluated {
   std::set<std::string> names, patterns;
   bool all_properties = false, all_items = false;
-  size_t items = 0;  // the first ones
+  size_t items = 0;  // the first `items` ones
 
   void add(const Evaluated& other);
 };
 
-// One of several ways to be valid: only keywords that say something of the value itself. Beside
-// those of JSON Schema, of which some are lists, so that several can hold:
+// One of several alternative ways to be valid: only keywords that constrain the value itself. Some
+// keywords of JSON Schema become lists, so that several of them can hold, and some are added:
 //
 //   pattern, format, multipleOf   lists; "-pattern", "-format", "-multipleOf": of what must not be
 //   -enum                         values that are not allowed
@@ -61,10 +63,10 @@ struct Evaluated {
 //   contains                      a list of {schema, least, most, from}
 //   oneForm                       values are written in one way only, so that equal ones are seen
 //
-// Paths are those of the schema that the client has sent.
+// Paths are those in the schema that the client sent.
 struct FlatSchema {
   OrderedJson keywords = OrderedJson::object();
-  std::string path;  // where it stands, for messages
+  std::string path;  // its place in the client's schema, for messages
   Evaluated evaluated = {};
 };
 
@@ -72,22 +74,24 @@ using Ways = std::vector<FlatSchema>;
 
 class SchemaReader {
  public:
-  // `root`, whose references are pointers (with_pointers), and `budget`, from which its work is
-  // taken, outlive it. `where` is the place of the root in messages.
+  // `root`, whose references must be pointers (with_pointers), and `budget`, which pays for the
+  // work, must outlive this. `where` names the root in messages.
   SchemaReader(const OrderedJson& root, std::string where, StepBudget& budget);
 
-  // A value is valid if and only if one of these allows it; none if nothing is valid (beside what
-  // is not exact, which refuses more). References are followed, allOf merged, anyOf multiplied out,
-  // of oneOf each alternative without the others, of `if` both cases. Throws bad_input naming
-  // keyword and path for what cannot be enforced: references that lead out of the schema, what
-  // cannot be negated; limit for too many alternatives and where the budget is spent.
+  // A value is valid if and only if one of the returned alternatives allows it (except for parts
+  // that are not exact, which refuse more); an empty list means nothing is valid. References are
+  // followed, allOf is merged, anyOf multiplied out, oneOf becomes each alternative without the
+  // others, and `if` both cases. Throws bad_input naming keyword and path for what cannot be
+  // enforced (references out of the schema, what cannot be negated); limit for too many
+  // alternatives and when the budget is spent.
   Ways read(const OrderedJson& schema, const std::string& path);
 
-  // What both of two schemas allow; either may be any schema.
+  // The conjunction of two schemas, each of which may be any schema.
   static OrderedJson both(const OrderedJson& a, const OrderedJson& b);
-  // What a schema does not allow.
+  // The negation of a schema.
   static OrderedJson opposite(const OrderedJson& schema);
-  // What both allow. Ways that allow nothing together are left out, as far as that is seen.
+  // The conjunction of two lists of alternatives. Pairs that are seen to allow nothing are left
+  // out.
   Ways multiply(const Ways& a, const Ways& b) const;
 
   [[noreturn]] void refuse(const std::string& path, const std::string& reason) const;
@@ -112,7 +116,7 @@ class SchemaReader {
   Ways conditions(Ways ways, const OrderedJson& schema, const std::string& path, int depth);
   Ways dependencies(Ways ways, const OrderedJson& schema, const std::string& path, int depth);
   void add_unevaluated(Ways& ways, const OrderedJson& schema) const;
-  // negate_schema.cpp: what none of the ways allows.
+  // negate_schema.cpp: allows what none of the alternatives allows.
   Ways negate(const Ways& ways) const;
   Ways negate(const FlatSchema& way) const;
   void negate_objects(const FlatSchema& way, Ways& result) const;
@@ -125,7 +129,7 @@ class SchemaReader {
   const OrderedJson& root_;
   const std::string where_;
   StepBudget& budget_;
-  const bool only_ref_;  // nothing beside a $ref counts
+  const bool only_ref_;  // keywords beside a $ref are ignored
   size_t steps_ = 0;
 };
 

@@ -5,12 +5,12 @@ namespace {
 
 constexpr uint32_t kNone = UINT32_MAX;
 
-// The beginnings of all marks.
+// A prefix of a mark.
 struct Beginning {
   Beginning() { next.fill(kNone); }
   std::array<uint32_t, 256> next;
-  uint32_t shorter = 0;        // its longest end that is the beginning of a mark as well
-  std::optional<NodeId> mark;  // it ends with a whole one
+  uint32_t shorter = 0;        // its longest proper suffix that is also a prefix of a mark
+  std::optional<NodeId> mark;  // the mark that ends here
 };
 
 std::vector<Beginning> beginnings_of(const std::vector<FreeText::Mark>& marks) {
@@ -30,7 +30,7 @@ std::vector<Beginning> beginnings_of(const std::vector<FreeText::Mark>& marks) {
   return all;
 }
 
-// Completes the beginnings by where each byte leads; shorter ones come first.
+// Sets where each byte leads from every prefix; shorter prefixes come first.
 void complete(std::vector<Beginning>& all) {
   std::vector<uint32_t> order = {0};
   for (size_t i = 0; i < order.size(); ++i) {

@@ -1,4 +1,4 @@
-// Text that nothing is asked of, until a mark in it begins what has to match.
+// Unconstrained text up to a mark, after which the constrained part begins.
 #pragma once
 
 #include <array>
@@ -11,20 +11,20 @@
 
 namespace walsh::grammar {
 
-// Any bytes, also such that are no UTF-8 and special tokens, up to the first place where one of
-// some marks stands; the automaton of Aho and Corasick.
+// Any bytes, including ill-formed UTF-8 and special tokens, up to the first occurrence of one of
+// several marks, recognized by an Aho-Corasick automaton.
 class FreeText {
  public:
   struct Mark {
     std::string text;  // not empty
-    NodeId behind;     // where it goes on
+    NodeId behind;     // where the grammar continues
   };
 
-  // Adds the nodes. With `end`, the text may also end there at every place.
+  // Adds the nodes. With `end`, the text may also end at any point and continue there.
   FreeText(GraphBuilder& builder, const std::vector<Mark>& marks, std::optional<NodeId> end);
 
   NodeId start() const { return nodes_.front(); }
-  // A byte from `from` that is none of `except` is read as the first one of the text.
+  // Treats a byte at `from` that is not in `except` as the first byte of the text.
   void join(NodeId from, const std::bitset<256>& except);
 
  private:
@@ -32,7 +32,7 @@ class FreeText {
   void add_bytes(NodeId from, const Targets& targets, const std::bitset<256>& except);
 
   GraphBuilder& builder_;
-  std::vector<NodeId> nodes_;  // per beginning of a mark; the first one of none
+  std::vector<NodeId> nodes_;  // one per proper prefix of a mark; the first for the empty prefix
   std::vector<Targets> targets_;
 };
 

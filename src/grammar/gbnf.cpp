@@ -43,7 +43,7 @@ class Parser {
   struct Known {
     RuleId rule = 0;
     bool defined = false;
-    size_t place = 0;  // where it was first named
+    size_t place = 0;  // where the name was first used
   };
 
   [[noreturn]] void fail_at(size_t place, const std::string& reason) const {
@@ -67,7 +67,7 @@ class Parser {
     return true;
   }
 
-  // Spaces and comments; line ends only where they mean nothing.
+  // Skips spaces and comments, and line ends where they do not end a rule.
   void skip(bool lines) {
     while (at_ < text_.size()) {
       const char c = text_[at_];
@@ -120,7 +120,7 @@ class Parser {
     } while (next_alternative(depth));
   }
 
-  // It may stand in the next line, which can begin with nothing else that does.
+  // Whether another alternative follows, possibly on the next line, which begins with |.
   bool next_alternative(int depth) {
     const size_t place = at_;
     skip(true);
@@ -130,7 +130,7 @@ class Parser {
   }
 
   NodeId sequence(NodeId from, const std::string& rule, int depth) {
-    // Each alternative begins with a node of its own, so that loops of one do not lead into others.
+    // Each alternative begins with a node of its own, so that its loops do not lead into others.
     NodeId at = builder_.node();
     builder_.empty(from, at);
     for (;;) {
@@ -142,20 +142,21 @@ class Parser {
     }
   }
 
-  // A name, a literal, a class or what stands in parentheses.
+  // A rule's name, a literal, a class or a group in parentheses.
   struct Symbol {
     std::optional<RuleId> rule;
     std::string text;
     CodeSet set;
   };
 
-  // Puts a symbol that is no rule behind `from`.
+  // Adds a symbol that is not a rule at `from`.
   NodeId add(NodeId from, const Symbol& symbol) {
     return symbol.set.empty() ? builder_.text(from, symbol.text)
                               : builder_.one_of(from, symbol.set);
   }
 
-  // One symbol with its repetition. Literals are one symbol, as in llama.cpp: "ab"* repeats both.
+  // One symbol with its repetition. A literal is one symbol, as in llama.cpp: "ab"* repeats both
+  // letters.
   NodeId item(NodeId from, const std::string& rule, int depth) {
     const Symbol one = symbol(rule, depth);
     const size_t behind = at_;

@@ -8,7 +8,7 @@
 namespace walsh::grammar {
 namespace {
 
-constexpr size_t kKept = 16;  // grammars, of which each may take some 32 MiB
+constexpr size_t kKept = 16;  // grammars kept; each may take some 32 MiB
 
 }  // namespace
 
@@ -29,7 +29,7 @@ std::shared_ptr<const TokenVocabulary> GrammarCache::vocabulary(const Tokenizer&
   } catch (...) {
     made.set_exception(std::current_exception());
     const std::lock_guard lock(mutex_);
-    vocabulary_ = {};  // there may be memory for it later
+    vocabulary_ = {};  // the next call tries again, in case memory is available then
   }
   return result.get();
 }

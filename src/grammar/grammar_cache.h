@@ -1,4 +1,4 @@
-// The grammars of one model's vocabulary that were asked for lately.
+// The most recently used grammars for one model's vocabulary.
 #pragma once
 
 #include <functional>
@@ -14,17 +14,16 @@
 
 namespace walsh::grammar {
 
-// From any thread.
+// Thread-safe.
 class GrammarCache {
  public:
-  // `key` tells the grammar from all others; `make` is called if it is not there, and what it
-  // throws is thrown. `where` is for messages. All calls have the same tokenizer and the same
-  // number of logits.
+  // `key` identifies the grammar; `make` is called if it is not cached, and its exceptions are
+  // passed on. `where` is for messages. All calls must use the same tokenizer and number of logits.
   std::shared_ptr<const TokenGrammar> get(const Tokenizer& tokenizer, int64_t logits,
                                           const std::string& key, const std::string& where,
                                           const std::function<Graph()>& make);
 
-  // Made when it is first asked for, which takes a while: those who need it wait, nobody else.
+  // Built on first use, which takes a while: only those who need it wait.
   std::shared_ptr<const TokenVocabulary> vocabulary(const Tokenizer& tokenizer, int64_t logits);
 
  private:
@@ -35,10 +34,10 @@ class GrammarCache {
 
   std::mutex mutex_;
   std::shared_future<std::shared_ptr<const TokenVocabulary>> vocabulary_;
-  std::list<Entry> entries_;  // the latest first
+  std::list<Entry> entries_;  // most recently used first
 };
 
-// The grammar of a text in GBNF, and that of a JSON schema. Throws as add_gbnf, add_json_schema and
+// The grammar of a GBNF text and of a JSON schema. Throw as add_gbnf, add_json_schema and
 // GraphBuilder::finish.
 std::shared_ptr<const TokenGrammar> gbnf_grammar(GrammarCache& cache, const Tokenizer& tokenizer,
                                                  int64_t logits, const std::string& text,

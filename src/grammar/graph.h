@@ -1,7 +1,8 @@
-// A grammar as one pushdown automaton over bytes: what grammars of all languages become.
+// A grammar as one pushdown automaton over bytes, the common form of GBNF, JSON schemas and
+// patterns.
 //
 // A rule is a graph from its start to its end. An edge consumes a byte, nothing, or what another
-// rule matches; rules may call themselves, but not before something was consumed.
+// rule matches; rules may be recursive, but not before something was consumed.
 #pragma once
 
 #include <array>
@@ -19,16 +20,16 @@ namespace walsh::grammar {
 using NodeId = uint32_t;
 using RuleId = uint32_t;
 
-// Bounds of every grammar, so that none takes more than some milliseconds and megabytes to compile.
+// Limits of every grammar, so that none takes more than some milliseconds and megabytes to compile.
 inline constexpr size_t kMaxNodes = 100'000;
 inline constexpr size_t kMaxEdges = 400'000;
-inline constexpr int kMaxDepth = 256;  // calls that have to be returned from
-// Of everything that is done for one grammar before it is there, some tenths of a second in all:
-// members and values that are copied or compared, edges that are made or followed.
+inline constexpr int kMaxDepth = 256;  // of nested calls that have to return
+// Steps for building one grammar, some tenths of a second in all: members and values copied or
+// compared, edges made or followed.
 inline constexpr uint64_t kMaxBuildSteps = 10'000'000;
 
-// In front of the text of a special token: no UTF-8 has this byte, so that only what asks for the
-// token matches it.
+// Precedes the text of a special token: UTF-8 never contains this byte, so only a grammar that asks
+// for the token matches it.
 inline constexpr char kSpecialMark = '\xFF';
 
 struct ByteEdge {
@@ -38,7 +39,7 @@ struct ByteEdge {
 
 struct CallEdge {
   RuleId rule;
-  NodeId back;  // where it goes on behind what the rule matches
+  NodeId back;  // where the automaton continues after the rule
 };
 
 struct Node {
@@ -50,7 +51,7 @@ struct Node {
 struct Rule {
   NodeId start = 0, end = 0;  // no edge leaves the end
   std::string name;           // for messages
-  bool empty = false;         // matches the empty text
+  bool empty = false;         // matches the empty text (among others)
 };
 
 // Immutable. Made by GraphBuilder::finish().
@@ -72,20 +73,20 @@ struct Graph {
 struct CodeRange {
   char32_t first, last;
 };
-// In order and apart from each other; without surrogates.
+// Sorted, disjoint, without surrogates.
 using CodeSet = std::vector<CodeRange>;
 
 CodeSet normal_set(CodeSet ranges);
 CodeSet complement(const CodeSet& set);
-// What both have.
+// The intersection.
 CodeSet common_part(const CodeSet& a, const CodeSet& b);
 
-// Every function throws limit where a bound would be exceeded.
+// Every function throws limit where one of the limits above would be exceeded.
 class GraphBuilder {
  public:
   explicit GraphBuilder(std::string where)
       : where_(std::move(where)), budget_(std::make_shared<StepBudget>(kMaxBuildSteps)) {}
-  // A graph that is needed to make another one: its work counts as the other's.
+  // Builds an auxiliary graph for another one, from whose budget its work is taken.
   GraphBuilder(std::string where, const GraphBuilder& other)
       : where_(std::move(where)), budget_(other.budget_) {}
 
@@ -100,26 +101,26 @@ class GraphBuilder {
   // The way behind '[' from a new node, with which a list whose items have to differ begins.
   NodeId open_distinct(NodeId from);
 
-  // These add a path behind `from` and return its last node.
+  // These add a path from `from` and return its last node.
   NodeId text(NodeId from, std::string_view text);
   NodeId call(NodeId from, RuleId rule);
   NodeId one_of(NodeId from, const CodeSet& set);  // one character, as UTF-8
-  // `rule` from `least` to `most` times; most < 0: any number.
+  // Between `least` and `most` repetitions of `rule`; most < 0: no upper bound.
   NodeId repeat(NodeId from, RuleId rule, int64_t least, int64_t most);
-  // One of some texts.
+  // One of several texts.
   NodeId any_text(NodeId from, const std::vector<std::string>& texts);
-  // Any UTF-8 up to the first place where `mark` stands, and the mark.
+  // Any UTF-8 up to and including the first occurrence of `mark`.
   NodeId until(NodeId from, std::string_view mark);
 
   void one_of(NodeId from, const CodeSet& set, NodeId to);
 
   const std::string& where() const { return where_; }
   void set_where(std::string where) { where_ = std::move(where); }
-  // What may still be done for it, and is to be counted by whoever does it.
+  // The remaining budget, for work that others do for this grammar.
   StepBudget& budget() const { return *budget_; }
 
-  // Throws bad_input if nothing is matched, or a rule calls itself before something was consumed;
-  // limit if every match needs more than kMaxDepth calls. The builder is used up.
+  // Throws bad_input if the grammar matches nothing or a rule calls itself before something was
+  // consumed; limit if every match needs more than kMaxDepth nested calls. The builder is used up.
   Graph finish(RuleId root);
 
  private:

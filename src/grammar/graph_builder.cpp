@@ -16,12 +16,12 @@ struct ByteRange {
 };
 using ByteRanges = std::vector<ByteRange>;
 
-// Code points whose UTF-8 has the same length, as sequences of ranges of bytes.
+// Byte sequences of the UTF-8 of a range of code points, all of the same length.
 void add_sequences(char32_t first, char32_t last, int size, std::vector<ByteRanges>& out) {
   std::string a, b;
   append_utf8(first, a);
   append_utf8(last, b);
-  // Where all later bytes may be anything the ranges of the bytes are one sequence.
+  // If all later bytes are unrestricted, the ranges of the bytes form one sequence.
   for (int i = 1; i < size; ++i) {
     const char32_t low = (char32_t{1} << (6 * i)) - 1;
     if ((first | low) == (last | low)) break;
@@ -121,7 +121,7 @@ NodeId GraphBuilder::one_of(NodeId from, const CodeSet& set) {
   return next;
 }
 
-// Sequences that end alike share the nodes of their ends.
+// Sequences with equal suffixes share the nodes of the suffix.
 void GraphBuilder::one_of(NodeId from, const CodeSet& set, NodeId to) {
   std::map<ByteRanges, NodeId> ends;
   for (const ByteRanges& sequence : utf8_sequences(set)) {
@@ -160,7 +160,7 @@ NodeId GraphBuilder::repeat(NodeId from, RuleId rule, int64_t least, int64_t mos
 
 NodeId GraphBuilder::any_text(NodeId from, const std::vector<std::string>& texts) {
   const NodeId last = node();
-  std::map<std::pair<NodeId, char>, NodeId> tree;  // texts that begin alike share nodes
+  std::map<std::pair<NodeId, char>, NodeId> tree;  // texts with equal prefixes share nodes
   for (const std::string& one : texts) {
     NodeId at = from;
     for (const char c : one) {
@@ -176,7 +176,7 @@ NodeId GraphBuilder::any_text(NodeId from, const std::vector<std::string>& texts
   return last;
 }
 
-// The automaton of Knuth, Morris and Pratt: a node per beginning of the mark that was read last.
+// The Knuth-Morris-Pratt automaton: one node for each prefix of the mark.
 NodeId GraphBuilder::until(NodeId from, std::string_view mark) {
   std::u32string codes;
   for (std::string_view rest = mark; !rest.empty();) {

@@ -1,4 +1,4 @@
-// What a complete graph is checked for, and what is computed of it once for all.
+// Checks a complete graph and computes its properties.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kNever = std::numeric_limits<int>::max();
 
-// Who has to be looked at again when a node or a rule has changed.
+// Which nodes to look at again when a node or a rule has changed.
 struct Users {
   std::vector<std::vector<NodeId>> of_node, of_rule;  // nodes with an edge to it
 
@@ -39,8 +39,8 @@ std::vector<int64_t> rules_of_starts(const Graph& graph) {
   return rules;
 }
 
-// The least solution of value(node) = least over its edges, with 0 at ends: `value_of(node, value)`
-// gives it from the present values, which only sink.
+// The least fixed point of value(node) = minimum over its edges, with 0 at ends: `value_of(node,
+// value)` computes it from the present values, which only decrease.
 template <typename ValueOf>
 std::vector<int> least_values(const Graph& graph, const Users& users, ValueOf value_of) {
   std::vector<int> value(graph.nodes.size(), kNever);
@@ -68,8 +68,7 @@ std::vector<int> least_values(const Graph& graph, const Users& users, ValueOf va
   return value;
 }
 
-// Calls inside each other that the way from a node to its end needs; a call whose way back is an
-// end is no level.
+// Nested calls on the way from a node to its end; a call that returns to an end adds none.
 std::vector<int> depths(const Graph& graph, const Users& users) {
   return least_values(graph, users, [&](NodeId id, const std::vector<int>& value) {
     const Node& node = graph.nodes[id];
@@ -87,7 +86,7 @@ std::vector<int> depths(const Graph& graph, const Users& users) {
   });
 }
 
-// 0 for nodes from which nothing has to be consumed to their end.
+// 0 for nodes that can reach their end without consuming anything.
 std::vector<int> empties(const Graph& graph, const Users& users) {
   return least_values(graph, users, [&](NodeId id, const std::vector<int>& value) {
     const Node& node = graph.nodes[id];
@@ -99,7 +98,7 @@ std::vector<int> empties(const Graph& graph, const Users& users) {
   });
 }
 
-// Edges on which no text can be completed.
+// Removes edges on which no text can be completed.
 void remove_dead_edges(Graph& graph) {
   const auto dead = [&](NodeId node) { return graph.depth[node] == kNever; };
   for (Node& node : graph.nodes) {
@@ -131,7 +130,7 @@ class Components {
     size_t next;  // of its successors
   };
 
-  // The successor `index` of a node; false behind the last one.
+  // Sets `to` to successor `index` of a node; false if there is none.
   bool successor(NodeId id, size_t index, NodeId& to) const {
     const Node& node = graph_.nodes[id];
     if (index < node.empty.size()) {
@@ -205,7 +204,8 @@ void check_left_recursion(const Graph& graph, const Components& components,
   }
 }
 
-// Edges to nodes that only lead on lead on at once, so that a call at the end of a rule is one.
+// Edges to nodes that only forward lead to the target directly, so that a call at the end of a rule
+// is recognized as one.
 void shorten_edges(Graph& graph) {
   std::vector<NodeId> target(graph.nodes.size());
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {

@@ -9,13 +9,13 @@ namespace {
 
 constexpr int64_t kMostIndent = 20;
 
-// Characters that stand in strings as they are.
+// Characters that need no escape in strings.
 const CodeSet& raw_characters() {
   static const CodeSet set = complement({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}});
   return set;
 }
 
-// A character that has to be written with a backslash, written shortest.
+// The shortest escape of a character that needs one.
 std::string escaped(char32_t code) {
   switch (code) {
     case '"':
@@ -95,7 +95,7 @@ RuleId JsonRules::character() {
     const NodeId other =
         builder_.one_of(code, {{'0', '9'}, {'A', 'C'}, {'E', 'F'}, {'a', 'c'}, {'e', 'f'}});
     builder_.empty(hex_digits(builder_, other, 3), to);
-    // Of surrogates only pairs are characters.
+    // Surrogates are characters only in pairs.
     const NodeId d = builder_.one_of(code, {{'D', 'D'}, {'d', 'd'}});
     builder_.empty(hex_digits(builder_, builder_.one_of(d, {{'0', '7'}}), 2), to);
     const NodeId high = builder_.one_of(d, {{'8', '9'}, {'A', 'B'}, {'a', 'b'}});
@@ -144,7 +144,7 @@ RuleId JsonRules::number() {
   });
 }
 
-// What stands between brackets: members with commas, or nothing.
+// The content of brackets: members separated by commas, or nothing.
 void JsonRules::members(NodeId from, NodeId to, RuleId member) {
   const NodeId first = builder_.call(from, space()), behind = builder_.node();
   builder_.empty(first, to);
@@ -204,10 +204,10 @@ void JsonRules::one_of(NodeId from, const CodeSet& set, NodeId to) {
   if (!texts.empty()) builder_.empty(builder_.any_text(from, texts), to);
 }
 
-// The tree of the names as they are written; whatever leaves it is another string.
+// A tree of the escaped names; whatever leaves the tree is a different string.
 NodeId JsonRules::other_string(NodeId from, const std::vector<std::string>& names) {
   const NodeId last = builder_.node();
-  const RuleId rest = builder_.rule("letters");  // of a string that has left the tree
+  const RuleId rest = builder_.rule("letters");  // the part after leaving the tree
   const NodeId more = builder_.start(rest);
   const auto add_letters = [&](NodeId at, const std::string& raw_known,
                                const std::string& escaped_known, NodeId slash, NodeId to) {
@@ -226,7 +226,7 @@ NodeId JsonRules::other_string(NodeId from, const std::vector<std::string>& name
   add_letters(more, "", "", more_slash, more);
   builder_.byte(more, '"', '"', builder_.end(rest));
 
-  // Every beginning of a name; behind it the letters with which names go on.
+  // Every prefix of a name, with the letters that may follow it.
   std::map<std::string, std::pair<std::map<std::string, std::string>, bool>> tree;
   tree[""];
   for (const std::string& name : names) {

@@ -1,6 +1,6 @@
-// The rules of JSON texts, of which schemas are made. Between the members of objects and arrays
-// there is nothing, a space, or a line end and up to 20 spaces or tabs, so that no model can go on
-// with white space for ever.
+// The grammar rules of JSON texts. Between the members of objects and arrays there is nothing, a
+// space, or a line end with up to 20 spaces or tabs, so that no model can emit white space for
+// ever.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace walsh::grammar {
 
-// Rules are added to the builder when they are first asked for.
+// Adds rules to the builder when they are first asked for.
 class JsonRules {
  public:
   explicit JsonRules(GraphBuilder& builder) : builder_(builder) {}
@@ -24,21 +24,21 @@ class JsonRules {
   RuleId string();
   RuleId number();
   RuleId space();
-  // One character of a string with all its ways to be written.
+  // One character of a string, in any of its spellings.
   RuleId character();
   // The same written in one way only: without \u and needless backslashes.
   RuleId letter();
 
-  // These add a path behind `from` and return its last node.
+  // These add a path from `from` and return its last node.
   NodeId spaced(NodeId from, const char* text);  // `text`, then space
-  // A string that has none of these values, written without \u.
+  // A string that equals none of `names`, written without \u.
   NodeId other_string(NodeId from, const std::vector<std::string>& names);
 
-  // A path for one character of a string out of a set, written in the shortest way.
+  // An edge for one character of `set` in a string, in its shortest spelling.
   void one_of(NodeId from, const CodeSet& set, NodeId to);
 
  private:
-  // Makes a rule, then its body: it may call itself.
+  // Makes a rule first and its body after it, so that the body may refer to the rule.
   template <typename Body>
   RuleId once(std::optional<RuleId>& known, const char* name, Body body);
   void members(NodeId from, NodeId to, RuleId member);
@@ -48,19 +48,19 @@ class JsonRules {
   std::map<std::string, RuleId> sets_;  // characters of other languages
 };
 
-// A text as it stands between the quotes of a JSON string, in the shortest way.
+// A text as it is written between the quotes of a JSON string, in the shortest spelling.
 std::string json_letters(std::string_view text);
 
-// A number of plain digits.
+// A decimal number without an exponent.
 struct Decimal {
   bool negative = false;
-  std::string digits;    // in front of the point, without leading zeros; never empty
+  std::string digits;    // before the point, without leading zeros; never empty
   std::string fraction;  // without trailing zeros
 };
-// From the text of a JSON number; nothing if it has more than 18 digits on a side.
+// Parses a JSON number; nothing if it has more than 18 digits before or after the point.
 std::optional<Decimal> parse_decimal(const std::string& text);
 
-// Its nearest double, or `otherwise` if there is none.
+// The nearest double, or `otherwise` if there is no number.
 double number_value(const std::optional<Decimal>& number, double otherwise);
 
 struct NumberRange {
@@ -72,8 +72,8 @@ struct NumberRange {
   int places = 0;
   bool shortest = false;  // of multiples: without zeros at the end, so that each has one form
 };
-// The numbers of a range: integers of at most 16 digits on a side without a bound, others with at
-// most 6 digits behind the point more than the bounds have and without an exponent.
+// The numbers of a range. Integers have at most 16 digits on a side without a bound; other numbers
+// have no exponent and at most 6 digits more behind the point than the bounds.
 void add_integers(GraphBuilder& builder, NodeId from, const NumberRange& range, NodeId to);
 void add_numbers(GraphBuilder& builder, NodeId from, const NumberRange& range, NodeId to);
 // Multiples of `range.multiple` * 10^-places with at most 15 digits, or as many as a bound has.

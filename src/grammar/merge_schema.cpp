@@ -1,4 +1,4 @@
-// What two flat schemas allow together, and whether they allow anything together.
+// The conjunction of two flat schemas, and whether it allows anything.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace walsh::grammar {
 namespace {
 
-// The values of a list, to look for others among them.
+// An index of the values of a list.
 class ValueSet {
  public:
   explicit ValueSet(const OrderedJson& list) {
@@ -84,7 +84,7 @@ void append_new(OrderedJson& list, const OrderedJson& more) {
     list.push_back(std::move(value));
 }
 
-// The values of `list` that `others` has, or those that it has not.
+// The values of `list` that are in `others` (or, with `had` false, that are not).
 OrderedJson chosen(const OrderedJson& list, const OrderedJson& others, bool had) {
   OrderedJson result = OrderedJson::array();
   const ValueSet known(others);
@@ -100,7 +100,7 @@ double number_of(const OrderedJson& keywords, const char* key, double otherwise)
 
 }  // namespace
 
-// Nothing if no value is valid for both.
+// Nothing if no value satisfies both.
 std::optional<OrderedJson> SchemaReader::merge(const OrderedJson& a, const OrderedJson& b,
                                                const std::string& path) const {
   spend(weight_of(a) + weight_of(b), path);
@@ -140,7 +140,7 @@ std::optional<OrderedJson> SchemaReader::merge(const OrderedJson& a, const Order
   return result;
 }
 
-// Whether nothing can be valid; false where that is not seen at once.
+// Whether nothing can be valid; false if that is not obvious.
 bool SchemaReader::impossible(const OrderedJson& keywords, const std::string& path) const {
   if (!keywords.contains("type")) return false;
   const unsigned kinds = kinds_of(keywords, where_ + path);
@@ -169,7 +169,7 @@ bool SchemaReader::impossible(const OrderedJson& keywords, const std::string& pa
   return requires_refused(required, keywords);
 }
 
-// Whether one of the names is none of those beside which no property is allowed.
+// Whether a required name is refused, because only listed properties are allowed.
 bool SchemaReader::requires_refused(const OrderedJson& required,
                                     const OrderedJson& keywords) const {
   if (!keywords.contains("others")) return false;
@@ -184,7 +184,7 @@ bool SchemaReader::requires_refused(const OrderedJson& required,
   return false;
 }
 
-// Whether no value can be valid for both; false where that is not sure.
+// Whether no value satisfies both; false if that is not certain.
 bool SchemaReader::disjoint(const FlatSchema& a, const FlatSchema& b, int depth) {
   const bool values_a = a.keywords.contains("enum"), values_b = b.keywords.contains("enum");
   for (const FlatSchema* one : {&a, &b})

@@ -1,4 +1,4 @@
-// What a flat schema does not allow: of each of its keywords what does not meet it.
+// Negates a flat schema: one alternative per keyword, with the opposite of it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace {
 
 using Pair = std::pair<const char*, const char*>;
 
-// A bound of a count and what is just beyond it.
+// A bound of a count, and the keyword and value just beyond it.
 struct CountBound {
   const char *key, *type, *opposite;
   int64_t step;
@@ -26,7 +26,7 @@ constexpr Pair kBounds[] = {{"minimum", "exclusiveMaximum"},
                             {"exclusiveMinimum", "maximum"},
                             {"exclusiveMaximum", "minimum"}};
 
-// Lists of which each has to be met, the kind of value that they are of, and their opposite.
+// A list keyword whose entries must all hold, the kind of value it applies to, and its opposite.
 struct ListPair {
   const char *key, *type, *opposite;
 };

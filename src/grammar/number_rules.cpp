@@ -1,4 +1,4 @@
-// Numbers between bounds: their digits are compared with those of the bounds one by one.
+// Rules for numbers between bounds: digits are compared with those of the bounds one by one.
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
@@ -11,12 +11,12 @@
 namespace walsh::grammar {
 namespace {
 
-constexpr int64_t kLargest = 9'999'999'999'999'999;  // without a bound: 16 digits
-constexpr size_t kMoreDigits = 6;                    // behind the point, more than the bounds have
-constexpr size_t kSafeDigits = 15;                   // that a double keeps
+constexpr int64_t kLargest = 9'999'999'999'999'999;  // default bound: 16 digits
+constexpr size_t kMoreDigits = 6;                    // behind the point, beyond those of the bounds
+constexpr size_t kSafeDigits = 15;                   // which a double represents exactly
 constexpr int kMaxDigits = 18;
 
-// A bound that is not negative.
+// A non-negative bound.
 struct Magnitude {
   int64_t whole = 0;
   std::string fraction;
@@ -31,8 +31,8 @@ Magnitude magnitude(const Decimal& number, bool excluded) {
   return {std::stoll(number.digits), number.fraction, excluded};
 }
 
-// Positive integers, whose digits are written from the left. What the digits so far are equal to is
-// a prefix of a bound (tight) or lies between the bounds.
+// Positive integers, written from the left. The digits so far are a prefix of a bound (tight) or
+// lie between the bounds.
 class IntegerDigits {
  public:
   IntegerDigits(GraphBuilder& builder, const NumberRange& range, NodeId to)
@@ -76,7 +76,8 @@ class IntegerDigits {
            (range_.not_multiple == 0 || rest % range_.not_multiple != 0);
   }
 
-  using Key = std::tuple<size_t, bool, bool, int64_t>;  // digits left, tight, tight, remainder
+  // digits left, tight below, tight above, remainder
+  using Key = std::tuple<size_t, bool, bool, int64_t>;
   GraphBuilder& builder_;
   const NumberRange& range_;
   const int64_t modulus_;
@@ -90,13 +91,13 @@ void add_positive_integers(GraphBuilder& builder, NodeId from, int64_t least, in
   if (least <= most) IntegerDigits(builder, range, to).add(from, least, most);
 }
 
-// What stands behind the digits of a whole number: nothing, or a point and digits, so that the
-// fraction lies between two others, either of which may be missing.
+// What follows the integral digits: nothing, or a point and digits, so that the fraction lies
+// between two bounds, either of which may be missing.
 class Fraction {
  public:
-  // `whole` is the largest whole number that it stands behind: a number has at most 15 digits,
-  // unless it is a bound itself, so that none is rounded to an excluded bound by who reads it.
-  // `uneven`: the fraction is not zero.
+  // `whole` is the largest integral part in use: a number has at most 15 digits, unless it is a
+  // bound itself, so that no reader rounds it to an excluded bound. `uneven`: the fraction must not
+  // be zero.
   Fraction(GraphBuilder& builder, int64_t whole, const Magnitude* low, const Magnitude* high,
            bool uneven, NodeId to)
       : builder_(builder), low_(low), high_(high), uneven_(uneven), to_(to) {
@@ -117,8 +118,8 @@ class Fraction {
  private:
   struct State {
     size_t place;
-    bool low, high;  // the digits so far are those of the bound
-    bool nonzero;    // the last digit
+    bool low, high;  // the digits so far equal those of the bound
+    bool nonzero;    // the last digit is not zero
     auto operator<=>(const State&) const = default;
   };
 
@@ -128,7 +129,7 @@ class Fraction {
   static bool is_bound(const Magnitude* bound, bool tight, size_t place) {
     return tight && !bound->excluded && place == bound->fraction.size();
   }
-  // Whether the digits so far, with zeros behind them, lie between the bounds.
+  // Whether the digits so far, followed by zeros, lie between the bounds.
   bool may_end(const State& at) const {
     if (uneven_ && !at.nonzero) return false;
     if (at.place > longest_ && !is_bound(low_, at.low, at.place) &&
@@ -137,7 +138,7 @@ class Fraction {
     if (at.low && (at.place < low_->fraction.size() || low_->excluded)) return false;
     return !(at.high && at.place >= high_->fraction.size() && high_->excluded);
   }
-  // More digits than others have only bounds.
+  // Only digits of a bound may exceed the usual number of digits.
   bool may_go_on(const State& at) const {
     const auto has_more = [&](const Magnitude* bound, bool tight) {
       return tight && !bound->excluded && at.place < bound->fraction.size();
@@ -172,7 +173,7 @@ class Fraction {
 
 void add_magnitudes(GraphBuilder& builder, NodeId from, const Magnitude& low, const Magnitude* high,
                     bool uneven, NodeId to) {
-  // A fraction that has to be one needs digits that are not rounded off.
+  // A fraction that must not be zero needs digits that survive rounding.
   const int64_t unbounded = uneven ? 1'000'000'000 : kLargest + 1;
   const int64_t last = high != nullptr ? high->whole : unbounded;
   if (low.whole > last) return;
@@ -317,7 +318,7 @@ std::optional<Decimal> parse_decimal(const std::string& text) {
   const size_t point = std::min(rest.find('.'), rest.size());
   std::string digits(rest.substr(0, point));
   if (point < rest.size()) digits += rest.substr(point + 1);
-  long place = static_cast<long>(point) + exponent;  // of the point in the digits
+  long place = static_cast<long>(point) + exponent;  // position of the point in the digits
   if (place < 0) digits.insert(0, static_cast<size_t>(-place), '0');
   place = std::max(place, 0L);
   if (place > static_cast<long>(digits.size()))
@@ -368,7 +369,7 @@ bool add_multiples(GraphBuilder& builder, NodeId from, const NumberRange& range,
 }
 
 void add_numbers(GraphBuilder& builder, NodeId from, const NumberRange& range, NodeId to) {
-  const bool below = !range.least || range.least->negative;  // some are negative
+  const bool below = !range.least || range.least->negative;  // negative numbers are allowed
   const bool above = !range.most || !range.most->negative;
   if (above) {
     const bool bounded = range.least && !range.least->negative;

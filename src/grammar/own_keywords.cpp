@@ -1,4 +1,4 @@
-// What a schema says of a value by itself, as the keywords of flat schemas.
+// Turns the keywords of a schema into those of flat schemas.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,14 +9,14 @@
 namespace walsh::grammar {
 namespace {
 
-// Keywords of old drafts that have no other meaning today; what they say is refused.
+// Keywords of old drafts that are unknown today; schemas with them are refused.
 constexpr std::array kRefused = {"disallow", "extends"};
-// What is as it is.
+// Keywords that are taken over unchanged.
 constexpr std::array kPlain = {"type",          "enum",          "minLength",
                                "maxLength",     "minItems",      "maxItems",
                                "minProperties", "maxProperties", "required"};
 
-// Encodings that a text can be seen to have.
+// Content encodings that can be checked on the text.
 bool is_encoding(const OrderedJson& name) {
   return name == "base64" || name == "base64url" || name == "base32" || name == "base16";
 }
@@ -71,7 +71,7 @@ FlatSchema SchemaReader::own_keywords(const OrderedJson& schema, const std::stri
   return own;
 }
 
-// Draft 4 says with a boolean that a bound is excluded, draft 3 has another name for multiples.
+// Draft 4 has boolean exclusive bounds, and draft 3 another name for multipleOf.
 void SchemaReader::own_numbers(const OrderedJson& schema, const std::string& path,
                                OrderedJson& own) const {
   for (const auto& [bound, excluded] :

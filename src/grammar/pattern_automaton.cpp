@@ -12,7 +12,7 @@ namespace walsh::grammar {
 namespace {
 
 constexpr size_t kMaxStates = 20'000;
-constexpr size_t kMaxAlternatives = 64;  // where groups with look-around are multiplied out
+constexpr size_t kMaxAlternatives = 64;  // when groups with look-around are multiplied out
 
 class Maker {
  public:
@@ -25,7 +25,7 @@ class Maker {
     return static_cast<uint32_t>(automaton_.states.size() - 1);
   }
 
-  // The state behind `part`. Parts that need no states are counted too: they may be repeated.
+  // The state after `part`. Parts without states count too, because they may be repeated.
   uint32_t add(const Part& part, uint32_t from) {
     if (++parts_ > 10 * kMaxStates) too_large();
     switch (part.kind) {
@@ -100,11 +100,11 @@ bool looks_around(const Part& part) {
 
 using Sequence = std::vector<Part>;
 
-// The automaton of a pattern whose look-around stands in the outermost alternatives: a place that
-// looks ahead cuts the text in two, and what follows it is read by both at once.
+// Builds the automaton of a pattern with look-around in its outermost alternatives: a look-ahead
+// splits the text in two, and the remainder must match both its content and what follows.
 class LanguageMaker {
  public:
-  // `begins`: every pattern stands at the beginning of the text.
+  // `begins`: the pattern starts at the beginning of the text.
   LanguageMaker(const SetScope& scope, bool begins) : scope_(scope), begins_(begins) {}
 
   PatternAutomaton of(const Part& part) {
@@ -126,7 +126,7 @@ class LanguageMaker {
     throw Error(ErrorCode::bad_input, scope_.where, fmt::format("the pattern: {}", reason));
   }
 
-  // Groups with look-around are multiplied out, so that it stands in a sequence.
+  // Multiplies out groups with look-around, so that it occurs in plain sequences.
   std::vector<Sequence> alternatives(const Part& part) {
     if (!looks_around(part) || part.kind == Part::Kind::look) return {{part}};
     if (part.kind == Part::Kind::repeat) fail("look-around is not supported in what is repeated");
@@ -173,7 +173,7 @@ class LanguageMaker {
                        texts_of_both(look, of_sequence(rest, begins), scope_));
   }
 
-  // Without look-ahead.
+  // The automaton of parts without look-ahead.
   PatternAutomaton of_behinds(std::span<const Part> parts) {
     for (size_t i = parts.size(); i-- > 0;) {
       if (parts[i].kind != Part::Kind::look) continue;
@@ -213,7 +213,7 @@ bool takes(const Part& sequence, bool first, Assertion assertion) {
 PatternAutomaton parse_pattern(std::string_view pattern, const std::string& where,
                                StepBudget& budget, PatternUse use) {
   Part all = parse_parts(pattern, where, use);
-  // What is said of both ends of an alternative needs no condition.
+  // Assertions at both ends of an alternative need no condition.
   for (Part& one : all.parts) {
     const bool begins = takes(one, true, Assertion::begin);
     const bool look = looks_around(one);

@@ -1,4 +1,4 @@
-// Regular expressions (ECMA-262, as the "pattern" of JSON schemas) as automata over characters.
+// Regular expressions (ECMA-262, as in "pattern" of JSON schemas) as automata over characters.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace walsh::grammar {
 
-// State 0 is the first one.
+// State 0 is the start.
 struct PatternAutomaton {
   struct Edge {
     CodeSet set;
     uint32_t target;
   };
-  // Consumes nothing; holds in some places only.
+  // An edge that consumes nothing and can be taken only where an assertion holds.
   struct Condition {
     Assertion assertion;
     uint32_t target;
@@ -26,32 +26,33 @@ struct PatternAutomaton {
   struct State {
     std::vector<Edge> edges;
     std::vector<uint32_t> empty;
-    std::vector<Condition> conditions;  // none in what parse_pattern gives
+    std::vector<Condition> conditions;  // empty after parse_pattern
   };
   std::vector<State> states;
   uint32_t last = 0;
 };
 
-// Literals, classes, \d \w \s and their complements, groups, alternatives, repetitions (lazy ones
-// as well), ^ $ \b \B, and look-around in the outermost alternatives. In JSON strings a pattern may
-// stand anywhere, and negated classes and the dot mean no control characters. Throws bad_input for
-// what is no such pattern or needs more than a regular language (back-references) and limit for
-// what is too large; the error's place is `where`, the work is taken from `budget`.
+// Supports literals, classes, \d \w \s and their complements, groups, alternatives, repetitions
+// (lazy ones too), ^ $ \b \B, and look-around in the outermost alternatives. In JSON strings a
+// pattern may match anywhere in the value, and negated classes and the dot exclude control
+// characters. Throws bad_input for a malformed pattern or one that is not regular
+// (back-references), limit for one that is too large; `where` is the place in errors, and the work
+// is taken from `budget`.
 PatternAutomaton parse_pattern(std::string_view pattern, const std::string& where,
                                StepBudget& budget, PatternUse use = PatternUse::json_string);
 
-// Texts that match, as they are.
+// Adds the texts that match, unquoted.
 void add_pattern_text(GraphBuilder& builder, const PatternAutomaton& pattern, NodeId from,
                       NodeId to);
 
-// The same with `least` to `most` characters (most < 0: any number), all of them of `letters`.
-// False if there is no such text; nothing is added to `to` then.
+// As above for texts of `least` to `most` characters (most < 0: no upper bound), all of them in
+// `letters`. Returns false, without an edge to `to`, if there is no such text.
 bool add_counted_pattern(GraphBuilder& builder, const PatternAutomaton& pattern,
                          const CodeSet& letters, int64_t least, int64_t most, NodeId from,
                          NodeId to);
 
-// Strings that match and have `least` to `most` characters (most < 0: any number), written between
-// quotes without needless backslashes.
+// Adds the strings that match and have `least` to `most` characters (most < 0: no upper bound), as
+// written between quotes without needless backslashes.
 void add_pattern_string(GraphBuilder& builder, JsonRules& json, const PatternAutomaton& pattern,
                         int64_t least, int64_t most, NodeId from, NodeId to);
 

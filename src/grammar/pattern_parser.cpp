@@ -15,7 +15,7 @@
 namespace walsh::grammar {
 namespace {
 
-constexpr int kMaxGroups = 100;  // inside each other
+constexpr int kMaxGroups = 100;  // nesting depth
 constexpr int64_t kMaxRepetitions = 10'000;
 
 const CodeSet& digits() {
@@ -77,7 +77,7 @@ class Parser {
     const bool consumes = part.kind != Part::Kind::assertion && part.kind != Part::Kind::look;
     while (const auto range = repetition()) {
       if (!consumes) fail("what consumes nothing cannot be repeated");
-      take("?");  // lazy: the same texts
+      take("?");  // lazy repetition: the set of texts is the same
       if (has("+")) fail("possessive repetition is not supported");
       Part repeat{Part::Kind::repeat};
       repeat.least = range->first;
@@ -92,7 +92,7 @@ class Parser {
     if (take("*")) return std::pair<int64_t, int64_t>(0, -1);
     if (take("+")) return std::pair<int64_t, int64_t>(1, -1);
     if (take("?")) return std::pair<int64_t, int64_t>(0, 1);
-    if (!counts_repetitions()) return std::nullopt;  // a brace is a character otherwise
+    if (!counts_repetitions()) return std::nullopt;  // otherwise a brace is a character
     take("{");
     const auto least = number();
     std::optional<int64_t> most = least;
@@ -170,7 +170,7 @@ class Parser {
       look.negative = negative;
     }
     if (plain && take("?")) group_name();
-    // What must not match is described exactly.
+    // What must not match needs an exact set.
     const bool before = std::exchange(all_codes_, all_codes_ || look.negative);
     Part inside = choice(depth + 1);
     all_codes_ = before;
@@ -198,7 +198,7 @@ class Parser {
     return code;
   }
 
-  // What stands for one character or, behind a backslash, for several.
+  // A character, or an escape for one or several characters.
   CodeSet character_or_class() {
     const auto one = [](char32_t code) { return CodeSet{{code, code}}; };
     if (!take("\\")) {
@@ -221,7 +221,7 @@ class Parser {
       case 'W':
         return others(word());
       case 's':
-        // Not every language's \\s has U+FEFF.
+        // \\s of some languages lacks U+FEFF, so it is not generated.
         return all_codes_ ? spaces() : common_part(spaces(), complement({{0xFEFF, 0xFEFF}}));
       case 'S':
         return others(spaces());
@@ -298,7 +298,7 @@ class Parser {
 
   const std::string_view text_;
   const std::string& where_;
-  bool all_codes_;  // negated classes have control characters as well
+  bool all_codes_;  // negated classes include control characters
   size_t at_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// The text of a regular expression (ECMA-262) as a tree.
+// Parses a regular expression (ECMA-262) into a tree.
 #pragma once
 
 #include <cstdint>
@@ -10,31 +10,31 @@
 
 namespace walsh::grammar {
 
-// What the pattern is of: the value of a JSON string, of which it may be any part; the same with
-// all characters in negated classes, which tells exactly what matches; or a whole text.
+// What the pattern is matched against: any part of the value of a JSON string; the same, with
+// negated classes that include control characters, so that the set is exact; or a whole text.
 enum class PatternUse : uint8_t { json_string, exact, text };
 
-// Of a place between two characters.
+// A condition on the position between two characters.
 enum class Assertion : uint8_t { begin, end, word_edge, no_word_edge };
 
-// A part of a pattern.
+// A node of the tree.
 struct Part {
   enum class Kind : uint8_t { set, sequence, choice, repeat, assertion, look };
   Kind kind = Kind::sequence;
   CodeSet set = {};
   std::vector<Part> parts = {};
-  int64_t least = 1, most = 1;  // of a repetition; most < 0: any number
+  int64_t least = 1, most = 1;  // repetitions; most < 0: no upper bound
   Assertion assertion = Assertion::begin;
-  bool behind = false, negative = false;  // of a look-around
+  bool behind = false, negative = false;  // for look-around: look-behind, negated
 };
 
-// A choice of sequences. Throws bad_input, with `where` as its place, for what is no pattern or
-// needs more than a regular language (back-references).
+// Returns a choice of sequences. Throws bad_input, with `where` as its place, for a malformed
+// pattern or one that is not regular (back-references).
 Part parse_parts(std::string_view pattern, const std::string& where, PatternUse use);
 
 // The characters of \w.
 const CodeSet& word();
-// What negated classes of JSON strings are taken from.
+// The characters that negated classes in JSON strings may contain.
 const CodeSet& printable_codes();
 
 }  // namespace walsh::grammar

@@ -1,4 +1,4 @@
-// Patterns as rules of a grammar.
+// Adds patterns to a grammar as rules.
 #include <algorithm>
 #include <map>
 
@@ -23,11 +23,11 @@ void add_pattern_text(GraphBuilder& builder, const PatternAutomaton& pattern, No
 
 namespace {
 
-// Whether every text that matches has so many characters anyhow, so that none need be counted.
+// Whether every match has an allowed length anyway, so that no counting is needed.
 bool has_length(const PatternAutomaton& pattern, int64_t least, int64_t most) {
   if (least > 0) return false;
   if (most < 0) return true;
-  // The longest way, in topological order; there is none where states lead back to themselves.
+  // The longest path in topological order; there is none if states form a cycle.
   std::vector<size_t> before(pattern.states.size(), 0);
   for (const auto& state : pattern.states) {
     for (const uint32_t next : state.empty)
@@ -54,7 +54,7 @@ bool has_length(const PatternAutomaton& pattern, int64_t least, int64_t most) {
   return ready.size() == pattern.states.size() && length[pattern.last] <= most;
 }
 
-// The product of the automaton and a counter of characters, which stops counting where it no longer
+// The product of the automaton and a counter of characters, which stops where counting no longer
 // matters. `add(node, set, next)` makes an edge for one character of a set. False if the end is
 // never reached.
 template <typename Add>

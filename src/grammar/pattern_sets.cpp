@@ -25,7 +25,7 @@ uint32_t add_state(PatternAutomaton& a, const std::string& where) {
   return static_cast<uint32_t>(a.states.size() - 1);
 }
 
-// A copy of `part` behind the states of `all`; gives the number of its first state.
+// Appends a copy of `part` to `all`; returns the number of its first state.
 uint32_t append_states(PatternAutomaton& all, const PatternAutomaton& part) {
   const auto shift = static_cast<uint32_t>(all.states.size());
   for (PatternAutomaton::State state : part.states) {
@@ -40,7 +40,7 @@ uint32_t append_states(PatternAutomaton& all, const PatternAutomaton& part) {
   return shift;
 }
 
-// Numbers of the states of a new automaton by what they stand for, and those to be looked at.
+// Numbers the states of a new automaton by their keys, and lists those still to be expanded.
 template <typename Key>
 class Numbers {
  public:
@@ -70,7 +70,7 @@ class Numbers {
   std::vector<Key> waiting_;
 };
 
-// States that lead nowhere are left out.
+// Removes states from which no end can be reached.
 PatternAutomaton useful_part(const PatternAutomaton& a) {
   std::vector<std::vector<uint32_t>> before(a.states.size());
   for (uint32_t from = 0; from < a.states.size(); ++from) {
@@ -120,7 +120,8 @@ void add_closure(const PatternAutomaton& a, std::set<uint32_t>& states) {
       if (states.insert(next).second) list.push_back(next);
 }
 
-// Sets of characters that no edge of these states tells apart, with where they lead.
+// Partitions the characters so that no edge of these states distinguishes those of a part, with the
+// target of each part.
 std::map<std::set<uint32_t>, CodeSet> moves(const PatternAutomaton& a,
                                             const std::set<uint32_t>& states,
                                             const SetScope& scope) {
@@ -275,11 +276,11 @@ PatternAutomaton any_number_of(const CodeSet& set) {
 
 namespace {
 
-// What is known of the character in front of a place, and what that behind it has to be.
+// What is known about the character before a position, and what the next one must be.
 enum class Before : uint8_t { begin, word, other };
 enum class Behind : uint8_t { any, word, other_or_end, end };
 
-// What has to follow where an assertion holds as well; nothing if it cannot hold.
+// The restriction on the next character if the assertion holds too; nothing if it cannot hold.
 std::optional<Behind> narrowed(Behind behind, Before before, Assertion assertion) {
   if (assertion == Assertion::begin)
     return before == Before::begin ? std::optional(behind) : std::nullopt;

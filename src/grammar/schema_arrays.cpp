@@ -1,4 +1,4 @@
-// Arrays: items at places, numbers of items, items that are contained, items that differ.
+// Arrays: items by position, the number of items, contains, uniqueItems.
 #include <algorithm>
 #include <bit>
 #include <map>
@@ -20,7 +20,7 @@ struct Contained {
 
 }  // namespace
 
-// Of a schema with few values all of them; nothing otherwise.
+// All values of a schema that has few of them; nothing otherwise.
 std::optional<OrderedJson> SchemaCompiler::all_values(const OrderedJson& schema,
                                                       const std::string& path) {
   OrderedJson values = OrderedJson::array();
@@ -120,7 +120,8 @@ void SchemaCompiler::add_containing(NodeId from, const FlatSchema& schema, int64
   const NodeId close = builder_.node(), behind = builder_.node();
   builder_.byte(close, ']', ']', to);
   builder_.call(behind, json_.space(), close);
-  using Counts = std::vector<int64_t>;  // of items, then of each that is contained
+  // number of items, then for each `contains` the number of matches
+  using Counts = std::vector<int64_t>;
   std::map<Counts, NodeId> nodes;
   std::vector<Counts> waiting;
   const auto node_of = [&](const Counts& counts) {
@@ -147,7 +148,7 @@ void SchemaCompiler::add_containing(NodeId from, const FlatSchema& schema, int64
     if (enough) builder_.empty(node, counts[0] == 0 ? close : behind);
     if (most >= 0 && counts[0] == most) continue;
     const auto place = static_cast<size_t>(counts[0]);
-    // Each of the contained either counts or not; not, only where there may not be more.
+    // For each `contains` an item matches or not; not only where no more matches are allowed.
     struct Way {
       OrderedJson item;
       Counts then;
@@ -212,7 +213,7 @@ void SchemaCompiler::add_array(NodeId from, const FlatSchema& schema, NodeId to)
     at = builder_.call(at, item_rule(one, first[static_cast<size_t>(i)],
                                      schema.path + "/prefixItems/" + std::to_string(i)));
   }
-  const NodeId behind = builder_.node();  // the last item
+  const NodeId behind = builder_.node();  // after the last item
   builder_.call(behind, json_.space(), close);
   if (most == count) {
     if (count > 0) builder_.empty(at, behind);

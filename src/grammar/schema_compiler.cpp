@@ -20,7 +20,8 @@ namespace {
 constexpr size_t kMaxRules = 10'000;
 constexpr int64_t kMaxCount = int64_t{1} << 31;  // of characters, items and properties
 constexpr int kMaxTrialDepth = 8;
-constexpr size_t kMaxTrialBytes = size_t{16} << 20;  // of states; then they are made anew
+// size of the trial states, after which they are discarded
+constexpr size_t kMaxTrialBytes = size_t{16} << 20;
 
 std::string name_of(const std::string& path) {
   return path.empty() ? "the schema" : path;
@@ -85,7 +86,8 @@ void SchemaCompiler::add_ways(RuleId rule, const Ways& ways) {
   }
 }
 
-// Keywords of one kind of value, where no type is given, mean that kind; none: any value.
+// Without "type", keywords that apply to one kind imply that kind; without such keywords any kind
+// is meant.
 unsigned SchemaCompiler::meant_kinds(const FlatSchema& schema) const {
   using Names = std::vector<const char*>;
   static const std::array<std::pair<unsigned, Names>, 4> kOfKind = {
@@ -128,7 +130,7 @@ void SchemaCompiler::add_flat(NodeId from, const FlatSchema& schema, NodeId to) 
   if (!words.empty()) builder_.empty(builder_.any_text(from, words), to);
   if ((kinds & kString) != 0) add_string(from, schema, to);
   if ((kinds & (kInteger | kFraction)) != 0) add_number(from, schema, kinds, to);
-  // Of lists and objects only the empty one can be left out by itself.
+  // For arrays and objects only the empty one can be excluded separately.
   const auto without_empty = [&](const OrderedJson& empty, const char* least) {
     FlatSchema rest = schema;
     for (const OrderedJson& value : excluded) {
@@ -146,13 +148,13 @@ void SchemaCompiler::add_flat(NodeId from, const FlatSchema& schema, NodeId to) 
       add_object(from, *rest, to);
 }
 
-// Of the values of "enum" those that the other keywords allow.
+// The values of "enum" that the other keywords allow.
 OrderedJson SchemaCompiler::values_of(const FlatSchema& schema) {
   FlatSchema rest = schema;
   rest.keywords.erase("enum");
   const bool only_type = rest.keywords.size() == (rest.keywords.contains("type") ? 1 : 0);
   const unsigned kinds = kinds_of(rest.keywords, reader_.where() + schema.path);
-  // Keywords of one kind of value say nothing of others.
+  // Keywords for one kind of value do not restrict others.
   if (!only_type && !rest.keywords.contains("type")) rest.keywords["type"] = names_of(kAnyKind);
   const OrderedJson& values = schema.keywords["enum"];
   const std::vector<bool> valid =
@@ -174,7 +176,7 @@ std::vector<bool> SchemaCompiler::generates(const Ways& ways, const OrderedJson&
   GraphBuilder builder(where, builder_);
   SchemaCompiler compiler(builder, root_, depth_ + 1);
   const RuleId rule = compiler.compile(ways);
-  // Where nothing is valid there is no graph, so there is always something besides.
+  // A graph that matches nothing cannot be built, so an alternative is always added.
   const RuleId both = builder.rule("value or nothing");
   builder.call(builder.start(both), rule, builder.end(both));
   builder.byte(builder.start(both), 0xFF, 0xFF, builder.end(both));

@@ -1,5 +1,5 @@
-// From schemas to rules, one after the other: a rule is made when it is first named, its body
-// later, so that schemas may refer to themselves and to anything.
+// Compiles schemas to grammar rules, one after the other: a rule is made when it is first referred
+// to and gets its body later, so that schemas may refer to themselves and to anything else.
 #pragma once
 
 #include <deque>
@@ -17,11 +17,11 @@ namespace walsh::grammar {
 
 class SchemaCompiler {
  public:
-  // Both outlive it; the references of `root` are pointers (with_pointers).
+  // Both arguments must outlive this; the references in `root` must be pointers (with_pointers).
   SchemaCompiler(GraphBuilder& builder, const OrderedJson& root)
       : SchemaCompiler(builder, root, 0) {}
 
-  // The rule of `schema`, which stands at `path` of the root, and all that it needs.
+  // The rule of `schema`, which stands at `path` in the root, with all rules that it needs.
   RuleId compile(const OrderedJson& schema, const std::string& path = "");
 
   // A property of an object, in the order of the schema.
@@ -32,11 +32,11 @@ class SchemaCompiler {
     std::string path;
   };
   std::vector<Property> properties_of(const FlatSchema& schema);
-  // Whether nothing but strings is valid.
+  // Whether only strings are valid.
   bool is_text(const FlatSchema& schema) const;
-  // Behind `from` a string as it is, without quotes, with `gap` and `mark` behind it. It does
-  // not contain the mark; where its length or form is bounded not even the mark's first character.
-  // Throws bad_input if the schema allows no such string.
+  // Adds an unquoted string at `from`, followed by `gap` and `mark`. The string does not contain
+  // the mark; if its length or form is limited, not even the mark's first character. Throws
+  // bad_input if the schema allows no such string.
   NodeId add_text(NodeId from, const FlatSchema& schema, const std::string& mark,
                   const std::string& gap);
 
@@ -44,7 +44,7 @@ class SchemaCompiler {
   SchemaReader& reader() { return reader_; }
 
  private:
-  // `depth`: how many others are in the middle of trying values.
+  // `depth`: how many compilers are in the middle of trying values.
   SchemaCompiler(GraphBuilder& builder, const OrderedJson& root, int depth)
       : builder_(builder),
         json_(builder),
@@ -57,7 +57,7 @@ class SchemaCompiler {
     std::string path;
     RuleId rule;
   };
-  // What is said of a string: its length (most < 0: any) and the pattern it has to match.
+  // The constraints on a string: its length (most < 0: no upper bound) and a pattern to match.
   struct StringLimits {
     int64_t least, most;
     std::optional<PatternAutomaton> pattern;
@@ -86,8 +86,8 @@ class SchemaCompiler {
   RuleId item_rule(const FlatSchema& schema, const OrderedJson& item, const std::string& path);
   void add_containing(NodeId from, const FlatSchema& schema, int64_t least, int64_t most,
                       NodeId to);
-  // schema_objects.cpp
-  // Properties that no name describes, by the patterns that their keys match.
+  // schema_objects.cpp: properties that are not named, grouped by the patterns that their keys
+  // match.
   struct OtherKeys {
     Ways keys;
     OrderedJson schema;
@@ -99,16 +99,16 @@ class SchemaCompiler {
   std::vector<FlatSchema> with_witnesses(const FlatSchema& schema);
   std::vector<OtherKeys> other_keys(const FlatSchema& schema, bool described);
 
-  // Which values are generated for the ways if they are written shortest.
+  // For each value: whether its shortest spelling is generated for one of the alternatives.
   std::vector<bool> generates(const Ways& ways, const OrderedJson& values, const std::string& path);
 
   GraphBuilder& builder_;
   JsonRules json_;
   SchemaReader reader_;
   const OrderedJson& root_;
-  std::map<std::string, RuleId> known_;  // by the text of the schema
+  std::map<std::string, RuleId> known_;  // by the schema's text
   std::deque<Pending> pending_;
-  std::map<std::string, PatternAutomaton> patterns_;  // all that match, by their texts
+  std::map<std::string, PatternAutomaton> patterns_;  // conjunctions of patterns, by their texts
   const int depth_;
 };
 

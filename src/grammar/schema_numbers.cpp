@@ -1,4 +1,4 @@
-// Numbers: bounds, multiples and values that are left out.
+// Numbers: bounds, multiples and excluded values.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ constexpr const char* kTooManyDigits = "its digits, or those of several together
 constexpr size_t kSafeDigits = 15;     // that a double keeps
 constexpr int64_t kRoundedOff = 2048;  // more than the distance of doubles of 18 digits
 
-// Next to a bound of so many digits others may be read as the bound itself.
+// A bound moved away so far that no number beyond it is read as the bound itself.
 Decimal beyond_rounding(const Decimal& bound, bool upper) {
   const int64_t magnitude = std::stoll(bound.digits);
   const int64_t value =
@@ -26,7 +26,7 @@ Decimal beyond_rounding(const Decimal& bound, bool upper) {
   return *parse_decimal(std::to_string(value));
 }
 
-// What the formats of numbers say.
+// The range that a number format implies.
 std::optional<std::pair<double, double>> range_of_format(const std::string& format) {
   static const std::map<std::string, int> kBits = {{"int8", 8},  {"int16", 16},  {"int32", 32},
                                                    {"uint8", 8}, {"uint16", 16}, {"uint32", 32}};
@@ -41,7 +41,7 @@ std::optional<std::pair<double, double>> range_of_format(const std::string& form
 
 }  // namespace
 
-// Both kinds of bounds may be given: the narrower one counts.
+// If inclusive and exclusive bounds are given, the tighter one counts.
 std::pair<std::optional<Decimal>, bool> SchemaCompiler::number_bound(const FlatSchema& schema,
                                                                      bool upper) const {
   const auto bound = [&](const char* key) -> std::optional<Decimal> {
@@ -152,7 +152,7 @@ void SchemaCompiler::add_number(NodeId from, const FlatSchema& schema, unsigned 
   const bool whole =
       (kinds & kFraction) == 0 || (schema.keywords.contains("multipleOf") && !multiples);
   if (whole && (kinds & kInteger) == 0) return;
-  // The pieces between the values that are left out.
+  // The intervals between excluded values.
   std::vector<double> excluded;
   if (schema.keywords.contains("-enum"))
     for (const OrderedJson& value : schema.keywords["-enum"])

@@ -1,4 +1,4 @@
-// Objects: properties in the order of the schema, then others where they are allowed.
+// Objects: properties in the order of the schema, then additional ones where they are allowed.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,9 +12,9 @@
 namespace walsh::grammar {
 namespace {
 
-constexpr int64_t kMaxCounted = 2000;  // properties where their number is bounded
-constexpr size_t kMaxWitnesses = 64;   // properties of which one has to be there
-constexpr size_t kMaxPatterns = 4;     // of which all combinations are told apart
+constexpr int64_t kMaxCounted = 2000;  // properties, if their number is limited
+constexpr size_t kMaxWitnesses = 64;   // properties of which one must be present
+constexpr size_t kMaxPatterns = 4;     // patterns whose combinations are distinguished
 
 }  // namespace
 
@@ -28,7 +28,7 @@ const PatternAutomaton& SchemaCompiler::exact_pattern(const std::string& pattern
       .first->second;
 }
 
-// What patterns and the rules for others say of a property, beside its own schema.
+// What patterns and the rules for other properties require of a property, besides its own schema.
 OrderedJson SchemaCompiler::schema_of_name(const FlatSchema& schema, const std::string& name) {
   OrderedJson result = true;
   const auto matches = [&](const OrderedJson& pattern) {
@@ -88,7 +88,7 @@ std::vector<SchemaCompiler::Property> SchemaCompiler::properties_of(const FlatSc
   return result;
 }
 
-// Where some property has to be there, one way for each that is described and may be it.
+// Where some property must be present: one alternative for each described property that may be it.
 std::vector<FlatSchema> SchemaCompiler::with_witnesses(const FlatSchema& schema) {
   std::vector<FlatSchema> all = {schema};
   all[0].keywords.erase("has");
@@ -122,7 +122,7 @@ std::vector<FlatSchema> SchemaCompiler::with_witnesses(const FlatSchema& schema)
   return all;
 }
 
-// A name that is described by no name has one of few schemas, by the patterns that it matches.
+// Names without a schema of their own, grouped by the combination of patterns that they match.
 std::vector<SchemaCompiler::OtherKeys> SchemaCompiler::other_keys(const FlatSchema& schema,
                                                                   bool described) {
   const OrderedJson& keywords = schema.keywords;
@@ -151,7 +151,7 @@ std::vector<SchemaCompiler::OtherKeys> SchemaCompiler::other_keys(const FlatSche
   const std::vector<std::string> list(patterns.begin(), patterns.end());
   std::vector<OtherKeys> result;
   for (size_t chosen = 0; chosen < (size_t{1} << std::min(list.size(), kMaxPatterns)); ++chosen) {
-    // Of many patterns one at a time.
+    // With many patterns, a name matches at most one of them.
     size_t subset = chosen;
     if (list.size() > kMaxPatterns) {
       if (chosen > list.size()) break;
@@ -191,8 +191,8 @@ void SchemaCompiler::add_object(NodeId from, const FlatSchema& schema, NodeId to
     add_members(from, way, to);
 }
 
-// A node per number of properties that were passed, and per number of those that were written where
-// that is bounded: 1 stands for "some" where it is not.
+// One node per number of properties passed, and per number of those written if that is limited;
+// otherwise 1 stands for "some".
 void SchemaCompiler::add_members(NodeId from, const FlatSchema& schema, NodeId to) {
   const int64_t least = size_bound(schema, "minProperties", 0);
   const int64_t most = size_bound(schema, "maxProperties", -1);
@@ -233,7 +233,7 @@ void SchemaCompiler::add_members(NodeId from, const FlatSchema& schema, NodeId t
       const NodeId value = json_.spaced(builder_.text(before(i), key), ":");
       builder_.call(value, rule, node(next, more(i)));
     }
-    if (next.empty()) return;  // more are required than allowed
+    if (next.empty()) return;  // more properties are required than allowed
     now = std::move(next);
   }
   const auto end = [&](NodeId at, int64_t written) {
@@ -251,7 +251,8 @@ void SchemaCompiler::add_members(NodeId from, const FlatSchema& schema, NodeId t
                   rule_of(other.schema, schema.path + "/additionalProperties"),
                   builder_.end(member));
   }
-  // Keys of others may be equal: they are one property for the least number, each one for the most.
+  // Additional keys may repeat: they count as one property for the minimum, and each for the
+  // maximum.
   const RuleId further = builder_.rule(schema.path + "/additionalProperties");
   builder_.call(json_.spaced(builder_.start(further), ","), member, builder_.end(further));
   for (int64_t i = 0; i < static_cast<int64_t>(now.size()); ++i) {

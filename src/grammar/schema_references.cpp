@@ -13,7 +13,7 @@
 namespace walsh::grammar {
 namespace {
 
-// Keywords whose value is a schema, a list of schemas, or an object of schemas.
+// Keywords whose value is a schema, a list of schemas or an object of schemas.
 constexpr std::array kSchemas = {"additionalItems",
                                  "additionalProperties",
                                  "contains",
@@ -34,7 +34,7 @@ constexpr std::array kMaps = {
     "$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"};
 
 struct Uri {
-  std::string scheme, authority, path;  // with ":" behind, with "//" in front
+  std::string scheme, authority, path;  // scheme includes ":", authority includes "//"
 
   explicit Uri(std::string_view text) {
     text = text.substr(0, text.find('#'));
@@ -71,7 +71,7 @@ std::string without_dots(std::string_view path) {
   return result;
 }
 
-// What a reference is where `base` is the address (RFC 3986, 5.2), without a fragment.
+// The address of a reference relative to `base` (RFC 3986, 5.2), without a fragment.
 std::string resolved(const std::string& base, std::string_view reference) {
   const Uri from(base);
   Uri to(reference);
@@ -133,7 +133,7 @@ class Resolver {
     }
   }
 
-  // The addresses and anchors of a schema. `base` becomes that of what is in it.
+  // Records the addresses and anchors of a schema. `base` becomes the base of its subschemas.
   void name(const OrderedJson& schema, const std::string& pointer, std::string& base) {
     const auto text_of = [&](const char* key) {
       const auto value = schema.find(key);
@@ -142,7 +142,7 @@ class Resolver {
     std::string id = text_of("$id");
     if (id.empty() && old_) id = text_of("id");
     if (old_ && schema.contains("$ref")) id.clear();
-    const bool anchor = id.starts_with('#');  // as older drafts write anchors
+    const bool anchor = id.starts_with('#');  // spelling of anchors in older drafts
     if (!id.empty() && !anchor) base = resolved(base, id);
     if (pointer.empty() || (!id.empty() && !anchor)) places_.try_emplace(base, pointer);
     if (anchor && id.size() > 1) places_.try_emplace(base + id, pointer);
@@ -162,7 +162,8 @@ class Resolver {
     const std::string base = resolved(reference.base, text);
     const bool pointer = fragment.empty() || fragment.starts_with('/');
     const auto place = places_.find(pointer ? base : base + "#" + fragment);
-    // What the way to the reference decides is known only where there is one choice.
+    // A dynamic reference depends on the path of evaluation, so it is resolved only if there is one
+    // candidate.
     const bool dynamic = reference.keyword == "$dynamicRef" && !pointer &&
                          dynamic_.contains(fragment) && dynamic_[fragment] > 1;
     const bool recursive = reference.keyword == "$recursiveRef" && recursive_ > 0 &&
@@ -181,7 +182,8 @@ class Resolver {
     // A place that no keyword leads to.
     try {
       walk(root_.at(OrderedJson::json_pointer(target)), target, base);
-    } catch (const OrderedJson::exception&) {  // there is no such place: whoever reads it says so
+      // there is no such place, which the reader of the schema reports
+    } catch (const OrderedJson::exception&) {
     }
   }
 
@@ -190,8 +192,8 @@ class Resolver {
   StepBudget& budget_;
   const bool old_;
   std::set<std::string> visited_;              // pointers
-  std::map<std::string, std::string> places_;  // pointers by address, with an anchor or without
-  std::map<std::string, int> dynamic_;         // how many have this $dynamicAnchor
+  std::map<std::string, std::string> places_;  // pointers by address, with or without an anchor
+  std::map<std::string, int> dynamic_;         // number of schemas with this $dynamicAnchor
   int recursive_ = 0;
   std::deque<Reference> references_;
 };

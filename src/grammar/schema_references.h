@@ -1,5 +1,5 @@
-// References of JSON schemas: $id, $anchor and what else names a schema are resolved once, so that
-// whoever reads the schema has pointers from its root and nothing else.
+// Resolves the references of JSON schemas: $id, $anchor and other names of schemas are replaced by
+// JSON pointers from the root, so that readers of the schema handle nothing else.
 #pragma once
 
 #include <string>
@@ -9,18 +9,18 @@
 
 namespace walsh::grammar {
 
-// The schema with every $ref, $dynamicRef and $recursiveRef whose target is in it as "#" and a JSON
-// pointer from the root, in which '%' is written as "%25". Others stay as they are. The work is
+// The schema with every $ref, $dynamicRef and $recursiveRef whose target lies in it replaced by "#"
+// and a JSON pointer from the root, with '%' written as "%25". Other references stay. The work is
 // taken from `budget`, which throws limit naming `where`.
 OrderedJson with_pointers(const OrderedJson& root, const std::string& where, StepBudget& budget);
 
-// Whether a draft is declared (up to 7) in which nothing beside a $ref counts.
+// Whether the declared draft (up to 7) ignores keywords beside a $ref.
 bool ignores_beside_ref(const OrderedJson& root);
 
-// "%20" and the like as the characters that they stand for.
+// Decodes percent-encoding such as "%20".
 std::string percent_decoded(std::string_view text);
 
-// The part `name` behind a JSON pointer.
+// Appends the part `name` to a JSON pointer.
 std::string longer_pointer(const std::string& pointer, std::string_view name);
 
 }  // namespace walsh::grammar

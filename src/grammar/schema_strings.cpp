@@ -1,4 +1,4 @@
-// Strings: their lengths, patterns and formats together.
+// Strings: the conjunction of lengths, patterns and formats.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 namespace walsh::grammar {
 namespace {
 
-constexpr int64_t kLongest = 1'000'000;     // of a string with a larger maxLength
-constexpr int64_t kCountedStates = 20'000;  // of a pattern whose length is bounded
+constexpr int64_t kLongest = 1'000'000;     // limit for strings with a larger maxLength
+constexpr int64_t kCountedStates = 20'000;  // states of a pattern with limited length
 
 }  // namespace
 
@@ -25,8 +25,8 @@ std::vector<std::string> SchemaCompiler::excluded_strings(const FlatSchema& sche
   return texts;
 }
 
-// Everything that is said of the letters as one automaton; none where any string is meant, or any
-// but some that can be left out by themselves.
+// All constraints on the characters as one automaton; none if any string is allowed, or any except
+// a few that can be excluded separately.
 SchemaCompiler::StringLimits SchemaCompiler::string_limits(const FlatSchema& schema) const {
   StringLimits limits{size_bound(schema, "minLength", 0), size_bound(schema, "maxLength", -1), {}};
   const auto scope_of = [&](const char* key) { return reader_.where() + schema.path + "/" + key; };

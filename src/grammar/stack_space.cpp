@@ -18,7 +18,7 @@ uint64_t pair_of(uint32_t a, uint32_t b) {
   return uint64_t{a} << 32 | b;
 }
 
-// The sequences of bytes of printable characters (Unicode 15, table 3-7).
+// The byte sequences of printable characters (Unicode 15, table 3-7).
 using Range = std::pair<uint8_t, uint8_t>;
 constexpr Range kAny{0x80, 0xBF};
 const std::vector<std::vector<Range>>& plain_sequences() {
@@ -59,7 +59,7 @@ StateId StackSpace::start() {
   return closure(seeds);
 }
 
-// Sorts the frames, of which no two have the same node.
+// Sorts the frames, no two of which have the same node.
 StateId StackSpace::intern(std::vector<Frame>& frames, bool bottom) {
   if (frames.empty()) return bottom ? kBottom : kDead;
   std::sort(frames.begin(), frames.end(),
@@ -99,7 +99,7 @@ StateId StackSpace::unite(StateId a, StateId b) {
   spend(sets_[a].count + sets_[b].count);
   std::vector<Frame> both;
   for (size_t i = 0, j = 0; i < sets_[a].count || j < sets_[b].count;) {
-    // The spans move where a union below makes new sets.
+    // The spans move when a union below creates new sets.
     const Frame* x = i < sets_[a].count ? &frames(a)[i] : nullptr;
     const Frame* y = j < sets_[b].count ? &frames(b)[j] : nullptr;
     if (x != nullptr && y != nullptr && x->node == y->node) {
@@ -142,7 +142,7 @@ StateId StackSpace::compute_next(StateId state, uint8_t byte_class) {
   return result;
 }
 
-// A node with further stacks below it, unless its way to the end would need too many calls.
+// Adds stacks below a node, unless its end is too many calls away.
 void StackSpace::enter(NodeId node, StateId below) {
   spend(1);
   if (sets_[below].depth + graph_.depth[node] > kMaxDepth) return;
@@ -155,8 +155,8 @@ void StackSpace::enter(NodeId node, StateId below) {
   std::push_heap(waiting_.begin(), waiting_.end(), std::greater<>());
 }
 
-// Adds what is reached without entering a rule: ends return to what called them. True if the whole
-// text may end.
+// Follows edges that do not enter a rule; ends return to their callers. True if the whole text may
+// end.
 bool StackSpace::read_ends(std::vector<Frame>& found) {
   bool bottom = false;
   std::unordered_set<uint64_t> seen;
@@ -183,11 +183,11 @@ bool StackSpace::read_ends(std::vector<Frame>& found) {
   return bottom;
 }
 
-// Everything that is reached from the seeds without consuming; of that the nodes that consume.
-// Nodes are entered in the order of their ranks, so that all stacks below one have come together
-// when a rule is called from it. A rule that matches nothing needs no return: its callers go on.
+// Everything reachable from the seeds without consuming; the result has the nodes that consume.
+// Nodes are entered in the order of their ranks, so that all stacks below a node are complete when
+// it calls a rule. A rule that matches the empty text also lets its callers continue at once.
 StateId StackSpace::closure(std::vector<Frame>& seeds) {
-  for (const NodeId node : entered_)  // where an error has ended the last one
+  for (const NodeId node : entered_)  // left over if an error ended the last closure
     below_[node] = kDead;
   entered_.clear();
   waiting_.clear();
@@ -207,7 +207,7 @@ StateId StackSpace::closure(std::vector<Frame>& seeds) {
       if (rule.empty) enter(edge.back, below);
       if (sets_[below].depth + graph_.depth[edge.back] > kMaxDepth) continue;
       std::vector<Frame> caller = {{edge.back, below}};
-      // What would be returned to is an end: its own caller can be returned to at once.
+      // If the return node is an end, the call returns to its own caller directly.
       enter(rule.start, graph_.is_end[edge.back] ? below : intern(caller, false));
     }
   }
@@ -217,7 +217,7 @@ StateId StackSpace::closure(std::vector<Frame>& seeds) {
   return intern(result, bottom);
 }
 
-// The state behind every sequence of such bytes, if it is one and the same.
+// The state after each of these byte sequences, if it is the same for all.
 StateId StackSpace::uniform(StateId state, std::span<const Range> bytes) {
   if (bytes.empty()) return state;
   StateId all = kDiffers;
@@ -255,7 +255,7 @@ bool StackSpace::opens_distinct(StateId state) const {
 
 StateId StackSpace::import(const StackSpace& other, StateId state) {
   std::unordered_map<StateId, StateId> known = {{kDead, kDead}, {kBottom, kBottom}};
-  // Sets that are below others are made before them, and have smaller numbers.
+  // Sets are made before those above them, so they have smaller numbers.
   std::vector<StateId> all = {state};
   std::unordered_set<StateId> listed = {state};
   for (size_t i = 0; i < all.size(); ++i)

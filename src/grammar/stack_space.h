@@ -1,10 +1,10 @@
-// The states of a grammar's automaton, made when they are first reached: after any text, all the
-// ways in which the grammar can have read it.
+// The states of a grammar's automaton, made when they are first reached: after any text, the set of
+// all ways in which the grammar can have read it.
 //
-// A way is a node and the stack of nodes to return to. A set of ways has every node once, with the
-// set of all the stacks below it, which is a set of the same kind; sets are interned, so that equal
-// states have equal numbers and everything that was computed of one is found again. That keeps
-// ambiguous grammars polynomial (the graph-structured stack of Tomita 1986).
+// A way is a node and a stack of nodes to return to. A set of ways contains each node once, with
+// the set of all stacks below it, which is a set of the same kind. Sets are interned, so equal
+// states have equal numbers, and what was computed for a state is found again. That keeps ambiguous
+// grammars polynomial (the graph-structured stack of Tomita 1986).
 #pragma once
 
 #include <cstdint>
@@ -21,13 +21,13 @@ using StateId = uint32_t;
 
 class StackSpace {
  public:
-  static constexpr StateId kDead = 0;  // no way at all
+  static constexpr StateId kDead = 0;  // the empty set
 
-  // `graph` outlives it.
+  // `graph` must outlive this.
   explicit StackSpace(const Graph& graph, std::string where);
 
   StateId start();
-  // The state behind one more byte. Throws limit when spend() does.
+  // The state after one more byte. Throws limit when spend() does.
   StateId next(StateId state, uint8_t byte) {
     const uint32_t row = rows_[state];
     const size_t place = size_t{row} * classes_ + graph_.classes[byte];
@@ -36,10 +36,10 @@ class StackSpace {
   }
   // Whether the text may end here.
   bool complete(StateId state) const { return sets_[state].bottom; }
-  // Whether it can go on.
+  // Whether any text may follow.
   bool can_continue(StateId state) const { return sets_[state].count > 0; }
-  // The state behind any one printable character other than a quote and a backslash, if that is the
-  // same for all of them.
+  // The state after one printable character other than a quote and a backslash, if it is the same
+  // for all of them, else kDiffers.
   static constexpr StateId kDiffers = 0xFFFFFFFE;
   StateId next_plain(StateId state);
 
@@ -50,7 +50,7 @@ class StackSpace {
   StateId import(const StackSpace& other, StateId state);
 
   size_t bytes() const { return bytes_; }
-  // Work since the last call with a limit; what takes more throws limit.
+  // Sets the budget of the following calls; exceeding it throws limit.
   void allow(uint64_t steps) { steps_left_ = steps; }
   uint64_t steps_left() const { return steps_left_; }
   void spend(uint64_t steps) {
@@ -69,7 +69,7 @@ class StackSpace {
   };
   struct Set {
     uint32_t first = 0, count = 0;  // in frames_
-    bool bottom = false;            // has the empty stack
+    bool bottom = false;            // contains the empty stack
     int depth = 0;                  // of its deepest stack
   };
 
@@ -92,14 +92,14 @@ class StackSpace {
   std::vector<Frame> frames_;
   std::unordered_multimap<uint64_t, StateId> interned_;  // by hash
   std::unordered_map<uint64_t, StateId> united_;
-  std::vector<uint32_t> rows_;  // of a state in table_
-  std::vector<StateId> table_;  // a row: the next state for every class of bytes
-  std::vector<StateId> plain_;  // of a row: next_plain()
+  std::vector<uint32_t> rows_;  // by state: its row in table_
+  std::vector<StateId> table_;  // a row has the next state for every class of bytes
+  std::vector<StateId> plain_;  // by row: next_plain()
   size_t bytes_ = 0;
   uint64_t steps_left_ = 0;
 
-  // Of the closure that is being computed.
-  std::vector<StateId> below_;                        // of a node: the stacks below it
+  // Scratch of the closure that is being computed.
+  std::vector<StateId> below_;                        // by node: the stacks below it
   std::vector<NodeId> entered_;                       // nodes with a set in below_
   std::vector<std::pair<uint32_t, NodeId>> waiting_;  // a heap by rank
 };

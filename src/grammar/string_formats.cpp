@@ -7,7 +7,7 @@
 namespace walsh::grammar {
 namespace {
 
-// Dates have 28 days in every February, so that all of them exist.
+// February has 28 days in every year, so that all dates exist.
 constexpr const char* kDate =
     "[12][0-9]{3}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|"
     "02-(0[1-9]|1[0-9]|2[0-8]))";
@@ -19,7 +19,7 @@ constexpr const char* kDuration =
 constexpr const char* kByte = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
 constexpr const char* kLabel = "[A-Za-z](-?[A-Za-z0-9]){0,20}";
 constexpr const char* kPointer = "(/([^/~]|~[01])*)*";
-// One expression of letters, classes and repetitions, also in one group.
+// A simple regular expression of letters, classes and repetitions, possibly in one group.
 constexpr const char* kExpression =
     "([A-Za-z0-9 _,:;=@#%&<>!~-]|\\\\[dDwWsS.()*+?^$|{}\\[\\]\\\\/]|\\."
     "|\\[\\^?(a-z|A-Z|0-9|[A-Za-z0-9_. ]|\\\\[dws])+\\])([*+?]|\\{[1-9][0-9]?\\})?";

@@ -1,4 +1,4 @@
-// The formats of strings as patterns.
+// The string formats of JSON Schema as patterns.
 #pragma once
 
 #include <string>
@@ -6,11 +6,11 @@
 namespace walsh::grammar {
 
 struct StringFormat {
-  std::string pattern;   // what is written, all of it valid; empty: any string
-  std::string superset;  // has every valid string; empty: nothing is known
+  std::string pattern;   // generates valid strings only; empty: any string
+  std::string superset;  // matches every valid string; empty: unknown
 };
 
-// Nothing if the format is not known.
+// nullptr if the format is not known.
 const StringFormat* find_format(const std::string& name);
 
 }  // namespace walsh::grammar

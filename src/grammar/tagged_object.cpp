@@ -17,7 +17,7 @@ bool is_object(const FlatSchema& way, const std::string& where) {
   return (kinds_of(way.keywords, where) & kObject) != 0;
 }
 
-// A reader of an answer knows the name of a member and not which of several lists it belongs to.
+// The parser of an answer knows a member's name but not which of several lists it belongs to.
 std::set<std::string> texts_of(SchemaCompiler& compiler, const std::vector<Properties>& ways) {
   std::map<std::string, bool> texts;
   for (const Properties& properties : ways) {
@@ -36,7 +36,7 @@ std::set<std::string> texts_of(SchemaCompiler& compiler, const std::vector<Prope
   return names;
 }
 
-// Everything has to be said by the members alone.
+// Refuses constraints that the members alone cannot express.
 Properties checked(SchemaCompiler& compiler, const FlatSchema& way) {
   const SchemaReader& reader = compiler.reader();
   if (way.keywords.contains("enum"))
@@ -101,7 +101,7 @@ std::set<std::string> text_members(const GraphBuilder& builder, const OrderedJso
     for (const FlatSchema& way : compiler.reader().read(root, ""))
       if (is_object(way, builder.where())) ways.push_back(compiler.properties_of(way));
     return texts_of(compiler, ways);
-  } catch (const Error&) {  // nobody enforces it: its plain types are looked at
+  } catch (const Error&) {  // the schema is not enforced, so only its plain types count
   }
   std::set<std::string> names;
   for (const auto& [name, property] : members_of(schema, "properties"))

@@ -1,5 +1,5 @@
-// JSON schemas of objects that are not written as JSON: each member stands between marks of its
-// own, as some models write the arguments of calls; texts as they are, other values as JSON.
+// JSON schemas of objects that are written between tags instead of as JSON, as some models write
+// the arguments of calls: strings appear unquoted, other values as JSON.
 #pragma once
 
 #include <set>
@@ -14,21 +14,21 @@ namespace walsh::grammar {
 struct TaggedMember {
   std::string name;
   bool required;
-  RuleId value;  // with the mark behind it
+  RuleId value;  // includes the mark after the value
 };
 
-// Adds the rules of the values of the members that `schema` names or requires. An object is valid
-// if it has the members of one of these lists, in their order. Behind a value stand `gap` (of a
-// free text perhaps not) and `mark`, which no text contains. Throws as add_json_schema, and
-// bad_input for what cannot be said of such an object: values of the whole, bounds of the number of
-// its members.
+// Adds rules for the values of the members that `schema` names or requires. An object is valid if
+// it has the members of one of the returned lists, in their order. A value is followed by `gap`
+// (optional after free text) and `mark`, which no text contains. Throws as add_json_schema, and
+// bad_input for constraints that such an object cannot express: on the whole value, or on the
+// number of members.
 std::vector<std::vector<TaggedMember>> add_tagged_object(GraphBuilder& builder,
                                                          const OrderedJson& schema,
                                                          const std::string& mark,
                                                          const std::string& gap);
 
-// Names of the members whose values are texts and nothing else, as far as the schema can be read.
-// The work counts as the builder's.
+// Names of the members whose values are always strings, as far as the schema can be read. The work
+// is taken from the builder's budget.
 std::set<std::string> text_members(const GraphBuilder& builder, const OrderedJson& schema);
 
 }  // namespace walsh::grammar

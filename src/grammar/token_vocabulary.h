@@ -1,4 +1,4 @@
-// The bytes of a model's tokens in the order in which a grammar's automaton reads them.
+// The texts of a model's tokens, arranged for a grammar's automaton.
 #pragma once
 
 #include <bit>
@@ -31,7 +31,7 @@ class TokenSet {
   }
   bool empty() const;
   size_t bytes() const { return words_.size() * sizeof(uint64_t); }
-  // 64 tokens each, the first ones in the low bits.
+  // Words of 64 tokens, the first token in the lowest bit.
   const std::vector<uint64_t>& words() const { return words_; }
 
  private:
@@ -40,19 +40,20 @@ class TokenSet {
   std::vector<uint64_t> words_;
 };
 
-// Texts of tokens, those that begin alike together, so that what they begin with is read once.
+// A prefix tree of token texts, so that common prefixes are read once.
 class TokenTree {
  public:
-  // Pairs of a text, which is not empty, and a token.
+  // Takes pairs of a non-empty text and a token.
   explicit TokenTree(std::vector<std::pair<std::string, int32_t>> tokens);
 
   // Adds the tokens that can be read from `state`.
   void add_readable(StackSpace& space, StateId state, TokenSet& tokens) const;
 
  private:
-  // In preorder. The tokens whose text ends here are tokens_[first] to that of the next node.
+  // Nodes are in preorder. Tokens whose text ends here are tokens_[first] up to that of the next
+  // node.
   struct Node {
-    uint32_t end;    // the first node that is not below it
+    uint32_t end;    // the first node that is not below this one
     uint32_t first;  // in tokens_
     uint16_t depth;
     uint8_t byte;
@@ -65,9 +66,10 @@ class TokenTree {
 // Immutable, made once per model.
 class TokenVocabulary {
  public:
-  // `size` counts the model's logits. A special token has the text kSpecialMark and its own.
+  // `size` is the number of the model's logits. A special token has the text kSpecialMark + its
+  // own.
   TokenVocabulary(const Tokenizer& tokenizer, int64_t size);
-  // The same from the texts of the tokens; empty ones are never allowed.
+  // From the texts of the tokens; tokens with an empty text are never allowed.
   explicit TokenVocabulary(std::vector<std::string> texts);
 
   size_t size() const { return texts_.size(); }
@@ -84,11 +86,11 @@ class TokenVocabulary {
   void sort_tokens();
 
   std::vector<std::string> texts_;
-  // Tokens of printable characters other than quotes and backslashes, which most of all are and
-  // which texts in most grammars take or refuse together: StackSpace::next_plain() says which.
-  std::vector<Plain> plain_;  // by their characters
+  // Tokens of printable characters other than quotes and backslashes. Most tokens are such, and in
+  // most grammars texts accept or refuse them all: StackSpace::next_plain() tells.
+  std::vector<Plain> plain_;  // sorted by their characters
   TokenSet all_plain_;
-  std::vector<TokenTree> trees_;  // of the plain tokens, and of the others
+  std::vector<TokenTree> trees_;  // of the plain tokens, and of all others
 };
 
 }  // namespace walsh::grammar

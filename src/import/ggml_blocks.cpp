@@ -10,8 +10,8 @@
 namespace walsh {
 namespace {
 
-// Blocks of 32: a scale, sometimes a minimum, and codes whose low and high nibbles are the first
-// and the second half of the block.
+// Blocks of 32 weights: a scale, sometimes a minimum, and codes whose low nibbles are the first
+// half of the block and whose high nibbles are the second.
 void decode_q4_0(const uint8_t* b, float* out) {
   const float d = half_at(b);
   for (int i = 0; i < 16; ++i) {
@@ -46,7 +46,7 @@ void decode_q8_0(const uint8_t* b, float* out) {
     out[i] = d * static_cast<float>(static_cast<int8_t>(b[2 + i]));
 }
 
-// Blocks of 256. Value i of the codes of two bits: 32 bytes hold four runs of 32 values.
+// Blocks of 256 weights. Value i of the two-bit codes: 32 bytes hold four runs of 32 values.
 int two_bits(const uint8_t* codes, int i) {
   return codes[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
 }
@@ -172,7 +172,7 @@ void decode_bf16(const uint8_t* b, float* out) {
   *out = bf16_to_f32(u16_at(b));
 }
 
-// By type id; null where there is nothing to decode.
+// Decoders by type id; null for types that cannot be decoded.
 constexpr auto kDecoders = [] {
   std::array<GgmlBlockDecoder*, 40> table{};
   table[0] = decode_f32;

@@ -1,4 +1,4 @@
-// The blocks of ggml's element types as float32: what a weight of somebody else's GGUF file means.
+// Dequantizes the blocks of ggml's element types, as GGUF files of other programs contain them.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,12 @@
 
 namespace walsh {
 
-// False for types that hold no weights or whose meaning is not known here (I8, Q8_1, ...).
+// False for types that hold no weights or that walsh cannot decode (I8, Q8_1, ...).
 bool can_decode_ggml(uint32_t type);
 
-// Converts whole blocks of a type that can_decode_ggml to out[blocks * block]; ggml_type_info has
-// the sizes. The values are those of ggml's own conversion to the bit. Infinities and NaN that the
-// blocks hold are passed on.
+// Dequantizes whole blocks of a type that can_decode_ggml accepts to out[blocks * block];
+// ggml_type_info has the sizes. The values equal ggml's own conversion bit for bit. Infinities and
+// NaN in the blocks are passed on.
 void decode_ggml(uint32_t type, std::span<const std::byte> blocks, float* out);
 
 }  // namespace walsh

@@ -1,4 +1,4 @@
-// What the decoders of ggml's blocks have in common.
+// Helpers that the decoders of ggml's blocks share.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ inline float half_at(const uint8_t* p) {
   return f16_to_f32(u16_at(p));
 }
 
-// Nibble k of a run, the low one of a byte first.
+// Code k of an array of nibbles; the low nibble of a byte comes first.
 inline int nibble_at(const uint8_t* p, int k) {
   return p[k / 2] >> (k % 2 * 4) & 15;
 }
@@ -59,8 +59,8 @@ inline float ggml_e8m0_half(uint8_t e) {
 }
 
 // The levels of the four-bit types that are not linear.
-inline constexpr std::array<int8_t, 16> kGgmlCurve = {
-    -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+inline constexpr std::array<int8_t, 16> kGgmlCurve = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                                      1,    13,   25,  38,  53,  69,  89,  113};
 
 // The scale of the k-th 32 weights of a block of IQ4_XS.
 inline float ggml_iq4_xs_scale(const uint8_t* b, int k) {

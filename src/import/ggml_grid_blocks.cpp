@@ -1,5 +1,5 @@
-// ggml's IQ types of 1 to 3 bits: blocks of 256 weights, taken eight at a time. Eight weights are
-// one point of a grid (two of IQ3), their signs and a scale that 16 or 32 of them share.
+// ggml's IQ types of 1 to 3 bits: blocks of 256 weights in groups of eight. A group is one point of
+// a grid (two for IQ3) with signs and a scale that 16 or 32 weights share.
 #include <bit>
 
 #include "import/ggml_codes.h"
@@ -8,7 +8,7 @@
 namespace walsh {
 namespace {
 
-// Signs of eight weights from seven bits: their number is even.
+// Signs of eight weights from seven bits: the number of minus signs is even.
 uint32_t even_signs(uint32_t seven) {
   return seven | (static_cast<uint32_t>(std::popcount(seven)) & 1) << 7;
 }
@@ -20,12 +20,12 @@ void put(const int8_t* point, int size, float scale, uint32_t signs, float* out)
   }
 }
 
-// The grids of magnitudes with a half: (1/2 + code) / 4 of the block's factor.
+// Scale of the types whose magnitudes have a half: (1/2 + code) / 4 of the block's factor.
 float quarter_scale(float d, int code) {
   return d * (0.5f + static_cast<float>(code)) * 0.25f;
 }
 
-// Points of the ternary grid are shifted by an eighth.
+// Points of the ternary grid are shifted by one eighth.
 void put_ternary(uint32_t index, float scale, bool minus, float* out) {
   const int8_t* point = &ggml_grid(GgmlGrid::iq1)[8 * index];
   for (int i = 0; i < 8; ++i)
@@ -98,7 +98,7 @@ void decode_iq1_s(const uint8_t* b, float* out) {
   }
 }
 
-// The block's factor stands in the upper four bits of the words that hold the scales.
+// The block's factor is spread over the upper four bits of the words that hold the scales.
 void decode_iq1_m(const uint8_t* b, float* out) {
   const uint8_t* scales = b + 48;
   uint32_t bits = 0;

@@ -45,7 +45,7 @@ class Reader {
     GgufMetadata metadata(contents_.front(), parts_.path);
     family_ = &gguf_family(metadata);
     open_others(metadata);
-    // The maps stay where they are from here on.
+    // The contents do not move from here on, so references to them stay valid.
     for (size_t i = 0; i < contents_.size(); ++i)
       metadata.add_file(contents_[i], parts_.shards[i].bytes());
     read_heads(metadata);
@@ -85,7 +85,8 @@ class Reader {
     if (!family_->paired_heads) return;
     heads_ = metadata.require(".attention.head_count");
     kv_heads_ = metadata.uniform_integer(".attention.head_count_kv").value_or(heads_);
-    // Both are factors of rows from here on; whether they suit the model, its config shows.
+    // Rows are divided by both numbers below; whether they suit the model is checked with the
+    // config.
     if (heads_ <= 0) metadata.refuse(".attention.head_count", "is not positive");
     if (kv_heads_ <= 0) metadata.refuse(".attention.head_count_kv", "is not positive");
   }
@@ -114,7 +115,7 @@ class Reader {
   GgufForm form(const GgufTensor& tensor, std::string_view name) const {
     GgufForm form;
     form.type = tensor.type;
-    // Delta nets have a norm whose gains are stored as they are everywhere.
+    // The gains of a delta net's norm are stored without the offset.
     if (tensor.dims.size() == 1 && name.ends_with("norm.weight") &&
         !name.ends_with("linear_attn.norm.weight")) {
       form.offset = family_->gain_offset;
@@ -125,16 +126,16 @@ class Reader {
   }
 
   CheckpointParts parts_;
-  std::deque<GgufContent> contents_;  // of the shards; references to them last
+  std::deque<GgufContent> contents_;  // one per shard; the deque keeps references valid
   const GgufFamily* family_ = nullptr;
-  int64_t heads_ = 0, kv_heads_ = 0;  // of a family with paired heads
-  size_t left_out_ = 0;               // tensors of layers that guess further tokens
+  int64_t heads_ = 0, kv_heads_ = 0;  // attention heads, of a family with paired heads
+  size_t left_out_ = 0;               // tensors of multi-token prediction layers
 };
 
 }  // namespace
 
 bool is_foreign_gguf(const std::string& path) {
-  std::error_code unreadable;  // then whoever opens it says why
+  std::error_code unreadable;  // ignored here: whoever opens the file reports why
   if (!std::filesystem::is_regular_file(path, unreadable)) return false;
   try {
     const MappedFile file(path);

@@ -1,5 +1,6 @@
-// Somebody else's GGUF file (llama.cpp's) as a checkpoint: names and order of rows, config.json and
-// tokenizer.json are those of the Hugging Face model that it was converted from.
+// Presents a GGUF file of another program (llama.cpp) as a checkpoint: tensor names, the order of
+// rows, config.json and tokenizer.json are those of the Hugging Face model that it was converted
+// from.
 #pragma once
 
 #include <string>
@@ -8,13 +9,13 @@
 
 namespace walsh {
 
-// True for a file that starts as GGUF and is not walsh's own: one that is damaged, too, so that
-// open_gguf_checkpoint says what is wrong.
+// True for a file that starts as GGUF and is not walsh's own. Also true for a damaged one, so that
+// open_gguf_checkpoint reports what is wrong.
 bool is_foreign_gguf(const std::string& path);
 
-// Also several files: one whose name ends in -00001-of-00003.gguf stands for all of them. Throws io
-// if a file cannot be read; bad_input naming file and key or tensor for anything malformed, for
-// architectures, tensors and tokenizers that are not known.
+// A name that ends in -00001-of-00003.gguf stands for all files of a split model. Throws io if a
+// file cannot be read; bad_input naming the file and the key or tensor for anything malformed and
+// for unknown architectures, tensors and tokenizers.
 Checkpoint open_gguf_checkpoint(const std::string& path);
 
 }  // namespace walsh

@@ -12,14 +12,14 @@
 namespace walsh {
 namespace {
 
-// The specials that end a turn, by their texts, where no key names them.
+// Special tokens that end a turn, by their texts, for files in which no key names them.
 constexpr std::array<std::string_view, 10> kEnds = {
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>",   "<|endoftext|>",
     "<|eom_id|>", "< EOT >",    "<|eot|>", "<|end_of_text|>", "<|return|>"};
 constexpr int64_t kMaxFactors = 1024;
 constexpr double kAnyNumber = std::numeric_limits<double>::lowest();
 
-// The values of an F32 vector that stands for a list of the config.
+// Reads an F32 vector that stands for a list in the config.
 Json read_factors(const GgufMetadata& m, const GgufMetadata::Found& found) {
   const GgufTensor& tensor = *found.tensor;
   const std::string where = m.path() + ": tensor " + tensor.name;
@@ -33,7 +33,8 @@ Json read_factors(const GgufMetadata& m, const GgufMetadata::Found& found) {
 }
 
 int64_t head_dim(const GgufMetadata& m) {
-  // With latents the lengths are theirs; what is rotated is what a config calls the head.
+  // With latent attention the key lengths are those of the latents; what config.json calls the head
+  // dimension is the rotated part.
   if (m.integer(".attention.kv_lora_rank").value_or(0) != 0)
     return m.require(".rope.dimension_count");
   const int64_t heads = m.require(".attention.head_count");
@@ -44,7 +45,7 @@ int64_t head_dim(const GgufMetadata& m) {
   return dim;
 }
 
-// Factors that divide the frequencies are longrope's, whatever they were made of.
+// Factors that divide the frequencies are presented as longrope's, whatever produced them.
 void add_factors(const GgufMetadata& m, const GgufMetadata::Found& short_factors,
                  const GgufMetadata::Found& long_factors, Json& rope) {
   rope["rope_type"] = "longrope";
@@ -85,7 +86,7 @@ Json rope_parameters(const GgufMetadata& m, int64_t dim) {
   const auto longer = m.find_tensor("rope_factors_long.weight");
   if (all.tensor != nullptr) add_factors(m, all, all, rope);
   if (shorter.tensor != nullptr && longer.tensor != nullptr) add_factors(m, shorter, longer, rope);
-  // Files without a type mean linear scaling, old ones with another key.
+  // Files without a type mean linear scaling; old ones have another key for it.
   const double factor =
       m.number(".rope.scaling.factor").value_or(m.number(".rope.scale_linear").value_or(0));
   const std::string kind =
@@ -101,7 +102,7 @@ Json rope_parameters(const GgufMetadata& m, int64_t dim) {
   return rope;
 }
 
-// The number of rows of the embedding, which is the number of tokens.
+// The rows of the embedding, which is the number of tokens.
 int64_t vocabulary(const GgufMetadata& m) {
   constexpr const char* kTokens = "tokenizer.ggml.tokens";
   const GgufTensor* embedding = m.find_tensor("token_embd.weight").tensor;

@@ -1,4 +1,4 @@
-// config.json and generation_config.json from the metadata of a GGUF file.
+// Makes config.json and generation_config.json from the metadata of a GGUF file.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace walsh {
 
-// Throws bad_input naming the key or tensor that is missing or contradicts others. What it does not
-// check, parse_config does.
+// Throws bad_input naming the key or tensor that is missing or contradicts others. parse_config
+// checks everything else.
 std::string gguf_config(const GgufMetadata& metadata, const GgufFamily& family);
 
-// The ends of a text, as llama.cpp finds them, and what else the file recommends.
+// The end-of-text tokens, found as llama.cpp finds them, and what else the file recommends.
 std::string gguf_generation_config(const GgufMetadata& metadata);
 
 }  // namespace walsh

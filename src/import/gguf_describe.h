@@ -1,6 +1,6 @@
-// What is particular to the config.json of each kind of model: the functions of GgufFamily's rows.
-// They take a config that has what all architectures share, and throw bad_input naming the key that
-// is missing or has a value that the family does not know.
+// Functions that add what is special about the config.json of each model family (the column
+// `describe` of GgufFamily). They take a config that has what all architectures share, and throw
+// bad_input naming the key that is missing or has a value that the family does not know.
 #pragma once
 
 #include "import/gguf_metadata.h"
@@ -14,22 +14,22 @@ GgufDescribe describe_gguf_gemma, describe_gguf_gemma2, describe_gguf_gemma3, de
     describe_gguf_granite, describe_gguf_llama, describe_gguf_mistral3, describe_gguf_olmo2,
     describe_gguf_olmo3, describe_gguf_phi3, describe_gguf_qwen2, describe_gguf_qwen3,
     describe_gguf_smollm3;
-// With experts.
+// Families with experts.
 GgufDescribe describe_gguf_deepseek2, describe_gguf_deepseek3, describe_gguf_glm4_moe,
     describe_gguf_gpt_oss, describe_gguf_granite_moe, describe_gguf_mixtral, describe_gguf_olmoe,
     describe_gguf_qwen2_moe, describe_gguf_qwen3_moe;
-// With delta nets.
+// Families with delta nets.
 GgufDescribe describe_gguf_qwen35, describe_gguf_qwen35_moe, describe_gguf_qwen3_next;
 
 // "sliding_attention" or "full_attention" for each layer: as `.attention.sliding_window_pattern`
-// lists them, or all but the last one of every so many have a window; `pattern` where the file says
-// nothing.
+// lists them, or a window in all but the last of every `pattern` layers. `pattern` is the default
+// where the file gives no number.
 Json gguf_layer_types(const GgufMetadata& metadata, int64_t pattern);
-// True if there is a window of positions at all.
+// True if the model has a sliding window.
 bool has_gguf_window(const GgufMetadata& metadata);
-// Whether a layer has a tensor with this name (with ".weight" or ".bias").
+// Whether a layer has a tensor of this name (with ".weight" or ".bias").
 bool in_gguf_layer(const GgufMetadata& metadata, int64_t layer, std::string_view name);
-// Whether a layer's queries have a bias, by itself or together with keys and values.
+// Whether a layer's queries have a bias, on their own or together with keys and values.
 bool has_gguf_attention_bias(const GgufMetadata& metadata, int64_t layer);
 void copy_gguf_number(const GgufMetadata& metadata, std::string_view key, const char* name,
                       Json& config);

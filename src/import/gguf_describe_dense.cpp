@@ -7,8 +7,8 @@
 namespace walsh {
 namespace {
 
-// The file does not tell the scale of the attention of Gemma 2 and 3; llama.cpp knows that only the
-// 27B models, which have these numbers of layers, do not take the head's dimension.
+// The file does not contain the attention scale of Gemma 2 and 3. llama.cpp uses the head
+// dimension, except for the 27B models, which it recognizes by these numbers of layers.
 constexpr int64_t kGemma2LayersOf27B = 46, kGemma3LayersOf27B = 62;
 constexpr int64_t kGemma3Pattern = 6, kOlmo3Pattern = 4;
 
@@ -30,8 +30,8 @@ void describe_attention_scale(const GgufMetadata& m, int64_t layers_of_27b, Json
       is_27b ? m.require(".embedding_length") / heads : m.require(".attention.key_length");
 }
 
-// One set of parameters for layers that see all positions; those with a window have the base
-// frequency of their own, unscaled.
+// Separate rope parameters: one set for layers with full attention; layers with a window have a
+// base frequency of their own, unscaled.
 void separate_ropes(const GgufMetadata& m, double fallback, Json& config) {
   Json whole = config.at("rope_parameters");
   const Json local = {{"rope_theta", m.number(".rope.freq_base_swa", 1).value_or(fallback)},
@@ -136,7 +136,7 @@ void describe_gguf_granite(const GgufMetadata& m, Json& config) {
   if (!m.boolean(".rope.scaling.finetuned").value_or(true))
     m.refuse(".rope.scaling.finetuned", "is false: attention without rope is not supported");
   const auto dim = config.at("head_dim").get<double>();
-  // llama.cpp takes 0 as absent.
+  // As in llama.cpp, 0 means absent.
   const auto copy = [&](std::string_view key, const char* name, double absent) {
     const double value = m.number(key).value_or(0);
     config[name] = value != 0 ? value : absent;
@@ -150,7 +150,7 @@ void describe_gguf_granite(const GgufMetadata& m, Json& config) {
 void describe_gguf_glm4(const GgufMetadata& m, Json& config) {
   constexpr const char* kSections = ".rope.dimension_sections";
   config["attention_bias"] = has_gguf_attention_bias(m, 0);
-  // The converter puts rows of q and k into another order where there are several axes.
+  // With several axes the converter stores rows of q and k in another order.
   const GgufValue* sections = m.value(kSections);
   if (sections == nullptr) return;
   for (const int64_t section : sections->as_ints(m.where(kSections)))
@@ -158,7 +158,8 @@ void describe_gguf_glm4(const GgufMetadata& m, Json& config) {
 }
 
 void describe_gguf_smollm3(const GgufMetadata& m, Json& config) {
-  constexpr int64_t kInterval = 4;  // of layers without rope, which the file does not tell
+  // period of the layers without rope, which the file does not contain
+  constexpr int64_t kInterval = 4;
   describe_biases(m, config);
   config["no_rope_layer_interval"] = kInterval;
   config["use_sliding_window"] = false;

@@ -20,7 +20,7 @@ void expect_gating(const GgufMetadata& m, GatingFunction expected) {
   }
 }
 
-// The width of an expert; where the file does not tell it, llama.cpp divides that of the MLP.
+// The width of an expert; if the file lacks it, llama.cpp divides the width of the MLP.
 int64_t expert_width(const GgufMetadata& m) {
   if (const auto width = m.uniform_integer(".expert_feed_forward_length"); width && *width != 0)
     return *width;
@@ -29,7 +29,7 @@ int64_t expert_width(const GgufMetadata& m) {
   return m.require(".feed_forward_length") / used;
 }
 
-// Layers without a router have an MLP.
+// Lists layers without a router, which have a dense MLP.
 void describe_dense_layers(const GgufMetadata& m, Json& config) {
   Json dense = Json::array();
   for (int64_t i = 0; i < m.layers(); ++i)
@@ -37,7 +37,7 @@ void describe_dense_layers(const GgufMetadata& m, Json& config) {
   config["mlp_only_layers"] = std::move(dense);
 }
 
-// Of Qwen's families; one more expert, which every token gets, if `shared`.
+// For Qwen's families. `shared`: there is one more expert, which every token passes.
 void describe_qwen_experts(const GgufMetadata& m, bool shared, Json& config) {
   expect_gating(m, kSoftmax);
   describe_counts(m, config);
@@ -49,12 +49,12 @@ void describe_qwen_experts(const GgufMetadata& m, bool shared, Json& config) {
       width != 0 ? width : m.require(".feed_forward_length");
 }
 
-// Whether the weights of the chosen experts are divided by their sum.
+// Whether the weights of the chosen experts are normalized to a sum of one.
 bool normalized(const GgufMetadata& m, bool usual) {
   return m.boolean(".expert_weights_norm").value_or(usual);
 }
 
-// Heads with a delta net in place of attention.
+// Describes the heads of delta nets, which replace attention in some layers.
 void describe_delta_nets(const GgufMetadata& m, Json& config) {
   const int64_t heads = m.require(".ssm.time_step_rank"), width = m.require(".ssm.inner_size");
   if (heads <= 0 || width % heads != 0)
@@ -67,7 +67,7 @@ void describe_delta_nets(const GgufMetadata& m, Json& config) {
   const int64_t layers = m.layers();
   auto recurrent = m.booleans(".attention.recurrent_layers", layers);
   if (!recurrent) {
-    constexpr int64_t kInterval = 4;  // llama.cpp's for files that do not tell
+    constexpr int64_t kInterval = 4;  // llama.cpp's default for files without the key
     const int64_t interval = m.integer(".full_attention_interval").value_or(kInterval);
     if (interval <= 0) m.refuse(".full_attention_interval", "is not positive");
     recurrent.emplace();
@@ -85,7 +85,7 @@ void describe_delta_nets(const GgufMetadata& m, Json& config) {
   config["attention_bias"] = bias;
 }
 
-// Of DeepSeek-V2 and V3.
+// For DeepSeek-V2 and V3.
 void describe_latents(const GgufMetadata& m, Json& config) {
   describe_counts(m, config);
   const int64_t rope_dim = config.at("head_dim").get<int64_t>();
@@ -94,7 +94,7 @@ void describe_latents(const GgufMetadata& m, Json& config) {
   const int64_t query_rank = m.integer(".attention.q_lora_rank").value_or(0);
   config["q_lora_rank"] = query_rank != 0 ? Json(query_rank) : Json();
   config["qk_rope_head_dim"] = rope_dim;
-  // Files that do not have keys and values apart have the lengths without "_mla".
+  // Files that store keys and values together have these lengths without "_mla".
   const auto length = [&](const char* apart, const char* whole) {
     return m.integer(apart) ? m.require(apart) : m.require(whole);
   };
@@ -111,7 +111,7 @@ void describe_latents(const GgufMetadata& m, Json& config) {
   config["topk_group"] = m.integer(".expert_group_used_count").value_or(1);
   const double scale = m.number(".expert_weights_scale").value_or(0);
   config["routed_scaling_factor"] = scale != 0 ? scale : 1;
-  // The converter writes a tenth of mscale_all_dim, and not mscale, which is the same in all
+  // The converter writes a tenth of mscale_all_dim, and omits mscale, which is equal in all
   // published models.
   Json& rope = config.at("rope_parameters");
   const double tenth = m.number(".rope.scaling.yarn_log_multiplier").value_or(0);
@@ -177,7 +177,7 @@ void describe_gguf_gpt_oss(const GgufMetadata& m, Json& config) {
   config["attention_bias"] = has_gguf_attention_bias(m, 0);
   config["sliding_window"] = m.require(".attention.sliding_window");
   config["layer_types"] = gguf_layer_types(m, kPattern);
-  // Which frequencies yarn leaves alone is not rounded to whole ones in these models.
+  // In these models the frequencies that yarn leaves alone are not rounded to whole numbers.
   Json& rope = config.at("rope_parameters");
   if (rope.at("rope_type") == "yarn") rope["truncate"] = false;
 }

@@ -1,5 +1,5 @@
-// Architectures of GGUF files: what llama.cpp's converter makes of a checkpoint's config.json and
-// tensors, read backwards. One row per kind of model.
+// Architectures of GGUF files: maps what llama.cpp's converter writes back to the checkpoint's
+// config.json and tensors. One row per kind of model.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,10 @@
 
 namespace walsh {
 
-// A GGUF's name of a tensor and the checkpoint's, without the layer and without ".weight". A
-// tensor of all experts, which are its outermost dimension, has a name with "*" for their numbers.
-// Where the rows of two matrices stand below each other, the lower ones are `second`.
+// A GGUF's tensor name and the checkpoint's, without the layer and without ".weight". In the name
+// of a tensor that holds all experts along its outermost dimension, "*" stands for the expert's
+// number. If a tensor holds the rows of two matrices one below the other, the lower matrix is
+// `second`.
 struct GgufName {
   std::string_view gguf, checkpoint, second = {};
 };
@@ -22,22 +23,22 @@ struct GgufName {
 struct GgufFamily {
   std::string_view architecture;             // general.architecture
   std::string_view model_type, model_class;  // of config.json
-  std::span<const GgufName> names;           // in front of those that all architectures have
-  bool paired_heads = false;  // rows of q and k are stored in the order of llama.cpp's rope
-  float gain_offset = 0;      // what the converter adds to the gains of norms
-  // Adds what is particular to the config.json that has what all architectures share.
+  std::span<const GgufName> names;  // looked up before the names that all architectures share
+  bool paired_heads = false;        // rows of q and k are interleaved for llama.cpp's rope
+  float gain_offset = 0;            // what the converter adds to the gains of norms (Gemma: 1)
+  // Adds the family's entries to a config.json that has what all architectures share.
   void (*describe)(const GgufMetadata& metadata, Json& config) = nullptr;
-  // Of several rows of one architecture the first one that suits.
+  // Chooses among several rows of one architecture: the first that returns true is taken.
   bool (*suits)(const GgufMetadata& metadata) = nullptr;
 };
 
-// The rows, sorted by architecture.
+// All rows, sorted by architecture.
 std::span<const GgufFamily> gguf_families();
 
-// Throws bad_input naming the file and the architectures that are known.
+// Finds the row of a file. Throws bad_input naming the file and the known architectures.
 const GgufFamily& gguf_family(const GgufMetadata& metadata);
 
-// The row that names a tensor of a layer, without ".weight" or ".bias"; nullptr if there is none.
+// Finds the name of a layer's tensor, given without ".weight" or ".bias"; nullptr if unknown.
 const GgufName* gguf_layer_name(const GgufFamily& family, std::string_view name);
 
 }  // namespace walsh

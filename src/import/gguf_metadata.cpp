@@ -15,8 +15,7 @@ namespace {
 constexpr const char* kArchitecture = "general.architecture";
 constexpr int64_t kMaxLayers = 1024;
 
-// Keys that change the function of a model whose family does not know them, and the value that
-// leaves it as it is.
+// Keys that change what a model computes if its family does not read them, and the neutral value.
 struct Neutral {
   std::string_view key;
   double value;
@@ -147,7 +146,7 @@ void GgufMetadata::refuse_others() const {
     const bool is_flag = !found->is_array() && found->type() == GgufType::boolean;
     const double is = is_flag ? (found->as_bool(where(neutral.key)) ? 1 : 0)
                               : found->as_double(where(neutral.key));
-    // A factor of 0 is llama.cpp's way to say that there is none.
+    // llama.cpp writes a factor of 0 for "none".
     if (is == neutral.value || (is == 0 && neutral.value == 1 && !is_flag)) continue;
     refuse(neutral.key, fmt::format("is {}, which is not supported for {}", is, architecture_));
   }

@@ -10,10 +10,11 @@ namespace {
 
 constexpr std::string_view kDeltaNet = ".linear_attn.";
 constexpr std::string_view kKeysOfLatent = ".self_attn.k_b_proj.weight";
-// The one family whose values stay in their order: its keys come with the values that read them.
+// The only family whose values keep their order, because keys are stored with the values that read
+// them.
 constexpr std::string_view kGrouped = "qwen3_next";
 
-// Products of three such numbers do not overflow. 0 for what is no count.
+// A number of the config, small enough that products of three do not overflow; 0 if it is no count.
 int64_t number(const Json& config, const char* key) {
   constexpr int64_t kMost = int64_t{1} << 20;
   const auto found = config.find(key);

@@ -14,17 +14,17 @@
 namespace walsh {
 namespace {
 
-// Above every published model; a count that a file states decides how many names there are.
+// Above every published model; it bounds the number of names that a file's count creates.
 constexpr int64_t kMaxExperts = 4096;
 
 constexpr GgufName kOutside[] = {
     {"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}};
-// Whole names within a layer, of tensors without ".weight" on one of the two sides.
+// Names within a layer of tensors that lack ".weight" in the file or in the checkpoint.
 constexpr GgufName kExact[] = {{"attn_sinks.weight", "self_attn.sinks"},
                                {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"},
                                {"ssm_a", "linear_attn.A_log"},
                                {"ssm_dt.bias", "linear_attn.dt_bias"}};
-// Tensors that stand for keys of the config.
+// Tensors that become keys of the config.
 constexpr std::string_view kRopeTensors[] = {"rope_freqs.weight", "rope_factors_long.weight",
                                              "rope_factors_short.weight"};
 
@@ -34,7 +34,7 @@ const GgufName* find(std::span<const GgufName> names, std::string_view name) {
   return place == names.end() ? nullptr : &*place;
 }
 
-// "blk.3.ffn_up.weight" in its parts.
+// The parts of a name such as "blk.3.ffn_up.weight".
 struct LayerName {
   int64_t layer = 0;
   std::string_view inner;  // "ffn_up.weight"
@@ -56,7 +56,7 @@ struct InnerNames {
   std::string first, second;
 };
 
-// The name of one expert's matrix in files of early 2024, "ffn_up.7", from that of all experts.
+// Names one expert's matrix in files of early 2024 ("ffn_up.7"), from the name for all experts.
 InnerNames expert_names(const GgufFamily& family, std::string_view stem, std::string_view kind) {
   const size_t dot = stem.rfind('.');
   const std::string_view number = dot == std::string_view::npos ? "" : stem.substr(dot + 1);
@@ -71,7 +71,7 @@ InnerNames expert_names(const GgufFamily& family, std::string_view stem, std::st
   return {name.append(kind), ""};
 }
 
-// The names of a layer's tensor in the checkpoint behind the layer; empty if it is not known.
+// The checkpoint's names, without the layer, of a layer's tensor; empty if it is unknown.
 InnerNames inner_names(const GgufFamily& family, std::string_view inner) {
   if (const GgufName* exact = find(kExact, inner)) return {std::string(exact->checkpoint), ""};
   const size_t dot = inner.rfind('.');
@@ -90,7 +90,7 @@ struct Rows {
   int64_t count = 0;
 };
 
-// Cuts a tensor along its outermost dimension, and every piece in two if there are two names.
+// Cuts a tensor along its outermost dimension, and each piece in two if there are two names.
 class Cut {
  public:
   Cut(const GgufTensor& tensor, const std::string& path) : tensor_(tensor), path_(path) {
@@ -122,7 +122,8 @@ class Cut {
     return std::move(places_);
   }
 
-  // Matrices, or vectors, below each other: a name and a number of rows each.
+  // Places of matrices or vectors that are stored one below the other, each with its number of
+  // rows.
   std::vector<GgufPlace> stacked(std::span<const Rows> parts) {
     int64_t all = 0;
     for (const Rows& part : parts)
@@ -177,7 +178,8 @@ int64_t expert_count(const GgufMetadata& metadata) {
   return count;
 }
 
-// Queries, keys and values, which a file may have below each other whatever the checkpoint has.
+// Rows of queries, keys and values, which a file may store as one tensor whatever the checkpoint
+// does.
 std::array<Rows, 3> attention_rows(const GgufMetadata& m, const std::string& prefix,
                                    std::string_view kind) {
   constexpr int64_t kMost = int64_t{1} << 20;
@@ -195,8 +197,8 @@ std::array<Rows, 3> attention_rows(const GgufMetadata& m, const std::string& pre
   return {rows("q", heads), rows("k", kv_heads), rows("v", kv_heads)};
 }
 
-// What the heads of latent attention make of the latent is a matrix each: they stand below each
-// other in the checkpoint. Keys are stored transposed (gguf_order.h).
+// The file stores one matrix per head for what heads compute from the latent; the checkpoint has
+// them one below the other. Keys are stored transposed (gguf_order.h).
 void stack_heads(GgufPlace& place) {
   std::vector<int64_t>& shape = place.shape;
   if (shape.size() != 3) return;

@@ -1,4 +1,4 @@
-// Where the tensors of a GGUF file belong in the checkpoint that it was made from.
+// Maps the tensors of a GGUF file to tensors of the checkpoint that it was made from.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,17 @@
 
 namespace walsh {
 
-// A part of a tensor of the file, and the tensor of the checkpoint that it is.
+// A part of a tensor of the file, and the checkpoint's name for it.
 struct GgufPlace {
   std::string name;
   std::vector<int64_t> shape;  // outermost dimension first
-  uint64_t offset = 0;         // in the tensor's data, bytes
+  uint64_t offset = 0;         // bytes from the start of the tensor's data
   uint64_t bytes = 0;
 };
 
-// One place, or several for the experts of a layer; none for what is not a weight but part of the
-// config (rope_freqs.weight) and for layers that guess further tokens. Throws bad_input naming
-// `path` and the tensor for one that is not known or does not hold `.expert_count` experts.
+// One place, or several for the experts of a layer. None for tensors that become part of the config
+// (rope_freqs.weight) and for multi-token prediction layers. Throws bad_input naming `path` and the
+// tensor if it is unknown or does not hold `.expert_count` experts.
 std::vector<GgufPlace> gguf_places(const GgufMetadata& metadata, const GgufFamily& family,
                                    const GgufTensor& tensor, const std::string& path);
 

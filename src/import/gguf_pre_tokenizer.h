@@ -1,4 +1,4 @@
-// The names that GGUF files give to the patterns of byte-level BPE tokenizers.
+// The pre-tokenizer patterns of byte-level BPE, by the names that GGUF files give them.
 #pragma once
 
 #include <span>
@@ -7,13 +7,14 @@
 namespace walsh {
 
 struct GgufPreTokenizer {
-  // Regular expressions that cut a text one after the other.
+  // Regular expressions that are applied one after the other to split a text.
   std::span<const std::string_view> patterns;
-  bool whole_words = false;  // a word that is a token is not merged: "ignore_merges"
-  bool adds_bos = false;     // where the file does not say
+  // a word that is a token is not merged (tokenizer.json's "ignore_merges")
+  bool whole_words = false;
+  bool adds_bos = false;  // default for files without the key
 };
 
-// By tokenizer.ggml.pre; nullptr for an unknown name.
+// Looks up tokenizer.ggml.pre; nullptr for an unknown name.
 const GgufPreTokenizer* gguf_pre_tokenizer(std::string_view name);
 
 }  // namespace walsh

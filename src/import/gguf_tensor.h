@@ -1,4 +1,4 @@
-// Tensors of somebody else's GGUF file as walsh computes with them.
+// Reads tensors of a GGUF file of another program in the formats that walsh computes with.
 #pragma once
 
 #include <memory>
@@ -21,10 +21,10 @@ const Format& gguf_format(const TensorInfo& info, GgufCodes codes);
 Tensor load_gguf_rows(const std::shared_ptr<const Checkpoint>& checkpoint, const TensorInfo& info,
                       GgufCodes codes, int64_t first, int64_t rows);
 
-// One sentence about what becomes of the matrices of a GGUF file; empty if that is nothing, and for
-// a checkpoint that is no GGUF file.
+// A sentence about how the matrices of a GGUF file are read; empty if they are read unchanged or
+// the checkpoint is no GGUF file.
 std::string describe_gguf(const Checkpoint& checkpoint, GgufCodes codes);
-// One sentence if matrices that shall be quantized have less than 8 bits per weight already.
+// A sentence of warning if matrices to be quantized have fewer than 8 bits per weight already.
 std::string warn_of_quantized(const Checkpoint& checkpoint);
 
 }  // namespace walsh

@@ -23,8 +23,8 @@ constexpr const char* kMerges = "tokenizer.ggml.merges";
 constexpr const char* kTemplate = "tokenizer.chat_template";
 constexpr const char* kTemplates = "tokenizer.chat_templates";
 constexpr const char* kSpace = "\xE2\x96\x81";  // U+2581, what SentencePiece writes for a space
-// Pieces of SentencePiece models have some 50 bytes at most. Finding the merges of a piece takes
-// the square of its length.
+// Pieces of SentencePiece models have at most some 50 bytes. Finding a piece's merges takes time
+// proportional to the square of its length.
 constexpr size_t kMaxPieceBytes = 256;
 
 enum TokenType : int64_t { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
@@ -33,7 +33,7 @@ std::string quoted(const std::string& text) {
   return Json(text).dump();
 }
 
-// Writes a JSON list or object piece by piece: vocabularies are too large for a tree.
+// Writes a JSON list or object piece by piece, because vocabularies are too large for a tree.
 class ListWriter {
  public:
   explicit ListWriter(std::string& out, char open, char close) : out_(out), close_(close) {
@@ -83,8 +83,8 @@ class Converter {
     steps.push_back(bytes);
     std::string json = head(Json(), {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}},
                             bytes, Json(), pre->whole_words, false);
-    // Tokens that are found in the text stand here, too: so they have the ids of the file wherever
-    // they lie. Rows behind or between the tokens ("[PAD388]") are no tokens of a text.
+    // Added tokens are part of the vocabulary too, so that every token keeps its id of the file.
+    // Unused rows behind or between the tokens ("[PAD388]") are no tokens.
     add_vocabulary(json, [](int64_t type) { return type != kUnused; });
     add_given_merges(json);
     json += "}}";
@@ -140,7 +140,7 @@ class Converter {
                                  : Json(tokens_[static_cast<size_t>(place - types_.begin())]);
   }
 
-  // Everything in front of the vocabulary.
+  // Writes everything that comes before the vocabulary.
   std::string head(const Json& normalizer, const Json& pre_tokenizer, const Json& decoder,
                    const Json& unknown, bool whole_words, bool byte_fallback) const {
     std::string json = R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":)";
@@ -149,7 +149,7 @@ class Converter {
       for (size_t id = 0; id < tokens_.size(); ++id) {
         const int64_t type = types_[id];
         if (type != kControl && type != kUserDefined && type != kUnknown) continue;
-        if (tokens_[id].empty()) continue;  // nothing to find
+        if (tokens_[id].empty()) continue;  // an empty text cannot be matched
         added.add(Json{{"id", id},
                        {"content", tokens_[id]},
                        {"single_word", false},
@@ -199,14 +199,14 @@ class Converter {
     }
   }
 
-  // Two neighbours are merged where the result is a piece, that of the largest score first; all
-  // pairs that make a piece are therefore merges in the order of the scores.
+  // SentencePiece merges two neighbours if the result is a piece, highest score first. So the
+  // merges are all pairs that make a piece, in the order of the scores.
   void add_merges_of_scores(std::string& json) const {
     const auto scores = checked(kScores, list(kScores).as_doubles(m_.where(kScores)));
     StringMap<size_t> pieces;
     std::vector<size_t> order;
     for (size_t id = 0; id < tokens_.size(); ++id) {
-      // Pieces that a text has not to use are merged as others are, which llama.cpp does as well.
+      // As in llama.cpp, pieces that texts must not contain are merged like others.
       if (types_[id] != kNormal && types_[id] != kUnused) continue;
       if (tokens_[id].size() > kMaxPieceBytes) {
         m_.refuse(kTokens, fmt::format("token {} has {} bytes, expected at most {}", id,
@@ -225,7 +225,7 @@ class Converter {
       const std::string& piece = tokens_[id];
       pairs.clear();
       for (size_t cut = 1; cut < piece.size(); ++cut) {
-        if ((piece[cut] & 0xC0) == 0x80) continue;  // inside a character
+        if ((piece[cut] & 0xC0) == 0x80) continue;  // inside a UTF-8 character
         const auto left = pieces.find(std::string_view(piece).substr(0, cut));
         const auto right = pieces.find(std::string_view(piece).substr(cut));
         if (left != pieces.end() && right != pieces.end())
@@ -236,7 +236,7 @@ class Converter {
     }
   }
 
-  // The text of a token that a key names by its id.
+  // The text of the token whose id a key gives.
   std::optional<std::string> named(const char* key) const {
     const auto id = m_.integer(key);
     if (!id) return std::nullopt;

@@ -1,4 +1,4 @@
-// tokenizer.json and tokenizer_config.json from the metadata of a GGUF file.
+// Makes tokenizer.json and tokenizer_config.json from the metadata of a GGUF file.
 #pragma once
 
 #include <string>
@@ -11,11 +11,11 @@ struct GgufTokenizer {
   std::string json, config;  // both empty if the file has no tokenizer
 };
 
-// Byte-level BPE ("gpt2" with a known tokenizer.ggml.pre) and SentencePiece's BPE ("llama"), whose
-// merges follow from the scores. Types of tokens mean what they mean to llama.cpp: control, user
-// defined and unknown ones are found in the text before it is cut into words, wherever their ids
-// lie; unused ones of byte-level BPE are no tokens. Throws bad_input naming the key for other
-// kinds, for arrays that do not fit each other and for ids that are no token.
+// Supports byte-level BPE ("gpt2" with a known tokenizer.ggml.pre) and SentencePiece BPE ("llama"),
+// whose merges follow from the scores. Token types have llama.cpp's meaning: control, user-defined
+// and unknown tokens are matched before the text is split into words, whatever their ids; unused
+// tokens of byte-level BPE are ignored. Throws bad_input naming the key for other kinds, for arrays
+// of different lengths and for invalid ids.
 GgufTokenizer gguf_tokenizer(const GgufMetadata& metadata);
 
 }  // namespace walsh

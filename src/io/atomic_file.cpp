@@ -23,11 +23,11 @@ namespace {
 // write(2) transfers at most 0x7ffff000 bytes at once.
 constexpr size_t kMaxWrite = size_t{1} << 30;
 
-constexpr int kMaxLinks = 40;  // as the system follows
+constexpr int kMaxLinks = 40;  // the system's own limit
 constexpr mode_t kPermissions = 0777;
 constexpr mode_t kNewFile = 0666;
 
-// What stands at `path` behind symbolic links; nothing if it does not exist.
+// What `path` refers to after symbolic links; nothing if it does not exist.
 std::optional<struct stat> look_at(const std::string& path) {
   if (path.empty()) throw Error(ErrorCode::usage, "output", "the file name is empty");
   struct stat info {};
@@ -36,7 +36,7 @@ std::optional<struct stat> look_at(const std::string& path) {
   return std::nullopt;
 }
 
-// Where a symbolic link that leads to nothing leads; `path` if it is none.
+// Where a dangling symbolic link points; `path` itself if it is no link.
 std::string follow_links(std::string path) {
   std::error_code error;
   for (int links = 0; links < kMaxLinks; ++links) {
@@ -47,7 +47,7 @@ std::string follow_links(std::string path) {
   return path;
 }
 
-// The file that `path` means: the target of symbolic links.
+// The file that `path` refers to: the target of symbolic links.
 std::string resolve(const std::string& path) {
   const auto found = look_at(path);
   if (!found) return follow_links(path);
@@ -67,8 +67,8 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder.string();
 }
 
-// Makes the new name survive a loss of power. The file is in its place whatever comes of it: a
-// folder that may not be read, or a file system that cannot sync folders, is no failure.
+// Makes the new name survive a power failure. Errors are ignored: the file is in its place, and
+// some folders may not be read or some file systems cannot sync them.
 void sync_folder(const std::string& path) {
   const std::string folder = folder_of(path);
   const Descriptor fd(open_descriptor(folder, O_RDONLY | O_DIRECTORY));
@@ -97,7 +97,8 @@ void AtomicFile::create() {
   detail::remove_leftovers(path_);
   const auto replaced = look_at(path_);
   const mode_t mode = replaced ? replaced->st_mode & kPermissions : kNewFile;
-  // A leftover of an earlier process with the same id may hold a name; it is not ours to overwrite.
+  // A leftover of an earlier process with the same id may have this name; it is not ours to
+  // overwrite.
   for (int attempt = 0; attempt < 100; ++attempt) {
     temporary_ = detail::temporary_name(path_);
     fd_ = open_descriptor(temporary_, O_WRONLY | O_CREAT | O_EXCL, mode);
@@ -107,7 +108,7 @@ void AtomicFile::create() {
     }
     if (fd_ >= 0) {
       entry_.enter_temporary(temporary_.c_str());
-      // What the umask has taken. Some file systems have no permissions to set.
+      // Restores the permissions that the umask removed. Some file systems have none to set.
       if (replaced) static_cast<void>(::fchmod(fd_, mode));
       return;
     }

@@ -54,11 +54,12 @@ class AtomicFile {
   int fd_ = -1;
   bool committed_ = false;
   std::atomic<uint64_t> size_{0};
-  detail::FaultEntry entry_;  // of the temporary file
+  detail::FaultEntry entry_;  // for signal handlers, which delete the temporary file
 };
 
-// Says before long work what would be wrong with writing `path` after it: throws as AtomicFile, and
-// usage if it is one of the files `inputs`, by device and inode. Leaves nothing behind.
+// Reports, before long work, what would go wrong when `path` is written after it: throws as
+// AtomicFile, and usage if it is one of the files `inputs` (by device and inode). Leaves nothing
+// behind.
 void check_output(const std::string& path, const std::vector<std::string>& inputs);
 
 // Writes a small file in one step, atomically.

@@ -57,7 +57,8 @@ class ByteReader {
     skip((alignment - (offset_ & (alignment - 1))) & (alignment - 1), what);
   }
 
-  // A u64 length and that many bytes, in place. Throws also when the length exceeds `max_bytes`.
+  // A u64 length followed by that many bytes, in place. Also throws if the length exceeds
+  // `max_bytes`.
   std::string_view string(uint64_t max_bytes, std::string_view what);
 
   // Throws bad_input with the current offset: "at byte N: reason".

@@ -65,7 +65,7 @@ void check_shard_name(const std::string& name, const std::string& index_path) {
   }
 }
 
-// The text of tokenizer_config.json with this template instead of its own.
+// The text of tokenizer_config.json with its chat template replaced by `chat`.
 std::string with_chat_template(const std::string& config, const std::string& chat,
                                const std::string& folder) {
   OrderedJson json = OrderedJson::object();
@@ -88,7 +88,7 @@ DType TensorInfo::dtype() const {
 }
 
 int64_t TensorInfo::elements() const {
-  uint64_t result = 1;  // unsigned: an empty shape may pass 2^63 before its 0
+  uint64_t result = 1;  // unsigned: the dimensions before a 0 may multiply to 2^63 and more
   for (const int64_t dim : shape)
     result *= static_cast<uint64_t>(dim);
   return static_cast<int64_t>(result);
@@ -118,7 +118,7 @@ Checkpoint Checkpoint::open(const std::string& folder) {
   if (const std::string chat = result.read_optional("chat_template.jinja", kMaxConfigBytes);
       !chat.empty())
     result.tokenizer_config_ = with_chat_template(result.tokenizer_config_, chat, folder);
-  // The order of Hugging Face transformers: a single file goes before an index.
+  // As in Hugging Face transformers, a single file takes precedence over an index.
   if (exists(join(folder, kSingleFile))) {
     result.open_shard(kSingleFile);
   } else if (const std::string index = join(folder, kIndexFile); exists(index)) {
@@ -161,8 +161,8 @@ std::string Checkpoint::read_optional(const std::string& file_name, uint64_t max
   const std::string path = join(folder_, file_name);
   if (!exists(path)) return {};
   std::string text = read(path, max_bytes);
-  // What an interrupted copy leaves must not pass for a file that the model does without (no JSON
-  // is empty; a template may be).
+  // An interrupted copy can leave an empty file, which must not pass for an optional file that is
+  // absent: JSON is never empty (a template may be).
   if (text.empty() && path.ends_with(".json"))
     refuse(path, "is empty: copy it again, or remove it if the model has none");
   return text;

@@ -16,20 +16,19 @@
 
 namespace walsh {
 
-// Tensors whose names begin with `prefix` are called `replacement` + the rest; or, left out, they
-// are not seen at all.
+// Renames tensors whose names begin with `prefix` to `replacement` + the rest, or hides them.
 struct NameRule {
   std::string_view prefix, replacement = {};
   bool left_out = false;
 };
 
-// What a GGUF file does to a tensor besides its element type.
+// What a GGUF file changed in a tensor besides its element type.
 struct GgufForm {
   uint32_t type = 0;  // ggml's id
-  // Of so many heads of rows: rows i and i + n/2 of the n of a head stand next to each other. 0:
-  // the rows are in their order.
+  // Number of heads whose rows are interleaved: rows i and i + n/2 of the n rows of a head are
+  // neighbours. 0: rows are in their usual order.
   int64_t paired_heads = 0;
-  float offset = 0;  // what was added to the values
+  float offset = 0;  // was added to all values
 };
 
 struct TensorInfo {
@@ -38,10 +37,10 @@ struct TensorInfo {
   std::vector<int64_t> shape;  // outermost dimension first
   std::string file;            // path of the shard
   size_t shard = 0;            // its index in the checkpoint
-  uint64_t offset = 0;         // in the shard
+  uint64_t offset = 0;         // in bytes, from the start of the shard
   uint64_t bytes = 0;
-  std::string stored_name = {};       // in the file, if it is another one
-  std::optional<GgufForm> gguf = {};  // of a tensor in a GGUF file
+  std::string stored_name = {};       // name in the file, if it differs
+  std::optional<GgufForm> gguf = {};  // only for a tensor of a GGUF file
 
   // The element type. Throws bad_input, naming file and tensor, if it is not F32, F16 or BF16.
   DType dtype() const;
@@ -50,10 +49,10 @@ struct TensorInfo {
   std::string where() const;
 };
 
-// What Checkpoint::assemble takes.
+// The arguments of Checkpoint::assemble.
 struct CheckpointParts {
   std::string path;                // of the model, for messages
-  std::vector<std::string> files;  // all that were read
+  std::vector<std::string> files;  // paths of all files that were read
   std::vector<MappedFile> shards;
   std::vector<TensorInfo> tensors;  // names are distinct; ranges lie in their shards
   std::string config, generation_config, tokenizer, tokenizer_config;
@@ -66,12 +65,12 @@ class Checkpoint {
   // missing, a shard is missing or malformed, the index names a path instead of a file name, a
   // tensor that its shard lacks, or a tensor is in two shards.
   static Checkpoint open(const std::string& folder);
-  // Of something else that was read and checked.
+  // Makes a checkpoint from parts that another reader has checked.
   static Checkpoint assemble(CheckpointParts parts);
 
-  // The folder, or what else it was opened from.
+  // The folder, or the file that it was opened from.
   const std::string& folder() const { return folder_; }
-  // Where config_json() stands, for messages.
+  // Where config_json() was read, for messages.
   std::string config_place() const;
   // Paths of all files that were read or mapped.
   const std::vector<std::string>& files() const { return files_; }
@@ -92,7 +91,7 @@ class Checkpoint {
   std::string_view tokenizer_json() const { return tokenizer_; }
   std::string_view tokenizer_config_json() const { return tokenizer_config_; }
 
-  // Takes another text for config.json, which the tensors contradict; `note` says how.
+  // Replaces config.json where the tensors contradict it; `note` says how.
   void correct_config(std::string config, std::string note);
   // Applies to every tensor the first rule that fits. Returns the number of tensors left out.
   // Throws bad_input if two tensors get one name.

@@ -33,7 +33,7 @@ struct ChecksumStream::State {
 
 namespace {
 
-// Between two of them a request to stop is noticed; a mapped file may come from a slow disk.
+// Stop requests are checked after each piece, because a mapped file may come from a slow disk.
 constexpr size_t kPiece = size_t{16} << 20;
 
 }  // namespace

@@ -19,11 +19,11 @@ struct Checksum {
 
 Checksum checksum(std::span<const std::byte> bytes);
 
-// The same as if `count` bytes from `offset` on, which lie inside, were zero: of something that
-// holds its own checksum.
+// As if the `count` bytes at `offset` were zero: for a file that contains its own checksum. The
+// range must lie inside.
 Checksum checksum_without(std::span<const std::byte> bytes, size_t offset, size_t count);
 
-// The checksum of a sequence of pieces equals that of their concatenation.
+// Hashes pieces one after another; the result is that of their concatenation.
 class ChecksumStream {
  public:
   ChecksumStream();
@@ -32,7 +32,7 @@ class ChecksumStream {
   ChecksumStream& operator=(const ChecksumStream&) = delete;
 
   void update(std::span<const std::byte> bytes);
-  // Of everything so far; more may follow.
+  // The checksum of everything so far; more may follow.
   Checksum digest() const;
 
  private:

@@ -14,7 +14,8 @@ namespace {
 
 constexpr int kFirstOwn = STDERR_FILENO + 1;
 
-// A signal may come just before poll(2) or to another thread: nobody would wake this one.
+// The stop signal may arrive just before poll(2) or on another thread, in which case it would not
+// wake this one.
 constexpr int kLookForStop = 100;  // ms
 
 }  // namespace

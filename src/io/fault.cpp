@@ -8,7 +8,7 @@
 namespace walsh {
 namespace {
 
-// Statics without constructors: a handler may run before and after those of other files.
+// Statics without constructors, because a handler may run before or after those of other files.
 constinit std::atomic_flag g_taken = ATOMIC_FLAG_INIT;
 constinit detail::FaultEntry* g_mappings = nullptr;
 constinit detail::FaultEntry* g_temporaries = nullptr;
@@ -24,7 +24,8 @@ class SpinLock {
   SpinLock& operator=(const SpinLock&) = delete;
 };
 
-// For handlers: the holder is another thread and soon done, or this one, and then never.
+// A lock for handlers: its holder is either another thread, which is soon done, or the interrupted
+// one, which never is.
 class TriedLock {
  public:
   TriedLock() noexcept {

@@ -13,8 +13,8 @@
 
 namespace walsh {
 
-// The path of the mapped file that `address` lies in, null if there is none: a text of this
-// process, good while the file is mapped.
+// The path of the mapped file that contains `address`, or null. The text is valid while the file is
+// mapped.
 const char* mapped_path(const void* address) noexcept;
 
 // For a process that has to live on: puts zeros in place of what cannot be read any more of the
@@ -31,7 +31,7 @@ void remove_temporary_files() noexcept;
 
 namespace detail {
 
-// An entry of one of two lists: mappings with their bytes, temporary files without.
+// An entry of one of two lists: mappings (with an address range) and temporary files.
 class FaultEntry {
  public:
   FaultEntry() = default;
@@ -39,7 +39,7 @@ class FaultEntry {
   FaultEntry(const FaultEntry&) = delete;
   FaultEntry& operator=(const FaultEntry&) = delete;
 
-  // `path` outlives the entry.
+  // `path` must outlive the entry.
   void enter_mapping(const char* path, const void* begin, size_t bytes) noexcept;
   void enter_temporary(const char* path) noexcept;
   void leave() noexcept;

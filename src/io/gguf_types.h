@@ -36,7 +36,7 @@ std::string_view gguf_type_name(GgufType type);
 // Bytes of one value; 0 for string and array.
 uint64_t gguf_type_size(GgufType type);
 
-// Type ids of tensor elements that walsh itself handles; the reader knows the sizes of all.
+// Type ids of tensor elements that walsh itself stores; the reader knows the sizes of all types.
 enum class GgmlType : uint32_t { f32 = 0, f16 = 1, q4_0 = 2, q8_0 = 8, i8 = 24, bf16 = 30 };
 
 struct GgmlTypeInfo {
@@ -83,12 +83,12 @@ class GgufValue {
   static GgufValue texts(std::vector<std::string> values) {
     return {GgufType::string, std::move(values)};
   }
-  // From little-endian bytes: exactly one value, or a whole number of elements.
+  // Takes little-endian bytes: exactly one value, or a whole number of elements.
   static GgufValue raw_scalar(GgufType type, std::vector<std::byte> raw);
   static GgufValue raw_array(GgufType element, std::vector<std::byte> raw);
 
   bool is_array() const { return array_ || std::holds_alternative<Texts>(data_); }
-  // The value's type, or that of the elements of an array.
+  // The type of the value, or of an array's elements.
   GgufType type() const { return type_; }
   // Elements of an array; 1 for a scalar.
   uint64_t count() const;
@@ -131,7 +131,7 @@ class GgufValue {
   [[noreturn]] void refuse(std::string_view where, std::string_view expected) const;
 
   GgufType type_;
-  bool array_ = false;  // of numbers; an array of strings shows in data_
+  bool array_ = false;  // an array of numbers; whether it is one of strings shows in data_
   std::variant<Raw, std::string, Texts> data_;
 };
 

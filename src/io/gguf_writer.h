@@ -30,13 +30,13 @@ class GgufWriter {
 
   // Size of the complete file, known before anything is written.
   uint64_t file_size() const;
-  // With the offsets that they have (valid after open) or will have.
+  // The tensors with the offsets that they have (after open) or will have.
   std::vector<GgufTensor> layout() const;
 
   // Creates the file under a temporary name, reserves its space and writes the header. Nothing can
   // be added after it.
   void open(const std::string& path);
-  // Writes `data` into the tensor, starting `offset` bytes into it. Threads may do so at once.
+  // Writes `data` into the tensor, starting `offset` bytes into it. Thread-safe.
   void write(std::string_view name, std::span<const std::byte> data, uint64_t offset = 0);
   // Replaces a number or an array of numbers by one of the same type and size.
   void patch(std::string_view key, const GgufValue& value);
@@ -51,7 +51,7 @@ class GgufWriter {
     GgufTensor tensor;  // offset is relative to the data until open
     uint64_t written = 0;
   };
-  // All bytes in front of the padding; sets the entries' offsets.
+  // Everything in front of the padding; sets the entries' offsets.
   std::string header();
   uint64_t header_size() const;
 

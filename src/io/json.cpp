@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kMaxMessageBytes = 200;
 
-// The part of an nlohmann message that says what is wrong: behind "[json...] " and "column N: ".
+// The part of an nlohmann message that says what is wrong, after "[json...] " and "column N: ".
 std::string reason_of(std::string_view message) {
   if (const size_t end = message.find("] "); end != message.npos) message.remove_prefix(end + 2);
   if (const size_t column = message.find(", column "); column < 60) {
@@ -24,8 +24,8 @@ std::string reason_of(std::string_view message) {
   return printable(message, kMaxMessageBytes);
 }
 
-// Empties a document that is at most as deep as the limits allow. The destructor of a container
-// that has members allocates, so where memory has run out it would end the process.
+// Empties a document whose depth the limits bound. The destructor of a container with members
+// allocates, which would end the process if memory has run out.
 template <typename Value>
 void empty(Value& value) noexcept {
   if (value.is_array()) {
@@ -112,8 +112,8 @@ class Builder final : public nlohmann::json_sax<Value> {
     throw Error(ErrorCode::bad_input, std::string(where_), reason);
   }
 
-  // The place of a key in the open object, whose members are a list; its size if it is new. Many
-  // keys are looked up beside the list.
+  // Index of a key in the open object, whose members are a list; the list's size if the key is new.
+  // Objects with many keys have an index beside the list.
   template <typename Members>
   size_t find_key(const Members& members, const std::string& name) {
     constexpr size_t kFew = 16;
@@ -129,7 +129,7 @@ class Builder final : public nlohmann::json_sax<Value> {
     return keys.try_emplace(name, members.size()).first->second;
   }
 
-  // Puts a value at the place that the last key or the enclosing array gives it.
+  // Stores a value under the last key, or at the end of the enclosing array.
   Value* place(Value value) {
     if (limits_.values != nullptr && --*limits_.values < 0) fail("has too many values");
     if (open_.empty()) {

@@ -1,4 +1,4 @@
-// JSON from untrusted text: a bounded parser and getters that name key and type when they refuse.
+// A bounded JSON parser for untrusted text, and getters whose errors name the key and the type.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ using OrderedJson = nlohmann::ordered_json;  // keys in the order of the text
 struct JsonLimits {
   int max_depth = 64;                 // nesting of arrays and objects
   bool refuse_duplicate_keys = true;  // otherwise the last one wins
-  // How many values may still come, counted down by each text that is parsed with it; null: any
-  // number. A value takes up to some hundred bytes of memory and as few as two of a text.
+  // How many values may still be parsed, counted down by every text that uses these limits; null:
+  // no limit. A value takes up to some hundred bytes of memory and as few as two bytes of text.
   int64_t* values = nullptr;
 };
 
@@ -29,12 +29,12 @@ struct JsonLimits {
 // function.
 Json parse_json(std::string_view text, std::string_view where, const JsonLimits& limits = {});
 
-// The same where the order of keys matters to somebody: what templates show to models.
+// Keeps the order of keys, which matters for what templates show to models.
 OrderedJson parse_ordered_json(std::string_view text, std::string_view where,
                                const JsonLimits& limits = {});
 
-// A value as text in ASCII, which nothing in it can turn into something else on a terminal. Bytes
-// that are not UTF-8, which paths may have, become U+FFFD.
+// A value as ASCII text, so that nothing in it can act on a terminal. Bytes that are not UTF-8,
+// which paths may contain, become U+FFFD.
 template <typename Value>
 std::string format_json(const Value& value, int indent) {
   return value.dump(indent, ' ', true, Value::error_handler_t::replace);
@@ -43,9 +43,9 @@ std::string format_json(const Value& value, int indent) {
 // "null", "a boolean", "the integer 12", "a string", ...: the `found` part of a message.
 std::string describe_json(const Json& value);
 
-// Getters. `object` must be an object, else bad_input. get_* wants the key; find_* gives nothing if
-// the key is absent or null. Any other type, or a value out of range, is bad_input and the message
-// names `where`, the key, what was found and what was expected.
+// Getters. `object` must be an object, else bad_input. get_* requires the key; find_* returns
+// nothing if the key is absent or null. Any other type, or a value out of range, throws bad_input
+// naming `where`, the key, what was found and what was expected.
 int64_t get_int(const Json& object, const char* key, std::string_view where,
                 int64_t min = std::numeric_limits<int64_t>::min(),
                 int64_t max = std::numeric_limits<int64_t>::max());
@@ -53,7 +53,7 @@ std::optional<int64_t> find_int(const Json& object, const char* key, std::string
                                 int64_t min = std::numeric_limits<int64_t>::min(),
                                 int64_t max = std::numeric_limits<int64_t>::max());
 
-// Integers count as numbers.
+// Accepts integers too.
 double get_number(const Json& object, const char* key, std::string_view where,
                   double min = std::numeric_limits<double>::lowest(),
                   double max = std::numeric_limits<double>::max());
@@ -71,7 +71,7 @@ std::optional<std::vector<int32_t>> find_ids(const Json& object, const char* key
 std::string get_string(const Json& object, const char* key, std::string_view where);
 std::optional<std::string> find_string(const Json& object, const char* key, std::string_view where);
 
-// References and pointers into `object`.
+// Return references and pointers into `object`.
 const Json& get_object(const Json& object, const char* key, std::string_view where);
 const Json* find_object(const Json& object, const char* key, std::string_view where);
 const Json& get_array(const Json& object, const char* key, std::string_view where);

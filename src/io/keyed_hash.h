@@ -1,6 +1,6 @@
-// Hashes of keys that come from untrusted files. They depend on a number that each process draws
-// for itself: nobody can write a file whose keys all fall into one place of a table, which would
-// make reading it quadratic. No result may depend on the order in such a table.
+// Hashes of keys from untrusted files. They depend on a random number per process, so that nobody
+// can write a file whose keys all collide, which would make reading it quadratic. No result may
+// depend on the order in such a table.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace walsh {
 // Drawn once; the same for the whole life of the process.
 uint64_t hash_secret();
 
-// All bits of the result are equally good.
+// All bits of the result are equally well mixed.
 inline uint64_t keyed_hash(uint64_t key, uint64_t secret) {
   uint64_t mixed = key * (secret | 1);
   mixed = (mixed ^ (mixed >> 32)) * 0x9E3779B97F4A7C15u;

@@ -24,7 +24,7 @@ bool is_full_list(const OrderedJson& config, const char* key) {
   return place != config.end() && place->is_array() && !place->empty();
 }
 
-// The file replaces what the configuration says, but adds to its list of further tokens.
+// The file replaces entries of the configuration, but its list of further tokens is appended.
 void add_special_tokens(const OrderedJson& map, OrderedJson& config) {
   const bool has_list = is_full_list(config, kExtra) || is_full_list(config, kAdditional);
   for (const auto& [key, value] : map.items()) {
@@ -43,7 +43,7 @@ void add_special_tokens(const OrderedJson& map, OrderedJson& config) {
   }
 }
 
-// The texts of the tokens that have a role.
+// The texts of tokens that have a role (bos_token and so on).
 std::unordered_set<std::string> special_texts(const OrderedJson& config) {
   std::unordered_set<std::string> texts;
   const auto add = [&texts](const OrderedJson& token) {
@@ -61,7 +61,7 @@ std::unordered_set<std::string> special_texts(const OrderedJson& config) {
   return texts;
 }
 
-// Tokens by id: those of added_tokens.json, before which those of tokenizer.json go.
+// Tokens by id: those of added_tokens.json, overridden by those of tokenizer.json.
 OrderedJson decoder_of(const OrderedJson& added, const OrderedJson& tokenizer,
                        const std::unordered_set<std::string>& special, const std::string& where) {
   OrderedJson decoder = OrderedJson::object();
@@ -69,8 +69,7 @@ OrderedJson decoder_of(const OrderedJson& added, const OrderedJson& tokenizer,
     if (!id.is_number_unsigned())
       throw Error(ErrorCode::bad_input, where, "an id is no number from 0 on");
     const bool is_special = special.contains(text);
-    decoder[id.dump()] = {
-        {"content", text}, {"normalized", !is_special}, {"special", is_special}};
+    decoder[id.dump()] = {{"content", text}, {"normalized", !is_special}, {"special", is_special}};
   }
   const auto own = tokenizer.find("added_tokens");
   if (own == tokenizer.end() || !own->is_array()) return decoder;
@@ -87,8 +86,8 @@ std::string with_legacy_tokens(const std::string& config, const std::string& tok
   if (files.special_tokens_map.empty() && files.added_tokens.empty()) return config;
   OrderedJson json = parse_object(config, folder + ": tokenizer_config.json");
   if (json.contains(kDecoder)) return config;
-  add_special_tokens(
-      parse_object(files.special_tokens_map, folder + ": special_tokens_map.json"), json);
+  add_special_tokens(parse_object(files.special_tokens_map, folder + ": special_tokens_map.json"),
+                     json);
   if (!files.added_tokens.empty()) {
     const std::string where = folder + ": added_tokens.json";
     json[kDecoder] = decoder_of(parse_object(files.added_tokens, where),

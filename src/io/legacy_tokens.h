@@ -1,4 +1,4 @@
-// Tokens that stand in files of their own beside a tokenizer.json, as older checkpoints have them.
+// Reads tokens from the separate files that older checkpoints have beside tokenizer.json.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@ struct LegacyTokenFiles {
   std::string special_tokens_map, added_tokens;  // texts; empty: no such file
 };
 
-// The text of tokenizer_config.json (may be empty) with what the files add, as transformers reads
-// them: not at all where the configuration has an added_tokens_decoder. `tokenizer` is the text of
-// tokenizer.json. Throws bad_input naming `folder` and the file for anything malformed.
+// The text of tokenizer_config.json (may be empty) with the tokens of these files added as
+// transformers does it; a configuration with an added_tokens_decoder is left alone. `tokenizer` is
+// the text of tokenizer.json. Throws bad_input naming `folder` and the file for anything malformed.
 std::string with_legacy_tokens(const std::string& config, const std::string& tokenizer,
                                const LegacyTokenFiles& files, const std::string& folder);
 

@@ -18,7 +18,7 @@
 namespace walsh {
 namespace {
 
-constexpr size_t kMaxRead = size_t{16} << 20;  // between two requests to stop are looked for
+constexpr size_t kMaxRead = size_t{16} << 20;  // stop requests are checked between two reads
 constexpr size_t kLeastGrowth = 4096;
 
 // O_NONBLOCK keeps the open of a FIFO from waiting for a writer; regular files ignore it.
@@ -31,7 +31,7 @@ struct OpenFile {
   size_t size = 0;  // 0 for a stream
 };
 
-// A stream is accepted if `widest` says so.
+// Accepts a stream only if `widest` allows it.
 OpenFile open_file(const std::string& path, Kind widest) {
   OpenFile file{Descriptor(open_descriptor(path, kOpenFlags))};
   if (file.fd.get() < 0) throw_system_error(path, "open", errno);
@@ -46,8 +46,8 @@ OpenFile open_file(const std::string& path, Kind widest) {
   return file;
 }
 
-// At most `bytes`, 0 at the end. A FIFO without a writer looks ended to read(2): that there is
-// something to read, or was a writer, only waiting tells.
+// Reads at most `bytes`; 0 at the end. read(2) reports the end for a FIFO that has no writer yet,
+// so only waiting tells whether a writer comes.
 size_t read_some(int fd, char* out, size_t bytes, const std::string& path) {
   for (;;) {
     wait_readable(fd, path);
@@ -57,13 +57,13 @@ size_t read_some(int fd, char* out, size_t bytes, const std::string& path) {
   }
 }
 
-// To the end of the file: a stream has no size, that of a file may change, and /proc reports 0.
+// Reads to the end: a stream has no size, a file's size may change, and /proc reports 0.
 std::string read_all(const OpenFile& file, uint64_t max_bytes, const std::string& path) {
   const auto refuse_size = [&] {
     throw Error(ErrorCode::limit, path, "has more than " + std::to_string(max_bytes) + " bytes");
   };
   if (file.size > max_bytes) refuse_size();
-  std::string text(file.size + 1, '\0');  // one more: the end is there where nothing more comes
+  std::string text(file.size + 1, '\0');  // one byte more than the size, to see the end in one read
   for (size_t filled = 0;;) {
     if (filled == text.size()) text.resize(filled + std::max(kLeastGrowth, filled / 2));
     const size_t got = read_some(file.fd.get(), text.data() + filled, text.size() - filled, path);
@@ -78,7 +78,7 @@ std::string read_all(const OpenFile& file, uint64_t max_bytes, const std::string
 }  // namespace
 
 struct MappedFile::Known {
-  std::string shown;  // the path for a message that a signal handler writes
+  std::string shown;  // the path as a signal handler prints it
   detail::FaultEntry entry;
 };
 

@@ -26,12 +26,12 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::string& path() const { return path_; }
 
-  // Lets the system forget the pages that lie wholly inside [offset, offset + size), so that a pass
-  // over a large file does not keep all of it resident. Reading them again is correct and slow.
+  // Lets the system drop the pages that lie wholly inside [offset, offset + size), so that a pass
+  // over a large file does not keep all of it resident. Reading them again is correct but slow.
   void drop(uint64_t offset, uint64_t size) const;
 
  private:
-  struct Known;  // to io/fault.h
+  struct Known;  // its entry for io/fault.h
 
   std::string path_;
   const std::byte* data_ = nullptr;
@@ -42,9 +42,9 @@ class MappedFile {
 // The content of a regular file. Throws like MappedFile, and limit if it has more than `max_bytes`.
 std::string read_text_file(const std::string& path, uint64_t max_bytes);
 
-// The same for a text that the user names, which may also be what a pipe or a terminal delivers
-// until its end: a FIFO, /dev/stdin, <(COMMAND) of a shell. Throws also interrupted. What is part
-// of a model is read by the functions above: a pipe in its folder could keep them waiting for ever.
+// The same for a text that the user names, which may also be a pipe or a terminal (a FIFO,
+// /dev/stdin, <(COMMAND) of a shell). Also throws interrupted. Files of a model are read by the
+// functions above: a FIFO in its folder could block them for ever.
 std::string read_text_input(const std::string& path, uint64_t max_bytes);
 
 inline std::string_view as_text(std::span<const std::byte> bytes) {

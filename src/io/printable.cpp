@@ -35,7 +35,7 @@ char32_t code_point(std::string_view sequence) {
   return code;
 }
 
-// Characters that act instead of being seen.
+// Characters that control the terminal or the text direction instead of being shown.
 bool acts_on_terminal(char32_t c) {
   return c < 0x20 || (c >= 0x7F && c < 0xA0) ||  // C0, DEL, C1
          (c >= 0x2028 && c <= 0x202E) ||         // separators, embeddings, overrides

@@ -64,7 +64,7 @@ uint64_t shape_bytes(const std::vector<int64_t>& shape, int element_bits, std::s
   return bits / 8;
 }
 
-// One member of the header; offsets relative to the buffer of `buffer_size` bytes.
+// Reads one member of the header; its offsets are relative to the buffer of `buffer_size` bytes.
 SafetensorsEntry read_entry(const std::string& name, const Json& value, uint64_t buffer_size,
                             std::string_view file) {
   if (name.empty() || !is_plain_utf8(name)) {

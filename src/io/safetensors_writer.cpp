@@ -13,7 +13,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "numbers are written as they are");
 
-// Data begin at a multiple of it, so that what is a multiple long itself is aligned in the map.
+// Tensor data begin at a multiple of 64 bytes, so that they are aligned in a map.
 constexpr uint64_t kDataAlignment = 64;
 
 [[noreturn]] void misuse(std::string_view name, const std::string& reason) {
@@ -37,7 +37,7 @@ void SafetensorsWriter::add(std::string name, std::string_view dtype, std::vecto
 
 std::string SafetensorsWriter::header() const {
   OrderedJson json;
-  // Which library's arrays these are: transformers refuses files that do not say it.
+  // transformers refuses files that do not say which framework's arrays they hold.
   json["__metadata__"] = {{"format", "pt"}};
   for (const std::string& name : order_) {
     const Slot& slot = slots_.find(name)->second;

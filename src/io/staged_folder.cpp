@@ -18,7 +18,7 @@ namespace {
 
 constexpr mode_t kNewFolder = 0777;
 
-// Without the slashes at the end, behind which a name for the temporary folder would lie inside.
+// Removes slashes at the end, with which the temporary folder's name would lie inside the folder.
 std::string trimmed(std::string path) {
   while (path.size() > 1 && path.back() == '/')
     path.pop_back();
@@ -31,7 +31,7 @@ std::string trimmed(std::string path) {
               "exists already; walsh does not overwrite folders: remove it or choose another name");
 }
 
-// A name without the file or folder that it may have: what a symbolic link to nothing has, too.
+// Whether the name exists, also as a dangling symbolic link.
 bool is_taken(const std::string& path) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) == 0) return true;
@@ -72,8 +72,8 @@ StagedFolder::~StagedFolder() {
 
 void StagedFolder::commit() {
   sync_folder(temporary_);
-  // Where the system can, refuses what has appeared at the name meanwhile; an empty folder would
-  // be replaced otherwise.
+  // Refuses, where the system can do it, to replace what has appeared at the name meanwhile; plain
+  // rename would replace an empty folder.
   int status = ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE);
   if (status != 0 && (errno == EINVAL || errno == ENOSYS) && !is_taken(path_))
     status = std::rename(temporary_.c_str(), path_.c_str());

@@ -1,4 +1,4 @@
-// Failures of system calls as Errors.
+// Turns failures of system calls into Errors.
 #pragma once
 
 #include <string>

@@ -39,8 +39,8 @@ bool lock(int fd) {
   return status == 0;
 }
 
-// Its maker holds the lock from right after the creation until the rename or the end of the
-// process, however that ends.
+// A running process holds the lock from right after the creation until the rename, and the system
+// releases it when the process ends in any way.
 void remove_unclaimed(const std::filesystem::path& path) {
   const Descriptor fd(open_descriptor(path.string(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK));
   struct stat info {};
@@ -74,7 +74,7 @@ void remove_leftovers(const std::string& path) noexcept try {
     if (is_temporary_of(entry->path().filename().string(), name)) remove_unclaimed(entry->path());
   }
 } catch (...) {
-  // No memory for a name: the leftovers stay until the next run.
+  // Out of memory for a name: the leftovers stay until the next run.
 }
 
 }  // namespace walsh::detail

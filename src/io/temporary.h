@@ -1,4 +1,4 @@
-// Temporary files and folders: their names, and what is left of those whose process was killed.
+// Names of temporary files and folders, and the cleanup of those whose process was killed.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace walsh {
 
-// What ends like this belongs to a running process or is a leftover of a killed one. The next run
-// that writes to the same path removes the leftovers.
+// A path with this suffix belongs to a running process or is the leftover of a killed one; the next
+// run that writes to the same path removes leftovers.
 inline constexpr const char* kTemporarySuffix = ".walsh-tmp";
 
 namespace detail {
@@ -16,10 +16,10 @@ namespace detail {
 // A name beside `path` that this process has not used yet: "PATH.<pid>-<n>.walsh-tmp".
 std::string temporary_name(const std::string& path);
 
-// Marks the open temporary file or folder `fd` as one of a running process, for as long as this
-// descriptor or a copy of it is open (flock(2)). False if another process took it for a leftover
-// in the meantime: then it has lost its name, and a new one has to be made. True, too, where the
-// file system has no locks; there nobody removes leftovers.
+// Marks the open temporary file or folder `fd` as one of a running process for as long as this
+// descriptor or a copy of it is open (flock(2)). False if another process mistook it for a leftover
+// meanwhile and removed it: then a new one has to be made. Also true where the file system has no
+// locks; nobody removes leftovers there.
 bool claim_temporary(int fd);
 
 // Deletes the temporaries of `path` that no running process claims. Never throws: what cannot be

@@ -4,6 +4,6 @@
 namespace walsh {
 
 inline constexpr float kLengthEpsilon = 1e-6f;  // added to the squared length of queries and keys
-inline constexpr float kSoftplusLinear = 20;    // log(1 + e^x) is x from here on
+inline constexpr float kSoftplusLinear = 20;    // from here on log(1 + e^x) is taken as x
 
 }  // namespace walsh

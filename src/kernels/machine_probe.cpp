@@ -14,7 +14,8 @@ namespace walsh {
 namespace {
 
 constexpr int64_t kLines = (int64_t{544} << 20) / 64;
-constexpr int64_t kPiece = (int64_t{4} << 20) / 64;  // lines written between two looks for a stop
+// Lines written between two checks for a stop request.
+constexpr int64_t kPiece = (int64_t{4} << 20) / 64;
 constexpr int kPasses = 7;
 constexpr int64_t kRounds = 20000;  // well below a scheduler's time slice
 constexpr int kPeakRepeats = 100;
@@ -35,7 +36,7 @@ MultiplyAdd* best_multiply_add() {
   return isa_supported(Isa::avx2) ? avx2::multiply_add : ref::multiply_add;
 }
 
-// Results go here so that no loop can be dropped.
+// Results are added here so that no loop is optimized away.
 std::atomic<uint64_t> consumed{0};
 
 }  // namespace
@@ -43,7 +44,7 @@ std::atomic<uint64_t> consumed{0};
 double measure_read_bandwidth(ThreadPool& pool) {
   ReadLines* const read = best_read_lines();
   AlignedArray<uint64_t> buffer(static_cast<size_t>(kLines) * 8);
-  // Pages that nobody has written to are all the same.
+  // Untouched pages all map to the same zero page, so every page is written.
   pool.for_each(kLines / kPiece, [&](int64_t piece) {
     std::fill_n(buffer.data() + piece * kPiece * 8, kPiece * 8, uint64_t{1});
   });

@@ -1,16 +1,16 @@
-// What this machine can do at most, to compare the kernels with: measured, not looked up.
+// Measures the machine's limits, with which kernels are compared.
 #pragma once
 
 #include "base/thread_pool.h"
 
 namespace walsh {
 
-// Bytes per second that all threads of the pool read together from memory, out of a buffer larger
-// than 512 MB; the best of several passes. Throws limit if the buffer cannot be had.
+// Bytes per second that all threads of the pool together read from a buffer larger than 512 MB; the
+// best of several passes. Throws limit if the buffer cannot be allocated.
 double measure_read_bandwidth(ThreadPool& pool);
 
-// int8 multiply-adds per second of all threads together, in registers, with the instructions that
-// the int8 matmul of the best supported instruction set uses.
+// int8 multiply-adds per second of all threads together, in registers, with the instructions of the
+// int8 matmul of the best supported instruction set.
 double measure_int8_peak(ThreadPool& pool);
 
 }  // namespace walsh

@@ -43,8 +43,8 @@ constexpr Ops kAmxOps = with_tiles(kAvx512VbmiOps);
 }  // namespace
 
 int64_t delta_rule_scratch(const DeltaShape& shape) {
-  // Products of keys and queries with the state and with the chunk's keys; coefficients; keys
-  // weighted for the state.
+  // Space for: products of keys and queries with the state and with the chunk's keys; coefficients;
+  // weighted keys.
   return 2 * kDeltaChunk * (shape.value_dim + kDeltaChunk) + kDeltaChunk +
          shape.key_dim * kDeltaChunk;
 }

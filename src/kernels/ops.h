@@ -1,8 +1,8 @@
-// The operations of the forward pass: one signature each, one table of functions per instruction
-// set, chosen at run time. `ref` is complete and is what every other table is tested against.
+// The operations of the forward pass on CPUs: one signature each, one table of functions per
+// instruction set, chosen at run time. `ref` is complete; every other table is tested against it.
 //
-// All pointers are 64-byte aligned unless noted, all row lengths are in elements. Functions work on
-// a range given by the caller, are single-threaded, allocate nothing and throw nothing.
+// All pointers are 64-byte aligned unless noted, and all row lengths are in elements. Functions
+// work on a range given by the caller, are single-threaded, allocate nothing and throw nothing.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace walsh {
 
 inline constexpr int kPanelRows = 16;         // rows interleaved in a panel
 inline constexpr int kActivationGroup = 128;  // activations per int8 scale of rotated inputs
-inline constexpr int kPlainGroup = 32;        // the same for inputs that are not rotated
+inline constexpr int kPlainGroup = 32;        // the same for inputs without rotation
 
 // One pass of a coded tensor, repacked for the kernels: panels of 16 rows, so that a 32-bit lane of
 // a vector is one row. Rows are padded to 16 with scale 0.
@@ -75,36 +75,38 @@ struct ActivationsI8 {
   int64_t groups() const { return (cols + group - 1) / group; }
 };
 
-// How products of queries and keys become logits: x = scale * product, then cap * tanh(x / cap)
+// How dot products of queries and keys become logits: x = scale * product, then cap * tanh(x / cap)
 // unless cap is 0.
 struct LogitRule {
   float scale = 1, cap = 0;
 
-  LogitRule(float scale, float cap = 0) : scale(scale), cap(cap) {}  // a scale alone is a rule
+  // Implicit: a scale alone is a rule.
+  LogitRule(float scale, float cap = 0) : scale(scale), cap(cap) {}
 };
 
-// How an input row becomes what a matmul reads; prepared once per distinct input.
+// How an input row is converted for a matmul; applied once per distinct input.
 struct InputTransform {
   const Rotator* rotator = nullptr;  // null: not rotated
   int64_t width = 0;                 // logical length; zero-padded to `cols`
-  int64_t cols = 0;                  // a multiple of 32 (or width itself for dense f32 use)
+  int64_t cols = 0;  // padded length, a multiple of 32 (or width itself for dense f32 use)
 };
 
-// Positions of a sequence whose updates of the delta rule are applied to the state at once: those
-// from a multiple of it on.
+// Length of a chunk: updates of the delta rule within a chunk are applied to the state together.
+// Chunks begin at multiples of it.
 inline constexpr int64_t kDeltaChunk = 32;
 
-// A key head of a gated delta net and the value heads that read it.
+// One key head of a gated delta net and the value heads that read it.
 struct DeltaShape {
   int64_t values = 0;                  // value heads
   int64_t key_dim = 0, value_dim = 0;  // of a head, multiples of 16
 };
 
-// What a sequence keeps for them: the states in front of a chunk, and what its rows so far will
-// change. With G_t, the sum of the logarithms of the decays of the chunk's rows up to t,
-//   u_t = strength_t (v_t - e^G_t S^T k_t - sum over j < t of e^(G_t - G_j) (k_t k_j) u_j),
-//   o_t = e^G_t S^T q_t + sum over j <= t of e^(G_t - G_j) (q_t k_j) u_j,
-// and behind the chunk S <- e^G S + sum over j of e^(G - G_j) k_j u_j^T.
+// What a sequence stores for one key head: the states at the start of the current chunk, and the
+// updates of the chunk's rows so far. With G_t, the sum of the logarithms of the decays of the
+// chunk's rows up to t,
+// u_t = strength_t (v_t - e^G_t S^T k_t - sum over j < t of e^(G_t - G_j) (k_t k_j) u_j),
+// o_t = e^G_t S^T q_t + sum over j <= t of e^(G_t - G_j) (q_t k_j) u_j,
+// and after the chunk S <- e^G S + sum over j of e^(G - G_j) k_j u_j^T.
 struct DeltaState {
   float* states;   // [values][key_dim][value_dim]: S
   float* keys;     // [key_dim][kDeltaChunk]: k_j
@@ -115,7 +117,7 @@ struct DeltaState {
     return s.key_dim * (s.values * s.value_dim + kDeltaChunk) +
            s.values * kDeltaChunk * (s.value_dim + 1);
   }
-  // Laid out in float[floats(shape)].
+  // Uses `memory`, float[floats(shape)].
   DeltaState(const DeltaShape& s, float* memory)
       : states(memory),
         keys(states + s.values * s.key_dim * s.value_dim),
@@ -123,30 +125,31 @@ struct DeltaState {
         sums(updates + s.values * kDeltaChunk * s.value_dim) {}
 };
 
-// Row i of the new ones begins at i times the distance of each; value heads are neighbours.
+// New rows of a sequence. Row i of an array begins i strides behind its pointer; value heads are
+// neighbours.
 struct DeltaRows {
   const float *q, *k;                 // [key_dim], scaled
   const float* v;                     // [values][value_dim]
   int64_t ld;                         // of q, k and v
   const float *log_decay, *strength;  // [values]
   int64_t ld_decay, ld_strength;
-  float* out;  // [values][value_dim]; row i of those from `first` on is row i - first of out
+  float* out;  // row i, counted from `first`, is written to row i - first
   int64_t ld_out;
   int64_t first = 0;  // rows before it are not written
 };
 
-// Where keys and values of one layer and sequence live: fp16 pages
-// [kv_heads][page_positions][head_dim] each. Positions from page_positions * j on are in page
-// pages[j]; page_positions is a multiple of 64.
+// Where keys and values of one layer and sequence lie: in fp16 pages
+// [kv_heads][page_positions][head_dim]. Positions from page_positions * j on are in page pages[j];
+// page_positions is a multiple of 64.
 struct KvView {
   const uint16_t* keys = nullptr;
   const uint16_t* values = nullptr;
   int64_t page_positions = 0;
   int kv_heads = 0;
   int head_dim = 0;
-  const int32_t* pages = nullptr;  // null: everything is one page, 0
+  const int32_t* pages = nullptr;  // null: everything is one page, number 0
 
-  // Of the arrays above, where a position of a head begins.
+  // Offset in the arrays of a head's position.
   int64_t offset(int64_t kv_head, int64_t position) const {
     if (pages == nullptr) return (kv_head * page_positions + position) * head_dim;
     const int64_t page = pages[position / page_positions];
@@ -166,16 +169,16 @@ struct Ops {
   // unit) (or y * unit).
   void (*matmul_i8)(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
                     int64_t panel_begin, int64_t panel_end, bool accumulate);
-  // The same with float32 inputs x[t * ldx + c] in the rotated basis: the exact path. Products of
-  // the decoded weights (scale * level + offset) in column order by fma, summed over blocks of 128
-  // columns, then over blocks.
+  // As matmul_i8 with float32 inputs x[t * ldx + c] in the rotated basis, without rounding.
+  // Products of the decoded weights (scale * level + offset) in column order by fma, summed over
+  // blocks of 128 columns, then over blocks.
   void (*matmul_f32)(const PanelMatrix& w, const float* x, int64_t ldx, int64_t m, float* y,
                      int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate);
-  // Product formats without decoding: like matmul_i8 from tables of products, which are rounded to
-  // int8 (kernels/product_tables.h). With V vectors of four columns in a group, y differs by at
-  // most V * step * |scale * unit * x_scale| per group; y = fma(sum, (scale * unit) * (x_scale *
-  // step), y) in column order, from 0 or from y when `accumulate`. Every instruction set gives the
-  // same bits.
+  // Products with product codes by lookup instead of decoding: as matmul_i8 from tables of
+  // products, which are rounded to int8 (kernels/product_tables.h). With V vectors of four columns
+  // in a group, y differs by at most V * step * |scale * unit * x_scale| per group; y = fma(sum,
+  // (scale * unit) * (x_scale * step), y) in column order, from 0 or from y when `accumulate`.
+  // Every instruction set gives the same bits.
   void (*matmul_lookup)(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y,
                         int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate);
   // Plain weights, row-major [rows][cols] as in the file (unaligned allowed), rows
@@ -193,9 +196,9 @@ struct Ops {
   void (*sigmoid_mul)(const float* gate, const float* x, int64_t n, float* out);
   // x[n] = cap * tanh(x[n] / cap), cap > 0.
   void (*soft_cap)(float* x, int64_t n, float cap);
-  // One row x[cols] (rotated or not, zero-padded) to int8 planes: rows t*planes.. of `out`. Every
-  // instruction set gives the same bits. A group below 2^-100 has scale 0, one that is not finite
-  // has scale NaN; q is 0 then.
+  // Quantizes one row x[cols] (rotated or not, zero-padded) to int8 planes: rows t*planes.. of
+  // `out`. Every instruction set gives the same bits. A group below 2^-100 has scale 0, a group
+  // that is not finite has scale NaN, both with q = 0.
   void (*quantize_i8)(const float* x, ActivationsI8& out, int64_t t);
   // Rotates pairs (i, i + rotated/2) of `heads` heads in place by cos/sin[rotated/2]; values from
   // `rotated` on (even, at most head_dim) stay as they are.
@@ -215,28 +218,28 @@ struct Ops {
   void (*attention)(const KvView& kv, int kv_head, int heads, const float* q, int64_t ldq,
                     int64_t m, int64_t position, int64_t window, const LogitRule& logits,
                     float* out, int64_t ldo, float* log_sums, float* scratch);
-  // One block of a row of attention, whose softmax goes from block to block: the logits
-  // cap(scale * row[i] + shift) for i in [begin, end) become weights e^(logit - largest), all
-  // others of row[n] 0 (NaN, maybe, where a logit is); `largest`, -infinity at first, and `total`,
-  // the sum of the weights so far, go on. Returns what sums weighted before have to be multiplied
-  // with. n is a multiple of 16, begin < end.
+  // One block of a softmax that is computed block by block: the logits cap(scale * row[i] + shift)
+  // for i in [begin, end) become weights e^(logit - largest), all other entries of row[n] 0
+  // (possibly NaN, if a logit is). `largest` (initially -infinity) and `total`, the sum of the
+  // weights, are carried from block to block. Returns the factor by which sums weighted with
+  // earlier blocks must be multiplied. n is a multiple of 16, begin < end.
   float (*weigh)(float* row, int64_t n, int64_t begin, int64_t end, const LogitRule& logits,
                  float shift, float* largest, float* total);
   // out[i] = weights[i] * the fp16 scales[i], 0 where the weight is 0 and the scale is NaN. Weights
   // are not negative, n is a multiple of 16.
   void (*scale_weights)(const float* weights, const uint16_t* scales, int64_t n, float* out);
-  // The gated delta rule (arch/layer.h) of one key head for `m` rows in a row: those with the
-  // numbers [used, used + m) of a chunk of kDeltaChunk, used + m <= kDeltaChunk. The results of a
-  // row, and the state, do not depend on how the rows of a chunk were cut into calls.
-  // scratch: float[delta_rule_scratch(shape)], any content.
+  // The gated delta rule (arch/layer.h) of one key head for `m` consecutive rows with the numbers
+  // [used, used + m) in a chunk of kDeltaChunk, used + m <= kDeltaChunk. Results and state do not
+  // depend on how the rows of a chunk are divided into calls. scratch:
+  // float[delta_rule_scratch(shape)], any content.
   void (*delta_rule)(const DeltaShape& shape, const DeltaState& state, const DeltaRows& rows,
                      int64_t used, int64_t m, float* scratch);
 };
 
-// Floats of scratch that `attention` needs for up to m queries ending before `end_position`.
+// Size of attention's scratch in floats for up to m queries ending before `end_position`.
 int64_t attention_scratch(int64_t m, int64_t end_position, int head_dim);
 
-// Floats of scratch that `delta_rule` needs.
+// Size of delta_rule's scratch in floats.
 int64_t delta_rule_scratch(const DeltaShape& shape);
 
 // The table of an instruction set; throws usage if the machine lacks it.
@@ -245,8 +248,8 @@ inline const Ops& ops() {
   return ops(current_isa());
 }
 
-// Normalizes (gain not null) or takes as it is, pads, rotates and quantizes one input row while it
-// is in the first-level cache. Writes the float row to `row`[cols] and, when `quantized` is not
+// Converts one input row while it is in the first-level cache: normalizes it (if gain is not null),
+// pads, rotates and quantizes it. Writes the float row to `row`[cols] and, if `quantized` is not
 // null, its int8 planes.
 void prepare_input(const Ops& ops, const InputTransform& transform, const float* x,
                    const float* gain, float eps, float* row, ActivationsI8* quantized, int64_t t);

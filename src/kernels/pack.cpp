@@ -71,7 +71,7 @@ bool symmetric_levels(const TrellisCode& code) {
   return true;
 }
 
-// Whether the signs of pairs stand in the index as formats/trellis.h has it.
+// Whether the table's pairs encode signs in the index as formats/trellis.h describes.
 bool pairs_of_magnitudes(const TrellisCode& code) {
   if (code.table_bits != kPairTableBits) return false;
   for (uint32_t i = 0; i < 1u << kPairTableBits; ++i) {
@@ -84,8 +84,8 @@ bool pairs_of_magnitudes(const TrellisCode& code) {
   return true;
 }
 
-// Whether a code of one product per step is of the kind that formats/format.h describes. Kernels
-// double the multiplier of sums of bytes in 16 bits, and know two ways to count these.
+// Returns whether a hash code is of the kind that formats/format.h describes. Kernels double the
+// multiplier in 16 bits for sums of bytes, and support two ways to count these bytes.
 bool known_hash(const TrellisCode& code) {
   if (code.rule == TrellisRule::bytes) {
     const uint32_t half = code.multiplier & 0xffffu;
@@ -98,7 +98,7 @@ bool known_hash(const TrellisCode& code) {
   return true;
 }
 
-// The decoders of the kernels know levels and pairs that are symmetric about zero.
+// The kernels' decoders require levels and pairs that are symmetric about zero.
 void require_known_trellis(const TrellisCode& code) {
   const bool shape =
       code.state_bits <= kMostStateBits && detail::with_trellis_steps(code, [](auto) {});

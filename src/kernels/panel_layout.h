@@ -1,5 +1,5 @@
-// Where a weight lies inside a panel, and how the columns of a row are cut into the groups over
-// which the matmuls sum. Shared by packing and by every instruction set.
+// Where a weight lies inside a panel, and the groups of columns over which matmuls sum integers.
+// Shared by packing and by all instruction sets.
 #pragma once
 
 #include <algorithm>
@@ -30,18 +30,18 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// Columns between two flushes of the integer accumulators.
+// Columns that are summed in integers before the sum is scaled and added to the total.
 constexpr int64_t flush_columns(const PanelMatrix& w, const ActivationsI8& x) {
   return std::min({w.group, int64_t{x.group}, w.cols});
 }
 
-// The same for a trellis from column c on: at most 128 columns, never across a column block.
+// The same for a trellis, from column c on: at most 128 columns, never across a column block.
 constexpr int64_t trellis_flush_columns(const PanelMatrix& w, const ActivationsI8& x, int64_t c) {
   const uint64_t rest = static_cast<uint64_t>(std::min<int64_t>(w.cols - c, kF32Block));
   return std::min<int64_t>(x.group, static_cast<int64_t>(std::bit_floor(rest)));
 }
 
-// Lane of a row of a panel in a trellis, and back.
+// The lane of a panel's row in a trellis, and the inverse.
 constexpr int trellis_lane(int row) {
   return 2 * (row % 8) + row / 8;
 }
@@ -49,15 +49,17 @@ constexpr int trellis_row(int lane) {
   return lane / 2 + 8 * (lane % 2);
 }
 
-// The steps of a trellis, what kernels are compiled for: weights and bits of each.
+// A trellis's step, for which kernels are compiled: weights per step, bits per step, and the rule
+// that makes levels.
 template <int Values, int Bits, TrellisRule Rule = TrellisRule::table>
 struct TrellisSteps {
   static constexpr TrellisRule kRule = Rule;
   static constexpr int kValues = Values, kBits = Bits;
-  static constexpr int kUnitWords = 2 * kTileWeights / Values * Bits / 32;  // of two tiles
+  // Of a unit, which is two tiles.
+  static constexpr int kUnitWords = 2 * kTileWeights / Values * Bits / 32;
 };
 
-// Calls body(Steps{}) with the one of `Steps` that a code has. False if it has none of them.
+// Calls body(Steps{}) with the member of `Steps` that matches the code. Returns false if none does.
 template <typename... Steps, typename Body>
 bool with_steps_among(const TrellisCode& code, const Body& body) {
   const auto offer = [&](auto steps) {
@@ -69,8 +71,7 @@ bool with_steps_among(const TrellisCode& code, const Body& body) {
   return (offer(Steps{}) || ...);
 }
 
-// The steps of codes with a table of entries, of those of one product per step, and of all that
-// kernels know.
+// The steps of table codes, of hash codes, and of all codes that kernels support.
 template <typename Body>
 bool with_table_steps(const TrellisCode& code, const Body& body) {
   return with_steps_among<TrellisSteps<1, 2>, TrellisSteps<1, 3>, TrellisSteps<1, 4>,
@@ -98,7 +99,7 @@ inline const std::byte* trellis_tile(const PanelMatrix& w, int64_t panel, int64_
   return reinterpret_cast<const std::byte*>(w.codes.data()) + tile * tile_bytes(*w.trellis);
 }
 
-// Words of a unit of product codes, and the level of a weight from `words`, those of the panel.
+// Words of a unit of product codes, and the level of a weight from the panel's `words`.
 inline constexpr int kProductWords = 3;
 inline int product_level_i8(const PanelMatrix& w, const uint32_t* words, int lane, int64_t col) {
   const uint32_t* unit = words + col / kUnitColumns * kProductWords * kPanelRows + lane;

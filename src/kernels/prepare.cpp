@@ -7,7 +7,7 @@
 
 namespace walsh {
 
-// The blocks of the vector versions, or one weight per position for ref.
+// Sized for the blocks of the vector versions, or one weight per position for ref.
 int64_t attention_scratch(int64_t m, int64_t end_position, int head_dim) {
   (void)m;  // queries are taken in blocks of a fixed size
   return std::max(simd::AttentionBlocks::floats(head_dim), (end_position + 15) / 16 * 16);

@@ -8,8 +8,8 @@ namespace walsh {
 
 // Reads `count` aligned 64-byte lines and returns a value that depends on all of them.
 using ReadLines = uint64_t(const uint64_t* lines, int64_t count);
-// Runs `rounds` rounds of int8 multiply-adds; mixes what depends on all of them into `sink` and
-// returns how many multiply-adds it did.
+// Runs `rounds` rounds of int8 multiply-adds, stores a value that depends on all of them in `sink`,
+// and returns the number of multiply-adds.
 using MultiplyAdd = int64_t(int64_t rounds, int32_t* sink);
 
 namespace ref {

@@ -1,4 +1,4 @@
-// How the next token is chosen from the logits, on every device: what users know from llama.cpp.
+// Sampling options, common to all devices, with llama.cpp's meaning.
 #pragma once
 
 #include <array>
@@ -6,7 +6,7 @@
 
 namespace walsh {
 
-// The steps of choosing, by llama.cpp's names. The numbers are their default order.
+// The sampling steps, by llama.cpp's names, numbered in their default order.
 enum class SamplerStep : uint8_t {
   penalties,
   dry,
@@ -21,29 +21,29 @@ enum class SamplerStep : uint8_t {
 inline constexpr int kSamplerSteps = 9;
 
 struct SamplerOptions {
-  float temperature = 0.8f;  // 0: always the best token, of equals the lowest id
-  int top_k = 40;            // the k best; 0: all
-  float top_p = 0.95f;       // the fewest best with this probability together; 1: all
-  float min_p = 0.05f;       // at least this share of the best one's probability; 0: all
-  float repeat_penalty = 1;  // divides the positive logits of earlier tokens; 1: none
-  int repeat_last_n = -1;    // latest tokens that the penalty is for; 0: none, -1: all
-  // The rest on the CPU only.
-  // Taken from the logits of tokens that were generated: once, and for each time.
+  float temperature = 0.8f;  // 0: the best token (of equal ones the lowest id)
+  int top_k = 40;            // keep the k best tokens; 0: all
+  float top_p = 0.95f;       // keep the fewest tokens with this total probability; 1: all
+  float min_p = 0.05f;       // keep tokens with this share of the best one's probability; 0: all
+  float repeat_penalty = 1;  // divides positive logits of earlier tokens; 1: off
+  int repeat_last_n = -1;    // recent tokens that it covers; 0: none, -1: all
+  // The following only on the CPU. Subtracted from the logits of generated tokens: presence once,
+  // frequency per occurrence.
   float presence_penalty = 0, frequency_penalty = 0;
-  // The fewest tokens with this probability together whose surprise is nearest to the expected one;
-  // 1: all.
+  // Keep the fewest tokens with this total probability whose surprise is closest to the expected
+  // one; 1: all.
   float typical_p = 1;
-  // Those whose logits are within so many standard deviations of the best; 0 and less: all.
+  // Keep tokens whose logits are within this many standard deviations of the best; <= 0: all.
   float top_n_sigma = -1;
-  // With this probability a step drops all tokens that have at least the threshold's probability
-  // but the last of them; 0: never.
+  // With this probability, a step removes all tokens of at least the threshold's probability except
+  // the least probable of them; 0: never.
   float xtc_probability = 0, xtc_threshold = 0.1f;
-  // DRY: a token that would continue a sequence that was there before loses
-  // multiplier * base^(length - allowed_length); multiplier 0: never. The sequence is looked for in
-  // the latest last_n tokens; 0: none, -1: all.
+  // DRY: a token that would extend a repeated sequence loses multiplier * base^(length -
+  // allowed_length); multiplier 0: off. Repetitions are looked for in the last last_n tokens; 0:
+  // none, -1: all.
   float dry_multiplier = 0, dry_base = 1.75f;
   int dry_allowed_length = 2, dry_penalty_last_n = -1;
-  // The steps that are made, in this order.
+  // The steps to run, in this order.
   std::array<SamplerStep, kSamplerSteps> order = {
       SamplerStep::penalties, SamplerStep::dry,       SamplerStep::top_n_sigma,
       SamplerStep::top_k,     SamplerStep::typical_p, SamplerStep::top_p,
@@ -51,7 +51,7 @@ struct SamplerOptions {
   int steps = kSamplerSteps;
   uint64_t seed = 42;
 
-  // Whether every device can sample so (generate/sampler.h can always).
+  // Whether all devices support these options (generate/sampler.h supports every combination).
   bool on_devices() const {
     if (presence_penalty != 0 || frequency_penalty != 0 || dry_multiplier != 0 || top_n_sigma > 0 ||
         typical_p < 1 || xtc_probability > 0 || steps != kSamplerSteps)

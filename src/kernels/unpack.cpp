@@ -18,7 +18,7 @@ uint32_t restore_nibbles(uint32_t word) {
 }  // namespace
 
 void unpack_codes(const PanelMatrix& w, std::span<std::byte> codes) {
-  if (w.trellis != nullptr) {  // stored as they are, but for the slack behind them
+  if (w.trellis != nullptr) {  // stored unchanged, followed by slack
     assert(codes.size() <= w.codes.size() * 4);
     std::memcpy(codes.data(), w.codes.data(), codes.size());
     return;

@@ -1,4 +1,4 @@
-// The way back from panels: the codes of a matrix as they are stored in files.
+// Converts panels back to the codes that files store.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace walsh {
 
-// The codes of pass `pass` of a tensor of `format`, of which pack_panels made `w`; `codes` has
+// The codes of pass `pass` of a tensor of `format`, from which pack_panels made `w`; `codes` has
 // their size (pass_fields).
 void unpack_codes(const PanelMatrix& w, std::span<std::byte> codes);
 

@@ -13,7 +13,8 @@ namespace walsh {
 namespace {
 
 constexpr int64_t kMaxSequences = 1024;
-// More than any memory holds; their numbers alone take room before there is any memory to ask for.
+// More pages than any memory holds. The page numbers themselves take memory before any is requested
+// for pages.
 constexpr int64_t kMaxPages = int64_t{1} << 24;
 
 }  // namespace
@@ -135,13 +136,13 @@ void KvPages::shrink(Sequence& sequence, int64_t positions) {
   sequence.length = positions;
 }
 
-// The page that the next positions of a sequence begin to write to.
+// The first page that the next positions of a sequence are written to.
 int64_t KvPages::first_written(const Sequence& sequence) const {
   return std::max<int64_t>(0, sequence.length - shape_.rewritten) / shape_.page_positions;
 }
 
-// Free pages that growth takes: for new positions, and for copies of shared pages. Of a page that
-// only the growing sequences share, the last of them keeps the original.
+// Counts the free pages that growth takes: for new positions, and for copies of shared pages. If
+// only growing sequences share a page, the last of them keeps the original.
 int64_t KvPages::needed(std::span<const Growth> growth) const {
   int64_t count = 0;
   std::map<int32_t, int32_t> writers;

@@ -1,7 +1,7 @@
-// Which pages of the KV cache hold which positions of which sequence: the bookkeeping of a paged
-// cache, the same for every device and every type of cache. A page holds consecutive positions of a
-// sequence in all layers. Sequences that begin alike share pages; whoever writes into a shared page
-// gets a copy of it first.
+// The bookkeeping of a paged KV cache: which pages hold which positions of which sequence. It is
+// the same for every device and every type of cache. A page holds consecutive positions of a
+// sequence in all layers. Sequences with a common prefix share pages; a sequence that writes into a
+// shared page gets a copy of it first.
 //
 // Source: PagedAttention (Kwon et al. 2023).
 #pragma once
@@ -15,48 +15,50 @@
 
 namespace walsh {
 
-// Positions of a page on the CPU and on GPUs.
+// Positions per page on the CPU and on GPUs.
 inline constexpr int64_t kCpuPagePositions = 256, kGpuPagePositions = 64;
 
 struct SessionOptions {
-  int64_t max_positions = 0;  // of a sequence; 0: the model's own maximum, at most 4096
-  uint64_t max_bytes = uint64_t{64} << 30;  // of KV cache and workspaces together, in host memory
-  int64_t sequences = 1;                    // that are open at once, at most
-  // Of all sequences together, in whole pages; 0: as many as all of them can have.
+  int64_t max_positions = 0;  // per sequence; 0: the model's own maximum, at most 4096
+  uint64_t max_bytes = uint64_t{64} << 30;  // KV cache and workspaces together, in host memory
+  int64_t sequences = 1;                    // the most sequences that are open at once
+  // Positions of all sequences together, in whole pages; 0: enough for all of them to reach their
+  // maximum.
   int64_t cache_positions = 0;
-  // Of states of recurrent layers at earlier positions, to come back to; the least recently used
-  // give way to new ones.
+  // Number of states of recurrent layers that are kept at earlier positions, so that a sequence can
+  // return to them. New ones replace the least recently used.
   int64_t snapshots = 0;
 };
 
 struct KvShape {
-  int64_t capacity = 0;        // positions of a sequence, at most
-  int64_t sequences = 1;       // that are open at once, at most
-  int64_t page_positions = 0;  // of a page
+  int64_t capacity = 0;        // most positions of a sequence
+  int64_t sequences = 1;       // most sequences that are open at once
+  int64_t page_positions = 0;  // positions per page
   int64_t pages = 0;           // of all sequences together
-  // Positions in front of new ones that are written again with them, because they are stored late
-  // (coded caches).
+  // How many positions in front of new ones are written again with them, because coded caches store
+  // positions with a delay.
   int64_t rewritten = 0;
 
   int64_t pages_for(int64_t positions) const {
     return (positions + page_positions - 1) / page_positions;
   }
   int64_t pages_per_sequence() const { return pages_for(capacity); }
-  // The same memory in smaller pages, of which one of these is several.
+  // Returns the same memory divided into smaller pages; one page of this shape is several of those.
   KvShape in_pages_of(int64_t positions) const;
 };
 
-// What sessions with these options have, in pages of `page_positions`. Throws usage for more
-// positions than the model has, and for numbers of sequences or positions that nobody can want.
+// Returns the shape of the cache of sessions with these options, in pages of `page_positions`.
+// Throws usage for more positions than the model has, and for absurd numbers of sequences or
+// positions.
 KvShape kv_shape(const ModelConfig& config, const CacheTypes& types, int64_t page_positions,
                  const SessionOptions& options);
 
-// The content of page `from` has to become that of page `to`, in all layers.
+// Page `from` has to be copied to page `to`, in all layers.
 struct PageCopy {
   int32_t from, to;
 };
 
-// `rows` more positions of a sequence.
+// A sequence that grows by `rows` positions.
 struct Growth {
   int64_t sequence, rows;
 };
@@ -68,27 +70,28 @@ class KvPages {
   const KvShape& shape() const { return shape_; }
   int64_t free_pages() const { return static_cast<int64_t>(free_.size()); }
   bool is_open(int64_t sequence) const;
-  // Tokens of an open sequence; throws usage for another one.
+  // Returns the number of tokens of an open sequence; throws usage if it is not open.
   int64_t length(int64_t sequence) const;
-  // Its pages, as many as its length and what was reserved need.
+  // Returns the pages of a sequence: as many as its length and its reserved positions need.
   std::span<const int32_t> pages(int64_t sequence) const;
 
-  // A new sequence without tokens, the lowest number that is free. Throws limit if there is none.
+  // Opens a sequence without tokens; its number is the lowest free one. Throws limit if none is
+  // free.
   int64_t open();
-  // A new sequence that begins with the first `positions` tokens of another one and shares their
-  // pages. Throws as open(), and usage for more tokens than there are.
+  // Opens a sequence that begins with the first `positions` tokens of another one and shares their
+  // pages. Throws what open() throws, and usage for more tokens than there are.
   int64_t fork(int64_t sequence, int64_t positions);
   void close(int64_t sequence);
-  // Keeps the first `positions` tokens; throws usage for more than there are.
+  // Keeps the first `positions` tokens. Throws usage for more than there are.
   void truncate(int64_t sequence, int64_t positions);
 
-  // Whether reserve() would find the pages that it needs.
+  // Returns whether there are enough free pages for reserve().
   bool fits(std::span<const Growth> growth) const { return needed(growth) <= free_pages(); }
-  // Pages for more positions, to be written; each sequence at most once. Returns what has to be
-  // copied before. Throws usage beyond the capacity of a sequence and limit if pages run out;
-  // nothing has changed then.
+  // Reserves pages for positions that will be written; each sequence may occur once. Returns the
+  // copies that have to be made first. Throws usage beyond the capacity of a sequence, and limit if
+  // pages run out; then nothing has changed.
   std::vector<PageCopy> reserve(std::span<const Growth> growth);
-  // Reserved positions of a sequence have been written.
+  // The caller has written reserved positions of a sequence; they now count as its tokens.
   void extend(int64_t sequence, int64_t rows);
 
  private:
@@ -108,8 +111,8 @@ class KvPages {
 
   KvShape shape_;
   std::vector<Sequence> sequences_;
-  std::vector<int32_t> users_;  // sequences that have a page
-  std::vector<int32_t> free_;   // the next one last
+  std::vector<int32_t> users_;  // number of sequences that have each page
+  std::vector<int32_t> free_;   // the next one to use is the last
 };
 
 }  // namespace walsh

@@ -1,6 +1,6 @@
-// The arithmetic that decoding one token costs with weights and rotations: what a format or a
+// Counts the arithmetic of weights and rotations for one decoded token. It shows what a format or a
 // folded rotation saves, independent of any machine. Norms, attention and the quantization of
-// activations are the same for all formats and not counted.
+// activations are the same for all formats and are not counted.
 #pragma once
 
 #include <cstdint>
@@ -28,14 +28,15 @@ struct OpCount {
 //            subtracts the activations by their signs and multiplies once per scale
 OpCount count_product(const Format& format, int64_t rows, int64_t cols, int planes);
 
-// One rotation of a vector of `size` values: a multiplication per value by sign and factor, then
-// n log2 n additions per block of n; n^2 of both for random orthogonal blocks.
+// Counts one rotation of a vector of `size` values: a multiplication by sign and factor per value,
+// then n log2 n additions per block of n values; a random orthogonal block takes n^2
+// multiplications and n^2 additions.
 OpCount count_transform(const Rotation& rotation, int64_t size);
 
-// All forms of all activations and all matrices that a token is multiplied with.
+// Counts all forms of the activations of a layer and all matrices that a token is multiplied by.
 OpCount count_layer(const Model& model, int64_t layer);
 OpCount count_head(const Model& model);
-// Looking a token up: the inverse rotations of a coded embedding.
+// Counts the look-up of a token: the inverse rotations of a coded embedding.
 OpCount count_embedding(const Model& model);
 
 }  // namespace walsh

@@ -1,4 +1,4 @@
-// Which experts a token gets: the one place that gives RoutingDesc its meaning.
+// The choice of experts for a token. RoutingDesc is interpreted here and nowhere else.
 #pragma once
 
 #include <cstdint>
@@ -14,22 +14,23 @@ struct ChosenExpert {
   float weight = 0;
 };
 
-// The experts of one token, best first, from the router's logits [experts.count] and the bias of
-// the choice, of as many values or empty. Of equal scores the lower number is better; logits that
-// are not finite give weights that are not, and still experts that exist, each once.
-// `chosen` has room for experts.chosen. `scores` is scratch.
+// Chooses the experts of one token, best first, from the router's logits [experts.count] and from
+// the bias, which counts only for the choice (the same number of values, or empty). Of equal scores
+// the lower expert number wins. Logits that are not finite give weights that are not finite, but
+// still distinct, existing experts. `chosen` has room for experts.chosen entries. `scores` is
+// scratch memory.
 void choose_experts(const ExpertsDesc& experts, const float* logits, std::span<const float> bias,
                     std::span<ChosenExpert> chosen, std::vector<float>& scores);
 
-// The rows of a batch by expert: the slots of expert e, one for each of its rows, in the rows'
-// order, are [first[e], first[e + 1]).
+// The rows of a batch, grouped by expert. Expert e has the slots [first[e], first[e + 1]), one per
+// row that chose it, in the order of the rows.
 struct ExpertSlots {
   std::vector<int64_t> first;   // [experts + 1]
-  std::vector<int64_t> row;     // of each slot
-  std::vector<int32_t> expert;  // of each slot
-  std::vector<int64_t> slot;    // [rows][chosen]: of choice k of a row
+  std::vector<int64_t> row;     // row of each slot
+  std::vector<int32_t> expert;  // expert of each slot
+  std::vector<int64_t> slot;    // [rows][chosen]: the slot of each choice of a row
 
-  // `choices` are [rows][chosen].
+  // `choices` is [rows][chosen].
   void group(std::span<const ChosenExpert> choices, int64_t chosen, int64_t experts);
   int64_t count(int64_t expert) const {
     return first[static_cast<size_t>(expert) + 1] - first[static_cast<size_t>(expert)];

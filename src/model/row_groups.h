@@ -1,4 +1,4 @@
-// How the rows of a batch share calls of attention.
+// Divides the rows of a batch into calls of attention.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,19 @@
 
 namespace walsh {
 
-// Neighbouring rows whose attention is one call: single tokens of several sequences, or a run of
-// several rows.
+// Consecutive rows that one call of attention computes: single tokens of several sequences, or one
+// run of several rows.
 struct RowGroup {
-  size_t run = 0;     // the first one
-  int64_t first = 0;  // row of the batch
+  size_t run = 0;     // the first run
+  int64_t first = 0;  // first row in the batch
   int64_t rows = 0;
   int64_t longest = 0;  // positions of its longest sequence
-  bool single = false;  // every run is one row
+  bool single = false;  // whether every run has one row
 
   int64_t end() const { return first + rows; }
 };
 
-// All rows of the batch, in their order.
+// Groups all rows of the batch, in order.
 std::vector<RowGroup> group_rows(std::span<const Run> runs);
 
 }  // namespace walsh

@@ -19,7 +19,7 @@ void drop_unread_norms(LayerDesc& layer) {
     if (!read.contains(static_cast<int>(i))) layer.activations[i].norm = {};
 }
 
-// The matrices that `keeps` says, in their order, and what refers to them.
+// Keeps the matrices that `keeps` selects, in order, and updates the indices that refer to them.
 void keep_matrices(LayerDesc& layer, FunctionRef<bool(int matrix)> keeps) {
   std::vector<MatrixDesc> kept;
   std::vector<int> places;
@@ -40,8 +40,8 @@ void keep_matrices(LayerDesc& layer, FunctionRef<bool(int matrix)> keeps) {
     if (*matrix >= 0) *matrix = places[static_cast<size_t>(*matrix)];
 }
 
-// The router, the gate of the shared expert and the experts; what the shared one gives comes from
-// elsewhere.
+// The layer of the CPU's part: the router, the gate of the shared expert, and the experts. The
+// output of the shared expert comes from the other part.
 LayerDesc experts_of(const LayerDesc& whole) {
   const ExpertsDesc& e = whole.experts;
   LayerDesc layer = whole;
@@ -55,7 +55,7 @@ LayerDesc experts_of(const LayerDesc& whole) {
   return layer;
 }
 
-// The mixer and the shared expert.
+// The layer of the GPU's part: the mixer and the shared expert.
 LayerDesc without_experts(const LayerDesc& whole) {
   const ExpertsDesc& e = whole.experts;
   LayerDesc layer = whole;
@@ -69,7 +69,8 @@ LayerDesc without_experts(const LayerDesc& whole) {
   return layer;
 }
 
-// The fewest of 1 to `most` for which `fits` is true, which it then is for more as well.
+// Returns the smallest of 1 to `most` for which `fits` is true. It must then be true for all larger
+// ones.
 std::optional<int64_t> fewest(int64_t most, FunctionRef<bool(int64_t count)> fits) {
   if (most < 1 || !fits(most)) return std::nullopt;
   int64_t low = 1, high = most;

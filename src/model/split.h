@@ -1,4 +1,4 @@
-// Models in two parts on two devices: which part has what, and how much a GPU gets.
+// Models in two parts on two devices: what each part holds, and how much a GPU gets.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@
 
 namespace walsh {
 
-// What the CPU has of a model whose other part a GPU has. Whatever that is, it has the embedding,
-// and the GPU the head.
+// The part of a model that the CPU holds; a GPU holds the rest. In any split the CPU has the
+// embedding and the GPU the head.
 struct LayerSplit {
   int64_t cpu_layers = 0;   // the first ones
-  int64_t cpu_experts = 0;  // experts of so many layers, counted from the first one
+  int64_t cpu_experts = 0;  // layers whose experts the CPU has, counted from the first layer
 
   bool whole() const { return cpu_layers == 0 && cpu_experts == 0; }
   bool operator==(const LayerSplit&) const = default;
 };
 
-// The config of each part: that of the model with as many layers, which keep their numbers. Layers
-// have what the part has of them, many nothing; an embedding or a head that it has not has no name.
-// Of a layer whose experts alone are in the first part, the second one has the mixer and the shared
-// expert, and experts of which some are `chosen` but none there.
+// The configs of both parts. Each has as many layers as the model, with the same numbers, but a
+// layer contains only what the part holds of it, often nothing. A part without embedding or head
+// has an empty name for it. If the CPU has only the experts of a layer, the GPU's layer has the
+// mixer and the shared expert; its ExpertsDesc has `chosen` above 0 but no experts.
 struct ModelParts {
   ModelConfig first, second;
 };
@@ -33,15 +33,15 @@ ModelParts split_config(const ModelConfig& config, const LayerSplit& split);
 bool has_mixer(const LayerDesc& layer);  // attention or a delta net
 bool has_experts(const ModelConfig& config);
 
-// The split with the most on the GPU that `fits`: the whole model (no split), then as few layers
-// without their experts as it takes, then as few layers less. cpu_experts is that of LoadOptions.
-// Nothing if not even one layer fits.
+// Returns the split with the most on the GPU that `fits` accepts. It tries the whole model (no
+// split), then without the experts of as few layers as possible, then without as few layers as
+// possible. `cpu_experts` is that of LoadOptions. Returns nothing if not even one layer fits.
 std::optional<LayerSplit> choose_split(const ModelConfig& config, int64_t cpu_experts,
                                        FunctionRef<bool(const LayerSplit& split)> fits);
-// The one that LoadOptions with these numbers ask for, the first of which is not kPlanned.
+// Returns the split that these numbers of LoadOptions ask for. `gpu_layers` must not be kPlanned.
 LayerSplit wanted_split(const ModelConfig& config, int64_t gpu_layers, int64_t cpu_experts);
 
-// "cuda:0 has the last 20 of 32 layers, the CPU the rest".
+// Describes a split: "cuda:0 has the last 20 of 32 layers, the CPU the rest".
 std::string split_text(const ModelConfig& config, const LayerSplit& split, const Device& gpu);
 
 }  // namespace walsh

@@ -1,5 +1,5 @@
-// The forward pass of a model in two parts: each executor computes the layers that are its own, and
-// the residual stream goes from one to the other through host memory.
+// The forward pass of a model in two parts. Each executor computes its own layers; the residual
+// stream goes from one to the other through host memory.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ class SplitExecutor : public Executor {
  public:
   using Parts = std::array<std::unique_ptr<PartExecutor>, 2>;
 
-  // The executors are those of model.parts.
+  // `parts` are the executors of model.parts.
   SplitExecutor(const Model& model, Parts parts);
 
   int64_t max_rows() const override { return max_rows_; }
@@ -31,12 +31,12 @@ class SplitExecutor : public Executor {
   void copy_state(int32_t from, int32_t to) override;
 
  private:
-  static constexpr size_t kLast = 1;  // has the head, the other one the embedding
-  // Layers [begin, end) of a part, of which the other one has nothing that lies between.
+  static constexpr size_t kLast = 1;  // the part with the head; the other one has the embedding
+  // Consecutive layers [begin, end) that one part computes without interruption by the other.
   struct Step {
     size_t part;
     int64_t begin, end;
-    bool takes_branch = false;  // with what the other part's shared expert gives
+    bool takes_branch = false;  // adds the output of the other part's shared expert
   };
 
   void describe(const Model& model);
@@ -48,8 +48,9 @@ class SplitExecutor : public Executor {
   Parts parts_;
   int64_t max_rows_;
   std::vector<Step> steps_;
-  AlignedArray<float> rows_;  // [max_rows][hidden], on their way
-  // Of the current batch: its rows, and those whose logits are wanted, with the first of them.
+  AlignedArray<float> rows_;  // [max_rows][hidden], in transit
+  // About the current batch: the number of rows, of rows whose logits are wanted, and the first of
+  // these.
   int64_t m_ = 0, wanted_ = 0, first_wanted_ = 0;
 };
 

@@ -1,6 +1,6 @@
-// Which slots of a device's memory hold the states of recurrent layers: one for every sequence, and
-// snapshots of earlier positions, to which a sequence can be taken back and which others that begin
-// alike can share. The same bookkeeping for every device.
+// The slots of a device's memory that hold the states of recurrent layers: one for every sequence,
+// and snapshots of earlier positions. A sequence can be taken back to a snapshot, and other
+// sequences with the same prefix can share it. The bookkeeping is the same for every device.
 #pragma once
 
 #include <cstdint>
@@ -12,26 +12,27 @@ class StateSnapshots {
  public:
   struct Snapshot {
     int64_t position = 0;
-    int32_t slot = -1;  // -1: the state in front of the first token, which is in no slot
+    int32_t slot = -1;  // -1: the state before the first token, which needs no slot
   };
 
-  // Slots [0, sequences) belong to the sequences, the `snapshots` ones behind them to snapshots.
+  // Slots [0, sequences) belong to the sequences; the `snapshots` slots behind them hold snapshots.
   StateSnapshots(int64_t sequences, int64_t snapshots);
 
-  // The last snapshot of a sequence at or in front of a position.
+  // Returns the last snapshot of a sequence at or before a position.
   Snapshot find(int64_t sequence, int64_t position) const;
-  // A slot for the state of a sequence at this position; the snapshot that was not used for the
-  // longest time gives way. -1 if there is no room for any, or it has one there.
+  // Returns a slot for the state of a sequence at this position; it replaces the least recently
+  // used snapshot. Returns -1 if there is room for none, or if the sequence has a snapshot at this
+  // position.
   int32_t add(int64_t sequence, int64_t position);
-  // Those up to a position are kept; the last of them counts as used.
+  // Keeps the snapshots up to a position; the last of them counts as used now.
   void truncate(int64_t sequence, int64_t position);
-  // Sequence `to`, which has none, shares those of `from` up to a position.
+  // Sequence `to`, which has no snapshots, shares those of `from` up to a position.
   void share(int64_t from, int64_t to, int64_t position);
 
  private:
   struct Slot {
     int64_t users = 0;
-    uint64_t used = 0;  // when, in steps of clock_
+    uint64_t used = 0;  // time of the last use, in steps of clock_
   };
 
   Slot& slot(const Snapshot& snapshot);
@@ -40,8 +41,8 @@ class StateSnapshots {
 
   int64_t sequences_;
   uint64_t clock_ = 0;
-  std::vector<Slot> slots_;                     // of snapshots
-  std::vector<std::vector<Snapshot>> entries_;  // per sequence, by position
+  std::vector<Slot> slots_;                     // of the snapshots
+  std::vector<std::vector<Snapshot>> entries_;  // per sequence, ordered by position
 };
 
 }  // namespace walsh

@@ -22,7 +22,7 @@ struct Shape {
   int layers, hidden, intermediate, heads, kv_heads, vocab;
   std::string_view rope;
   std::string_view model_type = "llama", architecture = "LlamaForCausalLM";
-  std::string_view others = "";  // keys of the family, each behind a comma
+  std::string_view others = "";  // further keys of the family, each after a comma
 };
 
 constexpr std::string_view kPlainRope = R"({"rope_type": "default", "rope_theta": 10000.0})";
@@ -98,9 +98,9 @@ std::string config_of(std::string_view name) {
               "unknown shape, expected one of " + synthetic_shapes());
 }
 
-constexpr uint64_t kDrawn = uint64_t{1} << 20;  // values between two looks for a stop
+constexpr uint64_t kDrawn = uint64_t{1} << 20;  // values between two checks for a request to stop
 
-// Writes `count` values drawn from a table of 256.
+// Writes `count` values, drawn from a table of 256.
 template <typename T>
 void draw(std::byte* out, uint64_t count, const std::array<T, 256>& table, Random& random) {
   uint64_t bits = 0;
@@ -114,8 +114,8 @@ void draw(std::byte* out, uint64_t count, const std::array<T, 256>& table, Rando
 
 constexpr uint64_t kPoolBytes = uint64_t{16} << 20;
 
-// Random bytes, drawn once and copied from different places: a model of 70 billion weights takes
-// seconds instead of minutes.
+// Random bytes, drawn once and copied from different places. With them a model of 70 billion
+// weights takes seconds instead of minutes.
 const std::vector<uint64_t>& random_pool() {
   static const std::vector<uint64_t> pool = [] {
     Random random(7);
@@ -153,7 +153,7 @@ void fill_dense(std::byte* out, DType type, uint64_t count, double sigma, Random
   draw(out, count, halves, random);
 }
 
-// fp16 values around `center`, half of it wide.
+// Writes fp16 values between 0.75 and 1.25 times `center`.
 void fill_halves(std::byte* out, uint64_t bytes, double center, Random& random) {
   std::array<uint16_t, 256> table;
   for (uint16_t& h : table)
@@ -192,11 +192,11 @@ SyntheticSource::SyntheticSource(std::string_view shape, const SyntheticTypes& t
     : shape_(shape), config_json_(config_of(shape)), seed_(seed) {
   const ModelConfig config = parse_config(config_json_, path());
   const ModelPlan plan = make_plan(config);
-  std::map<std::string, std::string> activations;  // that matrices of the layers read
+  std::map<std::string, std::string> activations;  // read by matrices of the layers
   for (const Site& site : plan.sites)
     for (const std::string& name : site.matrices)
       activations[name] = site.name;
-  size_t matrices = 0;  // of the layers
+  size_t matrices = 0;  // in the layers
   for (const TensorShape& tensor : model_tensors(config)) {
     const auto activation = activations.find(tensor.name);
     const Format* format = &dense_format(DType::f32);
@@ -258,7 +258,7 @@ Tensor SyntheticSource::load(const std::string& name) {
   std::vector<std::span<const std::byte>> spans;
   for (const ArraySpec& spec : array_specs(format, tensor.rows, tensor.cols)) {
     AlignedArray<std::byte>& array = memory->emplace_back(spec.bytes);
-    if (vector) {  // the gain of a norm
+    if (vector) {  // a vector is the gain of a norm
       draw(
           array.data(), static_cast<uint64_t>(tensor.cols),
           []() {

@@ -1,4 +1,5 @@
-// A model of a published shape with random weights, made in an instant: for measuring speed.
+// A model of a published shape with random weights, for measuring speed. It needs no file and takes
+// no time to make.
 #pragma once
 
 #include <map>
@@ -12,22 +13,22 @@
 namespace walsh {
 
 struct SyntheticTypes {
-  const Format* type = nullptr;  // of the layers' matrices
+  const Format* type = nullptr;  // code of the layers' matrices
   const Format* embed_type = nullptr;
   const Format* head_type = nullptr;
-  std::vector<const Format*> others = {};  // the layers' matrices take `type` and these in turn
+  std::vector<const Format*> others = {};  // the layers' matrices take `type` and these in rotation
 };
 
-// The names of all shapes, in the order of the list, with commas between them.
+// Returns the names of all shapes, separated by commas.
 std::string synthetic_shapes();
 
-// Random codes with scales that keep activations of order one. Tensors are made when they are
-// loaded; the same shape, types and seed give the same bytes.
+// Random codes with scales that keep activations of order one. A tensor is made when it is loaded.
+// The same shape, types and seed give the same bytes.
 class SyntheticSource : public WeightSource {
  public:
-  // shape: "1b" (22 layers of 2048, as TinyLlama), "8b" and "70b" (as Llama 3.1), "30b-a3b" (as
-  // Qwen3-30B-A3B), "gpt-oss-20b", "deepseek-v2-lite", "qwen3.5-9b", "tiny" and "tiny-..." (for
-  // tests), ... Throws usage for another one.
+  // `shape` is "1b" (22 layers of 2048, like TinyLlama), "8b" or "70b" (like Llama 3.1), "30b-a3b"
+  // (like Qwen3-30B-A3B), "gpt-oss-20b", "deepseek-v2-lite", "qwen3.5-9b", "tiny" or "tiny-..."
+  // (for tests), ... Throws usage for an unknown one.
   SyntheticSource(std::string_view shape, const SyntheticTypes& types, uint32_t seed = 42);
 
   std::string path() const override { return "synthetic:" + shape_; }
@@ -46,7 +47,7 @@ class SyntheticSource : public WeightSource {
   struct Entry {
     TensorShape shape;
     const Format* format;
-    std::string activation;  // whose seed its rotation has
+    std::string activation;  // the activation that determines the seed of the rotation
     uint64_t seed;
   };
 

@@ -85,7 +85,7 @@ uint32_t rotation_seed(uint32_t seed, uint32_t number, int pass) {
   return fmix32(fmix32(seed) + 2 * number + static_cast<uint32_t>(pass) + 1);
 }
 
-// Names are hashed by FNV-1a.
+// Names are hashed with FNV-1a.
 uint32_t rotation_seed(uint32_t seed, std::string_view activation, int pass) {
   uint32_t hash = 0x811c9dc5;
   for (const char c : activation)

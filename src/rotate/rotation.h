@@ -22,7 +22,7 @@ struct Rotation {
   RotationKind kind = RotationKind::hadamard;
   int block = 128;     // a power of two, 32..1024
   uint32_t seed = 42;  // of the signs (hadamard) or of the matrix (qr)
-  bool signs = true;   // false only to show what the signs are worth
+  bool signs = true;   // false only for measuring what the signs contribute
 
   bool operator==(const Rotation&) const = default;
 };
@@ -41,17 +41,18 @@ std::vector<Segment> rotation_segments(int64_t k, int block);
 // -1 or +1 for a column: bit 31 of fmix32(column * 0x9E3779B9 + seed).
 float rotation_sign(uint32_t seed, uint64_t column);
 
-// Seed of pass `pass` (0, or 1 for a residual) of the tensors that read the activation of this
-// name.
+// Seed of pass `pass` (0, or 1 for a residual) of all tensors that read the activation
+// `activation`.
 uint32_t rotation_seed(uint32_t seed, std::string_view activation, int pass);
-// The same for things that are numbered.
+// The same for activations that have a number instead of a name.
 uint32_t rotation_seed(uint32_t seed, uint32_t number, int pass);
 
 // The cost of making the matrices of qr rotations, each distinct one once: size^3 for the time
-// (about a nanosecond) and 512 size^2 for the memory. A file can ask for many in few bytes.
+// (about a nanosecond each) and 512 size^2 for the memory. A file can ask for many of them in few
+// bytes.
 class OrthogonalWork {
  public:
-  // Of rows of length k; kinds other than qr cost nothing.
+  // Adds the matrices of one rotation of rows of length k; kinds other than qr cost nothing.
   void add(const Rotation& rotation, int64_t k);
   double total() const { return total_; }
 
@@ -60,8 +61,8 @@ class OrthogonalWork {
   double total_ = 0;
 };
 
-// What a file of so many bytes may ask for: models of any size that are rotated in blocks of up to
-// 1024 stay far below it.
+// The most OrthogonalWork that a file of `file_bytes` may ask for: models of any size with blocks
+// of up to 1024 stay far below it.
 double most_orthogonal_work(uint64_t file_bytes);
 
 // A rotation prepared for rows of one length. The same input gives the same bits on every

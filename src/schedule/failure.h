@@ -1,4 +1,4 @@
-// What a request is told when the work for it throws.
+// Turns any exception of a request's work into the Error that the request receives.
 #pragma once
 
 #include <exception>
@@ -9,7 +9,7 @@
 
 namespace walsh {
 
-// Runs `body`; the reason if it fails, whatever it throws.
+// Runs `body`; returns the error if it throws anything.
 template <class Body>
 std::optional<Error> failure_of(const Body& body) {
   try {

@@ -7,8 +7,8 @@
 
 namespace walsh {
 
-// Of `token` and of the `best` best ones, of equals the lowest id first. Logits that are not
-// numbers count as minus infinity.
+// Scores `token` and the `best` most probable tokens (of equal ones the lowest id first). NaN
+// counts as minus infinity.
 ScoredToken score_token(std::span<const float> logits, int32_t token, int best);
 
 }  // namespace walsh

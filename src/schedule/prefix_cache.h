@@ -1,5 +1,5 @@
-// Sequences that were evaluated and whose keys and values are kept, so that texts which begin as
-// they do need not be evaluated again.
+// Prefix cache: evaluated sequences whose keys and values are kept, so that texts with the same
+// beginning need not evaluate it again.
 #pragma once
 
 #include <cstdint>
@@ -11,26 +11,27 @@
 
 namespace walsh {
 
-// Tokens that two texts have in common at their beginnings.
+// Length of the common prefix of two texts.
 int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b);
 
 class PrefixCache {
  public:
   struct Entry {
     int64_t sequence = 0;         // of the session
-    std::vector<int32_t> tokens;  // that were evaluated
-    std::string owner;            // of TextRequest
+    std::vector<int32_t> tokens;  // those that were evaluated
+    std::string owner;            // TextRequest::owner
   };
 
-  // The owner's entry that begins most like `prompt`, or null if none has `least` tokens in common.
+  // The owner's entry with the longest common prefix with `prompt`; null if none shares `least`
+  // tokens.
   const Entry* find(std::span<const int32_t> prompt, const std::string& owner, int64_t least) const;
-  // Makes `entry` the newest one. Entries of the same owner that are beginnings of it are of no use
-  // any more: it returns their sequences, which the caller closes.
+  // Adds `entry` as the most recent one. Entries of the same owner that are prefixes of it become
+  // useless: their sequences are returned, for the caller to close.
   std::vector<int64_t> keep(Entry entry);
   void touch(int64_t sequence);
-  // Removes an entry; its sequence is the caller's to close or use.
+  // Removes an entry; the caller uses or closes its sequence.
   Entry take(int64_t sequence);
-  // The one that was not used for the longest time, removed.
+  // Removes the least recently used entry.
   std::optional<Entry> take_oldest();
   size_t size() const { return entries_.size(); }
 

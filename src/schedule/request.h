@@ -1,4 +1,4 @@
-// A text that somebody wants continued, and what they are told of it.
+// A text to be continued, and the receiver of its tokens.
 #pragma once
 
 #include <cstdint>
@@ -32,31 +32,34 @@ struct TokenLogprob {
 
 struct ScoredToken {
   int32_t token = -1;
-  float logprob = 0;               // if they are wanted
-  std::vector<TokenLogprob> best;  // as many as are wanted, the best first
+  float logprob = 0;               // if requested
+  std::vector<TokenLogprob> best;  // as many as requested, the best first
 };
 
 struct RequestEnd {
-  StopReason reason = StopReason::max_tokens;    // callback: it was cancelled, or the sink said so
-  int64_t prompt_tokens = 0, cached_tokens = 0;  // of these, not evaluated again
-  int64_t tokens = 0;                            // generated, stop token not counted
+  // callback: the request was cancelled, or its sink returned false
+  StopReason reason = StopReason::max_tokens;
+  // cached_tokens: prompt tokens that were not evaluated again
+  int64_t prompt_tokens = 0, cached_tokens = 0;
+  int64_t tokens = 0;  // generated, stop token not counted
   double queue_seconds = 0, prompt_seconds = 0, decode_seconds = 0;
 };
 
-// Called by the thread that runs the scheduler, and never again after ended() or failed(). It must
-// not throw nor take long: everybody waits for it.
+// Called by the scheduler's thread, and never again after ended() or failed(). Must not throw nor
+// block, since all requests wait for it.
 class RequestSink {
  public:
   virtual ~RequestSink() = default;
-  // Before the first token if prompt_logprobs: those of the prompt behind the first one.
+  // With prompt_logprobs, called before the first token with those of the prompt after its first
+  // token.
   virtual void prompt_scored(std::span<const ScoredToken>) {}
-  // The next token; false: no more are wanted.
+  // Delivers the next token; returns false if no more are wanted.
   virtual bool chosen(const ScoredToken& token) = 0;
   virtual void ended(const RequestEnd& end) = 0;
   virtual void failed(const Error& error) = 0;
 };
 
-// A text and who is told of it.
+// A request and its receiver.
 struct NewText {
   TextRequest request;
   std::shared_ptr<RequestSink> sink;

@@ -10,10 +10,10 @@
 namespace walsh {
 namespace {
 
-// Fewer tokens in common are evaluated again sooner than they are shared.
+// Shorter common prefixes are evaluated again, which is quicker than sharing them.
 constexpr int64_t kLeastPrefix = 8;
 
-// Without a figure of its own the cache has room for what runs; what is kept has to share it.
+// By default the cache has room for the running requests; kept prefixes share it with them.
 SessionOptions session_options(const Model& model, const SchedulerOptions& options) {
   SessionOptions session;
   session.max_positions = options.positions;
@@ -209,7 +209,7 @@ void Scheduler::admit() {
       give_sequence(active, known);
       start_choosing(active);
     });
-    if (active.error) {  // of a device, or of this request
+    if (active.error) {  // the device or this request failed
       finish(active);
     } else {
       running_.push_back(std::move(*next));
@@ -218,8 +218,8 @@ void Scheduler::admit() {
   }
 }
 
-// Whether a running request is still reading more of the same beginning: this one is cheaper behind
-// it, and hardly later.
+// Whether a running request is still evaluating a longer common prefix: waiting for it is cheaper
+// and hardly slower.
 bool Scheduler::is_being_read(const Active& active, const Known& known) const {
   if (!shares_prefixes(active) || !session_.rewinds()) return false;
   const auto most = static_cast<int64_t>(active.tokens.size()) - 1;
@@ -230,8 +230,9 @@ bool Scheduler::is_being_read(const Active& active, const Known& known) const {
   });
 }
 
-// Whether there are pages for its prompt besides what the running prompts still need: who comes in
-// without would be put out again, and its prompt read twice. What is kept makes room.
+// Whether there are pages for its prompt besides those that running prompts still need: a request
+// admitted without them would be preempted and its prompt evaluated twice. Kept prefixes are
+// dropped to make room.
 bool Scheduler::make_room(const Active& active, const Known& known) {
   if (running_.empty()) return true;
   const KvShape& shape = session_.pages().shape();
@@ -250,7 +251,7 @@ bool Scheduler::make_room(const Active& active, const Known& known) {
 }
 
 void Scheduler::start_choosing(Active& active) {
-  // After a preemption it has come in before.
+  // A request that was preempted keeps its first time of admission.
   if (active.admitted == Clock::time_point()) active.admitted = Clock::now();
   const TextRequest& request = active.request;
   active.on_device = session_.can_sample() && request.logprobs < 0 && !request.prompt_logprobs &&
@@ -273,7 +274,7 @@ Scheduler::Known Scheduler::known_prefix(const Active& active) const {
   Known known;
   if (!shares_prefixes(active)) return known;
   const std::span<const int32_t> tokens(active.tokens);
-  // The last token has to be evaluated: its logits are wanted.
+  // The last token is always evaluated, because its logits are needed.
   const auto most = static_cast<int64_t>(tokens.size()) - 1;
   const auto offer = [&](int64_t sequence, int64_t common, bool kept) {
     const int64_t shared = session_.reachable(sequence, std::min(most, common));
@@ -290,20 +291,20 @@ Scheduler::Known Scheduler::known_prefix(const Active& active) const {
   return known;
 }
 
-// An open sequence of the session, which shares what it can with one that is known. There is always
-// one: a running request is missing, and no more are kept than there is room for.
+// Opens a sequence of the session, which shares what it can with a known one. A place is free: this
+// request is not running yet, and no more prefixes are kept than there is room for.
 void Scheduler::give_sequence(Active& active, const Known& known) {
   if (known.sequence < 0) {
     active.sequence = session_.open();
   } else if (known.kept && known.common == session_.position(known.sequence)) {
-    prefixes_.take(known.sequence);  // it goes on where it ended
+    prefixes_.take(known.sequence);  // continues the kept sequence itself
     active.sequence = known.sequence;
   } else {
     if (known.kept) prefixes_.touch(known.sequence);
     active.sequence = session_.fork(known.sequence, known.common);
   }
   active.evaluated = known.common;
-  if (active.generated != 0) return;  // what it has said itself is not of its prompt
+  if (active.generated != 0) return;  // the prompt was counted when the request was first admitted
   active.cached = known.common;
   totals_.cached_tokens += static_cast<uint64_t>(known.common);
 }
@@ -324,7 +325,7 @@ void Scheduler::remove_ended() {
   remove(waiting_);
 }
 
-// A request that has ended or failed; the caller removes it from its list.
+// Ends a request that has finished or failed; the caller removes it from its list.
 void Scheduler::finish(Active& active) {
   tell_chosen(active);
   release(active);
@@ -333,7 +334,7 @@ void Scheduler::finish(Active& active) {
   --unfinished_;
 }
 
-// The sequence of a request that needs it no longer is kept for others or closed.
+// Keeps the sequence of a request for others, or closes it.
 void Scheduler::release(Active& active) {
   if (active.sequence < 0) return;
   crowded_ = false;
@@ -360,7 +361,7 @@ bool Scheduler::drop_kept() {
 void Scheduler::tell_end(const Active& active) {
   const auto fail = [&](const Error& error) {
     ++totals_.failed;
-    failure_of([&] { active.sink->failed(error); });  // there is nobody else to tell
+    failure_of([&] { active.sink->failed(error); });  // an error here cannot be reported to anybody
   };
   if (active.error) return fail(*active.error);
   RequestEnd end;

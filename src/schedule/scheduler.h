@@ -1,14 +1,14 @@
-// Continuous batching: texts of many requests are continued together, one batch after the other.
+// Continuous batching: the texts of many requests are continued together, one batch after the
+// other.
 //
-// A step evaluates one token of every text that is being generated and, with what is left of its
-// budget and its time, pieces of prompts, so that long prompts do not hold up the others (see
-// step_pace.h); every request that was
-// admitted gets something in every step. Requests are admitted in the order of their arrival. When
-// pages run out, first kept prefixes go, then the request that came last waits again and is
-// evaluated anew later; what it has told its sink stays valid.
+// A step evaluates one token of every text that is being generated and, within its budget of tokens
+// and time, chunks of prompts, so that long prompts do not stall the others (see step_pace.h);
+// every admitted request gets something in every step. Requests are admitted in the order of their
+// arrival. When pages run out, kept prefixes are dropped first; then the request that came last is
+// preempted: it waits again and is evaluated anew later, and what it has told its sink stays valid.
 //
-// Sources: Orca (Yu et al. 2022) for scheduling by iterations, Sarathi (Agrawal et al. 2023) for
-// pieces of prompts in decoding batches.
+// Sources: Orca (Yu et al. 2022) for iteration-level scheduling, Sarathi (Agrawal et al. 2023) for
+// chunked prefills in decoding batches.
 #pragma once
 
 #include <chrono>
@@ -30,25 +30,25 @@
 namespace walsh {
 
 struct SchedulerOptions {
-  int64_t positions = 0;      // of a text, with its prompt; 0: as SessionOptions
+  int64_t positions = 0;      // of a text with its prompt; 0: the default of SessionOptions
   int64_t running = 16;       // requests that are evaluated together, at most
-  int64_t waiting = 256;      // requests that may wait besides
-  int64_t step_tokens = 512;  // of a step, at most
-  // Of a step that continues texts: pieces of prompts beside them are as long as fits; 0: as
-  // step_tokens allows.
+  int64_t waiting = 256;      // requests that may wait in addition
+  int64_t step_tokens = 512;  // tokens per step, at most
+  // Target time of a step that continues texts, which limits the prompt chunks beside them; 0: only
+  // step_tokens limits them.
   double step_seconds = 0;
-  int64_t kept = 16;            // texts whose keys and values are kept for others
-  int64_t cache_positions = 0;  // of all texts together; 0: `running` times those of a text
+  int64_t kept = 16;            // prefixes kept in the cache
+  int64_t cache_positions = 0;  // of all texts together; 0: `running` times those of one text
   bool share_prefixes = true;
-  // Texts that repeat themselves are drafted (generate/ngram.h) with what is left of a step's
-  // budget; the tokens stay the same. For texts whose tokens are chosen on the host, with keys and
-  // values that are not coded.
+  // Drafts tokens of texts that repeat themselves (generate/ngram.h) with the rest of a step's
+  // budget; the tokens stay the same. Only for texts sampled on the host, and not with coded
+  // caches.
   bool lookup = false;
-  // Seconds of a clock that steps are measured with; empty: the machine's.
+  // The clock, in seconds, by which steps are measured; empty: the machine's.
   std::function<double()> clock;
 };
 
-// What has happened so far, for metrics.
+// Totals since the start, for metrics.
 struct SchedulerCounts {
   uint64_t steps = 0;
   uint64_t requests = 0, ended = 0, failed = 0, cancelled = 0, refused = 0, preempted = 0;
@@ -60,31 +60,32 @@ struct SchedulerCounts {
 
 class Scheduler {
  public:
-  // Throws as Session.
+  // Throws as Session does.
   Scheduler(const Model& model, const SchedulerOptions& options);
   ~Scheduler();
 
-  // From any thread. Returns the number by which the request can be cancelled. Throws usage for a
-  // prompt that is empty, has foreign tokens or does not fit, limit if too many wait.
+  // Thread-safe. Returns the id by which the request can be cancelled. Throws usage for a prompt
+  // that is empty, contains ids outside the vocabulary or does not fit, limit if too many requests
+  // wait.
   uint64_t add(TextRequest request, std::shared_ptr<RequestSink> sink);
-  // The same for several, of which either all are taken or none: no sink of theirs is called then.
+  // Adds all of several requests or none, in which case none of their sinks is called.
   std::vector<uint64_t> add(std::vector<NewText> texts);
-  // From any thread: it ends before the next step, if it has not ended.
+  // Thread-safe. The request ends before the next step, if it has not ended yet.
   void cancel(uint64_t request);
   SchedulerCounts counts() const;
 
-  // One step, by one thread at a time; false if there is nothing to do.
+  // Runs one step; not thread-safe. Returns false if there is nothing to do.
   bool step();
-  // The same, but what a step throws ends all requests: their sinks are told.
+  // As step(), but an exception ends all requests, and their sinks are told.
   bool step_or_fail();
-  // Steps until stop(), waiting where there is nothing to do. Then everything that is not finished
-  // is cancelled.
+  // Runs steps until stop(), waiting while there is nothing to do. Then cancels everything
+  // unfinished.
   void run();
-  void stop();  // from any thread
+  void stop();  // thread-safe
 
   int64_t positions() const { return session_.capacity(); }
   int64_t slots() const { return options_.running; }  // texts that are continued together
-  int64_t most() const { return options_.running + options_.waiting; }  // with those that wait
+  int64_t most() const { return options_.running + options_.waiting; }  // including waiting ones
   const Model& model() const { return session_.model(); }
 
  private:
@@ -95,8 +96,8 @@ class Scheduler {
     TextRequest request;
     std::shared_ptr<RequestSink> sink;
     Clock::time_point arrived, admitted, first_token;
-    int64_t sequence = -1;  // of the session; -1: waiting
-    // Prompt and what was generated; the sequence has the first `position` of them.
+    int64_t sequence = -1;  // the session's sequence; -1: waiting
+    // Prompt and generated tokens, of which the first `position` are in the sequence.
     std::vector<int32_t> tokens;
     int64_t generated = 0;
     int64_t evaluated = 0, cached = 0;   // tokens of the sequence; of the prompt, not evaluated
@@ -105,26 +106,26 @@ class Scheduler {
     bool on_device = false;              // chosen by the device
     int32_t untold = -1;  // the latest token, if the sink is to hear of it in the next step
     std::vector<ScoredToken> prompt_scores;
-    std::optional<StopReason> ended;  // is removed after the step
+    std::optional<StopReason> ended;  // set: removed after the step
     std::optional<Error> error;
 
     bool has_draft() const { return chooser && !chooser->drafted().empty(); }
     int64_t missing() const { return static_cast<int64_t>(tokens.size()) - evaluated; }
   };
-  // A part of the batch.
+  // A part of a batch.
   struct Piece {
     Active* active;
     SequenceTokens tokens;
-    bool last;  // the next token is chosen behind it
+    bool last;  // the next token is sampled after it
   };
 
-  // A sequence that begins with as many tokens as a text does.
+  // A sequence with a common prefix, and the prefix's length.
   struct Known {
     int64_t sequence = -1, common = 0;
-    bool kept = false;  // by prefixes_; otherwise it belongs to a running request
+    bool kept = false;  // in prefixes_; otherwise the sequence of a running request
   };
 
-  // scheduler.cpp: requests come, get a sequence, and end.
+  // scheduler.cpp: admits requests, gives them sequences and ends them.
   std::unique_ptr<Active> checked(NewText text) const;
   void take_requests();
   void admit();
@@ -141,7 +142,7 @@ class Scheduler {
   void tell_end(const Active& active);
   void publish();
   double now() const;
-  // scheduler_step.cpp: what a step evaluates.
+  // scheduler_step.cpp: plans and runs a step.
   bool waits_for(std::span<const Piece> pieces) const;
   int64_t snapshot_in(const Active& active, int64_t rows) const;
   std::vector<Piece> plan(bool drafts);
@@ -161,14 +162,14 @@ class Scheduler {
   Session session_;
   PrefixCache prefixes_;
   StepPace pace_;
-  int64_t prompt_rows_ = 0;  // of the step that was planned last
+  int64_t prompt_rows_ = 0;  // of the step planned last
   std::deque<std::unique_ptr<Active>> waiting_;
-  std::vector<std::unique_ptr<Active>> running_;  // in the order of their admission
-  // A text gave up its pages; none is admitted until another one ends and its pages are free.
+  std::vector<std::unique_ptr<Active>> running_;  // in the order of admission
+  // A request was preempted; none is admitted until another one has ended and freed its pages.
   bool crowded_ = false;
-  SchedulerCounts totals_;  // of the thread that runs the steps
+  SchedulerCounts totals_;  // used by the thread that runs the steps
 
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::vector<std::unique_ptr<Active>> added_;
   std::vector<uint64_t> cancelled_;

@@ -1,4 +1,4 @@
-// What a step of the scheduler evaluates, and what comes of it.
+// Plans, runs and evaluates a step of the scheduler.
 #include <algorithm>
 #include <utility>
 
@@ -9,9 +9,9 @@
 
 namespace walsh {
 
-// After how many of the next rows the state of recurrent layers is kept for others: in front of the
-// last token of a prompt, where the same prompt goes on from, or else behind the last whole page of
-// a prompt, since others may begin alike.
+// After how many of the next rows a snapshot of the recurrent state is taken: before the last token
+// of a prompt, from where the same prompt can continue, or otherwise after the last whole page of a
+// chunk, where other texts may share the beginning.
 int64_t Scheduler::snapshot_in(const Active& active, int64_t rows) const {
   const auto last = static_cast<int64_t>(active.request.prompt.size()) - 1;
   const int64_t end = active.evaluated + rows;
@@ -21,8 +21,9 @@ int64_t Scheduler::snapshot_in(const Active& active, int64_t rows) const {
   return std::max<int64_t>(0, end / page * page - active.evaluated);
 }
 
-// One token of every text that goes on; the rest of budget and time is divided among prompts, which
-// come first, so that the single tokens are neighbours. What then is left goes to drafts.
+// One token of every text that is being generated; the rest of budget and time is divided among
+// prompts. Prompts come first in the batch, so that the single tokens are neighbours. What is left
+// goes to drafts.
 std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
   std::vector<Active*> prompts, others;
   for (const auto& active : running_)
@@ -30,7 +31,7 @@ std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
   const auto running = static_cast<int64_t>(running_.size());
   const int64_t budget = std::clamp(options_.step_tokens, running, session_.max_rows());
   int64_t left = budget - static_cast<int64_t>(others.size());
-  // Those who get tokens wait for the prompts, so that these have a part of the time only.
+  // Texts that get tokens wait for the prompts, so prompts get only a share of the time.
   int64_t for_prompts = left;
   if (!others.empty())
     for_prompts = std::min(left, std::max(pace_.rows(), static_cast<int64_t>(prompts.size())));
@@ -75,7 +76,7 @@ std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
   return pieces;
 }
 
-// What may follow the last token of a text, as far as it may go on.
+// Drafts tokens after the last one of a text, as far as the text may continue.
 void Scheduler::draft(Active& active, int64_t most) {
   if (!active.chooser) return;
   most = std::min(most, session_.capacity() - static_cast<int64_t>(active.tokens.size()));
@@ -86,7 +87,7 @@ void Scheduler::draft(Active& active, int64_t most) {
   active.attempt.insert(active.attempt.end(), drafted.begin(), drafted.end());
 }
 
-// The same if pages are there for it; who came last waits again until they are.
+// plan(), reduced to the pages that are free: the latest request waits until there are enough.
 std::vector<Scheduler::Piece> Scheduler::fitting_plan() {
   for (bool drafts = true;; drafts = false) {
     std::vector<Piece> pieces = plan(drafts);
@@ -100,7 +101,7 @@ std::vector<Scheduler::Piece> Scheduler::fitting_plan() {
       preempt_last();
       continue;
     }
-    // A text alone has all pages, so it has come to its end.
+    // A single text has all pages, so the context is full.
     running_.front()->ended = StopReason::context_full;
     return {};
   }
@@ -119,8 +120,8 @@ void Scheduler::preempt_last() {
   running_.pop_back();
 }
 
-// Whether the step has been done when it returns: a device may still be at one of which nothing is
-// wanted.
+// Whether submit() must have completed when it returns; otherwise the device may still work on a
+// step whose results nobody waits for.
 bool Scheduler::waits_for(std::span<const Piece> pieces) const {
   return std::any_of(pieces.begin(), pieces.end(),
                      [](const Piece& piece) { return piece.last || !piece.active->on_device; });
@@ -165,8 +166,8 @@ void Scheduler::evaluate_on_device(std::span<const Piece> pieces) {
   for (const Piece& piece : pieces)
     batch.push_back(piece.tokens);
   session_.submit(batch);
-  // What became of the step before, while the device is at this one: texts are made of tokens,
-  // answers of texts, and the device need not wait for that.
+  // Delivers the results of the previous step while the device runs this one, which does not depend
+  // on them.
   for (const auto& active : running_)
     tell_chosen(*active);
   std::vector<int32_t> chosen;
@@ -180,7 +181,7 @@ void Scheduler::evaluate_on_device(std::span<const Piece> pieces) {
     active.evaluated = session_.position(active.sequence);
     if (!piece.last) continue;
     const int32_t token = *next++;
-    if (active.ended || active.error) continue;  // nobody wants it any more
+    if (active.ended || active.error) continue;  // its results are not needed any more
     if (token >= 0) {
       accept(active, {token, 0, {}});
     } else {
@@ -215,7 +216,7 @@ void Scheduler::judge_draft(Active& active) {
 }
 
 void Scheduler::choose(Active& active, std::span<const float> logits) {
-  // What fails here fails for this text alone, as where its logits are no numbers.
+  // A failure here, such as logits that are not numbers, fails only this text.
   const auto failure = failure_of([&] {
     const std::optional<int32_t> chosen = active.chooser->choose(logits);
     if (!chosen) {
@@ -243,7 +244,8 @@ void Scheduler::accept(Active& active, const ScoredToken& token) {
     active.ended = StopReason::stop_token;
     return;
   }
-  const auto positions = static_cast<int64_t>(active.tokens.size());  // that it will have
+  // positions the text will have
+  const auto positions = static_cast<int64_t>(active.tokens.size());
   ++active.generated;
   ++totals_.generated_tokens;
   const bool last = active.generated == request.max_tokens || positions == session_.capacity();
@@ -261,8 +263,8 @@ void Scheduler::accept(Active& active, const ScoredToken& token) {
   active.tokens.push_back(token.token);
 }
 
-// A text whose sink wants no more may have been submitted with this token already: what comes of
-// that is dropped.
+// A text whose sink wants no more tokens may have been submitted with this one already; that result
+// is dropped.
 void Scheduler::tell_chosen(Active& active) {
   const int32_t token = std::exchange(active.untold, -1);
   if (token < 0) return;

@@ -8,10 +8,10 @@ namespace {
 
 constexpr int64_t kFirstRows = 32;  // before anything was measured
 constexpr int64_t kLeastRows = 8;
-// What the latest step says against all before it.
+// Weight of the latest step in the running averages.
 constexpr double kNewAlone = 0.25, kNewPerRow = 0.5;
-// Prompts add at least this share of their step's time: where a step happened to be as fast as one
-// without prompts, the next would be endless.
+// Prompts are assumed to add at least this share of their step's time: if a step happened to be as
+// fast as one without prompts, the next would otherwise be unlimited.
 constexpr double kLeastShare = 0.125;
 
 }  // namespace
@@ -34,7 +34,7 @@ void StepPace::took(double seconds, int64_t prompt_rows) {
     alone_ = alone_ > 0 ? alone_ + kNewAlone * (seconds - alone_) : seconds;
     return;
   }
-  // The end of a prompt: a few tokens are slower each than many, which says nothing of many.
+  // A few tokens at the end of a prompt are slower per token than many, so they are not counted.
   if (per_row_ > 0 && prompt_rows < rows() / 2 && seconds <= target()) return;
   const double added = std::max(seconds - alone_, kLeastShare * seconds);
   const double per_row = added / static_cast<double>(prompt_rows);

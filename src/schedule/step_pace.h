@@ -1,8 +1,8 @@
-// How much of prompts a step may read beside texts that are being continued.
+// How many prompt tokens a step may evaluate beside texts that are being generated.
 //
-// A fixed number of tokens is nothing to a fast device and a long wait on a slow one, so it follows
-// what steps have taken: a step shall take as long as it is meant to, but at least twice as long as
-// one without prompts, so that prompts come to an end where many texts are continued.
+// A fixed number is too small for a fast device and too large for a slow one, so it follows the
+// measured times: a step should take its target time, but at least twice as long as a step without
+// prompts, so that prompts make progress also beside many texts.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@ namespace walsh {
 
 class StepPace {
  public:
-  // `seconds` that a step is meant to take; 0: there is no limit.
+  // `seconds`: target time of a step; 0: no limit.
   explicit StepPace(double seconds) : seconds_(seconds) {}
 
-  // Tokens of prompts for the next step, at most.
+  // The most prompt tokens for the next step.
   int64_t rows() const;
-  // A step has taken so long with so many tokens of prompts.
+  // Reports the time of a step and its number of prompt tokens.
   void took(double seconds, int64_t prompt_rows);
 
  private:
   double target() const;
 
   const double seconds_;
-  double alone_ = 0;    // of a step without prompts
-  double per_row_ = 0;  // that a token of a prompt adds; 0: nothing is known of it
+  double alone_ = 0;    // time of a step without prompts
+  double per_row_ = 0;  // time that a prompt token adds; 0: unknown
 };
 
 }  // namespace walsh

@@ -1,4 +1,4 @@
-// Calls of tools in the answers of models that write them as JSON or as tags.
+// Parses tool calls that models write as JSON or as tags.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -19,10 +19,10 @@ std::string trimmed(std::string_view text) {
   return std::string(text.substr(first, text.find_last_not_of(kSpace) + 1 - first));
 }
 
-// The beginning of a call as all templates show it: {"name": "f", "arguments":
+// The beginning of a call as all templates write it: {"name": "f", "arguments":
 struct CallBegin {
   enum class Match : uint8_t { yes, no, unfinished } match = Match::no;
-  std::string name;  // once it is whole
+  std::string name;  // set when it is complete
   size_t size = 0;
 };
 
@@ -111,7 +111,7 @@ bool AnswerReader::read_call(bool last) {
   return true;
 }
 
-// NAME[ARGS]{...}, between them perhaps [CALL_ID] and an id.
+// NAME[ARGS]{...}, possibly with [CALL_ID] and an id in between.
 bool AnswerReader::read_named_call(bool last) {
   const size_t brace = held_.find('{');
   if (brace == held_.npos && !last) return false;
@@ -127,10 +127,10 @@ bool AnswerReader::read_named_call(bool last) {
   return true;
 }
 
-// {"name": ..., "parameters": ...} alone, several of them behind each other; or, behind the tag, a
+// {"name": ..., "parameters": ...} without a mark, possibly several in a row; or, after the tag, a
 // program.
 bool AnswerReader::read_bare_call(bool last) {
-  begin_.clear();  // the tag is no text
+  begin_.clear();  // the tag is not content
   skip_space();
   if (begun_calls_ > 0)
     held_.erase(0, std::min(held_.find_first_not_of(" \n\r\t;,"), held_.size()));
@@ -214,7 +214,7 @@ bool AnswerReader::read_arguments() {
     add_arguments(text);
   }
   if (!value_.ended()) return false;
-  if (quoted_) {  // JSON inside a string
+  if (quoted_) {  // the arguments are JSON inside a string
     const auto inner = parsed(quoted_text_);
     add_arguments(inner && inner->is_string() ? inner->get<std::string>() : quoted_text_);
     quoted_text_.clear();
@@ -225,7 +225,7 @@ bool AnswerReader::read_arguments() {
   return true;
 }
 
-// The rest of the object, then its closing mark.
+// The rest of the object and the mark after it.
 bool AnswerReader::read_tail(bool last) {
   if (!wrapped_ && !object_.ended()) held_.erase(0, object_.scan(held_));
   if (!wrapped_ && !object_.ended()) return false;
@@ -243,7 +243,7 @@ bool AnswerReader::read_tail(bool last) {
     place_ = Place::content;
     return true;
   }
-  // Another call between the same marks; anything else is content.
+  // Another call may follow inside the same marks; anything else is content.
   const bool tags = options_.syntax.tools == ToolSyntax::qwen && wrapped_;
   if (tags && begins(kFunctionMark, last) == Begins::maybe) return false;
   const bool again = tags ? held_.starts_with(kFunctionMark) : held_.front() == '{';
@@ -262,7 +262,7 @@ const AnswerReader::Tags& AnswerReader::tags() const {
   return options_.syntax.tools == ToolSyntax::glm ? kGlm : kQwen;
 }
 
-// NAME, then its parameters, then </function> or the mark behind the call.
+// NAME, its parameters, then </function> or the mark after the call.
 bool AnswerReader::read_function(bool last) {
   if (function_.empty()) return read_function_name(last);
   skip_space();
@@ -282,7 +282,7 @@ bool AnswerReader::read_function(bool last) {
   return true;
 }
 
-// Up to '>', or (glm) to the first byte that is part of no name.
+// Ends at '>', or (glm) at the first byte that cannot be part of a name.
 bool AnswerReader::read_function_name(bool last) {
   const bool glm = options_.syntax.tools == ToolSyntax::glm;
   const size_t end = glm ? held_.find_first_not_of(kNameLetters) : held_.find('>');
@@ -297,7 +297,7 @@ bool AnswerReader::read_function_name(bool last) {
   return true;
 }
 
-// A key and its value; what has no such form is passed over.
+// A key and its value; malformed ones are skipped.
 bool AnswerReader::read_parameter(bool last) {
   const Tags& form = tags();
   const size_t value_end = held_.find(form.value_end);
@@ -327,7 +327,8 @@ bool AnswerReader::is_text(const std::string& name) const {
   return tool != options_.texts.end() && tool->second.contains(name);
 }
 
-// A value as its schema says: texts as they are, anything else as JSON where it is some.
+// A value according to its schema: strings are taken literally, other values as JSON if they are
+// valid.
 std::string AnswerReader::parameter(const std::string& name, std::string_view value) const {
   if (options_.syntax.tools == ToolSyntax::qwen) {
     if (value.starts_with('\n')) value.remove_prefix(1);
@@ -337,7 +338,7 @@ std::string AnswerReader::parameter(const std::string& name, std::string_view va
   return json ? dump_exact(*json) : OrderedJson(std::string(value)).dump();
 }
 
-// The beginning of a value, without what may be that of the tag behind it.
+// The beginning of a value, without bytes that may belong to the tag after it.
 std::string AnswerReader::half_parameter(const std::string& name, std::string_view value) const {
   if (value.starts_with('\n')) value.remove_prefix(1);
   const std::string_view end = tags().value_end;
@@ -391,7 +392,7 @@ void AnswerReader::end_call() {
   function_.clear();
 }
 
-// False if it is no call of a tool of the request.
+// Returns false if it is not a call of one of the request's tools.
 bool AnswerReader::add_whole_call(const std::string& object) {
   const auto json = parsed(object);
   if (!json || !json->is_object() || !json->contains("name") || !(*json)["name"].is_string())

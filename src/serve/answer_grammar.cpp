@@ -20,14 +20,14 @@ using grammar::GraphBuilder;
 using grammar::NodeId;
 using grammar::RuleId;
 
-// Writes what a model of some syntax writes.
+// Builds the grammar of answers in one syntax.
 class AnswerBuilder {
  public:
   AnswerBuilder(GraphBuilder& builder, const Tokenizer& tokenizer, const ChatSyntax& syntax,
                 const ToolRequest& tools)
       : builder_(builder), tokenizer_(tokenizer), syntax_(syntax), tools_(tools) {}
 
-  // An answer of the required form, or calls of tools.
+  // An answer of the required form, or tool calls.
   RuleId build(const std::optional<AnswerText>& text) {
     const RuleId root = builder_.rule("answer");
     const NodeId from = reasoning(builder_.start(root));
@@ -41,12 +41,12 @@ class AnswerBuilder {
     return root;
   }
 
-  // An answer of any form in which calls, once one begins, are what their tools want.
+  // Any text, in which calls must be well-formed once they begin.
   RuleId watch() {
     strict_only_ = true;
     const RuleId root = builder_.rule("answer");
     const NodeId from = builder_.start(root), end = builder_.end(root), text = builder_.node();
-    // Reasoning has no calls, whatever stands in it.
+    // Marks of calls inside the reasoning mean nothing.
     const auto think = [&](NodeId at) {
       const FreeText thoughts(builder_, {{syntax_.think_end, text}}, end);
       builder_.empty(at, thoughts.start());
@@ -74,7 +74,7 @@ class AnswerBuilder {
     const auto id = tokenizer_.token_id(text);
     return id && tokenizer_.is_special(*id);
   }
-  // A text that may be a special token.
+  // Adds a text that may be a special token.
   NodeId mark(NodeId from, const std::string& text) {
     return builder_.text(from, is_special(text) ? grammar::kSpecialMark + text : text);
   }
@@ -91,7 +91,7 @@ class AnswerBuilder {
     return mark(loop, text);
   }
 
-  // Behind the reasoning that a model may begin with.
+  // Adds the optional reasoning; returns the node after it.
   NodeId reasoning(NodeId from) {
     const NodeId to = builder_.node();
     if (syntax_.tools == ToolSyntax::harmony) {
@@ -112,7 +112,7 @@ class AnswerBuilder {
   }
 
   bool enforced(size_t index) const { return !strict_only_ || tools_.strict(index); }
-  // The schema of a tool's arguments, which are an object.
+  // The schema of a tool's arguments, an object.
   OrderedJson parameters(size_t index) const {
     const OrderedJson& function = tools_.tools[index]["function"];
     OrderedJson schema = OrderedJson::object();
@@ -121,7 +121,7 @@ class AnswerBuilder {
     if (!schema.contains("type") && !schema.contains("$ref")) schema["type"] = "object";
     return schema;
   }
-  // The rule of a tool's arguments as JSON.
+  // The rule for a tool's arguments as JSON.
   RuleId arguments(size_t index) {
     const OrderedJson schema = parameters(index);
     builder_.set_where(fmt::format("tools[{}].function.parameters", index));
@@ -131,7 +131,7 @@ class AnswerBuilder {
     return tools_.tools[index]["function"]["name"].get<std::string>();
   }
 
-  // One call of any tool, as JSON: {"name": ..., `key`: ...}.
+  // One call of any tool as JSON: {"name": ..., `key`: ...}.
   NodeId json_call(NodeId from, const char* key) {
     const NodeId to = builder_.node();
     for (size_t i = 0; i < tools_.tools.size(); ++i) {
@@ -141,18 +141,18 @@ class AnswerBuilder {
     return to;
   }
 
-  // A call and, where several may follow each other, further ones behind `between`.
+  // A call, followed by further ones after `between` if several are allowed.
   NodeId repeated(NodeId from, RuleId call, const std::string& between) {
     const NodeId to = builder_.call(from, call);
     if (tools_.parallel) builder_.call(builder_.text(to, between), call, to);
     return to;
   }
 
-  // The mark in front of a call, and what stands between two calls.
+  // The mark before a call, and the text between two calls.
   const std::string& opening() const { return syntax_.call_begins.front(); }
   const char* between() const { return syntax_.tools == ToolSyntax::mistral_named ? "" : "\n"; }
 
-  // The rest of a call, or of a list of them, behind the mark in front of it.
+  // The rest of a call, or of a list of calls, after the opening mark.
   NodeId opened(NodeId from) {
     const NodeId to = builder_.node();
     if (syntax_.tools == ToolSyntax::hermes) {
@@ -177,7 +177,7 @@ class AnswerBuilder {
     }
     return to;
   }
-  // A call with its mark, of which several may follow each other.
+  // A call with its marks, repeated if several are allowed.
   RuleId marked_call() {
     const RuleId call = builder_.rule("call");
     builder_.empty(opened(mark(builder_.start(call), opening())), builder_.end(call));
@@ -206,7 +206,7 @@ class AnswerBuilder {
     std::vector<FreeText::Mark> begins;
     for (const std::string& text : syntax_.call_begins) {
       begins.push_back({text, builder_.node()});
-      if (text == "<function=") {  // without the mark around it
+      if (text == "<function=") {  // the mark around the function is omitted
         for (size_t i = 0; i < tools_.tools.size(); ++i)
           builder_.empty(qwen_call(begins.back().behind, "", i), end);
       } else {
@@ -216,7 +216,7 @@ class AnswerBuilder {
     builder_.empty(from, FreeText(builder_, begins, end).start());
   }
 
-  // A call is a message whose header names a function.
+  // In harmony a call is a message whose header names a function.
   void watch_channels(NodeId from, NodeId end) {
     const NodeId message = builder_.node(), function = builder_.node(), called = builder_.node();
     const FreeText header(builder_, {{"to=functions.", function}, {"<|message|>", message}}, end);
@@ -235,13 +235,13 @@ class AnswerBuilder {
     builder_.empty(mark(called, "<|call|>"), end);
   }
 
-  // A call is an object in front of all text, or behind a tag, that begins with a tool's name.
+  // A call is a JSON object before any other text, or after a tag, that begins with a tool's name.
   void watch_objects(NodeId from, NodeId end) {
     FreeText text(builder_, {{"<|python_tag|>", from}}, end);
     std::bitset<256> spaces;
     for (const char c : {' ', '\n', '\r', '\t'})
       spaces.set(static_cast<uint8_t>(c));
-    std::map<NodeId, std::bitset<256>> known;  // bytes with which a call may go on
+    std::map<NodeId, std::bitset<256>> known;  // bytes with which a call may continue
     std::map<std::pair<NodeId, char>, NodeId> tree;
     const auto step = [&](NodeId at, char c) {
       const auto [place, added] = tree.try_emplace({at, c}, 0);
@@ -287,9 +287,9 @@ class AnswerBuilder {
     return bytes;
   }
 
-  // Parameters in the order of the schema; texts as they are, other values as JSON. `key` writes
-  // the beginning of a member behind a node; `gap` stands around its value, `end` and `between`
-  // behind.
+  // Parameters in the order of the schema; strings are literal, other values JSON. `key` adds the
+  // beginning of a member at a node; `gap` surrounds its value, `between` separates members and
+  // `end` follows the last.
   template <typename Key>
   NodeId tagged_members(NodeId from, size_t index, const std::string& gap, const std::string& end,
                         Key key, const std::string& between) {
@@ -323,7 +323,7 @@ class AnswerBuilder {
         "</function>");
   }
 
-  // With the mark behind it. The tags may be special tokens; between them there may be line ends.
+  // Includes the mark after the call. Tags may be special tokens, with line ends between them.
   NodeId glm_call(NodeId from, size_t index) {
     if (!enforced(index))
       return any_call(builder_.text(from, name(index)), name_bytes(), syntax_.call_end);
@@ -341,7 +341,7 @@ class AnswerBuilder {
                 syntax_.call_end);
   }
 
-  // Any parameters behind the name of a call, up to `end`; the first byte is none of `except`.
+  // Any parameters after the name of a call, up to `end`; the first byte is not in `except`.
   NodeId any_call(NodeId from, const std::bitset<256>& except, const std::string& end) {
     const NodeId to = builder_.node();
     FreeText text(builder_, {{end, to}}, std::nullopt);
@@ -353,7 +353,7 @@ class AnswerBuilder {
   const Tokenizer& tokenizer_;
   const ChatSyntax& syntax_;
   const ToolRequest& tools_;
-  bool strict_only_ = false;  // the arguments of other tools may be any object
+  bool strict_only_ = false;  // other tools accept any object as arguments
 };
 
 template <typename Make>

@@ -1,4 +1,4 @@
-// The grammar of a chat's whole answer: reasoning, then what the client wants.
+// The grammar of a chat's whole answer: optional reasoning, then what the client asks for.
 #pragma once
 
 #include <memory>
@@ -11,17 +11,17 @@
 
 namespace walsh {
 
-// Null if nothing has to be enforced. A model that reasons may do so first; a text of a required
-// form may be calls of tools instead where there are tools. Where no call is required and a tool is
-// strict, the answer is any text in which calls, once one begins, are of tools that there are, with
-// arguments as the strict ones want them; behind the calls it ends. Throws ApiError 400 for what
-// cannot be enforced.
+// Null if nothing has to be enforced. A model that reasons may do so first; where there are tools,
+// an answer of a required form may be tool calls instead. If no call is required but some tool is
+// strict, the answer may be any text; once a call begins, it must be a call of a known tool, with
+// arguments that match the schema if the tool is strict, and the answer ends after the calls.
+// Throws ApiError 400 for what cannot be enforced.
 std::shared_ptr<const grammar::TokenGrammar> chat_grammar(const LoadedModel& model,
                                                           const ChatSyntax& syntax,
                                                           const ToolRequest& tools,
                                                           const std::optional<AnswerText>& text);
 
-// The same for a text without a chat.
+// The grammar of a completion, which has no chat.
 std::shared_ptr<const grammar::TokenGrammar> text_grammar(const LoadedModel& model,
                                                           const std::optional<AnswerText>& text);
 

@@ -28,11 +28,11 @@ AnswerDelta AnswerReader::finish(bool cut) {
   cut_ = cut || options_.enforced;
   while (step(true)) {
   }
-  if (!cut_) add_content(std::exchange(begin_, {}));  // a mark and nothing behind it
+  if (!cut_) add_content(std::exchange(begin_, {}));  // a mark that nothing followed
   if (!held_.empty()) add_content(std::exchange(held_, {}));
   if (begun_calls_ == 0 && place_ == Place::content) delta_.content += std::exchange(space_, {});
   if (options_.required) {
-    delta_.content.clear();  // the beginning of a mark
+    delta_.content.clear();  // an incomplete mark
     if (begun_calls_ == 0 && options_.tools.size() == 1 && !reasoning())
       begin_call(options_.tools[0]["function"]["name"].get<std::string>());
   }
@@ -98,8 +98,8 @@ AnswerReader::Begins AnswerReader::begins(std::string_view mark, bool last) cons
   return !last && mark.starts_with(held_) ? Begins::maybe : Begins::no;
 }
 
-// What was read since the mark of a call is none: the mark is content, and so is what follows up to
-// another one.
+// What was read since the mark is no call: the mark is content, and so is what follows up to the
+// next mark.
 bool AnswerReader::give_up() {
   place_ = Place::content;
   in_list_ = false;
@@ -107,14 +107,14 @@ bool AnswerReader::give_up() {
   return true;
 }
 
-// The call ends where the text was cut off, perhaps in front of its name.
+// Ends a call that was cut off, possibly before its name.
 bool AnswerReader::drop_half(const std::string& name) {
   if (is_tool(name)) begin_call(name);
   held_.clear();
   return false;
 }
 
-// Moves bytes to the beginning of a call.
+// Moves bytes from held_ to the beginning of a call.
 void AnswerReader::take(size_t count) {
   begin_ += held_.substr(0, count);
   held_.erase(0, count);
@@ -128,7 +128,7 @@ void AnswerReader::skip_space() {
   held_.erase(0, std::min(held_.find_first_not_of(kSpace), held_.size()));
 }
 
-// White space is held back where a call may follow, in front of which it means nothing.
+// White space is held back where a call may follow, because it is not content before a call.
 void AnswerReader::add_content(const std::string& text) {
   if (text.empty()) return;
   if (!options_.read_tools) {
@@ -156,7 +156,7 @@ bool AnswerReader::read_begin(bool last) {
   if (first == held_.size() && !last) return false;
   const std::string before = held_.substr(0, first);
   held_.erase(0, first);
-  const auto again = [&](Begins found) {  // with its white space, when more is there
+  const auto again = [&](Begins found) {  // includes white space, if more text is available
     if (found == Begins::maybe) held_.insert(0, before);
     return found;
   };
@@ -196,7 +196,8 @@ bool AnswerReader::read_reasoning(bool last) {
   const int mark = take_until(marks, last, text);
   add_reasoning(text);
   if (mark < 0) return false;
-  if (static_cast<size_t>(mark) + 1 < marks.size()) return true;  // a note
+  // the mark is a note, which is not shown
+  if (static_cast<size_t>(mark) + 1 < marks.size()) return true;
   thought_ = true;
   space_.clear();
   place_ = Place::begin;
@@ -212,7 +213,7 @@ bool AnswerReader::read_content(bool last) {
     marks.insert(marks.end(), {syntax.response_begin, syntax.response_end});
   std::string text;
   const int mark = take_until(marks, last, text);
-  add_content(text);  // white space in front of another call, or of the end, is none
+  add_content(text);  // white space before another call or the end is not content
   if (mark < 0) return false;
   if (static_cast<size_t>(mark) >= calls) return true;
   begin_ = marks[static_cast<size_t>(mark)];
@@ -226,7 +227,7 @@ bool AnswerReader::read_header(bool last) {
   const size_t end = held_.find("<|message|>");
   if (end == held_.npos && !last) return false;
   const std::string header = held_.substr(0, end);
-  // The word behind a mark, once it has ended.
+  // The word after a mark, once it is complete.
   const auto word_behind = [&](std::string_view mark) {
     const size_t place = header.rfind(mark);
     if (place == header.npos) return std::string();

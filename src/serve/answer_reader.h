@@ -1,4 +1,4 @@
-// What a model's text means: content, reasoning, calls of tools.
+// Parses a model's text into content, reasoning and tool calls.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ namespace walsh {
 struct AnswerDelta {
   struct Call {
     size_t index = 0;
-    std::string name;       // with the first piece of a call
-    std::string arguments;  // what is added to them: JSON
+    std::string name;       // in the first piece of a call
+    std::string arguments;  // JSON to append to the arguments
   };
   std::string content, reasoning;
   std::vector<Call> calls;
 
-  // Adds what comes behind it.
+  // Appends a later delta.
   void append(const AnswerDelta& more) {
     content += more.content;
     reasoning += more.reasoning;
@@ -34,57 +34,57 @@ struct AnswerDelta {
 
 struct AnswerReaderOptions {
   ChatSyntax syntax;
-  bool read_tools = false;       // calls are read
-  bool read_reasoning = true;    // otherwise it is content, with its marks
-  bool required = false;         // the answer is calls and nothing else but reasoning
+  bool read_tools = false;       // whether calls are parsed
+  bool read_reasoning = true;    // otherwise reasoning is content, with its marks
+  bool required = false;         // the answer is only calls, after reasoning if any
   bool enforced = false;         // what begins as a call can only become one
-  size_t most_calls = SIZE_MAX;  // what stands behind them is dropped
-  OrderedJson tools;             // of the request: names
-  // By the name of a tool its parameters that are texts, where calls do not tell by quotes.
+  size_t most_calls = SIZE_MAX;  // text after this many calls is dropped
+  OrderedJson tools;             // the request's tools, for their names
+  // For each tool, the parameters that are strings, for syntaxes that do not quote strings.
   std::map<std::string, std::set<std::string>> texts;
 };
 
-// `texts` of the tools of a request.
+// Computes `texts` from a request's tools.
 std::map<std::string, std::set<std::string>> text_parameters(const OrderedJson& tools);
 
-// Reads one answer piece by piece. Text that begins like a mark is held back until it is one or is
-// none; what is no call in the end is content. Of a call that is cut off (by the number of tokens,
-// or where calls are enforced by anything else) what has a name is a call with the arguments so
-// far, which are no whole JSON then, and what has none is nothing.
+// Reads one answer piece by piece. Text that may be the beginning of a mark is held back; what
+// turns out to be no call is content. A call that is cut off (by the token limit, or for any reason
+// where calls are enforced) is returned with the incomplete arguments if its name is known, and
+// dropped otherwise.
 class AnswerReader {
  public:
   explicit AnswerReader(AnswerReaderOptions options);
 
   AnswerDelta push(std::string_view text);
-  // `cut`: the model would have gone on.
+  // `cut`: the model would have continued.
   AnswerDelta finish(bool cut);
-  // Whether what comes next is reasoning, as far as is known.
+  // Whether the next text is reasoning, as far as is known.
   bool reasoning() const {
     return place_ == Place::reasoning ||
            (place_ == Place::message && channel_ == "analysis" && !to_tool_);
   }
-  // Calls that are complete, and whether more are wanted.
+  // The number of complete calls, and whether more are wanted.
   size_t calls() const { return complete_calls_; }
   bool satisfied() const { return complete_calls_ >= options_.most_calls; }
 
  private:
   enum class Place : uint8_t {
-    begin,  // nothing was read but white space and reasoning
+    begin,  // nothing was read yet but white space and reasoning
     reasoning,
     content,
-    call,       // behind the mark of a call
+    call,       // after the mark that begins a call
     list,       // in a list of calls
     arguments,  // in the JSON value of a call's arguments
-    tail,       // between them and the end of the call
-    function,   // in front of the name of a function whose arguments stand between tags, or behind
-    header,     // harmony: in front of <|message|>
-    message,    // harmony: behind it
+    tail,       // after the arguments, before the end of the call
+    function,   // around the name of a function whose arguments stand between tags
+    header,     // harmony: before <|message|>
+    message,    // harmony: after <|message|>
   };
   enum class Begins : uint8_t { yes, no, maybe };
   struct Tags;
   static constexpr std::string_view kFunctionMark = "<function=", kFunctionEnd = "</function>";
 
-  // Each reads what it can of held_ and returns whether there may be more to read.
+  // Each reads what it can of held_ and returns whether more can be read.
   bool step(bool last);
   bool read_begin(bool last);
   bool read_bare_call(bool last);
@@ -101,8 +101,8 @@ class AnswerReader {
   bool read_message(bool last);
   bool read_reasoning(bool last);
 
-  // Up to the first of some marks, which is removed; text that may become one stays. The index of
-  // the mark, or -1.
+  // Reads up to the first of several marks, which is removed; text that may become a mark stays.
+  // Returns the mark's index, or -1.
   int take_until(const std::vector<std::string>& marks, bool last, std::string& text);
   Begins begins(std::string_view mark, bool last) const;
   bool give_up();
@@ -127,16 +127,16 @@ class AnswerReader {
   std::string held_;
   AnswerDelta delta_;
   bool thought_ = false, any_reasoning_ = false, python_ = false;
-  std::string space_;  // behind content or reasoning, that may be its end
+  std::string space_;  // white space after content or reasoning, which is dropped at the end
   size_t begun_calls_ = 0, complete_calls_ = 0;
   bool cut_ = false;      // what is held at the end may be half a call
-  std::string begin_;     // what was read of a call whose name is not known yet
-  bool in_list_ = false;  // the call is one of a list
-  bool wrapped_ = false;  // a function between the marks of a call
-  std::string function_;  // the tool that is called
+  std::string begin_;     // text of a call whose name is not known yet
+  bool in_list_ = false;  // the call is in a list of calls
+  bool wrapped_ = false;  // a tagged function between the marks of a call
+  std::string function_;  // the tool that is being called
   bool any_parameter_ = false, value_begun_ = false, quoted_ = false;
-  JsonScanner object_, value_;  // of the call and of its arguments
-  std::string quoted_text_;     // arguments that are JSON inside a string
+  JsonScanner object_, value_;  // ends of the call and of its arguments
+  std::string quoted_text_;     // of arguments that are JSON inside a string
   std::string channel_;
   bool to_tool_ = false;
 };

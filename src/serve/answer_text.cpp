@@ -23,7 +23,7 @@ AnswerText regex(const OrderedJson& value, const std::string& path) {
   return {Kind::regex, value.get<std::string>(), {}, {}, path};
 }
 
-// Clients of vLLM may send a schema as text.
+// Clients of vLLM may send the schema as a string.
 AnswerText schema(const OrderedJson& value, const std::string& path) {
   if (value.is_object() || value.is_boolean()) return {Kind::schema, "", value, {}, path};
   if (!value.is_string()) refuse_value(path, "a JSON schema");

@@ -1,4 +1,4 @@
-// What a client is told when a request cannot be served: OpenAI's error object.
+// Errors as clients see them: OpenAI's error object.
 #pragma once
 
 #include <exception>
@@ -9,11 +9,11 @@
 
 namespace walsh {
 
-// Leaves the code that reads or runs a request and becomes its answer.
+// Thrown by code that reads or runs a request; becomes its answer.
 class ApiError : public std::exception {
  public:
-  // `param` names the field of the request, as its path; `code` is OpenAI's name of the error where
-  // clients look for one. Both may be empty.
+  // `param` is the path of the offending field; `code` is OpenAI's error code where clients check
+  // for one. Both may be empty.
   ApiError(int status, std::string message, std::string param = "", std::string code = "");
 
   const char* what() const noexcept override { return message_.c_str(); }
@@ -27,16 +27,15 @@ class ApiError : public std::exception {
   std::string message_, param_, code_;
 };
 
-// What clients that make a prompt shorter look for.
+// The code on which clients shorten their prompt.
 inline constexpr const char* kContextLengthExceeded = "context_length_exceeded";
 
 // {"error": {"message", "type", "param", "code"}}; the type follows from the status, and so does
-// the code where there is none.
+// the code if none is given.
 HttpResponse error_response(int status, const std::string& message, const std::string& param = "",
                             const std::string& code = "");
 
-// What the library threw while it read a request: usage and limit 400, interrupted 503, anything
-// else 500.
+// Converts an Error of the library: usage and limit become 400, interrupted 503, anything else 500.
 ApiError api_error(const Error& error);
 
 }  // namespace walsh

@@ -10,7 +10,7 @@
 namespace walsh {
 namespace {
 
-// A list of parts of a text becomes the text.
+// Joins a list of text parts to one text.
 void join_parts(OrderedJson& message, const std::string& path) {
   const auto content = message.find("content");
   if (content == message.end() || !content->is_array()) return;
@@ -25,7 +25,8 @@ void join_parts(OrderedJson& message, const std::string& path) {
   *content = text;
 }
 
-// Clients send the arguments of a call as text. `values`: how many values all of them may have.
+// Parses the arguments of calls, which clients send as strings. `values` limits the JSON values of
+// all of them.
 void open_arguments(OrderedJson& message, int64_t& values) {
   const auto calls = message.find("tool_calls");
   if (calls == message.end() || !calls->is_array()) return;
@@ -59,7 +60,7 @@ OrderedJson messages_of(OrderedJson& request, bool developer) {
     if (!developer && message["role"] == "developer") message["role"] = "system";
     join_parts(message, path);
     open_arguments(message, values);
-    // Clients leave out the text of a message that calls tools; many templates read it.
+    // Clients omit the content of messages that call tools, but many templates read it.
     if (message.contains("tool_calls") &&
         (!message.contains("content") || message["content"].is_null()))
       message["content"] = "";
@@ -90,7 +91,7 @@ std::string apply(const ChatTemplate& chat_template, const OrderedJson& variable
   if (flag(request, "continue_final_message", false)) options.continue_field = "content";
   options.add_generation_prompt =
       flag(request, "add_generation_prompt", options.continue_field.empty());
-  // OpenAI's name of what templates of several models read.
+  // Passes OpenAI's field on to templates that have a variable for it.
   if (const auto effort = request.find("reasoning_effort");
       effort != request.end() && !effort->is_null())
     options.variables["reasoning_effort"] = *effort;
@@ -100,7 +101,7 @@ std::string apply(const ChatTemplate& chat_template, const OrderedJson& variable
     options.variables.update(*more);
   }
   const std::string& source = chat_template.source(options.tools != nullptr);
-  // SmolLM3's name of tools whose calls are JSON.
+  // SmolLM3's templates call the list of tools xml_tools, for calls written as JSON.
   if (options.tools != nullptr && source.find("xml_tools") != source.npos &&
       !options.variables.contains("xml_tools"))
     options.variables["xml_tools"] = *options.tools;

@@ -1,4 +1,4 @@
-// The messages of a request as the text that the model continues.
+// Turns the messages of a request into the prompt for the model.
 #pragma once
 
 #include <functional>
@@ -13,11 +13,11 @@ namespace walsh {
 // Takes the messages, which may be long, out of it.
 using ChatPrompt = std::function<std::string(OrderedJson& request)>;
 
-// By the model's template, which outlives the result: messages (texts in parts are joined,
-// arguments of tool calls become objects, as transformers' templates want them), tools,
-// add_generation_prompt, continue_final_message, chat_template_kwargs, documents. `variables`, an
-// object, are told to it where chat_template_kwargs says nothing of them. Throws ApiError 400 for
-// what the template refuses.
+// Uses the model's template, which must outlive the result, with the request's messages (text parts
+// are joined, arguments of tool calls become objects, as transformers' templates expect), tools,
+// add_generation_prompt, continue_final_message, chat_template_kwargs and documents. `variables`
+// (an object) are defaults for chat_template_kwargs. Throws ApiError 400 for what the template
+// rejects.
 ChatPrompt make_chat_prompt(const ChatTemplate& chat_template,
                             OrderedJson variables = OrderedJson::object());
 

@@ -12,7 +12,7 @@ constexpr std::array<std::pair<const char*, const char*>, 4> kThinkMarks = {
      {"<seed:think>", "</seed:think>"},
      {"<|START_THINKING|>", "<|END_THINKING|>"}}};
 
-// A template that has all of these texts shows calls of that form.
+// Templates that contain all of `texts` write calls in this form.
 struct ToolForm {
   std::vector<const char*> texts;
   ToolSyntax syntax;
@@ -20,13 +20,13 @@ struct ToolForm {
   const char *end, *value_space;
 };
 
-// The first one that fits holds.
+// The first matching form is used.
 const std::vector<ToolForm>& tool_forms() {
   static const std::vector<ToolForm> forms = {
       {{"<|channel|>"}, ToolSyntax::harmony, {}, "", ""},
       {{"[TOOL_CALLS]", "[ARGS]"}, ToolSyntax::mistral_named, {"[TOOL_CALLS]"}, "", ""},
       {{"[TOOL_CALLS]"}, ToolSyntax::mistral, {"[TOOL_CALLS]"}, "", ""},
-      // Granite 3.1 writes the second one.
+      // Granite 3.1 writes the second begin.
       {{"<|tool_call|>"}, ToolSyntax::mistral, {"<|tool_call|>", "<tool_call>"}, "", ""},
       {{"<seed:tool_call>"},
        ToolSyntax::qwen,
@@ -34,7 +34,7 @@ const std::vector<ToolForm>& tool_forms() {
        "</seed:tool_call>",
        ""},
       {{"<arg_key>"}, ToolSyntax::glm, {"<tool_call>"}, "</tool_call>", ""},
-      // As some of these models begin, without the mark around the function.
+      // Some of these models omit the mark around the function.
       {{"<function=", "<parameter="},
        ToolSyntax::qwen,
        {"<tool_call>", "<function="},
@@ -57,7 +57,7 @@ const ToolForm& tool_form(const std::string& source) {
   return tool_forms().back();
 }
 
-// The prompt's end without white space and without `notes`.
+// The end of the prompt without white space and `notes`.
 std::string tail_of(const std::string& prompt, const std::vector<std::string>& notes) {
   std::string tail = prompt;
   for (bool more = true; more;) {

@@ -1,4 +1,4 @@
-// How a model writes calls of tools and its reasoning, as its chat template shows.
+// How a model writes tool calls and reasoning, derived from its chat template.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace walsh {
 
-// Where MARK and END stand here, ChatSyntax says what they are.
+// MARK and END below stand for texts that ChatSyntax holds.
 enum class ToolSyntax : uint8_t {
   // MARK{"name": ..., "arguments": {...}}END: Hermes, Qwen 2.5 and 3, Granite 4, SmolLM3
   hermes,
@@ -24,20 +24,20 @@ enum class ToolSyntax : uint8_t {
 
 struct ChatSyntax {
   ToolSyntax tools = ToolSyntax::llama;
-  // The marks with which calls begin, the usual one first, and the mark behind a call; empty: none.
+  // The texts that begin a call, the usual one first, and the text after a call; empty: none.
   std::vector<std::string> call_begins;
   std::string call_end;
-  std::string value_space;               // what a qwen call has around a value
-  bool shows_tools = false;              // whether the template has a place for tools
-  std::string think_begin, think_end;    // empty: the model has no marks for its reasoning
-  std::vector<std::string> think_notes;  // marks inside the reasoning, which nobody is shown
-  // Marks around what is said behind the reasoning; empty: none.
+  std::string value_space;               // white space around a value in qwen calls
+  bool shows_tools = false;              // whether the template shows tools to the model
+  std::string think_begin, think_end;    // empty: the model does not mark its reasoning
+  std::vector<std::string> think_notes;  // marks inside the reasoning that are not shown to anybody
+  // Marks around the answer after the reasoning; empty: none.
   std::string response_begin, response_end;
   bool thinking = false;  // the prompt ends inside the reasoning
-  bool thought = false;   // or behind it
+  bool thought = false;   // the prompt ends after the reasoning
 
-  // Marks that may be special tokens and have to be seen in the text of an answer; those of calls
-  // only if calls are read.
+  // Marks that may be special tokens and must be visible in the answer's text; those of calls only
+  // if calls are read.
   std::vector<std::string> marks(bool calls) const;
 };
 

@@ -19,7 +19,7 @@ std::string new_id(bool chat) {
   return fmt::format("{}{:016x}{:016x}", chat ? "chatcmpl-" : "cmpl-", random(), random());
 }
 
-// Mistral's templates take ids of nine letters only.
+// Mistral's templates accept only ids of nine letters and digits.
 std::string new_call_id(const ChatSyntax& syntax) {
   const std::string random = new_id(true).substr(std::string_view("chatcmpl-").size());
   const bool mistral = !syntax.call_begins.empty() && syntax.call_begins[0] == "[TOOL_CALLS]";
@@ -41,7 +41,7 @@ const char* reason_text(StopReason reason) {
 
 }  // namespace
 
-// One text. It knows what it has said; the completion makes answers of it.
+// One choice. It parses the text and counts; the completion formats answers.
 class Completion::Choice : public RequestSink {
  public:
   struct Call {
@@ -114,34 +114,34 @@ class Completion::Choice : public RequestSink {
     leave();
   }
 
-  // Of what was generated until now.
+  // Usage and timings until now.
   const RequestEnd& so_far() const { return so_far_; }
-  // The stop string that ended it.
+  // The stop string that ended the text.
   const std::optional<std::string>& stop() const { return stopped_.stop(); }
-  // They take far more memory than the text that is made of them.
+  // Frees the scores, which take far more memory than the text made of them.
   void drop_scores() {
     scored = {};
     offsets = {};
   }
-  // It was never given to the scheduler.
+  // Releases a choice that was never given to the scheduler.
   void drop() { owner_.reset(); }
 
   const size_t index;
   std::string text, reasoning;
   std::vector<Call> calls;
-  bool begun = false;  // something of it was sent
-  // If they are wanted: those of the prompt and, where they are not sent as they come, of the text.
+  bool begun = false;  // some of it was sent
+  // Scores of the prompt and, where they are not streamed, of the text, if requested.
   std::vector<ScoredToken> scored;
-  std::vector<size_t> offsets;  // of these in the text, in characters
+  std::vector<size_t> offsets;  // of the scored tokens in the text, in characters
   size_t offset = 0;            // of the latest token
   int64_t reasoning_tokens = 0;
-  std::string whole;  // what the answer says of it, once it has ended
+  std::string whole;  // its part of the answer, once it has ended
   RequestEnd end;
   const char* reason = nullptr;
   std::optional<Error> error;
 
  private:
-  // What a piece of the model's text adds to the answer.
+  // Parses a piece of the model's text.
   AnswerDelta read(const std::string& piece, bool last) {
     AnswerDelta delta;
     if (!reader_) {
@@ -161,27 +161,27 @@ class Completion::Choice : public RequestSink {
     return delta;
   }
 
-  // Its client may have closed only its own side and wait: a part of a text is no answer.
+  // The client may have closed only its own side: send nothing rather than a partial answer.
   void cancelled() {
     owner_->metrics_.ended(end);
     failed(Error(ErrorCode::interrupted, "request", "it was cancelled before its text had ended"));
   }
 
-  // The owner lives as long as somebody may call.
+  // The owner exists as long as callbacks may come.
   void leave() {
     const std::shared_ptr<Completion> owner = std::move(owner_);
-    if (owner) owner->choice_ended();  // otherwise telling the end itself has failed
+    if (owner) owner->choice_ended();  // otherwise sending the end itself has failed
   }
 
   std::shared_ptr<Completion> owner_;
   StoppedText stopped_;
   const std::span<const int32_t> prompt_;
-  size_t echoed_ = 0;  // characters
+  size_t echoed_ = 0;  // characters of the prompt already sent
   std::optional<AnswerReader> reader_;
   std::chrono::steady_clock::time_point last_time_, first_time_;
   RequestEnd so_far_;
   bool first_ = true;
-  bool satisfied_ = false;  // nothing more is wanted of it
+  bool satisfied_ = false;  // the answer is complete, so no more tokens are needed
 };
 
 Completion::Completion(CompletionRequest request, const Tokenizer& tokenizer,
@@ -199,7 +199,7 @@ Completion::Completion(CompletionRequest request, const Tokenizer& tokenizer,
 
 Completion::~Completion() = default;
 
-// Once the scheduler has the choices they are its thread's, and may have ended.
+// Once the scheduler has the choices they belong to its thread, and may already have ended.
 void Completion::start(Scheduler& scheduler) {
   const auto count = static_cast<int64_t>(request_.prompts.size()) * request_.n;
   if (count > scheduler.most())
@@ -273,7 +273,7 @@ Json Completion::chat_logprob(const ScoredToken& token) const {
   return result;
 }
 
-// OpenAI's older form: lists side by side.
+// OpenAI's older format: parallel lists.
 void Completion::add_logprob(Json& lists, const ScoredToken& token, size_t offset) const {
   if (lists.is_null()) {
     for (const char* key : {"tokens", "token_logprobs", "top_logprobs", "text_offset"})
@@ -284,14 +284,14 @@ void Completion::add_logprob(Json& lists, const ScoredToken& token, size_t offse
   lists["token_logprobs"].push_back(token.logprob);
   Json best = Json::object();
   for (const TokenLogprob& one : token.best) {
-    // Two tokens may have the same text; the second one is told by its number.
+    // If two tokens have the same text, the second is written by its id.
     if (!best.emplace(tokens_.text(one.token), one.logprob).second)
       best[fmt::format("token_id:{}", one.token)] = one.logprob;
   }
   lists["top_logprobs"].push_back(std::move(best));
 }
 
-// Of the tokens that are kept. The first token of a prompt has no probability.
+// Formats all kept scores. The first token of a prompt has no probability.
 Json Completion::all_logprobs(const Choice& choice) const {
   Json lists;
   for (size_t i = 0; i < choice.scored.size(); ++i)
@@ -302,7 +302,7 @@ Json Completion::all_logprobs(const Choice& choice) const {
   return lists;
 }
 
-// With the id and the name of a call in its first piece.
+// The first delta of a call has its id and name.
 Json Completion::chat_delta(const Choice& choice, const AnswerDelta& delta) const {
   Json result = Json::object();
   if (!delta.reasoning.empty()) result["reasoning_content"] = delta.reasoning;
@@ -348,7 +348,7 @@ Json Completion::chunk(const Choice& choice, const AnswerDelta& delta, const Sco
   }
   Json result = header(request_.chat ? "chat.completion.chunk" : "text_completion");
   result["choices"] = Json::array({std::move(one)});
-  if (request_.include_usage) result["usage"] = nullptr;  // comes in a chunk of its own
+  if (request_.include_usage) result["usage"] = nullptr;  // the usage comes in a chunk of its own
   if (last) {
     result["timings"] = timings(choice.end);
   } else if (token != nullptr && request_.token_timings) {
@@ -358,7 +358,7 @@ Json Completion::chunk(const Choice& choice, const AnswerDelta& delta, const Sco
   return result;
 }
 
-// A piece of a text, or its end.
+// Sends a delta of a choice, or its end.
 void Completion::send(Choice& choice, const AnswerDelta& delta, const ScoredToken* token,
                       bool last) {
   if (!request_.stream) return;
@@ -382,7 +382,8 @@ void Completion::send(Choice& choice, const AnswerDelta& delta, const ScoredToke
   reply_->event(event(chunk(choice, delta, token, last)));
 }
 
-// Of a text that was taken: what the client wants of it cannot be followed, or there is no room.
+// The error for a text that failed after it was accepted: its grammar cannot be followed, or memory
+// ran out.
 ApiError Completion::text_error(const Error& error) const {
   if (error.code() != ErrorCode::limit) return api_error(error);
   const auto& grammar = request_.text.grammar;
@@ -397,7 +398,7 @@ void Completion::start_events() {
   if (!std::exchange(streaming_, true)) reply_->start_events({});
 }
 
-// What an answer says of one choice, as text: a list of these takes less room than their objects.
+// A choice of the answer as JSON text, which takes less memory than an object.
 std::string Completion::whole_choice(const Choice& choice) const {
   Json one = {{"index", choice.index}, {"finish_reason", choice.reason}, {"logprobs", nullptr}};
   if (choice.stop()) one["stop_reason"] = *choice.stop();
@@ -413,7 +414,7 @@ std::string Completion::whole_choice(const Choice& choice) const {
   return text_of(one);
 }
 
-// Under llama.cpp's names.
+// Uses llama.cpp's names.
 Json Completion::timings(const RequestEnd& end) {
   const int64_t read = end.prompt_tokens - end.cached_tokens;
   const auto rate = [](int64_t tokens, double seconds) {

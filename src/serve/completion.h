@@ -1,5 +1,5 @@
-// A request that is being answered: its choices are texts of the scheduler, its answer is one
-// object or a stream of events, as OpenAI's endpoints give it.
+// A request that is being answered. Its choices are texts of the scheduler; its answer is one
+// object or a stream of events, as OpenAI's endpoints return it.
 #pragma once
 
 #include <chrono>
@@ -22,14 +22,15 @@ namespace walsh {
 
 class Completion : public std::enable_shared_from_this<Completion> {
  public:
-  // Everything given by reference outlives the completion.
+  // The references must outlive the completion.
   Completion(CompletionRequest request, const Tokenizer& tokenizer, const TokenTexts& tokens,
              Metrics& metrics, std::shared_ptr<HttpReply> reply,
              std::shared_ptr<RequestRecord> record, std::string model_name);
   ~Completion();
 
-  // Hands the choices to the scheduler, which answers; cancels them when the client goes away.
-  // Throws ApiError if the scheduler does not take all of them; nothing was sent then.
+  // Gives the choices to the scheduler, which answers them; they are cancelled when the client
+  // disconnects. Throws ApiError, before anything is sent, if the scheduler does not accept all of
+  // them.
   void start(Scheduler& scheduler);
 
  private:
@@ -61,12 +62,12 @@ class Completion : public std::enable_shared_from_this<Completion> {
   const std::shared_ptr<RequestRecord> record_;
   const std::string model_name_, id_;
   const int64_t created_;
-  // Of the scheduler's thread once they have been added.
+  // Used by the scheduler's thread once they have been added.
   std::vector<std::shared_ptr<Choice>> choices_;
   size_t ended_ = 0;
   bool streaming_ = false;
-  std::mutex mutex_;           // of ids_
-  std::vector<uint64_t> ids_;  // of the scheduler
+  std::mutex mutex_;           // guards ids_
+  std::vector<uint64_t> ids_;  // the scheduler's
 };
 
 }  // namespace walsh

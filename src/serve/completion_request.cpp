@@ -10,8 +10,8 @@ namespace {
 
 constexpr size_t kMostStops = 16;
 constexpr int64_t kMostChoices = 8, kMostLogprobs = 20;
-constexpr size_t kMostPrompts = 256;  // of a batch of completions
-// Log-probabilities of an answer, if one text does not have more: some 140 MB.
+constexpr size_t kMostPrompts = 256;  // prompts in one request
+// Most scores in an answer, unless a single text has more: some 140 MB.
 constexpr int64_t kMostScores = int64_t{1} << 20;
 
 template <typename T>
@@ -19,11 +19,11 @@ std::optional<T> either(std::optional<T> first, std::optional<T> second) {
   return first ? first : second;
 }
 
-// What both endpoints have in common.
+// Reads the fields that both endpoints share.
 CompletionRequest common_request(const Fields& fields, const LoadedModel& model,
                                  const GenerationOptions& defaults) {
   CompletionRequest request;
-  fields.text("model");  // there is one model, whatever clients call it
+  fields.text("model");  // checked and ignored: there is only one model
   request.n = fields.integer("n", 1, kMostChoices).value_or(1);
   request.stop = fields.texts("stop", kMostStops);
   request.stream = fields.flag("stream").value_or(false);
@@ -66,7 +66,7 @@ void check_bytes(const std::string& text, const PromptLimits& limits, const char
                  field, kContextLengthExceeded);
 }
 
-// A string, a list of them, a list of ids, or a list of these.
+// A string, a list of strings, a list of ids, or a list of lists of ids.
 std::vector<std::vector<int32_t>> prompts_of(const Fields& fields, const LoadedModel& model,
                                              const PromptLimits& limits) {
   const char* expected = "a string, a list of token ids, or a list of these";
@@ -102,14 +102,14 @@ void check_lengths(const CompletionRequest& request, int64_t positions) {
   }
 }
 
-// Under llama.cpp's name as well, and -1 for until the end, which its clients send.
+// Reads max_tokens, or llama.cpp's n_predict, with which its clients send -1 for "until the end".
 std::optional<int64_t> most_tokens(const Fields& fields) {
   return either(fields.integer("max_tokens", -1, INT32_MAX),
                 fields.integer("n_predict", -1, INT32_MAX));
 }
 
-// What is kept until the answer is whole must not grow without bounds: of one text everything may
-// be asked for.
+// Limits the scores that are kept until the answer is complete; for a single text all of them are
+// allowed.
 void check_scores(const CompletionRequest& request, int64_t positions) {
   if (request.text.logprobs < 0) return;
   int64_t tokens = 0;
@@ -129,7 +129,7 @@ void check_scores(const CompletionRequest& request, int64_t positions) {
                  "logprobs");
 }
 
-// Fields of OpenAI's interface that ask for something else than would be given.
+// Refuses fields of OpenAI's interface that would change the answer but are not supported.
 void refuse_other_texts(const Fields& fields, int64_t n) {
   if (fields.integer("best_of", 1, INT32_MAX).value_or(n) != n)
     fields.refuse("best_of", fmt::format("{}, as 'n': texts are not chosen from more", n));
@@ -145,7 +145,7 @@ void refuse_other_answers(const Fields& fields) {
     if (kind != "text") fields.refuse("modalities", R"(["text"])");
 }
 
-// Tools, reasoning, and what the answer has to match.
+// Reads tools, the handling of reasoning, and the required form of the answer.
 void read_answer_fields(const OrderedJson& body, const Fields& fields, const LoadedModel& model,
                         const std::string& prompt, CompletionRequest& request) {
   const ToolRequest tools = tool_request(body);
@@ -183,7 +183,7 @@ CompletionRequest parse_completion(const OrderedJson& body, const LoadedModel& m
   CompletionRequest request = common_request(fields, model, defaults);
   refuse_other_texts(fields, request.n);
   request.prompts = prompts_of(fields, model, limits);
-  // Sixteen tokens are OpenAI's default.
+  // OpenAI's default is 16 tokens.
   request.text.max_tokens = most_tokens(fields).value_or(16);
   request.echo = fields.flag("echo").value_or(false);
   if (const auto logprobs = fields.integer("logprobs", 0, kMostLogprobs)) {

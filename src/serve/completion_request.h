@@ -1,4 +1,4 @@
-// What OpenAI's completion endpoints are asked for, with the extensions that clients of llama.cpp
+// A parsed request to OpenAI's completion endpoints, with the extensions that clients of llama.cpp
 // and vLLM send.
 #pragma once
 
@@ -16,29 +16,28 @@ namespace walsh {
 
 struct CompletionRequest {
   bool chat = false;
-  std::vector<std::vector<int32_t>> prompts;  // one answer (or n) for each
+  std::vector<std::vector<int32_t>> prompts;  // each gets one answer (or n)
   int64_t n = 1;
-  // Of every choice, but for prompt and seed.
+  // The text of every choice, except for its prompt and seed.
   TextRequest text;
   std::vector<std::string> stop;
   bool stream = false, include_usage = false, echo = false;
-  bool token_timings = false;  // in every piece of a stream
-  // How the text of a chat is read; without it, it is content as it is.
+  bool token_timings = false;  // in every chunk of a stream
+  // How the answer of a chat is parsed; without it the text is the content.
   std::optional<AnswerReaderOptions> reader;
   bool show_reasoning = true;
 };
 
-// Of a prompt: positions of a text, and bytes that can stand in them. Longer texts are refused
-// before anybody makes tokens of them.
+// Limits of a prompt in positions and in bytes. Longer texts are refused before they are tokenized.
 struct PromptLimits {
   int64_t positions = 0;
   uint64_t bytes = 0;
 };
 
-// `defaults` is how texts are sampled where the body says nothing. Throws ApiError.
+// `defaults` are the sampling options that the body leaves open. Throws ApiError.
 CompletionRequest parse_completion(const OrderedJson& body, const LoadedModel& model,
                                    const PromptLimits& limits, const GenerationOptions& defaults);
-// `prompt` is what the chat template makes of the messages.
+// `prompt` applies the chat template to the messages.
 CompletionRequest parse_chat(const OrderedJson& body, const LoadedModel& model,
                              const PromptLimits& limits, const GenerationOptions& defaults,
                              const std::string& prompt);

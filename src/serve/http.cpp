@@ -27,7 +27,7 @@ using net::redirect_error;
 using net::use_awaitable;
 using net::ip::tcp;
 
-// Until connections are accepted again after the system refused one, for want of descriptors say.
+// How long to wait after the system refused a connection, for example for want of descriptors.
 constexpr auto accept_pause = std::chrono::milliseconds(50);
 
 void check(const HttpOptions& options) {
@@ -69,13 +69,14 @@ tcp::acceptor listen(net::io_context& io, const HttpOptions& options) {
   throw Error(ErrorCode::io, address_of(options), "cannot listen: " + error.message());
 }
 
-// Of the calling thread, as Linux has it: what takes long shall not slow down the model.
+// Lowers the calling thread's priority (per thread on Linux), so that slow requests do not slow
+// down the model.
 void lower_priority() {
   constexpr int kNice = 10;
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice);
 }
 
-// Threads for handlers.
+// Starts the threads for handlers.
 std::unique_ptr<net::thread_pool> start_threads(int count) try {
   return std::make_unique<net::thread_pool>(count);
 } catch (const boost::system::system_error& error) {
@@ -86,7 +87,7 @@ std::unique_ptr<net::thread_pool> start_threads(int count) try {
 
 struct HttpServer::Impl {
   using Clock = HttpConnection::Clock;
-  using Connections = std::map<uint64_t, std::shared_ptr<HttpConnection>>;  // the oldest first
+  using Connections = std::map<uint64_t, std::shared_ptr<HttpConnection>>;  // oldest first
 
   Impl(const HttpOptions& options, HttpHandler handler, HttpErrorBody error_body,
        HttpTurnOf turn_of, HttpAdmit admit)
@@ -138,7 +139,7 @@ struct HttpServer::Impl {
 
 void HttpServer::Impl::start_accepting() {
   net::co_spawn(context.io, accept(), [this](std::exception_ptr failed) {
-    if (failed && !context.ending) start_accepting();  // no memory for a connection
+    if (failed && !context.ending) start_accepting();  // out of memory for a connection
   });
 }
 
@@ -158,8 +159,8 @@ net::awaitable<void> HttpServer::Impl::accept() {
   }
 }
 
-// Whoever connects may show who it is: the oldest of those that have not gives way, so that no
-// number of them keeps others out.
+// A new connection always gets a chance: the oldest one that is not admitted yet is closed for it,
+// so that no number of such connections keeps others out.
 void HttpServer::Impl::start(tcp::socket socket) {
   if (static_cast<int64_t>(strangers.size()) >= context.options.connections) drop_stranger();
   const uint64_t id = next_id++;
@@ -167,7 +168,7 @@ void HttpServer::Impl::start(tcp::socket socket) {
   strangers.emplace(id, connection);
   open = static_cast<int64_t>(strangers.size() + known.size());
   try {
-    // An exception, for want of memory, costs this connection and no other.
+    // An exception, such as for lack of memory, closes only this connection.
     net::co_spawn(context.io, connection->serve(),
                   [this, connection, id](const std::exception_ptr&) {
                     connection->abort();
@@ -187,11 +188,11 @@ bool HttpServer::Impl::drop_stranger() {
   return true;
 }
 
-// The connection's client may use the server; false if too many already do.
+// Counts the connection as one of an admitted client; false if there are too many.
 bool HttpServer::Impl::acquaint(uint64_t connection) {
   if (static_cast<int64_t>(known.size()) >= context.options.connections) return false;
   const auto place = strangers.find(connection);
-  if (place == strangers.end()) return false;  // it has given way
+  if (place == strangers.end()) return false;  // it was closed for a newer one
   known.insert(strangers.extract(place));
   return true;
 }
@@ -203,7 +204,7 @@ void HttpServer::Impl::ended(uint64_t connection) {
   end_if_idle();
 }
 
-// Behind the last answer nobody is told anything any more.
+// After the last answer nothing more is sent.
 void HttpServer::Impl::end_if_idle() {
   if (!context.draining || context.answering > 0) return;
   if (!context.ending) {
@@ -247,11 +248,11 @@ void HttpServer::Impl::run() {
       context.io.run();
       break;
     } catch (...) {
-      // No memory: what was about to be done is lost, and the connection's deadline ends it.
+      // Out of memory: the operation is lost, and the connection's deadline closes it.
     }
   }
-  // Replies that are still held find it closed; what came in before is done now, so that whoever
-  // asked to be told of the client's end is told.
+  // Replies that are still held find the mailbox closed. Tasks posted before that run now, so that
+  // callers that wait for the client's disconnection are notified.
   context.mailbox->close();
   context.io.restart();
   context.io.poll();
@@ -296,7 +297,7 @@ void HttpServer::run() {
 }
 
 void HttpServer::shut_down(double drain_seconds) {
-  // Beyond a year the clock would overflow.
+  // The clock would overflow beyond about a year.
   const std::chrono::duration<double> drain(drain_seconds > 0 ? std::min(drain_seconds, 3e7) : 0.0);
   const auto end = Impl::Clock::now() + std::chrono::duration_cast<Impl::Clock::duration>(drain);
   impl_->context.mailbox->post([impl = impl_.get(), end] { impl->shut_down(end); });

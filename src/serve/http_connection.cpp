@@ -17,10 +17,9 @@ using net::redirect_error;
 using net::use_awaitable;
 using net::ip::tcp;
 
-// How long a client that was told to go may go on sending. It would lose the answer if the
-// connection were closed at once.
+// How long a refused client may keep sending. Closing the connection at once would lose the answer.
 constexpr auto linger_time = std::chrono::seconds(1);
-// Between two looks at a client that has sent more than the request being answered.
+// Interval between two checks for a disconnected client that has pipelined further requests.
 constexpr auto watch_interval = std::chrono::milliseconds(50);
 
 HttpConnection::Clock::duration seconds(double value) {
@@ -90,15 +89,15 @@ void HttpConnection::disarm() {
 
 // Reading -----------------------------------------------------------------------------------------
 
-// Appends to received_; false at the end of what the client sends, after an error or the deadline,
-// and when the server shuts down.
+// Appends to received_; false at the end of the client's data, after an error or the deadline, and
+// when the server shuts down.
 HttpConnection::Awaitable<bool> HttpConnection::read_more(Clock::time_point deadline) {
   Error error;
   size_t count = 0;
   do {
     if (closed_) co_return false;
     arm(deadline);
-    // To wait first and read into memory that all share spares each idle connection a buffer.
+    // Waiting first and then reading into the shared buffer spares a buffer per idle connection.
     co_await socket_.async_wait(tcp::socket::wait_read, redirect_error(use_awaitable, error));
     disarm();
     if (error || closed_) co_return false;
@@ -109,7 +108,7 @@ HttpConnection::Awaitable<bool> HttpConnection::read_more(Clock::time_point dead
   co_return true;
 }
 
-// Whether the request whose header has been read may send its body.
+// Asks whether the request with this header may send its body.
 void HttpConnection::admit(HttpParser& parser) {
   if (context_.draining) return parser.refuse(503, "the server is shutting down");
   HttpRequest& request = parser.request();
@@ -122,7 +121,7 @@ void HttpConnection::admit(HttpParser& parser) {
   if (!known_) parser.refuse(503, "too many connections");
 }
 
-// Until the request is done or refused; if it is neither, the connection is to be closed.
+// Reads until the request is complete or refused; otherwise the connection is to be closed.
 HttpConnection::Awaitable<> HttpConnection::read_request(HttpParser& parser, HeldBody& held) {
   const HttpOptions& options = context_.options;
   bool begun = false, in_body = false, admitted = false;
@@ -150,7 +149,7 @@ HttpConnection::Awaitable<> HttpConnection::read_request(HttpParser& parser, Hel
         if (!co_await write("HTTP/1.1 100 Continue\r\n\r\n")) co_return;
       }
     }
-    // Who has just come, or has begun to ask, is told that it shuts down.
+    // A new client, or one that has begun a request, is told about the shutdown.
     if (context_.draining && (in_body || context_.ending || (!begun && !fresh_))) {
       if (begun) parser.refuse(503, "the server is shutting down");
       co_return;
@@ -187,7 +186,7 @@ HttpConnection::Awaitable<bool> HttpConnection::write(std::string text) {
   co_return true;
 }
 
-// Whether the connection can be used for a further request.
+// Returns whether the connection can be used for another request.
 HttpConnection::Awaitable<bool> HttpConnection::refuse(const HttpResponse& response, bool head,
                                                        bool keep_alive) {
   std::string text = response_head(response, {HttpFraming::Body::length, keep_alive});
@@ -195,7 +194,7 @@ HttpConnection::Awaitable<bool> HttpConnection::refuse(const HttpResponse& respo
   co_return co_await write(std::move(text)) && keep_alive;
 }
 
-// Ends our side, and reads what the client still sends for a while.
+// Closes our side and keeps reading for a while.
 HttpConnection::Awaitable<> HttpConnection::linger() {
   Error error;
   if (!closed_ && !broken_) socket_.shutdown(tcp::socket::shutdown_send, error);
@@ -254,7 +253,7 @@ HttpConnection::Awaitable<> HttpConnection::wait_for_change(Clock::time_point un
   co_await change_.async_wait(redirect_error(use_awaitable, ignored));
 }
 
-// Whether the connection can be used for a further request.
+// Returns whether the connection can be used for another request.
 HttpConnection::Awaitable<bool> HttpConnection::answer(bool http10, bool head, bool keep_alive) {
   watch();
   while (answerable() && !exchange_->response) {
@@ -264,7 +263,7 @@ HttpConnection::Awaitable<bool> HttpConnection::answer(bool http10, bool head, b
   exchange_->begun = true;
   HttpFraming framing;
   if (exchange_->streaming) {
-    // There is nobody to stream to, and its handler has been told.
+    // The client is gone, and the handler was notified.
     if (left_) co_return false;
     framing.body = http10 ? HttpFraming::Body::until_close : HttpFraming::Body::chunked;
     exchange_->response->headers["Cache-Control"] = "no-store";
@@ -298,12 +297,12 @@ HttpConnection::Awaitable<bool> HttpConnection::stream(HttpFraming::Body body) {
     if (chunked) text = chunk(text);
     if (!co_await write(std::move(text))) break;
   }
-  broken_ = true;  // without its end the client sees that the stream is not whole
+  broken_ = true;  // without the last chunk the client sees that the stream is incomplete
   co_return false;
 }
 
-// Waits for the client to leave while it is answered. There is at most one wait; it may last into
-// the next exchange.
+// Waits for the client to disconnect while it is being answered. There is at most one such wait; it
+// may last into the next exchange.
 void HttpConnection::watch() {
   if (watching_ || !exchange_ || left_ || closed_) return;
   watching_ = true;
@@ -318,7 +317,7 @@ void HttpConnection::look() {
   const Peer peer = look_at(socket_.native_handle());
   if (peer == Peer::quiet) return watch();
   if (peer == Peer::sent) {
-    // The next request is here already, so that a wait would end at once.
+    // The next request has arrived already, so a wait would end at once.
     watching_ = true;
     watch_pause_.expires_after(watch_interval);
     watch_pause_.async_wait([self = shared_from_this()](Error) {
@@ -371,10 +370,10 @@ HttpConnection::Awaitable<> HttpConnection::serve() {
       const HttpResponse response =
           context_.error(parser.refused(), parser.reason(), parser.request());
       keep_alive = co_await refuse(response, head, false);
-    } else if (refusal_) {  // its body has not been read, if it has one
+    } else if (refusal_) {  // its body, if any, was not read
       keep_alive = co_await refuse(*refusal_, head, parser.done() && parser.keep_alive());
     } else if (!parser.done()) {
-      // Idle, or the client is gone: nothing is under way that could get lost.
+      // The connection is idle or the client gone, so nothing can be lost.
       co_return abort();
     } else {
       keep_alive = co_await serve_request(parser, std::move(held));
@@ -391,7 +390,7 @@ void HttpConnection::drain() {
   socket_.cancel(ignored);
 }
 
-// Without an attempt to deliver what is still in the kernel's buffer.
+// Closes the connection without delivering what is in the kernel's buffer.
 void HttpConnection::reset() {
   Error ignored;
   if (!closed_) socket_.set_option(net::socket_base::linger(true, 0), ignored);

@@ -1,4 +1,4 @@
-// One connection: reads requests, has them handled one after another, writes the answers.
+// One connection: reads requests, passes them to handlers one after another, writes the answers.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@
 
 namespace walsh {
 
-// The body of a request, counted among those that are in memory while it lives.
+// The memory of a request's body, counted in the server's total while this exists.
 class HeldBody {
  public:
   HeldBody(std::atomic<uint64_t>& all, uint64_t most) : all_(all), most_(most) {}
@@ -29,7 +29,7 @@ class HeldBody {
   HeldBody(const HeldBody&) = delete;
   HeldBody& operator=(const HeldBody&) = delete;
 
-  // False, and it counts no longer, if there is no room for so many bytes.
+  // Returns false, and stops counting, if there is no room for so many bytes.
   bool has_room(uint64_t bytes) {
     all_ += bytes - bytes_;
     bytes_ = bytes;
@@ -46,8 +46,8 @@ class HeldBody {
   uint64_t bytes_ = 0;
 };
 
-// What the connections of a server share. All but the handlers runs in one thread, the one that
-// runs `io`, and needs no locks therefore.
+// What the connections of a server share. Everything except the handlers runs on the thread that
+// runs `io`, so no locks are needed.
 struct HttpContext {
   HttpContext(const HttpOptions& options_, HttpHandler handler_, HttpErrorBody error_body_,
               HttpTurnOf turn_of_, HttpAdmit admit_)
@@ -58,7 +58,7 @@ struct HttpContext {
         admit(std::move(admit_)),
         mailbox(std::make_shared<Mailbox>(io)) {}
 
-  // The answer that the server gives by itself.
+  // The server's own answer to an error.
   HttpResponse error(int status, const std::string& message, const HttpRequest& request) const;
 
   const HttpOptions options;
@@ -69,15 +69,15 @@ struct HttpContext {
   boost::asio::io_context io{1};
   std::shared_ptr<Mailbox> mailbox;
   boost::asio::thread_pool *handlers = nullptr, *one_by_one = nullptr, *long_bodies = nullptr;
-  // Of the server: takes a connection as one whose client may use it, unless too many are; an
-  // answer has ended.
+  // Callbacks of the server: admits a connection as one of a client that may use it, unless there
+  // are too many; an answer has ended.
   std::function<bool(uint64_t connection)> acquaint;
   std::function<void()> answered;
-  int64_t answering = 0;  // requests that handlers have
-  bool draining = false;  // whatever is asked now is told 503
-  bool ending = false;    // nobody is told anything any more
+  int64_t answering = 0;  // requests that are with handlers
+  bool draining = false;  // new requests are answered 503
+  bool ending = false;    // nothing more is sent
   std::atomic<uint64_t> held_bytes{0};
-  std::array<char, 64 << 10> scratch;  // what one read brings
+  std::array<char, 64 << 10> scratch;  // buffer for one read
 };
 
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
@@ -87,11 +87,11 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   HttpConnection(HttpContext& context, boost::asio::ip::tcp::socket socket, uint64_t id);
   ~HttpConnection();
 
-  // Everything until it is closed. The connection must be kept alive as long.
+  // Serves the connection until it is closed. The caller must keep it alive that long.
   boost::asio::awaitable<void> serve();
-  // The server drains, or ends: a connection that reads looks what that means for it.
+  // Called when the server starts to drain or end; wakes a connection that waits for a request.
   void drain();
-  // Ends at once.
+  // Closes the connection at once.
   void abort();
 
  private:
@@ -122,20 +122,20 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   HttpContext& context_;
   boost::asio::ip::tcp::socket socket_;
   boost::asio::steady_timer deadline_, change_, watch_pause_;
-  std::string received_;  // not yet understood
+  std::string received_;  // received but not parsed yet
   std::shared_ptr<Exchange> exchange_;
-  std::optional<HttpResponse> refusal_;  // of the request that is being read
+  std::optional<HttpResponse> refusal_;  // for the request that is being read
   std::string peer_;
   const uint64_t id_;
-  bool known_ = false;  // its client may use the server
-  uint64_t turn_ = 0;   // of the deadline: one that fires late is not meant any more
+  bool known_ = false;  // the client may use the server
+  uint64_t turn_ = 0;   // number of the current deadline, so that a late timer is ignored
   bool timed_out_ = false;
-  bool reading_ = false;   // waits for more of a request
-  bool woken_ = false;     // from that, by drain()
-  bool fresh_ = true;      // no request yet
-  bool watching_ = false;  // for the client to leave
-  bool left_ = false;      // it did
-  bool broken_ = false;    // nothing can be written any more
+  bool reading_ = false;   // waiting for more of a request
+  bool woken_ = false;     // drain() has ended that wait
+  bool fresh_ = true;      // no request has come yet
+  bool watching_ = false;  // waiting for the client to disconnect
+  bool left_ = false;      // the client has disconnected
+  bool broken_ = false;    // writing has failed
   bool closed_ = false;
 };
 

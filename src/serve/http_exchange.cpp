@@ -17,7 +17,7 @@ void Exchange::start_events(HttpResponse head) {
 
 void Exchange::event(const std::string& text) {
   if (!streaming || ended || cut || gone) return;
-  // One alone may be longer: what a client has not yet been sent, it is not behind with.
+  // A single piece may exceed the limit, since the client is not behind if the queue is empty.
   if (!queue.empty() && queue.size() + text.size() > queue_bytes) {
     cut = overflown = true;
     leave();
@@ -52,7 +52,7 @@ void Exchange::on_gone(std::function<void()> call) {
 
 void Exchange::leave() {
   gone = true;
-  // A call may drop the last owner of the reply, and so what it is a part of.
+  // A callback may release the last owner of the reply, and with it this object.
   const auto calls = std::exchange(when_gone, {});
   for (const auto& call : calls) {
     try {
@@ -82,7 +82,7 @@ bool Reply::post(Change change) {
   return mailbox_->post([exchange = exchange_, change = std::move(change)]() mutable {
     try {
       change(*exchange);
-    } catch (...) {  // no memory
+    } catch (...) {  // out of memory
       exchange->cut = true;
       exchange->leave();
       if (exchange->changed) exchange->changed();
@@ -125,7 +125,7 @@ void Reply::fail(const std::string& message) noexcept {
   started_ = true;
   try {
     post([error = error_, message](Exchange& exchange) { exchange.fail(error(message)); });
-  } catch (...) {  // no memory: the connection stays until its server ends
+  } catch (...) {  // out of memory: the connection stays open until its server ends
   }
 }
 

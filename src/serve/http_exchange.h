@@ -1,4 +1,4 @@
-// One request and its answer, between the thread that serves connections and those that answer.
+// One request and its answer, shared by the thread that serves connections and the handlers.
 #pragma once
 
 #include <atomic>
@@ -16,12 +16,12 @@
 
 namespace walsh {
 
-// The way into the thread that serves connections, which may have ended.
+// Posts tasks to the thread that serves connections, which may have ended.
 class Mailbox {
  public:
   explicit Mailbox(boost::asio::io_context& io) : io_(&io) {}
 
-  // False, and nothing is done, once it is closed.
+  // Returns false, without posting, once it is closed.
   template <typename Task>
   bool post(Task&& task) {
     const std::lock_guard lock(mutex_);
@@ -40,32 +40,32 @@ class Mailbox {
   boost::asio::io_context* io_;
 };
 
-// What has been said of the answer so far. Used in the io thread only, and by the last owner after
-// that has ended, so that it has no lock. Members of its own must not need the io_context.
+// The state of an answer. Used only on the io thread, and by the last owner after that thread has
+// ended, so it needs no lock. Its members must not depend on the io_context.
 struct Exchange {
-  std::function<void()> changed;  // set while a connection waits for it
-  size_t queue_bytes = 0;         // the most that may be queued
+  std::function<void()> changed;  // set while a connection waits for a change
+  size_t queue_bytes = 0;         // limit of the queue
   std::optional<HttpResponse> response;
-  bool streaming = false;  // `response` is the head of a stream
-  bool begun = false;      // to be written
-  bool ended = false;      // by the handler
-  bool cut = false;        // no more can be said: close the connection
-  bool overflown = false;  // because more was queued than is allowed
-  std::string queue;       // of the stream, not yet written
-  bool gone = false;       // the client
-  bool closed = false;     // the connection is done with it
+  bool streaming = false;  // `response` is the header of a stream
+  bool begun = false;      // there is something to write
+  bool ended = false;      // the handler has ended the answer
+  bool cut = false;        // the answer cannot be completed: close the connection
+  bool overflown = false;  // cut because the queue exceeded its limit
+  std::string queue;       // text of the stream that is not written yet
+  bool gone = false;       // the client has disconnected
+  bool closed = false;     // the connection does not need it any more
   std::vector<std::function<void()>> when_gone;
 
   void send(HttpResponse whole);
   void start_events(HttpResponse head);
   void event(const std::string& text);
   void end();
-  // The handler failed: 500 if there is no answer yet, otherwise the stream is cut off.
+  // The handler failed: sends 500 if nothing was sent yet, otherwise cuts the stream off.
   void fail(HttpResponse error);
   void on_gone(std::function<void()> call);
-  // The client left.
+  // The client disconnected.
   void leave();
-  // The connection is done with it.
+  // The connection does not need the exchange any more.
   void close();
 
  private:
@@ -74,10 +74,10 @@ struct Exchange {
   }
 };
 
-// What handlers get.
+// The HttpReply that handlers receive.
 class Reply final : public HttpReply {
  public:
-  // `error` makes the answer for a reply that is dropped or a handler that fails.
+  // Makes the answer for a reply that was dropped or a handler that failed.
   using MakeError = std::function<HttpResponse(const std::string& message)>;
   Reply(std::shared_ptr<Mailbox> mailbox, std::shared_ptr<Exchange> exchange, MakeError error);
   ~Reply() override;

@@ -28,12 +28,13 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-// Beast holds the syntax; this adds what a server must refuse besides and fills an HttpRequest.
+// Beast checks the syntax; this refuses what a server must refuse besides, and fills an
+// HttpRequest.
 class Parser final : public http::basic_parser<true> {
  public:
   explicit Parser(const HttpOptions& limits) : limits_(limits) {
     body_limit(limits.body_bytes);
-    // HttpParser counts the bytes of the header.
+    // HttpParser itself counts the bytes of the header.
     header_limit(std::numeric_limits<uint32_t>::max());
   }
 
@@ -92,7 +93,7 @@ class Parser final : public http::basic_parser<true> {
     if (++fields_ > limits_.header_fields) {
       return refuse(ec, 431, fmt::format("more than {} header fields", limits_.header_fields));
     }
-    // Fields behind a chunked body must not change what was decided by the header.
+    // Trailer fields after a chunked body must not change what the header decided.
     if (header_seen_) return;
     switch (field) {
       case http::field::host:
@@ -127,7 +128,7 @@ class Parser final : public http::basic_parser<true> {
     if (version >= 11 && hosts_ == 0) {
       refuse(ec, 400, "Host is missing");
     } else if (encoded && (lengths_ > 0 || version < 11)) {
-      // Two readers could see different ends of this request: the stuff of request smuggling.
+      // Two readers could disagree about the end of this request (request smuggling).
       refuse(ec, 400, "Transfer-Encoding together with Content-Length or HTTP/1.0");
     } else if (encoded && encodings_ != "chunked") {
       refuse(ec, 501, "a Transfer-Encoding other than chunked");
@@ -167,16 +168,17 @@ struct HttpParser::Impl {
   size_t put_header(std::string_view bytes);
   size_t put_body(std::string_view bytes);
   size_t find_header_end(std::string_view text);
-  // To the parser; true if it needs more than that.
+  // Passes bytes to the parser; true if it needs more.
   bool feed(std::string_view bytes, size_t& used);
 
   const HttpOptions& limits;
   Parser parser;
   size_t skipped = 0;  // empty lines before the header
-  size_t scanned = 0;  // of the header
+  size_t scanned = 0;  // bytes of the header examined
 };
 
-// Just behind the empty line, 0 if it has not come yet. Refuses what cannot be part of a header.
+// The position after the header's empty line, 0 if it has not arrived. Refuses what cannot be part
+// of a header.
 size_t HttpParser::Impl::find_header_end(std::string_view text) {
   for (; scanned < text.size(); ++scanned) {
     const auto c = static_cast<unsigned char>(text[scanned]);
@@ -186,7 +188,7 @@ size_t HttpParser::Impl::find_header_end(std::string_view text) {
       parser.refuse(400, "not an HTTP request: a control character in the header");
       return 0;
     }
-    // RFC 9112 lets a server refuse what readers understand in different ways.
+    // RFC 9112 allows servers to refuse syntax that readers interpret differently.
     if (scanned > 0 && text[scanned - 1] == '\n' && (c == ' ' || c == '\t')) {
       parser.refuse(400, "not an HTTP request: a header field that goes on in another line");
       return 0;
@@ -209,11 +211,11 @@ bool HttpParser::Impl::feed(std::string_view bytes, size_t& used) {
   return false;
 }
 
-// Beast gets the header as a whole: given pieces it would find some faults only at the end, and
-// holds its limit for what it has not understood yet instead of for the whole.
+// Beast gets the header as a whole: with pieces it would find some errors only at the end, and
+// would apply its limit to the unparsed part only.
 size_t HttpParser::Impl::put_header(std::string_view bytes) {
   size_t used = 0;
-  // Old clients end a body with a line of its own, which is no part of the next request.
+  // Old clients send an extra line end after a body, which is not part of the next request.
   while (scanned == 0 && skipped <= limits.header_bytes && bytes.substr(used).starts_with("\r\n")) {
     used += 2;
     skipped += 2;
@@ -242,13 +244,14 @@ size_t HttpParser::Impl::put_body(std::string_view bytes) {
   size_t used = 0;
   while (!parser.is_done() && !parser.refused && used < bytes.size()) {
     const std::string_view rest = bytes.substr(used);
-    // Beast asserts that it gets five bytes of the last chunk, and no chunked body ends with fewer.
+    // Beast asserts that the last chunk has at least five bytes, which is the least for a valid
+    // one.
     if (parser.chunked() && rest.size() < 5) break;
     size_t fed = 0;
     const size_t body = parser.request.body.size();
     const bool more = feed(rest, fed);
     used += fed;
-    // One step reads a piece of the body, or all that is between two, or behind the last.
+    // One step reads a piece of the body, the bytes between two chunks, or those after the last.
     const size_t between = more ? rest.size() - fed : fed;
     if (parser.request.body.size() == body && between > limits.header_bytes) {
       parser.refuse(431, fmt::format("what is between two chunks is longer than {} bytes",

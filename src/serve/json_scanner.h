@@ -1,4 +1,4 @@
-// Finds the end of a JSON value in a text that comes in pieces.
+// Finds the end of a JSON value in a text that arrives in pieces.
 #pragma once
 
 #include <cstddef>
@@ -6,14 +6,14 @@
 
 namespace walsh {
 
-// Counts brackets outside strings; whether the value is JSON is not its business.
+// Counts brackets outside strings; does not check that the value is valid JSON.
 class JsonScanner {
  public:
-  // Bytes of `text` that belong to the value, which begins with the first one that is not white
-  // space.
+  // Returns how many bytes of `text` belong to the value, which begins with the first byte that is
+  // not white space.
   size_t scan(std::string_view text);
-  // Whether the value has ended: an object, a list or a string with its last character, anything
-  // else in front of the next comma, bracket or white space.
+  // Whether the value is complete. Objects, lists and strings end with their last character, other
+  // values before the next comma, bracket or white space.
   bool ended() const { return ended_; }
 
  private:

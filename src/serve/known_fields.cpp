@@ -11,7 +11,7 @@ namespace {
 
 using Names = std::set<std::string, std::less<>>;
 
-// Of a schema made of others (allOf, $ref).
+// Collects the names in a schema composed of others (allOf, $ref).
 void add_names(const Json& document, const Json& schema, Names& names) {
   if (const auto other = schema.find("$ref"); other != schema.end())
     return add_names(document, document.at(Json::json_pointer(other->get<std::string>().substr(1))),

@@ -1,4 +1,4 @@
-// Which fields of a request mean something: those that the document at /openapi.json has.
+// Which request fields have an effect: those that the document at /openapi.json describes.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace walsh {
 
-// Whether the endpoint at `path` reads a field. One that the document does not describe reads all.
+// Whether the endpoint at `path` uses the field. Endpoints that are not described use all fields.
 bool is_known_field(const std::string& path, std::string_view name);
 
-// Fields of a body that the endpoint passes over; none of what is no object.
+// Counts the fields of a body that the endpoint ignores; 0 if `body` is no object.
 template <class Object>
 uint64_t ignored_fields(const std::string& path, const Object& body) {
   uint64_t count = 0;

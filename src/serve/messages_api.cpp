@@ -22,7 +22,7 @@ Json usage_of(const Json& usage) {
           {"output_tokens", count(usage, "completion_tokens")}};
 }
 
-// The reason of a choice's end, and the stop sequence if it was one.
+// The stop_reason of a choice, and its stop_sequence if there was one.
 Json end_of(const Json& choice) {
   const std::string reason = choice.value("finish_reason", "stop");
   const Json stop = choice.value("stop_reason", Json());
@@ -108,7 +108,7 @@ class MessagesReply : public TranslatedReply {
             {"usage", usage_of(Json())}};
   }
 
-  // Part of a block, in a new one if the last one is of another kind.
+  // Adds a delta to the open block, or opens a new block if its kind differs.
   void put(const std::string& kind, const Json& block, const Json& delta) {
     if (kind != kind_) {
       close();
@@ -138,7 +138,7 @@ class MessagesReply : public TranslatedReply {
 
   const std::string id_ = new_name("msg_");
   bool begun_ = false;
-  std::string kind_;  // of the open block; empty: none
+  std::string kind_;  // kind of the open block; empty: none
   int64_t index_ = 0;
   Json usage_, end_ = {{"stop_reason", "end_turn"}, {"stop_sequence", nullptr}};
 };

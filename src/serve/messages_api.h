@@ -1,4 +1,4 @@
-// Anthropic's /v1/messages in terms of OpenAI's chats: texts, tools, images not.
+// Translates Anthropic's /v1/messages to OpenAI's chats: texts and tools, no images.
 #pragma once
 
 #include <memory>
@@ -9,17 +9,17 @@
 
 namespace walsh {
 
-// The chat that a request for a message asks for. Throws ApiError 400 for what chats do not have.
-// Only messages, system prompt and tools are looked at if the tokens are only counted.
+// Translates the request. Throws ApiError 400 for what chats do not support. With `only_count`,
+// looks only at messages, system prompt and tools.
 OrderedJson chat_of_messages(const OrderedJson& request, bool only_count = false);
 
-// What the fields of such a chat are called in the request for the message.
+// Maps names of the chat's fields to those in the original request.
 const FieldNames& messages_names();
 
-// Answers a request for a message with the answer to its chat.
+// Translates the answer to the chat back.
 std::shared_ptr<HttpReply> messages_reply(std::shared_ptr<HttpReply> reply);
 
-// {"type": "error", ...} for OpenAI's error object.
+// Converts OpenAI's error object to {"type": "error", ...}.
 Json messages_error(const Json& error);
 
 }  // namespace walsh

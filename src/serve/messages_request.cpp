@@ -1,4 +1,4 @@
-// From a request for a message to one for a chat.
+// Translates requests for messages to requests for chats.
 #include <fmt/format.h>
 
 #include <string>
@@ -19,7 +19,7 @@ std::string type_of(const OrderedJson& block, const std::string& path) {
   return text_value(block, "type", path);
 }
 
-// A string, or a list of blocks that are all text.
+// A string, or a list of text blocks.
 std::string plain_text(const OrderedJson& content, const std::string& path) {
   if (content.is_string()) return content.get<std::string>();
   if (!content.is_array()) refuse_value(path, "a string or a list of blocks");
@@ -32,7 +32,7 @@ std::string plain_text(const OrderedJson& content, const std::string& path) {
   return text;
 }
 
-// One message becomes several where results of tools stand in it.
+// A message with tool results becomes several messages.
 void add_blocks(const OrderedJson& content, const std::string& role, const std::string& path,
                 OrderedJson& messages) {
   std::string text, reasoning;
@@ -120,14 +120,14 @@ void set_tool_choice(const OrderedJson& choice, OrderedJson& chat) {
     chat["parallel_tool_calls"] = !choice["disable_parallel_tool_use"].get<bool>();
 }
 
-// Whether the answer goes on where a last message of the assistant ends.
+// Whether the answer continues a final message of the assistant.
 bool continues(const OrderedJson& messages) {
   if (messages.empty()) return false;
   const OrderedJson& last = messages.back();
   return last["role"] == "assistant" && last["content"] != "" && !last.contains("tool_calls");
 }
 
-// The schema of output_config.format, or of the older output_format, as response_format.
+// Translates output_config.format, or the older output_format, to response_format.
 void set_format(const OrderedJson& format, const std::string& path, OrderedJson& chat) {
   if (chat.contains("response_format"))
     refuse_value(path, "absent where 'output_config.format' is given");
@@ -146,11 +146,11 @@ void set_output(const OrderedJson& config, OrderedJson& chat) {
   if (effort != "low" && effort != "medium" && effort != "high" && effort != "xhigh" &&
       effort != "max")
     refuse_value("output_config.effort", "low, medium, high, xhigh or max");
-  // Templates know none above high.
+  // Templates know no level above high.
   chat["reasoning_effort"] = effort == "xhigh" || effort == "max" ? "high" : effort;
 }
 
-// Whether the model reasons is a variable of templates, unless the request sets that itself.
+// Sets the template variable for reasoning, unless the request sets it itself.
 void set_thinking(const OrderedJson& thinking, OrderedJson& chat) {
   const std::string type = type_of(thinking, "thinking");
   OrderedJson& variables = chat["chat_template_kwargs"];

@@ -10,8 +10,7 @@
 namespace walsh {
 namespace {
 
-// A tool that clients name by its type, without a schema. Each type ends with the date of its
-// version.
+// A tool that clients name by type, without a schema. Each type ends with the date of its version.
 struct KnownTool {
   const char *type, *description, *schema;
 };

@@ -1,4 +1,4 @@
-// The tools of Anthropic's messages as functions.
+// Translates the tools of Anthropic's messages to functions.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace walsh {
 
-// The function of a tool that stands at `path` of a request: one of the client's own, or one of
-// Anthropic's whose calls clients answer and whose input is known (bash, text editor, memory).
-// Throws ApiError 400 naming any other: Anthropic's servers run it, or it answers with pictures.
+// Translates the tool at `path` of a request: one of the client's own, or one of Anthropic's that
+// the client executes and whose input is known (bash, text editor, memory). Throws ApiError 400
+// naming any other tool, which Anthropic's servers would execute or whose results are images.
 OrderedJson function_of(const OrderedJson& tool, const std::string& path);
 
 }  // namespace walsh

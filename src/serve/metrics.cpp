@@ -7,7 +7,7 @@
 namespace walsh {
 namespace {
 
-// From a millisecond to a minute.
+// Buckets from a millisecond to a minute.
 std::vector<double> time_bounds() {
   return {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60};
 }
@@ -73,29 +73,30 @@ std::string Metrics::text(const SchedulerCounts& c) const {
   const auto gauge = [&](const char* name, const char* help, int64_t number) {
     value(out, name, "gauge", help, static_cast<double>(number));
   };
-  count("walsh:prompt_tokens_total", "Tokens of prompts that were evaluated", c.prompt_tokens);
-  count("walsh:cached_tokens_total", "Tokens of prompts that were known", c.cached_tokens);
-  count("walsh:tokens_predicted_total", "Tokens that were generated", c.generated_tokens);
-  count("walsh:drafted_tokens_total", "Tokens that were looked up", c.drafted_tokens);
-  count("walsh:drafted_right_tokens_total", "Those that were chosen", c.drafted_right);
-  count("walsh:requests_total", "Texts that were asked for", c.requests);
-  count("walsh:requests_ended_total", "Texts that came to their end", c.ended);
+  count("walsh:prompt_tokens_total", "Prompt tokens evaluated", c.prompt_tokens);
+  count("walsh:cached_tokens_total", "Prompt tokens taken from the prefix cache", c.cached_tokens);
+  count("walsh:tokens_predicted_total", "Tokens generated", c.generated_tokens);
+  count("walsh:drafted_tokens_total", "Tokens drafted by lookup", c.drafted_tokens);
+  count("walsh:drafted_right_tokens_total", "Drafted tokens that were right", c.drafted_right);
+  count("walsh:requests_total", "Texts requested", c.requests);
+  count("walsh:requests_ended_total", "Texts completed", c.ended);
   count("walsh:requests_failed_total", "Texts that failed", c.failed);
-  count("walsh:requests_cancelled_total", "Texts whose clients went away", c.cancelled);
-  count("walsh:requests_refused_total", "Texts that found no place to wait", c.refused);
-  count("walsh:preemptions_total", "Texts that gave up their pages for others", c.preempted);
-  count("walsh:steps_total", "Batches that were evaluated", c.steps);
-  gauge("walsh:requests_processing", "Texts that are evaluated", c.running);
-  gauge("walsh:requests_deferred", "Texts that wait", c.waiting);
-  gauge("walsh:kept_prefixes", "Texts whose keys and values are kept", c.kept);
-  gauge("walsh:kv_cache_pages", "Pages of keys and values", c.pages);
-  gauge("walsh:kv_cache_free_pages", "Those that are free", c.free_pages);
+  count("walsh:requests_cancelled_total", "Texts cancelled because their clients disconnected",
+        c.cancelled);
+  count("walsh:requests_refused_total", "Texts refused because too many were waiting", c.refused);
+  count("walsh:preemptions_total", "Texts preempted", c.preempted);
+  count("walsh:steps_total", "Batches evaluated", c.steps);
+  gauge("walsh:requests_processing", "Texts running", c.running);
+  gauge("walsh:requests_deferred", "Texts waiting", c.waiting);
+  gauge("walsh:kept_prefixes", "Texts in the prefix cache", c.kept);
+  gauge("walsh:kv_cache_pages", "Pages of the KV cache", c.pages);
+  gauge("walsh:kv_cache_free_pages", "Free pages of the KV cache", c.free_pages);
   const std::lock_guard lock(mutex_);
   value(out, "walsh:prompt_seconds_total", "counter", "Time that texts took to their first token",
         prompt_seconds_);
   value(out, "walsh:tokens_predicted_seconds_total", "counter",
         "Time that texts took from there to their end", decode_seconds_);
-  count("walsh:ignored_fields_total", "Fields of requests that mean nothing here", ignored_);
+  count("walsh:ignored_fields_total", "Request fields without effect", ignored_);
   to_first_.write("walsh:time_to_first_token_seconds", "From a request to its first token", out);
   between_.write("walsh:time_between_tokens_seconds", "From a token to the next", out);
   queued_.write("walsh:queue_seconds", "From a request to its first step", out);

@@ -1,4 +1,4 @@
-// What a server has done, as Prometheus reads it.
+// Counters and histograms in Prometheus's text format.
 #pragma once
 
 #include <cstdint>
@@ -15,25 +15,25 @@ class Histogram {
  public:
   explicit Histogram(std::vector<double> bounds);
   void add(double value);
-  // Lines of the text format, `name` without a suffix.
+  // Appends the lines of the text format; `name` has no suffix.
   void write(const std::string& name, const std::string& help, std::string& out) const;
 
  private:
-  std::vector<double> bounds_;    // upper ones, without infinity
-  std::vector<uint64_t> counts_;  // up to each bound, and beyond the last
+  std::vector<double> bounds_;    // upper bounds, without infinity
+  std::vector<uint64_t> counts_;  // per bucket; the last is beyond all bounds
   double sum_ = 0;
   uint64_t count_ = 0;
 };
 
-// From any thread.
+// Thread-safe.
 class Metrics {
  public:
   Metrics();
-  // A token came so many seconds after the one before it, or the request (first).
+  // Records a token: seconds since the token before it, or (first) since the request.
   void token(double seconds, bool first);
   void ended(const RequestEnd& end);
   void response(int status);
-  // So many fields of a request mean nothing here.
+  // Counts request fields that have no effect.
   void ignored(uint64_t fields);
 
   std::string text(const SchedulerCounts& counts) const;

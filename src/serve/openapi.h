@@ -6,7 +6,7 @@
 
 namespace walsh {
 
-// Of a model whose tokens have ids up to `last_token`.
+// The text for a model whose largest token id is `last_token`.
 std::string openapi_text(int64_t last_token);
 
 }  // namespace walsh

@@ -1,4 +1,4 @@
-// Fields of a request whose objects keep their order, because a template may see them.
+// Access to fields of request objects that keep their order, because templates may show it.
 #pragma once
 
 #include <string>
@@ -7,16 +7,16 @@
 
 namespace walsh {
 
-// Throws the 400 that says what a field must be.
+// Throws a 400 saying what the field at `path` must be.
 [[noreturn]] void refuse_value(const std::string& path, const std::string& expected);
 
 // The field `key` of an object; null if it is absent or null.
 const OrderedJson* find_value(const OrderedJson& object, const char* key);
 
-// Whether the field `key` of an object is this string.
+// Whether the field `key` of an object is the string `text`.
 bool is_text(const OrderedJson& object, const char* key, const char* text);
 
-// The string `key` of an object that stands at `path`; throws a 400 without one.
+// The string `key` of the object at `path`; throws a 400 if there is none.
 const std::string& text_value(const OrderedJson& object, const char* key, const std::string& path);
 
 }  // namespace walsh

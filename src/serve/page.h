@@ -1,4 +1,4 @@
-// The page at /: one HTML text without outside resources, made of src/serve/page/ by the build.
+// The chat page at /: one HTML text without external resources, built from src/serve/page/.
 #pragma once
 
 #include <string_view>
@@ -8,11 +8,11 @@
 namespace walsh {
 
 extern const std::string_view kPageText;
-// With @VERSION@ in the place of walsh's and "@LAST_TOKEN@" in that of the vocabulary's last one.
+// Has @VERSION@ in place of walsh's version and "@LAST_TOKEN@" in place of the largest token id.
 extern const std::string_view kOpenApiText;
 
-// The page with a policy under which a browser runs its own script and style alone, takes no markup
-// from scripts (trusted types), shows it in no frame and talks to this server only.
+// The page with a content security policy: a browser runs only its own script and style, accepts no
+// markup from scripts (trusted types), shows it in no frame and connects only to this server.
 HttpResponse page_response();
 
 }  // namespace walsh

@@ -12,7 +12,7 @@ namespace walsh {
 namespace {
 
 constexpr size_t kMostWaiting = 4096;  // lines
-constexpr size_t kMostPath = 200;      // bytes of a path that are shown
+constexpr size_t kMostPath = 200;      // bytes of the path shown in a line
 
 std::string time_text(std::chrono::system_clock::time_point time) {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",

@@ -1,4 +1,4 @@
-// A line for each request that was answered.
+// Logs one line per answered request.
 #pragma once
 
 #include <chrono>
@@ -17,34 +17,34 @@ namespace walsh {
 
 enum class LogFormat : uint8_t { text, json, off };
 
-// What is told of a request: nothing of its texts, its query or its key.
+// What is logged of a request: nothing of its texts, its query or its key.
 struct RequestRecord {
   explicit RequestRecord(const HttpRequest& request);
-  // Counts a text of the answer that has ended. One thread at a time may call it.
+  // Adds a text of the answer that has ended. Not thread-safe.
   void add(const RequestEnd& end);
-  // Without a line feed. `seconds` is the time since the record was made.
+  // The line without a line feed. `seconds` is the time since the record was made.
   std::string line(LogFormat format, double seconds) const;
 
   std::string peer, method, path;
-  int status = 0;  // 0: the client went away before it was answered
+  int status = 0;  // 0: the client disconnected before the answer
   bool whole = false;
   int64_t prompt_tokens = 0, cached_tokens = 0, tokens = 0;
   const std::chrono::system_clock::time_point time = std::chrono::system_clock::now();
   const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
 };
 
-// Writes lines in a thread of its own, so that nobody waits for a terminal or a full pipe: lines
-// that come while too many wait are left out, and their number is told.
+// Writes lines on its own thread, so that nobody waits for a terminal or a full pipe. Lines that
+// arrive while too many wait are dropped, and their number is logged.
 class RequestLog {
  public:
-  // `write` gets lines with their line feeds.
+  // `write` gets whole lines, with line feeds.
   RequestLog(LogFormat format, std::function<void(const std::string& lines)> write);
   // Waits until all lines are written.
   ~RequestLog();
   RequestLog(const RequestLog&) = delete;
   RequestLog& operator=(const RequestLog&) = delete;
 
-  // From any thread.
+  // Thread-safe.
   void add(const RequestRecord& record);
 
  private:

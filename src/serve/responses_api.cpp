@@ -37,7 +37,7 @@ Json text_part(const std::string& text) {
           {"logprobs", Json::array()}};
 }
 
-// What of the request stands in the response.
+// The fields of the request that the response repeats.
 Json described(const OrderedJson& request) {
   Json response = {{"background", false},
                    {"error", nullptr},
@@ -165,7 +165,7 @@ class ResponsesReply : public TranslatedReply {
     emit(data);
   }
 
-  // Begins an item, which is told without its content.
+  // Opens an item and announces it without its content.
   void open(const std::string& kind, Json item) {
     close();
     kind_ = kind;
@@ -198,7 +198,7 @@ class ResponsesReply : public TranslatedReply {
       tell("response.function_call_arguments.delta", place({{"delta", arguments}}));
   }
 
-  // Ends the open item; `cut`: the number of tokens has ended it.
+  // Closes the open item; `cut`: the token limit ended it.
   void close(bool cut = false) {
     if (kind_.empty()) return;
     if (cut) item_["status"] = "incomplete";
@@ -230,8 +230,8 @@ class ResponsesReply : public TranslatedReply {
 
   Json response_;
   int64_t sequence_ = 0;
-  std::string kind_;  // of the open item; empty: none
-  std::string text_;  // of it so far
+  std::string kind_;  // kind of the open item; empty: none
+  std::string text_;  // text of the open item so far
   Json item_, usage_;
   std::string reason_ = "stop";
 };

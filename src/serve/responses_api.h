@@ -1,4 +1,4 @@
-// OpenAI's /v1/responses in terms of its chats: texts, function tools, formats. Nothing is stored.
+// Translates OpenAI's /v1/responses to its chats: texts, function tools, formats. Stores nothing.
 #pragma once
 
 #include <memory>
@@ -9,14 +9,14 @@
 
 namespace walsh {
 
-// The chat that a request for a response asks for. Throws ApiError 400 for what chats do not have,
-// as previous_response_id.
+// Translates the request. Throws ApiError 400 for what chats do not support, such as
+// previous_response_id.
 OrderedJson chat_of_responses(const OrderedJson& request);
 
-// What the fields of such a chat are called in the request for the response.
+// Maps names of the chat's fields to those in the original request.
 const FieldNames& responses_names();
 
-// Answers the request for a response with the answer to its chat.
+// Translates the answer to the chat back.
 std::shared_ptr<HttpReply> responses_reply(std::shared_ptr<HttpReply> reply,
                                            const OrderedJson& request);
 

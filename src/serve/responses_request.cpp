@@ -1,4 +1,4 @@
-// From a request for a response to one for a chat.
+// Translates requests for responses to requests for chats.
 #include <fmt/format.h>
 
 #include <string>
@@ -12,7 +12,7 @@
 namespace walsh {
 namespace {
 
-// A string, or a list of parts that are all text.
+// A string, or a list of text parts.
 std::string plain_text(const OrderedJson& content, const std::string& path) {
   if (content.is_string()) return content.get<std::string>();
   if (!content.is_array()) refuse_value(path, "a string or a list of parts");
@@ -35,7 +35,7 @@ void add_call(const OrderedJson& item, const std::string& path, OrderedJson& mes
                             {"function",
                              {{"name", text_value(item, "name", path)},
                               {"arguments", text_value(item, "arguments", path)}}}};
-  // Calls belong to the message before them.
+  // Calls belong to the assistant's message before them.
   if (messages.empty() || messages.back()["role"] != "assistant")
     messages.push_back({{"role", "assistant"}, {"content", ""}});
   if (!messages.back().contains("tool_calls")) messages.back()["tool_calls"] = OrderedJson::array();
@@ -60,7 +60,7 @@ void add_item(const OrderedJson& item, const std::string& path, OrderedJson& mes
       refuse_value(path + ".role", "user, assistant, system or developer");
     if (content == item.end()) refuse_value(path + ".content", "a string or a list of parts");
     messages.push_back({{"role", role}, {"content", plain_text(*content, path + ".content")}});
-  } else if (type != "reasoning") {  // which templates leave out
+  } else if (type != "reasoning") {  // templates leave reasoning out
     refuse_value(path, "a message, a function_call or a function_call_output");
   }
 }
@@ -85,7 +85,7 @@ OrderedJson messages_of(const OrderedJson& request) {
   return messages;
 }
 
-// Functions without the object around them.
+// Translates functions, which lack the enclosing object here.
 OrderedJson tools_of(const OrderedJson& list) {
   if (!list.is_array()) refuse_value("tools", "a list");
   OrderedJson tools = OrderedJson::array();
@@ -101,7 +101,7 @@ OrderedJson tools_of(const OrderedJson& list) {
   return tools;
 }
 
-// text.format as response_format.
+// Translates text.format to response_format.
 OrderedJson format_of(const OrderedJson& text) {
   if (!text.is_object()) refuse_value("text", "an object");
   const auto found = text.find("format");

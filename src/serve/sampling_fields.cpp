@@ -44,7 +44,7 @@ std::vector<std::pair<int32_t, float>> read_biases(const Fields& fields, const O
   return biases;
 }
 
-// The field `key` of a row.
+// Reads the field `key` of a row.
 void read_field(const Fields& fields, const Option& option, const char* key, int64_t vocab,
                 GenerationOptions& options) {
   if (fields.find(key) == nullptr) return;
@@ -60,7 +60,8 @@ void read_field(const Fields& fields, const Option& option, const char* key, int
           options.*member.wanted = static_cast<int>(*value);
         } else if constexpr (std::is_same_v<T, Option::Seed>) {
           const int64_t seed = *fields.integer(key, INT64_MIN, INT64_MAX);
-          if (seed >= 0) options.*member = static_cast<uint64_t>(seed);  // others: drawn
+          // negative seeds mean a random one
+          if (seed >= 0) options.*member = static_cast<uint64_t>(seed);
         } else if constexpr (std::is_same_v<T, Option::Flag>) {
           options.*member = *fields.flag(key);
         } else if constexpr (std::is_same_v<T, Option::Steps>) {
@@ -85,7 +86,7 @@ Json schema_of(const Option& option) {
           return {{"type", "integer"},
                   {"minimum", static_cast<int64_t>(option.least)},
                   {"maximum", static_cast<int64_t>(option.most)}};
-        if constexpr (std::is_same_v<T, Option::Seed>)  // what every client can write
+        if constexpr (std::is_same_v<T, Option::Seed>)  // as a string that every client can read
           return {{"type", "integer"}, {"minimum", 0}, {"maximum", (int64_t{1} << 53) - 1}};
         if constexpr (std::is_same_v<T, Option::Flag>) return {{"type", "boolean"}};
         if constexpr (std::is_same_v<T, Option::Steps>)

@@ -1,4 +1,4 @@
-// The fields of requests that say how tokens are chosen, of all endpoints: the rows of
+// The request fields for sampling, common to all endpoints: the rows of
 // generate/sampling_options.h.
 #pragma once
 
@@ -9,17 +9,17 @@
 
 namespace walsh {
 
-// What the request says, and for what it leaves open `options`. Throws ApiError 400 for a value of
-// another type or out of range; ids of logit_bias are below `vocab`.
+// The options of the request, completed by `options`. Throws ApiError 400 for a value of another
+// type or out of range; ids in logit_bias must be below `vocab`.
 GenerationOptions read_sampling(const Fields& fields, GenerationOptions options, int64_t vocab);
 
-// Copies what one request says to another one.
+// Copies the sampling fields of one request to another.
 void copy_sampling(const OrderedJson& from, OrderedJson& to);
 
-// Schemas of the fields, by their names.
+// JSON schemas of the fields, by name.
 Json sampling_properties();
 
-// What is decided, by the names of the fields, for /props.
+// The decided values by field name, for /props.
 Json sampling_values(const SamplerOptions& options);
 
 }  // namespace walsh

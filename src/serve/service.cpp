@@ -19,7 +19,7 @@
 namespace walsh {
 namespace {
 
-// Takes as long wherever the texts differ.
+// Compares in a time that does not depend on where the texts differ.
 bool equal_secrets(std::string_view a, std::string_view b) {
   unsigned char different = a.size() != b.size();
   for (size_t i = 0; i < b.size(); ++i)
@@ -34,7 +34,7 @@ std::string lower_case(std::string_view text) {
   return lower;
 }
 
-// Host without its port, in lower case, and without the dot that a whole name may end with.
+// Host without its port, in lower case, without the dot that a fully qualified name may end with.
 std::string host_name(std::string_view host) {
   const size_t end = host.starts_with('[') ? host.find(']') + 1 : host.find(':');
   std::string name = lower_case(host.substr(0, end));
@@ -47,8 +47,7 @@ bool is_address(const std::string& name) {
   return !name.empty() && name.find_first_not_of("0123456789.") == std::string::npos;
 }
 
-// What the service itself does with every answer of another reply: it is counted, it says which
-// origins may read it, and it is logged when it has ended.
+// Wraps a reply to count every answer, add the headers for other origins, and log it at its end.
 class CountedReply : public HttpReply {
  public:
   CountedReply(std::shared_ptr<HttpReply> reply, Metrics& metrics, RequestLog& log,
@@ -90,7 +89,7 @@ class CountedReply : public HttpReply {
   HttpResponse origin_;
 };
 
-// Anthropic's clients look for another form.
+// Converts an error for clients of Anthropic's API.
 HttpResponse in_form_of(const HttpRequest& request, HttpResponse error) {
   if (request.path.starts_with("/v1/messages"))
     error.body = format_json(messages_error(parse_json(error.body, "error")), -1);
@@ -137,7 +136,7 @@ const std::vector<Service::Route>& Service::routes() {
   return all;
 }
 
-// Clients that were given an address without /v1, or put a / behind it, mean the same.
+// Accepts paths without /v1 and with a trailing slash, which misconfigured clients send.
 void Service::set_route(HttpRequest& request) {
   std::string& path = request.path;
   while (path.size() > 1 && path.ends_with('/'))
@@ -163,7 +162,7 @@ HttpResponse Service::error_for(const HttpRequest& request, const ApiError& erro
 }
 
 HttpTurn Service::turn_of(const HttpRequest& request) {
-  // What takes more than a few milliseconds to be read.
+  // Bodies of this size take more than a few milliseconds to parse.
   constexpr size_t kLongBody = size_t{128} << 10;
   const bool is_long = request.body.size() > kLongBody;
   for (const Route& route : routes())
@@ -195,8 +194,8 @@ const Service::Route& Service::route_of(const HttpRequest& request) const {
   throw ApiError(404, "there is no " + request.path);
 }
 
-// A page of another site whose name was made to lead here must not reach us (DNS rebinding). What
-// asks with HTTP/1.0 and without a name, as what watches over servers does, is no browser.
+// Prevents DNS rebinding, where another site's name resolves to this server. A request with
+// HTTP/1.0 and no Host, as health checks send, does not come from a browser.
 void Service::check_host(const HttpRequest& request) const {
   if (!request.headers.contains("host")) return;
   const std::string name = host_name(request.header("host"));
@@ -222,9 +221,9 @@ size_t Service::key_of(const HttpRequest& request) const {
   return known;
 }
 
-// Whose texts a request may share beginnings with: those of its key and, as vLLM has it, of the
-// salt that it names. With more of both, what one has sent could be read by another (the cached
-// tokens of guesses tell how far they were right).
+// The owner of a request's cached prefixes: its key and, as in vLLM, the salt that it names.
+// Requests of different owners share no prefixes, because the number of cached tokens would tell
+// one how much of a guess is a prompt of the other.
 std::string Service::owner_of(const HttpRequest& request, const OrderedJson& body) const {
   std::string salt;
   if (const OrderedJson* given = find_value(body, "cache_salt")) {
@@ -235,7 +234,7 @@ std::string Service::owner_of(const HttpRequest& request, const OrderedJson& bod
   return fmt::format("{} {}", key_of(request), salt);
 }
 
-// A page of another site may send requests without reading the answers; it must not even that.
+// Pages of other sites can send requests without reading the answers; even that is refused.
 void Service::check_origin(const HttpRequest& request) const {
   const std::string_view origin = request.header("origin");
   if (origin.empty() || allows_origin(origin)) return;
@@ -257,8 +256,8 @@ void Service::add_origin(const HttpRequest& request, HttpResponse& response) con
   response.headers["Vary"] = "Origin";
 }
 
-// What a browser asks before a page's request. Clients in JavaScript send fields of their own,
-// which say nothing to us: an allowed page may send any.
+// Answers a browser's preflight request. JavaScript clients add headers of their own, which have no
+// effect, so an allowed page may send any.
 HttpResponse Service::preflight(const HttpRequest& request) const {
   HttpResponse allowed{204, "", "", {}};
   allowed.headers["Access-Control-Allow-Methods"] = "GET, POST, OPTIONS";
@@ -280,7 +279,7 @@ const Service::Route* Service::checked(const HttpRequest& request) const {
   return &route;
 }
 
-// Whoever may not ask is told so before anything of the body is read.
+// Unauthorized requests are refused before their body is read.
 HttpAdmission Service::admit(HttpRequest& request) {
   set_route(request);
   try {
@@ -317,7 +316,7 @@ void Service::handle(HttpRequest& request, const std::shared_ptr<HttpReply>& pla
     reply->send(error_for(request, e));
   } catch (const Error& e) {
     reply->send(error_for(request, api_error(e)));
-  } catch (const std::bad_alloc&) {  // others may need less, or it may be there later
+  } catch (const std::bad_alloc&) {  // others may need less memory, or it may be free later
     reply->send(error_for(request, ApiError(503, "there is no memory for this request")));
   }
 }
@@ -336,7 +335,7 @@ void Service::start(CompletionRequest wanted, const HttpRequest& request,
   completion->start(scheduler_);
 }
 
-// With room for what a normalizer may take away of short texts.
+// With an allowance for what a normalizer may remove from short texts.
 PromptLimits Service::prompt_limits() const {
   constexpr uint64_t kLeastBytes = uint64_t{64} << 10;
   const auto positions = static_cast<uint64_t>(scheduler_.positions());

@@ -1,4 +1,4 @@
-// The endpoints: who may ask, what is asked, and what is answered.
+// The endpoints: authorization, parsing of requests, answers.
 #pragma once
 
 #include <atomic>
@@ -21,12 +21,12 @@
 namespace walsh {
 
 struct ServiceOptions {
-  std::string model_name;             // as clients call it
-  std::vector<std::string> api_keys;  // none: nobody needs one
-  std::vector<std::string> hosts;     // names in Host besides localhost and addresses
-  std::vector<std::string> origins;   // that browsers may send requests from; "*": all
-  LogFormat log = LogFormat::off;     // of a line for each request, on standard error
-  // How texts are sampled where a request says nothing; what this leaves open the model says.
+  std::string model_name;             // the name that clients use
+  std::vector<std::string> api_keys;  // empty: no key is needed
+  std::vector<std::string> hosts;     // values of Host accepted besides localhost and IP addresses
+  std::vector<std::string> origins;   // origins from which browsers may send requests; "*": all
+  LogFormat log = LogFormat::off;     // format of the request log on standard error
+  // Default sampling options; what they leave open the model decides.
   GenerationOptions sampling = {};
 };
 
@@ -34,15 +34,15 @@ HttpResponse json_response(const Json& body);
 
 class Service {
  public:
-  // Everything given by reference outlives it. `chat` is null if the model has no chat template.
+  // The references must outlive this. `chat` is null if the model has no chat template.
   Service(const LoadedModel& model, Scheduler& scheduler, ServiceOptions options, ChatPrompt chat);
 
-  // For HttpServer. From any thread.
+  // Callbacks for HttpServer. Thread-safe.
   HttpAdmission admit(HttpRequest& request);
   void handle(HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   static HttpTurn turn_of(const HttpRequest& request);
   HttpResponse error_body(int status, const std::string& message, const HttpRequest& request);
-  // From now on /health answers 503, and nothing new is begun.
+  // From now on /health answers 503 and new work is refused.
   void drain() { draining_ = true; }
 
  private:
@@ -50,7 +50,7 @@ class Service {
   struct Route {
     const char *method, *path;
     Handler handler;
-    bool open;  // without a key
+    bool open;  // needs no key
     HttpTurn turn = HttpTurn::handlers;
   };
   static const std::vector<Route>& routes();
@@ -60,9 +60,9 @@ class Service {
   void check_host(const HttpRequest& request) const;
   void check_origin(const HttpRequest& request) const;
   bool allows_origin(std::string_view origin) const;
-  // The number of the request's key, from 1; 0: it has none that is valid.
+  // The number of the request's key, from 1; 0: it has no valid key.
   size_t key_of(const HttpRequest& request) const;
-  // Returns the route of the request, null for a preflight. Throws ApiError if the request is not
+  // Returns the request's route, null for a preflight. Throws ApiError if the request is not
   // allowed.
   const Route* checked(const HttpRequest& request) const;
   std::string owner_of(const HttpRequest& request, const OrderedJson& body) const;
@@ -91,7 +91,7 @@ class Service {
   void start(CompletionRequest wanted, const HttpRequest& request,
              const std::shared_ptr<HttpReply>& reply);
   Json describe_model() const;
-  // The request's body, an object whose fields are counted where they mean nothing.
+  // Parses the body, an object, and counts fields without effect.
   OrderedJson read_body(const HttpRequest& request);
   // Takes the messages out of the body.
   std::string chat_prompt(OrderedJson& body) const;

@@ -11,7 +11,7 @@
 namespace walsh {
 namespace {
 
-// What all interfaces have in common stays as it is.
+// Keeps the fields that all interfaces share.
 OrderedJson with_salt(OrderedJson chat, const OrderedJson& body) {
   if (body.contains("cache_salt")) chat["cache_salt"] = body["cache_salt"];
   return chat;

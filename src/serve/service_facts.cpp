@@ -1,4 +1,4 @@
-// What the server tells of itself and its model, and its page.
+// Endpoints about the server and its model, and the chat page.
 #include <fmt/format.h>
 
 #include "io/json.h"
@@ -16,7 +16,7 @@ std::string cache_name(const CacheTypes& types) {
                                     : fmt::format("{}/{}", types.keys->name, types.values->name);
 }
 
-// %XX as the byte that it stands for; anything else stays as it is.
+// Decodes %XX; anything else stays.
 std::string percent_decoded(std::string_view text) {
   constexpr std::string_view kDigits = "0123456789abcdefABCDEF";
   std::string result;
@@ -68,7 +68,7 @@ void Service::model(const HttpRequest& request, const std::shared_ptr<HttpReply>
   reply->send(json_response(describe_model()));
 }
 
-// By the names of llama.cpp's endpoint where it has one.
+// Uses the names of llama.cpp's endpoint where it has them.
 void Service::props(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {
   const Model& m = model_.model;
   const SamplerOptions sampler = model_.generation.sampler(options_.sampling);

@@ -1,4 +1,4 @@
-// The steps in front of a model: tokens of texts, texts of tokens, prompts of messages.
+// Endpoints for the steps before a model: tokenize, detokenize, apply the chat template.
 #include <fmt/format.h>
 
 #include <iterator>
@@ -12,11 +12,11 @@
 namespace walsh {
 namespace {
 
-// Of a text that tokens are turned into: a token takes two bytes of a request, and may be a hundred
-// of a text.
+// Limit of a detokenized text: a token takes two bytes of a request and may be a hundred bytes of
+// text.
 constexpr size_t kMostTextBytes = size_t{16} << 20;
 
-// As llama.cpp: a text, or a list of bytes where they are none.
+// As in llama.cpp: a string, or a list of bytes if they are not UTF-8.
 std::string piece_text(std::string_view bytes) {
   const Json piece =
       is_valid_utf8(bytes) ? Json(bytes) : Json(std::vector<uint8_t>(bytes.begin(), bytes.end()));
@@ -25,13 +25,13 @@ std::string piece_text(std::string_view bytes) {
 
 }  // namespace
 
-// A token may be a byte of the request: the answer is written as it goes, without an object for
-// each.
+// The answer is written as it goes, without an object per token, because each byte of the request
+// may be a token.
 void Service::tokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
   const Json body = parse_body(request.body);
   metrics_.ignored(ignored_fields(request.path, body));
   const Fields fields(body, "");
-  // llama.cpp calls it content, vLLM prompt.
+  // The field is "content" in llama.cpp and "prompt" in vLLM.
   const auto content = fields.text("content"), prompt = fields.text("prompt");
   if (!content && !prompt) fields.refuse("content", "a string");
   const bool special =

@@ -1,5 +1,5 @@
-// What the tokens of a vocabulary are in answers: a token may be part of a character, and its text
-// alone is not always what it adds to a text.
+// How single tokens are shown in answers: a token may be a part of a character, and its own text is
+// not always what it adds to a text.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ class TokenTexts {
  public:
   explicit TokenTexts(const Tokenizer& tokenizer);
 
-  // What the token adds to a text behind others; empty for an unknown id.
+  // What the token appends to a preceding text; empty for an unknown id.
   std::string_view bytes(int32_t token) const;
-  // The same as UTF-8. Bytes that are none are written as OpenAI and vLLM do: bytes:\xe2\x82
+  // The same as UTF-8. Ill-formed bytes are written as OpenAI and vLLM do: bytes:\xe2\x82
   std::string text(int32_t token) const;
-  // Bytes of the longest one.
+  // Length in bytes of the longest token.
   size_t longest() const { return longest_; }
 
  private:

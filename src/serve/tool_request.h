@@ -1,4 +1,4 @@
-// The tools of a request and what the client wants of them.
+// The tools of a request and its tool_choice.
 #pragma once
 
 #include <string>
@@ -8,22 +8,23 @@
 
 namespace walsh {
 
-// Of which names of tools are made.
+// The characters allowed in names of tools.
 inline constexpr std::string_view kNameLetters =
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:";
 
 struct ToolRequest {
-  OrderedJson tools = OrderedJson::array();  // that may be called: {"type": "function", ...}
-  bool required = false;                     // one of them has to be
-  bool parallel = true;                      // several calls in one answer
+  // the tools that may be called: {"type": "function", ...}
+  OrderedJson tools = OrderedJson::array();
+  bool required = false;  // at least one call is required
+  bool parallel = true;   // an answer may contain several calls
 
   bool any() const { return !tools.empty(); }
-  // Whether the client wants the arguments of a tool to match its schema wherever it is called.
+  // Whether the arguments of a tool must match its schema wherever it is called.
   bool strict(size_t index) const;
   bool any_strict() const;
 };
 
-// tools, tool_choice (auto, none, required, or a function, which is the only one left then and is
+// Reads tools, tool_choice (auto, none, required, or a function, which is then the only one and is
 // called once) and parallel_tool_calls. Throws ApiError.
 ToolRequest tool_request(const OrderedJson& request);
 

@@ -1,5 +1,5 @@
-// Other interfaces than OpenAI's chats, in terms of them: a request becomes that of a chat, the
-// chat's answer becomes what the client expects.
+// Support for other interfaces than OpenAI's chats: a request is translated to a chat, and the
+// chat's answer is translated back.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace walsh {
 
-// A reply to a chat that makes another one of it. The answer comes either at once or as chunks.
+// Receives the answer to a chat, whole or as chunks, and sends the translation.
 class TranslatedReply : public HttpReply {
  public:
   explicit TranslatedReply(std::shared_ptr<HttpReply> reply) : reply_(std::move(reply)) {}
@@ -25,16 +25,16 @@ class TranslatedReply : public HttpReply {
   void on_gone(std::function<void()> gone) final { reply_->on_gone(std::move(gone)); }
 
  protected:
-  // The answer to a chat as that of this interface.
+  // Translates a whole answer.
   virtual Json whole(const Json& chat) = 0;
-  // The error object of a chat as that of this interface.
+  // Translates an error object.
   virtual Json error(const Json& chat) { return chat; }
-  // A chunk of the chat, the error that breaks it off, and its end.
+  // Translates a chunk of the chat, the error that ends it, and its end.
   virtual void chunk(const Json& chat) = 0;
   virtual void broken(const Json& error) = 0;
   virtual void done() = 0;
 
-  // Sends `data` as an event that has its "type" as its name.
+  // Sends `data` as an event named after its "type".
   void emit(const Json& data);
 
  private:
@@ -42,13 +42,13 @@ class TranslatedReply : public HttpReply {
   bool broken_ = false;
 };
 
-// What fields of a chat are called in another interface. Names with a dot in front are parts of a
-// path, wherever they stand in it.
+// Names of a chat's fields and what they are called in the other interface. Names with a leading
+// dot are parts of a path and match anywhere in it.
 using FieldNames = std::vector<std::pair<std::string, std::string>>;
-// The error of a chat with the names that the client has used.
+// The error of a chat, with the field names that the client used.
 ApiError renamed(const ApiError& error, const FieldNames& names);
 
-// A new name for an answer or a part of it.
+// A fresh id for an answer or a part of it.
 std::string new_name(const char* prefix);
 
 }  // namespace walsh

@@ -11,11 +11,11 @@
 namespace walsh {
 namespace {
 
-constexpr const char* kPlace = "added tokens";  // of errors
+constexpr const char* kPlace = "added tokens";  // for errors
 constexpr size_t kMaxLiteralBytes = 4096;
-constexpr uint64_t kNormalizedBytes = 64;  // of an added token, for the budget of all of them
+constexpr uint64_t kNormalizedBytes = 64;  // per added token, for their common budget
 
-// Rust's \w.
+// Rust's \w as a pattern.
 std::string word_character() {
   return "[" + word_class() + "\\x{200C}\\x{200D}]";
 }
@@ -29,7 +29,7 @@ size_t previous_character(std::string_view text, size_t end) {
   return begin;
 }
 
-// Not beyond `limit`, where a character begins.
+// Stops at `limit`, where a character begins.
 size_t skip_whitespace_back(std::string_view text, size_t end, size_t limit) {
   while (end > limit) {
     const size_t begin = previous_character(text, end);
@@ -172,13 +172,13 @@ bool AddedTokens::stands_alone(std::string_view text, Span span, StepBudget& ste
   return !word_start_.matches(rest.substr(0, decode_utf8(rest).size), steps);
 }
 
-// The cuts of the tokenizers library, also where a token's stripped white space holds another
-// token: the search goes on behind the token itself, so segments may then overlap.
+// Splits as the tokenizers library does, also where the stripped white space of one token contains
+// another: the search continues behind the token itself, so segments may overlap.
 std::vector<AddedSegment> AddedTokens::split(const LiteralSet& literals, std::string_view text,
                                              StepBudget& steps) const {
   std::vector<AddedSegment> segments;
-  size_t end = 0;        // of the last segment
-  size_t space_end = 0;  // of the white space that was skipped last
+  size_t end = 0;        // end of the last segment
+  size_t space_end = 0;  // end of the white space skipped last
   for (size_t at = 0; !literals.empty() && at < text.size();) {
     size_t visited = 0;
     const auto match = literals.match(text.substr(at), visited);
@@ -195,13 +195,13 @@ std::vector<AddedSegment> AddedTokens::split(const LiteralSet& literals, std::st
       continue;
     }
     if (rule.lstrip) {
-      // What lies before `end` belongs to other segments: no byte is passed twice.
+      // Bytes before `end` belong to other segments, and no byte is passed twice.
       const size_t begin = skip_whitespace_back(text, span.begin, end);
       steps.spend(span.begin - begin, kPlace);
       span.begin = std::max(begin, end);
     }
     if (rule.rstrip) {
-      // A token inside white space that was skipped already ends where that ends.
+      // A token inside white space that was skipped already ends where the white space ends.
       if (span.end >= space_end) {
         space_end = skip_whitespace(text, span.end);
         steps.spend(space_end - span.end, kPlace);
@@ -211,7 +211,7 @@ std::vector<AddedSegment> AddedTokens::split(const LiteralSet& literals, std::st
     if (end < span.begin) {
       segments.push_back({{end, span.begin}, -1});
     }
-    // White space that an earlier token took may leave nothing of a later one.
+    // White space that an earlier token consumed may leave nothing of a later one.
     if (span.begin < span.end) segments.push_back({span, match->value});
     end = span.end;
   }

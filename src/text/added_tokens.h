@@ -28,7 +28,7 @@ struct AddedSegment {
 // Finds the longest of many literals at the leftmost possible place.
 class LiteralSet {
  public:
-  // Throws bad_input for an empty literal, one that is too long, or one that is there already.
+  // Throws bad_input for a literal that is empty, too long, or present already.
   void add(std::string_view literal, int32_t value, std::string_view where);
   bool empty() const { return nodes_.size() == 1; }
 
@@ -36,7 +36,7 @@ class LiteralSet {
     size_t size;
     int32_t value;
   };
-  // The longest literal with which `text` begins; `visited` is how many bytes were looked at.
+  // The longest literal that is a prefix of `text`; `visited` is the number of bytes examined.
   std::optional<Match> match(std::string_view text, size_t& visited) const;
 
  private:
@@ -49,7 +49,7 @@ class LiteralSet {
 
   std::vector<Node> nodes_{1};
   std::unordered_map<uint64_t, uint32_t, IntegerHash> edges_;  // (node, byte) -> node
-  std::array<bool, 256> first_{};                              // bytes with which a literal begins
+  std::array<bool, 256> first_{};  // bytes with which some literal begins
 };
 
 // Const use is thread-safe.
@@ -57,23 +57,24 @@ class AddedTokens {
  public:
   // `value` is the array of added tokens, or null. Tokens that the vocabulary lacks are added to
   // it. Throws bad_input for a malformed entry, a repeated token, or an id other than the one that
-  // the vocabulary or the order of the entries gives; the entries from `declared` on state none.
-  // With `split_special`, special tokens in a text are text.
+  // the vocabulary or the order of the entries gives; the entries from index `declared` on carry no
+  // id. With `split_special`, special tokens in a text are treated as ordinary text.
   AddedTokens(const Json& value, const Normalizer& normalizer, Vocabulary& vocabulary,
               std::string_view where, size_t declared = SIZE_MAX, bool split_special = false);
 
-  // Cuts a text before normalization at the tokens that match the raw text. Throws limit if that
-  // takes more than the steps there are.
+  // Splits a text before normalization at the tokens that match the raw text. Throws limit if the
+  // step budget is exceeded.
   std::vector<AddedSegment> split_raw(std::string_view text, StepBudget& steps) const {
     return split(raw_, text, steps);
   }
-  // Cuts a normalized text at the tokens whose normalized form is searched; throws likewise.
+  // Splits a normalized text at the tokens that match normalized text; throws likewise.
   std::vector<AddedSegment> split_normalized(std::string_view text, StepBudget& steps) const {
     return split(normalized_, text, steps);
   }
 
   bool is_special(int32_t id) const { return special_.contains(id); }
-  // The token as the decoder sees it (normalized if it is searched so); nullptr: no added token.
+  // The token as the decoder sees it (normalized if it matches normalized text); nullptr if `id` is
+  // no added token.
   const std::string* decoded_form(int32_t id) const;
 
  private:
@@ -93,7 +94,7 @@ class AddedTokens {
   std::unordered_map<int32_t, Rule> rules_;
   std::unordered_set<int32_t> special_;
   Regex word_start_, word_end_;
-  int32_t next_id_ = 0;  // of a token that is new
+  int32_t next_id_ = 0;  // id of the next new token
   bool split_special_;
 };
 

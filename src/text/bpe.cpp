@@ -81,7 +81,8 @@ void BpeModel::split_characters(std::string_view word, Workspace& workspace) con
   flush();
 }
 
-// Notes the merge of a symbol with its right neighbour, which must exist; the heap is not restored.
+// Pushes the merge of a symbol with its right neighbour, which must exist; the heap order is not
+// restored.
 void BpeModel::push_candidate(Workspace& workspace, int32_t left) const {
   const auto& symbols = workspace.symbols;
   const auto& symbol = symbols[static_cast<size_t>(left)];
@@ -123,7 +124,7 @@ void BpeModel::merge_symbols(Workspace& workspace, StepBudget& steps) const {
     auto& right = symbols[static_cast<size_t>(left.next)];
     const Merge* merge = merges_.find(left.id, right.id);
     if (merge == nullptr || merge->result != best.result) {
-      continue;  // one of the two has been merged since
+      continue;  // one of the two symbols was merged meanwhile
     }
     left.id = best.result;
     left.next = right.next;

@@ -39,7 +39,7 @@ class BpeModel {
   };
 
   // Appends the ids of a word (valid UTF-8) to `ids`; O(n log n) in its length, counted in `steps`.
-  // Throws bad_input if an unknown character needs an unk_token that the vocabulary lacks.
+  // Throws bad_input for an unknown character if the vocabulary lacks the unk_token.
   void encode(std::string_view word, Workspace& workspace, StepBudget& steps,
               std::vector<int32_t>& ids) const;
 

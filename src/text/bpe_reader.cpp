@@ -13,7 +13,7 @@ constexpr size_t kMaxMerges = size_t{1} << 23;
   throw Error(ErrorCode::bad_input, std::string(where), reason);
 }
 
-// Everything but vocabulary and merges: the type, unknown keys, options that are not implemented.
+// Checks everything except vocabulary and merges: the type, unknown keys, unsupported options.
 void check_model(const Json& model, std::string_view where) {
   // Files written before the key "type" existed are BPE if they have merges.
   const auto type = find_string(model, "type", where);
@@ -68,7 +68,7 @@ BpeModel::BpeModel(const Json& model, std::string_view where) : where_(where) {
   ignore_merges_ = find_bool(model, "ignore_merges", where).value_or(false);
 }
 
-// The rank of a merge is its place in the list; both parts and the result must be tokens.
+// A merge's rank is its index in the list; both parts and the result must be tokens.
 void BpeModel::read_merges(const Json& merges) {
   if (merges.size() > kMaxMerges) {
     refuse(where_, "more than " + std::to_string(kMaxMerges) + " merges");
@@ -97,7 +97,7 @@ void BpeModel::read_merges(const Json& merges) {
   }
 }
 
-// Tables that replace a search in the vocabulary for every character and byte of the text.
+// Fills tables that replace a vocabulary lookup for every character and byte of a text.
 void BpeModel::read_characters() {
   static constexpr char kHex[] = "0123456789ABCDEF";
   low_characters_.fill(-1);

@@ -14,7 +14,7 @@ char32_t byte_to_character(uint8_t byte);
 // Appends the characters for the bytes of `text`.
 void append_byte_level(std::string_view text, std::string& out);
 
-// The bytes behind a token, or nothing if one of its characters stands for no byte.
+// The bytes that a token stands for, or nothing if one of its characters stands for no byte.
 std::optional<std::string> byte_level_to_bytes(std::string_view token);
 
 }  // namespace walsh

@@ -13,7 +13,8 @@ constexpr const char* kTokenNames[] = {"bos_token", "eos_token", "unk_token", "s
                                        "pad_token", "cls_token", "mask_token"};
 // Names for the text of a model's reasoning; the first one is filled from the others.
 constexpr const char* kReasoningFields[] = {"reasoning_content", "thinking", "reasoning"};
-// Marks where a text goes on. The space shows whether the template strips the text.
+// Marks where the continued text ends. The trailing space shows whether the template strips the
+// text.
 constexpr std::string_view kTag = "CONTINUE_FINAL_MESSAGE_TAG ";
 
 [[noreturn]] void fail(std::string_view where, const std::string& reason) {
@@ -65,7 +66,7 @@ OrderedJson normal_message(OrderedJson message, std::string_view where) {
     const OrderedJson* value = reasoning.is_null() ? find(message, name) : nullptr;
     if (value != nullptr) reasoning = *value;
   }
-  // Members are added without a search: keys are unique, and there may be very many.
+  // Members are appended without a search: keys are unique, and there may be very many.
   OrderedJson out = OrderedJson::object();
   auto& members = out.get_ref<OrderedJson::object_t&>();
   if (!reasoning.is_null()) {
@@ -82,10 +83,10 @@ OrderedJson normal_message(OrderedJson message, std::string_view where) {
   return out;
 }
 
-// A conversation whose last message is to be continued.
+// Renders a conversation whose last message is to be continued.
 class Continuation {
  public:
-  // Puts the tag behind the text that is to be continued.
+  // Appends the tag to the text that is to be continued.
   Continuation(OrderedJson& last, const std::string& field, const std::string& source,
                std::string_view where)
       : where_(where) {

@@ -1,4 +1,4 @@
-// A model's chat template: what it makes of a conversation, as transformers'
+// A model's chat template: turns a conversation into a prompt, as transformers'
 // apply_chat_template(tokenize=False) does.
 #pragma once
 
@@ -17,14 +17,14 @@ namespace walsh {
 struct ChatOptions {
   const OrderedJson* tools = nullptr;      // a list of JSON schemas
   const OrderedJson* documents = nullptr;  // a list of objects
-  bool add_generation_prompt = false;      // behind the last message the begin of an answer
-  // The field of the last message ("content", "reasoning_content") that the model is to go on
-  // with: the text ends where it does. Not together with add_generation_prompt.
+  bool add_generation_prompt = false;      // append the beginning of an answer
+  // The field of the last message ("content", "reasoning_content") that the model is to continue:
+  // the prompt ends where the field's text does. Excludes add_generation_prompt.
   std::string continue_field;
-  // Further variables, an object: enable_thinking and what else a template knows. They come before
-  // special tokens of the same name.
+  // Further variables as an object, such as enable_thinking. They take precedence over special
+  // tokens of the same name.
   OrderedJson variables = OrderedJson::object();
-  std::string name;             // of one of several templates; empty for the usual choice
+  std::string name;             // which of several templates; empty for the default one
   std::optional<std::tm> time;  // what strftime_now() shows; the local time if absent
 };
 
@@ -33,14 +33,14 @@ class ChatTemplate {
  public:
   using Named = std::vector<std::pair<std::string, std::string>>;
 
-  // Templates by name (one that is called "default" is the usual one, "tool_use" the one for
-  // conversations with tools) and the variables that hold special tokens (bos_token, ...). `where`
-  // is for messages. Throws bad_input or limit as jinja::Template::parse.
+  // Templates by name ("default" is the default, "tool_use" is used for conversations with tools)
+  // and the variables that hold special tokens (bos_token, ...). `where` is for messages. Throws
+  // bad_input or limit as jinja::Template::parse.
   ChatTemplate(const Named& templates, Named special_tokens, std::string_view where);
 
-  // From the text of tokenizer_config.json and of chat_template.jinja, which has precedence; either
-  // may be empty. Nothing if there is no template. `where` is the latter's name for messages.
-  // Throws bad_input for a wrong file.
+  // Reads the texts of tokenizer_config.json and of chat_template.jinja, which has precedence;
+  // either may be empty. Nothing if there is no template. `where` names the latter in messages.
+  // Throws bad_input for a malformed file.
   static std::optional<ChatTemplate> from_files(std::string_view tokenizer_config,
                                                 std::string_view template_file,
                                                 std::string_view where = "chat_template.jinja");
@@ -51,8 +51,8 @@ class ChatTemplate {
   std::string apply(OrderedJson messages, const ChatOptions& options = {}) const;
 
   const Named& special_tokens() const { return special_tokens_; }
-  // The text of the template that is used with or without tools: what it speaks of shows what it
-  // supports. Throws bad_input if there are several and none is the usual one.
+  // The source of the template that is used with or without tools: what it mentions shows what it
+  // supports. Throws bad_input if there are several and none is the default.
   const std::string& source(bool with_tools) const;
 
  private:

@@ -8,7 +8,7 @@
 namespace walsh {
 namespace {
 
-// More than any real tokenizer has; the components call each other.
+// More than any real tokenizer has; the limit bounds the recursion of components.
 constexpr size_t kMaxComponents = 64;
 
 void flatten_into(const Json& value, const char* members_key, std::string_view where,
@@ -41,7 +41,7 @@ void check_keys(const Json& object, std::initializer_list<std::string_view> allo
   }
 }
 
-// A chain of components is the same for every nesting of the sequences around them.
+// Nested sequences are flattened, because only the order of the components matters.
 std::vector<const Json*> flatten_sequence(const Json& value, const char* members_key,
                                           std::string_view where) {
   std::vector<const Json*> out;

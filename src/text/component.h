@@ -1,4 +1,4 @@
-// Reading the typed objects ("type": "...") that a tokenizer.json is made of.
+// Reads the typed objects ("type": "...") of a tokenizer.json.
 #pragma once
 
 #include <initializer_list>
@@ -15,8 +15,8 @@ namespace walsh {
 void check_keys(const Json& object, std::initializer_list<std::string_view> allowed,
                 std::string_view where);
 
-// The components of `value` in order, with every Sequence replaced by the members that it keeps
-// under `members_key`; null gives none. Each one is an object with a string "type".
+// The components of `value` in order, with every Sequence replaced by its members (key
+// `members_key`); null gives none. Each is an object with a string "type".
 std::vector<const Json*> flatten_sequence(const Json& value, const char* members_key,
                                           std::string_view where);
 

@@ -16,7 +16,7 @@ namespace {
 constexpr std::array<const char*, 7> kRoles = {"bos_token", "eos_token", "unk_token", "sep_token",
                                                "pad_token", "cls_token", "mask_token"};
 
-// A token that is to be added: an entry of "added_tokens" without an id; null: there is none.
+// Reads a token to be added: an entry of "added_tokens" without an id; null if there is none.
 Json read_token(const OrderedJson& value, bool special, const std::string& where) {
   if (value.is_null() || value == "") return {};
   Json given = value.is_string() ? Json{{"content", value.get<std::string>()}} : Json(value);
@@ -85,7 +85,7 @@ class Declarations {
     named_.push_back(std::move(token));
   }
 
-  // The usual roles come first, then those that only this model has.
+  // Reads the usual roles first, then roles that only this model has.
   void read_roles() {
     for (const char* role : kRoles) {
       if (const OrderedJson* value = find(role)) read_named(role, *value);
@@ -114,7 +114,7 @@ class Declarations {
     }
   }
 
-  // The keys are ids, which only order the tokens.
+  // The keys are ids; they only determine the order of the tokens.
   void add_decoder(const OrderedJson& decoder) {
     const std::string where = where_ + ".added_tokens_decoder";
     if (!decoder.is_object()) {

@@ -8,11 +8,11 @@
 namespace walsh::detail {
 namespace {
 
-constexpr size_t kMaxReplacedBytes = size_t{1} << 26;  // one token after one replacement
-// What the pattern of a replacement may take on one token; tokens are many and short.
+constexpr size_t kMaxReplacedBytes = size_t{1} << 26;  // size of one token after one replacement
+// Step budget of a replacement pattern on one token; tokens are many and short.
 constexpr uint64_t kTokenSteps = 200'000, kStepsPerByte = 200;
 
-// A stage that needs the whole token at once.
+// Base of stages that need a whole token at once.
 class TokenStage : public DecodeStage {
  public:
   void text(std::string_view piece) final { token_.append(piece); }
@@ -28,7 +28,7 @@ class TokenStage : public DecodeStage {
   std::string token_;
 };
 
-// Its tokens are joined, so it ends the one token that it makes only when the stream ends.
+// Tokens are joined, so the one token that results ends only with the stream.
 class ByteLevelStage final : public TokenStage {
  public:
   void token(const std::string& whole) override {
@@ -57,7 +57,7 @@ int hex_value(char c) {
   return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 }
 
-// Keeps the bytes of the current run; every other token ends it.
+// Collects the bytes of the current run; any other token ends the run.
 class ByteFallbackStage final : public TokenStage {
  public:
   void token(const std::string& whole) override {
@@ -124,7 +124,7 @@ class ReplaceStage final : public TokenStage {
   std::string content_;
 };
 
-// Counts instead of storing: all characters that it holds back are the same.
+// Counts the characters that it holds back instead of storing them, since all are the same.
 class StripStage final : public DecodeStage {
  public:
   StripStage(char32_t character, size_t start, size_t stop) : start_(start), stop_(stop) {
@@ -159,7 +159,7 @@ class StripStage final : public DecodeStage {
       return;
     }
     if (stripped) {
-      next_->text(character_);  // the oldest of the held ones cannot be among the last any more
+      next_->text(character_);  // the oldest held character can no longer be among the last ones
       return;
     }
     for (; held_ > 0; --held_) {

@@ -1,4 +1,4 @@
-// The stages of which decoders are made. Each function gives a fresh stage.
+// The stages of a decoder. Each function makes a new stage, because stages have state.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,24 @@
 
 namespace walsh::detail {
 
-// Byte-level tokens become bytes, and their concatenation one token; ill-formed UTF-8 is replaced.
+// Turns byte-level tokens into bytes, joined to one token; ill-formed UTF-8 is replaced.
 std::unique_ptr<DecodeStage> byte_level_stage();
 
 // The byte that a token of the form <0xNN> stands for.
 std::optional<uint8_t> byte_of_token(std::string_view token);
 
-// A run of <0xNN> tokens becomes their text; if that is not valid UTF-8, each one becomes U+FFFD.
-// The run is held back until it ends, because its last byte decides.
+// Turns a run of <0xNN> tokens into its text, or each of them into U+FFFD if that is not valid
+// UTF-8. The run is held back until it ends, because its last byte decides.
 std::unique_ptr<DecodeStage> byte_fallback_stage();
 
-// All tokens become one.
+// Joins all tokens to one.
 std::unique_ptr<DecodeStage> fuse_stage();
 
 // Replaces every match in a token.
 std::unique_ptr<DecodeStage> replace_stage(const Pattern& pattern, std::string content);
 
-// Removes up to `start` times the character at the start of each token, up to `stop` at its end.
+// Removes `character` up to `start` times at the start of each token, and up to `stop` times at its
+// end.
 std::unique_ptr<DecodeStage> strip_stage(char32_t character, size_t start, size_t stop);
 
 // Marks become spaces; those of the first token are dropped unless the scheme is `never`.

@@ -12,7 +12,7 @@ namespace {
 using detail::byte_of_token;
 using Maker = std::function<std::unique_ptr<DecodeStage>()>;
 
-// The end of the chain.
+// The end of the chain collects the text.
 class CollectStage final : public DecodeStage {
  public:
   explicit CollectStage(std::string* out) : out_(out) {}
@@ -41,7 +41,7 @@ Maker read_strip(const Json& step, std::string_view where) {
   return [=] { return detail::strip_stage(character, start, stop); };
 }
 
-// A stage has state, so what a step of the file gives is a function that makes fresh ones.
+// Returns a function that makes new stages, because a stage has state.
 Maker read_step(const Json& step, std::string_view where) {
   const std::string type = get_string(step, "type", where);
   if (type == "Replace") {
@@ -113,8 +113,8 @@ DecodeStream Decoder::start() const {
   return DecodeStream(std::move(stages));
 }
 
-// Bytes that are no characters are taken from the tokens; of the others it is decoded what stands
-// between two ordinary tokens.
+// Tokens that are bytes without being characters are taken as they are; others are decoded between
+// two ordinary tokens.
 std::vector<std::string> Decoder::bytes_of(const std::vector<std::string>& tokens) const {
   const std::string anchor = "a";
   std::vector<std::string> result;

@@ -1,4 +1,4 @@
-// From tokens back to text: tokenizer.json's "decoder", as a chain of stages that work on a stream.
+// Decodes tokens to text: tokenizer.json's "decoder", as a chain of stages that work on a stream.
 #pragma once
 
 #include <functional>
@@ -26,14 +26,14 @@ class DecodeStage {
   DecodeStage* next_ = nullptr;
 };
 
-// One decoding in progress. The stages hold back text only while tokens to come can change it.
+// One decoding in progress. The stages hold text back only while later tokens can change it.
 class DecodeStream {
  public:
   DecodeStream(DecodeStream&&) noexcept;
   DecodeStream& operator=(DecodeStream&&) noexcept;
   ~DecodeStream();
 
-  // Adds a token and returns the text that is settled now.
+  // Adds a token and returns the text that is final now.
   std::string push(std::string_view token);
   // Ends the stream and returns the rest of the text.
   std::string finish();
@@ -55,7 +55,7 @@ class Decoder {
 
   DecodeStream start() const;
 
-  // What each of some tokens adds to a text behind others, as bytes, which need not be UTF-8.
+  // The bytes, which need not be UTF-8, that each of some tokens adds when it follows other tokens.
   std::vector<std::string> bytes_of(const std::vector<std::string>& tokens) const;
 
  private:

@@ -8,7 +8,7 @@
 
 namespace walsh {
 
-// When the mark is put before a text that does not begin with it.
+// When the mark is put in front of a text that does not begin with it.
 enum class PrependScheme { always, first, never };
 
 struct Metaspace {

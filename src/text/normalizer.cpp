@@ -34,7 +34,7 @@ size_t leading_whitespace(std::string_view text) {
   return n;
 }
 
-// Bytes of white space at its end; steps back over continuation bytes.
+// Bytes of white space at the end of a text; steps back over continuation bytes.
 size_t trailing_whitespace(std::string_view text) {
   size_t end = text.size();
   while (end > 0) {
@@ -54,7 +54,7 @@ Transform form(NormalForm kind) {
   return [kind](std::string text, size_t& start, size_t, StepBudget& steps) {
     std::string out = normalize(text, kind, steps);
     if (start > 0) {
-      // A first character that others join is still the first one.
+      // Combining characters that join the first character count as part of it.
       const std::string first = normalize(std::string_view(text).substr(0, start), kind, steps);
       const auto [end, unused] = std::mismatch(first.begin(), first.end(), out.begin(), out.end());
       start = std::max<size_t>(static_cast<size_t>(end - first.begin()), decode_utf8(out).size);

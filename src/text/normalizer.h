@@ -21,11 +21,11 @@ class Normalizer {
   Normalizer(Normalizer&&) noexcept;
   Normalizer& operator=(Normalizer&&) noexcept;
 
-  // `text` must be valid UTF-8. Throws limit if replacements make it grow beyond reason, or if it
-  // takes more than the steps there are.
+  // `text` must be valid UTF-8. Throws limit if replacements make it grow too much or the step
+  // budget is exceeded.
   std::string apply(std::string text, StepBudget& steps) const;
-  // Likewise; `start` is how many of the first bytes stem from the first character of the input,
-  // before and afterwards.
+  // The same; `start` is the number of leading bytes that stem from the first character of the
+  // input, updated for the result.
   std::string apply(std::string text, size_t& start, StepBudget& steps) const;
 
  private:

@@ -1,5 +1,5 @@
 // A hash table from a pair of token ids to the merge that joins them (open addressing). The pairs
-// come from a file, so where they go depends on a secret (io/keyed_hash.h).
+// come from a file, so their slots depend on a secret (io/keyed_hash.h).
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,13 @@
 namespace walsh {
 
 struct Merge {
-  uint32_t rank;   // smaller merges first
+  uint32_t rank;   // the smallest rank is merged first
   int32_t result;  // id of the joined token
 };
 
 class PairTable {
  public:
-  // `capacity`: the number of insertions to come.
+  // `capacity`: the number of insertions that will follow.
   explicit PairTable(size_t capacity = 0, uint64_t secret = hash_secret())
       : slots_(std::bit_ceil(2 * capacity + 1)), secret_(secret) {}
 
@@ -35,7 +35,7 @@ class PairTable {
     return slot.key == key ? &slot.merge : nullptr;
   }
 
-  // The most slots that a search for a pair in the table looks at.
+  // The largest number of slots that a search for a stored pair examines.
   size_t longest_search() const {
     size_t longest = 0;
     for (size_t i = 0; i < slots_.size(); ++i) {
@@ -58,7 +58,7 @@ class PairTable {
 
   size_t home_of(uint64_t key) const { return keyed_hash(key, secret_) & (slots_.size() - 1); }
 
-  // The slot of the key, or the empty slot where it would go. At most half of the slots are used.
+  // The slot of the key, or the empty slot where it belongs. At most half of the slots are used.
   size_t place_of(uint64_t key) const {
     size_t place = home_of(key);
     while (slots_[place].key != key && slots_[place].key != kEmpty) {

@@ -9,7 +9,7 @@
 namespace walsh {
 namespace {
 
-// Comparing that many bytes at every place of a text is still fast.
+// Comparing this many bytes at every position of a text is still fast.
 constexpr size_t kMaxLiteralBytes = 4096;
 
 // A part of the text and whether it counts as a match.
@@ -52,7 +52,7 @@ std::vector<Span> join(const std::vector<Piece>& pieces, Joins joins) {
   return out;
 }
 
-// A match starts the piece that follows it, unless the piece behind it is a match as well.
+// A match starts the piece that follows it, unless that piece is a match as well.
 std::vector<Span> join_with_next(const std::vector<Piece>& pieces) {
   std::vector<Span> out;
   bool next = false;

@@ -1,4 +1,4 @@
-// What Split and Replace look for, and how a text is cut at the places found.
+// The patterns of Split and Replace, and how a text is split at the matches.
 #pragma once
 
 #include <string>
@@ -21,12 +21,12 @@ class Pattern {
   // Non-overlapping matches from left to right. Throws as Regex::find_all.
   void find_all(std::string_view text, StepBudget& steps, std::vector<Span>& matches) const;
 
-  // `text` with every match replaced by `content`, which is taken literally. Throws limit if the
-  // result has more than `max_size` bytes, and as find_all.
+  // Replaces every match by `content`, taken literally. Throws limit if the result exceeds
+  // `max_size` bytes, and as find_all.
   std::string replace_all(std::string_view text, std::string_view content, size_t max_size,
                           StepBudget& steps) const;
-  // Likewise, with `start` of Normalizer::apply(); content stems from the last character of a
-  // match.
+  // The same, updating `start` as Normalizer::apply() does; `content` counts as part of the match's
+  // last character.
   std::string replace_all(std::string_view text, std::string_view content, size_t& start,
                           size_t max_size, StepBudget& steps) const;
 
@@ -36,7 +36,8 @@ class Pattern {
   std::variant<std::string, Regex> what_;
 };
 
-// What replacements may make of a text: a chain of them must not grow it exponentially.
+// The most bytes that replacements may make of a text: a chain of them must not grow it
+// exponentially.
 constexpr size_t max_replaced_size(size_t text) {
   return 16 * text + 65536;
 }

@@ -16,13 +16,13 @@ class PostProcessor {
   // TemplateProcessing (its "single" template), ByteLevel (which changes no ids) and sequences of
   // them; null adds nothing. Throws bad_input for anything else, naming it.
   PostProcessor(const Json& value, const Vocabulary& vocabulary, std::string_view where);
-  // Puts one token before and one behind the text, or nothing.
+  // Puts one token before and one after the text, each optional.
   PostProcessor(std::optional<int32_t> before, std::optional<int32_t> behind);
 
   // The ids with the template's tokens (if `add_special`) around them.
   std::vector<int32_t> apply(std::vector<int32_t> ids, bool add_special) const;
 
-  // The first token that the template puts before the text.
+  // The first token that is put before a text.
   std::optional<int32_t> leading() const;
 
  private:

@@ -17,12 +17,12 @@ namespace {
 constexpr std::string_view kGpt2Words =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// Of the first `start` bytes of a text, how many lie in this piece of it.
+// The number of the first `start` bytes of a text that lie in this piece.
 size_t start_of(const Span& piece, size_t start) {
   return std::clamp(start, piece.begin, piece.end) - piece.begin;
 }
 
-// Hands the non-empty pieces on.
+// Passes on the pieces that are not empty.
 void emit(std::string_view text, const std::vector<Span>& pieces, size_t start, WordSink sink) {
   for (const Span& piece : pieces) {
     if (piece.begin != piece.end) {
@@ -31,7 +31,7 @@ void emit(std::string_view text, const std::vector<Span>& pieces, size_t start, 
   }
 }
 
-// "Split", and "Whitespace" through a pattern of its own.
+// "Split", and "Whitespace" with a fixed pattern.
 class PatternSplitter final : public WordSplitter {
  public:
   PatternSplitter(Pattern pattern, SplitBehavior behavior, bool inverted)
@@ -73,7 +73,7 @@ class ClassSplitter final : public WordSplitter {
   SplitBehavior behavior_;
 };
 
-// Words of GPT-2 (unless a Split before it has made the words), their bytes as characters.
+// Splits into GPT-2's words (unless a Split before it has done so) and writes bytes as characters.
 class ByteLevelSplitter final : public WordSplitter {
  public:
   ByteLevelSplitter(const Json& step, std::string_view where) {
@@ -117,7 +117,7 @@ class ByteLevelSplitter final : public WordSplitter {
   std::optional<Regex> words_;
 };
 
-// Spaces become marks, and a mark begins each word.
+// Replaces spaces by marks; a mark begins each word.
 class MetaspaceSplitter final : public WordSplitter {
  public:
   explicit MetaspaceSplitter(Metaspace settings) : settings_(std::move(settings)) {}
@@ -158,7 +158,7 @@ class MetaspaceSplitter final : public WordSplitter {
   Metaspace settings_;
 };
 
-// Rust's \w, which unlike Oniguruma's has the join controls.
+// Uses Rust's \w, which unlike Oniguruma's contains the join controls.
 PatternSplitter whitespace_words(std::string_view where) {
   const std::string word = word_class() + "\\x{200C}\\x{200D}";
   const Regex regex = Regex::for_text("[" + word + "]+|[^" + word + "\\p{White_Space}]+", where);

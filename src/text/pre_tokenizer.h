@@ -1,4 +1,4 @@
-// Cuts a text into the words inside which the model merges: tokenizer.json's "pre_tokenizer".
+// Splits a text into the words within which the model merges: tokenizer.json's "pre_tokenizer".
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@ namespace walsh {
 // of the whole input text.
 using WordSink = FunctionRef<void(std::string_view word, size_t start)>;
 
-// One step: hands the words that it makes of `text` (not empty) to `sink` and counts its work in
-// `steps`. Const use is thread-safe.
+// One step: passes the words of `text` (not empty) to `sink` and counts its work in `steps`. Const
+// use is thread-safe.
 class WordSplitter {
  public:
   virtual ~WordSplitter() = default;
@@ -30,7 +30,7 @@ class PreTokenizer {
   // `value` may be null: the text is one word. Throws bad_input for anything else, naming it.
   PreTokenizer(const Json& value, std::string_view where);
 
-  // `text` must be valid UTF-8. Throws limit if it takes more than the steps there are.
+  // `text` must be valid UTF-8. Throws limit if the step budget is exceeded.
   void split(std::string_view text, size_t start, StepBudget& steps, WordSink sink) const;
 
  private:

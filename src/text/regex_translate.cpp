@@ -62,7 +62,7 @@ std::string older_members(std::string_view name) {
   return members;
 }
 
-// What fails before the least number of repetitions is reached, a StepBudget does not see.
+// A StepBudget does not see attempts that fail before the minimum of repetitions is reached.
 constexpr unsigned long kMostLeast = 255, kMost = 1000;
 
 bool is_alnum(char c) {
@@ -71,7 +71,7 @@ bool is_alnum(char c) {
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
-// Digits, possibly none, as a number; 10000 stands for all from there on.
+// Reads digits, possibly none; 10000 stands for everything from there on.
 unsigned long number_of(std::string_view digits) {
   digits.remove_prefix(std::min(digits.find_first_not_of('0'), digits.size()));
   return digits.size() > 4 ? 10000 : digits.empty() ? 0 : std::stoul(std::string(digits));
@@ -275,7 +275,7 @@ class Translator {
     }
   }
 
-  // A backslash and a letter, behind which pos_ already is.
+  // An escape of a letter; pos_ is behind it already.
   void letter_escape(char c, bool in_class) {
     static constexpr std::string_view kHex = "0-9A-Fa-f";
     const bool upper = c >= 'A' && c <= 'Z';

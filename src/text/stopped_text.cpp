@@ -8,7 +8,7 @@
 namespace walsh {
 namespace {
 
-// Bytes at the end of `text` that are the beginning of `stop`.
+// The number of bytes at the end of `text` that are a prefix of `stop`.
 size_t open_end(const std::string& text, const std::string& stop) {
   for (size_t n = std::min(text.size(), stop.size() - 1); n > 0; --n)
     if (text.compare(text.size() - n, n, stop, 0, n) == 0) return n;
@@ -57,7 +57,7 @@ std::string StoppedText::release(std::string more, bool all) {
   size_t kept = 0;
   for (const std::string& stop : stops_)
     kept = all ? 0 : std::max(kept, open_end(held_, stop));
-  // A stop string may begin within a character only if it is not UTF-8; requests are.
+  // Only a stop string that is not UTF-8 could begin within a character; requests are UTF-8.
   std::string shown = held_.substr(0, held_.size() - kept);
   held_.erase(0, shown.size());
   return shown;

@@ -1,4 +1,4 @@
-// The text of chosen tokens, up to the first of some strings that end it.
+// The text of generated tokens, up to the first stop string.
 #pragma once
 
 #include <optional>
@@ -12,20 +12,20 @@ namespace walsh {
 
 class StoppedText {
  public:
-  // `before` stands before the first token. `tokenizer` outlives it. Empty stop strings are
-  // ignored.
+  // `before` are the tokens in front of the first one. `tokenizer` must outlive this. Empty stop
+  // strings are ignored.
   StoppedText(const Tokenizer& tokenizer, std::span<const int32_t> before,
               std::vector<std::string> stops);
-  // Special tokens that are part of the text; others are left out.
+  // Special tokens to include in the text; others are left out.
   void show(const std::vector<std::string>& special_tokens);
 
-  // What can be shown now: complete UTF-8, without anything that may become a stop string.
+  // The text that can be shown now: complete UTF-8 without anything that may become a stop string.
   std::string push(int32_t token);
-  // The rest, when no more tokens come.
+  // The rest, after the last token.
   std::string finish();
-  // Whether a stop string was found; nothing comes after it.
+  // Whether a stop string was found; no text follows it.
   bool stopped() const { return stop_.has_value(); }
-  // Of the text of all tokens so far, with what is held back or behind a stop string.
+  // Characters of the text of all tokens so far, including held text and text after a stop string.
   size_t characters() const { return characters_; }
   const std::optional<std::string>& stop() const { return stop_; }  // the one that was found
 
@@ -33,7 +33,7 @@ class StoppedText {
   std::string release(std::string more, bool all);
 
   const Tokenizer& tokenizer_;
-  StreamDecoder decoder_;  // with special tokens
+  StreamDecoder decoder_;  // includes special tokens
   std::vector<int32_t> shown_;
   std::vector<std::string> stops_;
   size_t characters_ = 0;

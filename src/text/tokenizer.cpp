@@ -35,7 +35,7 @@ struct Tokenizer::Parts {
 namespace {
 
 constexpr size_t kMaxFileBytes = size_t{1} << 28;
-constexpr const char* kConfig = ": tokenizer_config";  // behind the file in errors
+constexpr const char* kConfig = ": tokenizer_config";  // appended to the file's name in errors
 
 // The value of a key of the root; null if it is absent.
 const Json& member(const Json& root, const char* key) {
@@ -115,7 +115,7 @@ void Tokenizer::Parts::configure(const Json& config, bool has_processor, const s
   const auto add_eos = find_bool(config, "add_eos_token", where);
   const bool by_flags = adds_by_flags(config, where);
   if ((!add_bos && !add_eos) || (has_processor && !by_flags)) return;
-  // The classes' own defaults: "<s>" and "</s>", and that only the first one is added.
+  // Defaults of these classes: "<s>" and "</s>", of which only "<s>" is added.
   const auto token = [&](const char* key, std::optional<int32_t> named, const char* usual) {
     return config.contains(key) || !by_flags ? named : model.vocabulary().find(usual);
   };
@@ -163,8 +163,8 @@ std::vector<int32_t> Tokenizer::encode(std::string_view utf8, bool add_special) 
   StepBudget steps = StepBudget::for_text(text.size());
   std::vector<int32_t> ids;
   BpeModel::Workspace workspace;
-  // Added tokens of the raw text, normalization, added tokens of the normalized text, words,
-  // merges.
+  // The stages: added tokens in the raw text, normalization, added tokens in the normalized text,
+  // words, merges.
   for (const AddedSegment& raw : parts_->added.split_raw(text, steps)) {
     if (raw.id >= 0) {
       ids.push_back(raw.id);

@@ -1,9 +1,9 @@
 // Text to token ids and back, as the Hugging Face `tokenizers` library does it for tokenizer.json.
 //
-// Ids and texts equal those of the library, with two known exceptions. Where its Unicode tables
-// differ from those of PCRE2 and utf8proc, unicode_table.h tells of it, except for unassigned
-// characters (\p{C}, \p{Cn}) and negated sets inside a class ([\P{L}]). A byte token <0xNN> has
-// exactly two hexadecimal digits here.
+// Ids and texts equal those of the library, with two exceptions. Its Unicode tables differ from
+// those of PCRE2 and utf8proc; unicode_table.h corrects this except for unassigned characters
+// (\p{C}, \p{Cn}) and negated sets inside a class ([\P{L}]). A byte token <0xNN> has exactly two
+// hexadecimal digits here.
 #pragma once
 
 #include <cstdint>
@@ -19,23 +19,22 @@ namespace walsh {
 
 class StreamDecoder;
 
-// The longest text that Tokenizer::encode takes.
+// The longest text that Tokenizer::encode accepts.
 inline constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
 
 // Movable; const use is thread-safe.
 class Tokenizer {
  public:
-  // Reads the text of a tokenizer.json, and of a tokenizer_config.json (may be empty), of which
-  // the tokens that it declares count (declared_tokens.h), bos_token and eos_token among them,
-  // split_special_tokens, and add_bos_token and add_eos_token where they are given: for
-  // the tokenizer classes of the Llama line they replace the post-processor, as transformers 4
-  // does, which wrote them. (Transformers 5 leaves them out and ignores them.) Where none is given,
-  // the post-processor counts, as in transformers 5. For other classes they stand in for a missing
-  // post-processor, which neither version does: files made from a GGUF rely on it.
-  // clean_up_tokenization_spaces is not applied when decoding. "truncation" and "padding" are
-  // defaults for batches and are ignored too. `where` names the file in errors.
-  // Throws bad_input for anything malformed, and for every component, option or key whose effect is
-  // not implemented, naming it.
+  // Reads the text of a tokenizer.json, and of a tokenizer_config.json (may be empty). From the
+  // latter it takes the declared tokens (declared_tokens.h), bos_token and eos_token among them,
+  // split_special_tokens, and add_bos_token and add_eos_token. Where these two flags are given for
+  // a tokenizer class of the Llama line, they replace the post-processor, as in transformers 4,
+  // which wrote them. (Transformers 5 omits and ignores them.) Without them the post-processor is
+  // used, as in transformers 5. For other classes they stand in for a missing post-processor, which
+  // neither version does: files made from a GGUF rely on it. clean_up_tokenization_spaces is not
+  // applied when decoding. "truncation" and "padding" are defaults for batches and are ignored.
+  // `where` names the file in errors. Throws bad_input for anything malformed, and for every
+  // component, option or key whose effect is not implemented, naming it.
   static Tokenizer from_json(std::string_view tokenizer_json,
                              std::string_view tokenizer_config_json, std::string_view where);
 
@@ -60,15 +59,17 @@ class Tokenizer {
   std::optional<int32_t> token_id(std::string_view token) const;
   // The token as the vocabulary writes it; nothing for an unknown id.
   std::optional<std::string> token(int32_t id) const;
-  // By id, what each token adds to a text behind others, as bytes; empty for ids without a token.
+  // For each id the bytes that the token adds when it follows others; empty for ids without a
+  // token.
   std::vector<std::string> token_bytes() const;
   // Whether "added_tokens" marks the id as special; false for an unknown id.
   bool is_special(int32_t id) const;
 
-  // From tokenizer_config.json; without one, BOS is the token that the post-processor puts first.
+  // From tokenizer_config.json; if it names none, BOS is the token that the post-processor puts
+  // first.
   std::optional<int32_t> bos() const;
   std::optional<int32_t> eos() const;
-  // BOS if encode() with `add_special` puts it before a text, and nothing otherwise.
+  // BOS if encode() with `add_special` puts it in front of a text; otherwise nothing.
   std::optional<int32_t> added_bos() const;
 
  private:
@@ -90,7 +91,7 @@ class StreamDecoder {
 
   // The text that this id completes; empty while a character, or a run of <0xNN> tokens, is open.
   std::string push(int32_t id);
-  // The rest: an unfinished character becomes U+FFFD. Afterwards the decoder starts afresh.
+  // The rest: an unfinished character becomes U+FFFD. Afterwards the decoder is as new.
   std::string finish();
 
  private:

@@ -132,7 +132,7 @@ bool is_punctuation(char32_t c) {
   return listed ? !is_in(no, c) : is_in(newer, c);
 }
 
-// In pieces that end before an ASCII character: none of those combines with what precedes it.
+// Works in pieces that end before an ASCII character, which never combines with what precedes it.
 std::string normalize(std::string_view text, NormalForm form, StepBudget& steps) {
   constexpr size_t kPiece = 65536;
   std::string out;

@@ -14,8 +14,8 @@ bool is_whitespace(char32_t c);   // property White_Space
 bool is_numeric(char32_t c);      // categories Nd, Nl, No
 bool is_punctuation(char32_t c);  // categories P* and the ASCII punctuation
 
-// `text` must be valid UTF-8. Linearithmic in its length, also for long runs of combining marks.
-// `steps` is asked now and then whether to go on.
+// `text` must be valid UTF-8. Takes O(n log n) in its length, also for long runs of combining
+// marks. `steps` is asked now and then whether to continue.
 std::string normalize(std::string_view text, NormalForm form, StepBudget& steps);
 
 // Character by character with full case mapping, without the context rule for final sigma.

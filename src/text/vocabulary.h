@@ -22,13 +22,13 @@ class Vocabulary {
   Vocabulary(Vocabulary&&) noexcept = default;
   Vocabulary& operator=(Vocabulary&&) noexcept = default;
 
-  // The id must not be negative nor far beyond end(). Throws bad_input if token or id is taken.
+  // `id` must not be negative or far beyond end(). Throws bad_input if token or id is taken.
   void add(std::string_view token, int32_t id, std::string_view where);
-  // Likewise a token that is not the model's own: find_own() does not see it.
+  // Adds a token that is not the model's own: find_own() does not see it.
   void extend(std::string_view token, int32_t id, std::string_view where);
 
   std::optional<int32_t> find(std::string_view token) const;
-  std::optional<int32_t> find_own(std::string_view token) const;  // without those of extend()
+  std::optional<int32_t> find_own(std::string_view token) const;  // ignores tokens of extend()
   const std::string* token(int32_t id) const;                     // nullptr: no such id
 
   int32_t count() const { return static_cast<int32_t>(ids_.size()); }
@@ -36,7 +36,7 @@ class Vocabulary {
 
  private:
   StringMap<int32_t> ids_;
-  std::vector<const std::string*> tokens_;  // by id, keys of ids_
+  std::vector<const std::string*> tokens_;  // by id; they point to keys of ids_
   std::unordered_set<int32_t> extension_;   // ids of the tokens of extend()
 };
 

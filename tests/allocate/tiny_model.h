@@ -1,4 +1,4 @@
-// A small checkpoint in a folder of its own, whose tensors a test may change.
+// A small checkpoint in its own folder, whose tensors a test may change.
 #pragma once
 
 #include <unistd.h>

@@ -1,4 +1,5 @@
-// walsh/walsh.h: codes and messages for what goes wrong, the same texts as the C++ classes.
+// The C interface (walsh/walsh.h): status codes and messages, and the same texts as the C++
+// classes.
 #include "walsh/walsh.h"
 
 #include <gmock/gmock.h>

@@ -145,8 +145,8 @@ TEST(Engine, NothingComesAfterTheCallbackHasSaidStop) {
   const auto folder =
       std::filesystem::temp_directory_path() / ("walsh_engine_stop_" + std::to_string(getpid()));
   std::filesystem::copy(kModel, folder, std::filesystem::copy_options::recursive);
-  // Greedy decoding goes on with " a", which is a space and a third of a character now: the rest
-  // waits for more when the text ends.
+  // Greedy decoding continues with " a", which is now a space and a third of a character; the rest
+  // is held back until the text ends.
   swap_tokens(folder / "tokenizer.json", kWordA, kHalfCharacter);
   Engine engine = Engine::open(folder);
   GenerationOptions greedy;

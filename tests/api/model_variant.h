@@ -1,4 +1,4 @@
-// The model of the repository with some of its files changed.
+// The repository's model with some of its files changed.
 #pragma once
 
 #include <unistd.h>

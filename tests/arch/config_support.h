@@ -1,4 +1,4 @@
-// A config.json to change, and what tests ask of the description that it becomes.
+// A config.json to modify, and helpers for the description made from it.
 #pragma once
 
 #include <gmock/gmock.h>

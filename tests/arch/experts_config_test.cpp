@@ -1,4 +1,4 @@
-// What families with experts make of their config.json, and what they refuse.
+// How families with experts read config.json, and what they refuse.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

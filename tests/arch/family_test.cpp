@@ -1,4 +1,4 @@
-// What each family makes of its config.json.
+// How each family reads config.json.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

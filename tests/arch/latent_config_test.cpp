@@ -1,4 +1,4 @@
-// What DeepSeek-V2 and V3 make of their config.json, and what they refuse.
+// How DeepSeek-V2 and V3 read config.json, and what they refuse.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What Llama 4 makes of its config.json, and what it refuses.
+// How Llama 4 reads config.json, and what it refuses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

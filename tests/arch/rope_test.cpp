@@ -1,4 +1,4 @@
-// Kinds of rope: what config.json says, and the frequencies that follow.
+// Kinds of rope: parameters in config.json and the resulting frequencies.
 #include "arch/rope.h"
 
 #include <gmock/gmock.h>
@@ -104,7 +104,7 @@ TEST(Rope, LongRopeDividesByTheFactorsOfTheContextThatIsMeant) {
 }
 
 TEST(Rope, YarnKeepsFastPairsAndDividesSlowOnes) {
-  // Of 1,000 positions the pairs make 159, 15.9, 1.59 and 0.159 turns.
+  // In 1,000 positions the pairs make 159, 15.9, 1.59 and 0.159 turns.
   RopeConfig rope = {RopeKind::yarn, 10000, 8};
   rope.original_max_positions = 1000;
   const auto whole = rope_table(rope, 8, 1).frequencies;

@@ -31,7 +31,7 @@ void expect_limit(const Regex& regex, const std::string& text, uint64_t steps) {
     EXPECT_STREQ(e.what(),
                  ("f: the pattern: takes more than " + std::to_string(steps) + " steps").c_str());
   }
-  // What is done between two looks at the budget is bounded too.
+  // The work between two checks of the budget is bounded too.
   EXPECT_LE(budget.spent(), steps + text.size() + 1);
 }
 

@@ -113,7 +113,7 @@ class StoredHead {
                            uint64_t seed) const {
     const int64_t cols = side.cols(), dim = options_.head_dim;
     auto x = normal_rows(kStored + kCacheBundle, cols, seed);
-    // Nobody sees the last bundle.
+    // No query sees the last bundle.
     if (type.coded) x[at(kStored * cols + 1)] = std::numeric_limits<float>::quiet_NaN();
     const StoredRows stored(type, x, cols);
     AlignedArray<float> rows_of_bundle(at(kCacheBundle * cols));
@@ -263,7 +263,7 @@ TEST(CacheAttention, ARowDoesNotDependOnTheOthers) {
   }
 }
 
-// Earlier positions of a block are hidden by a window, and are then nobody's business.
+// A window hides earlier positions of a block, whose content must not matter.
 TEST(CacheAttention, PositionsOutsideAreNotSeen) {
   const CacheType& type = get_cache_type("kt3");
   for (const Isa isa : supported_isas()) {

@@ -109,7 +109,7 @@ TEST(CacheEncode, HugeValuesSaturate) {
   }
 }
 
-// What such a row is multiplied with becomes NaN, as with fp16; the rows beside it know nothing.
+// Results that use such a row are NaN, as with fp16; other rows are unaffected.
 TEST(CacheEncode, RowsThatAreNotFiniteGetScalesNan) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), kInfinity, -kInfinity}) {

@@ -329,7 +329,7 @@ TEST(CacheKeys, OnlyTheLogitOfABrokenKeyIsNan) {
   });
 }
 
-// Positions that a query does not see have weight 0, and must not matter whatever they hold.
+// Positions that a query does not see have weight 0, and their content must not matter.
 TEST(CacheValues, ABrokenValueOfWeightZeroDoesNotSpread) {
   for_everything([](Isa isa, const CacheType& type, int64_t head_dim, const std::string& where) {
     const auto clean = filled<CacheValues>(ops(isa), type, head_dim, 6);

@@ -41,7 +41,7 @@ class StoredRows {
 
   const std::vector<std::byte>& packed() const { return packed_; }
   const std::vector<uint16_t>& scales() const { return scales_; }
-  // What encoding left of the rows given to it.
+  // The given rows as the encoder left them.
   const std::vector<float>& input() const { return x_; }
 
   uint8_t code(int64_t row, int64_t col) const {

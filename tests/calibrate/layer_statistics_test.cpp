@@ -1,4 +1,4 @@
-// What is measured layer by layer against one run of the whole model, and against arithmetic.
+// Statistics measured layer by layer against one run of the whole model, and against arithmetic.
 #include "calibrate/layer_statistics.h"
 
 #include <gtest/gtest.h>
@@ -138,8 +138,8 @@ TEST(LayerStatistics, WithAFoldAreThoseOfTheFoldedModel) {
   }
 }
 
-// Every token reaches as many experts as it is given, so that the moments of all experts together
-// are so many times those of the site.
+// Every token reaches as many experts as it is given, so the moments of all experts add up to that
+// multiple of the site's.
 TEST(LayerStatistics, OfExpertsAreThoseOfTheTokensThatReachedThem) {
   ThreadPool pool(test::kThreads);
   const Windows windows = random_windows(load("qwen2-moe-tiny", pool).config, 3, 40);

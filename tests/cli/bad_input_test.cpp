@@ -96,7 +96,7 @@ TEST_F(BadInput, NanWeightsAreNamedWithTensorAndPosition) {
   const std::string folder = copied_model();
   const std::string shard = folder + "/" + kShard;
   std::string bytes = slurp(shard);
-  // Every weight of the shard's last 4 MB is NaN: whatever matrix is there cannot be quantized.
+  // Every weight in the shard's last 4 MB is NaN, so that no matrix there can be quantized.
   for (size_t i = bytes.size() - 4000000; i < bytes.size(); i += 2)
     std::memcpy(bytes.data() + i, "\xc0\x7f", 2);
   spill(shard, bytes);
@@ -151,7 +151,7 @@ TEST_F(BadInput, AnOutputThatCannotBeWrittenIsAnError) {
   EXPECT_TRUE(slurp(file("err")).starts_with("walsh: error: standard output: "));
 }
 
-// What no command could use must not cost an hour of encoding first.
+// Options that no command can use must be refused before hours of encoding.
 TEST_F(BadInput, QuantizeReadsWhatRunWillRead) {
   const std::string folder = copied_model(), out = file("a.gguf");
   const auto refused = [&](const char* name, const std::string& text) {

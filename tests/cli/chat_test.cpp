@@ -1,4 +1,4 @@
-// `walsh run` as a conversation: what is said, kept, set and typed.
+// `walsh run` as a conversation: messages, saved conversations, settings and commands.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -98,7 +98,7 @@ TEST_F(ChatCommand, CommandsSayWhatTheyDid) {
   const CommandResult r =
       say("/system Rhyme.\n/set temp 0.5\n/clear\n" + save() + "/load " + file("f") + "\n/help\n");
   EXPECT_EQ(r.status, 0) << r.err;
-  for (const char* part : {"system prompt is set", "temp is 0.5", "begins again", "1 messages are",
+  for (const char* part : {"system prompt is set", "temp is 0.5", "starts over", "1 messages are",
                            "/continue", "/retry"})
     EXPECT_THAT(r.err, HasSubstr(part));
 }
@@ -214,7 +214,7 @@ TEST_F(ChatCommand, WithoutATemplateThereIsNoConversation) {
   EXPECT_TRUE(r.out.starts_with("The city of")) << "the line is completed: " << r.out;
 }
 
-// What a person types at a terminal.
+// Messages typed at a terminal.
 class TypedChat : public ChatCommand {
  protected:
   std::vector<std::string> typed(const std::vector<std::string>& more) const {
@@ -269,7 +269,7 @@ TEST_F(TypedChat, TabCompletesCommandsSettingsAndFiles) {
   PseudoTerminal terminal(typed({"-n", "2", "-q"}), "", "xterm");
   terminal.wait_for("> ");
   terminal.type("/cl\t\n");
-  terminal.wait_for("begins again");
+  terminal.wait_for("starts over");
   terminal.wait_for("> ");
   terminal.type("/s\t\x15");  // lists what begins so
   terminal.wait_for("/system  /set  /save");

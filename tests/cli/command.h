@@ -1,4 +1,4 @@
-// Runs the real command in a shell and keeps what it says.
+// Runs the real command in a shell and captures its output.
 #pragma once
 
 #include <fmt/format.h>
@@ -35,8 +35,8 @@ inline void spill(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-// The end of a pipe that nobody reads, for a shell's redirection; SIGPIPE does what it does by
-// default, whatever the caller has set.
+// The write end of a pipe without a reader, for a shell's redirection; SIGPIPE has its default
+// effect, whatever the caller has set.
 class BrokenPipe {
  public:
   BrokenPipe() : before_(std::signal(SIGPIPE, SIG_DFL)) {
@@ -75,8 +75,8 @@ class CommandTest : public testing::Test {
   static std::string model() { return WALSH_SOURCE_DIR "/models/walsh-tiny-13m"; }
   static std::string text() { return WALSH_SOURCE_DIR "/models/eval.txt"; }
 
-  // On the CPU, whose results tests know, and with so few threads unless told otherwise: several
-  // tests run at a time. `before` is shell text in front of the command: variables, ulimit.
+  // Runs on the CPU, whose results tests know, and with few threads unless told otherwise, because
+  // several tests run at a time. `before` is shell text in front of the command: variables, ulimit.
   CommandResult walsh(const std::vector<std::string>& arguments, const std::string& before = "",
                       const std::string& after = "< /dev/null") const {
     std::string line =
@@ -88,7 +88,7 @@ class CommandTest : public testing::Test {
     return shell(line);
   }
 
-  // What a line of shell, which redirects to these two files, leaves in them.
+  // Runs a line of shell that redirects to these two files, and returns their content.
   CommandResult shell(const std::string& line) const {
     const int raw = std::system(line.c_str());
     CommandResult result;

@@ -1,4 +1,4 @@
-// What stands on a command line besides texts: flags of other programs, values, what is too much.
+// Parsing of the command line: flags of other programs, values, surplus arguments.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ TEST_F(CommandLine, LongFlagsWithOneDashAreNotTakenForShortOnes) {
   EXPECT_EQ(run({model(), "-p", "The", "-n3"}).out, run({model(), "-p", "The", "-n", "3"}).out);
 }
 
-// Values are texts, whatever they look like.
+// Values that look like flags are still texts.
 TEST_F(CommandLine, AValueMayLookLikeAFlag) {
   for (const char* text : {"-st", "-fa", "-ngl", "--frobnicate", "-h"}) {
     const CommandResult r = run({model(), "-n", "0", "-p", text});

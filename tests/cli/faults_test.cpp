@@ -1,4 +1,4 @@
-// What other programs and the system do to a running command: files that shrink, limits, and
+// Interference of other programs and the system with a running command: files that shrink, limits,
 // outputs that are inputs.
 #include <gtest/gtest.h>
 

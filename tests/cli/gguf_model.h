@@ -1,5 +1,5 @@
-// Writes a Llama checkpoint as llama.cpp's converter does: its names, its order of the rows of q
-// and k, its metadata, with its tokenizer. (gguf_recipe.h writes those of other families.)
+// Writes a Llama checkpoint as llama.cpp's converter does, with its names, its order of rows in q
+// and k, its metadata and the tokenizer. (gguf_recipe.h writes other families.)
 #pragma once
 
 #include <cmath>

@@ -127,7 +127,7 @@ TEST_F(Interactive, OutputThatNobodyReadsEndsTheLines) {
 }
 
 TEST_F(Interactive, EscapesInTextDoNotActOnATerminal) {
-  // Greedy decoding goes on with " a", which is ESC now.
+  // Greedy decoding continues with " a", which is ESC now.
   const std::string folder = copied_model();
   swap_tokens(folder + "/tokenizer.json", kWordA, kEscapeByte);
   const std::vector<std::string> arguments = {

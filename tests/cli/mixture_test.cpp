@@ -1,5 +1,5 @@
-// The command with models of experts, latents and recurrent layers: calibration, allocation and
-// quantizing while loading, with a tokenizer of letters put beside their tiny checkpoints.
+// The command with models that have experts, latent attention and recurrent layers: calibration,
+// allocation and quantizing while loading. Their tiny checkpoints get a tokenizer of letters.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What the commands make of the small files beside the weights.
+// How the commands treat the small files beside the weights.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Runs the real command in a terminal of its own, types, and reads what it shows.
+// Runs the real command in a pseudo terminal, types, and reads its output.
 #pragma once
 
 #include <fcntl.h>

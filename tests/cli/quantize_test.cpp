@@ -118,7 +118,7 @@ TEST_F(QuantizeCommand, AResumedRunSaysFromWhere) {
       {"quantize", model(), file("a.gguf"), "--type", "tc4:L12", "--effort", "fast", "-t", "1"});
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_NE(r.err.find("an earlier run was stopped"), std::string::npos) << r.err;
-  EXPECT_NE(r.err.find("the encoding goes on with model.layers."), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("encoding continues with model.layers."), std::string::npos) << r.err;
 }
 
 TEST_F(QuantizeCommand, TheFirstMatchingRuleDecides) {
@@ -182,7 +182,7 @@ TEST_F(QuantizeCommand, LeavesNothingHalfWrittenWhenItIsEnded) {
     EXPECT_TRUE(files() == whole || (files().empty() && r.status != 0)) << signal << r.err;
     std::filesystem::remove(file("a.gguf"));
   }
-  // Nobody reads what it says any more.
+  // Its output has no reader any more.
   walsh({"quantize", model(), file("a.gguf"), "--type", "tc4:L12", "--effort", "fast"}, "",
         "2>&1 < /dev/null | head -n 3");
   EXPECT_TRUE(files() == whole || files().empty());

@@ -1,4 +1,4 @@
-// run and serve have a flag for every option of how tokens are chosen.
+// run and serve have a flag for every sampling option.
 #include <gmock/gmock.h>
 
 #include "cli/command.h"

@@ -1,4 +1,4 @@
-// The server as a user starts and ends it.
+// Starting and stopping the server as a user does.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -84,7 +84,7 @@ TEST_F(ServeCommand, WantsAKeyWhereOthersCanReachIt) {
                "192.0.2.1");
 }
 
-// As of "$KEY" where that is not set: who sends no key would have the right one.
+// As "$KEY" expands if the variable is not set: a client without a key would be admitted.
 TEST_F(ServeCommand, AnEmptyKeyIsNone) {
   expect_error(walsh({"serve", model(), "--host", "192.0.2.1", "--api-key", "", "--port", "0"}), 2,
                "--api-key: a key is empty");

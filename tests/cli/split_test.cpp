@@ -1,4 +1,4 @@
-// Models on a GPU and the CPU: what the command says where there is no GPU.
+// Models split between GPU and CPU: messages of the command where there is no GPU.
 #include <gtest/gtest.h>
 
 #include "cli/command.h"

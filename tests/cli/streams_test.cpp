@@ -1,4 +1,4 @@
-// Standard streams that are closed, full or gone: results do not depend on messages, and a result
+// Standard streams that are closed, full or broken: results do not depend on messages, and a result
 // that cannot be written is an error.
 #include <gtest/gtest.h>
 

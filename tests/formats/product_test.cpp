@@ -1,4 +1,4 @@
-// The layout of product codes and what a code decodes to.
+// The layout of product codes and their decoded values.
 #include "formats/product.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The layout of tiles, the states of a bit stream, and what a state decodes to.
+// The layout of tiles, the states of a bit stream, and their decoded values.
 #include "formats/trellis.h"
 
 #include <gtest/gtest.h>

@@ -57,7 +57,7 @@ TEST(Sampler, DrawsFollowTheProbabilities) {
   EXPECT_NEAR(shares.at(2), 0.2, 0.015);
 }
 
-// What is sorted bit by bit gives the tokens that sorting everything would.
+// Partial sorting gives the tokens that sorting everything would give.
 TEST(Sampler, DrawsAreThoseOfAllCandidatesInTheirOrder) {
   Random logits_random(5);
   for (const auto& [temperature, top_p, min_p] : {std::tuple(1.0f, 1.0f, 0.0f),
@@ -389,7 +389,7 @@ TEST(Sampler, XtcGoesOnWhereItWas) {
     EXPECT_EQ(rest.sample(logits), tokens[static_cast<size_t>(i)]);
 }
 
-// What the logit of `token` loses behind a text.
+// The penalty on the logit of `token` after a text.
 double penalty_of(const SamplerOptions& options, const std::vector<int32_t>& text, int32_t token) {
   DryHistory history(options, nullptr);
   for (const int32_t t : text)
@@ -429,7 +429,7 @@ TEST(Sampler, StepsAreMadeInTheOrderThatIsAskedFor) {
   SamplerOptions o = plain();
   o.temperature = 2;
   o.top_p = 0.75f;
-  // Of the square roots of the probabilities the best has 0.49.
+  // The best probability is 0.49 of the sum of all square roots.
   const std::vector<float> logits = log_of({0.64, 0.2, 0.16});
   EXPECT_EQ(frequencies(o, logits).size(), 2u);
   o.top_p = 0.6f;

@@ -467,7 +467,7 @@ TEST(JsonSchema, ManyLargePatternsAreRefusedTogether) {
                               i > 0 ? ", " : "", i, 20 + i);
   EXPECT_THAT(refusal("{\"properties\": {" + properties + "}}", ErrorCode::limit),
               HasSubstr("more than"));
-  // What has to be tried to know which values are valid may need the same again.
+  // Finding the valid values by trial may itself need trials.
   EXPECT_THAT(
       refusal(R"({"enum": [{}, {"a": {}}], "properties": {"a": {"$ref": "#"}}})", ErrorCode::limit),
       HasSubstr("inside each other"));

@@ -1,4 +1,4 @@
-// Random JSON schemas that allow something, and an independent check of values against them.
+// Random satisfiable JSON schemas, and an independent validator for them.
 #pragma once
 
 #include <algorithm>

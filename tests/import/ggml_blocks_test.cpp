@@ -1,4 +1,4 @@
-// Every block type against what the reference implementation decodes (tools/make_gguf_goldens.py).
+// Every block type against the reference implementation's decoder (tools/make_gguf_goldens.py).
 #include "import/ggml_blocks.h"
 
 #include <gtest/gtest.h>

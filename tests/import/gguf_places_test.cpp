@@ -1,4 +1,4 @@
-// Names and cuts of tensors that no small model of llama.cpp's converter shows.
+// Names and slices of tensors that no small model of llama.cpp's converter contains.
 #include "import/gguf_places.h"
 
 #include <gtest/gtest.h>

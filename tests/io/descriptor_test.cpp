@@ -18,8 +18,7 @@ namespace {
 using testing::expect_error;
 using testing::TemporaryFolder;
 
-// What a process without standard descriptors opens; ends it with 0 if none of it takes their
-// place.
+// Opens files in a process without standard descriptors; exits with 0 if none gets number 0 to 2.
 [[noreturn]] void open_files_without_standard_descriptors(const std::string& path) {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     ::close(fd);

@@ -31,7 +31,7 @@ class GgufText {
       number(dim);
     return number(type).number(offset);
   }
-  // What was added, nothing more.
+  // The bytes added so far, without padding.
   Bytes exact() const { return to_bytes(out_); }
   // Padded to `alignment` and followed by `data_bytes` bytes.
   Bytes file(size_t alignment, size_t data_bytes) const {

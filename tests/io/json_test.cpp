@@ -36,7 +36,7 @@ TEST(Json, KeepsTheOrderOfKeysWhereThatMatters) {
                {"x", "nested deeper than 64 levels"});
 }
 
-// A key is not looked for among those in front of it: that would take minutes.
+// Keys are not looked up by a linear search, which would take minutes.
 TEST(Json, ReadsObjectsOfManyKeysInTheirOrder) {
   std::string text = "{";
   for (int i = 0; i < 300'000; ++i)

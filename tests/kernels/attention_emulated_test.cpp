@@ -1,4 +1,4 @@
-// Decoding's attention, run on the host (emulated/device.h).
+// Decode attention, run on the host (emulated/device.h).
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The kernels of gated delta nets, run on the host (emulated/device.h), against the recurrence
-// written out in double precision. Batches are ragged, and texts are cut anywhere.
+// The kernels of gated delta nets, run on the host (emulated/device.h), against the recurrence in
+// double precision. Batches are ragged, and texts are divided at arbitrary positions.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -108,7 +108,7 @@ class Device {
   Device(const Net& net, int slots)
       : net_(net),
         slot_floats_(net.dims.kept_floats() + 3 + net.dims.state_floats()),
-        // What was there before must not matter.
+        // Earlier content must not matter.
         slots_(static_cast<size_t>(slots * slot_floats_), 1e9f) {}
 
   // One batch; the results of its rows.

@@ -1,4 +1,4 @@
-// How many blocks share the tiles of an expert, and where tiles of many slots have their inputs.
+// How many blocks share an expert's tiles, and the layout of inputs for tiles of many slots.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Products of experts with trellis codes, run on the host (emulated/device.h): one vector stands
-// doubled in shared memory, whether blocks bring their inputs or make them.
+// Products of experts with trellis codes, run on the host (emulated/device.h): a single vector is
+// stored doubled in shared memory, whether blocks load their inputs or make them.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -107,7 +107,7 @@ std::vector<float> multiply(ExpertGemvArgs args, int count) {
   return y;
 }
 
-// The same of one expert's rows by the kernel of other products.
+// One expert's rows with the kernel of ordinary products.
 template <typename Decoder, int Tiles8>
 void multiply_plain(const ExpertGemvArgs& args, int expert, int first, int count,
                     std::vector<float>& y) {

@@ -1,5 +1,5 @@
-// What the blocks of the experts' last product do beside multiplying, run on the host
-// (emulated/device.h): they make their inputs, and add up the results of a row.
+// The additional work of the blocks of the down product, run on the host (emulated/device.h): they
+// make their inputs and add up the results of a row.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// The kernels that choose experts, find slots and add up, run on the host (emulated/device.h). The
-// rules themselves are compared with model/routing in tests/model.
+// The kernels that choose experts, assign slots and add up results, run on the host
+// (emulated/device.h). tests/model compares the rules themselves with model/routing.
 #include <gtest/gtest.h>
 
 #include <algorithm>

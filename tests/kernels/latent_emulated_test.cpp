@@ -1,4 +1,4 @@
-// The kernels that give latent attention its heads, run on the host (emulated/device.h).
+// The kernels that expand latent attention to heads, run on the host (emulated/device.h).
 #include <gtest/gtest.h>
 
 #include <vector>

@@ -1,5 +1,5 @@
-// Kernels for many rows, run on the host (emulated/device.h), where a small device makes few rows
-// many.
+// Kernels for many rows, run on the host (emulated/device.h) with a device so small that few rows
+// count as many.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Steps of delta nets in the persistent kernel, run on the host (emulated/device.h), against the
-// launches that do the same.
+// Delta nets in the persistent kernel, run on the host (emulated/device.h), against single
+// launches.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -67,12 +67,12 @@ struct Layer {
   int64_t end() const { return states_at + dims.state_floats(); }
 };
 
-// What a sequence leaves behind, in the second slot of two.
+// The state that a sequence leaves, in the second slot of two.
 struct Slots {
   int64_t floats;
   Buffer memory;
 
-  // What was there before must not matter.
+  // Earlier content must not matter.
   explicit Slots(int64_t each)
       : floats(each), memory(to_device(std::vector<float>(static_cast<size_t>(2 * each), 1e9f))) {}
 
@@ -276,7 +276,7 @@ TEST(PersistentKernel, StepsOfDeltaNetsHaveTheSameBitsEveryTime) {
   }
 }
 
-// What a program is not for: heads that are no whole part of a k-tile, gates that nothing of the
+// Unsupported by programs: heads that do not divide a k-tile, and gates that no product of the
 // program writes.
 TEST(PersistentKernel, SaysNoToDeltaNetsThatItHasNoPhasesFor) {
   Random random(8);

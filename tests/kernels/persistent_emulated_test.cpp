@@ -1,6 +1,6 @@
-// The persistent kernel as it is, run on the host (emulated/device.h): its blocks are threads that
-// wait for each other's values, pairs of them write to each other's shared memory. Programs with
-// experts against their definition.
+// The persistent kernel, run unchanged on the host (emulated/device.h): blocks are threads that
+// wait for each other's values, and pairs write to each other's shared memory. Programs with
+// experts are compared with their definition.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct Shape {
   RouteRule rule;
   int64_t width, shared_width;
   bool share, bias;
-  int bits = 3, other_bits = 3;  // of experts, and of the products in front of them
+  int bits = 3, other_bits = 3;  // of experts, and of the products before them
 };
 
 // Gate, up and down of one expert.

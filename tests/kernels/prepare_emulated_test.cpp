@@ -1,4 +1,4 @@
-// The tests of prepared inputs on a GPU, of kernels that run on the host (emulated/device.h).
+// The GPU tests of prepared inputs, with kernels that run on the host (emulated/device.h).
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Products by look-up: every instruction set against ref, ref against the exact product.
+// Products by lookup: every instruction set against ref, and ref against the exact product.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Random fp16 arrays as coded tensors store them.
+// Test helper: random fp16 arrays as coded tensors store them.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// How far results of a product are from others, for tests.
+// Test helper: the relative error of a product.
 #pragma once
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// How GPU kernels read trellis codes, run on the host (emulated/device.h): every state of a lane's
-// words, levels, and the sums of a k-tile.
+// Decoding of trellis codes by GPU kernels, run on the host (emulated/device.h): every state of a
+// lane's words, levels, and the sums of a k-tile.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -131,8 +131,8 @@ TYPED_TEST(TrellisCodes, BytesAreLevelsOfHalfATile) {
   }
 }
 
-// What matrices are dequantized from: pair [c][i][p] of a lane is of columns 128 c + 32 i + 8 t + 2
-// p and the next.
+// Values for dequantizing a matrix: pair [c][i][p] of a lane has columns 128 c + 32 i + 8 t + 2 p
+// and the next.
 TYPED_TEST(TrellisCodes, LevelsOfAWeightTileHaveTheirColumns) {
   constexpr int kBits = TypeParam::kBits;
   using Decoder = TrellisDecoder<kBits>;

@@ -1,4 +1,4 @@
-// The operations that a cache's attention is made of, and the sums that put its parts together.
+// The operations of attention over a coded cache, and the sums that merge its parts.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Sessions whose keys and values are coded.
+// Sessions with coded caches.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -147,7 +147,7 @@ TEST_F(CodedCaches, SlidingWindowsAndFamiliesWork) {
   }
 }
 
-// What int8 adds to attention is little beside the error of the codes.
+// The int8 error in attention is small compared with the error of the codes.
 TEST_F(CodedCaches, ExactProductsAreNearThoseOfInt8) {
   SyntheticSource source("tiny", {&get_format("f16"), &get_format("f16"), &get_format("f16")});
   const auto logits = [&](const char* type, ActivationMode activations) {
@@ -164,7 +164,7 @@ TEST_F(CodedCaches, ExactProductsAreNearThoseOfInt8) {
   }
 }
 
-// Of a session that comes after one whose values were not finite.
+// A session that follows one whose values were not finite.
 TEST_F(CodedCaches, ResetLeavesNothingBehind) {
   for (const Kept& kept : {Kept{"kt4", "f16", 0}, Kept{"kt4", "kt4", 0}, Kept{"f16", "kt3", 0}}) {
     const Model model = load(source_, kept.keys, kept.values, kept.window);

@@ -1,4 +1,4 @@
-// Models in coded formats against the same weights decoded to float32: the plumbing of rotations,
+// Models in coded formats against the same weights decoded to float32: handling of rotations,
 // residual passes, padding and shared inputs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// A model for which the device was left open.
+// The choice of a device for a model with `--device auto`.
 #include <gtest/gtest.h>
 
 #include "base/cuda/first_device.h"

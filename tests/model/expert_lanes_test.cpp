@@ -1,5 +1,5 @@
-// What GPUs do to choose experts and to group rows by them, on the host: the lanes of a kernel are
-// threads here. The CPU's routing is the specification.
+// How GPUs choose experts and group rows by them, run on the host with threads as lanes. The CPU's
+// routing is the specification.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -84,7 +84,7 @@ TEST(ExpertLanes, ChooseWhatTheCpuChooses) {
     SCOPED_TRACE(round);
     const ExpertsDesc desc = random_experts(random);
     std::vector<float> logits, bias;
-    // Of few values, so that many are equal.
+    // Scores with few distinct values, so that many are equal.
     for (int64_t e = 0; e < desc.count; ++e)
       logits.push_back(0.5f * static_cast<float>(random.below(round % 2 == 0 ? 4 : 1000)) - 1);
     for (int64_t e = 0; e < desc.count && round % 3 == 0; ++e)

@@ -1,5 +1,4 @@
-// Whole models whose rotation is folded into the residual stream, against the same models as they
-// are in the checkpoint.
+// Models whose rotation is folded into the residual stream against the unfolded models.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,7 +40,7 @@ std::vector<int32_t> tokens_of(size_t count) {
   return tokens;
 }
 
-// Of the largest logit of a row.
+// Relative to the largest logit of a row.
 double largest_difference(const std::vector<std::vector<float>>& a,
                           const std::vector<std::vector<float>>& b) {
   double worst = 0;

@@ -1,5 +1,5 @@
-// A GGUF file as llama.cpp's converter writes it gives what the checkpoint gives that it was made
-// from, for every architecture.
+// A GGUF file of llama.cpp's converter gives the results of the checkpoint that it was made from,
+// for every architecture.
 #include <gtest/gtest.h>
 
 #include <set>

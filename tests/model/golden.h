@@ -1,4 +1,4 @@
-// Expectations from transformers (float32, eager attention), which tools/make_goldens.py writes.
+// Expected values of transformers (float32, eager attention), written by tools/make_goldens.py.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -71,9 +71,9 @@ inline void expect_logits(const Golden& golden, const std::vector<std::vector<fl
   testing::Test::RecordProperty("worst", std::to_string(worst));
 }
 
-// Of prompts whose inputs are rounded to 16 bits: half of the rows are close, and none is another
-// text's. Some are further away, where rounding chooses another expert for a row whose scores are
-// nearly equal, or is kept in a recurrent state.
+// For prompts whose inputs are rounded to 16 bits: half of the rows must be close, and no row may
+// match another text. Some rows are further away, because rounding chooses another expert where
+// scores are nearly equal, or persists in a recurrent state.
 inline void expect_rounded_logits(const Golden& golden, const std::vector<std::vector<float>>& rows,
                                   double close, double far) {
   ASSERT_EQ(rows.size(), golden.tokens.size());

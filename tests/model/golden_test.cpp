@@ -1,5 +1,5 @@
 // The forward pass against transformers (float32, eager attention); tools/make_goldens.py writes
-// the expectations.
+// the expected values.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -47,9 +47,8 @@ std::vector<Case> cases() {
     for (const char* isa : {"ref", "avx2", "avx512", "avx512vbmi", "amx"})
       list.push_back({model, isa, std::string(isa) == "avx2" ? 2 : 1});
   }
-  for (const char* model :
-       {"walsh-tiny-13m", "walsh-ref-27m", "walsh-qwen3-16m", "walsh-moe-20m",
-        "walsh-qwen35-17m"}) {
+  for (const char* model : {"walsh-tiny-13m", "walsh-ref-27m", "walsh-qwen3-16m", "walsh-moe-20m",
+                            "walsh-qwen35-17m"}) {
     for (const char* isa : {"avx2", "avx512"})
       list.push_back({model, isa, 1});
   }

@@ -23,7 +23,7 @@ KvShape small(int64_t rewritten = 0) {
   return shape;
 }
 
-// What a sequence does with tokens.
+// An operation of a sequence on its tokens.
 std::vector<PageCopy> grow(KvPages& pages, int64_t sequence, int64_t rows) {
   const Growth growth{sequence, rows};
   auto copies = pages.reserve({&growth, 1});

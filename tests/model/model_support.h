@@ -1,4 +1,4 @@
-// Loading of the checkpoints that the tests of the model use.
+// Test helper: loads the checkpoints of the model tests.
 #pragma once
 
 #include <algorithm>

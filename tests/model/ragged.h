@@ -1,5 +1,5 @@
-// Random batches of sequences that open, grow, fork, are taken back and close, against each of them
-// alone.
+// Random batches of sequences that open, grow, fork, are truncated and close, compared with each
+// sequence alone.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace walsh::test {
 
 class RaggedBatches {
  public:
-  // What was done to a sequence: it got tokens, or was taken back to so many.
+  // An operation on a sequence: tokens to append, or a length to truncate to.
   struct Act {
     std::vector<int32_t> tokens;
     int64_t kept = -1;

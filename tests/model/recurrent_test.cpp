@@ -1,4 +1,4 @@
-// Models with recurrent layers: lengths around the borders of chunks, and going back.
+// Models with recurrent layers: lengths around chunk borders, and truncation.
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Which experts a token gets, against sums written out.
+// The choice of experts against explicit sums.
 #include "model/routing.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Models in two parts, both on the CPU: the same bits as in one.
+// Models in two parts on the CPU have the same bits as whole models.
 #include "model/split.h"
 
 #include <gmock/gmock.h>
@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, SplitBatches,
                                          Kept{"f16", "f16", 32, "tiny-delta", {1, 0}},
                                          Kept{"tq3_0", "tq3_0", 32, "tiny-delta", {3, 0}}));
 
-// Of every family, all borders between the parts, prompts and single tokens.
+// For every family: all borders between the parts, prompts and single tokens.
 class SplitFamilies : public testing::TestWithParam<std::string> {};
 
 TEST_P(SplitFamilies, GiveTheBitsOfTheWholeModel) {
@@ -173,7 +173,7 @@ TEST(Split, CountsAreThoseOfTheWholeModel) {
         const auto layer = static_cast<int64_t>(i);
         const OpCount own = count_layer(parts, layer), all = count_layer(whole, layer);
         EXPECT_EQ(own.lookups, all.lookups) << shape << i;
-        // What routed experts and a shared one read is rotated in both parts.
+        // The input that routed experts and a shared expert read is rotated in both parts.
         if (split.cpu_experts == 0 || whole.config.layers[i].mlp.width == 0) {
           EXPECT_EQ(own, all) << shape << i;
         }
@@ -206,7 +206,7 @@ TEST(Split, PartsHaveTheTensorsThatTheyUse) {
   EXPECT_TRUE(parts.second.embedding.empty());
 }
 
-// Which splits are tried, and what is chosen where so many layers and so many layers' experts fit.
+// Which splits are tried, and which is chosen if a number of layers and of layers' experts fits.
 struct Room {
   int64_t layers, expert_layers;
 };
@@ -280,7 +280,7 @@ TEST_F(SplitCounts, ExpertsThatAModelHasNotAreRefused) {
   EXPECT_THAT(refusal("tiny-moe", 0, -2), HasSubstr("cpu-experts"));
 }
 
-// The CPU's part is no choice of the one who asks for an option of GPUs.
+// An option that the device of one part lacks is refused, and the message names the parts.
 TEST_F(SplitCounts, AnOptionThatOnePartHasNotIsRefusedWithTheParts) {
   SyntheticSource source = synthetic("tiny");
   LoadOptions options;

@@ -37,7 +37,7 @@ TEST(StateSnapshots, SharedOnesLiveAsLongAsASequenceHasThem) {
   snapshots.truncate(0, -1);
   EXPECT_EQ(snapshots.find(0, 30).slot, -1);
   EXPECT_EQ(snapshots.find(1, 30).slot, early);
-  EXPECT_EQ(snapshots.add(2, 5), late);  // which nobody has
+  EXPECT_EQ(snapshots.add(2, 5), late);  // not held by any sequence
   EXPECT_EQ(snapshots.find(1, 30).slot, early);
 }
 

@@ -1,5 +1,5 @@
-// Checkpoints that store a model in another way than it is computed: parts of a larger model, rows
-// in another order, small floats with scales.
+// Checkpoints that store a model differently from how it is computed: as part of a larger model,
+// with another order of rows, as small floats with scales.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -56,7 +56,7 @@ TEST(StoredModel, MatricesInFp8AreFloatsAndTheirScalesAreNotSeen) {
 
 class StoredModelFile : public testing::TestWithParam<const char*> {};
 
-// Whatever the checkpoint's way, walsh's own file has the model as it is computed.
+// walsh's own file stores the model as it is computed, however the checkpoint stores it.
 TEST_P(StoredModelFile, HasTheLogitsOfTheCheckpointCompressedWhileItIsLoaded) {
   ThreadPool pool(test::kThreads);
   const std::string folder = test::tiny_model(GetParam());

@@ -64,7 +64,7 @@ bool is_byte_trellis(const std::string& name) {
   return bytes && name.find(":L") == name.npos;
 }
 
-// Of codes the GPU has kernels for scalar and product ones and some trellises, under Hadamard
+// The GPU has kernels for scalar codes, product codes and some trellis codes, with Hadamard
 // rotations or none.
 TEST(Support, AGpuRunsAFormatOrNamesIt) {
   for (const Format* format : formats_and_profiles()) {
@@ -104,7 +104,7 @@ TEST(Support, WeightsAreRotatedBackByBlocksOfUpTo256AndCodesOfUpTo4Bits) {
         EXPECT_THAT(why_not(form, options), HasSubstr(format->name));
       }
     }
-    // What is not rotated has nothing to rotate back.
+    // A matrix that is not rotated needs no inverse rotation.
     const StoredForm plain = form_with(*format, RotationKind::none, 128);
     EXPECT_EQ(why_not(plain, options_of(kGpu, ActivationMode::automatic, true)),
               why_not(plain, options_of(kGpu)));
@@ -205,7 +205,7 @@ TEST(Support, OptionsAndRotationsAreRefusedBeforeAModelIsRead) {
               HasSubstr("no matrix of this model is rotated"));
 }
 
-// What the other device refuses as well is no way out: the first reason counts.
+// If the other device refuses as well, the first reason is reported.
 TEST(Support, TheCpuIsNoWayOutWhereItRefusesToo) {
   const Format& coded = get_format("tc3:L12");
   Unread source("tiny", {&coded, &coded, &coded});
@@ -233,7 +233,7 @@ TEST(Support, RotatedInputsHaveGroupsOf128) {
   EXPECT_EQ(shape(q8, RotationKind::none, false, weights), (BufferShape{128, 2, 32}));
 }
 
-// Whose expert 2 of the first layer has another format than the others.
+// Expert 2 of the first layer has another format than the others.
 class MixedExperts : public SyntheticSource {
  public:
   using SyntheticSource::SyntheticSource;

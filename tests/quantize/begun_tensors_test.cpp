@@ -1,5 +1,5 @@
-// Files whose tensors are encoded beside each other, where devices search the tiles of trellis
-// codes: the same as of one tensor after the other.
+// Files whose tensors are encoded concurrently, with devices that search trellis tiles, equal those
+// encoded one tensor after the other.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -15,7 +15,7 @@
 namespace walsh {
 namespace {
 
-// What the devices of a test have seen.
+// What a test's devices have recorded.
 struct Sight {
   std::atomic<int> tensors = 0, at_work = 0, most_at_work = 0, released = 0;
   std::atomic<bool> wait_for_another = false;
@@ -135,7 +135,7 @@ TEST_F(BegunTensors, FollowEachOtherWhereMemoryIsShort) {
   EXPECT_EQ(sight_.at_work, 0);
 }
 
-// The first that is wrong is told, as without devices, and nothing is left behind.
+// The first error is reported, as without devices, and nothing is left behind.
 TEST_F(BegunTensors, TellTheErrorOfTheFirst) {
   for (const char* name : {"k", "v"})
     tiny_.values(name)[100] = std::numeric_limits<float>::quiet_NaN();
@@ -165,7 +165,7 @@ TEST_F(BegunTensors, EndWhenTheyShall) {
   EXPECT_TRUE(slurp(out_) == expected);
 }
 
-// What was written until then is taken by the next run, what was only begun is not.
+// The next run reuses what was written, but not what was only begun.
 TEST_F(BegunTensors, AreTakenUpByTheNextRun) {
   const std::string expected = quantize(trellis());
   std::filesystem::remove(out_);

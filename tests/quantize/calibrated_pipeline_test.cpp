@@ -1,4 +1,4 @@
-// Calibrated compression of a tiny checkpoint whose activations are made up.
+// Calibrated compression of a tiny checkpoint with artificial activations.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -83,7 +83,7 @@ class CalibratedPipeline : public testing::Test {
     r.tensors.push_back({"down", "down", "", Basis::residual, Basis::own});
     return result;
   }
-  // Of every way through the MLP, norm2 - up - down, in `got` relative to `want`.
+  // Compares every path through the MLP (norm2 - up - down) in `got` with `want`.
   double path_error(WeightSource& got, WeightSource& want) {
     const auto paths = [&](WeightSource& source) {
       const std::vector<float> up = decode(source, "up"), down = decode(source, "down");
@@ -203,7 +203,7 @@ TEST_F(CalibratedPipeline, AnInterruptedRunContinuesWithEqualMeasurementsOnly) {
   EXPECT_TRUE(slurp(path) == slurp(whole));
 }
 
-// Of a folded model the input of down is the only one that is left in the checkpoint's basis.
+// In a folded model only the input of down is still in the checkpoint's basis.
 TEST_F(CalibratedPipeline, AFoldedModelIsFedBackAndBalancedBetweenUpAndDown) {
   const ModelPlan plan = residual_plan();
   Recipe settings = recipe("tq4+4");

@@ -1,4 +1,4 @@
-// Experts as checkpoints store them, and routers in a compressed model.
+// Experts in the layouts of checkpoints, and routers in a compressed model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -268,7 +268,7 @@ class PlainFeedback {
     }
   }
 
-  // What column j of x should be given the errors of the columns before it.
+  // The target of column j of x after the errors of the columns before it.
   double target(const std::vector<double>& x, const std::vector<double>& errors, size_t j) const {
     double sum = 0;
     for (size_t i = 0; i < j; ++i)

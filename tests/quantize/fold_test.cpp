@@ -115,8 +115,8 @@ class FoldTest : public testing::Test {
     return std::make_unique<Compressor>(Checkpoint::open(tiny_.path()), plan(tied), recipe, pool_);
   }
 
-  // What the tensors of `source` compute of row 5 of the embedding, without the nonlinear parts:
-  // queries of the attention's result, and logits of the MLP's.
+  // What the tensors of `source` compute from row 5 of the embedding, without the nonlinear parts:
+  // queries from the attention's result, and logits from the MLP's.
   Vector function(WeightSource& source) {
     const auto get = [&](const char* name) { return decode(source.load(name)); };
     const auto scaled = [&](Vector x, const char* norm) {
@@ -150,7 +150,7 @@ class FoldTest : public testing::Test {
     std::string bytes{std::istreambuf_iterator<char>(in), {}};
     const size_t at = bytes.find(key);
     ASSERT_NE(at, std::string::npos);
-    // Behind the key: its type, the elements' type, their number (8 bytes).
+    // The key is followed by its type, the elements' type and their number (8 bytes).
     const size_t kind = at + key.size() + 4 + 4 + 8;
     ASSERT_EQ(bytes[kind], from);
     bytes[kind] = to;

@@ -1,5 +1,5 @@
-// A compressed model as a Hugging Face folder: the same tensors as in a file, whatever of them
-// lies together in the checkpoint.
+// A compressed model as a Hugging Face folder has the same tensors as a file, however the
+// checkpoint combines them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

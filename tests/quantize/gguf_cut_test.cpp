@@ -1,4 +1,4 @@
-// Files of every element type that end too early.
+// Truncated files with every element type.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ class GgufCut : public testing::TestWithParam<uint32_t> {
     bytes_.assign(std::istreambuf_iterator<char>(in), {});
   }
 
-  // What is said of the first `size` bytes, less than before.
+  // The error for the first `size` bytes of the file.
   Error cut(size_t size) const {
     std::filesystem::resize_file(path_, size);
     try {

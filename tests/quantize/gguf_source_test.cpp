@@ -1,5 +1,5 @@
-// GGUF files as llama.cpp's converter makes them describe the checkpoints that they were made from,
-// and what is wrong with a file is said. (tests/model/gguf_test.cpp compares what they compute.)
+// GGUF files of llama.cpp's converter describe the checkpoints that they were made from, and errors
+// in a file are reported. (tests/model/gguf_test.cpp compares the computed results.)
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -237,7 +237,7 @@ TEST_F(BadModel, KeysThatChangeTheFunctionAreRefused) {
 }
 
 TEST_F(BadModel, NumbersThatAreNoneAreRefusedByTheirKeys) {
-  // What a float of the recipe becomes: 1e999 is no JSON, so the file is changed.
+  // The value of a float in the recipe: 1e999 is not JSON, so the file is modified instead.
   const std::string path = folder_.file("model.gguf");
   constexpr std::string_view kKey = "llama.rope.freq_base";
   for (const float value : {std::numeric_limits<float>::quiet_NaN(),

@@ -1,4 +1,4 @@
-// Files with product tensors: what is stored, and what damage or malice does to them.
+// Files with product codes: their content, and how damaged or malicious ones are handled.
 #include <gtest/gtest.h>
 
 #include <cmath>

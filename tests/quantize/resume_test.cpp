@@ -1,4 +1,4 @@
-// The journal of an unfinished output: what it keeps, and what it does to runs that it cannot help.
+// The journal of an unfinished output: what it stores, and what happens if it cannot be used.
 #include "quantize/pipeline/resume.h"
 
 #include <sys/stat.h>
@@ -131,7 +131,7 @@ TEST_F(ResumeFileTest, IsUsedByOneAtATime) {
   EXPECT_TRUE(first.find(kKey, 7));
 }
 
-// Whoever holds the journal holds the file of that name, however many come and go.
+// The holder of the journal also holds the file of that name, however many processes come and go.
 TEST_F(ResumeFileTest, NobodyElseHoldsItsName) {
   std::atomic<int> holders{0}, held{0}, together{0};
   const auto work = [&] {

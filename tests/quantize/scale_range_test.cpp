@@ -1,4 +1,4 @@
-// Weights that fp16 scales cannot hold, or only just; values that are no numbers.
+// Weights at and beyond the range of fp16 scales, and weights that are not finite.
 #include "quantize/encode/scale_range.h"
 
 #include <cmath>
@@ -18,7 +18,7 @@ class ScaleRangeTest : public TinyPipeline {
       w = static_cast<float>(w * factor);
     tiny_.save();
   }
-  // What the refusal says; empty if the file is written.
+  // The error message; empty if the file is written.
   std::string refusal(const Recipe& recipe) {
     try {
       summary_ = quantize_to_file(*compressor(recipe), tiny_.file("out.gguf"), {});

@@ -1,5 +1,5 @@
-// Walsh files that tests change: with a right checksum of the header, or as older versions wrote
-// them.
+// Test helper: modifies walsh files and updates the checksum of the header, or writes them as older
+// versions did.
 #pragma once
 
 #include <cstring>

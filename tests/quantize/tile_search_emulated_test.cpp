@@ -1,5 +1,5 @@
-// The GPU's search for tiles of trellis codes, run on the host (kernels/emulated/device.h), gives
-// the bytes of the CPU. Launches are cut as on a small device.
+// The GPU's search of trellis tiles, run on the host (kernels/emulated/device.h), gives the CPU's
+// bytes. Launches are divided as on a small device.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -86,7 +86,7 @@ TEST_F(EmulatedTiles, RefuseWhatTheCpuRefuses) {
     EXPECT_FALSE(cpu.refusal.empty());
     EXPECT_EQ(encode_tiles(format, m, Effort::full, nullptr, &device_).refusal, cpu.refusal);
   }
-  // And goes on afterwards.
+  // The next call must work.
   expect_same_tiles(device_, "tc3:L8", normal_matrix(16, 32));
 }
 
@@ -103,7 +103,7 @@ TEST_F(EmulatedTiles, GiveTheDevicesMemoryBackBehindEveryTensor) {
   EXPECT_EQ(cuda::allocated_bytes(), 0u);
 }
 
-// What does not fit into the shared memory of a block is left to the CPU.
+// Formats that exceed a block's shared memory are left to the CPU.
 TEST_F(EmulatedTiles, KnowTheCodesThatFitIntoSharedMemory) {
   cuda::DeviceInfo info = small_device();
   EXPECT_TRUE(cuda::GpuTiles(info).searches(get_format("tc4:hq").trellis));

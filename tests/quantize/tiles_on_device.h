@@ -1,4 +1,4 @@
-// Test helper: matrices in trellis formats whose tiles a device searches, against those of the CPU.
+// Test helper: compares trellis matrices whose tiles a device searches with the CPU's.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -45,8 +45,7 @@ std::vector<Step> steps_of(const Machine& m, int layers) {
   return steps;
 }
 
-// What a run that takes as long as that tells is right within a factor of two from the end of the
-// first tenth on.
+// For a run of constant speed the estimate is right within a factor of two after the first tenth.
 void expect_good_estimates(const Machine& machine, int layers) {
   const std::vector<Step> steps = steps_of(machine, layers);
   TimeEstimate estimate;

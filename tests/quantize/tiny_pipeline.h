@@ -1,4 +1,4 @@
-// A tiny checkpoint, compressors and files of it.
+// Test helper: a tiny checkpoint with its compressors and files.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -68,7 +68,7 @@ std::vector<float> normals(size_t count, uint64_t seed) {
   return x;
 }
 
-// What the search looks for, in the units of targets.
+// The cost that the search minimizes, in the units of targets.
 std::vector<float> rounded(const TrellisTable& table, std::vector<float> x) {
   const float scale = table.scale == 0 ? 1 : table.scale;
   for (float& v : x)

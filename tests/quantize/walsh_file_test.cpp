@@ -1,4 +1,4 @@
-// What a walsh file says of itself, and what becomes of it when it is changed.
+// The metadata of a walsh file, and how modified files are handled.
 #include "quantize/file/walsh_file.h"
 
 #include <algorithm>

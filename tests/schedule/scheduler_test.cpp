@@ -82,7 +82,7 @@ class SchedulerTest : public testing::Test {
     return wanted;
   }
 
-  // What generate() makes of it when nothing else is there.
+  // The text that generate() gives without other requests.
   std::vector<int32_t> alone(const Model& model, const TextRequest& wanted) {
     Session session(model, {512});
     GenerateOptions options;
@@ -101,7 +101,7 @@ class SchedulerTest : public testing::Test {
   Model model_;
 };
 
-// Its states can be gone back to in front of the last token of a prompt.
+// Its states can be restored to before the last token of a prompt.
 TEST_F(SchedulerTest, RecurrentModelsShareWhatTheyCanGoBackTo) {
   const Model model = test::load_folder(test::tiny_model("qwen35-tiny"), pool_);
   const auto alone = [&](const TextRequest& wanted) {
@@ -260,7 +260,7 @@ TEST_F(SchedulerTest, BeginningsAreSharedByOneOwnersTextsOnly) {
   EXPECT_EQ(cached(*kept), 99);
   EXPECT_EQ(cached(*stranger), 0);
   EXPECT_EQ(cached(*beside), 0);
-  // A text that goes on where another owner's ended does not put that one out.
+  // Continuing another owner's text does not evict that owner's prefix.
   const auto again = add("a");
   finish(scheduler);
   EXPECT_EQ(cached(*again), 99);
@@ -297,7 +297,7 @@ TEST_F(SchedulerTest, PiecesOfPromptsAreAsLongAsTheTimeOfAStepAllows) {
   EXPECT_GT(steps_of(0.5), 40u) << "the least that is read, 8 tokens, after the first two";
 }
 
-// A sink that cannot take what it is told.
+// A sink that throws when it is called.
 class BrokenSink : public Recorder {
  public:
   explicit BrokenSink(int64_t breaks_at) : breaks_at_(breaks_at) {}
@@ -348,7 +348,7 @@ TEST_F(SchedulerTest, BeginningsInCommonAreEvaluatedOnce) {
   const Recorder one = run(first);
   EXPECT_EQ(one.end->cached_tokens, 0);
   EXPECT_EQ(run(with(3)).end->cached_tokens, 300);
-  // The conversation goes on: its prompt is what was read and said, and more.
+  // The conversation continues: its prompt contains the previous prompt and answer.
   TextRequest next = first;
   next.prompt.insert(next.prompt.end(), one.tokens.begin(), one.tokens.end());
   next.prompt.push_back(7);

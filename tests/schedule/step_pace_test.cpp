@@ -13,7 +13,7 @@ struct Device {
   double step(int64_t rows) const { return rows == 0 ? alone : alone + least + row * rows; }
 };
 
-// After so many steps with prompts that never end; the longest of them from `from` on.
+// The longest of a number of steps with endless prompts, from step `from` on.
 double longest_step(StepPace& pace, const Device& device, int steps, int from) {
   double longest = 0;
   for (int i = 0; i < steps; ++i) {

@@ -1,5 +1,5 @@
-// What models may write where tools are required or strict, by texts that a model might write: no
-// model is asked.
+// Grammars for answers with required or strict tools, tested on texts that a model might write,
+// without a model.
 #include "serve/answer_grammar.h"
 
 #include <gmock/gmock.h>
@@ -117,7 +117,7 @@ TEST_F(AnswerGrammarTest, StrictCallsOfChannelsThatNobodyAskedFor) {
   }
 }
 
-// The mark, what goes on to the arguments, and what stands behind them.
+// The mark, the text up to the arguments, and the text after them.
 struct Form {
   const char *source, *begin, *end, *between;
 };
@@ -208,7 +208,7 @@ TEST_F(AnswerGrammarTest, CallsWrittenAsTagsOfOtherForms) {
                           "</tool_call>"});
 }
 
-// The function that a client names is called once, whatever parallel_tool_calls says.
+// A function that the client names is called once, whatever parallel_tool_calls is.
 TEST_F(AnswerGrammarTest, ANamedFunctionIsCalledOnce) {
   const OrderedJson list = tools(true).tools;
   for (const OrderedJson& parallel : {OrderedJson(), OrderedJson(true), OrderedJson(false)}) {
@@ -228,7 +228,7 @@ TEST_F(AnswerGrammarTest, ANamedFunctionIsCalledOnce) {
   }
 }
 
-// What a schema says holds for values between tags as it does for JSON.
+// Schemas apply to values between tags as they do to JSON.
 TEST_F(AnswerGrammarTest, TagsKeepTheWholeSchema) {
   const auto use_schema = [&](const std::string& schema) {
     OrderedJson tool = {{"type", "function"}, {"function", {{"name", "f"}}}};

@@ -93,7 +93,7 @@ TEST(AnswerReader, CallsOfHermesAndQwen) {
               {"Use <tool_bar> and <tool_call>nothing</tool_call> \n", "", {}});
 }
 
-// Whatever the order of a call's keys and the form of its mark.
+// For any order of a call's keys and any form of its mark.
 TEST(AnswerReader, CallsOfNoToolAreContent) {
   for (const char* call :
        {R"({"name": "absent", "arguments": {}})", R"({"arguments": {}, "name": "absent"})"}) {
@@ -266,8 +266,8 @@ TEST(AnswerReader, CallsAndReasoningOfSeed) {
               {"", "", {{"add", "{}"}, {"add", "{}"}}});
 }
 
-// What has a name is a call with the arguments so far, what has none is nothing; no half of a call
-// is content.
+// A call cut off after its name is returned with the arguments so far; one cut off before is
+// dropped, and no part of it becomes content.
 TEST(AnswerReader, HalfACallIsNoContent) {
   for (const char* nothing :
        {"<tool_call>", "<tool_call>\n{\"na", "<tool_call>\n{\"name\": \"get_wea",

@@ -1,4 +1,4 @@
-// Anthropic's messages and OpenAI's responses: what they become as chats, and chats as them.
+// Anthropic's messages and OpenAI's responses: translated to chats and back.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -124,7 +124,7 @@ TEST(MessagesApi, ContinuesTheAssistantsMessage) {
                          false));
 }
 
-// What messages.create and messages.parse of the package send.
+// Requests as messages.create and messages.parse of the package send them.
 TEST(MessagesApi, AFormatIsThatOfAChat) {
   const char* schema = R"({"type": "object", "properties": {"z": {}, "a": {}}})";
   for (const char* form :
@@ -416,7 +416,7 @@ TEST(ResponsesApi, CallsOfToolsAreItems) {
   EXPECT_EQ(output[1]["status"], "completed");
 }
 
-// Of a call that the number of tokens cuts off the arguments are no whole JSON.
+// The arguments of a call that the token limit cuts off are not complete JSON.
 TEST(ResponsesApi, HalfACallIsIncomplete) {
   const OrderedJson request = ordered(R"({"input": "a"})");
   const auto recorded = std::make_shared<Recorded>();

@@ -1,4 +1,4 @@
-// A client that speaks HTTP byte by byte, so that tests can be as rude as they like.
+// Test helper: a client that sends HTTP byte by byte, also malformed.
 #pragma once
 
 #include <gtest/gtest.h>

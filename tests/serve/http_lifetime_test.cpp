@@ -1,4 +1,4 @@
-// Deadlines, clients that leave, and the end of the server.
+// Deadlines, clients that disconnect, and the shutdown of the server.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -366,7 +366,7 @@ TEST(HttpShutDown, LetsAnswersEnd) {
   EXPECT_EQ(late.status, 503);
   EXPECT_EQ(late.headers.at("Connection"), "close");
   begun.close();
-  // Whoever watches over it can know, until the last answer has ended.
+  // A health check notices the shutdown until the last answer has ended.
   for (int i = 0; i < 3; ++i) {
     const ClientResponse told = Client(server.port()).ask(quick_request);
     EXPECT_EQ(told.status, 503);

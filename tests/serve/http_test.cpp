@@ -279,7 +279,7 @@ TEST(HttpServer, TurnsConnectionsBeyondTheLimitAway) {
   EXPECT_EQ(second.ask(get("/")).status, 200);
 }
 
-// Those who do not ask, or may not, keep nobody out: the oldest of them gives way.
+// Clients that send nothing or are not admitted keep nobody out: the oldest of them gives way.
 TEST(HttpServer, StrangersGiveWayToWhoComesLater) {
   HttpOptions options = any_port();
   options.connections = 4;
@@ -304,7 +304,7 @@ TEST(HttpServer, StrangersGiveWayToWhoComesLater) {
   EXPECT_TRUE(strangers.front().ended());
 }
 
-// Neither a body nor the permission to send one is for those who may not ask.
+// A client that is not admitted is sent no permission for a body, and its body is not read.
 TEST(HttpServer, WhoMayNotAskIsToldBeforeTheBody) {
   Desk desk;
   RunningServer server(any_port(), desk.handler(), nullptr, [](HttpRequest& request) {

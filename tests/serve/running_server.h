@@ -1,4 +1,4 @@
-// A server in a thread of its own, and handlers to test it with.
+// Test helper: a server in its own thread, and handlers for it.
 #pragma once
 
 #include <atomic>
@@ -50,7 +50,7 @@ class RunningServer {
   }
   // Waits for run() to return after shut_down().
   void join() { thread_.join(); }
-  // Destroys the server, whatever it is doing.
+  // Destroys the server in any state.
   void stop() {
     server_.reset();
     if (thread_.joinable()) thread_.join();

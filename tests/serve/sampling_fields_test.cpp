@@ -1,5 +1,5 @@
-// Every option of how tokens are chosen is known to every endpoint, to the document at
-// /openapi.json, to /props and to docs/sampling.md.
+// Every sampling option is known to every endpoint, to the document at /openapi.json, to /props and
+// to docs/sampling.md.
 #include "serve/sampling_fields.h"
 
 #include <gmock/gmock.h>
@@ -38,7 +38,7 @@ class SamplingFields : public test::ServiceTest {
   SamplingFields() {
     service_ = make([](const OrderedJson&) { return std::string("The city of"); });
   }
-  // What an endpoint answers.
+  // The answer of an endpoint.
   static std::string text_of(const Json& answer) {
     if (answer.contains("output")) return answer["output"][0]["content"][0]["text"];
     if (answer.contains("content")) return answer["content"][0]["text"];

@@ -1,5 +1,5 @@
-// Fields that clients of other servers send: what they change, what answers say of it, and that
-// those which mean nothing are counted.
+// Fields that clients of other servers send: their effect, their trace in answers, and the count of
+// those without effect.
 #include <gmock/gmock.h>
 
 #include "serve/service_fixture.h"

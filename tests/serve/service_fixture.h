@@ -1,4 +1,4 @@
-// A service with the embedded model, asked without a network.
+// Test helper: a service with the embedded model, called without a network.
 #pragma once
 
 #include <gtest/gtest.h>

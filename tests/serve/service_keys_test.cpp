@@ -1,4 +1,4 @@
-// What one key's requests may tell another: nothing.
+// One key's requests reveal nothing about another's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -76,7 +76,7 @@ TEST_F(ServiceKeysTest, EveryInterfaceTakesASalt) {
               testing::HasSubstr("walsh:ignored_fields_total 0\n"));
 }
 
-// Before the body, by the header alone; and a page is open to strangers, who stay such.
+// Decided by the header alone, before the body; the open page does not make its clients known.
 TEST_F(ServiceKeysTest, RequestsAreAdmittedByTheirHeader) {
   const auto admit = [&](const std::string& path, Headers headers, const char* method = "POST") {
     HttpRequest request;

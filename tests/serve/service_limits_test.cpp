@@ -1,5 +1,4 @@
-// What a request may take of a server, and what it is told where that is too much; scores of
-// tokens.
+// Limits of requests and the errors beyond them; scores of tokens.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -60,7 +59,7 @@ TEST_F(ServiceTest, WhatNeverFitsIsABadRequest) {
   EXPECT_EQ(many->response.status, 400);
   EXPECT_EQ(many->json()["error"]["param"], "prompt");
   EXPECT_FALSE(many->response.headers.contains("Retry-After"));
-  // Behind its first token the grammar is too ambiguous to be followed.
+  // After its first token the grammar is too ambiguous to follow.
   EXPECT_EQ(status({{"prompt", "a"},
                     {"max_tokens", 20},
                     {"grammar", "root ::= \"zq\" x{3000}\nx ::= [a-z ]*"}}),
@@ -138,7 +137,7 @@ TEST_F(ServiceTest, ScoredTokensAreTheBytesOfTheText) {
   for (size_t i = 0; i < scores["tokens"].size(); ++i) {
     auto token = scores["tokens"][i].get<std::string>();
     EXPECT_EQ(token.find("\xEF\xBF\xBD"), token.npos) << token;
-    // Complete characters in front of the token.
+    // Complete characters before the token.
     size_t characters = 0;
     for (size_t at = 0; at < bytes.size(); ++characters) {
       const auto lead = static_cast<uint8_t>(bytes[at]);

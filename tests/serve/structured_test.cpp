@@ -1,4 +1,4 @@
-// Answers that have to match something, calls of tools, reasoning: from the request to the reply.
+// Structured output, tool calls and reasoning, from the request to the reply.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -82,7 +82,7 @@ class StructuredTest : public testing::Test {
     EXPECT_EQ(reply->response.status, 200) << reply->response.body;
     return reply->json()["choices"][0];
   }
-  // What the pieces of a stream say together.
+  // The concatenation of a stream's chunks.
   OrderedJson joined(const std::shared_ptr<Recorded>& reply) {
     OrderedJson message = {
         {"content", ""}, {"reasoning_content", ""}, {"calls", OrderedJson::array()}};
@@ -402,7 +402,7 @@ TEST_F(StructuredTest, ToolsReachTemplatesThatCallThemOtherwise) {
 TEST_F(StructuredTest, AModelThatReasonsDoesSoBeforeItsAnswer) {
   const std::string source = std::string(kTemplate) + "{# </think> #}";
   use(source);
-  // A text of a grammar cannot end in the reasoning, so it goes on until the mark or the last
+  // A text of a grammar cannot end in the reasoning, so it continues until the mark or the last
   // token.
   const auto reply = chat({{"grammar", "root ::= \"42\""},
                            {"chat_template_kwargs", {{"thinking", true}}},

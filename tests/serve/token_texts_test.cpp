@@ -22,7 +22,7 @@ std::vector<std::string> texts(const Tokenizer& tokenizer, const std::string& te
   return result;
 }
 
-// Alone a token of this kind would lose the space in front of it.
+// Decoded alone, such a token would lose its leading space.
 TEST(TokenTexts, KeepTheirSpaces) {
   std::string joined;
   for (const std::string& text : texts(tokenizer("mistral"), "the river is"))

@@ -1,5 +1,4 @@
-// Tokens that tokenizer_config.json declares, against what transformers adds
-// (tools/make_declared_cases.py).
+// Tokens declared in tokenizer_config.json against transformers (tools/make_declared_cases.py).
 #include "text/declared_tokens.h"
 
 #include <gtest/gtest.h>

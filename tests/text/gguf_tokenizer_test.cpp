@@ -1,5 +1,5 @@
-// Tokenizers that GGUF files hold: built from the metadata that llama.cpp's converter writes for a
-// tokenizer.json, they give its tokens.
+// Tokenizers in GGUF files: built from the metadata that llama.cpp's converter writes for a
+// tokenizer.json, they give the same tokens.
 #include "import/gguf_tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -83,8 +83,8 @@ struct Tokens {
     }
   }
 
-  // Puts the tokens that are found in the text in front of all others, `hole` unused ids behind the
-  // first of them, and `pads` unused ids behind everything. Gives the new ids by the old ones.
+  // Moves the added tokens before all others, with `hole` unused ids after the first of them and
+  // `pads` unused ids at the end. Returns the new ids by the old ones.
   std::vector<int32_t> reorder(size_t hole, size_t pads) {
     std::vector<size_t> order(texts.size());
     std::iota(order.begin(), order.end(), size_t{0});

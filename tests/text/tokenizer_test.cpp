@@ -62,7 +62,8 @@ TEST(Tokenizer, IgnoreMergesKnowsOnlyTheModelsOwnWords) {
   EXPECT_EQ(tokenizer.encode("\u0120zebra", false), Ids{next});
 }
 
-// Prepended is what begins with the first character of the input, whatever becomes of it.
+// A prefix is prepended to the piece that begins with the input's first character, whatever
+// normalization made of it.
 TEST(Tokenizer, MetaspaceFirstLooksAtTheInputBeforeItIsNormalized) {
   const Json vocab = {{"\u2581", 0},
                       {"a", 1},

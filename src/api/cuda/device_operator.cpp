@@ -12,7 +12,7 @@
 namespace walsh {
 namespace {
 
-constexpr uint64_t kPieceBytes = uint64_t{2} << 20;  // of pinned memory for the copy
+constexpr uint64_t kPieceBytes = uint64_t{2} << 20;  // of pinned memory for copies
 
 uint64_t lent_bytes(int64_t bytes) {
   return static_cast<uint64_t>(round_up(bytes, static_cast<int64_t>(cuda::MemoryPool::kAlignment)));
@@ -23,10 +23,10 @@ uint64_t lent_bytes(int64_t bytes) {
 struct DeviceOperator::Impl {
   int device = 0;
   LayerForm form;
-  int64_t padded = 0;  // columns as they are stored
+  int64_t padded = 0;  // stored columns
   std::vector<cuda::Matrix> pass;
 
-  // What the int8 values of m rows look like to a pass.
+  // Columns per scale of the int8 inputs of a pass.
   int group(size_t p) const {
     return form.rotation[p].kind != RotationKind::none ? kActivationGroup : kPlainGroup;
   }
@@ -90,7 +90,7 @@ void DeviceOperator::multiply(const MatrixView& x, void* y, int64_t y_stride, Wo
   cuda::MemoryPool lent(workspace.memory, workspace.bytes);
   const cuda::MemoryPool::Scope scope(lent);
   const bool rounded = x.type != DType::f32;
-  cuda::Buffer sums;  // the product before it is rounded
+  cuda::Buffer sums;  // the product in float32
   if (rounded) sums = cuda::Buffer(static_cast<uint64_t>(x.rows * impl_->form.rows * 4));
 
   cuda::Activations quantized[2];

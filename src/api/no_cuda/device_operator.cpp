@@ -1,4 +1,4 @@
-// The same for a build without CUDA: none can be made.
+// Stubs for a build without CUDA, which cannot make a DeviceOperator.
 #include "api/device_operator.h"
 
 #include "walsh/error.h"

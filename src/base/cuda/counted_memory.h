@@ -1,13 +1,14 @@
-// Counts device memory that would be taken: what a model will need is found by making its buffers
-// under a counter.
+// Counts device memory without allocating it: the plan for a model makes its buffers under a
+// counter.
 #pragma once
 
 #include <cstdint>
 
 namespace walsh::cuda {
 
-// While it lives, buffers that this thread makes take no memory, and copies to them do nothing;
-// their addresses must not be used. Counters nest: an outer one counts what inner ones do.
+// While a counter exists, buffers that this thread makes take no memory, and copies to them do
+// nothing; their addresses must not be used. Counters nest: an outer one includes what inner ones
+// count.
 class CountedMemory {
  public:
   CountedMemory();
@@ -17,7 +18,7 @@ class CountedMemory {
 
   uint64_t bytes() const { return bytes_; }
 
-  // The innermost one of this thread, or null.
+  // This thread's innermost counter, or null.
   static CountedMemory* current();
   void add(uint64_t bytes);
 
@@ -26,7 +27,7 @@ class CountedMemory {
   uint64_t bytes_ = 0;
 };
 
-// Bytes of all buffers of this process that exist, on all devices, as they are counted.
+// Bytes of all buffers of this process on all devices, rounded as the driver allocates them.
 uint64_t allocated_bytes();
 
 }  // namespace walsh::cuda

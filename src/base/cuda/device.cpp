@@ -23,28 +23,28 @@ namespace {
 thread_local CountedMemory* counter = nullptr;
 thread_local MemoryPool* current_pool = nullptr;
 std::atomic<uint64_t> allocated = 0;
-char no_memory;  // what counted buffers point to
+char no_memory;  // the address that counted buffers point to
 
-// The driver gives large pieces of memory in pages and small ones of a page in smaller steps.
+// The driver allocates large pieces in whole pages, and small ones as parts of a page.
 uint64_t taken_bytes(uint64_t bytes) {
   constexpr uint64_t kPage = uint64_t{2} << 20, kStep = 512;
   const uint64_t unit = bytes < kPage ? kStep : kPage;
   return checked_add(bytes, unit - 1, "GPU memory") / unit * unit;
 }
 
-// On return, since other streams do not wait for the one that does it.
+// The memory is zero on return, because other streams do not wait for the stream that clears it.
 void fill_zeros(void* memory, uint64_t bytes) {
   check(cudaMemset(memory, 0, bytes), "memset");
   synchronize(nullptr);
 }
 
-constexpr int kLeastMajor = 8;  // sm_80: asynchronous copies, int8 mma with k = 32
+constexpr int kLeastMajor = 8;  // sm_80, for asynchronous copies and int8 mma with k = 32
 
 std::string error_text(int error) {
   return cudaGetErrorString(static_cast<cudaError_t>(error));
 }
 
-// Device `index`, which becomes this thread's. Throws if it cannot be used.
+// Makes device `index` this thread's device. Throws if it cannot be used.
 DeviceInfo describe(int index) {
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, index), "device properties");
@@ -93,7 +93,7 @@ std::vector<DeviceInfo> devices() {
   for (int index = 0; index < count; ++index) {
     try {
       found.push_back(describe(index));
-    } catch (const Error&) {  // use_device says why
+    } catch (const Error&) {  // use_device reports why
     }
   }
   if (count > 0) cudaSetDevice(before);
@@ -106,7 +106,7 @@ std::optional<int> first_device() {
   for (int index = 0; index < count; ++index) {
     try {
       return describe(index).index;
-    } catch (const Error&) {  // use_device says why
+    } catch (const Error&) {  // use_device reports why
       cudaGetLastError();
     }
   }

@@ -1,5 +1,5 @@
-// CUDA devices, their memory and streams behind plain C++: this header needs nothing of the
-// toolkit, and a build without CUDA has the same functions, which then know no device.
+// CUDA devices, their memory and streams behind plain C++: this header needs no CUDA toolkit, and a
+// build without CUDA has the same functions, which report that there is no device.
 #pragma once
 
 #include <cstddef>
@@ -22,25 +22,25 @@ struct DeviceInfo {
   int multiprocessors = 0;
   uint64_t total_bytes = 0, free_bytes = 0;
   uint64_t l2_bytes = 0, shared_bytes = 0;  // shared memory that one block can ask for
-  // The architecture that the code was compiled for which runs here, as 10 major + minor: it may be
-  // an earlier one of the same major.
+  // The architecture, as 10 major + minor, of the compiled code that runs on this device: it may be
+  // an earlier one of the same major version.
   int code = 0;
 };
 
 // Whether this build contains GPU code at all.
 bool compiled();
-// Usable devices: empty without CUDA, without a driver, or without a device that this build has
-// code for. Never throws.
+// Usable devices: empty without CUDA, without a driver, or if this build has no code for any
+// device. Never throws.
 std::vector<DeviceInfo> devices();
 // Why devices() is empty, for messages: "built without CUDA", "no NVIDIA driver found", ...
 std::string unavailable_reason();
-// Makes `index` the device of this thread. Throws usage if there is no such device.
+// Makes `index` this thread's device. Throws usage if there is no such device.
 DeviceInfo use_device(int index);
-// The same for a device that use_device has accepted, without asking the driver about it again.
+// The same for a device that use_device has accepted, without querying the driver again.
 void select_device(int index);
 
-// Lets launches of a kernel have as much dynamic shared memory as there is on the current device.
-// The limit belongs to kernel and device, so that one fitted to a launch would be wrong for those
+// Raises a kernel's limit of dynamic shared memory to the maximum of the current device. The limit
+// belongs to the kernel on that device, so a limit fitted to one launch would be wrong for launches
 // of other threads.
 void allow_most_shared_memory(const void* kernel, std::string_view name);
 
@@ -49,8 +49,8 @@ void check(int error, std::string_view what);
 // The same for the last kernel launch.
 void check_launch(std::string_view kernel);
 
-// Device memory, 256-byte aligned. Throws limit with the numbers when it cannot be had. The content
-// is undefined unless zeroed.
+// Device memory, 256-byte aligned. Throws limit, with the sizes, when the allocation fails. The
+// content is undefined unless zeroed.
 class Buffer {
  public:
   Buffer() = default;
@@ -68,7 +68,7 @@ class Buffer {
   uint64_t bytes_ = 0;
 };
 
-// Page-locked host memory, which copies run from at full speed and asynchronously.
+// Page-locked host memory, from which copies run asynchronously and at full speed.
 class PinnedBuffer {
  public:
   PinnedBuffer() = default;
@@ -85,7 +85,7 @@ class PinnedBuffer {
   uint64_t bytes_ = 0;
 };
 
-// A stream that ends with its owner.
+// Owns a stream and destroys it.
 class OwnedStream {
  public:
   OwnedStream();
@@ -101,7 +101,7 @@ class StreamEvent {
  public:
   StreamEvent();
   void record(Stream stream) const;
-  // Both return at once, or hold back nothing, if nothing was recorded.
+  // Both return at once if nothing was recorded.
   void wait() const;
   void hold_back(Stream stream) const;
 
@@ -109,7 +109,7 @@ class StreamEvent {
   std::shared_ptr<void> event_;  // a cudaEvent_t
 };
 
-// Ordered on `stream`; host memory must stay until then unless it is pageable.
+// Ordered on `stream`; pinned host memory must stay unchanged until the copy has run.
 void copy_to_device(void* device, const void* host, uint64_t bytes, Stream stream);
 void copy_to_host(void* host, const void* device, uint64_t bytes, Stream stream);
 void copy_on_device(void* to, const void* from, uint64_t bytes, Stream stream);
@@ -117,13 +117,13 @@ void fill_zero(void* device, uint64_t bytes, Stream stream);
 void synchronize(Stream stream);
 
 // Copies host arrays of any size and alignment to the device through two pinned buffers, so that
-// reading the next piece of a mapped file overlaps with sending the last one.
+// reading the next piece of a mapped file overlaps with the transfer of the last one.
 class Uploader {
  public:
   explicit Uploader(uint64_t piece_bytes = uint64_t{8} << 20);
   ~Uploader();
 
-  // On return the source may be changed; the copy is ordered on stream().
+  // The source may be changed on return; the copy is ordered on stream().
   void copy(void* device, const void* host, uint64_t bytes);
   Stream stream() const;
   void synchronize() const;

@@ -5,7 +5,7 @@
 namespace walsh::cuda::detail {
 namespace {
 
-// All kernels are compiled for the same architectures.
+// Any kernel will do, since all are compiled for the same architectures.
 __global__ void any_kernel() {}
 
 }  // namespace

@@ -3,7 +3,7 @@
 
 namespace walsh::cuda::detail {
 
-// DeviceInfo::code of the current device; 0: this build has none for it.
+// DeviceInfo::code of the current device; 0 if this build has no code for it.
 int device_code();
 
 }  // namespace walsh::cuda::detail

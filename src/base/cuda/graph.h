@@ -1,4 +1,4 @@
-// A recorded sequence of kernel launches that is started with one call.
+// A recorded CUDA graph of kernel launches, started with one call.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ class Graph {
  public:
   Graph() = default;
   // Records what `work` launches on `stream` instead of running it. `work` must not wait for the
-  // device or allocate on it.
+  // device or allocate memory on it.
   static Graph record(Stream stream, FunctionRef<void()> work);
 
   bool empty() const { return graph_ == nullptr; }

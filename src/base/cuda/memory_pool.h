@@ -1,6 +1,6 @@
-// Many small buffers in one piece of memory: the driver gives memory in pages of 2 MiB, of which a
-// matrix of an expert would waste a part; what belongs together has one distance; and calls of
-// other frameworks bring their own.
+// Many small buffers in one allocation. The driver allocates pages of 2 MiB, of which a single
+// expert's matrix would waste a part; the matrices of a layer's experts need one stride; and other
+// frameworks bring memory of their own.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@ class MemoryPool {
  public:
   static constexpr uint64_t kAlignment = 256;  // of every buffer
 
-  // Only measures: buffers have no memory, as under CountedMemory.
+  // Only measures: buffers get no memory, as under CountedMemory.
   MemoryPool() = default;
-  // Buffers are parts of one allocation of so many bytes, which lives as long as any of them.
+  // Buffers are parts of one allocation of `bytes`, which lives as long as any of them.
   explicit MemoryPool(uint64_t bytes);
-  // Buffers are parts of somebody else's memory, such as another framework's, which must outlive
-  // them and all work that uses them. It is aligned to kAlignment.
+  // Buffers are parts of memory that belongs to the caller, such as another framework's. It must be
+  // aligned to kAlignment and outlive the buffers and all work that uses them.
   MemoryPool(void* memory, uint64_t bytes);
 
-  // While it lives, buffers that this thread makes are taken from the pool, one behind the other.
+  // While a scope exists, this thread's buffers are taken from the pool, one behind the other.
   class Scope {
    public:
     explicit Scope(MemoryPool& pool);
@@ -34,11 +34,11 @@ class MemoryPool {
     MemoryPool* outer_;
   };
 
-  // Bytes of the buffers so far, each rounded up to its alignment.
+  // Bytes of the buffers taken so far, each rounded up to kAlignment.
   uint64_t used() const { return used_; }
   // The pool of this thread's innermost scope, or null.
   static MemoryPool* current();
-  // Throws internal if the pool does not have them.
+  // Throws internal if the pool has fewer bytes left.
   std::shared_ptr<void> take(uint64_t bytes);
 
  private:

@@ -1,5 +1,5 @@
-// The same functions for a build without CUDA: there is no device, and nobody gets far enough to
-// need memory of one.
+// The same functions for a build without CUDA: there is no device, so no caller gets as far as
+// needing device memory.
 #include "base/cuda/device.h"
 #include "base/cuda/first_device.h"
 

@@ -10,9 +10,9 @@
 namespace walsh::cuda {
 namespace {
 
-// fp16 tiles start where the permutation of their pieces does.
+// fp16 tiles are aligned to the period of their permutation.
 constexpr int64_t kAlignment = 2 * kMaxHeadDim;
-// Of a warp, so that row_blocks blocks find room.
+// Shared memory per warp such that row_blocks blocks fit.
 constexpr int room(int head_dim) {
   return head_dim * (head_dim == 64 ? 168 : 104);
 }
@@ -25,7 +25,7 @@ void set_step(detail::RowsArgs& args, int tiles) {
   args.values_at = static_cast<int>(round_up(cache.keys.tile_bytes * tiles, alignment));
   args.stage_bytes =
       static_cast<int>(round_up(args.values_at + cache.values.tile_bytes * tiles, alignment));
-  const int half_tiles = 2 * kCacheTile * cache.head_dim * 2;  // keys and values of the ring
+  const int half_tiles = 2 * kCacheTile * cache.head_dim * 2;  // keys and values in the warp's ring
   args.ring_bytes = static_cast<int>(
       round_up(std::max(detail::kRowStages * args.stage_bytes, half_tiles), kAlignment));
 }

@@ -1,6 +1,6 @@
-// Decoding over a coded cache, one translation unit per head size: as kernels/cuda/
-// attention/decode.cu, but a warp takes the positions of its part in tiles of 16 of three kinds:
-// stored ones, up to four at a time, fp16 rows of the ring, and the first positions.
+// Decode attention over a coded cache, one translation unit per head size. As
+// kernels/cuda/attention/decode.cu, but a warp takes its positions in tiles of 16 of three kinds:
+// stored positions (up to four tiles at a time), fp16 rows of the ring, and the first positions.
 #pragma once
 
 #include "cache/cuda/attend_decode.h"
@@ -10,9 +10,8 @@
 
 namespace walsh::cuda::detail {
 
-// Weights of the softmax are 2^6 times as large, so that their products with scales, which are
-// halves, are rarely too small. Where scales are so large that a sum is not finite, the part is
-// done again without.
+// Softmax weights are multiplied by 2^6, so that their products with fp16 scales rarely underflow.
+// If scales are so large that a sum is not finite, the part is computed again without the factor.
 inline constexpr float kWeightShift = 6;
 
 template <int Dim>
@@ -21,18 +20,18 @@ struct RowsShape {
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kHalfTileBytes = kCacheTile * TileLayout<Dim>::kRowBytes;
   static constexpr int kResultStride = Dim + 4;
-  // Results wait behind what finish_part uses.
+  // Results are placed after the memory that finish_part uses.
   static constexpr int kResults = PartsShape<Dim, kWarps>::kFloats;
   static_assert(kWarps * 2 * kHalfTileBytes >= (kResults + kTileHeads * kResultStride) * 4);
 };
 
-// What a block and a warp work on. Tiles are counted: stored ones, fp16 ones, the first positions.
+// The work of a block and a warp. Tiles are numbered: stored ones, fp16 ones, the first positions.
 struct RowsPart : PartHeads {
   int sequence, kv_head;
   int begin, end;                  // visible positions
   int first_stored, first_recent;  // tiles of 16 positions
-  int stored, recent;              // how many
-  int first_tile, last_tile;       // of this warp
+  int stored, recent;              // number of tiles of each kind
+  int first_tile, last_tile;       // this warp's
 
   template <int Warps>
   static __device__ RowsPart of_warp(const RowsArgs& args, int warp) {
@@ -60,13 +59,14 @@ struct RowsPart : PartHeads {
   }
 
   __device__ int last_stored() const { return min(stored, last_tile); }
-  // Stored tiles of a step from `tile` on, which lie in one page; `most` is a power of two.
+  // How many stored tiles from `tile` on a step takes: they must lie in one page; `most` is a power
+  // of two.
   __device__ int step(int tile, int most) const {
     return min(most - ((first_stored + tile) & (most - 1)), last_stored() - tile);
   }
 };
 
-// fp16 rows to a tile, those outside [low, high) as zeros.
+// Copies fp16 rows to a tile, with zeros for positions outside [low, high).
 template <int Dim>
 __device__ __forceinline__ void copy_rows(const uint16_t* rows, int low, int high, uint32_t shared,
                                           int lane) {
@@ -80,7 +80,7 @@ __device__ __forceinline__ void copy_rows(const uint16_t* rows, int low, int hig
   }
 }
 
-// Tiles that lie one after the other.
+// Copies consecutive tiles.
 template <int Dim>
 __device__ __forceinline__ void copy_tiles(const CodedSide& side, int64_t tile, int count, int low,
                                            uint32_t shared, int lane) {
@@ -92,7 +92,7 @@ __device__ __forceinline__ void copy_tiles(const CodedSide& side, int64_t tile, 
     }
     return;
   }
-  constexpr int kAtOnce = 4;  // copies of a lane
+  constexpr int kAtOnce = 4;  // copies per lane
   const int bytes = count * side.tile_bytes;
   for (int first = 16 * lane; first < bytes; first += kAtOnce * 512) {
 #pragma unroll
@@ -101,7 +101,7 @@ __device__ __forceinline__ void copy_tiles(const CodedSide& side, int64_t tile, 
   }
 }
 
-// The stored tiles of a step to shared memory, keys before values.
+// Copies the stored tiles of a step to shared memory, keys before values.
 template <int Dim>
 __device__ __forceinline__ void copy_step(const RowsArgs& args, const RowsPart& part, int tile,
                                           int count, uint32_t shared, int lane) {
@@ -114,7 +114,7 @@ __device__ __forceinline__ void copy_step(const RowsArgs& args, const RowsPart& 
   copy_tiles<Dim>(cache.values, index, count, low, shared + args.values_at, lane);
 }
 
-// s += K Q^T of 16 positions that are fp16 rows.
+// s += K Q^T for 16 positions with fp16 rows.
 template <int Dim>
 __device__ __forceinline__ void multiply_half_keys(const uint32_t (&q)[Dim / 16][2], uint32_t keys,
                                                    int lane, float (&s)[4]) {
@@ -176,12 +176,13 @@ __device__ __forceinline__ uint32_t multiply_halves(uint32_t a, uint32_t b) {
   return *reinterpret_cast<const uint32_t*>(&product);
 }
 
-// Ones for the halves of positions from `low` on; lane 4 g + t has two pairs of positions.
+// Masks with ones for the halves of positions from `low` on; lane 4 g + t has two pairs of
+// positions.
 __device__ __forceinline__ uint32_t seen_mask(int first, int low) {
   return (first >= low ? 0xffffu : 0u) | (first + 1 >= low ? 0xffff0000u : 0u);
 }
 
-// Scales count where a position is seen: weights of 0 do not hide a NaN.
+// Scales of hidden positions are masked, because a weight of 0 does not hide a NaN.
 template <int Bits, int Dim>
 __device__ __forceinline__ void multiply_coded_values(const CodedSide& side, uint32_t values,
                                                       uint32_t b0, uint32_t b1, int low, int lane,
@@ -202,8 +203,8 @@ __device__ __forceinline__ void multiply_coded_values(const CodedSide& side, uin
   });
 }
 
-// A warp's queries, as operand b, and what the keys' offset adds to the logits of stored positions,
-// for heads 2 t and 2 t + 1 of lane 4 g + t.
+// A warp's queries as operand b, and the product of queries and key offset to add to the logits of
+// stored positions, for heads 2 t and 2 t + 1 of lane 4 g + t.
 template <int Dim>
 struct RowQueries {
   uint32_t q[Dim / 16][2];
@@ -256,7 +257,7 @@ __device__ __forceinline__ void attend_stored_tile(const RowsArgs& args,
     default:
       multiply_coded_keys<8, Dim>(key, queries.q, keys, lane, s);
   }
-  cap_tile<Capped>(args.cap, s);  // with what the keys' offset adds
+  cap_tile<Capped>(args.cap, s);  // includes the product with the key offset
   uint32_t b0, b1;
   weigh_tile<Dim, true>(s, low, kCacheTile, args.parts.scale, lane, run, b0, b1, shift);
   const CodedSide& value = args.cache.values;
@@ -278,7 +279,7 @@ __device__ __forceinline__ void attend_stored_tile(const RowsArgs& args,
   }
 }
 
-// Tile `tile` of those of fp16 rows: of the ring, or the first positions behind them.
+// Processes tile `tile` of the fp16 rows: those of the ring, then the first positions.
 template <int Dim, bool Capped>
 __device__ __forceinline__ void attend_half_tile(const RowsArgs& args, const RowsPart& part,
                                                  const RowQueries<Dim>& queries, int tile,
@@ -307,7 +308,7 @@ __device__ __forceinline__ void attend_half_tile(const RowsArgs& args, const Row
   __syncwarp();
 }
 
-// All tiles of a warp: stored ones through its ring, then the others, which are few.
+// Processes all tiles of a warp: stored ones through its ring, then the few others.
 template <int Dim, bool Capped>
 __device__ __forceinline__ void attend_part(const RowsArgs& args, const RowsPart& part,
                                             uint32_t ring, int lane, Running<Dim>& run,
@@ -329,8 +330,8 @@ __device__ __forceinline__ void attend_part(const RowsArgs& args, const RowsPart
     advance(into);
     copy_commit();
   };
-  // The kernel before this one may have stored the last bundle. What is older is complete: all
-  // kernels of earlier steps have ended before the first one of this step let others start.
+  // The preceding kernel may have stored the last bundle. Older ones are complete: all kernels of
+  // earlier steps have ended before this step's first kernel let others start.
   const int complete = part.stored - kCacheBundle / kCacheTile;
   bool waited = false;
 #pragma unroll
@@ -367,12 +368,12 @@ __device__ __forceinline__ void attend_part(const RowsArgs& args, const RowsPart
     attend_half_tile<Dim, Capped>(args, part, queries, tile - part.stored, ring, lane, run, shift);
 }
 
-// Takes the shift of the weights away; false if a sum of a lane of the warp is not finite.
+// Removes the weights' factor; returns false if a sum of any lane of the warp is not finite.
 template <int Dim>
 __device__ __forceinline__ bool unshift(Running<Dim>& run) {
   constexpr float kFactor = 1.0f / 64;
   static_assert(kWeightShift == 6);
-  float zeros = 0;  // NaN from then on if a sum is not finite
+  float zeros = 0;  // becomes NaN if a sum is not finite
 #pragma unroll
   for (int d = 0; d < Dim / 16; ++d) {
 #pragma unroll
@@ -387,7 +388,7 @@ __device__ __forceinline__ bool unshift(Running<Dim>& run) {
   return !__any_sync(~0u, zeros != 0);
 }
 
-// A head's result back from the rotated domain, and out. Lanes have neighbouring columns.
+// Rotates a head's result back and writes it. Lanes have neighbouring columns.
 template <int Dim>
 __device__ __forceinline__ void store_head(const CodedSide& side, const float* from, float* out,
                                            int lane) {

@@ -1,4 +1,4 @@
-// What the decoding kernels over a coded cache are told.
+// Arguments of the decode kernels over a coded cache.
 #pragma once
 
 #include "cache/cuda/coded_cache.h"
@@ -6,8 +6,8 @@
 
 namespace walsh::cuda::detail {
 
-inline constexpr int kRowStages = 3;  // steps of a warp in shared memory
-// Blocks that run on a multiprocessor, of warps that are as many as their registers allow.
+inline constexpr int kRowStages = 3;  // pipeline steps of a warp in shared memory
+// Blocks per multiprocessor; they have as many warps as their registers allow.
 constexpr int row_blocks(int head_dim) {
   return head_dim == 64 ? 5 : 4;
 }
@@ -19,10 +19,10 @@ struct RowsArgs {
   int64_t ldq = 0;
   float* out = nullptr;
   int64_t ldo = 0;
-  int group = 0, tiles = 0;  // query heads of a cache head, tiles of 8 of them
-  int window = 0;            // of the layer
-  int most_tiles = 0;        // stored ones of a step: 1, 2 or 4
-  // Shared memory of a warp, of a step, and where a step's values begin, behind its keys.
+  int group = 0, tiles = 0;  // query heads per KV head, and tiles of 8 of them
+  int window = 0;            // the layer's (AttentionRows::window)
+  int most_tiles = 0;        // most stored tiles per step: 1, 2 or 4
+  // Bytes of shared memory per warp and per step, and the offset of a step's values after its keys.
   int ring_bytes = 0, stage_bytes = 0, values_at = 0;
   PartsArgs parts;
   LogitCap cap;

@@ -1,7 +1,7 @@
-// Attention of a prompt over a coded cache: the loop of kernels/cuda/attention/prefill.cuh over the
-// rows of stored positions, which load_bundles has decoded, and then over those of exact ones. The
-// rows of a block see different parts of the two, so that positions near the border come in both
-// forms and are masked row by row. Results are rotated back before they are stored.
+// Prefill attention over a coded cache: the loop of kernels/cuda/attention/prefill.cuh over the
+// stored positions, which load_bundles has decoded to rows, and then over the fp16 rows. Queries of
+// a block have different borders between the two, so positions near the borders exist in both forms
+// and are masked per query. Results are rotated back before they are written.
 #pragma once
 
 #include "cache/cuda/attend_prefill.h"
@@ -15,21 +15,21 @@ struct Span {
   int begin, end;
 };
 
-// What the query at `position` sees in one of the forms, `border` being its stored_end. Both ends
-// grow with the position. The first positions of stored rows are the sinks: load_bundles puts them
-// there.
+// The positions that the query at `position` sees in one of the forms, `border` being its
+// stored_end. Both ends grow with the position. The first rows of the stored form are the sinks,
+// placed there by load_bundles.
 __device__ __forceinline__ Span seen_span(bool exact, int border, int position, int window) {
   const int oldest = first_seen(window, position);
   return exact ? Span{max(oldest, border), position + 1} : Span{oldest, border};
 }
 
-// The tiles of a block of queries. Rows are linear, so that each form starts at the first position
+// The tiles for a block of queries. Rows are contiguous, so each form starts at the first position
 // that a query of the block sees.
 template <typename Shape>
 struct PrefillMma {
   struct Tile {
     bool exact;
-    int token, end;  // the first position, and where the rows of this form end
+    int token, end;  // first position of the tile, and end of this form's rows
   };
   Span stored, exact;
   int stored_tiles, tiles;
@@ -65,7 +65,7 @@ struct WarpSight {
     first_border = stored_end(args.cache, sequence, first);
     last_border = stored_end(args.cache, sequence, last);
   }
-  // Whether any query sees any position of a tile, and whether all of them see it wholly.
+  // Whether any query sees any position of a tile, and whether all queries see all of it.
   __device__ __forceinline__ bool any(const typename PrefillMma<Shape>::Tile& tile) const {
     return tile.token < seen_span(tile.exact, last_border, last, window).end &&
            tile.token + Shape::kTokens > seen_span(tile.exact, first_border, first, window).begin;
@@ -87,7 +87,8 @@ __device__ __forceinline__ void clear_logits(PrefillLogits<Shape>& s) {
         s[i][n][e] = 0;
 }
 
-// Positions that a row does not see get weight 0; `row` is the position of the warp's first query.
+// Sets the logits of positions that a row does not see to minus infinity; `row` is the position of
+// the warp's first query.
 template <typename Shape>
 __device__ __forceinline__ void mask_part(const CodedPrefillArgs& args, int row,
                                           const typename PrefillMma<Shape>::Tile& tile, int lane,
@@ -113,8 +114,8 @@ __device__ __forceinline__ void mask_part(const CodedPrefillArgs& args, int row,
   }
 }
 
-// x <- H x of two rows, in blocks of `block` columns: butterflies of distance 1 in a lane, 2 and 4
-// between the four lanes of a row, others between registers.
+// x <- H x for two rows, in blocks of `block` columns: butterflies of distance 1 within a lane, 2
+// and 4 between the four lanes of a row, larger ones between registers.
 template <int Count>
 __device__ __forceinline__ void transform_rows(int block, int lane, float (&x)[Count][4]) {
 #pragma unroll
@@ -149,8 +150,8 @@ __device__ __forceinline__ void transform_rows(int block, int lane, float (&x)[C
   }
 }
 
-// The inverse of the values' rotation, factors * (H x) with symmetric H. Sums are not divided by
-// their totals yet, which makes no difference to it.
+// The inverse of the values' rotation, factors * (H x), since H is symmetric. Sums are divided by
+// their totals later, which commutes with it.
 template <typename Shape>
 __device__ __forceinline__ void rotate_back(const CodedSide& values, int lane,
                                             PrefillSums<Shape>& run) {
@@ -171,7 +172,7 @@ __device__ __forceinline__ void rotate_back(const CodedSide& values, int lane,
   }
 }
 
-// Grid: x over heads, so that those that share keys run together; y over blocks of queries, the
+// Grid: x over heads, so that heads with the same keys run together; y over blocks of queries, the
 // longest first.
 template <typename Shape, bool Capped>
 __global__ void __launch_bounds__(Shape::kThreads, 2)
@@ -193,7 +194,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
       const auto tile = tiles[i];
       const FreshRows& from = tile.exact ? args.exact : args.stored;
       const int64_t row = head / args.prefill.group * from.capacity + tile.token - from.first;
-      CacheView view;  // a page that begins with the tile
+      CacheView view;  // describes a page that begins with the tile
       view.head_dim = Shape::kDim;
       F16Tiles::load<TileLayout<Shape::kDim>, Shape::kTokens, Shape::kThreads>(
           from.*side + row * Shape::kDim, view, 0, 0, 0, 0, tile.end - tile.token,
@@ -212,7 +213,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
   for (int i = 0; i < tiles.tiles; ++i) {
     const auto tile = tiles[i];
     const auto buffer = static_cast<uint32_t>(i % 2 * Shape::kTileBytes);
-    // The vote tells the compiler that the warp stays together.
+    // The vote tells the compiler that the warp does not diverge.
     const bool seen = __any_sync(~0u, sight.any(tile));
     copy_wait<1>();  // the keys
     __syncthreads();

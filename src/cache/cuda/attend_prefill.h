@@ -1,4 +1,5 @@
-// What the prefill kernels over a coded cache are told, one translation unit per head size.
+// Arguments of the prefill kernels over a coded cache, which have one translation unit per head
+// size.
 #pragma once
 
 #include "cache/cuda/coded_cache.h"
@@ -7,7 +8,7 @@
 namespace walsh::cuda::detail {
 
 struct CodedPrefillArgs {
-  PrefillArgs prefill;  // without keys, values and pages
+  PrefillArgs prefill;  // keys, values and pages are unused
   CodedView cache;
   FreshRows stored, exact;
   int position = 0;  // of row 0

@@ -23,7 +23,7 @@ void set_byte(uint32_t* words, int index, uint8_t byte) {
   words[index / 4] |= uint32_t{byte} << (8 * (index % 4));
 }
 
-// By nibble: a mirrored code of 16 levels has the lower 8 the other way round.
+// Levels by nibble; a mirrored code of 16 levels has its lower 8 levels reversed.
 HalfLevels half_levels(const ScalarCode& code, bool mirrored) {
   HalfLevels levels;
   if (code.bits == 8) return levels;
@@ -54,7 +54,7 @@ CodedSide make_side(const CacheType& type, int head_dim) {
   return side;
 }
 
-// The rings hold what a query sees, the row that is added, and are cut by tiles.
+// Rows per ring: what a query sees, plus the row that is being added, rounded up to tiles.
 int ring_rows(const CacheTypes& types) {
   const int64_t rows = round_up(types.window + kCacheBundle + 1, int64_t{kPageTokens});
   if (rows > std::numeric_limits<int>::max() / 2) {
@@ -89,7 +89,7 @@ struct Sizes {
   }
 };
 
-// No rotation at all gives factors that nothing reads.
+// Without a rotation the factors are not read.
 std::vector<float> factors_of(int head_dim, int block) {
   const Rotation rotation{RotationKind::hadamard, std::max(block, 32), kCacheRotationSeed, true};
   return encoding::rotation_factors(rotation, head_dim);

@@ -1,12 +1,12 @@
-// The coded cache of one layer on a GPU (cache/cache_type.h, docs/formats/cache.md): how it lies in
-// memory, and the steps of a forward pass over it. Keys, values and queries are rotated when they
-// come, outputs rotated back when they leave; everything between, fp16 rows too, is in the rotated
-// domain, so that one softmax goes over stored and fp16 positions.
+// The coded cache of one layer on a GPU (cache/cache_type.h, docs/formats/cache.md): its memory
+// layout and the operations on it. Keys, values and queries are rotated when they arrive, and
+// outputs are rotated back; everything in between, fp16 rows too, is in the rotated domain, so that
+// one softmax covers stored and fp16 positions.
 //
-// Stored positions lie in tiles of 16 in the order in which the tensor cores want them
-// (coded_tile.cuh), tiles in pages of 64 positions as in an fp16 cache. Positions that some query
-// still sees as fp16 are rows of a ring per sequence and head; the first four stay beside it. While
-// a prompt is read its keys and values are rows of a buffer that all layers use in turn.
+// Stored positions lie in tiles of 16 in the order of tensor core operands (coded_tile.cuh), tiles
+// in pages of 64 positions as in an fp16 cache. Positions that some query still sees as fp16 are
+// rows of a ring per sequence and head; the first four (the sinks) are kept beside it. During a
+// prompt, its keys and values are rows of a buffer that all layers reuse.
 //
 // Heads have 64, 128 or 256 values.
 #pragma once
@@ -25,27 +25,27 @@ namespace walsh::cuda {
 inline constexpr int kCacheTile = 16;
 inline constexpr int kPageTiles = kPageTokens / kCacheTile;
 
-// Values of a head that the kernels know.
+// Whether the kernels support this head dimension.
 constexpr bool is_coded_head(int64_t head_dim) {
   return head_dim == 64 || head_dim == 128 || head_dim == 256;
 }
 
-// Of the codes of a tile.
+// Bytes of a tile's codes.
 constexpr int tile_code_bytes(int head_dim, int bits) {
   return kCacheTile * head_dim * bits / 8;
 }
 
-// Levels of a code as fp16 in two byte tables, by nibble as it is stored. With 16 levels the lower
-// byte depends on the lower 3 bits alone. Not used for 8 bits: level = byte - 128.
+// A code's levels as fp16 in two byte tables, indexed by the stored nibble. With 16 levels the
+// lower byte depends only on the lower 3 bits. Not used for 8 bits, where level = byte - 128.
 struct HalfLevels {
   uint32_t high[4] = {}, low[2] = {};
 };
 
-// Keys or values, as kernels see them.
+// Keys or values in the form that kernels take.
 struct CodedSide {
-  int bits = 0;                    // of a code: 2, 3, 4 or 8; 0: stored as fp16
-  int groups = 0;                  // scales of a vector; 0 for fp16
-  int tile_bytes = 0;              // codes, then scales
+  int bits = 0;                    // per code: 2, 3, 4 or 8; 0: stored as fp16
+  int groups = 0;                  // scales per vector; 0 for fp16
+  int tile_bytes = 0;              // of codes, then scales
   int block = 0;                   // of the rotation; 0: not rotated
   const float* factors = nullptr;  // [head_dim] sign / sqrt(block)
   HalfLevels levels;
@@ -57,34 +57,35 @@ struct CodedSide {
 
 struct CodedView {
   CodedSide keys, values;
-  // What was taken from every stored key: fp16 values as float [sequence][kv_head][head_dim],
-  // rotated; null if keys are stored as fp16.
+  // The offset that was subtracted from stored keys: fp16 values as float
+  // [sequence][kv_head][head_dim], rotated; null if keys are stored as fp16.
   float* key_offsets = nullptr;
   int kv_heads = 0, head_dim = 0;
-  int ring = 0;                    // position p is row p % ring
-  int window = 0;                  // latest positions that are fp16 at least
+  int ring = 0;                    // rows; position p is row p % ring
+  int window = 0;                  // latest positions that are at least kept as fp16
   const int32_t* pages = nullptr;  // as PageTable
   int64_t per_sequence = 0;
-  const int32_t* kept = nullptr;  // [sequence] positions that are stored whatever the window
+  // [sequence] positions that are read as stored, whatever the window.
+  const int32_t* kept = nullptr;
 };
 
-// Why the kernels cannot do this; empty if they can.
+// Why the kernels do not support this; empty if they do.
 std::string why_not_coded(const CacheTypes& types, int64_t head_dim);
 
 // The cache of one layer.
 class CodedLayer {
  public:
   CodedLayer() = default;
-  // `pages` of all sequences together.
+  // `pages`: number of pages of all sequences together.
   CodedLayer(const CacheTypes& types, int kv_heads, int head_dim, int64_t pages, int64_t sequences);
   static uint64_t bytes(const CacheTypes& types, int kv_heads, int head_dim, int64_t pages,
                         int64_t sequences);
 
   CodedView view(const PageTable& table, const int32_t* kept) const;
   bool empty() const { return view_.kv_heads == 0; }
-  // Page `to` becomes as page `from` is.
+  // Copies page `from` to page `to`.
   void copy_page(int64_t from, int64_t to, Stream stream) const;
-  // The rows of sequence `to` outside pages become those of sequence `from`.
+  // Copies the rows of sequence `from` that are not in pages to sequence `to`.
   void copy_sequence(int64_t from, int64_t to, Stream stream) const;
 
  private:
@@ -93,7 +94,7 @@ class CodedLayer {
 };
 
 // Rows of consecutive positions of one sequence outside its ring: fp16
-// [kv_head][capacity][head_dim] of the positions from `first` on, a multiple of kCacheBundle.
+// [kv_head][capacity][head_dim], starting at position `first`, a multiple of kCacheBundle.
 struct FreshRows {
   uint16_t* keys = nullptr;
   uint16_t* values = nullptr;
@@ -101,46 +102,46 @@ struct FreshRows {
   int first = 0;
 };
 
-// Consecutive bundles of positions of one sequence.
+// Consecutive bundles of one sequence.
 struct BundleRange {
   int sequence = 0, first = 0, last = 0;
 };
 
-// Queries, keys and values of the rows are normed, given their positions and rotated. Queries stay
-// where they are; keys and values go to the rings, or to `fresh` if all rows are of one sequence.
+// Norms, ropes and rotates queries, keys and values. Queries stay in place; keys and values go to
+// the rings, or to `fresh` if all rows belong to one sequence.
 void keep_rows(const RopeCall& call, const CodedView& cache, const RowPlaces& rows,
                const FreshRows* fresh, Stream stream);
 
-// Decoding: stores the bundle that the position of a row has brought behind the window, if any.
+// Decode: stores the bundle that has just left a row's window, if any.
 void store_bundles(const CodedView& cache, const RowPlaces& rows, int64_t m, Stream stream);
-// A prompt: stores bundles of fresh rows. Bundle 0 also gives the sinks and the offset of the keys.
+// Prefill: stores bundles of fresh rows. Bundle 0 also sets the sinks and the key offset.
 void store_bundles(const CodedView& cache, const BundleRange& bundles, const FreshRows& fresh,
                    Stream stream);
 
-// Rows of positions [begin, end) from the ring to `fresh` and back.
+// Copies the rows of positions [begin, end) from the ring to `fresh`, and back.
 void copy_from_ring(const CodedView& cache, int sequence, int begin, int end,
                     const FreshRows& fresh, Stream stream);
 void copy_to_ring(const CodedView& cache, int sequence, int begin, int end, const FreshRows& fresh,
                   Stream stream);
-// Stored bundles become rows of `to` again, and rows of the ring. The first positions are those of
-// the sinks, unless these are null: layers with a sliding window read them as they are stored.
+// Decodes stored bundles to rows of `to`, and to rows of the ring. The first positions are taken
+// from the sinks, unless these are null: layers with a sliding window read them as stored.
 void load_bundles(const CodedView& cache, const BundleRange& bundles, const FreshRows& to,
                   Stream stream);
 void restore_bundles(const CodedView& cache, const BundleRange& bundles, Stream stream);
 
-// Over what position p sees: with c = max(kept, (p - cache.window) rounded down to a multiple of
-// 32) positions 4 to c as they are stored, 0 to 4 and c to p as fp16. Layers with a sliding window
-// have no exact first positions. Queries are rotated.
+// Attention over what position p sees: with c = max(kept, (p - cache.window) rounded down to a
+// multiple of 32), positions 4 to c as stored, and 0 to 4 and c to p as fp16. Layers with a sliding
+// window have no fp16 first positions. Queries are rotated.
 struct CodedAttention : AttentionRows {
   const CodedView* cache = nullptr;
 };
 
-// Decoding, as attend_decode; fp16 rows are in the rings.
+// Decode, as attend_decode; fp16 rows are in the rings.
 void attend_decode(const CodedAttention& call, int64_t longest, const AttentionScratch& scratch,
                    Stream stream);
-// A prompt, as attend_prefill: fp16 rows are in `fresh`, which has the positions from c of row 0
-// on; `old` has the stored positions of load_bundles up to c of the last row, and may be empty if
-// that is 0.
+// Prefill, as attend_prefill: fp16 rows are in `fresh`, which contains the positions from c of row
+// 0 on; `old` contains the stored positions (from load_bundles) up to c of the last row, and may be
+// empty if that is 0.
 void attend_prefill(const CodedAttention& call, const FreshRows& fresh, const FreshRows& old,
                     int position, Stream stream);
 

@@ -21,16 +21,16 @@
 
 namespace walsh::cuda {
 
-// Nibble words of a lane.
+// Nibble words per lane.
 template <int Dim>
 inline constexpr int kTileNibbles = Dim / 16;
 
-// Positions up to here are read as they are stored by a query at `position`.
+// The end of the positions that a query at `position` reads as stored.
 __device__ __forceinline__ int stored_end(const CodedView& cache, int sequence, int position) {
   return max(cache.kept[sequence], max(0, position - cache.window) / kCacheBundle * kCacheBundle);
 }
 
-// Eight codes to four pairs of halves: of nibbles 0 and 1, 2 and 3, ...
+// Decodes eight codes to four pairs of halves: of nibbles 0 and 1, 2 and 3, ...
 template <int Bits>
 struct HalfDecoder {
   static __device__ __forceinline__ void decode(uint32_t nibbles, const HalfLevels& levels,
@@ -63,7 +63,7 @@ struct HalfDecoder {
   }
 };
 
-// All codes of a lane, which are at `shared` + 128 * word; f(nibble word, halves).
+// Decodes all codes of a lane, which are at `shared` + 128 * word; calls f(nibble word, halves).
 template <int Bits, int Dim, typename F>
 __device__ __forceinline__ void decode_lane(uint32_t shared, const HalfLevels& levels, F f) {
   constexpr int kNibbles = kTileNibbles<Dim>;

@@ -1,4 +1,4 @@
-// How the groups of a coded vector are encoded on a GPU.
+// How groups of a coded vector are encoded on a GPU.
 #pragma once
 
 #include "cache/cache_type.h"
@@ -7,16 +7,16 @@
 namespace walsh::cuda {
 
 struct GroupCode {
-  encoding::Levels levels = {};  // unless absmax; of codes as they are stored
-  float start = 1;               // the search starts at start * rms
+  encoding::Levels levels = {};  // unless absmax; for codes as they are stored
+  float start = 1;               // initial scale of the search, relative to the rms
   int thresholds = 1;            // thresholds above zero
   bool absmax = false;
-  // 16 levels that are symmetric about 0: codes below 8 are stored as 7 - code, so that the lower 3
-  // bits say the magnitude.
+  // For 16 levels that are symmetric about 0: codes below 8 are stored as 7 - code, so that the
+  // lower 3 bits give the magnitude.
   bool mirrored = false;
 };
 
-// That of a type which is not coded is not used. Throws internal for what the kernels do not know.
+// Undefined for a type that is not coded. Throws internal for what the kernels do not support.
 GroupCode group_code(const CacheType& type);
 
 }  // namespace walsh::cuda

@@ -1,5 +1,5 @@
-// Norm, rotary positions and the rotation of queries, keys and values, and the append to the cache:
-// one warp per head.
+// Norm, rope and rotation of queries, keys and values, and the append to the cache: one warp per
+// head.
 #include <cuda_fp16.h>
 
 #include <string>
@@ -19,8 +19,8 @@ struct KeepArgs {
   RopeCall call;
   CodedView cache;
   RowPlaces rows;
-  FreshRows fresh;  // without keys: rows go to the rings
-  int turned;       // pairs of a head that get their position
+  FreshRows fresh;  // without keys, rows go to the rings
+  int turned;       // pairs of a head that rope rotates
 };
 
 // A head as columns 32 r + lane.
@@ -28,8 +28,8 @@ template <int Dim>
 struct Columns {
   float v[Dim / 32];
 
-  // The columns of pairs stand where they are needed if all of them are rotated, or none: the first
-  // half, then the second. Others pass through shared memory.
+  // If all pairs are rotated, or none, the columns are already where they are needed: the first
+  // half, then the second. Otherwise they pass through shared memory.
   __device__ Columns(const Pairs& x, const HeadPairs& pairs, float* shared, int lane) {
     if (pairs.turned == 0 || pairs.turned == pairs.half) {
 #pragma unroll
@@ -46,7 +46,7 @@ struct Columns {
       v[r] = shared[32 * r + lane];
   }
 
-  // As walsh::Rotator does, addition by addition.
+  // As walsh::Rotator, with the same order of additions.
   __device__ void rotate(int block, const float* factors, int lane) {
     if (block == 0) return;
 #pragma unroll
@@ -81,7 +81,7 @@ struct Columns {
   }
 };
 
-// Where the key or value of a row and head goes.
+// Where the key or value of a row and head is written.
 __device__ __forceinline__ uint16_t* place_of(const KeepArgs& args, bool key, int head,
                                               int64_t sequence, int position) {
   const CodedView& cache = args.cache;

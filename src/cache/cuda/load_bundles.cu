@@ -1,5 +1,5 @@
-// Rows of keys and values between tiles, rings and buffers of one sequence. Codes become fp16 rows
-// again: a warp decodes 64 columns of a tile, each lane 16 bytes of a row at a time.
+// Copies rows of keys and values between tiles, rings and buffers of one sequence. Codes are
+// decoded to fp16 rows: a warp decodes 64 columns of a tile, each lane 16 bytes of a row at a time.
 #include <string>
 
 #include "cache/cuda/coded_tile.cuh"
@@ -11,10 +11,10 @@ namespace walsh::cuda {
 namespace {
 
 constexpr int kWarps = 8, kThreads = kWarps * 32;
-constexpr int kColumns = 64;  // of a warp
+constexpr int kColumns = 64;  // per warp
 constexpr int kBundleTiles = kCacheBundle / kCacheTile;
 
-// Rows of one side and sequence, [kv_head][capacity][dim]; those of a ring, or from `first` on.
+// Rows of keys or values of one sequence, [kv_head][capacity][dim], in a ring or from `first` on.
 struct RowSet {
   uint16_t* rows = nullptr;
   int64_t capacity = 0;
@@ -26,7 +26,7 @@ struct RowSet {
   }
 };
 
-// Stored positions of one side and sequence.
+// Stored keys or values of one sequence.
 struct StoredSet {
   CodedSide side;
   const float* offsets = nullptr;   // [kv_head][dim], of keys
@@ -39,12 +39,12 @@ struct StoredSet {
     return side.tiles +
            ((page * kv_heads + head) * kPageTiles + tile % kPageTiles) * side.tile_bytes;
   }
-  // Null if the position is none of them.
+  // Null if the position is no sink.
   __device__ __forceinline__ const uint16_t* sink(int head, int position) const {
     if (position >= kCacheSinks || sinks == nullptr) return nullptr;
     return sinks + (int64_t{head} * kCacheSinks + position) * dim;
   }
-  // Of fp16 positions.
+  // The row of an fp16 position.
   __device__ __forceinline__ const uint16_t* row(int head, int position) const {
     const uint16_t* exact = sink(head, position);
     if (exact != nullptr) return exact;
@@ -60,7 +60,7 @@ struct CopyArgs {
   int begin = 0, end = 0;  // positions
 };
 
-// Grid: x over pieces of 16 bytes of all positions, y over heads, z over sides.
+// Grid: x over pieces of 16 bytes of all positions; y over heads; z: keys, values.
 template <typename From>
 __global__ void __launch_bounds__(kThreads)
     copy_kernel(const __grid_constant__ CopyArgs<From> args) {
@@ -82,7 +82,7 @@ struct LoadArgs {
   int first_tile = 0, tiles = 0;
 };
 
-// Word k of lane t of each four becomes word t of lane k.
+// Transposes four words among four lanes: word k of lane t becomes word t of lane k.
 __device__ __forceinline__ void transpose_words(int lane, uint32_t (&words)[4]) {
 #pragma unroll
   for (int distance = 1; distance <= 2; distance *= 2) {
@@ -98,9 +98,9 @@ __device__ __forceinline__ void transpose_words(int lane, uint32_t (&words)[4]) 
   }
 }
 
-// Where the columns of a warp lie, and what their levels are multiplied with. Lane 4 g + t has
-// positions g and g + 8 of the tile (r = 0, 1), and of each 32 columns b first pairs of columns
-// 8 k + 2 t, k < 4, then columns 8 t to 8 t + 7.
+// Where the columns of a warp are written, and the scales of their levels. Lane 4 g + t has
+// positions g and g + 8 of the tile (r = 0, 1), and of each 32 columns b first pairs of columns 8 k
+// + 2 t, k < 4, then columns 8 t to 8 t + 7.
 template <bool Keys>
 class SlabRows {
  public:
@@ -124,7 +124,7 @@ class SlabRows {
     if (Keys) offsets_ = from.offsets + int64_t{head} * from.dim + slab * kColumns + 2 * (lane % 4);
   }
 
-  // Levels of position r, columns b.
+  // Writes the levels of position r, columns b.
   __device__ __forceinline__ void store(int b, int r, const uint32_t (&levels)[4]) const {
     uint32_t words[4];
 #pragma unroll
@@ -138,7 +138,7 @@ class SlabRows {
   }
 
  private:
-  // Rounded once: the product of two halves is exact in float, and __hmul2 rounds it like that.
+  // Rounds once: the product of two halves is exact in float, and __hmul2 rounds in the same way.
   __device__ __forceinline__ uint32_t value(uint32_t levels, __half scale, int column) const {
     if constexpr (Keys) {
       const float2 level = halves(levels);
@@ -160,7 +160,7 @@ class SlabRows {
   const float* offsets_;
 };
 
-// Grid: x over slabs of 64 columns of all tiles, a warp each, y over heads.
+// Grid: x over slabs of 64 columns of all tiles, one warp each; y over heads.
 template <int Bits, bool Keys>
 __global__ void __launch_bounds__(kThreads) load_kernel(const __grid_constant__ LoadArgs args) {
   constexpr int kSlabBytes = tile_code_bytes(kColumns, Bits);

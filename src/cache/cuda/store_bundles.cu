@@ -1,5 +1,5 @@
-// Bundles of 32 positions from fp16 rows to tiles: a block encodes one of a bundle's two tiles of a
-// head and side.
+// Encodes bundles of 32 positions from fp16 rows to tiles: a block encodes one of a bundle's two
+// tiles of a head, for keys or values.
 #include <string>
 
 #include "cache/cuda/coded_tile.cuh"
@@ -14,12 +14,12 @@ constexpr int kBundleTiles = kCacheBundle / kCacheTile;
 
 struct StoreArgs {
   CodedView cache;
-  RowPlaces rows;  // of decoding; without positions: a prompt
+  RowPlaces rows;  // of decode; without positions: prefill
   FreshRows fresh;
   BundleRange bundles;
 };
 
-// fp16 rows of a head and side by position: a ring, or those from `first` on.
+// fp16 rows of a head by position, in a ring or from `first` on.
 struct HalfRows {
   const uint16_t* rows;
   int ring, first;
@@ -38,11 +38,11 @@ struct TilePlace {
   __device__ __forceinline__ int position() const {
     return bundle * kCacheBundle + tile * kCacheTile;
   }
-  // Does what is done once for bundle 0.
+  // Whether this block does the work that is done once with bundle 0.
   __device__ __forceinline__ bool starts() const { return bundle == 0 && tile == 0; }
 };
 
-// The bundle that has come behind the window with `position`; negative if there is none.
+// The bundle that leaves the window at `position`; negative if there is none.
 __device__ __forceinline__ int due_bundle(const CodedView& cache, int sequence, int position) {
   if (position < 1) return -1;
   const int end = stored_end(cache, sequence, position);
@@ -89,7 +89,7 @@ __device__ __forceinline__ unsigned char* tile_of(const CodedView& cache, const 
 
 template <int Dim>
 __device__ __forceinline__ void copy_rows(const HalfRows& rows, int position, int count, void* to) {
-  constexpr int kPieces = Dim / 8;  // of a row
+  constexpr int kPieces = Dim / 8;  // per row
   for (int i = static_cast<int>(threadIdx.x); i < count * kPieces; i += kStoreThreads) {
     const auto* from =
         reinterpret_cast<const uint4*>(rows.at<Dim>(position + i / kPieces)) + i % kPieces;
@@ -97,7 +97,7 @@ __device__ __forceinline__ void copy_rows(const HalfRows& rows, int position, in
   }
 }
 
-// The mean of the keys behind the sinks in bundle 0, of which `rows` must have all.
+// The mean of the keys after the sinks in bundle 0, all of which must be in `rows`.
 template <int Dim>
 __device__ __forceinline__ void mean_key(const HalfRows& rows, float* offsets) {
   const auto mean = [](float sum) {
@@ -116,8 +116,8 @@ __device__ __forceinline__ void mean_key(const HalfRows& rows, float* offsets) {
   }
 }
 
-// What is taken from the rows of the tile. If bundle 0 is of this launch, every block finds it
-// itself.
+// Loads the offset to subtract from the rows of the tile. If this launch contains bundle 0, every
+// block computes the offset itself.
 template <int Dim>
 __device__ __forceinline__ void load_offsets(const StoreArgs& args, const TilePlace& place,
                                              const HalfRows& rows, int64_t head, float* offsets) {

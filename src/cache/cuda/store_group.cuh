@@ -1,5 +1,5 @@
-// Rows of a tile become codes and scales, as encode_cache_rows (cache/encode.h) makes them; a row
-// is the work of a team of half a warp.
+// Encodes rows of a tile to codes and scales, as encode_cache_rows (cache/encode.h) does; a team of
+// half a warp works on a row.
 #pragma once
 
 #include "base/half.h"
@@ -10,7 +10,7 @@ namespace walsh::cuda {
 
 inline constexpr int kStoreThreads = 128;
 
-// Rows are apart so that the teams of a warp, and the lanes that pack, read from different banks.
+// Row strides such that the teams of a warp, and the lanes that pack, use different banks.
 template <int Dim>
 struct TileMemory {
   static constexpr int kRow = Dim + encoding::kLanes, kCodeRow = Dim + 8;
@@ -19,13 +19,13 @@ struct TileMemory {
   float offsets[Dim];
 };
 
-// Where the scale of a row and group is among those of its tile (coded_tile.cuh).
+// The position of a row's and group's scale among the tile's scales (coded_tile.cuh).
 __device__ __forceinline__ int scale_place(bool key, int groups, int row, int group) {
   if (key) return (row % 8 * groups + group) * 2 + row / 8;
   return (row % 8 / 2 * groups + group) * 4 + row / 8 * 2 + row % 2;
 }
 
-// What the encoder of weights is told. Its search stays free of what the cache does not ask for.
+// Arguments for the weights' encoder, whose search does not depend on the cache.
 __device__ __forceinline__ encoding::PassArgs pass_args(const CodedSide& side) {
   encoding::PassArgs args;
   args.bits = side.bits;
@@ -36,7 +36,7 @@ __device__ __forceinline__ encoding::PassArgs pass_args(const CodedSide& side) {
   return args;
 }
 
-// The scale of one group, and with what its codes are assigned.
+// The scale of one group, and the factor with which its codes are assigned.
 template <int Columns, encoding::GroupKind Kind, int Thresholds>
 __device__ __forceinline__ uint16_t find_fit(const encoding::DeviceTeam& team,
                                              const encoding::PassArgs& args, const float* x,
@@ -109,7 +109,7 @@ __device__ __forceinline__ void encode_searched(const CodedSide& side, bool key,
   }
 }
 
-// memory.codes <- the codes of memory.values as they are stored.
+// memory.codes <- the stored codes of memory.values.
 template <int Dim>
 __device__ __forceinline__ void encode_tile(const CodedSide& side, bool key,
                                             TileMemory<Dim>& memory, uint16_t* scales) {
@@ -123,8 +123,8 @@ __device__ __forceinline__ void encode_tile(const CodedSide& side, bool key,
   }
 }
 
-// memory.codes in the order of coded_tile.cuh. Four nibble words of a lane have the 32 codes that
-// pack_unit takes.
+// Packs memory.codes in the order of coded_tile.cuh. Four nibble words of a lane are the 32 codes
+// that pack_unit takes.
 template <int Dim>
 __device__ __forceinline__ void pack_tile(int bits, bool key, const TileMemory<Dim>& memory,
                                           uint32_t* words) {

@@ -1,4 +1,4 @@
-// Eight float32 lanes: the AVX2 + FMA + F16C vocabulary of the shared kernels in kernels/simd.
+// Eight float32 lanes: AVX2 + FMA + F16C operations for the shared kernels in kernels/simd.
 #pragma once
 
 #include <immintrin.h>
@@ -27,8 +27,8 @@ struct Lanes {
 
   static Reg zero() { return _mm256_setzero_ps(); }
   static Reg set(float v) { return _mm256_set1_ps(v); }
-  // Memory needs no alignment. With n the first n lanes only: the others load as 0 and are not
-  // stored, and their memory is not touched.
+  // Memory may be unaligned. The versions with n use the first n lanes only: other lanes load as 0
+  // and are not stored, and their memory is not accessed.
   static Reg load(const float* p) { return _mm256_loadu_ps(p); }
   static Reg load(const float* p, int64_t n) { return _mm256_maskload_ps(p, mask(n)); }
   static void store(float* p, Reg a) { _mm256_storeu_ps(p, a); }
@@ -39,7 +39,7 @@ struct Lanes {
   static Reg mul(Reg a, Reg b) { return _mm256_mul_ps(a, b); }
   static Reg div(Reg a, Reg b) { return _mm256_div_ps(a, b); }
   static Reg fma(Reg a, Reg b, Reg c) { return _mm256_fmadd_ps(a, b, c); }
-  // Where a lane of one is NaN, min and max give b.
+  // If a lane of either is NaN, min and max give b.
   static Reg max(Reg a, Reg b) { return _mm256_max_ps(a, b); }
   static Reg min(Reg a, Reg b) { return _mm256_min_ps(a, b); }
   // To the nearest whole number, ties to even; the same rule in to_ints and store_f16.
@@ -50,7 +50,7 @@ struct Lanes {
   static Reg zero_below(Reg a, Reg limit, Reg b) {
     return _mm256_andnot_ps(_mm256_cmp_ps(a, limit, _CMP_LT_OQ), b);
   }
-  // Lanes outside [begin, end) replaced.
+  // Replaces lanes outside [begin, end).
   static Reg keep(Reg a, int64_t begin, int64_t end, Reg otherwise) {
     const __m256i inside = _mm256_andnot_si256(mask(begin), mask(end));
     return _mm256_blendv_ps(otherwise, a, _mm256_castsi256_ps(inside));
@@ -61,7 +61,7 @@ struct Lanes {
     return _mm256_mul_ps(a, _mm256_castsi256_ps(_mm256_slli_epi32(e, 23)));
   }
 
-  // Reductions to one number, in an order that is always the same.
+  // Reductions to one number in a fixed order.
   static float first(Reg a) { return _mm256_cvtss_f32(a); }
   // The sums of four vectors, each by the same tree of additions as sum(a).
   static __m128 sums(Reg a, Reg b, Reg c, Reg d) {
@@ -120,7 +120,7 @@ struct Lanes {
     const __m128i t = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
     return _mm_cvtsi128_si32(_mm_add_epi32(t, _mm_shuffle_epi32(t, 0xb1)));
   }
-  // Integers of one lane each, and their low bytes (values fit in int8).
+  // Conversion to integers, one per lane, and their low bytes (values must fit in int8).
   static Ints to_ints(Reg a) { return _mm256_cvtps_epi32(a); }
   static void store_i8(int8_t* p, Ints a) {
     const __m128i words =
@@ -132,7 +132,7 @@ struct Lanes {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
   }
 
-  // Into the second-level cache; any address is allowed.
+  // Prefetches into the second-level cache; any address is allowed.
   static void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
   // Row i, lane j becomes row j, lane i.

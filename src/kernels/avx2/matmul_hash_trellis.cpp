@@ -1,4 +1,4 @@
-// The int8 matmul of trellis codes of one product per step on AVX2.
+// The int8 matmul of hash trellis codes (one product per step) on AVX2.
 #include "kernels/avx2/matmul_trellis.h"
 
 namespace walsh::avx2 {

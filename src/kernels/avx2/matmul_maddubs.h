@@ -1,9 +1,9 @@
-// The int8 matmul on AVX2, 8 rows at a time, for weights of any kind. vpmaddubsw saturates unless
+// The int8 matmul on AVX2, 8 rows at a time, for all kinds of weights. vpmaddubsw saturates unless
 // its products are bounded, so it multiplies |w| by x with the sign of w: at most 2 * 127 * 127.
 //
-// A kind of weights says how codes are decoded, how columns are cut into groups, and how a group's
-// scale enters. kMostDirect: beyond so many vectors decoded columns are kept for all of them; 0:
-// never, decoding is cheap.
+// A Weights class says how codes are decoded, how columns are grouped, and how a group's scale is
+// applied. kMostDirect: with more vectors, decoded columns are stored and used for all of them; 0:
+// never, because decoding is cheap.
 #pragma once
 
 #include <immintrin.h>
@@ -20,7 +20,7 @@ namespace walsh::avx2 {
 
 detail::MatmulI8 matmul_table_trellis, matmul_hash_trellis;  // called by matmul_i8
 
-namespace {  // a copy for each file, all of them compiled for this instruction set
+namespace {  // one copy per file, each compiled for this instruction set
 
 using namespace detail;
 
@@ -84,7 +84,7 @@ __m256 add_offset(const Call& call, int64_t panel, int lane, int64_t vector, int
                          _mm256_set1_ps(static_cast<float>(sum) * x_scale), total);
 }
 
-// Rows lane .. lane + 7 of a panel times vectors v0 .. v0 + Vectors - 1.
+// Multiplies rows lane .. lane + 7 of a panel with vectors v0 .. v0 + Vectors - 1.
 template <int Vectors, int Planes, class Weights>
 void multiply_half(const Call& call, const Weights& weights, int64_t panel, int lane, int64_t v0) {
   const PanelMatrix& w = call.w;
@@ -147,8 +147,8 @@ void add_columns(const Call& call, const __m256i* levels, int64_t c, int64_t col
   });
 }
 
-// The levels of `columns` columns of 8 rows. On its own, once for every decoder: compiling decoders
-// is most of what this code costs.
+// Decodes `columns` columns of 8 rows. Not inlined, so that each decoder is compiled once;
+// compiling decoders is most of the cost of this code.
 template <class Weights>
 __attribute__((noinline)) void decode_columns(const Weights& weights, const uint32_t* words,
                                               int lane, int64_t columns, __m256i* levels) {
@@ -160,8 +160,8 @@ __attribute__((noinline)) void decode_columns(const Weights& weights, const uint
   }
 }
 
-// Rows lane .. lane + 7 of a panel times `vectors` vectors from v0 on, at most kBlock, for weights
-// without offsets: columns are decoded once per flush and kept in first-level cache.
+// Multiplies rows lane .. lane + 7 of a panel with `vectors` vectors from v0, at most kBlock, for
+// weights without offsets: columns are decoded once per flush and kept in the first-level cache.
 constexpr int kBlock = 64;
 template <int Planes, class Weights>
 void multiply_decoded(const Call& call, const Weights& weights, int64_t panel, int lane, int64_t v0,

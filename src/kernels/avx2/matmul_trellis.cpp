@@ -1,4 +1,4 @@
-// The int8 matmul of trellis codes with tables on AVX2.
+// The int8 matmul of table trellis codes on AVX2.
 #include "kernels/avx2/matmul_trellis.h"
 
 namespace walsh::avx2 {

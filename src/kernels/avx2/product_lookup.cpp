@@ -1,5 +1,5 @@
-// Products by look-up on AVX2, 32 rows at a time: a table of 256 bytes is sixteen shuffles, of
-// which the upper half of a pointer selects one.
+// Products by lookup on AVX2, 32 rows at a time: a table of 256 bytes is sixteen shuffles, and the
+// upper half of a pointer selects one of them.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -19,10 +19,10 @@ using namespace detail;
 
 constexpr int kPanels = 2;  // panels whose rows fill a register of bytes
 constexpr int kUnitVectors = 8;
-constexpr int kParts = 4;  // registers of eight rows in them
+constexpr int kParts = 4;  // registers of eight rows in kPanels
 
 struct Tables {
-  alignas(32) uint8_t products[kGroupVectors][kProductEntries];  // + 128
+  alignas(32) uint8_t products[kGroupVectors][kProductEntries];  // each with a bias of 128
   alignas(16) int8_t signs[kGroupVectors][kSignSums];
   float step;
 };
@@ -128,8 +128,8 @@ WALSH_INLINE inline __m256i look_up(const uint8_t* table, __m256i pointers) {
                             _mm256_blendv_epi8(quarter[2], quarter[3], bit6), pointers);
 }
 
-// Sums of rows over a group, + 128 per vector: all + 256 times the odd bytes' modulo 2^16, and
-// those of the odd bytes.
+// Sums of rows over a group, with a bias of 128 per vector: the sum of all bytes plus 256 times the
+// sum of odd bytes modulo 2^16, and the sum of the odd bytes.
 struct Sums {
   __m256i all = _mm256_setzero_si256(), odd = _mm256_setzero_si256();
 
@@ -175,7 +175,7 @@ void add_to(const PanelMatrix& w, int64_t row, int64_t group, __m256i sum, float
   _mm256_maskstore_ps(y + row, mask, total);
 }
 
-// Rows of one or two panels from `panel` on times the columns [c, c + columns).
+// Adds columns [c, c + columns) of one or two panels from `panel`.
 void add_group(const PanelMatrix& w, const Tables& tables, int64_t panel, int64_t panels, int64_t c,
                int64_t columns, float x_scale, float* y) {
   const uint32_t* words[kParts];

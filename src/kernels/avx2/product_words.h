@@ -1,4 +1,4 @@
-// Eight rows: the AVX2 vocabulary of kernels/simd/product_decoder.h.
+// Eight rows: AVX2 operations for kernels/simd/product_decoder.h.
 #pragma once
 
 #include <immintrin.h>

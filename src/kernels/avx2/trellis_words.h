@@ -1,4 +1,4 @@
-// Eight rows: the AVX2 vocabulary of kernels/simd/trellis_decoder.h.
+// Eight rows: AVX2 operations for kernels/simd/trellis_decoder.h.
 #pragma once
 
 #include <immintrin.h>
@@ -70,7 +70,7 @@ struct TrellisWords {
             _mm_loadu_si128(reinterpret_cast<const __m128i*>(table + 128 + 16 * i)));
       }
     }
-    // The upper half of the table by |index - 127.5|, below 127.5 negative.
+    // Looks up the table's upper half by |index - 127.5|; levels below 127.5 are negated.
     WALSH_INLINE Ints operator()(Ints index) const {
       const Ints side = _mm256_xor_si256(index, _mm256_set1_epi8(static_cast<char>(0x80)));
       const Ints below = _mm256_cmpgt_epi8(_mm256_setzero_si256(), side);
@@ -96,7 +96,7 @@ struct TrellisWords {
     }
 
    private:
-    // The last entry is read with what follows.
+    // The padding allows the last entry to be loaded as a larger word.
     alignas(64) int8_t table_[sizeof(PairTable) + 2] = {};
   };
 };

@@ -1,5 +1,5 @@
-// Sixteen rows of bytes: the AVX-512 vocabulary of kernels/simd/code_decoder.h. Levels are biased
-// to the unsigned operand of vpdpbusd. `LookupTable` differs between plain AVX-512 and VBMI.
+// Sixteen rows of bytes: AVX-512 operations for kernels/simd/code_decoder.h. Levels are biased for
+// the unsigned operand of vpdpbusd. `LookupTable` differs between plain AVX-512 and VBMI.
 #pragma once
 
 #include <immintrin.h>

@@ -1,4 +1,4 @@
-// Sixteen float32 lanes: the AVX-512 vocabulary of the shared kernels in kernels/simd.
+// Sixteen float32 lanes: AVX-512 operations for the shared kernels in kernels/simd.
 #pragma once
 
 #include <immintrin.h>
@@ -22,8 +22,8 @@ struct Lanes {
 
   static Reg zero() { return _mm512_setzero_ps(); }
   static Reg set(float v) { return _mm512_set1_ps(v); }
-  // Memory needs no alignment. With n the first n lanes only: the others load as 0 and are not
-  // stored, and their memory is not touched.
+  // Memory may be unaligned. The versions with n use the first n lanes only: other lanes load as 0
+  // and are not stored, and their memory is not accessed.
   static Reg load(const float* p) { return _mm512_loadu_ps(p); }
   static Reg load(const float* p, int64_t n) { return _mm512_maskz_loadu_ps(mask(n), p); }
   static void store(float* p, Reg a) { _mm512_storeu_ps(p, a); }
@@ -34,7 +34,7 @@ struct Lanes {
   static Reg mul(Reg a, Reg b) { return _mm512_mul_ps(a, b); }
   static Reg div(Reg a, Reg b) { return _mm512_div_ps(a, b); }
   static Reg fma(Reg a, Reg b, Reg c) { return _mm512_fmadd_ps(a, b, c); }
-  // Where a lane of one is NaN, min and max give b.
+  // If a lane of either is NaN, min and max give b.
   static Reg max(Reg a, Reg b) { return _mm512_max_ps(a, b); }
   static Reg min(Reg a, Reg b) { return _mm512_min_ps(a, b); }
   // To the nearest whole number, ties to even; the same rule in to_ints and store_f16.
@@ -43,14 +43,14 @@ struct Lanes {
   static Reg zero_below(Reg a, Reg limit, Reg b) {
     return _mm512_mask_mov_ps(b, _mm512_cmp_ps_mask(a, limit, _CMP_LT_OQ), zero());
   }
-  // Lanes outside [begin, end) replaced.
+  // Replaces lanes outside [begin, end).
   static Reg keep(Reg a, int64_t begin, int64_t end, Reg otherwise) {
     return _mm512_mask_mov_ps(otherwise, static_cast<__mmask16>(mask(end) & ~mask(begin)), a);
   }
   // a * 2^n for whole n in [-126, 127].
   static Reg scale_by_power(Reg a, Reg n) { return _mm512_scalef_ps(a, n); }
 
-  // Reductions to one number, in an order that is always the same.
+  // Reductions to one number in a fixed order.
   static float first(Reg a) { return _mm512_cvtss_f32(a); }
   // The sums of four vectors, each by the same tree of additions as sum(a).
   static __m128 sums(Reg a, Reg b, Reg c, Reg d) {
@@ -98,7 +98,7 @@ struct Lanes {
   static int32_t largest(Ints a) { return _mm512_reduce_max_epi32(a); }
   static Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
   static int32_t sum(Ints a) { return _mm512_reduce_add_epi32(a); }
-  // Integers of one lane each, and their low bytes (values fit in int8).
+  // Conversion to integers, one per lane, and their low bytes (values must fit in int8).
   static Ints to_ints(Reg a) { return _mm512_cvtps_epi32(a); }
   static void store_i8(int8_t* p, Ints a) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));
@@ -108,7 +108,7 @@ struct Lanes {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
   }
 
-  // Into the second-level cache; any address is allowed.
+  // Prefetches into the second-level cache; any address is allowed.
   static void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
   // Row i, lane j becomes row j, lane i.

@@ -1,4 +1,4 @@
-// The int8 matmul of trellis codes of one product per step for processors without byte permutes
+// The int8 matmul of hash trellis codes (one product per step) for processors without byte permutes
 // across lanes.
 #include "kernels/avx512/matmul_vnni.h"
 #include "kernels/avx512/trellis_words.h"

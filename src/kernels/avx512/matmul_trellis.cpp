@@ -1,4 +1,4 @@
-// The int8 matmul of trellis codes with tables for processors without byte permutes across lanes.
+// The int8 matmul of table trellis codes for processors without byte permutes across lanes.
 #include "kernels/avx512/matmul_vnni.h"
 #include "kernels/avx512/trellis_words.h"
 #include "kernels/isa_tables.h"

@@ -16,7 +16,7 @@ namespace walsh::avx512 {
 
 using namespace detail;
 
-namespace {  // a copy for each instruction set that it is compiled for
+namespace {  // one copy for each instruction set that it is compiled for
 
 // Tiles is the matrix unit that sums the products of 16 vectors and more, or NoTiles.
 template <class Tiles>
@@ -24,7 +24,7 @@ class IntegerMatmul {
  public:
   using Call = VnniCall;
 
-  // Table looks up scalar codes.
+  // `Table` looks up scalar codes.
   template <class Table>
   static void run_scalar(const Call& call) {
     switch (call.w.code->bits) {
@@ -44,7 +44,8 @@ class IntegerMatmul {
     run_with(call, ProductWeights<Decoder>(call.w));
   }
 
-  // Decoder<steps> decodes trellis codes of these steps. Two, so that they are compiled apart.
+  // Decoder<steps> decodes trellis codes of these steps. Two functions, so that they can be
+  // compiled in separate files.
   template <template <class> class Decoder>
   static void run_table_trellis(const Call& call) {
     with_table_steps(*call.w.trellis, [&](auto steps) {
@@ -68,14 +69,14 @@ class IntegerMatmul {
   // ---- few vectors ----
 
   static constexpr int kMostDirect = 8;
-  // Codes are read once; asking for them this far ahead, 4 KiB, keeps memory busy across panels.
-  // Never past the end: a prefetch of an unmapped page walks the page table every time.
+  // Codes are read once; prefetching 4 KiB ahead keeps memory busy across panels. The prefetch
+  // never passes the end, because prefetching an unmapped page walks the page table every time.
   static constexpr int64_t kPrefetchWords = 1024;
 
-  // Panel times `Vectors` vectors from `v0`, decoded in registers.
+  // Multiplies a panel with `Vectors` vectors from `v0`; codes are decoded in registers.
   template <int Vectors, int Planes, class Weights>
   static void multiply_panel(const Call& call, const Weights& weights, int64_t panel, int64_t v0) {
-    // Independent sums per vector hide the latency of vpdpbusd where there are few vectors.
+    // With few vectors, several independent sums per vector hide the latency of vpdpbusd.
     constexpr int kChains = Vectors <= 2 ? 4 : Vectors <= 4 ? 2 : 1;
     const PanelMatrix& w = call.w;
     constexpr int kUnitWords = Weights::kUnitWords;
@@ -157,7 +158,7 @@ class IntegerMatmul {
   // ---- many vectors ----
 
   static constexpr int64_t kSlabColumns = 512;
-  static constexpr int kTile = 12;           // vectors whose sums stay in registers
+  static constexpr int kTile = 12;  // vectors whose sums stay in registers
   // Vectors per pass over the codes.
   static constexpr int kBlock = Tiles::kPresent ? 8 * kMostTileVectors : 16 * kTile;
 
@@ -170,8 +171,8 @@ class IntegerMatmul {
     const uint8_t* bytes;
   };
 
-  // sums[vector][panel][row] = the bytes of `columns` columns times `Vectors` vectors. On its own,
-  // so that nothing competes for registers.
+  // sums[vector][panel][row] = products over `columns` columns with `Vectors` vectors. Not inlined,
+  // so that nothing else competes for registers.
   template <int Panels, int Vectors>
   __attribute__((noinline)) static void sum_columns(const uint8_t* bytes, const int8_t* q,
                                                     int64_t ldq, int64_t columns, int32_t* sums) {
@@ -209,8 +210,7 @@ class IntegerMatmul {
     }
     constexpr int kPart = 8;  // vectors whose sums stay in registers
     for (int v = 0; v < Vectors; v += kPart) {
-      sum_columns<Panels, kPart>(bytes, q + v * ldq, ldq, columns,
-                                 sums + v * Panels * kPanelRows);
+      sum_columns<Panels, kPart>(bytes, q + v * ldq, ldq, columns, sums + v * Panels * kPanelRows);
     }
   }
 
@@ -219,7 +219,7 @@ class IntegerMatmul {
   template <class Scaling, int Panels, int Vectors>
   __attribute__((noinline)) static void multiply_slab(const Slab& s, int64_t v0, float* totals) {
     const Call call = s.call;
-    const int token_shift = call.x.planes - 1;  // 1 or 2 planes
+    const int token_shift = call.x.planes - 1;  // a token has 1 or 2 planes
     for (int64_t c = s.begin, columns; c < s.end; c += columns) {
       columns = Scaling::columns(call, c);
       alignas(64) int32_t sums[Vectors * Panels * kPanelRows];
@@ -253,7 +253,7 @@ class IntegerMatmul {
     }
   }
 
-  // The same for a number of vectors only known at run time, 1..Vectors.
+  // multiply_slab for a number of vectors known only at run time, 1..Vectors.
   template <class Scaling, int Panels, int Vectors>
   static void multiply_rest(const Slab& s, int64_t v0, int64_t vectors, float* totals) {
     if (vectors == Vectors) {
@@ -263,8 +263,8 @@ class IntegerMatmul {
     }
   }
 
-  // Columns [begin, end) of one panel of a slab. On its own, once for every decoder: compiling it
-  // is most of the rest of the work.
+  // Decodes columns [begin, end) of one panel of a slab. Not inlined, so that each decoder is
+  // compiled once, which is most of the remaining work.
   template <class Weights>
   __attribute__((noinline)) static void decode_panel(const Call& call, const Weights& weights,
                                                      int64_t panel, int64_t begin, int64_t end,
@@ -282,7 +282,7 @@ class IntegerMatmul {
     }
   }
 
-  // Vectors [v0, v0 + vectors), at most kBlock of them, whole tokens.
+  // Multiplies vectors [v0, v0 + vectors), at most kBlock, in whole tokens.
   template <int Panels, class Weights>
   static void multiply_block(const Call& call, const Weights& weights, int64_t panel, int64_t v0,
                              int64_t vectors) {

@@ -1,5 +1,5 @@
-// The arguments of an int8 matmul on VNNI, and what differs between kinds of weights: how codes are
-// decoded, how columns are cut into groups, and how a group's scale enters.
+// The arguments of an int8 matmul on VNNI, and the differences between kinds of weights: how codes
+// are decoded, how columns are grouped, and how a group's scale is applied.
 #pragma once
 
 #include <immintrin.h>
@@ -18,12 +18,12 @@ namespace walsh::avx512 {
 
 using namespace detail;
 
-namespace {  // compiled with and without VBMI: never to be merged
+namespace {  // compiled with and without VBMI, and not to be merged by the linker
 
-// What decoders have added to every level: the unsigned operand of vpdpbusd.
+// The bias that decoders add to every level, for the unsigned operand of vpdpbusd.
 inline constexpr int kSlabBias = 128;
 
-// The arguments, and the numbers that would cost a division in the inner loops.
+// The arguments, and values precomputed to avoid divisions in the inner loops.
 struct VnniCall {
   const PanelMatrix& w;
   const ActivationsI8& x;
@@ -84,24 +84,25 @@ struct VnniCall {
   }
 };
 
-// Scales of a group of columns of a row.
+// Scales per group of columns of a row.
 class GroupedWeights {
  public:
-  using Scaling = GroupedWeights;  // all that does not depend on how codes are decoded
+  using Scaling = GroupedWeights;  // everything that does not depend on the decoder
 
-  // Columns from c to the next flush of the integer sums, and columns of the group at c.
+  // Number of columns from c to the next flush of the integer sums, and number of columns in the
+  // group at c.
   WALSH_INLINE static int64_t columns(const VnniCall& call, int64_t c) {
     return std::min(call.step, call.w.cols - c);
   }
   WALSH_INLINE static int64_t group_columns(const VnniCall& call, int64_t) { return call.w.group; }
   WALSH_INLINE static int64_t group(const VnniCall& call, int64_t c) { return c / call.w.group; }
-  // What a sum of the group is multiplied with, beside the scale of the activations.
+  // The factor for an integer sum of the group, besides the activations' scale.
   WALSH_INLINE static __m512 scale(const VnniCall& call, int64_t panel, int64_t group) {
     return _mm512_mul_ps(call.f16(call.w.scales, panel * call.w_groups + group),
                          _mm512_set1_ps(call.unit));
   }
-  // Asks for the same group's scales of the next panel: they are too few at a time for the
-  // hardware to see a stream.
+  // Prefetches the same group's scales of the next panel: they are too few at a time for the
+  // hardware prefetcher to detect.
   WALSH_INLINE static void prefetch_scale(const VnniCall& call, int64_t panel, int64_t group) {
     const uint16_t* next =
         call.w.scales.data() + ((panel + 1) * call.w_groups + group) * kPanelRows;
@@ -146,7 +147,7 @@ class ProductWeights : public GroupedWeights {
   Decoder decoder_;
 };
 
-// Scales of a column block and of a row.
+// Scales of column blocks and of rows.
 class TrellisScaledWeights {
  public:
   using Scaling = TrellisScaledWeights;

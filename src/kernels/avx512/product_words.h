@@ -1,5 +1,5 @@
-// Sixteen rows: the AVX-512 (without VBMI) vocabulary of kernels/simd/product_decoder.h. Levels are
-// biased to the unsigned operand of vpdpbusd.
+// Sixteen rows: AVX-512 operations (without VBMI) for kernels/simd/product_decoder.h. Levels are
+// biased for the unsigned operand of vpdpbusd.
 #pragma once
 
 #include <immintrin.h>

@@ -1,5 +1,5 @@
-// Sixteen rows: the AVX-512 (without VBMI) vocabulary of kernels/simd/trellis_decoder.h. Levels are
-// biased to the unsigned operand of vpdpbusd.
+// Sixteen rows: AVX-512 operations (without VBMI) for kernels/simd/trellis_decoder.h. Levels are
+// biased for the unsigned operand of vpdpbusd.
 #pragma once
 
 #include <immintrin.h>
@@ -77,7 +77,7 @@ struct TrellisWords {
             _mm_loadu_si128(reinterpret_cast<const __m128i*>(table + 128 + 16 * i)));
       }
     }
-    // The upper half of the table by |index - 127.5|, below 127.5 negative; + 128.
+    // Looks up the table's upper half by |index - 127.5|; levels below 127.5 are negated. Adds 128.
     WALSH_INLINE Ints operator()(Ints index) const {
       const __mmask64 below = ~_mm512_movepi8_mask(index);
       const Ints top = _mm512_set1_epi8(static_cast<char>(0x80));
@@ -104,8 +104,8 @@ struct TrellisWords {
           parts_[half][part] = _mm512_load_si512(pairs + 64 * part);
       }
     }
-    // Bits 8..2 of an index, the low bits of the high byte of a hash, number the magnitudes of the
-    // half that bit 0 chooses, bit 6 of the low byte; the signs are the top bits of the bytes.
+    // Bits 8..2 of an index (the low bits of a hash's high byte) number the magnitudes in the half
+    // that bit 0 (bit 6 of the low byte) selects; the signs are the top bits of the bytes.
     WALSH_INLINE Ints operator()(Ints hash) const {
       const Ints index = _mm512_srli_epi16(hash, 8);
       const __mmask32 far = _mm512_test_epi16_mask(hash, _mm512_set1_epi16(0x4000));

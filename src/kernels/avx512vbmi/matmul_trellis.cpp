@@ -1,4 +1,4 @@
-// The int8 matmul of trellis codes with tables with VBMI's byte permutes.
+// The int8 matmul of table trellis codes with VBMI's byte permutes.
 #include "kernels/avx512/matmul_vnni.h"
 #include "kernels/avx512vbmi/trellis_decoder.h"
 #include "kernels/isa_tables.h"

@@ -1,5 +1,5 @@
-// Decoding of one unit (32 columns) of a panel of product codes with VBMI: the codebook stands in
-// sixteen registers, 64 pointers are looked up at once, one weight of each vector at a time. As the
+// Decodes one unit (32 columns) of a panel of product codes with VBMI: sixteen registers hold the
+// codebook, and 64 pointers are looked up at once, one weight of each vector at a time. Because the
 // vectors of a block are neighbouring columns, the bytes come out in order.
 #pragma once
 

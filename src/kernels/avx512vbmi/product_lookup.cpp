@@ -1,5 +1,5 @@
-// Products by look-up with VBMI: a table of 256 bytes is four registers, 64 rows are looked up at a
-// time. Tables of one group of columns stay in first-level cache while all rows pass.
+// Products by lookup with VBMI: a table of 256 bytes is four registers, and 64 rows are looked up
+// at a time. Tables of one group of columns stay in the first-level cache while all rows use them.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ constexpr int kPanels = 4;  // panels whose rows fill a register of bytes
 constexpr int kUnitVectors = 8;
 
 struct Tables {
-  alignas(64) uint8_t products[kGroupVectors][kProductEntries];  // + 128
+  alignas(64) uint8_t products[kGroupVectors][kProductEntries];  // each with a bias of 128
   alignas(64) int8_t signs[kGroupVectors][kSignSums];
   float step;
 };
@@ -29,8 +29,8 @@ struct Tables {
 class TableFiller {
  public:
   explicit TableFiller(const PanelMatrix& w) : residual_(w.product->residual) {
-    // Sixteen products of register 4b + k are packed with those of the other k to bytes of which
-    // every 128 bits take four from each: entry 64b + 16l + 4k + i stands in lane 4l + i.
+    // Packing sixteen products of register 4b + k with those of the other k gives bytes of which
+    // every 128 bits take four from each: entry 64b + 16l + 4k + i lands in lane 4l + i.
     alignas(64) uint32_t lanes[16];
     for (int b = 0; b < 4; ++b) {
       for (int k = 0; k < 4; ++k) {
@@ -135,8 +135,8 @@ WALSH_INLINE inline void transpose(const uint32_t* const (&words)[kPanels], int6
   out[3] = join(_mm512_srli_epi16(ab_high, 8), cd_high);
 }
 
-// The sums of rows of four panels over a group, + 128 per vector: all + 256 times the odd bytes'
-// modulo 2^16, and those of the odd bytes.
+// Sums of rows of four panels over a group, with a bias of 128 per vector: the sum of all bytes
+// plus 256 times the sum of odd bytes modulo 2^16, and the sum of the odd bytes.
 struct Sums {
   __m512i all = _mm512_setzero_si512(), odd = _mm512_setzero_si512();
 
@@ -154,8 +154,8 @@ WALSH_INLINE inline __m512i look_up(const uint8_t* table, __m512i pointers) {
   return _mm512_mask_blend_epi8(_mm512_movepi8_mask(pointers), low, high);
 }
 
-// A sign table of 16 bytes, four times: a permute reads six bits, of which the upper two mean
-// nothing here.
+// A sign table of 16 bytes, repeated four times because a permute reads six bits, two of which have
+// no meaning here.
 WALSH_INLINE inline __m512i look_up(const int8_t* table, __m512i signs) {
   const __m512i bytes =
       _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(table)));
@@ -196,15 +196,16 @@ void add_to(const PanelMatrix& w, int64_t panel, int64_t group, __m512i sum, flo
   _mm512_mask_storeu_ps(out, mask, total);
 }
 
-// Rows of up to four panels from `panel` on times the columns [c, c + columns).
+// Adds columns [c, c + columns) of up to four panels from `panel`.
 void add_group(const PanelMatrix& w, const Tables& tables, int64_t panel, int64_t panels, int64_t c,
                int64_t columns, float x_scale, float* y) {
   const int64_t stride = panel_words(w, kProductWords);
   const uint32_t* words[kPanels];
-  for (int64_t p = 0; p < kPanels; ++p)  // a missing one repeats the last
+  for (int64_t p = 0; p < kPanels; ++p)  // a missing panel repeats the last one
     words[p] = w.codes.data() + (panel + std::min(p, panels - 1)) * stride +
                c / kUnitColumns * kProductWords * kPanelRows;
-  // The same columns of the next rows: too short a run for the hardware to see a stream.
+  // Prefetches the same columns of the next rows: the run is too short for the hardware prefetcher
+  // to detect.
   const int64_t ahead = panel + 2 * kPanels <= w.panels() ? kPanels * stride : 0;
   Sums sums;
   for (int64_t u = 0; u < columns / kUnitColumns; ++u) {

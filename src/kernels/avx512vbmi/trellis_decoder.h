@@ -1,7 +1,7 @@
-// Decoding of one unit (two tiles, 32 columns) of a trellis panel with VBMI: one byte permute
-// brings the eight windows of a quad into 64-bit lanes, multishifts cut the states out of them in
-// 16-bit lanes, two 16-bit multiplications hash 32 states, and two-register byte permutes look
-// levels and magnitudes of pairs up.
+// Decodes one unit (two tiles, 32 columns) of a trellis panel with VBMI: one byte permute moves the
+// eight windows of a quad into 64-bit lanes, multishifts extract the states into 16-bit lanes, two
+// 16-bit multiplications hash 32 states, and two-register byte permutes look up levels and
+// magnitudes of pairs.
 #pragma once
 
 #include <immintrin.h>
@@ -15,7 +15,7 @@
 
 namespace walsh::avx512vbmi {
 
-// 16-bit hashes of the states that start at bit `shifts` of every window.
+// 16-bit hashes of the states that start at bits `shifts` of every window.
 class StateHash {
  public:
   explicit StateHash(const TrellisCode& code)
@@ -29,7 +29,7 @@ class StateHash {
                             _mm512_mulhi_epu16(state, multiplier_low_));
   }
 
-  // Shifts for four states per window, that of word i at bit bit_of(i).
+  // Shift counts for four states per window: word i at bit bit_of(i).
   template <typename BitOf>
   static __m512i shifts(const BitOf& bit_of) {
     alignas(8) uint8_t shift[8];
@@ -46,13 +46,14 @@ class StateHash {
   __m512i mask_, multiplier_low_, multiplier_high_;
 };
 
-// The windows of a tile: 64 bits for every row and that eight below, for every quad or every two.
+// The windows of a tile: 64 bits for every row and the row eight below it, for every quad or every
+// two quads.
 template <int TileBytes, int Windows = 4>
 class TileWindows {
   static constexpr int kParts = (TileBytes + 63) / 64;
 
  public:
-  // byte_of(j, i): where byte i of window j, Windows * g + q, stands in the cyclic tile.
+  // byte_of(j, i): the position in the cyclic tile of byte i of window j, Windows * g + q.
   template <typename ByteOf>
   explicit TileWindows(const ByteOf& byte_of) {
     for (int quad = 0; quad < Windows; ++quad) {
@@ -66,7 +67,7 @@ class TileWindows {
     }
   }
 
-  // A tile in registers; what lies beyond it is read and not used.
+  // A tile in registers; bytes beyond it are loaded but not used.
   struct Tile {
     __m512i part[kParts];
   };
@@ -89,7 +90,7 @@ class TileWindows {
 
  private:
   __m512i bytes_[Windows];
-  __mmask64 third_[Windows];  // bytes from beyond 128
+  __mmask64 third_[Windows];  // bytes beyond the first 128
 };
 
 // One weight per step.
@@ -106,7 +107,7 @@ class LevelDecoder {
       table[i] = static_cast<uint8_t>(code.table[i] + 128);
     for (int i = 0; i < 2; ++i)
       levels_[i] = _mm512_load_si512(table + 64 * i);
-    // Words 0, 1: columns `odd` and 2 + odd of row g, words 2, 3: of row g + 8.
+    // Words 0, 1: columns `odd` and 2 + odd of row g; words 2, 3: the same of row g + 8.
     for (int odd = 0; odd < 2; ++odd) {
       shifts_[odd] = StateHash::shifts(
           [&](int word) { return kBits * (7 - (4 * (word / 2) + 2 * (word % 2) + odd)); });
@@ -133,7 +134,7 @@ class LevelDecoder {
     const __m512i odd = hash_(window, shifts_[1]);
     return _mm512_ternarylogic_epi32(_mm512_set1_epi16(0x00ff), even, odd, 0xca);
   }
-  // Level + 128 from the lower half of the symmetric table: level(255 - i) = -level(i).
+  // Level + 128 from the lower half of the symmetric table, since level(255 - i) = -level(i).
   WALSH_INLINE __m512i levels(__m512i index) const {
     const __mmask64 upper = _mm512_movepi8_mask(index);
     const __m512i folded =
@@ -156,8 +157,8 @@ class PairDecoder {
 
   explicit PairDecoder(const TrellisCode& code)
       : hash_(code), windows_([](int j, int i) { return start_bit(j) / 8 + i; }) {
-    // Words 0, 1: columns 0, 1 and 2, 3 of row g, words 2, 3: of row g + 8. Windows of odd and even
-    // quads start at different bits of a byte.
+    // Words 0, 1: columns 0, 1 and 2, 3 of row g; words 2, 3: the same of row g + 8. Windows of odd
+    // and even quads start at different bits of a byte.
     for (int quad = 0; quad < 2; ++quad) {
       shifts_[quad] =
           StateHash::shifts([&](int word) { return start_bit(quad) % 8 + kBits * (3 - word); });
@@ -166,7 +167,7 @@ class PairDecoder {
       for (int v = 0; v < 2; ++v) {
         alignas(64) uint8_t table[64];
         for (uint32_t i = 0; i < 64; ++i) {
-          // Bits 8..2 of the index of a pair count within its half of the table, which is bit 0.
+          // Bits 8..2 of a pair's index count within the half of the table that bit 0 selects.
           const uint32_t index = (part % 2 * 64 + i) << 2 | part / 2;
           table[i] = static_cast<uint8_t>(code.table[2 * index + static_cast<uint32_t>(v)] + 128);
         }
@@ -199,8 +200,8 @@ class PairDecoder {
  private:
   static constexpr int kBits = Steps::kBits;
 
-  // Of both values of a pair: that of a state of the first quad in a low byte, that of the second
-  // in a high byte.
+  // Magnitudes of both values of a pair: a low byte belongs to a state of the first quad, a high
+  // byte to one of the second.
   struct Magnitudes {
     __m512i value[2];
   };
@@ -233,7 +234,7 @@ class PairDecoder {
   __m512i shifts_[2], tables_[2][4];
 };
 
-// Two weights per step, the bytes of one product (TrellisRule::bytes, quantiles).
+// Two weights per step from the bytes of one product (TrellisRule::bytes, quantiles).
 template <class Steps>
 class HashDecoder {
  public:
@@ -246,7 +247,7 @@ class HashDecoder {
         low_(_mm512_set1_epi16(static_cast<short>(code.multiplier))),
         high_(_mm512_set1_epi16(static_cast<short>(code.multiplier >> 16))),
         windows_(byte_of) {
-    // Words 0, 1: columns 0, 1 and 2, 3 of row g, words 2, 3: of row g + 8.
+    // Words 0, 1: columns 0, 1 and 2, 3 of row g; words 2, 3: the same of row g + 8.
     for (int i = 0; i < 2; ++i) {
       const int first = kPaired ? 4 * kBits * (1 - i) : start_bit(i) % 8;
       shifts_[i] = StateHash::shifts([&](int word) { return first + kBits * (3 - word); });
@@ -282,9 +283,9 @@ class HashDecoder {
  private:
   static constexpr int kBits = Steps::kBits;
   static constexpr bool kSums = Steps::kRule == TrellisRule::bytes;
-  // Windows of two quads are 7 k + 16 bits, if they fit into a lane.
+  // A window of two quads has 7 k + 16 bits, if they fit into a lane.
   static constexpr bool kPaired = kBits <= 6;
-  // States begin at whole bytes: the permute brings them without a shift.
+  // If states begin at whole bytes, the permute moves them without a shift.
   static constexpr bool kWholeBytes = kBits == 8;
   static constexpr int kWindows = kPaired ? 2 : 4, kSteps = kTileWeights / 2 / (8 * kWindows);
 
@@ -294,7 +295,7 @@ class HashDecoder {
     return start_bit(j) / 8 + (kWholeBytes ? 3 - i / 2 + i % 2 : i);
   }
 
-  // Narrow: states of less than 16 bits, whose words have bits of older steps above them.
+  // Narrow: states of fewer than 16 bits, whose words have bits of older steps above them.
   template <bool Narrow, typename Emit>
   WALSH_INLINE void decode_unit(const uint8_t* bytes, const Emit& emit) const {
     detail::unroll<2>([&](auto tile) WALSH_INLINE {

@@ -1,4 +1,4 @@
-// Asynchronous copies, dependent launches and int8 tensor core products: thin names for PTX.
+// Thin wrappers around PTX: asynchronous copies, dependent launches, int8 tensor core products.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -7,8 +7,8 @@
 
 namespace walsh::cuda {
 
-// Shared memory by its 32-bit address: no generic pointers to convert in inner loops. Reads keep
-// their place among copies, waits and barriers.
+// Reads shared memory by its 32-bit address, which avoids converting generic pointers in inner
+// loops. The reads are not reordered with copies, waits and barriers.
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
@@ -41,13 +41,13 @@ __device__ __forceinline__ uint32_t shared_word(uint32_t address) {
   return word;
 }
 
-// Two halves as floats.
+// Unpacks two halves to floats.
 __device__ __forceinline__ float2 halves(uint32_t word) {
   return __half22float2(*reinterpret_cast<const __half2*>(&word));
 }
 
-// 16 bytes from global to shared memory past L1. No cache policy: ptxas 13.0 makes an illegal
-// instruction of cp.async with one.
+// Copies 16 bytes from global to shared memory past L1. Without a cache policy, because ptxas 13.0
+// generates an illegal instruction for cp.async with one.
 __device__ __forceinline__ void copy_async(uint32_t shared, const void* global) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared), "l"(global)
                : "memory");
@@ -61,28 +61,28 @@ __device__ __forceinline__ void copy_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-// All but the last `Pending` groups of this thread have arrived.
+// Waits until all but the last `Pending` groups of this thread's copies have arrived.
 template <int Pending>
 __device__ __forceinline__ void copy_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
-// The next kernel of the stream may start: its blocks come when there is room for them.
+// Lets the stream's next kernel start; its blocks begin when there is room for them.
 __device__ __forceinline__ void allow_next_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
 
-// The kernels before this one have ended and their results are visible. Every kernel that is
-// launched as a dependent one must come here, or those behind it could overtake the ones before.
+// Waits until the kernels before this one have ended and their results are visible. Every kernel
+// that is launched as a dependent one must call it, or later kernels could overtake earlier ones.
 __device__ __forceinline__ void wait_previous_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-// Clusters of blocks, which see each other's shared memory.
+// Clusters of blocks, which can access each other's shared memory.
 __device__ __forceinline__ int cluster_rank() {
   uint32_t rank = 0;
 #if __CUDA_ARCH__ >= 900
@@ -91,7 +91,7 @@ __device__ __forceinline__ int cluster_rank() {
   return static_cast<int>(rank);
 }
 
-// Halves of a barrier of all threads of the cluster, which orders no stores.
+// The two halves of a barrier of all threads of the cluster, which does not order stores.
 __device__ __forceinline__ void cluster_arrive_relaxed() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
@@ -104,7 +104,7 @@ __device__ __forceinline__ void cluster_wait() {
 #endif
 }
 
-// What stands at `address` of this block, in block `rank` of the cluster.
+// The address in block `rank` of the cluster that corresponds to `address` in this block.
 __device__ __forceinline__ uint32_t cluster_address(uint32_t address, int rank) {
 #if __CUDA_ARCH__ >= 900
   uint32_t remote;
@@ -115,7 +115,7 @@ __device__ __forceinline__ uint32_t cluster_address(uint32_t address, int rank) 
 #endif
 }
 
-// d = c + a b of int8 operands: a 16 rows x 32, b 32 x 8.
+// d = c + a b with int8 operands: a is 16 x 32, b is 32 x 8.
 __device__ __forceinline__ void mma_int8(int (&d)[4], const uint32_t (&a)[4], uint32_t b0,
                                          uint32_t b1, const int (&c)[4]) {
   asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "

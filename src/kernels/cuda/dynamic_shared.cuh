@@ -1,5 +1,5 @@
-// Shared memory whose size a launch says, by a name that tests replace where kernels run on the
-// host.
+// Shared memory whose size is given at launch, declared by a macro that tests replace where kernels
+// run on the host.
 #pragma once
 
 #define WALSH_DYNAMIC_SHARED(type, name) extern __shared__ __align__(16) type name[]

@@ -24,7 +24,7 @@ const DeviceInfo& current_device() {
 
 namespace {
 
-// What a launch asks for.
+// The attributes that a launch needs.
 struct Request {
   std::array<cudaLaunchAttribute, 3> attributes{};
   cudaLaunchConfig_t config{};
@@ -53,7 +53,8 @@ struct Request {
   }
 };
 
-// What this thread has asked for is not asked for again: a launch takes little longer than that.
+// Remembers what this thread has set already, because setting it again takes nearly as long as a
+// launch.
 void reserve_shared(std::string_view name, const void* kernel, const LaunchShape& shape) {
   thread_local std::set<std::tuple<const void*, int, bool>> reserved;
   const bool dynamic = shape.shared > 0;

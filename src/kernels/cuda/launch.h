@@ -1,4 +1,4 @@
-// Launches. All kernels of decoding ask for the largest shared memory partition, because a kernel
+// Kernel launches. All decode kernels ask for the largest shared memory partition, because a kernel
 // with another one cannot run beside them while the next kernel's weights are being fetched.
 #pragma once
 
@@ -15,17 +15,17 @@ struct LaunchShape {
   dim3 grid;
   dim3 block;
   size_t shared = 0;
-  unsigned cluster = 1;  // blocks
-  // Blocks wait for each other, so all of them have to run at the same time, also beside other
-  // launches of the kind. From sm_90 on.
+  unsigned cluster = 1;  // blocks in a cluster
+  // Blocks wait for each other, so all of them must run at the same time, even beside other such
+  // launches. From sm_90 on.
   bool cooperative = false;
 };
 
-// Properties of the current device, asked once per device.
+// Properties of the current device, queried once per device.
 const DeviceInfo& current_device();
 
 namespace detail {
-// How many clusters of a kernel can run at the same time on the whole device.
+// How many clusters of a kernel can run at the same time on the device.
 int most_clusters(std::string_view name, const void* kernel, const LaunchShape& shape);
 void launch(std::string_view name, const void* kernel, const LaunchShape& shape, Stream stream,
             void** parameters);
@@ -37,8 +37,8 @@ int most_clusters(std::string_view name, void (*kernel)(Parameters...), const La
   return detail::most_clusters(name, reinterpret_cast<const void*>(kernel), shape);
 }
 
-// Whether the build has code of `kernel` for the current device. Kernels of instructions that not
-// all architectures have are empty for the others.
+// Whether the build has code of `kernel` for the current device. Kernels that need instructions of
+// one architecture are empty for all others.
 template <typename... Parameters>
 bool has_body(void (*kernel)(Parameters...)) {
   return detail::is_compiled(reinterpret_cast<const void*>(kernel));

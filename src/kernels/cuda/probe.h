@@ -1,13 +1,13 @@
-// What the current GPU can do at most, to compare the kernels with: measured, not looked up.
+// Measures the current GPU's limits, with which kernels are compared.
 #pragma once
 
 namespace walsh::cuda {
 
-// Bytes per second that a kernel reads from memory, out of a buffer far larger than the L2; the
-// best of several passes. Throws limit if the buffer cannot be had.
+// Bytes per second that a kernel reads from a buffer far larger than L2; the best of several
+// passes. Throws limit if the buffer cannot be allocated.
 double measure_read_bandwidth();
 
-// Multiply-adds per second of a large bf16 matrix product by cuBLASLt; 0 where that is missing.
+// Multiply-adds per second of a large bf16 matrix product by cuBLASLt; 0 if that is missing.
 double measure_bf16_peak();
 
 }  // namespace walsh::cuda

@@ -2,7 +2,7 @@
 
 namespace walsh::cuda {
 
-// Without CUDA there is no device to measure: the model that would ask cannot be loaded.
+// Without CUDA there is no device to measure, and no model on one that could ask for it.
 double measure_read_bandwidth() {
   return 0;
 }

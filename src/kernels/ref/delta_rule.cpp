@@ -7,7 +7,7 @@
 namespace walsh::ref {
 namespace {
 
-// sum over d of x[d] * column of [size][width]
+// Dot product of x and a column of a matrix [size][width].
 float dot(const float* x, const float* column, int64_t size, int64_t width) {
   float sum = 0;
   for (int64_t d = 0; d < size; ++d)

@@ -8,7 +8,7 @@
 namespace walsh::ref {
 namespace {
 
-// Weights may lie at any address: safetensors files do not align their tensors.
+// Weights may be unaligned, because safetensors files do not align tensors.
 template <typename Stored>
 Stored load(const std::byte* p, int64_t i) {
   Stored v;

@@ -1,4 +1,4 @@
-// The matmuls in plain scalar code: what the operations mean, bit for bit.
+// The matmuls in plain scalar code: the specification, bit for bit.
 #include <array>
 #include <bit>
 #include <cmath>
@@ -68,7 +68,7 @@ int trellis_level_at(const PanelMatrix& w, int64_t panel, int row, int64_t col) 
   return trellis_level_i8(code, state, t % code.values);
 }
 
-// Scale of a row of a panel in trellis formats; block 0 with one per row.
+// Scale of a panel's row in trellis formats; block 0 if there is one scale per row.
 float trellis_scale(const PanelMatrix& w, int64_t panel, int row, int64_t block) {
   const int64_t groups = w.trellis->block_scales ? column_blocks(w.cols) : 1;
   return scale_at(w.scales, panel, groups, block, trellis_lane(row));
@@ -123,7 +123,7 @@ float row_times_vector(const PanelMatrix& w, const ActivationsI8& x, int64_t pan
   return y;
 }
 
-// One decoded weight as the specification has it.
+// One decoded weight according to the specification.
 float weight_at(const PanelMatrix& w, int64_t panel, int lane, int64_t col) {
   if (w.trellis) {
     const int64_t block = column_block(col, w.cols);

@@ -1,4 +1,4 @@
-// Products by look-up in plain scalar code: what the operation means, bit for bit.
+// Products by lookup in plain scalar code: the specification, bit for bit.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -23,7 +23,7 @@ int rounded(int value, int multiplier) {
   return (value * multiplier + (1 << 14)) >> 15;
 }
 
-// The tables of the activations q[columns].
+// Fills the tables for the activations q[columns].
 void fill(const PanelMatrix& w, const int8_t* q, int64_t columns, Tables& tables) {
   const int vectors = static_cast<int>(columns / kProductValues);
   const int residual = w.product->residual;
@@ -57,7 +57,7 @@ void fill(const PanelMatrix& w, const int8_t* q, int64_t columns, Tables& tables
   tables.step = table_step(multiplier);
 }
 
-// Sum of the looked-up products of one row; unit: its words of the group.
+// Adds up the looked-up products of one row; unit: its words of the group.
 int add_up(const Tables& tables, const uint32_t* unit, int64_t columns) {
   int sum = 0;
   for (int v = 0; v < columns / kProductValues; ++v) {

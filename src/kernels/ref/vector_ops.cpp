@@ -21,7 +21,8 @@ uint32_t max_magnitude_bits(const float* x, int64_t n) {
   return bits;
 }
 
-// q[i] = round(v * inverse), v being x[i] or, in the second plane, what the first one left of it.
+// q[i] = round(v * inverse), where v is x[i] or, in the second plane, what the first one left of
+// it.
 void quantize_plane(const float* x, int64_t n, const int8_t* first, float first_scale,
                     float inverse, int8_t* q, int32_t* sums) {
   for (int64_t i = 0; i < n; ++i) {

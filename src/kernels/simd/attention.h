@@ -32,14 +32,14 @@ struct AttentionCall {
 
   int64_t padded() const { return AttentionBlocks::padded(head_dim); }
   const float* query(int64_t row) const { return q + row / heads * ldq + row % heads * head_dim; }
-  // Positions [first(row), end(row)) are seen by a row.
+  // The positions [first(row), end(row)) that a row sees.
   int64_t end(int64_t row) const { return position + row / heads + 1; }
   int64_t first(int64_t row) const { return first_seen(window, end(row) - 1); }
 };
 
-// out[d * kKeys + i] = keys[i * head_dim + d] for a whole tile of vectors; or for the first `count`
-// keys and `width` dimensions, with zeros for the other keys. The next block is fetched meanwhile:
-// its rows are too short for the hardware to foresee.
+// out[d * kKeys + i] = keys[i * head_dim + d], for a whole tile of vectors, or for the first
+// `count` keys and `width` dimensions with zeros for the other keys. Prefetches the next block,
+// whose rows are too short for the hardware to predict.
 template <typename V>
 void transpose_tile(const uint16_t* keys, int64_t head_dim, float* out) {
   typename V::Reg tile[V::kWidth];
@@ -93,7 +93,7 @@ void convert_values(const uint16_t* values, int64_t count, int64_t head_dim, flo
   }
 }
 
-// Ops::weigh, with or without a cap.
+// Implements Ops::weigh, with or without a cap.
 template <typename V, bool kCapped>
 float weigh_by(float* row, int64_t n, int64_t begin, int64_t end, const LogitRule& logits,
                float shift, float* largest, float* total) {
@@ -135,7 +135,7 @@ float weigh(float* row, int64_t n, int64_t begin, int64_t end, const LogitRule& 
                          : weigh_by<V, false>(row, n, begin, end, logits, shift, largest, total);
 }
 
-// Ops::scale_weights.
+// Implements Ops::scale_weights.
 template <typename V>
 void scale_weights(const float* weights, const uint16_t* scales, int64_t n, float* out) {
   const auto least = V::set(std::numeric_limits<float>::denorm_min());
@@ -145,8 +145,8 @@ void scale_weights(const float* weights, const uint16_t* scales, int64_t n, floa
   }
 }
 
-// One row of one block: its logits become weights, its earlier sums are rescaled if the largest
-// logit grew.
+// One row of one block: logits become weights, and earlier sums are rescaled if the largest logit
+// grew.
 template <typename V>
 void weigh_row(float* row, int64_t begin, int64_t end, const LogitRule& logits, float* largest,
                float* total, float* sums, int64_t padded) {
@@ -156,8 +156,8 @@ void weigh_row(float* row, int64_t begin, int64_t end, const LogitRule& logits, 
     V::store(sums + d, V::mul(V::load(sums + d), V::set(shrink)));
 }
 
-// Rows [row, row + rows) of the call, at most kTileRows, against the converted block at position
-// `block`; `slot` is the place of the first row in the scratch memory.
+// Processes rows [row, row + rows) against the converted block at position `block`; `slot` is the
+// place of the first row in the scratch memory.
 template <typename V, typename B>
 void attend_tile(const AttentionCall& call, int64_t row, int rows, int64_t slot, int64_t block,
                  B values, int64_t ldv) {
@@ -179,13 +179,13 @@ void attend_tile(const AttentionCall& call, int64_t row, int rows, int64_t slot,
     factors[r] = logits;
     from[r] = std::max<int64_t>(0, call.first(row + r) - block);
     to[r] = std::min(kKeys, call.end(row + r) - block);
-    // A row that sees nothing of this block may still have no largest logit: leave it alone.
+    // A row that sees nothing of this block may have no largest logit yet, so it is skipped.
     if (from[r] >= to[r]) continue;
     weigh_row<V>(logits, from[r], to[r], call.logits, call.largest + slot + r,
                  call.totals + slot + r, sums + r * padded, padded);
   }
-  // Each position for the rows that see it: a value that is not finite would not become zero by a
-  // weight of zero. Neither end ever goes back from row to row.
+  // Each position is added only for the rows that see it, because a weight of zero would not remove
+  // a value that is not finite. Both ends grow from row to row.
   for (int64_t k = begin; k < end;) {
     int64_t next = end;
     int seen = 0, last = 0;
@@ -202,7 +202,7 @@ void attend_tile(const AttentionCall& call, int64_t row, int rows, int64_t slot,
   }
 }
 
-// Rows [row, row + rows), at most kRows, against everything they see.
+// Processes rows [row, row + rows), at most kRows, against everything they see.
 template <typename V>
 void attend_rows(const AttentionCall& call, int64_t row, int64_t rows) {
   constexpr int64_t kKeys = AttentionBlocks::kKeys;

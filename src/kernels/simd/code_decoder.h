@@ -1,4 +1,4 @@
-// Unpacking of one unit (32 columns) of panel codes into bytes by table.
+// Unpacks one unit (32 columns) of panel codes to bytes by table lookup.
 //
 // `Arch` is the instruction set: type Ints (a vector of 32-bit lanes, one row each), load,
 // shift_right<n> of 16-bit parts, select(mask byte, a, b) = bits of a where the mask is 1, else of
@@ -16,7 +16,7 @@ namespace walsh::detail {
 template <int Index>
 using Quad = std::integral_constant<int, Index>;
 
-// Table of a field of a nibble: entry i = levels[code_of(i)] + bias.
+// The table for a field of a nibble: entry i = levels[code_of(i)] + bias.
 template <class Arch, typename CodeOf>
 typename Arch::Table nibble_table(const int8_t* levels, CodeOf code_of) {
   alignas(16) uint8_t table[16];

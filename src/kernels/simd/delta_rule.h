@@ -1,7 +1,6 @@
-// The gated delta rule in chunks: products of matrices within a chunk in place of one update of the
-// state per row ("Parallelizing Linear Transformers with the Delta Rule", Yang et al. 2024), the
-// triangular system solved row by row. Every sum has one order, however many rows there are at
-// once.
+// The gated delta rule in chunks: matrix products within a chunk replace one update of the state
+// per row ("Parallelizing Linear Transformers with the Delta Rule", Yang et al. 2024); the
+// triangular system is solved row by row. Every sum has a fixed order, whatever the number of rows.
 #pragma once
 
 #include <algorithm>
@@ -29,8 +28,8 @@ void delta_products(const DeltaRows& rows, int64_t m, int64_t inner, const float
   }
 }
 
-// out[j] = e^(sum - sums[j]) * factor * dots[j] for a whole chunk; null dots count as 1. Rows that
-// are not there yet give anything.
+// out[j] = e^(sum - sums[j]) * factor * dots[j] for a whole chunk; null dots count as 1. Entries of
+// rows that have not come yet are undefined.
 template <typename V>
 void delta_weights(float sum, const float* sums, float factor, const float* dots, float* out) {
   for (int64_t j = 0; j < kDeltaChunk; j += V::kWidth) {
@@ -64,7 +63,8 @@ void delta_advance(const DeltaShape& shape, const float* keys, const float* upda
   }
 }
 
-// The rows of one value head. `read`: keys and queries times the state; `dots`: times the keys.
+// Computes the rows of one value head. `read`: keys and queries times the state; `dots`: times the
+// chunk's keys.
 template <typename V>
 void delta_rows(const DeltaShape& shape, int64_t value, const DeltaState& state,
                 const DeltaRows& rows, int64_t used, int64_t m, const float* read,

@@ -67,7 +67,7 @@ void dense_tile(const std::byte* w, int64_t cols, const float* x, int64_t ldx, f
   }
 }
 
-// The same for 1..V::kDenseTokens tokens.
+// dense_tile for 1..V::kDenseTokens tokens.
 template <typename V, DType kType, int kRows, int kTokens = V::kDenseTokens>
 void dense_tokens(int64_t tokens, const std::byte* w, int64_t cols, const float* x, int64_t ldx,
                   float* y, int64_t ldy) {
@@ -79,7 +79,7 @@ void dense_tokens(int64_t tokens, const std::byte* w, int64_t cols, const float*
   dense_tile<V, kType, kRows, kTokens>(w, cols, x, ldx, y, ldy);
 }
 
-// Rows in blocks that stay in the second-level cache while all tokens pass, in tiles.
+// Takes rows in blocks that stay in the second-level cache for all tokens.
 template <typename V, DType kType>
 void dense_rows(const std::byte* w, int64_t cols, const float* x, int64_t ldx, int64_t m, float* y,
                 int64_t ldy, int64_t row_begin, int64_t row_end) {

@@ -1,12 +1,12 @@
-// The exact matmul, for any vector width: 128 columns of a few registers of rows are decoded to
-// floats in first-level cache, then multiplied with blocks of tokens held in registers. One token
-// takes the same way, so its result does not depend on how many there are.
+// The float32 matmul for any vector width: 128 columns of a few registers of rows are decoded to
+// floats in the first-level cache, then multiplied with blocks of tokens held in registers. A
+// single token takes the same path, so results do not depend on the number of tokens.
 //
 // `Arch` is the instruction set: types Ints, Reg and Table (16 floats, looked up by the low 4 bits
 // of every lane), kWidth rows per register, kTokens per tile with two registers of rows,
 // load_words, shift_right<n> of lanes, select as in code_decoder.h, byte<n> (sign-extended, as
 // float), f16, the float operations, Trellis<steps> (a decoder as in trellis_decoder.h) and
-// without_bias, its levels as signed bytes.
+// without_bias, which returns levels as signed bytes.
 #pragma once
 
 #include <algorithm>
@@ -48,12 +48,12 @@ class DecodedMatmul {
     bool accumulate;
   };
 
-  // Levels by nibble: of the low field, and of the second field (2 bits) or the gathered word
-  // (3 bits).
+  // Lookup tables for levels: of the low field of a nibble, and of the second field (2 bits) or the
+  // gathered word (3 bits).
   struct Tables {
     typename Arch::Table first, second;
 
-    // code: null for a trellis, which needs none.
+    // code: null for a trellis, which needs no table.
     explicit Tables(const ScalarCode* code)
         : first(levels(code, [&](int i) { return i & ((1 << code->bits) - 1); })),
           second(levels(code, [&](int i) { return code->bits == 2 ? i >> 2 : gathered_code(i); })) {
@@ -68,7 +68,7 @@ class DecodedMatmul {
     }
   };
 
-  // The levels of one unit: emit(column, level) for columns 0..31 in any order.
+  // Decodes one unit: emit(column, level) for columns 0..31 in any order.
   template <int Bits, typename Emit>
   WALSH_INLINE static void decode(const Tables& tables, const uint32_t* words, const Emit& emit) {
     if constexpr (Bits == 8) {
@@ -95,7 +95,7 @@ class DecodedMatmul {
     }
   }
 
-  // Columns [begin, end) of kWidth rows from `row`: out[column * stride + lane].
+  // Decodes columns [begin, end) of kWidth rows from `row`: out[column * stride + lane].
   template <int Bits>
   static void decode_rows(const PanelMatrix& w, const Tables& tables, int64_t row, int64_t begin,
                           int64_t end, int64_t stride, float* out) {
@@ -121,7 +121,7 @@ class DecodedMatmul {
     }
   }
 
-  // The same of product codes.
+  // decode_rows for product codes.
   static void decode_product(const PanelMatrix& w, int64_t row, int64_t begin, int64_t end,
                              int64_t stride, float* out) {
     const int64_t panel = row / kPanelRows;
@@ -152,18 +152,18 @@ class DecodedMatmul {
     }
   }
 
-  // Decodes formats whose lanes are rows.
+  // Decodes formats in which a lane is a row.
   class PlainSlab {
    public:
     explicit PlainSlab(const PanelMatrix& w) : w_(w), tables_(w.code) {}
 
-    // Columns [begin, end) of kWidth lanes from `lane` on, counted over all panels:
-    // out[column * stride + lane].
+    // Decodes columns [begin, end) of kWidth lanes from `lane`, counted over all panels: out[column
+    // * stride + lane].
     void decode(int64_t lane, int64_t begin, int64_t end, int64_t stride, float* out) const {
       decode_slab(w_, tables_, lane, begin, end, stride, out);
     }
     static int64_t row_of(int64_t lane) { return lane; }
-    // Lanes of whole registers that hold rows.
+    // Number of lanes in whole registers that contain rows.
     static int64_t lanes(const PanelMatrix& w) { return ceil_div(w.rows, kWidth) * kWidth; }
 
    private:
@@ -171,7 +171,7 @@ class DecodedMatmul {
     Tables tables_;
   };
 
-  // Decodes trellises, whose lanes are rows in another order.
+  // Decodes trellises, whose lanes are rows in a different order.
   template <class Steps>
   class TrellisSlab {
    public:
@@ -252,7 +252,7 @@ class DecodedMatmul {
     });
   }
 
-  // The same for a number of tokens only known at run time, 1..Tokens.
+  // multiply_slab for a number of tokens known only at run time, 1..Tokens.
   template <int Regs, int Tokens>
   static void multiply_some(int64_t tokens, const float* slab, int64_t columns, const float* x,
                             int64_t ldx, float* totals) {
@@ -263,7 +263,8 @@ class DecodedMatmul {
     }
   }
 
-  // Lanes lane .. lane + Regs * kWidth - 1, tokens t0 .. t0 + tokens - 1, at most kBlock.
+  // Multiplies lanes lane .. lane + Regs * kWidth - 1 with tokens t0 .. t0 + tokens - 1, at most
+  // kBlock.
   template <int Regs, class Slab>
   static void multiply_block(const Call& call, const Slab& decoder, int64_t lane, int64_t t0,
                              int64_t tokens) {

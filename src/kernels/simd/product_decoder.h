@@ -1,6 +1,6 @@
-// Decoding of one unit (32 columns) of a panel of product codes by gathering whole entries: of each
-// row the four vectors of 16 columns, a 4 x 4 matrix of bytes that is transposed so that four
-// consecutive columns stand in a lane.
+// Decodes one unit (32 columns) of a panel of product codes by gathering whole entries: the four
+// vectors of 16 columns of a row are a 4 x 4 matrix of bytes, which is transposed so that four
+// consecutive columns lie in a lane.
 //
 // `Arch` is the instruction set: type Ints of kLanes 32-bit lanes, kBias added to every level,
 // load, gather<v>(table, pointers) (in lane r the entry of byte 4r + v of `pointers`),
@@ -42,8 +42,9 @@ class GatherProductDecoder {
   }
 
  private:
-  // Vector v turned by v bytes has its weight i in byte i + v (mod 4), so that the bytes of weight
-  // i of the four vectors have four places and can be selected; turning by i brings them in order.
+  // Vector v, rotated by v bytes, has its weight i in byte i + v (mod 4): so the bytes of weight i
+  // of the four vectors are at four different places and can be merged; rotating by i puts them in
+  // order.
   template <typename Emit>
   WALSH_INLINE void transpose(const uint8_t* pointers, const Emit& emit) const {
     const Ints v0 = Arch::template gather<0>(entries_, pointers);

@@ -1,8 +1,8 @@
-// The loops of a product by look-up, for any vector width: the tables of one group of columns are
-// filled for one plane of a token and stay in first-level cache while all rows pass.
+// The loops of products by lookup for any vector width: the tables of one group of columns are
+// filled for one plane of a token and stay in the first-level cache while all rows use them.
 //
 // `Engine` is the instruction set: types Tables (with their `step`) and Filler, which fills them
-// from a group of activations; kPanels, the panels that add_group takes at a time.
+// from a group of activations; kPanels, the number of panels that add_group takes at a time.
 #pragma once
 
 #include <algorithm>

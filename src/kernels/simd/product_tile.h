@@ -5,7 +5,7 @@
 
 namespace walsh::simd {
 
-// Where the second factor of a product comes from: float32 or fp16, converted while loading.
+// Loads the second factor of a product: float32, or fp16 converted on the fly.
 template <typename V>
 struct FloatRows {
   const float* data;
@@ -14,7 +14,7 @@ struct FloatRows {
 template <typename V>
 struct HalfRows {
   const uint16_t* data;
-  int64_t ahead;  // elements to the memory that will be read next
+  int64_t ahead;  // distance in elements of the memory to prefetch
   auto load(int64_t i) const {
     V::prefetch(data + i + ahead);
     return V::load_f16(data + i);
@@ -49,7 +49,7 @@ void product_tile(const float* const* a, B b, int64_t ldb, int64_t begin, int64_
   }
 }
 
-// The same for 1..kTileRows rows.
+// product_tile for 1..kTileRows rows.
 template <typename V, int kVectors, int kRows = V::kTileRows, typename B>
 void product_rows(int rows, const float* const* a, B b, int64_t ldb, int64_t begin, int64_t end,
                   float* c, int64_t ldc, bool accumulate) {
@@ -61,7 +61,7 @@ void product_rows(int rows, const float* const* a, B b, int64_t ldb, int64_t beg
   product_tile<V, kRows, kVectors>(a, b, ldb, begin, end, c, ldc, accumulate);
 }
 
-// The same for 1..kTileRows rows and any number of columns, a multiple of the vector width.
+// product_tile for 1..kTileRows rows and any multiple of the vector width as columns.
 template <typename V, int kVectors = V::kTileVectors, typename B>
 void product(int rows, const float* const* a, B b, int64_t ldb, int64_t begin, int64_t end,
              float* c, int64_t ldc, int64_t columns, bool accumulate) {

@@ -9,7 +9,7 @@
 
 namespace walsh::simd {
 
-// The first plane has first = null; the second quantizes what first_scale * first left of x.
+// For the first plane `first` is null; the second plane quantizes x - first_scale * first.
 template <typename V>
 void quantize_plane(const float* x, int64_t n, const int8_t* first, float first_scale,
                     float inverse, int8_t* q, int32_t* sums) {

@@ -1,15 +1,15 @@
-// Decoding of one unit (two tiles, 32 columns) of a trellis panel without byte permutes across
-// lanes: windows of the bit stream are loaded one by one, states cut out in 16-bit lanes and hashed
-// by two 16-bit multiplications. Levels are looked up in a tree of byte shuffles, pairs of them as
-// suits the instruction set.
+// Decodes one unit (two tiles, 32 columns) of a trellis panel without byte permutes across lanes:
+// windows of the bit stream are loaded one by one, states are extracted into 16-bit lanes and
+// hashed by two 16-bit multiplications. Levels are looked up by a tree of byte shuffles, pairs of
+// levels in the way that suits the instruction set.
 //
 // `Arch` is the instruction set: type Ints of kLanes 32-bit lanes, words(p, stride) (64 bits at
 // each of p, p + stride, ...), set16, set64, shift_right64<n>, shift_left64<n>, shift_right32<n>,
 // shift_left32<n>, shift_right16<n>, odd_words(a, b) and odd_lanes(a, b) (odd 16- or 32-bit parts
 // from b), low_bytes(a, b) (bits of a where 16-bit parts have 0x00ff, else of b), bit_and, bit_or,
 // add8, add16, mean8 (rounded up), multiply_low, multiply_high, Levels, the lookup of a byte in a
-// symmetric table of 256 levels, and Pairs, that of the upper 10 bits of 16 in a table of pairs.
-// kBias is added to all levels.
+// symmetric table of 256 levels, and Pairs, the lookup of the upper 10 bits of 16 in a table of
+// pairs. kBias is added to all levels.
 #pragma once
 
 #include <array>
@@ -45,9 +45,9 @@ class StateHash {
   Ints mask_, multiplier_low_, multiplier_high_;
 };
 
-// The windows of a quad of columns, 64 bits from byte Start of the tile on and so on for every
-// eighth row from `g` on, Stride bytes before the one before; what lies beyond the end of the tile
-// is at its start.
+// The windows of a quad of columns: 64 bits from byte Start of the tile for row g, and for every
+// eighth row from there, each Stride bytes before the last. Windows wrap around the end of the tile
+// to its start.
 template <int TileBytes, int Start, int Stride, class Arch>
 WALSH_INLINE inline typename Arch::Ints trellis_windows(const uint8_t* tile, int g) {
   uint64_t first;
@@ -88,7 +88,7 @@ class WindowTrellisDecoder {
   static constexpr int kBits = Steps::kBits;
   static constexpr int kTileBytes = 2 * kUnitWords;
 
-  // The table index of every weight: byte i of lane 2g + h is that of column i of row g + 8h.
+  // The table index of every weight: byte i of lane 2g + h belongs to column i of row g + 8h.
   WALSH_INLINE Ints indices(Ints window) const {
     // States of a row at bits kBits (3 - i) of its 32-bit lane.
     const Ints rows = Arch::odd_lanes(Arch::template shift_right64<4 * kBits>(window),
@@ -99,8 +99,8 @@ class WindowTrellisDecoder {
         hash_(Arch::template shift_right32<2 * kBits>(rows), Arch::template shift_left32<16>(rows));
     return Arch::low_bytes(Arch::template shift_right16<8>(even), odd);
   }
-  // The state of column 0 in the low word of every lane. With 6 bits per step it may reach beyond
-  // the lane of its row.
+  // The state of column 0 in the low word of every lane. With 6 bits per step it may extend beyond
+  // its row's lane.
   WALSH_INLINE static Ints first_states(Ints window, Ints rows) {
     if constexpr (3 * kBits + kMostStateBits <= 32) {
       return Arch::template shift_right32<3 * kBits>(rows);
@@ -140,7 +140,7 @@ class WindowPairDecoder {
   static constexpr int kBits = Steps::kBits;
   static constexpr int kTileBytes = 2 * kUnitWords;
 
-  // Hashes of the states: word i of lane 2g + h is that of columns 2i, 2i + 1 of row g + 8h.
+  // Hashes of the states: word i of lane 2g + h belongs to columns 2i, 2i + 1 of row g + 8h.
   template <int Offset>
   WALSH_INLINE Ints states(Ints window) const {
     const Ints rows = Arch::odd_lanes(Arch::template shift_right64<Offset + 2 * kBits>(window),
@@ -152,7 +152,7 @@ class WindowPairDecoder {
   StateHash<Arch> hash_;
 };
 
-// Two weights per step, the bytes of one product (TrellisRule::bytes, quantiles).
+// Two weights per step from the bytes of one product (TrellisRule::bytes, quantiles).
 template <class Steps, class Arch>
 class WindowHashDecoder {
  public:
@@ -186,13 +186,14 @@ class WindowHashDecoder {
   static constexpr int kBits = Steps::kBits;
   static constexpr int kTileBytes = 2 * kUnitWords;
   static constexpr bool kSums = Steps::kRule == TrellisRule::bytes;
-  // Quads of a window: 7 k + 16 bits are two of them, if they fit into 64.
+  // Quads per window: 7 k + 16 bits hold two quads, if they fit into 64.
   static constexpr int kQuads = kBits <= 6 ? 2 : 1, kWindows = 4 / kQuads;
 
-  // Sums of seven bits of two bytes each. Twice the product has twice these bits in every byte and
-  // a bit of the byte below it: the mean of 2 a + 1 and of 2 b or 2 b + 1, rounded up, is
-  // a + b + 1. Where the upper bits count half (kBentBytes), the mean of that and of the same
-  // without the upper bits, but 64 more, is what a and b count together + 33. Both are level + 128.
+  // Levels that are sums of seven bits of two bytes each. Doubling the product doubles these bits
+  // in every byte and adds a bit of the byte below: the mean of 2 a + 1 and of 2 b or 2 b + 1,
+  // rounded up, is a + b + 1. If the upper bits count half (kBentBytes), this is averaged with the
+  // same without the upper bits but 64 larger, which gives a + b, so counted, + 33. Both results
+  // are level + 128.
   struct Sums {
     Ints one, set, keep, shift;
     explicit Sums(const TrellisCode& code)
@@ -208,7 +209,7 @@ class WindowHashDecoder {
       return Arch::add8(sums, shift);
     }
   };
-  // Every level of the 128 stands twice in the table that Arch::Levels looks bytes up in.
+  // The 128 levels, each twice, in the table in which Arch::Levels looks bytes up.
   struct Quantiles {
     typename Arch::Levels levels;
     explicit Quantiles(const TrellisCode& code) : levels(twice(code.table).data()) {}
@@ -221,7 +222,7 @@ class WindowHashDecoder {
     WALSH_INLINE Ints operator()(Ints, Ints high) const { return levels(Arch::add8(high, high)); }
   };
 
-  // Of the quad whose last step begins at bit Offset of every window.
+  // Decodes the quad whose last step begins at bit Offset of every window.
   template <int Offset>
   WALSH_INLINE Ints levels(Ints window) const {
     const Ints rows = Arch::odd_lanes(Arch::template shift_right64<Offset + 2 * kBits>(window),
@@ -251,9 +252,9 @@ using TrellisDecoder =
     std::conditional_t<Steps::kRule == TrellisRule::table, TableTrellisDecoder<Steps, Arch>,
                        WindowHashDecoder<Steps, Arch>>;
 
-// The upper half of a symmetric table of 256 levels, looked up by 7 bits: kBits 0-3 inside a
-// shuffle, 4-6 by selection between its eight parts. `shuffle(part, index)` and `select(a, b, x)`
-// (b where the top bit of a byte of x is set) are the instruction set's.
+// The upper half of a symmetric table of 256 levels, looked up by 7 bits: bits 0-3 by a shuffle,
+// bits 4-6 by selection among its eight parts. `shuffle(part, index)` and `select(a, b, x)` (b
+// where the top bit of a byte of x is set) belong to the instruction set.
 template <class Arch>
 WALSH_INLINE inline typename Arch::Ints lookup_tree(const typename Arch::Ints (&parts)[8],
                                                     typename Arch::Ints index) {

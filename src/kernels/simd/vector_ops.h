@@ -35,7 +35,7 @@ void rms_norm(const float* x, const float* gain, int64_t n, float eps, float* ou
   }
 }
 
-// e^-gate is cut at e^88, so that very negative gates give a tiny result and never infinity.
+// e^-gate is limited to e^88, so that very negative gates give a tiny result and never infinity.
 template <typename V>
 void silu_mul(const float* gate, const float* up, int64_t n, float* out) {
   constexpr int64_t kWidth = V::kWidth;
@@ -50,7 +50,7 @@ void silu_mul(const float* gate, const float* up, int64_t n, float* out) {
   if (i < n) V::store(out + i, apply(V::load(gate + i, n - i), V::load(up + i, n - i)), n - i);
 }
 
-// Cut as silu_mul.
+// Limited as in silu_mul.
 template <typename V>
 void sigmoid_mul(const float* gate, const float* x, int64_t n, float* out) {
   constexpr int64_t kWidth = V::kWidth;
@@ -63,7 +63,7 @@ void sigmoid_mul(const float* gate, const float* x, int64_t n, float* out) {
   if (i < n) V::store(out + i, apply(V::load(gate + i, n - i), V::load(x + i, n - i)), n - i);
 }
 
-// gelu(x) = x / (1 + e^(-2 t)) with t = sqrt(2 / pi) (x + 0.044715 x^3), cut as in silu_mul.
+// gelu(x) = x / (1 + e^(-2 t)) with t = sqrt(2 / pi) (x + 0.044715 x^3), limited as in silu_mul.
 template <typename V>
 void gelu_mul(const float* gate, const float* up, int64_t n, float* out) {
   constexpr int64_t kWidth = V::kWidth;

@@ -12,7 +12,8 @@
 namespace walsh {
 namespace {
 
-// Rows of a tail beyond those that a query needs: it is moved only when they are used up.
+// Spare rows of a tail beyond those that queries need. The tail is moved only when they are used
+// up.
 constexpr int64_t kTailSpare = 64;
 
 std::unique_ptr<Rotator> make_rotator(const CacheType& type, int64_t head_dim) {
@@ -21,7 +22,7 @@ std::unique_ptr<Rotator> make_rotator(const CacheType& type, int64_t head_dim) {
   return std::make_unique<Rotator>(rotation, padded_head_dim(type, head_dim));
 }
 
-// Of the keys of the first bundle behind the sinks, whose keys are unlike the others.
+// The mean of the keys of the first bundle without the sinks, whose keys are unlike the others.
 void mean_key(const uint16_t* keys, int64_t head_dim, float* mean) {
   std::fill_n(mean, head_dim, 0.0f);
   for (int64_t j = CodedCache::kSinks; j < kCacheBundle; ++j)
@@ -48,7 +49,7 @@ CodedCache::CodedCache(const Model& model, const KvPages& pages, int64_t max_row
       value_type_(*model.cache.values),
       window_(std::clamp<int64_t>(model.cache.window, 0, pages.shape().capacity)),
       tail_rows_(exact_rows() + kTailSpare),
-      // A run finds no room in a tail only if it is longer than what tails have to spare.
+      // A run finds no room in a tail only if it is longer than the spare rows.
       fresh_rows_(std::min(pages.shape().sequences, max_rows / (kTailSpare + 1)) * exact_rows() +
                   max_rows) {
   static_assert(kCpuPagePositions == kCacheBlock);
@@ -83,7 +84,7 @@ void CodedCache::describe_layers() {
   }
 }
 
-// Everything but scratch memory of a size that depends on the model alone.
+// Counts everything except scratch memory, whose size depends on the model alone.
 uint64_t CodedCache::planned_bytes() const {
   const char* where = "KV cache";
   const auto times = [&](uint64_t a, int64_t b) {
@@ -91,7 +92,7 @@ uint64_t CodedCache::planned_bytes() const {
   };
   uint64_t page = 0;  // of all layers
   for (const LayerCache& layer : layers_) {
-    if (layer.kv_heads == 0) continue;  // a delta net: heads without values have no layout
+    if (layer.kv_heads == 0) continue;  // a delta net has no heads to lay out
     page += times(CacheKeys(key_type_, layer.head_dim, kCacheBlock).bytes() +
                       CacheValues(value_type_, layer.head_dim, kCacheBlock).bytes(),
                   layer.kv_heads);
@@ -264,7 +265,7 @@ void CodedCache::take_back(int64_t index, int64_t position) {
   }
   sequence.length = position;
   if (position >= sequence.stored) return;
-  // The rows of the last bundle are fp16 again, with the error of having been stored.
+  // The rows of the last bundle become fp16 again. They keep the error of having been stored.
   sequence.stored = sequence.tail = bundle_floor(position);
   if (position == sequence.stored) return;
   for (const LayerCache& layer : layers_)
@@ -308,7 +309,7 @@ void CodedCache::store(int64_t index, const float* keys, const float* values, in
   const auto tasks = static_cast<int64_t>(plans_.size()) * layer.kv_heads;
   const RunPlan& only = plans_.front();
   if (plans_.size() == 1 && only.run.rows == 1 && only.stored == sequence_of(only).stored) {
-    for (int64_t task = 0; task < tasks; ++task)  // a few rows to convert
+    for (int64_t task = 0; task < tasks; ++task)  // there are only a few rows to convert
       store_one(task, 0);
     return;
   }

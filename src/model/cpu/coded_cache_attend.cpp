@@ -1,5 +1,5 @@
-// Attention of CodedCache: over the fp16 positions of a query and over the stored ones, put
-// together.
+// Attention of CodedCache: over the fp16 positions of a query and over the stored ones, combined at
+// the end.
 #include <algorithm>
 
 #include "kernels/first_seen.h"

@@ -1,4 +1,4 @@
-// A cache in which everything is fp16.
+// A cache that keeps everything as fp16.
 #pragma once
 
 #include <vector>
@@ -25,14 +25,14 @@ class HalfCache : public KvCache {
   const AttentionDesc& attention_of(int64_t layer) const;
   KvView view(int64_t layer, int64_t sequence) const;
   void store_row(const KvView& view, int64_t position, const float* keys, const float* values);
-  // Values of a page of a layer.
+  // Number of values in a page of a layer.
   int64_t page_size(int64_t layer) const;
 
   const Model& model_;
   const Ops& ops_;
   const KvPages& pages_;
   std::span<const Run> runs_;
-  std::vector<int64_t> layers_;           // where each begins
+  std::vector<int64_t> layers_;           // first value of each layer
   AlignedArray<uint16_t> keys_, values_;  // [layer][page][kv_heads][page positions][head_dim]
 };
 

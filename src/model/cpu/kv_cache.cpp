@@ -14,7 +14,7 @@ std::unique_ptr<KvCache> make_kv_cache(const Model& model, const KvPages& pages,
   const std::vector<LayerDesc>& layers = model.config.layers;
   const bool attends = std::any_of(layers.begin(), layers.end(),
                                    [](const LayerDesc& l) { return l.attention.present(); });
-  // With a window over everything, or without keys, nothing would ever be coded.
+  // If the window covers everything, or there are no keys, nothing would ever be coded.
   if (!model.cache.coded() || !attends || model.cache.window >= pages.shape().capacity)
     return std::make_unique<HalfCache>(model, pages, max_bytes);
   return std::make_unique<CodedCache>(model, pages, max_rows, max_bytes);

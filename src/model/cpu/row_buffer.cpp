@@ -7,7 +7,7 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kUnitColumns = 32;   // of one of ActivationsI8::sums
+constexpr int64_t kUnitColumns = 32;   // per entry of ActivationsI8::sums
 constexpr int64_t kRowAlignment = 16;  // floats: 64 bytes
 
 size_t rows_of(int64_t rows, int64_t stride) {

@@ -9,7 +9,7 @@
 
 namespace walsh {
 
-// Values of every row of a batch, each row 64-byte aligned.
+// The values of every row of a batch. Each row is aligned to 64 bytes.
 struct RowBuffer {
   int64_t width = 0, stride = 0;
   AlignedArray<float> values;  // [max_rows][stride]
@@ -20,7 +20,7 @@ struct RowBuffer {
   float* row(int64_t index) { return values.data() + index * stride; }
 };
 
-// A prepared input of every row: int8 planes, or float32 rows of `stride`.
+// A prepared input of every row: int8 planes, or float32 rows of `stride` values.
 struct Workspace {
   ActivationsI8 quantized;
   AlignedArray<float> rows;
@@ -30,7 +30,7 @@ struct Workspace {
   Workspace(const BufferShape& shape, int64_t max_rows);
   static uint64_t bytes(const BufferShape& shape, int64_t max_rows);
   bool empty() const { return rows.empty() && quantized.q.empty(); }
-  // Makes row `to` what row `index` of `other` is, which has the same shape.
+  // Copies row `index` of `other`, which has the same shape, to row `to`.
   void copy(int64_t to, const Workspace& other, int64_t index);
 };
 

@@ -12,10 +12,11 @@
 namespace walsh {
 namespace {
 
-// Prompts that are read together, so that what is not stored yet of each has room.
+// Prompts that a batch may have, so that there is room for the positions of each that are not
+// stored yet.
 constexpr int64_t kMostPrompts = 16;
 
-// A window longer than the sequence is one of its length.
+// Limits the window to the length of the sequence.
 CacheTypes fitted(const CacheTypes& types, int64_t positions) {
   CacheTypes fit = types;
   fit.window = std::clamp<int64_t>(types.window, 0, positions);
@@ -26,7 +27,7 @@ int64_t bundle_floor(int64_t position) {
   return position / kCacheBundle * kCacheBundle;
 }
 
-// Rows of prompts, and those before each that are not stored yet.
+// Counts the rows of prompts, and the rows before each that are not stored yet.
 int64_t fresh_capacity(const CacheTypes& types, const KvShape& shape, int64_t max_rows) {
   return max_rows + CudaCodedCache::max_prompts(shape) * (types.window + kCacheBundle);
 }
@@ -39,7 +40,7 @@ uint64_t rows_bytes(const ModelConfig& c, int64_t capacity) {
   return bytes;
 }
 
-// `rows` rows of a call from `first` on.
+// The part of a call that is `rows` rows from row `first` on.
 cuda::RopeCall rope_part(const cuda::RopeCall& rope, int64_t first, int64_t rows) {
   cuda::RopeCall part = rope;
   part.q += first * part.ldq;
@@ -68,7 +69,7 @@ CudaCodedCache::CudaCodedCache(const ModelConfig& c, const CacheTypes& wanted,
   window_ = types.window;
   for (const LayerDesc& layer : c.layers) {
     const AttentionDesc& a = layer.attention;
-    if (!a.present()) {  // a recurrent layer has no keys
+    if (!a.present()) {  // recurrent layers have no keys
       layers_.emplace_back();
       continue;
     }
@@ -124,7 +125,7 @@ void CudaCodedCache::fork(int64_t from, int64_t to, cuda::Stream stream) {
   upload_kept(to, stream);
 }
 
-// What is stored stays so, but for the last bundle, if positions of it are lost.
+// Stored positions stay stored, except those of the last bundle if some of them are removed.
 void CudaCodedCache::take_back(int64_t index, int64_t position, cuda::Stream stream) {
   Sequence& sequence = sequences_[static_cast<size_t>(index)];
   if (position > sequence.length) {
@@ -135,7 +136,7 @@ void CudaCodedCache::take_back(int64_t index, int64_t position, cuda::Stream str
   }
   const bool restored = position < sequence.stored && position % kCacheBundle != 0;
   const int64_t stored = std::min(sequence.stored, bundle_floor(position));
-  sequence = {0, 0, false};  // should one of the launches fail
+  sequence = {0, 0, false};  // in case one of the launches fails
   if (restored) {
     const auto bundle = static_cast<int>(stored / kCacheBundle);
     for (int64_t layer = 0; layer < static_cast<int64_t>(layers_.size()); ++layer) {
@@ -151,7 +152,7 @@ void CudaCodedCache::take_back(int64_t index, int64_t position, cuda::Stream str
 void CudaCodedCache::upload_kept(int64_t index, cuda::Stream stream) {
   Sequence& sequence = sequences_[static_cast<size_t>(index)];
   const auto kept = static_cast<int32_t>(sequence.stored);
-  sequence.known = false;  // should the copy fail
+  sequence.known = false;  // in case the copy fails
   cuda::copy_to_device(kept_.as<int32_t>() + index, &kept, sizeof kept, stream);
   sequence.known = true;
 }
@@ -213,7 +214,7 @@ void CudaCodedCache::attend(int64_t layer, const cuda::AttentionRows& attention,
   }
 }
 
-// `attention`: of the run's last rows.
+// `attention` describes the run's last rows.
 void CudaCodedCache::attend_prefill(const cuda::CodedView& cache, const RunPlan& plan,
                                     const cuda::AttentionRows& attention,
                                     cuda::Stream stream) const {
@@ -223,8 +224,8 @@ void CudaCodedCache::attend_prefill(const cuda::CodedView& cache, const RunPlan&
                                   static_cast<int>(std::min(seen, plan.stored) / kCacheBundle),
                                   static_cast<int>(plan.stored / kCacheBundle)};
   cuda::CodedView old = cache;
-  // Queries that do not see everything read the first positions as they are stored, as decoding and
-  // the CPU do.
+  // Queries that do not see everything read the first positions as they are stored, as in decoding
+  // and on the CPU.
   if (attention.window != 0) old.keys.sinks = old.values.sinks = nullptr;
   cuda::load_bundles(old, bundles, old_rows_, stream);
   cuda::attend_prefill({attention, &cache}, fresh_of(cache, plan), old_rows_,

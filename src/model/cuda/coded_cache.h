@@ -1,4 +1,4 @@
-// The coded caches of all layers of an executor, and what a batch does to them
+// The coded caches of all layers of an executor, and what a batch changes in them
 // (cache/cuda/coded_cache.h).
 #pragma once
 
@@ -16,38 +16,39 @@ class CudaCodedCache {
  public:
   CudaCodedCache(const ModelConfig& config, const CacheTypes& types, const cuda::PageTable& table,
                  const KvShape& shape, int64_t max_rows);
-  // Runs of several rows that a batch may have.
+  // The most runs of several rows that a batch may have.
   static int64_t max_prompts(const KvShape& shape);
 
-  // Before the layers of a batch with these groups of rows, which live until its end. A sequence
-  // that does not go on where it ended is taken back.
+  // Called before the layers of a batch with these groups of rows, which have to live until its
+  // end. A sequence whose run does not begin at its end is taken back.
   void start(std::span<const Run> runs, std::span<const RowGroup> groups, cuda::Stream stream);
-  // Keys and values of the batch to the caches; `rope` and `rows` are those of all its rows.
+  // Writes the keys and values of the batch to the caches. `rope` and `rows` describe all of its
+  // rows.
   void keep(int64_t layer, const cuda::RopeCall& rope, const cuda::RowPlaces& rows,
             cuda::Stream stream) const;
-  // Attention of the batch's rows from `skip` on; `attention` is that of all.
+  // Computes attention of the batch's rows from `skip` on; `attention` describes all rows.
   void attend(int64_t layer, const cuda::AttentionRows& attention, int64_t skip,
               const cuda::AttentionScratch& scratch, cuda::Stream stream) const;
-  // Behind the batch, or after it has failed: its sequences have to be reset then.
+  // Called after the batch, or after it has failed; then its sequences have to be reset.
   void finish();
   void abandon();
-  // As Executor has them.
+  // As in Executor.
   void copy_page(const PageCopy& copy, cuda::Stream stream) const;
   void fork(int64_t from, int64_t to, cuda::Stream stream);
 
  private:
   struct Sequence {
     int64_t stored = 0, length = 0;
-    bool known = true;  // kept_ has what it should
+    bool known = true;  // whether kept_ is up to date
   };
 
-  // What a run does to its sequence, the same in all layers.
+  // What a run changes in its sequence. It is the same in all layers.
   struct RunPlan {
     Run run;
     int64_t row;     // of its first token in the batch
-    int64_t before;  // positions that are stored,
-    int64_t stored;  // and afterwards
-    int64_t fresh;   // first row of those that are not stored yet, if it has several rows
+    int64_t before;  // positions that are stored before the run,
+    int64_t stored;  // and after it
+    int64_t fresh;   // first of its rows that are not stored yet, if the run has several rows
   };
 
   cuda::CodedView view(int64_t layer) const;
@@ -67,7 +68,7 @@ class CudaCodedCache {
   cuda::PageTable table_;
   std::vector<Sequence> sequences_;
   cuda::Buffer kept_;         // int32 [sequences]
-  cuda::Buffer fresh_, old_;  // keys, then values of one layer
+  cuda::Buffer fresh_, old_;  // keys, then values, of one layer
   cuda::FreshRows fresh_rows_, old_rows_;
 };
 

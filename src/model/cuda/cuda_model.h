@@ -1,4 +1,4 @@
-// Models on a GPU. A build without CUDA has the same functions, which throw usage.
+// Models on a GPU. In a build without CUDA the same functions exist and throw usage.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Small arrays on their way to a GPU, in the order of a stream, without the host waiting for it.
+// Uploads of small arrays to a GPU in the order of a stream, without blocking the host.
 #pragma once
 
 #include <algorithm>
@@ -10,11 +10,12 @@
 
 namespace walsh {
 
-// Copies through pieces of pinned memory in turn. The host waits for a piece only if all of them
-// are still on their way, which takes more than a megabyte that the stream has not come to.
+// Copies through a ring of pieces of pinned memory. The host waits for a piece only if all of them
+// are still in flight, i.e. if the stream is more than a megabyte of copies behind.
 class PinnedUploads {
  public:
-  // Copies `bytes` bytes when `stream` comes to it. The caller may change `host` after the return.
+  // Copies `bytes` bytes when `stream` reaches this point. The caller may change `host` after the
+  // return.
   void copy(void* device, const void* host, uint64_t bytes, cuda::Stream stream) {
     for (uint64_t begin = 0; begin < bytes; begin += kPieceBytes) {
       const uint64_t count = std::min(kPieceBytes, bytes - begin);

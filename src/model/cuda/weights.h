@@ -1,4 +1,4 @@
-// A model's matrices in GPU memory.
+// The matrices of a model in GPU memory.
 #pragma once
 
 #include <vector>
@@ -8,23 +8,23 @@
 
 namespace walsh {
 
-// What the GPU multiplies with: either the passes or the plain matrix.
+// A matrix as the GPU multiplies it: either as passes, or uncoded.
 struct CudaWeights : DeviceWeights {
   std::vector<cuda::Matrix> pass;
   cuda::DenseMatrix dense;
   Rotation rotation[2];  // of the passes
   int64_t padded = 0;    // row length in storage
-  cuda::Buffer bias;     // float [rows], or empty; counted by the Linear
+  cuda::Buffer bias;     // float [rows], or empty; its memory is counted by the Linear
 
   uint64_t bytes() const override;
 };
 
-// The token embedding as it is stored, so that single rows can be decoded.
+// The token embedding as it is stored, so that single rows can be dequantized.
 struct CudaEmbedding : DeviceWeights {
   const Format* format = nullptr;
   int64_t rows = 0, cols = 0;
   Rotation rotation[2];
-  // In the order of array_specs; a product code always with a codebook.
+  // In the order of array_specs. A product code always has its codebook.
   std::vector<cuda::Buffer> arrays;
 
   uint64_t bytes() const override;
@@ -38,7 +38,8 @@ inline const CudaWeights& cuda_weights(const Linear& linear) {
   return static_cast<const CudaWeights&>(*linear.device_weights);
 }
 
-// Whether it is the plain matrix and nothing else, as routers and decays are in most families.
+// Returns whether the layer is an uncoded matrix without bias, as routers and decays are in most
+// families.
 inline bool is_dense_without_bias(const Linear& linear) {
   return linear.is_dense() && cuda_weights(linear).bias.empty();
 }

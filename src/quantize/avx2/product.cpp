@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kLanes = 8;  // vectors per register
 
-// Squares of two of the four weights, added up.
+// Adds up the squared differences of two of the four weights.
 __m256i pair_cost(__m256i x, const int16_t* entry, __m256i residual) {
   int32_t pair;
   std::memcpy(&pair, entry, 4);

@@ -15,12 +15,12 @@ __m512i pair_of(const int16_t* entry) {
   return _mm512_set1_epi32(pair);
 }
 
-// |x - entry| - residual of two of the four weights.
+// Returns |x - entry| - residual for two of the four weights.
 __m512i left_of(__m512i x, __m512i entry, __m512i residual) {
   return _mm512_sub_epi16(_mm512_abs_epi16(_mm512_sub_epi16(x, entry)), residual);
 }
 
-// `Count` registers of vectors at a time hide the latency of the chain of one.
+// Searches `Count` registers of vectors at a time, which hides the latency of one dependency chain.
 template <int Count>
 void search(const ProductTable& table, const ProductTargets& targets, int first,
             uint8_t* pointers) {

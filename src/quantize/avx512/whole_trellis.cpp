@@ -23,7 +23,7 @@ struct Whole16 {
 
 void whole_forward_avx512(const TrellisTable& table, const int16_t* const* x, int tiles, int steps,
                           int32_t* const* best) {
-  constexpr int kMost = 4;  // vectors whose costs, those of four tiles, stay in registers
+  constexpr int kMost = 4;  // vectors whose costs, for four tiles, stay in registers
   if (table.classes() >= kMost * Whole16::kLanes)
     return whole_forward_of<Whole16, kMost>(table, x, tiles, steps, best);
   whole_forward_of<Whole16, 1>(table, x, tiles, steps, best);

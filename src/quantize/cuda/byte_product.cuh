@@ -1,4 +1,4 @@
-// The product of tensor cores behind tile_products.cuh; tests on the host have their own.
+// The tensor-core product that tile_products.cuh uses. Tests on the host replace this file.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Teams and blocks of group_search.h and find_scales.h on the device: a team is half a warp.
+// The teams and blocks of group_search.h and find_scales.h on the device. A team is half a warp.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -38,7 +38,7 @@ struct DeviceTeam {
       v += __shfl_xor_sync(kWarp, v, width);
     return v;
   }
-  // Both sums at once: after the first step the upper half of the team goes on with b.
+  // Computes both sums at once: after the first step the upper half of the team continues with b.
   static __device__ __forceinline__ void sum_two(float a, float b, float& sum_a, float& sum_b) {
     const bool upper = index() >= kLanes / 2;
     float v = (upper ? b : a) + __shfl_xor_sync(kWarp, upper ? a : b, kLanes / 2);
@@ -55,11 +55,11 @@ struct DeviceTeam {
       v = fmaxf(v, __shfl_xor_sync(kWarp, v, width));
     return v;
   }
-  // Over both teams of the warp, which stay together.
+  // Combines both teams of the warp, which execute this together.
   static __device__ __forceinline__ bool any(bool v) { return __any_sync(kWarp, v) != 0; }
   static __device__ __forceinline__ bool all(bool v) { return __all_sync(kWarp, v) != 0; }
 
-  // Lanes l and l ^ 8 become their sum and difference.
+  // Replaces the values of lanes l and l ^ 8 by their sum and difference.
   static __device__ __forceinline__ float butterfly8(float v) {
     const float other = __shfl_xor_sync(kWarp, v, 8);
     return index() >= 8 ? other - v : other + v;
@@ -92,7 +92,7 @@ struct DeviceBlock {
   static __device__ __forceinline__ Team team() { return {}; }
   static __device__ __forceinline__ void sync() { __syncthreads(); }
 
-  // *out = the sum over the threads.
+  // Sets *out to the sum over the threads.
   static __device__ __forceinline__ void add_up(double v, double* out) {
     __shared__ double parts[4];
     WALSH_UNROLL
@@ -131,7 +131,7 @@ void launch(const PassArgs& args, int64_t rows, Stream stream) {
   check_launch("encoder");
 }
 
-// For the number of thresholds that a codebook has.
+// Launches the kernel for the codebook's number of thresholds.
 template <GroupKind kKind>
 void launch_thresholds(int thresholds, const PassArgs& args, int64_t rows, Stream stream) {
   switch (thresholds) {

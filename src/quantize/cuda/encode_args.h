@@ -1,4 +1,4 @@
-// What one launch of the GPU encoder works on. Plain data, passed to kernels by value.
+// The arguments of one launch of the GPU encoder. Plain data, passed to kernels by value.
 #pragma once
 
 #include <cstdint>
@@ -6,37 +6,37 @@
 namespace walsh::cuda::encoding {
 
 inline constexpr int kMaxThresholds = 7;  // thresholds above zero
-inline constexpr int kStarts = 10;        // of the scale search
-inline constexpr int kRounds = 6;         // of assignment and refit per start
-inline constexpr int kSpan = 1024;        // columns that a block works on
+inline constexpr int kStarts = 10;        // starting points of the scale search
+inline constexpr int kRounds = 6;         // rounds of assignment and refit per starting point
+inline constexpr int kSpan = 1024;        // columns of a row that a block encodes
 inline constexpr int kUnit = 32;          // columns of the packing unit and of the shortest segment
-inline constexpr int kLeastPower = -76;   // exponents in SearchRule::power_mantissa
+inline constexpr int kLeastPower = -76;   // of the exponents in SearchRule::power_mantissa
 inline constexpr int kPowers = 80;
 
-// How the columns of a span are cut into scale groups; each kind is a kernel.
+// How the columns of a span are divided into scale groups. Each kind has a kernel of its own.
 enum class GroupKind : uint8_t {
   plain,       // 128 columns, one scale
   offset,      // 256 columns, scale and offset
-  sub_groups,  // 256 columns, scale, offset and a sub-scale per 32
+  sub_groups,  // 256 columns, scale, offset and a sub-scale per 32 columns
   row,         // one scale per row
-  absmax       // 32 columns, as ggml's q8_0 and q4_0
+  absmax       // 32 columns, like ggml's q8_0 and q4_0
 };
 
 // A codebook that is symmetric about 0, by magnitude.
 struct Levels {
   float magnitude[kMaxThresholds + 1];  // ascending; the first is 0 in a codebook of odd size
-  float midpoint[kMaxThresholds];  // between neighbours; infinite where there is no further level
-  uint64_t codes;                  // nibble 8 * (not positive) + index of the magnitude
-  uint32_t zero_code;              // of a group with scale 0
+  float midpoint[kMaxThresholds];       // between neighbours; infinite behind the last level
+  uint64_t codes;                       // nibble 8 * (not positive) + index of the magnitude
+  uint32_t zero_code;                   // the code of a group whose scale is 0
 };
 
 struct SearchRule {
   float start;             // the first scale is start * rms
-  float factors[kStarts];  // of the starts
-  bool all_starts;         // effort full
-  bool shape_gain, sigma;  // instead of a search
-  // Sub-groups: round(log2(s)) of a float s = 2^e * m is e + 1 from this mantissa on, e counted
-  // from kLeastPower.
+  float factors[kStarts];  // of the starting points
+  bool all_starts;         // Effort::full
+  bool shape_gain, sigma;  // used instead of a search
+  // For sub-groups: round(log2(s)) of a float s = 2^e * m is e + 1 if its mantissa is at least this
+  // one, where e is counted from kLeastPower.
   uint32_t power_mantissa[kPowers];
 };
 
@@ -51,31 +51,31 @@ struct Source {
   int64_t cols;
 };
 
-// Where a refusal is noted: the smallest (row of the tensor * 4 + stage) * cols + column.
+// Where refused values are recorded: the smallest (row of the tensor * 4 + stage) * cols + column.
 struct Refusals {
   uint64_t* first;
-  int64_t first_row;  // of this launch in the tensor
+  int64_t first_row;  // of this launch, counted in the tensor
 };
 
-// Stages of a row in the order in which the encoder looks at them.
+// The stages of a row, in the order in which the CPU's encoder checks them.
 enum RefusalStage : int { kNotFinite = 0, kTooLarge = 1, kTooLargeInResidual = 2 };
 
 // One pass over rows [0, rows).
 struct PassArgs {
   Source source;
   Refusals refusals;
-  int stage;  // of a rotation that overflows
+  int stage;  // the stage that is recorded if the rotation overflows
   int64_t padded;
-  int span, spans;       // columns of a block's work, blocks per row
-  int block;             // of the rotation, 0: not rotated
-  int64_t whole_blocks;  // columns in whole blocks; the segments of the rest are shorter
+  int span, spans;       // columns per block, blocks per row
+  int block;             // of the rotation; 0: not rotated
+  int64_t whole_blocks;  // columns in whole blocks; the segments behind them are shorter
   const float* factors;  // [padded] sign / sqrt(segment size)
 
   int bits;
   Levels levels;
   SearchRule rule;
 
-  uint32_t* codes;  // the arrays of the file
+  uint32_t* codes;  // these are the arrays of the file
   uint16_t* scales;
   uint16_t* offsets;
   uint16_t* sub_scales;
@@ -86,7 +86,7 @@ struct PassArgs {
   double* errors;   // per block: sum of (source - decoded)^2
 };
 
-// Conversion of rows [0, rows) to a plain type; a block does kSpan columns of a row.
+// Converts rows [0, rows) to a dense type. A block converts kSpan columns of a row.
 struct ConvertArgs {
   Source source;
   Refusals refusals;

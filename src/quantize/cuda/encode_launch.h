@@ -1,4 +1,4 @@
-// Launches of the GPU encoder's kernels on data that lies on the device; plain C++.
+// Launches the GPU encoder's kernels on data in device memory. This is plain C++.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,8 @@
 
 namespace walsh::cuda::encoding {
 
-// Encodes rows [0, rows); rows * args.spans < 2^31. steps: 1, 3 or 7 (ignored by absmax).
+// Encodes rows [0, rows); rows * args.spans must be below 2^31. steps: 1, 3 or 7 (ignored by
+// absmax).
 void launch_pass(GroupKind kind, int thresholds, const PassArgs& args, int64_t rows, Stream stream);
 void launch_plain(int thresholds, const PassArgs& args, int64_t rows, Stream stream);
 void launch_offset(int thresholds, const PassArgs& args, int64_t rows, Stream stream);
@@ -17,7 +18,7 @@ void launch_row(int thresholds, const PassArgs& args, int64_t rows, Stream strea
 void launch_absmax(const PassArgs& args, int64_t rows, Stream stream);
 void launch_convert(const ConvertArgs& args, int64_t rows, Stream stream);
 
-// *total += the sum of values[count], always in the same order.
+// Adds the sum of values[count] to *total, always in the same order.
 void launch_sum(const double* values, int64_t count, double* total, Stream stream);
 
 // norms[c] += sum over rows [0, rows) of source[row][c]^2, in the order of add_column_norms

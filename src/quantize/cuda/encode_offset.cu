@@ -3,7 +3,7 @@
 
 namespace walsh::cuda::encoding {
 
-// The interleaved formats have 3 bits: at most three thresholds above zero.
+// The interleaved formats have 3 bits, so there are at most three thresholds above zero.
 void launch_offset(int thresholds, const PassArgs& args, int64_t rows, Stream stream) {
   if (thresholds == 1) {
     launch<GroupKind::offset, 1>(args, rows, stream);

@@ -39,7 +39,7 @@ __device__ __forceinline__ double element(const Source& source, int64_t at) {
   }
 }
 
-// A thread per column and chunk of rows.
+// One thread per column and chunk of rows.
 __global__ void __launch_bounds__(kNormThreads)
     chunk_norms_kernel(const Source source, int64_t rows, double* partial) {
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kNormThreads + threadIdx.x;

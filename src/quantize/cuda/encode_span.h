@@ -1,12 +1,12 @@
-// One pass over a span of one row: read, rotate, find the scales, assign, pack, measure what is
-// lost. Compiles for the device and the host (lane_math.h).
+// One pass over a span of one row: reads it, rotates it, finds the scales, assigns codes, packs
+// them, and measures the error. Compiles for the device and the host (lane_math.h).
 #pragma once
 
 #include "quantize/cuda/span_transform.h"
 
 namespace walsh::cuda::encoding {
 
-// Code of one element; `value` gets its decoded value.
+// Returns the code of one element and sets `value` to its decoded value.
 template <GroupKind kKind, int kThresholds>
 WALSH_LANE uint32_t assign(const PassArgs& args, const GroupFit& fit, float x, float& value) {
   if constexpr (kKind == GroupKind::absmax) {
@@ -39,7 +39,7 @@ WALSH_LANE uint32_t assign(const PassArgs& args, const GroupFit& fit, float x, f
   }
 }
 
-// Nibbles 0..7 of a word from eight bytes, four per argument.
+// Joins eight bytes, four per argument, to the nibbles 0..7 of a word.
 WALSH_LANE uint32_t join_nibbles(uint32_t low, uint32_t high) {
   low |= low >> 4;
   high |= high >> 4;
@@ -48,7 +48,7 @@ WALSH_LANE uint32_t join_nibbles(uint32_t low, uint32_t high) {
   return low | high << 16;
 }
 
-// 32 codes, a byte each, as formats/packing.cpp packs them.
+// Packs 32 codes, one per byte, in the layout of formats/packing.cpp.
 WALSH_LANE void pack_unit(int bits, const uint32_t (&bytes)[8], uint32_t* words) {
   if (bits == 8) {
     WALSH_UNROLL
@@ -95,8 +95,8 @@ struct alignas(8) EightCodes {
   uint8_t v[kEight];
 };
 
-// codes <- those of the span; place.values <- the decoded values, transformed over distances 1
-// to 4.
+// Sets `codes` to those of the span, and place.values to the decoded values, already transformed
+// over distances 1 to 4.
 template <class Block, GroupKind kKind, int kThresholds>
 WALSH_LANE void assign_span(const Block& block, const PassArgs& args, const SpanPlace& place,
                             uint8_t* codes) {
@@ -141,7 +141,7 @@ WALSH_LANE void encode_span(const Block& block, const PassArgs& args, uint32_t i
   block.add_up(error, args.errors + index);
 }
 
-// A span converted to a plain type; a value that does not fit is refused.
+// Converts a span to a dense type. A value that does not fit is refused.
 template <class Block>
 WALSH_LANE void convert_span(const Block& block, const ConvertArgs& args, uint32_t index) {
   using Team = typename Block::Team;

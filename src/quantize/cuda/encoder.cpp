@@ -29,7 +29,7 @@ SourceType source_type(DType type) {
                               : SourceType::bf16;
 }
 
-// Sums and refusals of a tensor.
+// The sums and refusals of a tensor.
 struct Totals {
   double norm = 0, error = 0;
   uint64_t first_refusal = kNoRefusal;
@@ -39,7 +39,7 @@ void grow(Buffer& buffer, uint64_t bytes) {
   if (buffer.bytes() < bytes) buffer = Buffer(bytes);
 }
 
-// Zeros follow up to `room` bytes.
+// Copies host data to the device and fills the rest up to `room` bytes with zeros.
 void send(Buffer& buffer, const void* host, uint64_t bytes, uint64_t room, Stream stream) {
   grow(buffer, room);
   copy_to_device(buffer.as(), host, bytes, stream);
@@ -58,7 +58,7 @@ float value_at(const Tensor& source, std::span<const float> scales, int64_t row,
   return scales.empty() ? value : value * scales[static_cast<size_t>(col)];
 }
 
-// The words of encode_tensor for the first value that it would stumble over.
+// Throws the error that encode_tensor would give for the first value that cannot be encoded.
 [[noreturn]] void report(uint64_t refusal, const Format& format, const Tensor& source,
                          std::span<const float> scales) {
   const auto cols = static_cast<uint64_t>(source.cols);
@@ -110,7 +110,7 @@ struct GpuEncoder::Impl {
 
   DeviceInfo device;
   SliceStream slices;
-  Buffer scales, factors[2];     // of the tensor in hand
+  Buffer scales, factors[2];     // of the current tensor
   Buffer residual;               // float [slice rows][cols] between two passes
   Buffer norms, errors, totals;  // per block of a slice, and Totals
   Buffer column_partial, column_norms;
@@ -118,7 +118,7 @@ struct GpuEncoder::Impl {
   std::unique_ptr<GpuTiles> shared_tiles[2];
 };
 
-// Empty if something is not supported.
+// Returns nothing if some pass is not supported.
 std::vector<PassPlan> GpuEncoder::Impl::plans(const Format& format, const Rotation (&rotation)[2],
                                               const EncodeOptions& options, int64_t cols) const {
   std::vector<PassPlan> result;
@@ -244,7 +244,7 @@ void GpuEncoder::Impl::encode_slice(const std::vector<PassPlan>& plans, const En
       encoding::launch_sum(errors.as<double>(), rows * args.spans, &totals.as<Totals>()->error,
                            slices.stream());
     }
-    // The next pass encodes what is left, which is balanced already.
+    // The next pass encodes the residual, which is already balanced.
     source.values = residual.as();
     source.column_scales = nullptr;
     source.type = SourceType::f32;

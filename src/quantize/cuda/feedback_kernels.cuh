@@ -1,5 +1,5 @@
 // The kernels of feedback_kernels.h. They also compile for the host, where tests run them with
-// fibers. Nothing contracts into FMAs but what says so.
+// fibers. The compiler must not contract operations into FMAs except where the code says so.
 #pragma once
 
 #include <cmath>
@@ -11,15 +11,15 @@
 
 namespace walsh::cuda::encoding {
 
-inline constexpr int kTargetThreads = 128;   // rows of a block
-inline constexpr int kSetThreads = 128;      // of a row: the columns of a block of columns
-inline constexpr float kLargestTarget = 64;  // as the CPU has it
+inline constexpr int kTargetThreads = 128;   // rows per block
+inline constexpr int kSetThreads = 128;      // per row: the columns of a column block
+inline constexpr float kLargestTarget = 64;  // the same as on the CPU
 
 __device__ __forceinline__ float clamped_target(float x) {
   return x < -kLargestTarget ? -kLargestTarget : kLargestTarget < x ? kLargestTarget : x;
 }
 
-// A thread per row.
+// One thread per row.
 __device__ __forceinline__ void set_targets(const FeedbackArgs& args, const TileColumn& column) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kTargetThreads + threadIdx.x;
   if (row >= (args.rows + kTileRows - 1) / kTileRows * kTileRows) return;
@@ -57,7 +57,7 @@ __device__ __forceinline__ float level_of(const LevelTable& table, int state, in
   return unpack_level(table.levels[at * table.values + v], 0, table.unit);
 }
 
-// A block per row. errors[kTileCols] is shared.
+// One block per row. errors[kTileCols] is shared.
 __device__ __forceinline__ void set_row(const FeedbackArgs& args, const TileColumn& column,
                                         const LevelTable& table, float* errors) {
   const int64_t row = blockIdx.x, at = row * args.size;
@@ -92,7 +92,7 @@ struct ProductMemory {
   float a[kProductDepth][kProductTile + 4], b[kProductDepth][kProductTile];
 };
 
-// 64 rows and 64 columns; every element is one chain of FMAs in the order of the depth.
+// Computes 64 rows and 64 columns. Every element is one chain of FMAs in the order of the depth.
 __device__ __forceinline__ void add_product(const FeedbackArgs& args, const FactorProduct& product,
                                             ProductMemory& memory) {
   constexpr int kPart = 4;
@@ -141,8 +141,8 @@ __device__ __forceinline__ void add_product(const FeedbackArgs& args, const Fact
 
 inline constexpr int kFactorThreads = 128;
 
-// A block per row: its threads make the terms of the two sums, which one thread each adds up in
-// the order of the columns. terms[2][kFactorThreads] is shared.
+// One block per row. Its threads compute the terms of the two sums; for each sum one thread adds
+// them up in the order of the columns. terms[2][kFactorThreads] is shared.
 __device__ __forceinline__ void row_factor(const FeedbackArgs& args, double* factors,
                                            double* terms) {
   const int64_t row = blockIdx.x, at = row * args.size;

@@ -1,9 +1,9 @@
-// The scales, offsets and sub-scales of the groups of a span, as RowEncoder
-// (quantize/scalar/encoder.cpp) finds them; one function per GroupKind. Compiles for the device and
+// Finds the scales, offsets and sub-scales of the groups of a span, like RowEncoder
+// (quantize/scalar/encoder.cpp); there is one function per GroupKind. Compiles for the device and
 // the host (lane_math.h).
 //
-// Block is the set of threads that does it: team() is the caller's team, team_index() of teams();
-// sync() waits for all.
+// Block is the set of threads that works on the span: team() is the caller's team, team_index() its
+// number among teams(); sync() waits for all.
 #pragma once
 
 #include "quantize/cuda/group_search.h"
@@ -13,12 +13,12 @@ namespace walsh::cuda::encoding {
 
 inline constexpr int kSubGroups = 8;  // of 32 columns in a group
 
-// Where a span is.
+// The position of a span.
 struct SpanPlace {
   int64_t row;
   int64_t begin;  // first column
   int columns;    // of the padded row in this span
-  float* values;  // [span] rotated values, zeros behind `columns`
+  float* values;  // [span] rotated values, followed by zeros behind `columns`
   double* doubles;
   GroupFit* fits;
 };
@@ -28,7 +28,7 @@ WALSH_LANE int group_length(const SpanPlace& place, int first, int columns) {
   return left < 0 ? 0 : left < columns ? left : columns;
 }
 
-// Notes the first refusal.
+// Records a refused value, if it is the first one.
 template <class Block>
 WALSH_LANE void refuse(const Refusals& refusals, int stage, int64_t row, int64_t cols,
                        int64_t column) {
@@ -37,7 +37,7 @@ WALSH_LANE void refuse(const Refusals& refusals, int stage, int64_t row, int64_t
                     static_cast<uint64_t>((tensor_row * 4 + stage) * cols + column));
 }
 
-// Largest magnitude of `chunks` chunks, and whether all values are finite.
+// Returns the largest magnitude of `chunks` chunks, and whether all values are finite.
 template <class Team>
 WALSH_LANE float largest_of(const Team& team, const float* x, int chunks, bool& finite) {
   typename Team::Float largest{}, zeros{};
@@ -45,13 +45,13 @@ WALSH_LANE float largest_of(const Team& team, const float* x, int chunks, bool& 
     const typename Team::Float v = team.load(x + kLanes * i);
     const auto magnitude = Team::map(v, [](float lane) { return magnitude_of(lane); });
     largest = Team::select(magnitude > largest, magnitude, largest);
-    zeros += v * Team::broadcast(0);  // NaN from then on if v is not finite
+    zeros += v * Team::broadcast(0);  // NaN from here on if v is not finite
   }
   finite = team.sum(zeros) == 0;
   return team.max(largest);
 }
 
-// The same; a value that is not finite is refused.
+// The same, but refuses a value that is not finite.
 template <class Block>
 WALSH_LANE float largest_of(const typename Block::Team& team, const PassArgs& args, int64_t row,
                             const float* x, int chunks) {
@@ -63,7 +63,7 @@ WALSH_LANE float largest_of(const typename Block::Team& team, const PassArgs& ar
   return largest;
 }
 
-// The mean of n elements in `chunks` chunks as fp16.
+// Returns the mean of n elements in `chunks` chunks as fp16.
 template <class Team>
 WALSH_LANE uint16_t mean_offset(const Team& team, const float* x, int chunks, int n, int exponent) {
   typename Team::Float sum{};
@@ -73,8 +73,8 @@ WALSH_LANE uint16_t mean_offset(const Team& team, const float* x, int chunks, in
   return saturated_half<Team>(scaled(mean, exponent), kLargestHalf);
 }
 
-// The offset's correction by the mean of what is left, and the scale refitted to it: true if that
-// is better. `left` is summed in the order of the elements, in double.
+// Corrects the offset by the mean of the remaining differences and refits the scale to it. Returns
+// true if that is better. `left` is summed in double, in the order of the elements.
 template <class Block, int kThresholds, class Values>
 WALSH_LANE bool refine_offset(const typename Block::Team& team, const PassArgs& args,
                               const GroupSearch<typename Block::Team, kThresholds, Values>& search,
@@ -142,13 +142,14 @@ WALSH_LANE void find_group(const Block& block, const PassArgs& args, const SpanP
   if (kOffset) args.offsets[index] = offset;
 }
 
-// N chunks per group: 8 (no offset) or 16 (with one).
+// N is the number of chunks per group: 8 without an offset, 16 with one.
 template <class Block, int N, int kThresholds>
 WALSH_LANE void find_groups(const Block& block, const PassArgs& args, const SpanPlace& place) {
   constexpr int kColumns = N * kLanes;
   for (int group = block.team_index(); group < args.span / kColumns; group += block.teams()) {
     const int n = group_length(place, group * kColumns, kColumns);
-    // Not n == kColumns: ptxas 13.0 takes that from the clamp of n, as never true (seen on sm_90a).
+    // Not written as n == kColumns: ptxas 13.0 concludes from the clamp of n that this is never
+    // true (seen on sm_90a).
     if (block.team().all((group + 1) * kColumns <= place.columns)) {
       find_group<Block, N, kThresholds, true>(block, args, place, group, n);
     } else {
@@ -157,16 +158,16 @@ WALSH_LANE void find_groups(const Block& block, const PassArgs& args, const Span
   }
 }
 
-// round(log2(s)) of the root of a mean square.
+// Returns round(log2(s)) for the root s of a mean square.
 WALSH_LANE int nearest_power(const SearchRule& rule, float mean_square) {
   const uint32_t bits = std::bit_cast<uint32_t>(sqrtf(mean_square));
   const int e = static_cast<int>(bits >> 23) - 127;
   const int index = e - kLeastPower;
-  if (index < 0 || index >= kPowers) return e;  // not reached by finite values
+  if (index < 0 || index >= kPowers) return e;  // finite values do not get here
   return e + ((bits & 0x7fffffu) >= rule.power_mantissa[index] ? 1 : 0);
 }
 
-// Largest mean square of the first `subs` sub-groups of 32 columns.
+// Returns the largest mean square of the first `subs` sub-groups of 32 columns.
 template <class Team>
 WALSH_LANE float largest_square(const Team& team, const float* x, int subs, float factor,
                                 float shift) {
@@ -184,8 +185,8 @@ WALSH_LANE float largest_square(const Team& team, const float* x, int subs, floa
   return largest;
 }
 
-// A group of 256 with an offset and a scale d, a power of two, times a sub-scale per 32 columns.
-// Columns behind the row are zeros and change no maximum.
+// Handles a group of 256 columns with an offset and a scale d, a power of two, times a sub-scale
+// per 32 columns. Columns behind the row are zeros and change no maximum.
 template <class Block, int kThresholds>
 WALSH_LANE void find_sub_group_scales(const Block& block, const PassArgs& args,
                                       const SpanPlace& place, int group) {
@@ -236,13 +237,13 @@ WALSH_LANE void find_sub_groups(const Block& block, const PassArgs& args, const 
     find_sub_group_scales<Block, kThresholds>(block, args, place, group);
 }
 
-// q8_0 and q4_0: the scale of 32 values comes from the first one of largest magnitude, `largest`.
-// Codes are made with the inverse, 0 if the stored scale is.
+// q8_0 and q4_0: the scale of 32 values is computed from the first value with the largest
+// magnitude, `largest`. Codes are computed with its inverse, or 0 if the stored scale is 0.
 template <class Team>
 WALSH_LANE uint16_t absmax_scale(const Team& team, int bits, const float* x, float largest,
                                  float& inverse) {
   using Float = typename Team::Float;
-  // The first position with that magnitude, doubled and one more if the value is negative.
+  // The first position with that magnitude, times two, plus one if the value is negative.
   Float first = Team::broadcast(-1e9f);
   for (int i = 1; i >= 0; --i) {
     const Float v = team.load(x + kLanes * i);
@@ -278,7 +279,7 @@ WALSH_LANE void find_absmax(const Block& block, const PassArgs& args, const Span
   }
 }
 
-// One group per row, which is the span; the starts are shared out over the warps.
+// There is one group per row, which is the span. The starting points are divided among the warps.
 template <class Block, int kThresholds>
 WALSH_LANE void find_row(const Block& block, const PassArgs& args, const SpanPlace& place) {
   using Team = typename Block::Team;

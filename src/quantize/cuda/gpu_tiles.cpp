@@ -16,13 +16,13 @@ using encoding::TileSearchArgs;
 using encoding::TileSearchPlan;
 
 constexpr int64_t kMostGroup = 8;
-// Weights of the rows that are fed back together, 22 bytes of device memory and 4 of pinned memory
-// each.
+// Weights of the rows that are fed back together. Each takes 22 bytes of device memory and 4 of
+// pinned memory.
 constexpr int64_t kFedBackWeights = int64_t{1} << 27;
 
 void grow(Buffer& buffer, uint64_t bytes) {
   if (buffer.bytes() >= bytes) return;
-  buffer = {};  // before the new one: there may not be room for both
+  buffer = {};  // freed before the new one is made: there may not be room for both
   buffer = Buffer(bytes);
 }
 
@@ -45,8 +45,8 @@ GpuTiles::~GpuTiles() {
   GpuTiles::release();
 }
 
-// A device that fails has nothing under way that memory would have to wait for. Pinned memory,
-// which takes longer to make, stays.
+// If the device has failed, no work is pending that memory would have to wait for. Pinned memory is
+// kept, because it takes longer to allocate.
 void GpuTiles::release() {
   try {
     synchronize(copy_.get());
@@ -129,7 +129,7 @@ float* GpuTiles::rows(int64_t count, int64_t cols) {
   return feedback_.x.as<float>();
 }
 
-// Everything that the kernels read, in device memory, but for the factor.
+// Copies all arguments of the kernels to the device, except the factor.
 FeedbackArgs GpuTiles::send(const detail::FedBackRows& rows) {
   const int64_t size = rows.feedback.size(), blocks = column_blocks(size);
   const auto weights = static_cast<uint64_t>(rows.rows * size);
@@ -163,12 +163,13 @@ FeedbackArgs GpuTiles::send(const detail::FedBackRows& rows) {
   args.errors = matrix[2];
   args.sums = matrix[3];
   args.products = matrix[4];
-  fill_zero(args.sums, 2 * weights * sizeof(float), stream);  // and the products
-  synchronize(stream);  // `inverse` goes, and rows.x gets the states
+  fill_zero(args.sums, 2 * weights * sizeof(float), stream);  // clears the products as well
+  synchronize(stream);  // `inverse` goes out of scope, and rows.x receives the states
   return args;
 }
 
-// Of a block of columns. The kernels of the block before the one before it have ended.
+// Sends the factor of a block of columns. The kernels of the block before the previous one have
+// ended.
 void GpuTiles::send_factor(const ErrorFeedback& feedback, int64_t begin) {
   const int64_t size = feedback.size();
   if (begin >= size) return;

@@ -8,15 +8,15 @@
 
 namespace walsh::cuda {
 
-// Of the device of the calling thread, which must be `device` in every call.
+// `device` must be the current device of the calling thread in every call.
 class GpuTiles : public walsh::detail::TileDevice {
  public:
-  // Tiles that every block of a batch searches one after the other: many, so that the last ones,
-  // when blocks are idle, count little; few, so that the host has something to do beside the
-  // device.
+  // The number of tiles per batch that every block searches one after the other. It must be large,
+  // so that the end of a batch, when some blocks are idle, counts little, and small, so that the
+  // host can work at the same time as the device.
   static constexpr int kBatchWaves = 16;
 
-  // `shared`: with others beside it.
+  // `shared`: other searches use the device at the same time.
   explicit GpuTiles(const DeviceInfo& device, int batch_waves = kBatchWaves, bool shared = false)
       : device_(device), batch_waves_(batch_waves), shared_(shared) {}
   ~GpuTiles() override;
@@ -43,8 +43,8 @@ class GpuTiles : public walsh::detail::TileDevice {
     StreamEvent sent, done;
   };
   struct Feedback {
-    PinnedBuffer x;    // and then the states
-    Buffer factor[2];  // rows of two blocks of columns in turn
+    PinnedBuffer x;    // receives the states afterwards
+    Buffer factor[2];  // the rows of two blocks of columns, in turn
     StreamEvent sent;  // of the factor
     Buffer diagonal, inverse, scales[2], matrices, targets, states, row_factors;
   };

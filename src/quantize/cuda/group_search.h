@@ -1,14 +1,14 @@
-// The scale search of one group by a team of 16 lanes, the same bits as
-// quantize/scalar/encoder_search.cpp gives: there a sum is 16 partial sums, element i in sum i %
-// 16, added pairwise. Lane l therefore holds elements l, l + 16, ...: its own additions are those
-// of partial sum l, and the lanes' sums meet in the same tree.
+// The scale search of one group by a team of 16 lanes. It gives the same bits as
+// quantize/scalar/encoder_search.cpp. There a sum is 16 partial sums, with element i in sum i % 16,
+// which are added pairwise. Therefore lane l holds elements l, l + 16, ...: its own additions are
+// those of partial sum l, and the sums of the lanes are combined in the same tree.
 //
-// A codebook is symmetric, so levels are looked up by magnitude, with half the comparisons;
-// products and squares do not see the sign.
+// A codebook is symmetric, so levels are looked up by magnitude, with half as many comparisons; the
+// sign does not matter for products and squares.
 //
-// Team is a set of lanes: Float is a float per lane, load(p) reads p[lane], sum and max give every
-// lane the result over all. On the device Float is float and a warp is two teams, which go through
-// every call together.
+// Team is a set of lanes: Float is a float per lane, load(p) reads p[lane], and sum and max give
+// every lane the result over all lanes. On the device Float is float, and a warp is two teams,
+// which execute every call together.
 #pragma once
 
 #include "base/half.h"
@@ -19,12 +19,12 @@ namespace walsh::cuda::encoding {
 
 inline constexpr int kLanes = 16;
 
-// Values of a group, chunk i holding elements 16 i + lane. kAll: all N chunks are there, else
-// `chunks` of them.
+// The values of a group; chunk i holds elements 16 i + lane. With kAll all N chunks are present,
+// otherwise `chunks` of them.
 template <class Team, int N, bool kAll>
 struct RegisterValues {
   using Float = typename Team::Float;
-  static constexpr int kLength = kAll ? N * kLanes : 0;  // where it is known
+  static constexpr int kLength = kAll ? N * kLanes : 0;  // where it is known at compile time
   Float magnitude[N], key[N];
   int chunks = N;
 
@@ -37,7 +37,7 @@ struct RegisterValues {
     }
   }
 
-  // f(chunk, magnitude, key) in ascending order.
+  // Calls f(chunk, magnitude, key) in ascending order.
   template <class F>
   WALSH_LANE void each(F f) const {
     WALSH_UNROLL
@@ -72,18 +72,18 @@ struct MemoryValues {
 struct GroupScale {
   uint16_t half = 0;   // as stored; 0 decodes to zeros
   float decoded = 0;   // the same in the units of the values
-  float assigned = 0;  // scale of the thresholds: that of `decoded`, but for shape-gain
-  float error = 0;     // sum of squares; not set by a search of a single start
+  float assigned = 0;  // scale of the thresholds: equal to `decoded`, except for shape-gain
+  float error = 0;     // sum of squares; not set if the search has a single starting point
 };
 
-// Nearest fp16, at most `largest` in magnitude; never -0.
+// Returns the nearest fp16, at most `largest` in magnitude, never -0.
 template <class Team>
 WALSH_LANE uint16_t saturated_half(float value, float largest) {
   const uint16_t half = Team::to_half(clamped(value, -largest, largest));
   return half == 0x8000u ? uint16_t{0} : half;
 }
 
-// The magnitude among kThresholds + 1 whose thresholds the key exceeds.
+// Chooses the magnitude, among kThresholds + 1, whose thresholds the key exceeds.
 template <class Team, int kThresholds>
 WALSH_LANE typename Team::Float choose(const float (&thresholds)[kThresholds],
                                        const float (&magnitudes)[kThresholds + 1],
@@ -95,7 +95,7 @@ WALSH_LANE typename Team::Float choose(const float (&thresholds)[kThresholds],
   return level;
 }
 
-// What is stored is scale * 2^exponent, at most `largest`.
+// The stored scale is scale * 2^exponent, at most `largest`.
 template <class Team, int kThresholds, class Values>
 class GroupSearch {
  public:
@@ -138,7 +138,7 @@ class GroupSearch {
     return scale;
   }
 
-  // The scale that the rule finds, {} for a group of zeros.
+  // Returns the scale that the rule gives, {} for a group of zeros.
   WALSH_LANE GroupScale find() const {
     const bool open = rms_ > 0;
     const float start = rms_ * rule_.start;
@@ -169,7 +169,7 @@ class GroupSearch {
     if (c.error < best.error) best = c;
   }
 
-  // Sum of (x - level(x))^2.
+  // Returns the sum of (x - level(x))^2.
   WALSH_LANE float error(const GroupScale& c) const {
     float thresholds[kThresholds], magnitudes[kThresholds + 1];
     scale_levels(c.assigned, c.decoded, thresholds, magnitudes);
@@ -182,7 +182,7 @@ class GroupSearch {
     return c.half == 0 ? squares_ : total;
   }
 
-  // f(chunk, x - level(x)), with its sign.
+  // Calls f(chunk, x - level(x)), with the sign.
   template <class F>
   WALSH_LANE void differences(const GroupScale& c, F f) const {
     float thresholds[kThresholds], magnitudes[kThresholds + 1];
@@ -198,9 +198,9 @@ class GroupSearch {
     float xq, qq;
   };
 
-  // The root of squares / n, computed in double and rounded. Where n is a power of two floats give
-  // the same without denormals: the quotient is exact, and rounding a root twice is rounding it
-  // once if the wider type has more than twice the digits (Figueroa 1995).
+  // The root of squares / n, computed in double and rounded. If n is a power of two, floats without
+  // denormals give the same: the quotient is exact, and rounding a square root twice equals
+  // rounding it once if the wider type has more than twice the digits (Figueroa 1995).
   static WALSH_LANE float root_mean(float squares, int n) {
     if constexpr (Values::kLength != 0) {
       static_assert((Values::kLength & (Values::kLength - 1)) == 0);

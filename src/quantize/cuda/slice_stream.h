@@ -1,4 +1,4 @@
-// A tensor in host memory sent to the device in slices of rows, so that reading slice k + 2,
+// Sends a tensor in host memory to the device in slices of rows, so that reading slice k + 2,
 // sending slice k + 1 and the kernels on slice k overlap.
 #pragma once
 
@@ -18,12 +18,13 @@ class SliceStream {
   SliceStream(const SliceStream&) = delete;
   SliceStream& operator=(const SliceStream&) = delete;
 
-  // Kernels on slices go here.
+  // The stream for kernels that read the slices.
   Stream stream() const { return work_.get(); }
-  // Rows of a slice of a plain tensor: what fits, at least `multiple` and a multiple of it.
+  // Returns how many rows of a dense tensor fit into a slice: a multiple of `multiple`, and at
+  // least that.
   int64_t slice_rows(const Tensor& source, int64_t multiple) const;
-  // f(values, first, rows) launches kernels that read rows [first, first + rows) at `values`, on
-  // stream(). On return they may still be running, the source is read.
+  // Calls f(values, first, rows), which launches kernels on stream() that read rows [first, first +
+  // rows) at `values`. On return the kernels may still be running, but the source has been read.
   void for_each(const Tensor& source, int64_t multiple,
                 FunctionRef<void(const void* values, int64_t first, int64_t rows)> f);
 

@@ -7,20 +7,21 @@
 
 namespace walsh::cuda::encoding {
 
-// How the elements of a group are assigned and decoded: v = x * factor - shift against thresholds
-// times `assigned` (absmax: times 1 / scale), then scale * level + offset.
+// How the elements of a group are assigned and decoded: v = x * factor - shift is compared with
+// thresholds times `assigned` (absmax: multiplied by 1 / scale), and the decoded value is scale *
+// level + offset.
 struct GroupFit {
   float factor, shift;
   float assigned;
   float scale, offset;
-  bool zero;  // scale 0
+  bool zero;  // the scale is 0
 };
 
 constexpr int threads_of(GroupKind kind) {
   return kind == GroupKind::offset || kind == GroupKind::sub_groups ? 64 : 128;
 }
 
-// Columns that share a GroupFit.
+// Number of columns that share a GroupFit.
 constexpr int fit_columns(GroupKind kind, int span) {
   switch (kind) {
     case GroupKind::plain:
@@ -34,7 +35,8 @@ constexpr int fit_columns(GroupKind kind, int span) {
   }
 }
 
-// Offsets in bytes. `doubles` holds differences of groups with an offset and the trials of a row.
+// Offsets in bytes. `doubles` holds the differences of groups with an offset, and the trials of a
+// row.
 struct SpanLayout {
   size_t values, fits, doubles, codes, bytes;
 };

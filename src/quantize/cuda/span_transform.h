@@ -1,18 +1,18 @@
-// Reading a span of a source row and rotating it, in the order of operations of rotate/: factors,
-// then the butterflies of distance 1, 2, 4, ...; compiles for the device and the host
+// Reads a span of a source row and rotates it, with the operations of rotate/ in the same order:
+// factors, then the butterflies of distance 1, 2, 4, ... Compiles for the device and the host
 // (lane_math.h).
 //
-// A thread holds eight neighbouring columns for distances 1 to 4, a team 128 columns for 8 to 64, a
-// thread eight columns 128 apart for 128 to 512.
+// For distances 1 to 4 a thread holds eight neighbouring columns; for 8 to 64 a team holds 128
+// columns; for 128 to 512 a thread holds eight columns that are 128 apart.
 #pragma once
 
 #include "quantize/cuda/find_scales.h"
 
 namespace walsh::cuda::encoding {
 
-inline constexpr int kEight = 8;  // columns of a thread
+inline constexpr int kEight = 8;  // columns per thread
 inline constexpr uint32_t kInfinityBits = 0x7f800000;
-inline constexpr int kWide = 128;  // columns of a team
+inline constexpr int kWide = 128;  // columns per team
 
 struct alignas(16) EightHalves {
   uint16_t v[kEight];
@@ -21,7 +21,7 @@ struct alignas(16) EightFloats {
   float v[kEight];
 };
 
-// Eight values of a row in the original basis, balanced; zeros from column `cols` on.
+// Reads eight values of a row in the original basis, balanced; zeros from column `cols` on.
 template <class Block>
 WALSH_LANE void read_eight(const Source& source, int64_t row, int64_t column,
                            float (&out)[kEight]) {
@@ -61,7 +61,7 @@ WALSH_LANE void read_eight(const Source& source, int64_t row, int64_t column,
     out[k] = out[k] * (column + k < source.cols ? scales.v[k] : 0);
 }
 
-// The sum of squares; refuses what is not finite.
+// Returns the sum of squares; refuses values that are not finite.
 template <class Block>
 WALSH_LANE double check_eight(const Source& source, const Refusals& refusals, int64_t row,
                               int64_t column, const float (&v)[kEight]) {
@@ -84,7 +84,7 @@ WALSH_LANE double check_eight(const Source& source, const Refusals& refusals, in
   return norm;
 }
 
-// Butterfly of distance kDistance in an array of lanes or columns.
+// The butterfly of distance kDistance in an array of lanes or columns.
 template <int kDistance, class T>
 WALSH_LANE void butterfly(T (&v)[8]) {
   WALSH_UNROLL
@@ -111,8 +111,8 @@ WALSH_LANE void store_eight(float* to, const float (&v)[kEight]) {
   *reinterpret_cast<EightFloats*>(to) = out;
 }
 
-// The butterfly of distance 2 where only segments longer than it have it; two[p] for each pair of
-// units of 32 columns that it joins.
+// The butterfly of distance 2 between units of 32 columns, only where a segment is long enough for
+// it: two[p] says so for each pair of units.
 template <class T>
 WALSH_LANE void butterfly_units(T (&v)[8], const bool (&two)[2]) {
   WALSH_UNROLL
@@ -127,7 +127,7 @@ WALSH_LANE void butterfly_units(T (&v)[8], const bool (&two)[2]) {
   }
 }
 
-// Size of the segment that column c lies in, 32 behind the row (rotation_segments).
+// Returns the size of the segment that contains column c; 32 behind the row (rotation_segments).
 WALSH_LANE int segment_size(int64_t c, const PassArgs& args) {
   if (c < args.whole_blocks) return args.block;
   const auto rest = static_cast<int>(args.padded - args.whole_blocks);
@@ -140,7 +140,7 @@ WALSH_LANE int segment_size(int64_t c, const PassArgs& args) {
   return kUnit;
 }
 
-// Distances 8 to 512 of the span's segments.
+// Transforms the segments of the span over distances 8 to 512.
 template <class Block>
 WALSH_LANE void transform_wide(const Block& block, const PassArgs& args, const SpanPlace& place) {
   using Team = typename Block::Team;
@@ -189,7 +189,7 @@ WALSH_LANE void transform_wide(const Block& block, const PassArgs& args, const S
   block.sync();
 }
 
-// place.values <- the rotated span. Returns this thread's share of the sum of squares of the
+// Sets place.values to the rotated span. Returns this thread's share of the sum of squares of the
 // source.
 template <class Block>
 WALSH_LANE double load_span(const Block& block, const PassArgs& args, const SpanPlace& place) {
@@ -199,7 +199,7 @@ WALSH_LANE double load_span(const Block& block, const PassArgs& args, const Span
     float v[kEight] = {};
     if (c < place.columns) {
       read_eight<Block>(args.source, place.row, column, v);
-      if (args.norms != nullptr) {  // of the tensor itself, not of what a pass has left
+      if (args.norms != nullptr) {  // of the tensor itself, not of the residual of a pass
         norm += check_eight<Block>(args.source, args.refusals, place.row, column, v);
       }
       if (args.block != 0) {
@@ -228,8 +228,8 @@ WALSH_LANE void write_eight(const PassArgs& args, int64_t row, int64_t column,
     out[k] = v.v[k];
 }
 
-// Takes the decoded span, of which distances 1 to 4 are transformed, rotated back from the source.
-// Returns this thread's share of the squared error.
+// Subtracts the decoded span, whose distances 1 to 4 are transformed already, from the source after
+// rotating it back. Returns this thread's share of the squared error.
 template <class Block>
 WALSH_LANE double finish_span(const Block& block, const PassArgs& args, const SpanPlace& place) {
   if (args.block != 0) transform_wide(block, args, place);

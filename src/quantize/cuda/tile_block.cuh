@@ -1,5 +1,5 @@
-// What the kernels of tile_search.h share: the order of the two searches of a tile, the ways back,
-// and the memory between them. They also compile for the host, where tests run them with fibers.
+// What the kernels of tile_search.h share: the order of the two searches of a tile, tracing back,
+// and the memory in between. They also compile for the host, where tests run them with fibers.
 #pragma once
 
 #include <bit>
@@ -20,7 +20,7 @@ struct alignas(kBytes) SomeBytes {
   uint32_t word[kBytes / 4];
 };
 
-// What the search looks for: detail::target_scale.
+// The value that the search looks for in place of x; see detail::target_scale.
 __device__ __forceinline__ float search_target(const TileSearchArgs& args, float x) {
   if (args.target_scale == 0) return x;
   const float whole = rintf(x * args.target_scale);
@@ -28,21 +28,23 @@ __device__ __forceinline__ float search_target(const TileSearchArgs& args, float
   return whole < -most ? -most : most < whole ? most : whole;
 }
 
-// Costs as integers of the same order.
+// Converts costs to integers of the same order.
 __device__ __forceinline__ int ordered(float cost) {
-  return std::bit_cast<int>(cost);  // they are not negative
+  return std::bit_cast<int>(cost);  // costs are not negative
 }
 __device__ __forceinline__ int ordered(int cost) {
   return cost;
 }
 
 // A block that takes kGroup tiles at a time through all states. `Search` derives from it and has
-//   load()                        what all tiles need; before anything else
-//   load_targets(first)           those of the tiles from `first` on, zeros behind the last one
-//   forward(begin, steps)         rows 1 to `steps` of the costs, from row 0, of the weights from
-//                                 `begin` on, cyclically; begins and ends with __syncthreads
-//   cost_of(tile, at, state, c)   c and what the state costs of the weights from `at` on
-// and kForbidden, a cost beyond all others.
+//   load()                        loads what all tiles need; called before anything else
+//   load_targets(first)           loads the targets of the tiles from `first` on, and zeros behind
+//                                 the last one
+//   forward(begin, steps)         computes rows 1 to `steps` of the costs from row 0, over the
+//                                 weights from `begin` on, cyclically; begins and ends with
+//                                 __syncthreads
+//   cost_of(tile, at, state, c)   returns c plus the cost of the state for the weights from `at` on
+// and kForbidden, a cost above all others.
 template <class Search, class Cost, int kValues, int kGroup>
 class TileBlock {
  public:
@@ -51,7 +53,7 @@ class TileBlock {
     const int64_t step = static_cast<int64_t>(gridDim.x) * kGroup;
     for (int64_t first = static_cast<int64_t>(blockIdx.x) * kGroup; first < args_.tiles;
          first += step) {
-      __syncthreads();  // the targets of the tiles before are not needed any more
+      __syncthreads();  // the targets of the previous tiles are no longer needed
       self().load_targets(first);
       search(first);
     }
@@ -70,7 +72,7 @@ class TileBlock {
         best_(static_cast<Cost*>(args.best) +
               static_cast<int64_t>(blockIdx.x) * (kSteps + 1) * classes_ * kGroup) {}
 
-  // [classes][kGroup], after so many steps.
+  // Costs [classes][kGroup] after this number of steps.
   __device__ __forceinline__ Cost* row(int step) const {
     return best_ + static_cast<int64_t>(step) * classes_ * kGroup;
   }
@@ -102,7 +104,7 @@ class TileBlock {
     if (traced) trace(tile, 0, kSteps, 0, seam, args_.states + (first + tile) * kTileSize);
   }
 
-  // The first of the least costs after `steps` steps, by a warp.
+  // Returns the first of the least costs after `steps` steps; computed by a warp.
   __device__ __forceinline__ int least_class(int tile, int steps) {
     const Cost* costs = row(steps) + tile;
     int least = INT32_MAX, which = 0;
@@ -116,14 +118,14 @@ class TileBlock {
     return first_least(least, which);
   }
 
-  // Over the lanes of a warp: `which` of the least cost, the lowest one of equal costs.
+  // Returns `which` of the lane with the least cost in a warp, the lowest one of equal costs.
   __device__ __forceinline__ static int first_least(int cost, int which) {
     const int least = __reduce_min_sync(0xffffffffu, cost);
     return __reduce_min_sync(0xffffffffu, cost == least ? which : INT32_MAX);
   }
 
-  // The least-cost path of a tile whose last state is in class `p`, back to step `end`: the class
-  // of the state there. By a warp.
+  // Traces the least-cost path of a tile whose last state is in class `p` back to step `end`, and
+  // returns the class of the state there. Called by a warp.
   __device__ __forceinline__ int trace(int tile, int begin, int steps, int end, int p,
                                        uint16_t* states) {
     const int lane = thread_ % 32;

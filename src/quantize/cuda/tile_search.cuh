@@ -1,39 +1,40 @@
 // The kernel of tile_search.h with costs in float32.
 //
-// A thread has a pair of neighbouring classes of kGroup tiles: 2 kGroup least costs in registers,
-// over which it runs all first bits of the states. Each level is unpacked once for all tiles and
-// each cost of the step before is read once for both classes, so that what remains is the chain of
-// the search itself: two differences, two FMAs and a minimum per state and tile. Whole numbers
-// count in units of the levels here, not in halves of them: costs are a quarter of what the CPU
-// has, exactly.
+// A thread has two neighbouring classes of kGroup tiles: it keeps 2 kGroup least costs in registers
+// and iterates over all first bits of the states. Each level is unpacked once for all tiles, and
+// each cost of the previous step is read once for both classes. What remains is the dependency
+// chain of the search itself: two differences, two FMAs and a minimum per state and tile. Whole
+// costs are in units of the levels here, not in halves of them, so costs are exactly a quarter of
+// the CPU's.
 #pragma once
 
 #include "quantize/cuda/tile_block.cuh"
 
 namespace walsh::cuda::encoding {
 
-// What a block keeps in shared memory beside the levels, which come first.
+// Shared memory of a block besides the levels, which come first.
 template <int kGroup>
 struct TileSearchMemory {
   float targets[kTileSize][kGroup];
-  SomeFloats<2 * kGroup> least[kSearchThreads];  // where several threads share a pair
+  SomeFloats<2 * kGroup> least[kSearchThreads];  // used if several threads share a pair
 };
 
-// unit * (byte - 128), rounded once like the level of the CPU.
+// Returns unit * (byte - 128), rounded once, like the level on the CPU.
 __device__ __forceinline__ float unpack_level(uint32_t word, int byte, float unit) {
   // 2^23 + byte as a float.
   const uint32_t bits = __byte_perm(word, 0x4b000000u, 0x7540u + static_cast<uint32_t>(byte));
   return unit * (std::bit_cast<float>(bits) - 8388736.0f);
 }
 
-// 2^15 + byte. With as much added to targets, differences of whole and half numbers are exact.
+// Levels are 2^15 + byte. If 2^15 is added to targets as well, differences of multiples of one half
+// are exact.
 inline constexpr float kWholeLift = 32768;
 __device__ __forceinline__ float lifted_level(uint32_t word, int byte) {
   return std::bit_cast<float>(
       __byte_perm(word, 0x47000000u, 0x7404u + 16 * static_cast<uint32_t>(byte)));
 }
 
-// kWhole: targets and levels are whole numbers (detail::target_scale).
+// With kWhole, targets and levels are whole numbers (detail::target_scale).
 template <int kValues, int kGroup, bool kWhole>
 class TileSearchBlock
     : public TileBlock<TileSearchBlock<kValues, kGroup, kWhole>, float, kValues, kGroup> {
@@ -41,7 +42,7 @@ class TileSearchBlock
   using Base = TileBlock<TileSearchBlock<kValues, kGroup, kWhole>, float, kValues, kGroup>;
   using Costs = SomeFloats<kGroup>;
   using Pair = SomeFloats<2 * kGroup>;
-  static constexpr float kForbidden = 1e30f;  // as TileSearch has it
+  static constexpr float kForbidden = 1e30f;  // as in TileSearch
 
   __device__ __forceinline__ TileSearchBlock(const TileSearchArgs& args, unsigned char* shared)
       : Base(args),
@@ -96,7 +97,7 @@ class TileSearchBlock
     }
   }
 
-  // With the roundings of TileSearch::trace, which are not those of the forward pass.
+  // Rounds like TileSearch::trace, which differs from the forward pass.
   __device__ __forceinline__ float cost_of(int tile, int at, int state, float cost) const {
     const int first = state >> (args_.state_bits - args_.step_bits), p = state & (classes_ - 1);
     const int level_at = ((first / 4 * pairs_ + p / 2) * 4 + first % 4) * 2 + p % 2;
@@ -130,7 +131,7 @@ class TileSearchBlock
     return least;
   }
 
-  // Of a pair of classes, over `count` first bits from `first` on.
+  // Computes the least costs of a pair of classes over `count` first bits from `first` on.
   __device__ __forceinline__ Pair least_costs(const Costs (&targets)[kValues],
                                               const unsigned char* from, int pair, int first,
                                               int count) const {

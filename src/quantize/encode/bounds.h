@@ -1,4 +1,4 @@
-// A tensor's measured error beside the bound of its format, which speaks of N(0,1).
+// Compares the measured error of a tensor with the bound of its format, which holds for N(0,1).
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace walsh {
 
-// True if the error is more than a little larger than weights explain that are as Gaussian as a
-// rotation makes them. False for formats without a bound. Not for calibrated tensors: their weights
-// may err more where the output does not feel it.
+// Returns true if the error is clearly larger than that of weights as Gaussian as a rotation makes
+// them. Returns false for formats without a bound. Not meaningful for calibrated tensors: their
+// weights may have larger errors where the output is not sensitive to them.
 bool misses_bound(const Format& format, double nmse);
 
 // "TENSOR: NMSE 0.05 is 1.58 times the bound 0.0316 of tq3"

@@ -11,7 +11,7 @@
 namespace walsh::detail {
 namespace {
 
-constexpr int64_t kCheckedValues = 1 << 16;  // looked at together
+constexpr int64_t kCheckedValues = 1 << 16;  // checked together
 
 }  // namespace
 
@@ -59,7 +59,7 @@ void refuse_not_finite(const Tensor& tensor, ThreadPool& pool) {
 }
 
 void rotate_row(const Rotator& rotator, const float* x, int64_t cols, int64_t row, float* out) {
-  check_stop();  // every encoder comes here once per row
+  check_stop();  // every encoder calls this once per row
   std::copy_n(x, cols, out);
   std::fill(out + cols, out + rotator.size(), 0.0f);
   rotator.apply(out);

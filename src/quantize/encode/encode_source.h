@@ -1,5 +1,5 @@
 // What the encoders of whole tensors share: checked source rows, their rotation, and the memory of
-// the tensor that is being made.
+// the tensor that is being encoded.
 #pragma once
 
 #include <cstddef>
@@ -25,19 +25,20 @@ struct TensorStorage {
 };
 std::shared_ptr<TensorStorage> allocate_tensor(const Format& format, int64_t rows, int64_t cols);
 
-// Throws bad_input with a position.
+// Throws bad_input with the position.
 [[noreturn]] void refuse_value(std::string what, int64_t row, int64_t col);
-// Source rows [begin, end) into out[(end - begin) * cols]; refuses NaN and infinity.
+// Reads source rows [begin, end) into out[(end - begin) * cols]; refuses NaN and infinity.
 void read_finite_rows(ReadRows read_rows, int64_t begin, int64_t end, int64_t cols, float* out);
-// Refuses NaN and infinity in a dense tensor, as those who encode it do.
+// Refuses NaN and infinity in a dense tensor, as its encoders do.
 void refuse_not_finite(const Tensor& tensor, ThreadPool& pool);
-// out[rotator.size()] = the rotated row x[cols], padded with zeros; refuses what overflows. `row`
-// is for the message.
+// Rotates row x[cols], padded with zeros, to out[rotator.size()]. Refuses overflow. `row` is for
+// the message.
 void rotate_row(const Rotator& rotator, const float* x, int64_t cols, int64_t row, float* out);
 
 double squared_length(const float* x, int64_t n);
 
-// Squared errors and norms of rows, added up in row order whatever thread found them.
+// Squared errors and norms of rows. They are added up in the order of the rows, whichever thread
+// computed them.
 class ErrorSum {
  public:
   explicit ErrorSum(int64_t rows) : errors_(static_cast<size_t>(rows)), norms_(errors_.size()) {}

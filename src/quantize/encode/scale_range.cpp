@@ -17,7 +17,7 @@ namespace {
 constexpr int kUnit = 32;  // columns; every scale belongs to whole units
 constexpr int64_t kRowsPerItem = 64;
 constexpr double kMostLost = 0.003, kMostOfRest = 0.15, kMostLostDense = 1e-3;
-// A tensor whose squares sum up to less needs no scale near 65504.
+// A tensor whose sum of squares is below this needs no scale near 65504.
 constexpr double kLeastSaturatedNorm = 0x1p30;
 
 [[noreturn]] void refuse(std::string reason) {
@@ -34,15 +34,16 @@ float magnitude(uint16_t half) {
   return f16_to_f32(half & 0x7fff);
 }
 
-// Expected relative squared error of a value that was rounded to this: all of it if 0 is left, that
-// of a uniform error in the last place of a subnormal number, about nothing else.
+// Expected relative squared error of a value that was rounded to `half`: 1 if nothing is left, the
+// error of a uniform distribution over the last place for a subnormal number, and about 0
+// otherwise.
 double rounding_loss(uint16_t half) {
   const int mantissa = half & 0x3ff;
   if ((half & 0x7c00) != 0) return 0;
   return mantissa == 0 ? 1.0 : 1.0 / (12.0 * mantissa * mantissa);
 }
 
-// The scales of the last pass, which has to make up for what those before it leave.
+// The scales of the last pass, which has to correct what the passes before it leave.
 class LastScales {
  public:
   explicit LastScales(const Tensor& tensor)
@@ -53,8 +54,8 @@ class LastScales {
   int pass() const { return pass_; }
   int64_t padded() const { return padded_; }
 
-  // Share of its squares that each unit of a row loses, in losses[padded / kUnit]; false if none
-  // does.
+  // Computes the share of its squares that each unit of a row loses, losses[padded / kUnit].
+  // Returns false if none loses any.
   bool losses(int64_t row, std::vector<double>& losses) const {
     bool any = false;
     for (int64_t u = 0; u < padded_ / kUnit; ++u) {
@@ -80,7 +81,7 @@ class LastScales {
   int64_t padded_;
 };
 
-// Squares that the coarse scales of the tensor lose.
+// Sums up the squares that the coarse scales of the tensor lose.
 class LostSquares {
  public:
   LostSquares(const Tensor& tensor, ReadRows read_rows)
@@ -128,8 +129,8 @@ class LostSquares {
   std::vector<Rotator> rotators_;
 };
 
-// The first row with a value of the array that stands at the largest fp16; -1 if there is none.
-// Sub-scales count times the scale of their group.
+// Returns the first row in which a value of the array is the largest fp16, -1 if there is none.
+// Sub-scales are multiplied by the scale of their group.
 int64_t saturated_row(const Tensor& tensor, int pass, const PassField& field) {
   const std::span<const std::byte> halves = tensor.pass[pass].*field.array;
   const auto per_row = static_cast<int64_t>(field.row_bytes / 2);

@@ -3,8 +3,8 @@
 namespace walsh {
 namespace {
 
-// An expert that got fewer tokens is rounded without feedback: the damping that so few need
-// (calibration_damping) leaves next to nothing of it.
+// An expert that got fewer tokens is rounded without feedback: the damping that so few tokens need
+// (calibration_damping) would leave almost nothing of it.
 constexpr double kFewestTokensPerChannel = 0.5;
 
 }  // namespace
@@ -44,7 +44,7 @@ std::shared_ptr<const ErrorFeedback> Calibration::feedback(int site, int expert,
                                                            int64_t padded) {
   const bool known = feedback_ && site == site_ && expert == expert_;
   if (!known || rotation != rotation_ || padded != feedback_->size()) {
-    feedback_.reset();  // its memory first, unless a tensor is still encoded with it
+    feedback_.reset();  // freed first, unless a tensor is still encoded with it
     feedback_ = std::make_shared<const ErrorFeedback>(moments(site, expert), scales, rotation,
                                                       padded, pool_);
     site_ = site;

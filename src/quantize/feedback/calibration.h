@@ -1,4 +1,4 @@
-// What a compressor knows from a calibration text, site by site.
+// What a compressor knows from a calibration text, per site.
 #pragma once
 
 #include <map>
@@ -16,20 +16,21 @@ namespace walsh {
 
 class Calibration {
  public:
-  // `pool` outlives this object.
+  // `pool` must outlive this object.
   Calibration(std::shared_ptr<InputStatistics> statistics, ThreadPool& pool);
 
-  // Measures the layer of a site, if its moments are not known.
+  // Measures the layer of a site, if its moments are not known yet.
   void measure(int site) { statistics_->moments(site); }
-  // Root mean square of every channel of a site.
+  // Returns the root mean square of every channel of a site.
   std::vector<float> rms(int site);
-  // `expert`: of the tokens that it got; -1: of all.
-  // A checksum of all that was measured at a site.
+  // Returns a checksum of everything measured at a site: for the tokens of one expert, or with -1
+  // for all tokens.
   Checksum checksum(int site, int expert);
-  // Whether tokens enough for feedback were measured.
+  // Returns whether enough tokens were measured for feedback.
   bool suffices(int site, int expert);
-  // The feedback at a site in the basis that scales, rotation and padding make. Kept until another
-  // one is asked for, so that q, k and v share it. Throws bad_input with an empty `where`.
+  // Returns the feedback at a site in the basis that scales, rotation and padding give. It is kept
+  // until another one is requested, so that q, k and v share it. Throws bad_input with an empty
+  // `where`.
   std::shared_ptr<const ErrorFeedback> feedback(int site, int expert, std::span<const float> scales,
                                                 const Rotation& rotation, int64_t padded);
 

@@ -24,7 +24,7 @@ void FeedbackStrip::start(int64_t rows) {
   std::fill_n(sums_.data(), rows * size_, 0.0f);
 }
 
-// t C_JJ = g with an upper triangular C_JJ, from the first column on.
+// Solves t C_JJ = g with an upper triangular C_JJ, from the first column on.
 void FeedbackStrip::block_targets(int64_t r, int64_t j, int64_t count, float* targets) const {
   std::copy_n(sums_.data() + at(r, j), count, targets);
   for (int64_t i = 0; i < count; ++i) {
@@ -61,7 +61,7 @@ void FeedbackStrip::finish_block(int64_t end) {
 }
 
 void FeedbackStrip::row_factors(double* factors) {
-  // q C; x C is the sum of it and e C.
+  // products = q C. x C is the sum of it and e C.
   AlignedArray<float> products(x_.size());
   for (int64_t begin = 0; begin < size_; begin += kBlock) {
     const int64_t count = std::min(kBlock, size_ - begin);

@@ -1,6 +1,7 @@
 // Rows of a rotated matrix that are rounded column by column with error feedback
-// (error_feedback.h). Errors reach the columns of their own block at once, those behind it when the
-// block is done, as one matrix product (the lazy updates of GPTQ, Frantar et al. 2022).
+// (error_feedback.h). Errors are passed on to the columns of the same block at once, and to the
+// columns behind it when the block is complete, as one matrix product (the lazy updates of GPTQ,
+// Frantar et al. 2022).
 #pragma once
 
 #include <cstdint>
@@ -19,27 +20,28 @@ class FeedbackStrip {
   explicit FeedbackStrip(const ErrorFeedback& feedback);
 
   int64_t size() const { return size_; }
-  // x[row][size()], to be filled before start(rows).
+  // x[row][size()]; the caller fills it before start(rows).
   float* row(int64_t r) { return x_.data() + r * size_; }
   void start(int64_t rows);
 
-  // Where column j of a row should be rounded to, all columns before it being set. Further columns
-  // of the same block may be asked for: what they would be if nothing more were lost.
+  // Returns the value that column j of a row should be rounded to, after all columns before it have
+  // been set. Later columns of the same block may be asked for, too; they get the value that holds
+  // if no further errors are made.
   float target(int64_t r, int64_t j) const {
     return x_[at(r, j)] + sums_[at(r, j)] * inverse_[static_cast<size_t>(j)];
   }
-  // targets[count] of a block of columns that is rounded as a whole.
+  // Computes targets[count] for a block of columns that is rounded as a whole.
   void block_targets(int64_t r, int64_t j, int64_t count, float* targets) const;
 
-  // Columns [j, j + count) of a row were rounded to values[count].
+  // Sets columns [j, j + count) of a row to the rounded values[count].
   void set(int64_t r, int64_t j, int64_t count, const float* values);
-  // To be called when all rows are set up to the end of the block that ends before column `end`.
+  // Call this when all rows are set up to the end of the block, which is in front of column `end`.
   void finish_block(int64_t end);
 
-  // The factor of the rounded row that brings its weighted error to the least, (q H x) / (q H q);
-  // 1 where nothing was rounded to anything but 0. After the last block.
+  // After the last block: computes the factor of each rounded row that minimizes its weighted
+  // error, (q H x) / (q H q); 1 if the row was rounded to zeros.
   void row_factors(double* factors);
-  // e H e^T of a row as it was set, after the last block.
+  // After the last block: returns e H e^T of a row as it was set.
   double weighted_error(int64_t r) const;
 
  private:

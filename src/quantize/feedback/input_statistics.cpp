@@ -9,7 +9,7 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kRows = 48;  // of the sums, per piece of work
+constexpr int64_t kRows = 48;  // of the sums, per work item
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// What calibration measures: the second moments of the activations that linear layers read. The
-// quantizer asks for them; who runs the model to find them stands above this layer.
+// The measurements of calibration: second moments of the activations that linear layers read. The
+// quantizer asks for them; the code that runs the model to measure them is in a higher layer.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,22 @@ struct InputMoments {
   AlignedArray<float> sums;  // [width][width], the upper triangle of the sum of x x^T
 
   explicit InputMoments(int64_t columns);
-  // Adds x[rows][stride], of which the first `width` columns count. The bits of the sums depend on
-  // the order of the tokens only.
+  // Adds x[rows][stride], of which the first `width` columns are used. The bits of the sums depend
+  // only on the order of the tokens.
   void add(const float* x, int64_t stride, int64_t rows, ThreadPool& pool);
-  // Root mean square of every column.
+  // Returns the root mean square of every column.
   std::vector<double> rms() const;
 };
 
 class InputStatistics {
  public:
   virtual ~InputStatistics() = default;
-  // The moments of a site: its number in ModelPlan::sites, or their count for the head. Valid until
-  // a site of another layer is asked for. Sites come cheapest in the order of the plan.
+  // Returns the moments of a site, which is its index in ModelPlan::sites, or their number for the
+  // head. They are valid until a site of another layer is requested. Requesting sites in the order
+  // of the plan is cheapest.
   virtual const InputMoments& moments(int site) = 0;
-  // Those of the tokens that reached one of the experts that read a site; without tokens, and maybe
-  // without a width, if none did. Valid as long as moments().
+  // Returns the moments over the tokens that reached one of the experts that read a site. If there
+  // were none, it has no tokens and possibly no width. Valid as long as moments().
   virtual const InputMoments& expert_moments(int site, int expert) = 0;
 };
 

@@ -25,7 +25,7 @@ void multiply_add_avx2(LeftFactor a, const float* b, int64_t ldb, float* c, int6
 void multiply_add_avx512(LeftFactor a, const float* b, int64_t ldb, float* c, int64_t ldc,
                          int64_t m, int64_t n, int64_t k);
 
-// The one for current_isa().
+// Returns the implementation for current_isa().
 MultiplyAdd multiply_add();
 
 }  // namespace walsh::detail

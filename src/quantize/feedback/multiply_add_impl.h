@@ -13,8 +13,8 @@ namespace {
 
 using walsh::detail::LeftFactor;
 
-// Rows of b that are copied into one piece of memory: large rows of equal alignment would fall into
-// the same few sets of the caches.
+// Rows of b that are copied to contiguous memory: long rows of equal alignment would map to the
+// same few cache sets.
 constexpr int64_t kSlab = 128;
 
 // b[k][kVectors * kLanes], packed.

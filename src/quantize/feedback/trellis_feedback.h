@@ -1,5 +1,5 @@
 // What the encoders of trellis tensors with error feedback share, wherever tiles are searched: the
-// scales that rows have while errors are fed back, and those that they get in the end.
+// scales of rows while errors are fed back, and the final scales.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,20 @@
 
 namespace walsh::detail {
 
-// Beyond every level; a larger target would only overflow the costs.
+// Larger than every level; a larger target would only make the costs overflow.
 inline constexpr float kLargestTarget = 64;
 
-// What one call knows about the whole tensor; shared by the threads.
+// What one call knows about the whole tensor. The threads share it.
 struct FedBackTrellis {
-  // `kept` gets what read() would give of all rows, unless it is null.
+  // If `kept` is not null, it receives what read() would return for all rows.
   FedBackTrellis(const Tensor& tensor, const EncodeOptions& options, const ErrorFeedback& feedback,
                  ReadRows read_rows, const TensorStorage& storage, ThreadPool& pool,
                  TileDevice* device = nullptr, float* kept = nullptr);
 
   const TrellisCode& code() const { return tensor.format->trellis; }
-  // Rows [begin, end) into rotated[][feedback.size()].
+  // Reads rows [begin, end) into rotated[][feedback.size()].
   void read(int64_t begin, int64_t end, float* rotated) const;
-  // When they are stored.
+  // Called when these rows are stored.
   void measure(int64_t begin, int64_t end, ErrorSum& errors) const;
 
   const Tensor& tensor;
@@ -39,8 +39,8 @@ struct FedBackTrellis {
   BlockPowers powers;
   RankOneScales scales;
   TrellisTable table;
-  // What the levels chosen for N(0,1) have to be multiplied with to come nearest to it: the scale
-  // that rows will get in the end, which errors that are fed back must know before.
+  // The factor that brings levels chosen for N(0,1) closest to it. It is the scale that rows get in
+  // the end; the feedback of errors needs it in advance.
   float expected = 1;
 };
 
@@ -49,10 +49,11 @@ class FedBackScales {
  public:
   FedBackScales(const FedBackTrellis& job, int64_t first, int64_t rows);
 
-  // [rows][blocks]: what targets, and what the levels that were chosen, are multiplied with.
+  // [rows][blocks]: the factors of the targets, and of the levels that were chosen.
   const float* target_factors() const { return target_factors_.data(); }
   const float* level_factors() const { return level_factors_.data(); }
-  // The scales of the file, from the factor of every row (FeedbackStrip::row_factors).
+  // Stores the scales in the file's arrays, from the factor of every row
+  // (FeedbackStrip::row_factors).
   void store(const double* row_factors) const;
 
  private:
@@ -60,7 +61,8 @@ class FedBackScales {
 
   const FedBackTrellis& job_;
   int64_t first_, rows_, blocks_;
-  std::vector<float> start_;  // [rows][blocks]; those of the original weights, 0 where all is zero
+  // [rows][blocks]; those of the original weights, 0 where all weights are zero.
+  std::vector<float> start_;
   std::vector<float> target_factors_, level_factors_;
 };
 

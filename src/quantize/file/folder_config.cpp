@@ -98,7 +98,7 @@ bool is_walsh_folder(const std::string& path) {
   try {
     return is_walsh_config(read_text_file(config.string(), kMaxConfigBytes));
   } catch (const Error&) {
-    return false;  // opening the folder says why
+    return false;  // opening the folder will report the reason
   }
 }
 

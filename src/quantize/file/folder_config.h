@@ -31,17 +31,17 @@ struct FolderConfig {
 // The module whose weight a tensor is: its name without ".weight"; empty if it has another end.
 std::string module_of(std::string_view tensor);
 
-// Whether config.json tells of such a folder; anything that is no such JSON does not.
+// Returns whether config.json describes such a folder. Anything that is not valid JSON does not.
 bool is_walsh_config(std::string_view config_json);
-// Whether `path` is one; false for what cannot be read.
+// Returns whether `path` is such a folder; false if it cannot be read.
 bool is_walsh_folder(const std::string& path);
 
-// Throws bad_input naming `where` and the module for a later version, unknown types and
+// Throws bad_input, naming `where` and the module, for a later version, unknown types and
 // rotations, and impossible shapes.
 FolderConfig read_folder_config(std::string_view config_json, const std::string& where);
-// The text without `quantization_config`.
+// Returns the text without `quantization_config`.
 std::string plain_config(std::string_view config_json, const std::string& where);
-// The `modules` of a folder.
+// Returns the `modules` of a folder.
 OrderedJson modules_json(const std::map<std::string, StoredModule>& modules);
 
 }  // namespace walsh

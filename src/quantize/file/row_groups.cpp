@@ -14,7 +14,7 @@ bool is_shared(const PassField& field) {
   return field.array == &PassArrays::col_scales || field.array == &PassArrays::codebook;
 }
 
-// Rows of the matrix that one row of the array holds.
+// Returns how many rows of the matrix one row of the array holds.
 int64_t unit_of(const Format& format, const PassField& field) {
   const bool tiles = format.kind == CodeKind::trellis && field.array == &PassArrays::codes;
   return tiles ? kTileRows : 1;

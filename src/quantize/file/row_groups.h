@@ -1,5 +1,5 @@
-// Rows of a coded matrix that a model has as a tensor of its own, or that are stored within one of
-// a larger matrix: what fused projections are.
+// Groups of rows of a coded matrix: tensors of the model that are stored within a larger matrix
+// (fused projections), or the reverse.
 #pragma once
 
 #include <span>
@@ -12,12 +12,13 @@ namespace walsh {
 
 using RowGroups = TensorPart::RowGroups;
 
-// The rows of its source that a part consists of, in its order; of a vector the elements. A part
-// may be all rows of its source in another order.
+// Returns the rows of the source that a part consists of, in the part's order; for a vector, the
+// elements. A part may consist of all rows of its source in another order.
 std::vector<RowGroups> rows_of(const TensorPart& part);
 
-// A matrix of `rows` rows, those in `groups`, with its arrays in memory of its own unless they are
-// one piece of those of `whole`. Throws bad_input if the format's arrays cannot be cut there.
+// Returns a matrix of `rows` rows, those in `groups`. Its arrays are views of those of `whole`
+// where they are contiguous there, and otherwise copies. Throws bad_input if the format's arrays
+// cannot be divided there.
 Tensor take_rows(const Tensor& whole, std::span<const RowGroups> groups, int64_t rows);
 
 }  // namespace walsh

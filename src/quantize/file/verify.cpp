@@ -22,7 +22,7 @@ std::vector<float> read_vector(WeightSource& source, const std::string& name) {
   return values;
 }
 
-// The norm that feeds a matrix, empty if none.
+// Returns the norm in front of a matrix, empty if there is none.
 std::string feeding_norm(const ModelPlan& plan, const std::string& tensor) {
   if (tensor == plan.head) return plan.final_norm;
   for (const Site& site : plan.sites) {
@@ -32,7 +32,7 @@ std::string feeding_norm(const ModelPlan& plan, const std::string& tensor) {
   return "";
 }
 
-// The original with its rows scaled as the balancing of what it feeds wants it.
+// Returns the original with its rows scaled as balancing scales the feeder of an activation.
 Tensor scaled_original(Tensor original, const WalshFile& file, const ModelPlan& plan,
                        const std::string& tensor, ThreadPool& pool) {
   for (const Site& site : plan.sites) {
@@ -92,7 +92,7 @@ double measure_nmse(WalshFile& file, WeightSource& checkpoint, const ModelPlan& 
   original = scaled_original(std::move(original), file, plan, tensor, pool);
   const Rotation outputs = file.form_of(tensor).output;
   if (outputs.kind != RotationKind::none) original = rotate_outputs(original, outputs, pool);
-  // A norm of the residual stream has no gain left; those of latents are balanced as ever.
+  // The norms of the residual stream have no gain left; those of latents are balanced as usual.
   std::string scaled_norm = feeding_norm(plan, tensor);
   if (fold && fold->contains(scaled_norm)) scaled_norm.clear();
   const std::vector<float> scales =

@@ -1,4 +1,4 @@
-// Checking a walsh file against the checkpoint that it was made from.
+// Checks a walsh file against the checkpoint that it was made from.
 #pragma once
 
 #include <string>
@@ -10,15 +10,15 @@
 
 namespace walsh {
 
-// Throws bad_input, naming the file, if it was folded by a walsh whose rotations were numbered: the
-// rotation that its weights stand in cannot be made again from the file's seed.
+// Throws bad_input, naming the file, if it was folded by a version of walsh whose rotations were
+// numbered: the rotation of its weights cannot be computed from the file's seed any more.
 void check_measurable(const WalshFile& file);
 
-// NMSE of a stored matrix against the checkpoint's, in the balanced basis: column c of the original
-// is multiplied by s_c = (gain in the checkpoint) / (gain in the file) of the norm that feeds it,
-// or by the scales that the file has where there is none. A folded model's matrix is compared with
-// the folded one of the checkpoint, whose plan this is. Throws bad_input if the shapes differ, and
-// as check_measurable.
+// Returns the NMSE of a stored matrix against the checkpoint's matrix, in the balanced basis. There
+// column c of the original is multiplied by s_c = (gain in the checkpoint) / (gain in the file) of
+// the norm in front, or, if there is no norm, by the scales that the file states. The matrix of a
+// folded model is compared with that of the folded checkpoint; `plan` is the plan of the folded
+// one. Throws bad_input if the shapes differ, and whatever check_measurable throws.
 double measure_nmse(WalshFile& file, WeightSource& checkpoint, const ModelPlan& plan,
                     const std::string& tensor, ThreadPool& pool);
 

@@ -34,7 +34,7 @@ double quotient(Integer a, Integer b) {
   Unsigned whole = magnitude(a) / divisor, rest = magnitude(a) % divisor;
   int scale = 0;
   for (; whole < kEnough && rest != 0; --scale) {
-    // Of twice the rest and the divisor, without a bit beyond 128.
+    // Compares twice the remainder with the divisor without needing a 129th bit.
     const bool one = rest >= divisor - rest;
     rest = one ? rest - (divisor - rest) : rest + rest;
     whole = whole * 2 + (one ? 1 : 0);
@@ -146,7 +146,7 @@ Value repeat(Runtime& runtime, const Value& value, Integer count) {
   return runtime.sequence(sequence.kind, std::move(items));
 }
 
-// + of two texts: what is added to markup is escaped.
+// Concatenates two texts; what is added to markup is escaped.
 Value join_texts(Runtime& runtime, const Text& a, const Text& b) {
   const bool markup = a.markup || b.markup;
   Builder out(runtime);
@@ -203,7 +203,7 @@ Value negate(Runtime& runtime, const Value& value) {
 
 namespace {
 
-// Python's clipping of a bound of a slice to a sequence of `size` items.
+// Clips a bound of a slice to a sequence of `size` items, as Python does.
 int64_t clip(Integer bound, Integer size, bool backwards) {
   if (bound < 0) bound += size;
   const Integer low = backwards ? -1 : 0, high = backwards ? size - 1 : size;

@@ -84,7 +84,7 @@ constexpr NamedFunction kDictMethods[] = {{"get", dict_get},
 constexpr NamedFunction kListMethods[] = {
     {"index", list_index}, {"count", list_count}, {"copy", list_copy}};
 
-// Methods that would change an object: templates get no access to them.
+// Methods that would modify an object; templates get no access to them.
 constexpr std::string_view kDictChanges[] = {"clear", "pop", "popitem", "setdefault", "update"};
 constexpr std::string_view kListChanges[] = {"append", "clear",  "pop",  "reverse",
                                              "insert", "extend", "sort", "remove"};

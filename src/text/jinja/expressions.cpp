@@ -285,7 +285,7 @@ void Interpreter::bind_macro(const Macro& macro, const Arguments& arguments) {
     const auto rest = arguments.positional.begin() + static_cast<ptrdiff_t>(given);
     store("varargs", runtime_.tuple({rest, arguments.positional.end()}));
   }
-  // Defaults may speak of the parameters in front of them.
+  // A default may use the parameters in front of it.
   const size_t first_default = names.size() - macro.defaults.size();
   for (size_t i = 0; i < names.size(); ++i) {
     if (values[i] != nullptr) {

@@ -19,7 +19,7 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// How one value is written, in `%` patterns and behind the colon of `{}`.
+// How one value is formatted, in `%` patterns and after the colon of `{}`.
 struct Style {
   char align = '\0';  // < > ^ or =: sign, fill, digits
   std::string_view fill = " ";
@@ -29,7 +29,7 @@ struct Style {
   char type = '\0';
 };
 
-// Digits at `place`, which moves behind them.
+// Reads digits at `place` and moves it behind them.
 int64_t take_number(const Runtime& runtime, std::string_view text, size_t& place) {
   int64_t number = 0;
   while (place < text.size() && is_digit(text[place])) {

@@ -19,10 +19,10 @@ Value format_time(Runtime& runtime, std::string_view pattern, const std::tm& tim
 
 // The lines of a text as str.splitlines() gives them.
 std::vector<std::string_view> lines_of(std::string_view text, bool keep_ends);
-// With the first `limit` places of `old` (all if it is negative) replaced.
+// Replaces the first `limit` occurrences of `old` (all if `limit` is negative).
 Value replaced(Runtime& runtime, const Text& text, std::string_view old, std::string_view with,
                int64_t limit);
-// str.isupper() and str.islower(): there is a letter with a case, and none has the other one.
+// str.isupper() and str.islower(): there is a cased letter, and none has the other case.
 bool all_cased(std::string_view text, bool up);
 
 }  // namespace walsh::jinja

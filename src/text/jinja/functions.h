@@ -1,4 +1,4 @@
-// What templates find by name: filters, tests, methods of objects, global functions.
+// Looks up what templates use by name: filters, tests, methods of objects, global functions.
 #pragma once
 
 #include <string_view>
@@ -7,18 +7,18 @@
 
 namespace walsh::jinja {
 
-// nullptr if there is none of that name. The argument behind the runtime is what stands in front
-// of `|` or of `is`; a test returns a boolean.
+// nullptr if the name is unknown. The argument after the runtime is the value in front of `|` or
+// `is`; a test returns a boolean.
 Function find_filter(std::string_view name);
 Function find_test(std::string_view name);
 
 // A global variable, undefined if there is none.
 Value global_of(Runtime& runtime, std::string_view name);
 
-// value.name: a method or an attribute; of a dict, an item as well. Undefined if there is none, or
-// if it would change the object.
+// value.name: a method or an attribute, or an item of a dict. Undefined if there is none, or if it
+// would modify the object.
 Value attribute_of(Runtime& runtime, const Value& value, std::string_view name);
-// value[key]: an item, or else an attribute.
+// value[key]: an item, or otherwise an attribute.
 Value subscript_of(Runtime& runtime, const Value& value, const Value& key);
 
 // space.name = value

@@ -53,7 +53,7 @@ Value range(Runtime& runtime, const Value&, const Arguments& arguments) {
   return value;
 }
 
-// The entries that dict() and namespace() are given: of a dict or of pairs, then named ones.
+// The entries given to dict() and namespace(): those of a dict or of pairs, then named ones.
 template <typename Put>
 void take_entries(Runtime& runtime, const Arguments& arguments, Put put) {
   if (arguments.positional.size() > 1) runtime.fail("dict() takes at most one positional argument");

@@ -14,11 +14,11 @@
 
 namespace walsh::jinja {
 
-// Variables of a block, found from the inside to the outside.
+// The variables of a block; lookups go from the innermost scope outwards.
 struct Scope {
   Scope* parent = nullptr;
   std::vector<std::pair<std::string_view, Value>> names{};
-  bool captured = false;  // by a macro, which may look at it later
+  bool captured = false;  // a macro may read it later
 };
 
 class Interpreter {
@@ -68,7 +68,7 @@ class Interpreter {
   std::deque<Loop> loops_;
   Scope* scope_;
   Builder* out_ = nullptr;
-  const Value* block_text_ = nullptr;  // what the filters of a block are applied to
+  const Value* block_text_ = nullptr;  // the text that the filters of a block are applied to
   int macro_depth_ = 0;
 };
 

@@ -57,7 +57,7 @@ bool cased(char32_t c) {
   return is_upper(c) || is_lower(c) || is_title(c);
 }
 
-// Signs inside a word that the rule for the final sigma passes over.
+// Characters that the rule for the final sigma skips.
 bool case_ignorable(char32_t c) {
   const int kind = category(c);
   return kind == UTF8PROC_CATEGORY_MN || kind == UTF8PROC_CATEGORY_ME ||
@@ -73,8 +73,8 @@ char32_t last_code(std::string_view text, size_t& size) {
   return decode_utf8(text.substr(text.size() - size)).code;
 }
 
-// Whether the sigma between the two texts ends a word. A word's neighbours are near, so the search
-// is short; marks are limited to what real text has.
+// Whether the sigma between the two texts ends a word. The search is short, because only marks are
+// skipped and their number is limited to what real text has.
 bool final_sigma(std::string_view before, std::string_view after) {
   constexpr int kMarks = 32;
   size_t size = 0;
@@ -191,7 +191,7 @@ std::string_view first_character(std::string_view text) {
 size_t find_text(std::string_view text, std::string_view sought, size_t from) {
   if (from > text.size()) return text.npos;
   if (sought.empty()) return from;
-  if (sought.size() > text.size() - from) return text.npos;  // also a text without a place
+  if (sought.size() > text.size() - from) return text.npos;  // also if the text has no room for it
   const void* const place =
       memmem(text.data() + from, text.size() - from, sought.data(), sought.size());
   return place == nullptr ? text.npos

@@ -1,4 +1,4 @@
-// What Python's str knows of characters.
+// Character properties and case mappings as Python's str has them.
 #pragma once
 
 #include <cstddef>
@@ -17,26 +17,26 @@ bool is_title(char32_t c);
 bool is_letter(char32_t c);
 bool is_decimal(char32_t c);
 bool is_alphanumeric(char32_t c);
-// What repr() shows as it is.
+// Characters that repr() shows unescaped.
 bool is_printable(char32_t c);
-// Where str.splitlines() ends a line; CR LF is one end.
+// Characters at which str.splitlines() ends a line; CR LF is one end.
 bool is_line_end(char32_t c);
 
-// Full case mappings, but for the Greek letters with iota subscript or several marks.
+// Full case mappings, except for Greek letters with iota subscript or several marks.
 std::string upper(std::string_view text);
 std::string lower(std::string_view text);
 // The first character in title case, the rest in lower case: str.capitalize().
 std::string capitalize(std::string_view text);
 
-// Bytes in front of the character `index`; the size of the text if there are not so many.
+// Byte offset of the character `index`; the size of the text if it has fewer characters.
 size_t offset_of(std::string_view text, size_t index);
 // The first character of a text that is not empty, as bytes.
 std::string_view first_character(std::string_view text);
 
-// std::string_view::find in linear time, whatever is sought.
+// std::string_view::find in linear time for every needle.
 size_t find_text(std::string_view text, std::string_view sought, size_t from = 0);
 
-// Without the characters of `set` (white space by default) at the left, at the right.
+// Removes characters of `set` (white space by default) at the left or right end.
 std::string_view strip_left(std::string_view text);
 std::string_view strip_right(std::string_view text);
 std::string_view strip_left(std::string_view text, std::string_view set);

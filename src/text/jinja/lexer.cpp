@@ -18,7 +18,7 @@ bool is_word(char c) {
          static_cast<uint8_t>(c) >= 0x80;
 }
 
-// Line ends become line feeds; one at the end is dropped.
+// Converts line ends to line feeds; one at the end is dropped.
 std::string normal_lines(std::string_view source) {
   std::string out;
   out.reserve(source.size());
@@ -70,7 +70,7 @@ class Lexer {
     skip_to(place_ + rest.size() - strip_left(rest).size());
   }
 
-  // Behind the end of a tag: `-` removes white space, else a block's line end is removed.
+  // After the end of a tag: `-` removes white space, otherwise a block's line end is removed.
   void end_tag(bool minus, bool block, bool plus = false) {
     line_starting_ = text_[place_ - 1] == '\n';
     if (minus) {
@@ -83,8 +83,8 @@ class Lexer {
     }
   }
 
-  // Text that ends at a tag with this sign behind its bracket; `lstrip` if the tag's line is
-  // stripped at the left.
+  // Adds text that ends at a tag with `sign` behind its bracket; with `lstrip` white space in front
+  // of the tag on its line is removed.
   void add_data(std::string_view data, char sign, bool lstrip) {
     std::string_view kept = data;
     if (sign == '-') {
@@ -99,7 +99,7 @@ class Lexer {
     if (!kept.empty()) add(Token::Kind::data, std::string(kept));
   }
 
-  // Up to the next tag and, if it is not a comment or raw, through it.
+  // Reads up to the next tag, and past it if it is a comment or raw.
   void read_data() {
     size_t open = place_;
     do {
@@ -132,7 +132,7 @@ class Lexer {
     end_tag(sign == '-', true, sign == '+');
   }
 
-  // A tag `NAME %}` or `NAME -%}` at `place`: where it ends, and its sign. npos if it is not that.
+  // Matches `NAME %}` or `NAME -%}` at `place`; returns its end and sets the sign, or npos.
   size_t match_tag(size_t place, std::string_view name, char& sign) const {
     const auto skip = [&] {
       const std::string_view rest = std::string_view(text_).substr(place);
@@ -147,7 +147,7 @@ class Lexer {
     return text_.compare(place, 2, "%}") == 0 ? place + 2 : text_.npos;
   }
 
-  // Behind "{%": everything up to endraw is data.
+  // After "{%": everything up to endraw is data.
   bool read_raw() {
     char sign = 0;
     const size_t begin = match_tag(place_, "raw", sign);
@@ -167,11 +167,11 @@ class Lexer {
     }
   }
 
-  // The expression or statement of a tag.
+  // Reads the expression or statement of a tag.
   void read_tag(bool block) {
     add(block ? Token::Kind::block_begin : Token::Kind::variable_begin, "");
     const std::string_view close = block ? "%}" : "}}";
-    std::vector<char> open;  // brackets: the end of a tag is not looked for inside them
+    std::vector<char> open;  // open brackets; the end of a tag is not looked for inside them
     for (;;) {
       skip_space();
       if (place_ == text_.size()) fail("the template ends inside a tag");
@@ -229,7 +229,7 @@ class Lexer {
     ++place_;
   }
 
-  // Digits with single underscores between them.
+  // End of a run of digits with single underscores between them.
   size_t digits_end(size_t place, std::string_view digits) const {
     const auto is_one = [&](size_t at) {
       return at < text_.size() && digits.find(text_[at]) != digits.npos;
@@ -253,7 +253,7 @@ class Lexer {
       if (end == place_ + 2) fail("a number without digits");
     } else {
       end = digits_end(place_, kDecimal);
-      // Behind a dot a number is an index: `list.0.1`.
+      // After a dot a number is an index: `list.0.1`.
       const bool index = place_ > 0 && text_[place_ - 1] == '.';
       const auto digit_at = [&](size_t at) { return at < text_.size() && is_digit(text_[at]); };
       if (!index && end < text_.size() && text_[end] == '.' && digit_at(end + 1)) {
@@ -289,7 +289,7 @@ class Lexer {
     skip_to(end + 1);
   }
 
-  // Python's escapes; what is not one stays as it is.
+  // Resolves Python's escapes; other backslashes stay.
   std::string unescape(std::string_view body) const {
     constexpr std::string_view kNames = "abfnrtv\\'\"", kCodes = "\a\b\f\n\r\t\v\\'\"";
     std::string out;
@@ -315,7 +315,7 @@ class Lexer {
         i += size - 1;
       } else if (c == 'N') {
         fail("characters by name are not supported in strings");
-      } else if (c != '\n') {  // an escaped line end is nothing
+      } else if (c != '\n') {  // an escaped line end is dropped
         out += '\\';
         out += c;
       }
@@ -342,7 +342,7 @@ class Lexer {
   std::string text_, name_;
   size_t place_ = 0;
   int line_ = 1;
-  bool line_starting_ = true;  // whether the text behind the last tag begins a line
+  bool line_starting_ = true;  // whether the text after the last tag begins a line
   std::vector<Token> tokens_;
 };
 

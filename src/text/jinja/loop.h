@@ -1,4 +1,4 @@
-// The variable `loop` of a for loop, which is also what the loop takes its items from.
+// The variable `loop` of a for loop, from which the loop also takes its items.
 #pragma once
 
 #include <deque>
@@ -17,21 +17,21 @@ class Loop {
  public:
   using Filter = std::function<bool(const Value&)>;
 
-  // Items that `filter` (if there is one) refuses are left out. They are asked for one at a time,
-  // as late as possible: a body may change what the filter depends on.
+  // Items that `filter` (if any) rejects are skipped. It is called for one item at a time, as late
+  // as possible, because the body may change what the filter depends on.
   Loop(Runtime& runtime, const Value& items, Filter filter, int depth);
 
   // The next item, or nothing.
   std::optional<Value> next();
-  // The loop has ended: it can still be asked, but has no further items.
+  // Ends the loop: attributes remain readable, but there are no more items.
   void close();
 
-  // `loop.name`; undefined if there is no such thing.
+  // `loop.name`; undefined for an unknown name.
   Value attribute(std::string_view name);
   size_t length(Runtime&) { return total(); }
   int depth() const { return depth_; }
 
-  const Statement* statement = nullptr;  // of a recursive loop, with the scope around it
+  const Statement* statement = nullptr;  // of a recursive loop, whose scope is below
   Scope* scope = nullptr;
 
  private:
@@ -49,7 +49,7 @@ class Loop {
   std::optional<std::deque<Value>> rest_;  // what is left, once the length was asked for
   std::optional<Value> ahead_, current_, previous_;
   std::optional<Value> last_change_;
-  size_t index_ = 0;  // of the current item, from 1
+  size_t index_ = 0;  // number of the current item, from 1
   int depth_;
 };
 

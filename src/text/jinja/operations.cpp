@@ -16,10 +16,10 @@ bool is_number(const Value& value) {
   return value.is<bool>() || value.is<Integer>() || value.is<double>();
 }
 
-// What is as large has no place among the integers.
+// Floats from here on are no Integer.
 constexpr double kIntegerEnd = 0x1p127;
 
-// -1, 0, 1, or 2 where one of them is not a number.
+// -1, 0 or 1; 2 if one of them is not a number.
 template <typename T>
 int order_of(T a, T b) {
   return a < b ? -1 : a > b ? 1 : a == b ? 0 : 2;
@@ -140,7 +140,7 @@ uint64_t hash(Runtime& runtime, const Value& key) {
     return std::hash<uint64_t>()(static_cast<uint64_t>(*integer));
   }
   if (const double* real = key.as<double>()) {
-    // A float that is an integer is the same key as that.
+    // A float with an integral value is the same key as the integer.
     const bool whole = *real == std::floor(*real) && std::fabs(*real) < kIntegerEnd;
     return whole ? std::hash<uint64_t>()(static_cast<uint64_t>(static_cast<Integer>(*real)))
                  : std::hash<double>()(*real);

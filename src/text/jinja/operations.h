@@ -16,11 +16,12 @@ bool truth(const Value& value);
 
 // ==. Numbers and booleans are equal by value, texts by their characters, containers by members.
 bool equal(Runtime& runtime, const Value& a, const Value& b);
-// Of what can be the key of a dict; fails for anything else.
+// Hash of a value that can be a dict key; fails for anything else.
 uint64_t hash(Runtime& runtime, const Value& key);
-// Negative, zero or positive. Fails for what has no order; `sign` is for the message.
+// Returns a negative number, zero or a positive one. Fails for values without an order; `sign` is
+// the operator, for the message.
 int compare(Runtime& runtime, const Value& a, const Value& b, std::string_view sign);
-// Identity: `is sameas`.
+// The same object: `is sameas`.
 bool same(const Value& a, const Value& b);
 
 // `item in container`.
@@ -33,22 +34,22 @@ Value negate(Runtime& runtime, const Value& value);
 // The integer that a value is (a boolean is one), or nothing.
 std::optional<Integer> as_integer(const Value& value);
 std::optional<double> as_real(const Value& value);  // of integers and booleans as well
-// int(value): without what is behind the point. Fails for infinity, NaN and what is too large.
+// int(value): truncates. Fails for infinity, NaN and values beyond 128 bits.
 Integer whole_part(const Runtime& runtime, double value);
 [[noreturn]] void fail_too_large(const Runtime& runtime);  // an integer of more than 128 bits
-// A parameter that has to be an integer of the range of int64_t, `missing` if it is not given.
+// A parameter that must be an integer within int64_t; `missing` if it is not given.
 int64_t integer_argument(const Runtime& runtime, const Value* value, int64_t missing);
-// A parameter that has to be a text.
+// A parameter that must be a text.
 std::string_view text_argument(const Runtime& runtime, const Value& value);
 
-// len(); fails for what has none.
+// len(); fails for values without a length.
 size_t length(Runtime& runtime, const Value& value);
-// The members as a for loop meets them; an iterator is used up. Fails for what is not iterable.
+// The members in the order of a for loop; consumes an iterator. Fails for what is not iterable.
 std::vector<Value> iterate(Runtime& runtime, const Value& value);
 
-// value[key], undefined if there is no such item; attribute names are not tried.
+// value[key], undefined if there is no such item; attributes are not tried.
 Value item_of(Runtime& runtime, const Value& value, const Value& key);
-// value[start:stop:step]; bounds that are nullptr or none are left out.
+// value[start:stop:step]; bounds that are nullptr or None count as omitted.
 Value slice_of(Runtime& runtime, const Value& value, const Value& start, const Value& stop,
                const Value& step);
 

@@ -86,8 +86,8 @@ class StatementParser {
     return false;
   }
 
-  // Up to a block whose name is one of `ends`, which is the current token then; without ends up to
-  // the end of the template.
+  // Parses up to a block whose name is one of `ends`, which is then the current token; without
+  // `ends` up to the end of the template.
   Block parse_block(Names ends) {
     Block block;
     for (;;) {
@@ -113,7 +113,7 @@ class StatementParser {
     }
   }
 
-  // The block behind a tag; its last tag is taken up to its name.
+  // Parses the block after a tag, and its end tag up to the name.
   Block parse_body(Names ends) {
     tokens_.skip_sign(":");
     tokens_.expect(Token::Kind::block_end, "'%}'");

@@ -1,4 +1,4 @@
-// From tokens to the tree. Expressions and statements are two files of one grammar.
+// Parses tokens into the tree. Expressions and statements are two files of one grammar.
 #pragma once
 
 #include <algorithm>
@@ -11,9 +11,10 @@
 
 namespace walsh::jinja {
 
-constexpr int kMaxBlockDepth = 64;         // blocks inside blocks
-constexpr int kMaxExpressionDepth = 64;    // brackets inside brackets, and the like
-constexpr int kMaxExpressionHeight = 400;  // of a tree: also `a + b + c ...` is as high as long
+constexpr int kMaxBlockDepth = 64;       // blocks inside blocks
+constexpr int kMaxExpressionDepth = 64;  // nested brackets and the like
+// levels of a tree; `a + b + c ...` has one level per operator
+constexpr int kMaxExpressionHeight = 400;
 
 // Throws bad_input naming `name` and the line.
 Block parse(std::string_view source, std::string_view name);
@@ -45,15 +46,15 @@ class ExpressionParser {
  public:
   explicit ExpressionParser(TokenStream& tokens) : tokens_(tokens) {}
 
-  // An expression, or several with commas between them as a tuple. Ends in front of an `end` name.
+  // An expression, or a tuple of several separated by commas. Ends before a name `end`.
   ExpressionPtr parse_tuple(bool with_choice, std::string_view end = "", bool in_brackets = false);
   ExpressionPtr parse_expression(bool with_choice = true);
-  // What set and for assign to: a name, `space.name` where that is allowed, or a tuple of them.
+  // The target of set and for: a name, `space.name` where that is allowed, or a tuple of them.
   ExpressionPtr parse_target(bool with_member);
-  // `| name | name ...` over nothing; `inline_first`: the first one has no bar.
+  // Parses `| name | name ...` applied to nullptr; `inline_first`: the first filter has no bar.
   ExpressionPtr parse_filters(bool inline_first);
 
-  // Names that were read so far: of parameters that a macro takes when its body speaks of them.
+  // Names read so far that make a macro accept caller, varargs or kwargs.
   struct Uses {
     bool caller = false, varargs = false, kwargs = false;
   };

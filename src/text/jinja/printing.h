@@ -1,4 +1,4 @@
-// Values as text: str(), repr(), json.dumps().
+// Converts values to text: str(), repr(), json.dumps().
 #pragma once
 
 #include <string>
@@ -13,24 +13,24 @@ std::string format_digits(Unsigned value);  // decimal
 // The shortest decimal that reads back as the same number, in Python's spelling.
 std::string format_real(double value);
 
-// str(value). Fails for functions and iterators: what Python prints there is an address.
+// str(value). Fails for functions and iterators, for which Python prints an address.
 void append_str(Runtime& runtime, const Value& value, Builder& out);
-// The same as a value; a text stays what it is.
+// str(value) as a Text; a text stays as it is.
 Text to_text(Runtime& runtime, const Value& value);
 
 void append_repr(Runtime& runtime, const Value& value, Builder& out);
 std::string repr(Runtime& runtime, const Value& value);
 
-// With &, <, >, ' and " as character references.
+// Writes &, <, >, ' and " as character references.
 void append_escaped(std::string_view text, Builder& out);
 
 struct JsonStyle {
   bool ascii = false;
   bool sorted = false;
-  bool lines = false;  // every member on a line of its own, behind `indent` per level
+  bool lines = false;  // one member per line, indented by `indent` per level
   std::string_view indent, between = ", ", behind_key = ": ";
 };
-// json.dumps(value). Fails for what JSON does not have.
+// json.dumps(value). Fails for values that JSON cannot represent.
 void append_json(Runtime& runtime, const Value& value, const JsonStyle& style, Builder& out);
 
 }  // namespace walsh::jinja

@@ -9,7 +9,7 @@ namespace walsh::jinja {
 namespace {
 
 constexpr size_t kBlockBytes = 16384;
-constexpr size_t kIndexed = 16;  // entries of a dict from which on it has an index
+constexpr size_t kIndexed = 16;  // a dict with at least this many entries has an index
 
 int depth_of(const Value& value) {
   if (const Sequence* sequence = value.sequence()) return sequence->depth;
@@ -42,7 +42,7 @@ std::string_view Runtime::store(std::string_view bytes) {
   if (bytes.size() > free_bytes_) {
     const size_t size = std::max(bytes.size(), kBlockBytes);
     blocks_.push_back(std::make_unique_for_overwrite<char[]>(size));
-    // A large text has a block of its own; the rest of the current one stays in use.
+    // A large text gets a block of its own; the current block stays in use.
     if (bytes.size() >= kBlockBytes) {
       std::copy(bytes.begin(), bytes.end(), blocks_.back().get());
       return {blocks_.back().get(), bytes.size()};
@@ -105,7 +105,7 @@ void Runtime::put(Dict& dict, const Value& key, const Value& value) {
   if (depth >= kMaxContainerDepth) fail_limit("containers are nested too deeply");
   dict.depth = std::max(dict.depth, depth + 1);
   if (const Value* found = find(dict, key)) {
-    const_cast<Value&>(*found) = value;  // an entry of `dict`, which is ours to change
+    const_cast<Value&>(*found) = value;  // an entry of `dict`, which we may change
     return;
   }
   charge(2 * sizeof(Value) + 48);

@@ -1,4 +1,4 @@
-// One rendering: the memory that it uses, the work that it does, the place where it is.
+// The state of one rendering: its memory, its work so far, its position in the template.
 #pragma once
 
 #include <ctime>
@@ -15,12 +15,11 @@
 
 namespace walsh::jinja {
 
-// What one rendering may take. Steps are evaluated nodes, and pieces of 64 bytes that functions
-// pass over.
+// Limits of one rendering. A step is an evaluated node, or 64 bytes that a function processes.
 struct Limits {
   uint64_t steps = 1'000'000;
-  size_t text_bytes = size_t{4} << 20;      // of the output, and of every text made on the way
-  size_t memory_bytes = size_t{256} << 20;  // of everything made on the way, whether still in use
+  size_t text_bytes = size_t{4} << 20;      // of the output and of every intermediate text
+  size_t memory_bytes = size_t{256} << 20;  // of everything allocated, whether still in use or not
   int depth = 1000;                         // nested evaluations
   int macro_depth = 64;                     // nested calls of macros
 };
@@ -29,7 +28,7 @@ constexpr int kMaxContainerDepth = 128;
 
 class Runtime;
 
-// Arguments of a call, of a filter or of a test behind the value that it is applied to.
+// The arguments of a call, or of a filter or test after the value that it is applied to.
 struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string_view, Value>> named;
@@ -41,34 +40,34 @@ struct Scope;
 
 struct Callable {
   std::string_view name;
-  Function function = nullptr;  // with `self`, the object of a method
+  Function function = nullptr;  // called with `self`, the object of a method
   Value self{};
-  const Macro* macro = nullptr;  // or a macro, with the scope that it was defined in
+  const Macro* macro = nullptr;  // or a macro, with the scope in which it was defined
   Scope* scope = nullptr;
 };
 
 class Runtime {
  public:
-  // `name` and `time_now` (what strftime_now shows) stay valid.
+  // `name` and `time_now` (which strftime_now shows) must outlive this.
   Runtime(std::string_view name, const Limits& limits, const std::tm& time_now)
       : name_(name), limits_(limits), time_now_(time_now), budget_(limits.steps) {}
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
-  int line = 0;  // of the template, where the rendering is
+  int line = 0;  // current line of the template
 
   const Limits& limits() const { return limits_; }
   const std::tm& time_now() const { return time_now_; }
 
-  // bad_input that names the template and the line.
+  // Throws bad_input naming the template and the line.
   [[noreturn]] void fail(const std::string& reason) const;
-  // The same with the code limit.
+  // Throws limit likewise.
   [[noreturn]] void fail_limit(const std::string& reason) const;
 
   void step(uint64_t steps = 1) {
     if (!budget_.take(steps)) budget_.fail(where());
   }
-  // For work that passes over `bytes`.
+  // Counts work that processes `bytes`.
   void pass(size_t bytes) { step(1 + bytes / 64); }
   // Counts memory.
   void charge(size_t bytes) {
@@ -76,7 +75,7 @@ class Runtime {
     if (memory_ > limits_.memory_bytes) fail_memory();
   }
 
-  // Copies `bytes`; text that lives long enough needs no copy.
+  // Copies `bytes`; text that lives as long as the runtime needs no copy.
   Value text(std::string_view bytes, bool markup = false);
   Value sequence(Sequence::Kind kind, std::vector<Value> items);
   Value list(std::vector<Value> items) { return sequence(Sequence::Kind::list, std::move(items)); }
@@ -87,9 +86,9 @@ class Runtime {
     return sequence(Sequence::Kind::iterator, std::move(items));
   }
   Dict* dict();
-  // Adds or replaces. Fails if the key is not one that Python can hash.
+  // Adds or replaces an entry. Fails if the key is not hashable.
   void put(Dict& dict, const Value& key, const Value& value);
-  // nullptr if there is none; fails as put.
+  // nullptr if there is no such key; fails as put.
   const Value* find(const Dict& dict, const Value& key);
   const Value* find(const Dict& dict, std::string_view key);
   Value name_space();
@@ -97,7 +96,7 @@ class Runtime {
   // `why` is copied.
   Value undefined(const std::string& why);
 
-  // Held while something is evaluated that may contain itself.
+  // Guards recursion into values or expressions that may contain themselves.
   class Deeper {
    public:
     explicit Deeper(Runtime& runtime) : runtime_(runtime) {
@@ -137,7 +136,7 @@ class Runtime {
   std::deque<Callable> callables_;
 };
 
-// A text under construction, never larger than Limits::text_bytes.
+// A text under construction, limited to Limits::text_bytes.
 class Builder {
  public:
   explicit Builder(Runtime& runtime) : runtime_(runtime) {}
@@ -163,8 +162,8 @@ class Builder {
   std::string out_;
 };
 
-// The arguments in the order of the names; nullptr for one that is not given. Fails for too many
-// and for an unknown name. The pointers are into `arguments`.
+// The arguments in the order of `names`; nullptr for omitted ones. Fails for too many arguments and
+// unknown names. The pointers point into `arguments`.
 std::vector<const Value*> bind(const Runtime& runtime, std::string_view function,
                                const Arguments& arguments,
                                std::initializer_list<std::string_view> names);

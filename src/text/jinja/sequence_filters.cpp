@@ -19,7 +19,7 @@ bool truth_of(const Value* value, bool missing = false) {
   return value == nullptr ? missing : truth(*value);
 }
 
-// value.a.b.0: what `attribute` names; an integer is an index.
+// value.a.b.0: follows the path `attribute`; an integer is an index.
 Value attribute_at(Runtime& runtime, Value value, const Value& attribute) {
   if (attribute.text() == nullptr) return subscript_of(runtime, value, attribute);
   for (std::string_view rest = attribute.text()->bytes;;) {
@@ -34,14 +34,14 @@ Value attribute_at(Runtime& runtime, Value value, const Value& attribute) {
   }
 }
 
-// What an item is compared by: one of its attributes, without its case.
+// The key by which an item is compared: one of its attributes, case-folded unless case_sensitive.
 Value key_of(Runtime& runtime, const Value& item, const Value* attribute, bool case_sensitive) {
   const Value key = given(attribute) ? attribute_at(runtime, item, *attribute) : item;
   if (case_sensitive || key.text() == nullptr) return key;
   return runtime.text(lower(key.text()->bytes));
 }
 
-// The keys of `attribute`, which may be several with commas between them.
+// The keys named by `attribute`, separated by commas.
 std::vector<Value> sort_keys(Runtime& runtime, const Value& item, const Value* attribute,
                              bool case_sensitive) {
   if (!given(attribute) || attribute->text() == nullptr) {
@@ -212,7 +212,7 @@ Value attr(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const auto bound = bind(runtime, "attr", arguments, {"name"});
   if (bound[0] == nullptr) runtime.fail("attr expects a name");
   const std::string_view name = text_argument(runtime, *bound[0]);
-  // Items of dicts are no attributes.
+  // Items of a dict do not count as attributes.
   if (value.dict() != nullptr && runtime.find(*value.dict(), name) != nullptr) {
     const Value attribute = attribute_of(runtime, Value(runtime.dict()), name);
     if (attribute.undefined()) return attribute;
@@ -220,7 +220,7 @@ Value attr(Runtime& runtime, const Value& value, const Arguments& arguments) {
   return attribute_of(runtime, value, name);
 }
 
-// The arguments of a filter or test that is named by the argument at `from`.
+// The arguments of the filter or test that argument `from` names.
 Arguments behind(const Arguments& arguments, size_t from) {
   Arguments rest;
   const auto begin = arguments.positional.begin() + static_cast<ptrdiff_t>(from);

@@ -7,7 +7,7 @@ namespace walsh::jinja {
 Interpreter::Interpreter(Runtime& runtime,
                          std::vector<std::pair<std::string_view, Value>> variables)
     : runtime_(runtime) {
-  // The template's own variables hide the caller's, which stay what they are.
+  // The template's variables hide the caller's without changing them.
   Scope* const given = enter(nullptr);
   given->names = std::move(variables);
   scope_ = enter(given);
@@ -132,7 +132,7 @@ Interpreter::Flow Interpreter::execute_loop(const Statement& statement, const Va
     loop.scope = outer;
   }
   Scope* inner = enter(outer);
-  // As in Jinja2, a body that was left early does not count.
+  // As in Jinja2, an iteration that was left early does not count.
   bool completed = false;
   while (const std::optional<Value> item = loop.next()) {
     runtime_.step();
@@ -150,7 +150,7 @@ Interpreter::Flow Interpreter::execute_loop(const Statement& statement, const Va
   return completed ? Flow::normal : execute_scoped(statement.otherwise);
 }
 
-// The content of a block as a text, through its filters; printed, or assigned.
+// The content of a block as text, after its filters; it is printed or assigned.
 Interpreter::Flow Interpreter::execute_set_block(const Statement& statement) {
   Builder content(runtime_);
   Builder* const outside = std::exchange(out_, &content);
@@ -173,7 +173,7 @@ Interpreter::Flow Interpreter::execute_set_block(const Statement& statement) {
 }
 
 Interpreter::Flow Interpreter::execute_with(const Statement& statement) {
-  // The values are those of the surroundings, not of each other.
+  // The values are evaluated in the surrounding scope, so they do not see each other.
   std::vector<Value> values;
   for (const auto& assignment : statement.assignments) {
     values.push_back(evaluate(*assignment.second));

@@ -11,7 +11,7 @@ namespace walsh::jinja {
 namespace {
 
 constexpr size_t kMaxSource = size_t{1} << 20;
-constexpr uint64_t kStepsPerByte = 4;  // of the variables
+constexpr uint64_t kStepsPerByte = 4;  // of the variables' size
 constexpr size_t kMemoryPerByte = 64;
 
 Value to_integer(Runtime& runtime, std::string_view text) {
@@ -60,8 +60,8 @@ Value to_value(Runtime& runtime, const OrderedJson& json) {
   }
 }
 
-// What the variables measure, in bytes of text and some for every value. Checks what templates
-// rely on: valid UTF-8, bounded depth.
+// The size of the variables: bytes of text plus a constant per value. Checks what templates rely
+// on: valid UTF-8 and bounded depth.
 uint64_t measure(const OrderedJson& json, std::string_view where, int depth = 0) {
   const auto text_size = [&](const std::string& text) {
     if (is_valid_utf8(text)) return text.size();

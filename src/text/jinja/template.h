@@ -1,4 +1,4 @@
-// Templates in the part of Jinja2 that chat templates use: docs/chat_templates.md.
+// Templates in the subset of Jinja2 that chat templates use: docs/chat_templates.md.
 #pragma once
 
 #include <ctime>
@@ -13,19 +13,19 @@
 
 namespace walsh::jinja {
 
-// Made once; const use is thread-safe. Copies share the tree.
+// Immutable; const use is thread-safe. Copies share the tree.
 class Template {
  public:
   using Variables = std::vector<std::pair<std::string_view, const OrderedJson*>>;
 
-  // `name` is for messages: "name, line 12: ...". Throws bad_input for what is not a template or
-  // not supported, limit for one that is too large.
+  // `name` is for messages: "name, line 12: ...". Throws bad_input for a malformed or unsupported
+  // template, limit for one that is too large.
   static Template parse(std::string_view source, std::string_view name);
 
-  // The text that the template makes of the variables; `time_now` is what strftime_now() shows.
-  // Throws bad_input, also for raise_exception(message), whose message is the reason; limit when
-  // the rendering would take more than it may. Steps in proportion to the variables' size are
-  // added to those of `limits`.
+  // Renders the template with the variables; `time_now` is what strftime_now() shows. Throws
+  // bad_input, also for raise_exception(message), whose message is the reason; limit when the
+  // rendering exceeds its limits. Steps in proportion to the variables' size are added to those of
+  // `limits`.
   std::string render(const Variables& variables, const std::tm& time_now,
                      const Limits& limits = {}) const;
 

@@ -1,4 +1,4 @@
-// Tests: what stands behind `is`.
+// Tests: the names after `is`.
 #include "text/jinja/format.h"
 #include "text/jinja/functions.h"
 #include "text/jinja/loop.h"
@@ -63,7 +63,7 @@ bool is_iterable(const Value& value) {
          value.undefined() || value.loop() != nullptr;
 }
 
-// What has a length and items.
+// Values with a length and items.
 bool is_sequence(const Value& value) {
   const Sequence* sequence = value.sequence();
   return value.text() != nullptr || value.dict() != nullptr || value.undefined() ||
@@ -106,7 +106,7 @@ Value is_equal(Runtime& runtime, const Value& value, const Arguments& arguments)
   return equal(runtime, value, only(runtime, arguments)) == wanted;
 }
 
-// `below` and `same`: whether the test holds for these results of the comparison.
+// `below`, `same` and `above`: whether the test holds for these results of the comparison.
 template <bool below, bool same, bool above>
 Value is_ordered(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const int order = compare(runtime, value, only(runtime, arguments), below ? "<" : ">");

@@ -27,7 +27,7 @@ std::string padded(int value, size_t width, char fill, char flag) {
   return digits.size() < width ? std::string(width - digits.size(), fill) + digits : digits;
 }
 
-// One directive; "" for %Z without a name of the zone. Fails for an unknown one.
+// Formats one directive; "" for %Z without a time zone name. Fails for an unknown one.
 std::string directive(Runtime& runtime, char letter, char flag, const std::tm& time) {
   const auto number = [&](int value, size_t width = 2, char fill = '0') {
     return padded(value, width, fill, flag);
@@ -148,7 +148,7 @@ Value replaced(Runtime& runtime, const Text& text, std::string_view old, std::st
   Builder out(runtime);
   std::string_view rest = text.bytes;
   runtime.pass(rest.size());
-  if (old.empty()) {  // in front of every character, and at the end
+  if (old.empty()) {  // inserts `with` before every character and at the end
     for (; limit != 0; --limit) {
       out.append(with);
       if (rest.empty()) break;

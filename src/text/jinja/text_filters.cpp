@@ -15,7 +15,7 @@
 namespace walsh::jinja {
 namespace {
 
-// The method of str of the same name, of what the filter is applied to as a text.
+// Applies the str method of this name to the value as text.
 Value by_method(Runtime& runtime, std::string_view name, const Value& value,
                 const Arguments& arguments) {
   return find_text_method(name)(runtime, Value(to_text(runtime, value)), arguments);
@@ -40,7 +40,7 @@ Value center(Runtime& runtime, const Value& value, const Arguments& arguments) {
   return by_method(runtime, "center", value, {.positional = {width}, .named = {}});
 }
 
-// Words begin behind white space, hyphens and opening brackets.
+// Words begin after white space, hyphens and opening brackets.
 Value title(Runtime& runtime, const Value& value, const Arguments& arguments) {
   bind(runtime, "title", arguments, {});
   const Text text = to_text(runtime, value);
@@ -90,7 +90,7 @@ Value indent(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const bool blank = bound[2] != nullptr && truth(*bound[2]);
   const Text text = to_text(runtime, value);
   runtime.pass(text.bytes.size());
-  Builder with_end(runtime);  // so that a last line end has an empty line behind it
+  Builder with_end(runtime);  // so that a final line end is followed by an empty line
   with_end.append(text.bytes);
   with_end.append('\n');
   Builder out(runtime);
@@ -173,7 +173,7 @@ Value string(Runtime& runtime, const Value& value, const Arguments& arguments) {
   return to_text(runtime, value);
 }
 
-// Nothing if it is no integer; fails for one that is too large.
+// Nothing if the text is no integer; fails for one that is too large.
 std::optional<Integer> parse_integer(const Runtime& runtime, std::string_view text, int base) {
   text = strip_left(strip_right(text));
   const bool negative = text.starts_with('-');
@@ -218,7 +218,7 @@ std::optional<double> parse_real(std::string_view text) {
   return error == std::errc() ? std::optional(value) : std::nullopt;
 }
 
-// What int() and float() of Jinja2 use when a value cannot be converted.
+// The default of Jinja2's int() and float() for values that cannot be converted.
 Value fallback(Runtime& runtime, const Value& value, const Value* given, const Value& missing) {
   if (const Undefined* undefined = value.as<Undefined>()) runtime.fail(std::string(undefined->why));
   return given != nullptr ? *given : missing;
@@ -254,8 +254,8 @@ Value absolute(Runtime& runtime, const Value& value, const Arguments& arguments)
   return *integer < 0 ? negate(runtime, value) : Value(*integer);
 }
 
-// Of an integer, or of a float's part before the point where `rest` is what is behind it: to a
-// multiple of 10 to the power of -digits, half to even.
+// Rounds an integer, or a float's integral part whose fraction is `rest`, to a multiple of 10 to
+// the power of -digits, half to even.
 Integer round_whole(const Runtime& runtime, Integer value, double rest, int digits) {
   if (digits < -38) return 0;  // every integer is below half of such a unit
   Unsigned unit = 1;
@@ -305,7 +305,7 @@ Value round(Runtime& runtime, const Value& value, const Arguments& arguments) {
   }
   if (as_integer(value) && digits >= 0) return *real;
   const double unit = std::pow(10.0, digits), scaled = *real * unit;
-  // Python's are integers, which have no negative zero.
+  // Python returns an integer here, which has no negative zero.
   return ((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) + 0.0) / unit;
 }
 

@@ -51,7 +51,7 @@ Value strip(Runtime& runtime, const Value& self, const Arguments& arguments) {
   return part(self, text);
 }
 
-// The part of the text that the bounds leave; whether there is one.
+// Narrows `text` to the bounds; false if they exclude all of it.
 bool narrow(Runtime& runtime, std::string_view& text, const Value* start, const Value* stop) {
   if (start == nullptr && stop == nullptr) return true;
   const auto size = static_cast<int64_t>(count_characters(text));
@@ -83,7 +83,7 @@ Value starts(Runtime& runtime, const Value& self, const Arguments& arguments) {
   return std::any_of(sequence->items.begin(), sequence->items.end(), matches);
 }
 
-// Where `sought` ends last, looked for from the right.
+// The last occurrence of `sought`, searched from the right.
 size_t find_last(Runtime& runtime, std::string_view text, std::string_view sought) {
   runtime.step(text.size() / 64 * (1 + sought.size() / 64));
   return text.rfind(sought);
@@ -119,7 +119,7 @@ Value count(Runtime& runtime, const Value& self, const Arguments& arguments) {
   return found;
 }
 
-// Parts between separators, at most `limit` of them from the left, negative for any number.
+// Splits at separators, at most `limit` times from the left; a negative limit means no limit.
 std::vector<Value> split_left(Runtime& runtime, const Value& self, std::string_view text,
                               const Value* separator, int64_t limit) {
   std::vector<Value> parts;
@@ -310,7 +310,7 @@ Value pad(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const int64_t width = integer_argument(runtime, bound[0], 0);
   const auto size = static_cast<int64_t>(length(runtime, self));
   const int64_t total = std::max<int64_t>(0, width - size);
-  // Python's str.center puts the odd one at the left if the width is odd.
+  // Python's str.center puts the extra space at the left if the width is odd.
   const int64_t left = align == Align::left    ? 0
                        : align == Align::right ? total
                                                : total / 2 + (total & width & 1);

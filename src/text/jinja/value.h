@@ -1,4 +1,4 @@
-// Values of templates, with the semantics of Python's: what templates are written for.
+// Values of templates, with Python's semantics, for which templates are written.
 //
 // Everything that a value refers to belongs to the Runtime of one rendering (or to the caller's
 // variables, which outlive it); values are copied freely and own nothing.
@@ -13,17 +13,17 @@
 
 namespace walsh::jinja {
 
-// Wide enough for every integer of JSON; what exceeds it is an error, not a wrong result.
+// Wide enough for every integer in JSON; overflow is an error, not a wrong result.
 __extension__ typedef __int128 Integer;
 __extension__ typedef unsigned __int128 Unsigned;
 
-// The absolute value, which the least integer has too.
+// The absolute value, which exists also for the least integer.
 inline Unsigned magnitude(Integer value) {
   return value < 0 ? -static_cast<Unsigned>(value) : static_cast<Unsigned>(value);
 }
 
 struct Undefined {
-  std::string_view why;  // the message if it is used where a value is needed
+  std::string_view why;  // the message if a value is needed
 };
 struct None {};
 struct Text {
@@ -54,7 +54,7 @@ class Value {
   bool is() const {
     return std::holds_alternative<T>(data_);
   }
-  // nullptr if it is something else.
+  // nullptr if the value has another type.
   template <typename T>
   const T* as() const {
     return std::get_if<T>(&data_);
@@ -82,13 +82,13 @@ class Value {
 struct Sequence {
   enum class Kind : uint8_t { list, tuple, range, iterator, keys, values, items };
 
-  // Whether it has a length and an order that indices may name. Iterators are read once.
+  // Whether the value has a length and supports indices. Iterators can be read only once.
   bool indexed() const { return kind == Kind::list || kind == Kind::tuple || kind == Kind::range; }
 
   Kind kind;
   int depth;  // levels of containers, this one included
   std::vector<Value> items;
-  size_t taken = 0;                            // by those who have read the iterator
+  size_t taken = 0;                            // items already read from an iterator
   Integer start = 0, stop = 0, step = 1;       // of a range
   std::vector<std::string_view> attributes{};  // names of a tuple's members, if they have names
 };
@@ -99,7 +99,7 @@ struct Dict {
   std::unordered_multimap<uint64_t, uint32_t> places{};  // by hash; only of large ones
 };
 
-// The only thing that a template can change.
+// The only kind of value that a template can modify.
 struct Namespace {
   std::vector<std::pair<std::string_view, Value>> attributes;
 };

@@ -136,7 +136,7 @@ TEST_F(GpuCodedDecode, NanQueriesStayInTheirRow) {
       7, [](const DeviceProblem& device) { return device.attend_single(107); });
 }
 
-// What a sliding window or the exact first positions hide may be anything.
+// Positions hidden by a sliding window or replaced by the fp16 first positions may hold anything.
 TEST_F(GpuCodedDecode, NanOfHiddenPositionsDoesNotMatter) {
   for (const int window : {0, 20, 90}) {
     for (const int bits : kBits) {

@@ -62,7 +62,7 @@ inline std::vector<float> reference(const Case& c, const WideRows& keys, const W
   return row;
 }
 
-// What came out for all rows of a problem; tolerance as in
+// Checks the outputs of all rows of a problem; tolerance as in
 // tests/kernels/cuda/attention_test.cpp for values below 5 * size.
 inline void expect_reference(const Problem& p, const std::vector<float>& out, double size = 1) {
   const Case& c = p.c;

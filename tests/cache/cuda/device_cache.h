@@ -1,4 +1,4 @@
-// Test helper: a coded cache built by hand, and what its tiles hold by the text of
+// Test helper: a coded cache built by hand, and the content of its tiles according to
 // cache/cuda/coded_tile.cuh.
 #pragma once
 
@@ -143,7 +143,7 @@ class DeviceCache {
     view.values.ring = values_.ring.as<uint16_t>();
   }
 
-  // What the device has now.
+  // The current content of the device.
   void read() {
     for (Side* side : {&keys_, &values_}) {
       side->read_tiles = to_host<uint8_t>(side->tiles);

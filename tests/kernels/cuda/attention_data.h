@@ -1,4 +1,4 @@
-// Attention against the CPU's, for tests on GPUs and on the host.
+// Compares attention with the CPU's, for tests on GPUs and on the host.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -138,7 +138,8 @@ struct AttentionProblem {
 
   int64_t longest() const { return *std::max_element(lengths.begin(), lengths.end()); }
 
-  // What attend(call, scratch) gives: twice over the same scratch, which must give the same bits.
+  // The result of attend(call, scratch), run twice with the same scratch, which must give the same
+  // bits.
   template <typename Attend>
   std::vector<float> run(const Attend& attend) const {
     KvPool pool(shape.kv_heads, shape.head_dim, static_cast<int64_t>(table.size()) + 1);

@@ -285,7 +285,7 @@ TEST(GpuAttentionCap, MakesOfAProductWhatScalesToTheCappedLogit) {
   }
 }
 
-// Of a model, or a part of one, whose layers are all recurrent.
+// For a model, or a part of one, with recurrent layers only.
 TEST(GpuAttentionScratch, IsNothingWithoutHeads) {
   const CountedMemory counted;
   const AttentionScratch scratch(16, 0, 0, 0);

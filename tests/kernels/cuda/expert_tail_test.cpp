@@ -1,5 +1,5 @@
-// Products of experts that make their inputs and add up their results, on a GPU: the bits of the
-// launches that they save.
+// Products of experts that make their inputs and add up their results on a GPU: the same bits as
+// with separate launches.
 #include <gtest/gtest.h>
 
 #include "base/cuda/graph.h"

@@ -92,7 +92,7 @@ void expect_products(const Format& format, const ExpertShape& shape, int64_t m, 
   expect_close(got, p.on_cpu(routed), 1e-5);
 }
 
-// One row, few, some, and so many that tiles are medium and large.
+// One row, few, some, and enough for medium and large tiles.
 TEST(GpuExperts, MultiplyAsTheCpuForEveryFormat) {
   WALSH_NEED_GPU();
   for (const Format& format : all_formats()) {

@@ -15,7 +15,7 @@ struct GatedCase {
   int64_t m;
   int heads, dim;
   bool normed;   // of a delta net, with gates of their own; else beside queries
-  int64_t skew;  // floats in front of the first gate: they lie anywhere
+  int64_t skew;  // floats before the first gate, for arbitrary alignment
 };
 
 inline std::vector<GatedCase> gated_cases() {
@@ -29,7 +29,7 @@ inline std::vector<GatedCase> gated_cases() {
   return cases;
 }
 
-// What is gated, on the device.
+// The gated rows on the device.
 struct GatedRows {
   std::vector<float> x, gate, gain;
   Buffer device_x, device_gate, device_gain;

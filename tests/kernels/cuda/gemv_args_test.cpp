@@ -72,7 +72,7 @@ TEST(GemvLaunches, PhasesHoldNeighboursOfOneInputWhateverTheirCodes) {
   EXPECT_EQ(sizes, (std::vector<size_t>{3, 1, 1, 1}));
 }
 
-// What the decoders look up is what the format says.
+// The decoders' tables equal the format's levels.
 TEST(MatrixCode, HasTheLevelsOfEveryScalarFormat) {
   for (const Format& format : all_formats()) {
     for (int pass = 0; pass < format.passes; ++pass) {

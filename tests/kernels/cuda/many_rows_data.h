@@ -1,5 +1,5 @@
-// Rows that are made many at a time against the same rows a few at a time, which other tests
-// compare with the CPU: for tests on GPUs and on the host.
+// Compares kernels for many rows with kernels for few rows, which other tests compare with the CPU:
+// for tests on GPUs and on the host.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ class ManyRowsData {
     x_ = to_device(bits);
   }
 
-  // What rows [begin, begin + m) give, made in one call: of each array its bytes.
+  // The bytes of each output array for rows [begin, begin + m), made in one call.
   std::vector<std::vector<std::byte>> make(int64_t begin, int64_t m) const {
     const int64_t padded = case_.padded(), stride = divide_up(padded, 8) * 8 + 8;
     InputForm form;
@@ -89,8 +89,8 @@ class ManyRowsData {
   Buffer x_, up_, gain_;
 };
 
-// Of more rows than a device with so many multiprocessors can take at a time, once and `most` rows
-// at a time: fewer than fill half of it.
+// Compares one call for more rows than the device takes at a time with calls for `most` rows, which
+// fill less than half of it.
 inline void expect_many_rows(const ManyCase& c, int multiprocessors) {
   SCOPED_TRACE(testing::Message() << "width " << c.width << " block " << c.block << " group "
                                   << c.group << " planes " << c.planes << " normed " << c.normed

@@ -1,4 +1,4 @@
-// Steps of delta nets in one launch against the launches of their own.
+// Delta nets in the persistent kernel against single launches.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -24,7 +24,7 @@ struct States {
   int64_t floats = 0;  // of a slot
   Buffer memory, position{sizeof(int32_t)}, sequence{sizeof(int32_t)};
 
-  // What was there before must not matter.
+  // Earlier content must not matter.
   static constexpr float kBefore = 1e9f;
   void make(int64_t slots) {
     memory = to_device(std::vector<float>(static_cast<size_t>(slots * floats), kBefore));
@@ -82,7 +82,7 @@ class Layer {
            program.multiply(mixed(), into_x_.forms, {&last, 1});
   }
 
-  // The same by launches.
+  // The same with single launches.
   void launch(const States& states, float* x) {
     const FrontProduct small[] = {{decay_rows_.data.as<float>(), nullptr, decay_.as<float>(),
                                    s_.dims.value_heads, s_.dims.value_heads},
@@ -157,9 +157,9 @@ class Layer {
   Buffer decay_ = floats(s_.dims.value_heads), strength_ = floats(s_.dims.value_heads);
 };
 
-// Tokens of two sequences in turn by one program, which is also recorded; every third token by
-// launches. Then the slots are those of launches alone. Every token is computed over and over from
-// the slots in front of it, with the same bits.
+// Tokens of two sequences alternate in one program, which is also recorded; every third token uses
+// single launches. Afterwards the slots equal those of single launches alone. Every token is
+// computed repeatedly from the same slots, with the same bits.
 void expect_tokens(const Shape& s, int count, double tolerance) {
   const DeltaDims& d = s.dims;
   SCOPED_TRACE(std::string(s.format) + ", " + std::to_string(d.key_heads) + "/" +

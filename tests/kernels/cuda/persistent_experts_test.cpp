@@ -1,4 +1,4 @@
-// Layers with experts in one launch against the launches of their own.
+// Layers with experts in the persistent kernel against single launches.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -19,7 +19,7 @@ struct Shape {
   int64_t hidden, width, shared_width;
   RouteRule rule;
   bool share = false, bias = false;
-  const char* other = nullptr;  // format of the products in front of the experts; null: the same
+  const char* other = nullptr;  // format of the products before the experts; null: the same
 };
 
 RouteRule rule_of(int experts, int chosen) {
@@ -111,7 +111,7 @@ class Layer {
            program.multiply(mixed_source(), into_x_.forms, {&adds, 1}) && program.experts(step);
   }
 
-  // The same by launches.
+  // The same with single launches.
   void launch(float* x, Stream stream) {
     const int64_t chosen = s_.rule.chosen;
     const Matmul mixes = into_mixed_.product(mixes_, mixed_.as<float>()), adds = into_x(x);
@@ -229,7 +229,7 @@ class Layer {
   Buffer mixed_ = floats(kMixed), gain_, bias_;
   Forms into_mixed_, into_x_, into_experts_, gated_, of_shared_;
   DenseMatrix router_, share_;
-  // Of the launches.
+  // The result of single launches.
   Buffer row_ = floats(s_.hidden), logits_ = floats(s_.rule.experts + 1);
   Buffer choices_ = floats(s_.rule.chosen), weights_ = floats(s_.rule.chosen);
   Buffer rows_ = floats(s_.rule.chosen), slot_ = floats(s_.rule.chosen);

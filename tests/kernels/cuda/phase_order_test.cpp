@@ -82,8 +82,8 @@ TEST(PhaseOrder, LayersWithExpertsFollowEachOtherWithoutBarriers) {
   EXPECT_FALSE(part(order, x, logits));
 }
 
-// A step of a delta net reads both results of the product in front of it, and that one's input once
-// more; what it gives and the squares of its heads are read together.
+// The step of a delta net reads both results of the preceding product, and its input once more; the
+// step's output and the squares of its heads are read together.
 TEST(PhaseOrder, LayersOfDeltaNetsFollowEachOtherWithoutBarriers) {
   PhaseOrder order;
   ExchangeArray x, channels, gates, mixed, squares, gate_up;
@@ -98,7 +98,7 @@ TEST(PhaseOrder, LayersOfDeltaNetsFollowEachOtherWithoutBarriers) {
   }
   EXPECT_EQ(x.writes, 10);
   EXPECT_EQ(squares.writes, 5);
-  // Blocks that have gates may not have come so far if nobody reads these.
+  // Blocks with gates may not have come this far if no block reads these.
   PhaseOrder without;
   ExchangeArray y, some, others, out;
   ExchangeArray *const from[] = {&y}, *const both[] = {&some, &others}, *const one[] = {&some, &y};
@@ -248,7 +248,7 @@ std::vector<Phase> delta_program(bool shared) {
   return layers.program;
 }
 
-// What blocks of pairs have done: each has two places for inputs, used in turn.
+// Progress of the blocks of pairs: each has two places for inputs, used in turn.
 struct Pairs {
   int sent[kBlocks] = {};  // turns whose units are in both blocks' places
   int done[kBlocks] = {};  // turns whose inputs are needed no more

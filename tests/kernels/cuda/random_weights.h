@@ -26,7 +26,7 @@ inline bool scalar_code(const Format& format) {
   return format.kind == CodeKind::scalar;
 }
 
-// The same with product and trellis codes, which have no tiles of int8 (int8_gemm).
+// Also with product and trellis codes, which have no int8 tiles (int8_gemm).
 inline bool gpu_code(const Format& format) {
   return format.passes > 0 && codec_of(format).on_gpu(format);
 }

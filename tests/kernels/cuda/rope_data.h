@@ -1,4 +1,4 @@
-// Norms, positions and the append to the cache against the CPU, for tests on GPUs and on the host.
+// Norms, rope and the append to the cache against the CPU, for tests on GPUs and on the host.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ inline std::vector<float> normal_values(int64_t count, Random& random) {
   return values;
 }
 
-// Rows of queries, each head in front of as many other values, and one value behind a row.
+// Rows of queries, each head followed by as many other values, with one value after each row.
 inline std::vector<float> beside_gates(const std::vector<float>& q, int64_t m, int heads, int dim,
                                        int64_t ldq) {
   std::vector<float> both;

@@ -1,4 +1,4 @@
-// What the tests of steps in one launch make programs of.
+// Test helper: the parts of programs for the persistent kernel.
 #pragma once
 
 #include <algorithm>

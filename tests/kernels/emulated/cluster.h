@@ -1,5 +1,5 @@
-// Blocks that run at the same time on the host, each of them a thread, alone or as pairs that write
-// to each other's shared memory.
+// Concurrent blocks on the host: each is a thread, alone or in pairs that write to each other's
+// shared memory.
 #pragma once
 
 #include <barrier>

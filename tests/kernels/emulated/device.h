@@ -1,7 +1,7 @@
-// Kernels on the host, for tests where there is no GPU: the threads of a block are fibers of one
-// thread, which change places where the kernel waits or asks other lanes. Blocks follow each other,
-// or, where they wait for each other, are threads (launch.h). Sources of kernels are compiled as
-// they are, in a namespace of their own.
+// Runs kernels on the host, for tests without a GPU: the threads of a block are fibers of one
+// thread, which switch where the kernel waits or communicates with other lanes. Blocks run one
+// after the other or, if they wait for each other, in separate threads (launch.h). Sources of
+// kernels are compiled unchanged, in a namespace of their own.
 #pragma once
 
 #include <ucontext.h>
@@ -33,7 +33,7 @@ struct dim3 {
   unsigned x = 1, y = 1, z = 1;
   dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
 };
-// Of the running thread.
+// State of the running thread.
 inline thread_local dim3 threadIdx(0, 0, 0), blockIdx(0, 0, 0), blockDim, gridDim;
 
 namespace emulated {
@@ -58,7 +58,7 @@ class Block {
         warps_(static_cast<size_t>((threads + 31) / 32)),
         values_(static_cast<size_t>(threads)),
         shared_(shared / sizeof(Line) + 1) {
-    std::memset(shared_.data(), 0xa5, shared_bytes());  // what nobody has written
+    std::memset(shared_.data(), 0xa5, shared_bytes());  // memory that was never written
   }
 
   static Block*& current() {
@@ -93,7 +93,7 @@ class Block {
     }
   }
 
-  // Of the blocks that this thread has run.
+  // State of the blocks that this thread has run.
   unsigned number() const { return number_; }
   void* shared() { return shared_.data(); }
   size_t shared_bytes() const { return shared_.size() * sizeof(Line); }
@@ -106,7 +106,7 @@ class Block {
   void sync_block() { wait(block_); }
   void sync_warp() { wait(warps_[running_ / 32]); }
 
-  // What lane `lane(own)` of the warp gave; its own value if there is no such lane.
+  // The value of lane `lane(own)` of the warp, or the own value if there is no such lane.
   template <typename T, typename Lane>
   T from_lane(T value, const Lane& lane) {
     const size_t own = running_ % 32, first = running_ - own;
@@ -119,7 +119,7 @@ class Block {
     return result;
   }
 
-  // What each of the warp's 32 lanes gave.
+  // The values of the warp's 32 lanes.
   template <typename T>
   void from_all(const T& own, T (&all)[32]) {
     const size_t first = running_ / 32 * 32;
@@ -167,7 +167,7 @@ class Block {
     unsigned number = 0;               // to have another number
   };
 
-  // Of fiber i of any block: they are made once.
+  // Stacks of fiber i of any block, allocated once.
   static char* stack(size_t i) {
     static thread_local std::vector<std::unique_ptr<char[]>> stacks;
     while (stacks.size() <= i)

@@ -1,4 +1,4 @@
-// The memory of a device, which is the host's.
+// Emulated device memory, which is the host's.
 #include <cstring>
 
 #include "kernels/emulated/device.h"
@@ -8,7 +8,7 @@
 
 namespace walsh::cuda {
 
-// What is not zeroed is not zero either.
+// Fills memory with values other than zero unless zeros are requested.
 Buffer::Buffer(uint64_t bytes, bool zeroed) : bytes_(bytes) {
   if (bytes == 0) return;
   data_ = emulated::DeviceMemory::take(bytes);

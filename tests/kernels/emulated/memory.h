@@ -1,4 +1,4 @@
-// The memory of a device on the host (emulated/device.h).
+// Emulated device memory (emulated/device.h).
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// What tests of programs on the host (emulated/device.h, which comes first) are made of: matrices
-// and inputs as kernels have them, and what they stand for.
+// Test helper for programs on the host (include emulated/device.h first): matrices and inputs in
+// the form that kernels take, and their plain values.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace walsh::cuda {
 
 inline constexpr float kUnit = 0.01f, kEps = 1e-5f;
 
-// Of codes of so many bits.
+// For codes with this many bits.
 inline int8_t level_of(int bits, uint32_t code) {
   const int levels = 1 << bits;
   return static_cast<int8_t>((2 * static_cast<int>(code) + 1 - levels) * 120 / levels);
@@ -71,7 +71,7 @@ struct Coded {
         decode(piece / k_tiles, piece % k_tiles, lane);
   }
 
-  // What a lane has of a k-tile (weights/matrix.h).
+  // A lane's words of a k-tile (weights/matrix.h).
   void decode(int64_t tile, int64_t k_tile, int lane) {
     const int g = lane / 4, t = lane % 4;
     const auto* codes = device.codes.as<uint32_t>() + (tile * k_tiles() + k_tile) * bits * 128;

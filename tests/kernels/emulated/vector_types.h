@@ -1,4 +1,4 @@
-// Vectors of device code on the host.
+// CUDA's vector types for the host.
 #pragma once
 
 struct uint2 {

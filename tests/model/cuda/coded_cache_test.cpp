@@ -1,4 +1,4 @@
-// Sessions on the GPU whose keys and values are coded, against those of the CPU.
+// Sessions with coded caches on the GPU against those on the CPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ CacheTypes types_of(const char* keys, const char* values, int64_t window) {
   return {&get_cache_type(keys), &get_cache_type(values), window};
 }
 
-// What sums in another order may do: a value near a threshold gets another code.
+// Tolerance for another order of additions: a value near a threshold gets another code.
 constexpr double kSame = 5e-5;
 
 class CudaCaches : public test::GpuTest {
@@ -168,7 +168,8 @@ TEST_F(CudaCaches, ATrainedModelGoesOnAsOnTheCpu) {
   }
 }
 
-// A third batch whose tokens nobody takes fails behind its layers: its sequence begins anew.
+// A third batch, whose results nobody fetches, fails after its layers: its sequence must start
+// anew.
 TEST_F(CudaCaches, AFailedBatchLeavesAnEmptySequence) {
   const Model model = on_gpu(types_of("tq3_0", "tq3_0", 32));
   const auto part = [&](int64_t begin, int64_t end) {

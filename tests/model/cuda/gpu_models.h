@@ -1,4 +1,4 @@
-// Models on the GPU, for tests.
+// Test helper: models on the GPU.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -95,7 +95,7 @@ inline Rows logits_of(const Model& model, const std::vector<int32_t>& tokens) {
   return all_logits(session, tokens);
 }
 
-// The same token by token, as generation does it; from the third on recorded steps are replayed.
+// The same token by token, as in generation; from the third token on recorded steps are replayed.
 inline Rows decode(const Model& model, const std::vector<int32_t>& tokens) {
   Session session(model, {static_cast<int64_t>(tokens.size())});
   Rows rows;
@@ -108,7 +108,7 @@ inline SyntheticSource synthetic(std::string_view type, std::string_view ends) {
   return SyntheticSource("tiny", {&get_format(type), &get_format(ends), &get_format(ends)});
 }
 
-// Whose matrices take the types in turn.
+// The matrices take the types in turn.
 inline SyntheticSource synthetic_mix(const std::vector<std::string>& types) {
   SyntheticTypes all{&get_format(types[0]), &get_format("f16"), &get_format("f16"), {}};
   for (size_t i = 1; i < types.size(); ++i)

@@ -1,4 +1,4 @@
-// What is decided about a model on a GPU before anything is loaded.
+// Decisions about a model on a GPU before anything is loaded.
 #include "model/cuda/memory_plan.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr Device kGpu{true, 0};
 
-// What is said to have kernels has a decoder and a layout, and nothing else has.
+// A format has kernels if and only if it has a decoder and a layout.
 TEST(GpuSupport, IsWhatKernelsDecode) {
   for (const Format& format : all_formats()) {
     if (format.dense) continue;

@@ -82,7 +82,7 @@ TEST_P(CudaModelEnds, EmbeddingAndHeadMayBeCoded) {
   EXPECT_LT(divergence(expected, logits_of(load(source, gpu_), tokens)), 1e-3);
 }
 
-// Of many rows, and of one with f16 activations, a head is unpacked in slices.
+// With many rows, and with one row and f16 activations, the head is dequantized in slices.
 TEST_P(CudaModelEnds, AHeadMayBeCodedWhereLayersAreNot) {
   const auto tokens = random_tokens(140, 500, 14);
   SyntheticSource source = synthetic("f16", GetParam());

@@ -1,5 +1,5 @@
-// Models whose steps of one sequence are one launch on a GPU: that they are, and that what they
-// give is what launches and the CPU give.
+// Models that decode one sequence with the persistent kernel: that they do, and that the results
+// equal those of single launches and of the CPU.
 #include <gtest/gtest.h>
 
 #include <string>

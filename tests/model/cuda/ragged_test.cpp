@@ -20,7 +20,8 @@ class CudaRaggedBatch : public test::GpuTest, public testing::WithParamInterface
   }
 };
 
-// What rounding in other kernels does, and with coded caches to the codes that follow from it.
+// Tolerance for the rounding of other kernels and, with coded caches, for the codes that depend on
+// it.
 double bound(std::string_view cache) {
   return cache == "f16" ? 1e-3 : 2e-2;
 }
@@ -98,7 +99,7 @@ TEST_P(CudaRaggedBatch, ChoosesForSequencesThatComeAndGo) {
     for (size_t i = prompts[s]; i < texts[s].size(); ++i) {
       const auto& row = logits[i - 1];
       const float best = *std::max_element(row.begin(), row.end());
-      // Of equals, nearly, rounding may make another one the best.
+      // Rounding may exchange tokens of nearly equal probability.
       EXPECT_GT(row[static_cast<size_t>(texts[s][i])], best - 0.2f * std::abs(best))
           << "text " << s << " token " << i;
     }

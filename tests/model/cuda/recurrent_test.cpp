@@ -1,5 +1,5 @@
-// Recurrent layers and experts on a GPU: a text cut anywhere, snapshots, batches that are ragged,
-// and steps that are replayed.
+// Recurrent layers and experts on a GPU: texts divided at arbitrary positions, snapshots, ragged
+// batches, and replayed steps.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace walsh {
 namespace {
 
-// What another order of additions and other kernels do.
+// Tolerance for another order of additions and other kernels.
 constexpr double kRounding = 5e-3;
 // A row whose scores are nearly equal can get another expert.
 constexpr double kOtherExperts = 5e-2;

@@ -1,4 +1,4 @@
-// Models whose layers, or experts, are on the CPU in part.
+// Models with some layers, or some experts, on the CPU.
 #include "model/split.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,8 @@ using test::divergence;
 using test::random_tokens;
 using testing::HasSubstr;
 
-// What other kernels round; behind experts that a rounding chose, and codes of keys and values.
+// Tolerance for the rounding of other kernels, after experts that a rounding chose, and in codes of
+// keys and values.
 constexpr double kRounding = 1e-3, kChosen = 1e-2, kCoded = 2e-2, kChosenAndCoded = 1e-1;
 
 struct Divided {
@@ -124,7 +125,7 @@ TEST_P(GpuSplitModels, ThePlanIsWhatIsTaken) {
   EXPECT_NEAR(taken, planned, 0.01 * planned) << plan.text();
 }
 
-// Of a model that does not fit as much as fits is there, and what is taken is within the limit.
+// If a model does not fit, the GPU has as much as fits, within the limit.
 TEST_F(GpuSplit, AsManyLayersAsFitAreOnTheGpu) {
   SyntheticSource weights = source("1b", "q8_0");
   LoadOptions load = options("f16");

@@ -59,7 +59,7 @@ TEST_F(GpuCompressor, AMatrixMayStayOnTheGpuButTheEmbeddingDoesNot) {
   EXPECT_GT(on_gpu, 0);
 }
 
-// What fp16 scales cannot hold is refused as on the CPU, also where the codes stay on the GPU.
+// Weights beyond fp16 scales are refused as on the CPU, even if the codes stay on the GPU.
 TEST_F(GpuCompressor, WeightsBeyondTheRangeOfTheScalesAreRefused) {
   const std::vector<float> before = tiny_.values("down");
   for (const double factor : {1e10, 1e-14}) {

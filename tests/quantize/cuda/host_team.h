@@ -1,5 +1,5 @@
-// The GPU encoder's arithmetic on the host: one thread that is one team of 16 lanes, whose values
-// are arrays. Sums of doubles (error, norm) are added in another order than on the device.
+// The GPU encoder's arithmetic on the host: one thread in the role of a team of 16 lanes, with
+// arrays for values. Sums of doubles (error, norm) are added in another order than on the device.
 #pragma once
 
 #include <algorithm>

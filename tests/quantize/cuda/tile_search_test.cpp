@@ -1,5 +1,5 @@
-// The search for tiles of trellis codes on a GPU against the CPU's: the same bytes. The kernels run
-// on the host as well (tile_search_emulated_test.cpp), so that most of it is tested without a GPU.
+// The GPU's search of trellis tiles gives the CPU's bytes. The kernels run on the host as well
+// (tile_search_emulated_test.cpp), so that most of it is tested without a GPU.
 #include <gtest/gtest.h>
 
 #include "quantize/cuda/gpu_tiles.h"

@@ -1,5 +1,5 @@
-// The search for tiles and error feedback on a GPU, compiled for the host: kernels run as fibers,
-// device memory is that of the host, and streams have always finished.
+// The GPU's tile search and error feedback, compiled for the host: kernels run as fibers, device
+// memory is the host's, and streams have always finished.
 #include "kernels/emulated/device.h"
 //
 #include "base/cuda/counted_memory.h"

@@ -1,4 +1,4 @@
-// Texts whose tokens a GPU chooses: their sinks are told of a token while the next one is computed.
+// Texts sampled on a GPU: their sinks receive a token while the next one is computed.
 #include <gmock/gmock.h>
 
 #include "generate/generator.h"

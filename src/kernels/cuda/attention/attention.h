@@ -1,8 +1,8 @@
-// Attention over a paged cache of keys and values: decoding, prompts, and where the cache lies.
+// Attention over a paged KV cache: decode, prefill, and the memory of the cache.
 //
-// A page holds kPageTokens positions of one sequence, of all heads of one layer; a table on the
-// device says which pages a sequence has, the same ones in every layer. Rows of a launch find their
-// sequence and position in device arrays, so that a recorded launch can be replayed for others.
+// A page holds kPageTokens positions of one sequence for all heads of one layer; a page table on
+// the device is shared by all layers. Rows of a launch find their sequence and position in device
+// arrays, so that a recorded launch can be replayed for others.
 //
 // Sources: FlashAttention-2 (Dao 2023) for the online softmax in registers, Flash-Decoding (Dao et
 // al. 2023) for splitting a sequence over blocks, PagedAttention (Kwon et al. 2023) for the pages.
@@ -25,11 +25,11 @@ struct KvPool {
   Buffer keys, values;
 
   KvPool() = default;
-  // Throws internal for a head_dim that the kernels do not read, limit when memory runs out.
+  // Throws internal for a head_dim that the kernels do not support, limit when memory runs out.
   KvPool(int kv_heads, int head_dim, int64_t pages);
   static uint64_t bytes(int kv_heads, int head_dim, int64_t pages);
 
-  // Page `to` becomes as page `from` is.
+  // Copies page `from` to page `to`.
   void copy_page(int64_t from, int64_t to, Stream stream) const;
 };
 
@@ -39,8 +39,8 @@ struct PageTable {
   int64_t per_sequence = 0;
 };
 
-// Where the m rows of a launch stand, on the device: row t is position positions[t] of sequence
-// sequences[t].
+// Positions and sequences of a launch's m rows, on the device: row t is position positions[t] of
+// sequence sequences[t].
 struct RowPlaces {
   const int32_t* positions = nullptr;
   const int32_t* sequences = nullptr;
@@ -49,19 +49,19 @@ struct RowPlaces {
 };
 
 // out[t][h] = softmax(cap(scale * q[t][h] K^T)) V over the positions from first_seen(window, p)
-// (kernels/first_seen.h) up to that of row t, p, with cap(x) = logit_cap * tanh(x / logit_cap), or
-// x without a cap. Query head h reads the cache's head h / (heads / kv_heads). Sums are float32;
-// all but attend_decode of an fp16 cache round queries and weights of the softmax to fp16. What the
-// cache holds beyond the row's position is not used, NaN included.
+// (kernels/first_seen.h) to p, the position of row t, with cap(x) = logit_cap * tanh(x /
+// logit_cap), or x without a cap. Query head h reads KV head h / (heads / kv_heads). Sums are
+// float32; all kernels except attend_decode of an fp16 cache round queries and softmax weights to
+// fp16. Cache content beyond a row's position has no effect, NaN included.
 struct AttentionRows {
   RowPlaces rows;
   int64_t m = 0;
   int heads = 0;       // a multiple of kv_heads
-  int64_t window = 0;  // 0: all; negative: those of the row's chunk of -window positions
+  int64_t window = 0;  // > 0: sliding window; < 0: chunks of -window positions; 0: all positions
   float scale = 1;
   float logit_cap = 0;  // 0: none
-  // [heads] on the device: a logit that takes part in the softmax of its head and has no value,
-  // neither scaled nor capped; null: there are none.
+  // [heads] on the device: an extra logit in each head's softmax, without a value, neither scaled
+  // nor capped; null: none.
   const float* sinks = nullptr;
   const float* q = nullptr;  // [m][ldq], heads * head_dim each; ldq even, q 8-byte aligned
   int64_t ldq = 0;
@@ -83,8 +83,8 @@ struct AttentionCall : AttentionRows {
   PageTable table;
 };
 
-// What attend_decode needs on the device to put the parts of a sequence together. One launch at a
-// time may use it.
+// Device memory in which attend_decode combines the parts of a row. Only one launch at a time may
+// use it.
 class AttentionScratch {
  public:
   AttentionScratch() = default;
@@ -100,18 +100,18 @@ class AttentionScratch {
 };
 
 // The context length that a launch for `longest` positions covers: the next power of two, at least
-// 256. Launches of the same m and reach have the same shape.
+// 256. Launches with the same m and reach have the same shape.
 int64_t attention_reach(int64_t longest);
 
-// Decoding: every row is a token of its own sequence (or an independent row of any). `longest` is
-// at least every position + 1; larger values are as right and, within a reach, as fast. A row's
-// result depends on m and the reach only through the order of float additions.
+// Decode: every row is a token of its own sequence (or an independent row of any). `longest` is at
+// least every position + 1; larger values give equal results and, within a reach, equal speed. A
+// row's result depends on m and the reach only through the order of float additions.
 void attend_decode(const AttentionCall& call, int64_t longest, const AttentionScratch& scratch,
                    Stream stream);
 
-// A prompt: the rows are consecutive positions of one sequence, whose places are read from row 0.
-// Keys and values of all of them must be in the cache. A key that is NaN reaches the rows that see
-// its position; values are finite (rope_and_store).
+// Prefill: the rows are consecutive positions of one sequence, which is read from row 0. Keys and
+// values of all rows must be in the cache. A key that is NaN affects the rows that see its
+// position; values are always finite (rope_and_store).
 void attend_prefill(const AttentionCall& call, Stream stream);
 
 }  // namespace walsh::cuda

@@ -1,13 +1,13 @@
-// Attention of single rows against long sequences, bound by reading the cache.
+// Attention of single rows over long sequences, bound by reading the cache.
 //
-// A block takes a part of one row's positions for up to 8 query heads of one cache head. Its warps
-// work alone: each reads 16 positions of every step through a ring of its own, and keeps its own
-// softmax and sums; they are put together at the end, and the parts of a row by the block that
-// comes last, in order. Products are transposed, S^T = K Q^T and O^T = V^T P^T, so that positions
-// fill the 16 rows of the tensor cores' operand and the few heads its 8 columns.
+// A block takes a part of one row's positions for up to 8 query heads of one KV head. Its warps
+// work independently: each reads 16 positions per step through a ring of its own, with its own
+// softmax and sums, which are combined at the end; the parts of a row are combined in order by the
+// block that finishes last. Products are transposed, S^T = K Q^T and O^T = V^T P^T, so that
+// positions fill the 16 rows of the tensor core operand and the few heads its 8 columns.
 //
-// Tensor cores have time to spare: queries and weights are sums of two halves each, so that nothing
-// is rounded to fp16 but the cache.
+// The tensor cores have time to spare: queries and softmax weights are sums of two halves each, so
+// that nothing but the cache is rounded to fp16.
 #include "kernels/cuda/attention/parts.cuh"
 #include "kernels/cuda/launch.h"
 
@@ -22,7 +22,7 @@ struct DecodeArgs {
   int64_t ldq = 0;
   float* out = nullptr;
   int64_t ldo = 0;
-  int group = 0, tiles = 0;  // tiles of 8 heads in a group
+  int group = 0, tiles = 0;  // tiles of 8 heads per group
   int window = 0;
   PartsArgs parts;
   LogitCap cap;
@@ -33,22 +33,22 @@ struct DecodeShape {
   static constexpr int kWarps = Dim <= 128 ? 4 : 2;
   static constexpr int kStages = Dim <= 64 ? 3 : 2;
   static constexpr int kThreads = kWarps * 32;
-  static constexpr int kUnit = kWarps * kWarpTokens;  // positions of a block's step
+  static constexpr int kUnit = kWarps * kWarpTokens;  // positions per step of a block
   static constexpr int kTileBytes = kWarpTokens * TileLayout<Dim>::kRowBytes;
-  static constexpr int kRingBytes = kStages * 2 * kTileBytes;  // of a warp: keys and values
+  static constexpr int kRingBytes = kStages * 2 * kTileBytes;  // per warp, for keys and values
   static constexpr int kShared = kWarps * kRingBytes;
   static_assert(kShared >= PartsShape<Dim, kWarps>::kFloats * 4, "sums and factors reuse the ring");
 };
 
-// Queries as operand b: each is near + 2^-11 rest. The second half is as large as the first one, so
-// that it is as exact for small numbers.
+// Queries as operand b, each split into near + 2^-11 rest. Scaling makes the rest as large as
+// `near`, and so as exact for small numbers.
 template <int Dim>
 struct SplitQueries {
   static constexpr float kRestTimes = 2048;
   uint32_t near[Dim / 16][2], rest[Dim / 16][2];
 };
 
-// What a block works on.
+// The work of a block.
 struct Part : PartHeads {
   int sequence, kv_head;
   int begin, end;             // visible positions
@@ -92,14 +92,14 @@ __device__ __forceinline__ void load_queries(const DecodeArgs& args, const Part&
   }
 }
 
-// One step: 16 positions, of which those in [low, high) count.
+// One step: 16 positions, of which those in [low, high) are visible.
 template <int Dim, bool Capped>
 __device__ __forceinline__ void attend_tile(const DecodeArgs& args, const SplitQueries<Dim>& q,
                                             uint32_t keys, uint32_t values, int low, int high,
                                             int lane, Running<Dim>& run) {
   using Layout = TileLayout<Dim>;
   const int matrix = lane / 8, r = lane % 8;
-  float near[2][4] = {}, rest[2][4] = {};  // chains of products are as short as can be
+  float near[2][4] = {}, rest[2][4] = {};  // separate accumulators keep chains of products short
   const uint32_t key_row = keys + Layout::offset(r + 8 * (matrix & 1), matrix >> 1);
 #pragma unroll
   for (int k = 0; k < Dim / 16; ++k) {
@@ -156,10 +156,9 @@ __device__ __forceinline__ void attend_part(const DecodeArgs& args, const Part& 
     }
     copy_commit();
   };
-  // The kernel before this one writes the queries and the row's own position, nothing of the
-  // positions before it: those of earlier steps are complete, the embedding having waited for all
-  // of them before it let others start. So tiles without the newest position are fetched ahead of
-  // the wait.
+  // The preceding kernel writes the queries and the row's own position, but no earlier positions:
+  // those are complete, because the embedding waited for all earlier steps before it let others
+  // start. So tiles without the newest position are fetched ahead of the wait.
   bool waited = false;
 #pragma unroll
   for (int i = 0; i < Shape::kStages - 1; ++i) {

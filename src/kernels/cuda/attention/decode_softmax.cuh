@@ -1,5 +1,5 @@
-// The softmax of rows against a long sequence, shared by the kernel of single launches and by the
-// persistent kernel: a warp takes tiles of 16 positions for up to 8 query heads.
+// The online softmax of rows over a long sequence, shared by the decode kernel and the persistent
+// kernel: a warp takes tiles of 16 positions for up to 8 query heads.
 #pragma once
 
 #include "kernels/cuda/attention/tile.cuh"
@@ -9,17 +9,17 @@ namespace walsh::cuda {
 inline constexpr int kWarpTokens = 16;
 inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
-// A warp's softmax so far: lane 4 g + t has heads 2 t and 2 t + 1, of the sums rows g and g + 8 of
-// each 16 values.
+// A warp's running softmax: lane 4 g + t has heads 2 t and 2 t + 1, and of the sums rows g and g +
+// 8 of each 16 values.
 template <int Dim>
 struct Running {
   float largest[2] = {kNothing, kNothing};
-  float total[2] = {0, 0};  // over the positions of this lane
+  float total[2] = {0, 0};  // over this lane's positions
   float sum[Dim / 16][4] = {};
 };
 
-// Products of a tile under the cap. Kernels have an instance for it: even a branch around the tile
-// would cost all others registers.
+// Applies the cap to a tile's products. A separate instance, because even a branch around it would
+// cost all other calls registers.
 template <bool Capped>
 __device__ __forceinline__ void cap_tile(const LogitCap& cap, float (&s)[4]) {
   if constexpr (!Capped) return;
@@ -28,9 +28,9 @@ __device__ __forceinline__ void cap_tile(const LogitCap& cap, float (&s)[4]) {
     product = capped(cap, product);
 }
 
-// Logits of a tile, of which positions in [low, high) count, to weights, 2^shift times as large if
-// `Shifted`: take(weights of heads 2 t and 2 t + 1, of row g and then of row g + 8). Sums so far
-// are brought to the new largest logit.
+// Converts the logits of a tile, of which positions in [low, high) are visible, to softmax weights,
+// 2^shift times as large if `Shifted`, and passes them to take(weights of heads 2 t and 2 t + 1,
+// for row g and then row g + 8). Earlier sums are rescaled to the new largest logit.
 template <int Dim, bool Shifted, typename Take>
 __device__ __forceinline__ void weigh_tile(const float (&s)[4], int low, int high, float scale,
                                            int lane, Running<Dim>& run, float shift,
@@ -63,7 +63,7 @@ __device__ __forceinline__ void weigh_tile(const float (&s)[4], int low, int hig
       run.sum[d][e] *= factor[e % 2];
 }
 
-// The same, as operand b of the product with the values: rounded to fp16.
+// weigh_tile with weights rounded to fp16, as operand b of the product with the values.
 template <int Dim, bool Shifted = false>
 __device__ __forceinline__ void weigh_tile(const float (&s)[4], int low, int high, float scale,
                                            int lane, Running<Dim>& run, uint32_t& b0, uint32_t& b1,
@@ -74,7 +74,7 @@ __device__ __forceinline__ void weigh_tile(const float (&s)[4], int low, int hig
   });
 }
 
-// The sum of a head's total over the positions of all lanes.
+// Sums a head's total over the positions of all lanes.
 __device__ __forceinline__ float sum_totals(float total) {
 #pragma unroll
   for (int distance = 4; distance < 32; distance *= 2)

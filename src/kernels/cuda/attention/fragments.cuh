@@ -1,24 +1,24 @@
-// Fragments of halves for mma.m16n8k16, copies to their tiles and quick functions on floats: thin
-// names for PTX, which tests replace where kernels run on the host.
+// Thin wrappers around PTX that tests replace where kernels run on the host: fragments of halves
+// for mma.m16n8k16, copies to their tiles, and approximate float functions.
 #pragma once
 
 #include <cstdint>
 
-// Tiles in shared memory whose size a launch says. Aligned so that the pieces of a row are found by
+// Dynamic shared memory for tiles, aligned so that the pieces of a row can be addressed with
 // exclusive or.
 #define WALSH_SHARED_TILES(name) extern __shared__ __align__(1024) unsigned char name[]
 
 namespace walsh::cuda {
 
-// 16 bytes from global to shared memory, or zeros.
+// Copies 16 bytes from global to shared memory, or writes zeros.
 __device__ __forceinline__ void copy_async_or_zero(uint32_t shared, const void* global, bool copy) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
                "r"(copy ? 16 : 0)
                : "memory");
 }
 
-// Four 8 x 8 matrices of halves: lane l gives the address of row l % 8 of matrix l / 8 and gets of
-// each matrix columns 2 (l % 4) and + 1 of row l / 4, after transposition in the second function.
+// Loads four 8 x 8 matrices of halves: lane l gives the address of row l % 8 of matrix l / 8 and
+// gets columns 2 (l % 4) and + 1 of row l / 4 of each matrix, transposed in the second function.
 __device__ __forceinline__ void load_matrices(uint32_t (&d)[4], uint32_t shared) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
@@ -39,7 +39,7 @@ __device__ __forceinline__ uint32_t transpose8x8(uint32_t v) {
   return out;
 }
 
-// c += a b of halves: a 16 x 16, b 16 x 8.
+// c += a b for halves: a is 16 x 16, b is 16 x 8.
 __device__ __forceinline__ void mma_f16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                         uint32_t b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
@@ -55,7 +55,7 @@ __device__ __forceinline__ float power_of_two(float x) {
   return y;
 }
 
-// 1 / x but for the last place; 0 for what is too small to be normal.
+// 1 / x except for the last place; 0 if the result would not be a normal number.
 __device__ __forceinline__ float quick_reciprocal(float x) {
   float inverse;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));

@@ -1,23 +1,23 @@
-// The end of attention over single rows: the softmaxes of a block's warps become one part of a row,
-// and the block that comes last puts the parts of all blocks together, in their order.
+// The end of decode attention: combines the softmaxes of a block's warps to one part of a row; the
+// block that finishes last combines the parts of all blocks in order.
 #pragma once
 
 #include "kernels/cuda/attention/decode_softmax.cuh"
 
 namespace walsh::cuda {
 
-// What a block is a part of.
+// The row and heads that a block's part belongs to.
 struct PartHeads {
   int row;
   int first_head, heads;
-  int active;  // blocks with work for this row
+  int active;  // number of blocks that work on this row
 };
 
-// Shared memory: float sums[warp][head][stride], float2 [warp][head]; later float
-// factor[head][part] and inverse[head] in its place. Behind both is room for results.
+// Shared memory: float sums[warp][head][stride], float2 [warp][head]; later, in the same place,
+// float factor[head][part] and inverse[head]. Results follow behind both.
 template <int Dim, int Warps>
 struct PartsShape {
-  static constexpr int kSumStride = Dim + 4;  // floats of a head's sums
+  static constexpr int kSumStride = Dim + 4;  // floats per head
   static constexpr int kState = Warps * kTileHeads * kSumStride;
   static constexpr int kFloats = kState + 2 * Warps * kTileHeads > kTileHeads*(kMaxSplits + 1)
                                      ? kState + 2 * Warps* kTileHeads
@@ -55,8 +55,8 @@ __device__ __forceinline__ void store_scaled(float* to, const float4& v, float f
   reinterpret_cast<float2*>(to)[1] = make_float2(v.z * factor, v.w * factor);
 }
 
-// Where the parts of a row and head lie: values [row][head][split][head_dim], then float2 of
-// largest logit and total [row][head][split].
+// Scratch layout of a row and head: values [row][head][split][head_dim], then float2 of largest
+// logit and total [row][head][split].
 struct Partials {
   float* values;
   float2* state;
@@ -69,8 +69,8 @@ struct Partials {
   }
 };
 
-// The warps' sums to one part, which is the result if there is no other: result(head of the tile,
-// column, four sums, what to multiply them with).
+// Combines the warps' sums to one part, which is the result if it is the only one: result(head of
+// the tile, column, four sums, their factor).
 template <int Dim, int Warps, typename Result>
 __device__ __forceinline__ void join_warps(const PartsArgs& args, const PartHeads& part,
                                            const float* sums, const Result& result) {
@@ -102,7 +102,7 @@ __device__ __forceinline__ void join_warps(const PartsArgs& args, const PartHead
   }
 }
 
-// What each part counts for, factor[head][part], and the inverse of its head's total. A warp per
+// The factor of each part, factor[head][part], and the inverse of its head's total. One warp per
 // head.
 template <int Warps>
 __device__ __forceinline__ void weigh_parts(const PartsArgs& args, const PartHeads& part,
@@ -129,7 +129,7 @@ __device__ __forceinline__ void weigh_parts(const PartsArgs& args, const PartHea
   }
 }
 
-// The parts of all blocks, in their order.
+// Combines the parts of all blocks in their order.
 template <int Warps, typename Result>
 __device__ __forceinline__ void join_parts(const PartsArgs& args, const PartHeads& part,
                                            float* memory, int warp, int lane,
@@ -152,7 +152,8 @@ __device__ __forceinline__ void join_parts(const PartsArgs& args, const PartHead
   }
 }
 
-// All of it. True in the block that has given the row's results, before a barrier.
+// Runs all steps. Returns true, before a barrier, in the block that has delivered the row's
+// results.
 template <int Dim, int Warps, typename Result>
 __device__ __forceinline__ bool finish_part(const PartsArgs& args, const PartHeads& part,
                                             const Running<Dim>& run, float* memory, int warp,

@@ -1,4 +1,4 @@
-// The host side of attention over prompts.
+// The host side of prefill attention.
 #include "kernels/cuda/attention/prefill.h"
 
 namespace walsh::cuda {

@@ -1,6 +1,6 @@
-// Attention of a prompt, bound by the tensor cores: the loop of FlashAttention-2. A block takes a
-// head and 64 or 128 queries, of which a warp has one or two tiles of 16, and goes through the
-// positions in tiles; the next keys and values arrive while the last ones are multiplied.
+// Prefill attention, bound by the tensor cores: the loop of FlashAttention-2. A block takes a head
+// and 64 or 128 queries, one or two tiles of 16 per warp, and loops over tiles of positions; the
+// next keys and values arrive while the current ones are multiplied.
 #pragma once
 
 #include "kernels/cuda/attention/prefill_softmax.cuh"
@@ -12,17 +12,17 @@ template <int Dim>
 struct PrefillShape {
   static constexpr int kDim = Dim;
   static constexpr int kWarps = 4, kThreads = kWarps * 32;
-  static constexpr int kTiles = Dim <= 128 ? 2 : 1;  // of 16 queries, per warp
+  static constexpr int kTiles = Dim <= 128 ? 2 : 1;  // tiles of 16 queries per warp
   static constexpr int kQueries = kWarps * kTiles * 16;
-  static constexpr int kTokens = Dim <= 128 ? 64 : 32;  // of a step
+  static constexpr int kTokens = Dim <= 128 ? 64 : 32;  // positions per step
   static constexpr int kRowBytes = TileLayout<Dim>::kRowBytes;
   static constexpr int kQueryBytes = kQueries * kRowBytes;
   static constexpr int kTileBytes = kTokens * kRowBytes;
-  static constexpr int kShared = kQueryBytes + 4 * kTileBytes;  // keys and values twice
+  static constexpr int kShared = kQueryBytes + 4 * kTileBytes;  // keys and values, double-buffered
 };
 
-// The block's queries as halves in shared memory; rows from m on and columns from head_dim on are
-// 0.
+// Copies the block's queries to shared memory as halves; rows from m on and columns from head_dim
+// on are 0.
 template <typename Shape>
 __device__ __forceinline__ void stage_queries(const PrefillArgs& args, int first, int head,
                                               unsigned char* shared) {
@@ -45,7 +45,7 @@ __device__ __forceinline__ void stage_queries(const PrefillArgs& args, int first
   }
 }
 
-// s = Q K^T of a warp's queries and the tile's positions.
+// s = Q K^T for a warp's queries and the tile's positions.
 template <typename Shape>
 __device__ __forceinline__ void multiply_keys(uint32_t queries, uint32_t keys, int lane,
                                               PrefillLogits<Shape>& s) {
@@ -102,7 +102,7 @@ __device__ __forceinline__ void multiply_values(uint32_t values, int lane,
   }
 }
 
-// Grid: x over heads, so that those that share keys run together; y over blocks of queries, the
+// Grid: x over heads, so that heads with the same keys run together; y over blocks of queries, the
 // longest first.
 template <typename Shape, bool Capped>
 __global__ void __launch_bounds__(Shape::kThreads, 2)
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
   wait_previous_kernel();
   const int position = args.positions[0];
   const int32_t* pages = args.cache.pages + args.sequences[0] * args.cache.per_sequence;
-  const int end = position + min(first + Shape::kQueries, args.m);  // positions that are visible
+  const int end = position + min(first + Shape::kQueries, args.m);  // visible positions
   const int begin = first_seen(args.window, position + first);
   const int first_tile = begin / Shape::kTokens;
   const int last_tile = (end + Shape::kTokens - 1) / Shape::kTokens;

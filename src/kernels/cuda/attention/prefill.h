@@ -1,4 +1,4 @@
-// What the prefill kernels are told, one translation unit per head size.
+// Arguments of the prefill kernels, which have one translation unit per head size.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@ struct PrefillArgs {
 
 PrefillArgs prefill_args(const AttentionCall& call);
 
-// By mma, on every device.
+// Uses mma, which every device has.
 void launch_prefill_mma(const PrefillArgs& args, Stream stream);
-// By wgmma; false where the device or the build has none, or the call is not one it serves.
+// Uses wgmma; returns false if the device or the build lacks it or the call is not supported.
 bool launch_prefill_wgmma(const PrefillArgs& args, Stream stream);
 void launch_prefill_64(const PrefillArgs& args, Stream stream);
 void launch_prefill_96(const PrefillArgs& args, Stream stream);

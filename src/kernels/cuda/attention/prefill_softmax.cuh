@@ -1,6 +1,6 @@
-// The softmax of the prefill kernels. A warp has `kTiles` tiles of 16 queries and goes through
+// The online softmax of the prefill kernels. A warp has `kTiles` tiles of 16 queries and loops over
 // tiles of `kTokens` positions (constants of Shape, like kDim): lane 4 g + t has rows g and g + 8
-// of each tile of queries, and of each 8 columns 2 t and 2 t + 1.
+// of each tile of queries, and columns 2 t and 2 t + 1 of each 8.
 #pragma once
 
 #include "kernels/cuda/attention/prefill.h"
@@ -8,11 +8,11 @@
 
 namespace walsh::cuda::detail {
 
-// Logits of a tile, then weights.
+// Holds a tile's logits, then its softmax weights.
 template <typename Shape>
 using PrefillLogits = float[Shape::kTiles][Shape::kTokens / 8][4];
 
-// What a warp has so far; totals are over this lane's columns.
+// A warp's running softmax; totals are over this lane's columns.
 template <typename Shape>
 struct PrefillSums {
   float largest[Shape::kTiles][2], total[Shape::kTiles][2] = {};
@@ -25,8 +25,8 @@ struct PrefillSums {
   }
 };
 
-// Products of a tile under the cap. Kernels have an instance for it: even a branch around the tile
-// would cost all others registers.
+// Applies the cap to a tile's products. A separate instance, because even a branch around it would
+// cost all other calls registers.
 template <typename Shape, bool Capped>
 __device__ __forceinline__ void cap_tile(const LogitCap& cap, PrefillLogits<Shape>& s) {
   if constexpr (!Capped) return;
@@ -39,7 +39,7 @@ __device__ __forceinline__ void cap_tile(const LogitCap& cap, PrefillLogits<Shap
         s[i][n][e] = capped(cap, s[i][n][e]);
 }
 
-// Logits to weights, and sums so far to the new largest logit.
+// Converts logits to softmax weights and rescales earlier sums to the new largest logit.
 template <typename Shape>
 __device__ __forceinline__ void soften(float scale, PrefillSums<Shape>& run,
                                        PrefillLogits<Shape>& s) {
@@ -75,8 +75,8 @@ __device__ __forceinline__ void soften(float scale, PrefillSums<Shape>& run,
   }
 }
 
-// Positions that a row does not see get weight 0. `row` is the position of the warp's first query,
-// `token` that of the tile. Most tiles are seen wholly.
+// Sets the logits of positions that a row does not see to minus infinity. `row` is the position of
+// the warp's first query, `token` that of the tile. Most tiles are visible completely.
 template <typename Shape>
 __device__ __forceinline__ void mask_tile(int row, int token, int window, int lane,
                                           PrefillLogits<Shape>& s) {

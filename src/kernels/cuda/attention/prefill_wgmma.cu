@@ -1,8 +1,7 @@
-// Attention of a prompt by Hopper's tensor core instructions of whole warp groups (wgmma). A block
-// takes a head and 64 queries per warp group; queries and weights are operands in registers, keys
-// and values in shared memory, through which they pass in a ring. While one group computes its
-// softmax the others multiply, as in FlashAttention-3 (Shah et al. 2024), but without roles for
-// warps.
+// Prefill attention with Hopper's warp group instructions (wgmma). A block takes a head and 64
+// queries per warp group; queries and softmax weights are operands in registers, keys and values in
+// shared memory, where they pass through a ring. While one group computes its softmax the others
+// multiply, as in FlashAttention-3 (Shah et al. 2024), but without warp specialization.
 #include "kernels/cuda/attention/prefill_softmax.cuh"
 #include "kernels/cuda/launch.h"
 
@@ -24,7 +23,7 @@ struct GroupShape {
 
 constexpr int kBlockBytes = 64 * 128;
 
-// Tiles for wgmma: blocks of 64 columns whose rows are 128 bytes, permuted as its 128-byte swizzle.
+// Tile layout for wgmma: blocks of 64 columns with rows of 128 bytes, in the 128-byte swizzle.
 template <int Dim>
 struct GroupLayout {
   static constexpr int kPieces = Dim / 8;
@@ -35,8 +34,8 @@ struct GroupLayout {
   }
 };
 
-// The descriptor of an operand in shared memory: 8 rows take 1024 bytes; transposed operands go on
-// in the next block after 64 columns.
+// The descriptor of an operand in shared memory: 8 rows take 1024 bytes; transposed operands
+// continue in the next block after 64 columns.
 __device__ __forceinline__ uint64_t operand(uint32_t address) {
   return static_cast<uint64_t>((address & 0x3ffff) >> 4) |
          static_cast<uint64_t>(kBlockBytes >> 4) << 16 | static_cast<uint64_t>(1024 >> 4) << 32 |
@@ -45,7 +44,7 @@ __device__ __forceinline__ uint64_t operand(uint32_t address) {
 
 #define WALSH_ACC4(x) "+f"(x[0]), "+f"(x[1]), "+f"(x[2]), "+f"(x[3])
 
-// d += a b of a warp group: a 64 x 16 in registers, b 16 x 8 N in shared memory.
+// d += a b for a warp group: a is 64 x 16 in registers, b is 16 x 8 N in shared memory.
 template <int Transposed>
 __device__ __forceinline__ void multiply_group(float (&d)[8][4], const uint32_t (&a)[4],
                                                uint64_t b) {
@@ -77,8 +76,8 @@ __device__ __forceinline__ void multiply_group(float (&d)[16][4], const uint32_t
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(Transposed));
 }
 
-// Keeps the compiler from moving reads and writes of operands across the edges of products, which
-// run on while it knows nothing of it.
+// Keeps the compiler from moving accesses to operands across products, which run asynchronously
+// without its knowledge.
 template <int N>
 __device__ __forceinline__ void pin(float (&d)[N][4]) {
 #pragma unroll
@@ -100,7 +99,7 @@ __device__ __forceinline__ void begin_products(float (&d)[N][4], uint32_t (&a)[K
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
-// Waits for the products that were begun.
+// Waits for the products that were started.
 template <int N>
 __device__ __forceinline__ void finish_products(float (&d)[N][4]) {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
@@ -108,12 +107,12 @@ __device__ __forceinline__ void finish_products(float (&d)[N][4]) {
   pin(d);
 }
 
-// What this thread has copied is visible to products.
+// Makes this thread's copies visible to products.
 __device__ __forceinline__ void publish_copies() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// The warp's 16 queries as operands; rows from m on and columns from head_dim on are 0.
+// Loads the warp's 16 queries as operands; rows from m on and columns from head_dim on are 0.
 template <int Dim>
 __device__ __forceinline__ void load_queries(const PrefillArgs& args, int first, int head, int lane,
                                              uint32_t (&q)[Dim / 16][4]) {
@@ -205,8 +204,8 @@ __device__ __forceinline__ void attend_group(const PrefillArgs& args, unsigned c
 
 #endif
 
-// Grid: x over heads, y over blocks of queries, the longest first. Has a body where the
-// instructions exist.
+// Grid: x over heads, y over blocks of queries, the longest first. Empty for architectures without
+// the instructions.
 template <int Dim>
 __global__ void __launch_bounds__(GroupShape<Dim>::kThreads, 1)
     group_kernel(const __grid_constant__ PrefillArgs args) {
@@ -233,10 +232,10 @@ bool launch_group(const PrefillArgs& args, Stream stream) {
 
 }  // namespace
 
-// Heads of up to 96 columns would pay for the padding what the instructions gain, larger ones do
+// For heads of up to 96 columns the padding would cost what the instructions gain; larger heads do
 // not fit into the registers. An instance for 64 gained 13 %, but ptxas 13.0 gives its queries and
-// weights the same registers, although the queries are still needed. Windows stay with the general
-// kernel until GpuAttention's tests of them have run with this one. So do caps, which few models
+// weights the same registers although the queries are still needed. Windows stay with the general
+// kernel until GpuAttention's tests of them have run with this one; so do caps, which few models
 // have.
 bool launch_prefill_wgmma(const PrefillArgs& args, Stream stream) {
   const int dim = args.cache.head_dim;

@@ -1,5 +1,5 @@
-// What both attention kernels are made of: tiles of the cache in shared memory and the numbers of a
-// softmax in base 2.
+// Building blocks of both attention kernels: tiles of the cache in shared memory, and arithmetic of
+// a softmax in base 2.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -13,15 +13,15 @@
 
 namespace walsh::cuda {
 
-// kernels/first_seen.h on the device: the first position that a query sees, of the last `window`
-// ones, or of its chunk of -window positions if that is negative; 0 if it is 0.
+// kernels/first_seen.h on the device: the first visible position. window > 0: sliding window;
+// window < 0: the query's chunk of -window positions; 0: all positions.
 __device__ __forceinline__ int first_seen(int window, int position) {
   if (window < 0) return position - position % -window;
   return window > 0 ? max(0, position + 1 - window) : 0;
 }
 
-// Rows of Dim halves in shared memory. The 16-byte pieces of a row are permuted by the row's
-// number, so that the 8 rows of a fragment lie in different banks; rows of 96 take the room of 128.
+// Rows of Dim halves in shared memory. The 16-byte pieces of a row are permuted by the row number,
+// so that the 8 rows of a fragment lie in different banks; rows of 96 take the space of 128.
 template <int Dim>
 struct TileLayout {
   static constexpr int kDim = Dim;
@@ -31,15 +31,15 @@ struct TileLayout {
   static __device__ __forceinline__ uint32_t offset(int row, int piece) {
     return static_cast<uint32_t>(row * kRowBytes + ((piece ^ (row & 7)) << 4));
   }
-  // Steps of two pieces from offset(row, 0) or offset(row, 1): exclusive or with this.
+  // Moves by two pieces from offset(row, 0) or offset(row, 1), by exclusive or.
   static constexpr uint32_t step(int k) { return static_cast<uint32_t>(k) << 5; }
 };
 
-// How keys and values of fp16 lie in a page, and how they become tiles. A page of a head: fp16
-// [kPageTokens][head_dim].
+// The layout of fp16 keys and values in a page, [kPageTokens][head_dim] per head, and how they
+// become tiles.
 struct F16Tiles {
-  // `Rows` positions from `first` of the page on to shared memory, those outside [low, high) as
-  // zeros, like the columns from head_dim on. `Threads` threads share the work.
+  // Loads `Rows` positions of the page from `first` to shared memory, with zeros for positions
+  // outside [low, high) and for columns from head_dim on. `Threads` threads share the work.
   template <typename Layout, int Rows, int Threads>
   static __device__ __forceinline__ void load(const uint16_t* pool, const CacheView& cache,
                                               int64_t page, int head, int first, int low, int high,
@@ -64,26 +64,26 @@ __device__ __forceinline__ uint32_t pack_halves(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
-// What two numbers lack as packed halves, `times` as large.
+// The remainders of two numbers after packing them as halves, multiplied by `times`.
 __device__ __forceinline__ uint32_t pack_rests(uint32_t packed, float low, float high,
                                                float times) {
   const float2 near = halves(packed);
   return pack_halves((low - near.x) * times, (high - near.y) * times);
 }
 
-// A product under a cap. The tangent is off by at most 2^-21.
+// Applies the cap to a product. The tanh is off by at most 2^-21.
 __device__ __forceinline__ float capped(const LogitCap& cap, float s) {
   const float inverse = quick_reciprocal(power_of_two(cap.power * s) + 1.0f);
   return __fmaf_rn(-2.0f * cap.largest, inverse, cap.largest);
 }
 
-// What is subtracted from exponents when the largest logit is `largest`: rows that have seen
-// nothing yet must not give inf - inf.
+// What is subtracted from exponents if the largest logit is `largest`; avoids inf - inf for rows
+// that have seen nothing yet.
 __device__ __forceinline__ float exponent_base(float largest, float scale) {
   return largest == -std::numeric_limits<float>::infinity() ? 0.0f : largest * scale;
 }
 
-// What the sink of a head adds to the total of its softmax, whose largest logit is `largest`.
+// What a head's sink adds to the total of its softmax, whose largest logit is `largest`.
 __device__ __forceinline__ float sink_weight(const float* sinks, int head, float largest,
                                              float scale) {
   if (sinks == nullptr) return 0.0f;

@@ -1,4 +1,4 @@
-// What delta nets do to the channels of a row behind the convolution.
+// Operations of delta nets on a row's channels after the convolution.
 #pragma once
 
 #include "kernels/cuda/delta/delta.h"
@@ -6,14 +6,14 @@
 
 namespace walsh::cuda {
 
-inline constexpr int kHeadLane = kMostDeltaDim / 32;  // values of a head that a lane has, at most
+inline constexpr int kHeadLane = kMostDeltaDim / 32;  // most values of a head per lane
 
 __device__ __forceinline__ float silu_of(float x) {
   return x / (1.0f + expf(-x));
 }
 
-// x * scale / sqrt(mean(x^2) + eps) over the `size` values of a head, of which lane l of a warp has
-// l, l + 32, ...; v is 0 beyond them.
+// x * scale / sqrt(mean(x^2) + eps) over the `size` values of a head; lane l of a warp has values
+// l, l + 32, ..., and v is 0 beyond them.
 __device__ __forceinline__ void scale_head(float (&v)[kHeadLane], int size, const float* scale,
                                            int lane) {
   double sum = 0;

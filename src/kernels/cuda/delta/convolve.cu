@@ -1,5 +1,5 @@
-// The short convolution of delta nets with what follows it, of several rows of a sequence: silu,
-// lengths of queries and keys, decays and strengths.
+// The short convolution of delta nets for several rows of a sequence, with the operations after it:
+// silu, norms of queries and keys, decays and strengths.
 #include <string>
 
 #include "kernels/cuda/async.cuh"
@@ -13,11 +13,11 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kKeepThreads = 256;
 
-// A row of the batch and what stands in front of it.
+// A row of the batch and the rows before it in its sequence.
 struct Row {
   int64_t row;
   int position, in_front;
-  const float* kept;  // of its sequence
+  const float* kept;  // rows kept in the sequence's slot
 
   __device__ Row(const ConvolveCall& call, int64_t index)
       : row(index),
@@ -26,7 +26,7 @@ struct Row {
         kept(call.memory.slots + call.places.sequences[index] * call.memory.slot_floats +
              call.memory.rows_at) {}
 
-  // What stood `back` rows in front of it.
+  // The channel's value `back` rows earlier.
   __device__ __forceinline__ float value(const ConvolveCall& call, int channel, int back) const {
     const TapSource from = tap_source(back, in_front, position, call.dims.taps);
     const int64_t channels = call.dims.channels();
@@ -82,8 +82,8 @@ __global__ void __launch_bounds__(kWarps * 32)
     if (lane + 32 * j < group.size) out[lane + 32 * j] = v[j];
 }
 
-// A thread per channel. Places of the slot that are read are not written but with what they hold:
-// a step reads one row less than go round.
+// One thread per channel. Slot entries that other blocks read are only rewritten with the value
+// they hold, because the ring has one entry more than a step reads.
 __global__ void __launch_bounds__(kKeepThreads)
     keep_kernel(const __grid_constant__ ConvolveCall call, int64_t index, int64_t slot) {
   allow_next_kernel();

@@ -1,16 +1,16 @@
-// Where kernels of delta nets find things. Compiles for the device and for the host.
+// Index computations of delta net kernels, for the device and the host.
 #pragma once
 
 #include <cstdint>
 
 namespace walsh::cuda {
 
-inline constexpr int kDeltaRows = 32;     // of a chunk
-inline constexpr int kDeltaColumns = 32;  // of a state that a block has
+inline constexpr int kDeltaRows = 32;     // per chunk
+inline constexpr int kDeltaColumns = 32;  // columns of a state per block
 inline constexpr int kMostTaps = 16;
-inline constexpr int kMostDeltaDim = 256;  // of a head
+inline constexpr int kMostDeltaDim = 256;  // largest head dimension
 
-// DeltaNetDesc as kernels have it. A row of channels is queries, keys, values.
+// DeltaNetDesc in the form that kernels take. A row of channels is queries, keys, values.
 struct DeltaDims {
   int key_heads = 0, value_heads = 0;
   int key_dim = 0, value_dim = 0;
@@ -22,13 +22,13 @@ struct DeltaDims {
   constexpr int channels() const { return 2 * key_width() + value_width(); }
   constexpr int64_t state_floats() const { return int64_t{value_heads} * key_dim * value_dim; }
   constexpr int64_t kept_floats() const { return int64_t{taps} * channels(); }
-  // Of a value head: where its queries, keys and values begin in a row.
+  // Where the queries, keys and values of a value head begin in a row.
   constexpr int query_of(int head) const { return head / group() * key_dim; }
   constexpr int key_of(int head) const { return key_width() + query_of(head); }
   constexpr int value_of(int head) const { return 2 * key_width() + head * value_dim; }
 };
 
-// Rows of the batch in front of `row` that are of its sequence, `most` at most.
+// Number of rows before `row` in the batch that belong to its sequence, at most `most`.
 constexpr int rows_in_front(const int32_t* sequences, int64_t row, int most) {
   int count = 0;
   while (count < most && count < row && sequences[row - count - 1] == sequences[row])
@@ -42,16 +42,17 @@ constexpr bool is_single(const int32_t* sequences, int64_t row, int64_t m) {
          (row + 1 == m || sequences[row + 1] != sequences[row]);
 }
 
-// Where a slot keeps the row of a position: the rows of the last `taps` positions go round, one
-// more than a step reads, so that what writes its row takes nothing from others that still read.
+// The entry of a slot's ring for a position. The ring has `taps` entries, one more than a step
+// reads, so that writing the current row does not overwrite what other blocks still read.
 constexpr int kept_place(int position, int taps) {
   return position % taps;
 }
 
-// Where the convolution finds the row that is `back` rows in front of one.
+// Where the convolution finds the row `back` rows before the current one.
 struct TapSource {
-  int back = -1;  // >= 0: so many rows in front of it in the batch
-  int kept = -1;  // >= 0: there in the sequence's slot; else it had not begun: zeros
+  int back = -1;  // >= 0: this many rows earlier in the batch
+  // >= 0: entry of the slot's ring; both negative: before the sequence's start, zeros.
+  int kept = -1;
 };
 constexpr TapSource tap_source(int back, int in_front, int position, int taps) {
   if (back <= in_front) return {back, -1};
@@ -59,12 +60,12 @@ constexpr TapSource tap_source(int back, int in_front, int position, int taps) {
   return {-1, kept_place(position - back, taps)};
 }
 
-// Warps of the convolution have a head each, of queries, keys, then values, or 32 decays and
+// The work of a warp of the convolution: one head of queries, keys or values, or 32 decays and
 // strengths.
 struct ChannelGroup {
   enum class Kind : uint8_t { query, key, value, scalars };
   Kind kind = Kind::query;
-  int first = 0;  // channel, or value head
+  int first = 0;  // first channel, or first value head
   int size = 0;
 };
 constexpr int channel_groups(const DeltaDims& d) {
@@ -81,12 +82,14 @@ constexpr ChannelGroup channel_group(const DeltaDims& d, int group) {
   return {Kind::scalars, first, left < 32 ? left : 32};
 }
 
-// Shared memory of delta_rows, in floats from the beginning.
+// Shared memory of delta_rows: offsets in floats.
 struct ChunkLayout {
-  int stride;  // of rows of queries and keys: their 16-byte pieces lie in different banks
+  // Row stride of queries and keys, so that their 16-byte pieces lie in different banks.
+  int stride;
   int state, keys, queries, seen, weights, updates, scalars, floats;
 };
-inline constexpr int kChunkStride = kDeltaRows + 4;  // of rows of `seen`, `weights`, `updates`
+// Row stride of `seen`, `weights` and `updates`.
+inline constexpr int kChunkStride = kDeltaRows + 4;
 constexpr ChunkLayout chunk_layout(int key_dim) {
   ChunkLayout l{};
   l.stride = key_dim + 4;

@@ -1,10 +1,9 @@
-// The delta rule of prompts: chunks of 32 rows as matrices (kernels/ops.h, DeltaState), one after
-// the other. A block has some columns of the state of one value head, which stay in shared memory;
-// columns do not depend on each other. With G_t, the sum of the logarithms of the decays of the
-// chunk's rows up to t,
-//   u_t = strength_t (v_t - e^G_t S^T k_t - sum over j < t of e^(G_t - G_j) (k_t k_j) u_j),
-//   o_t = e^G_t S^T q_t + sum over j <= t of e^(G_t - G_j) (q_t k_j) u_j,
-// and behind the chunk S <- e^G S + sum over j of e^(G - G_j) k_j u_j^T.
+// The delta rule for prompts, in consecutive chunks of 32 rows as matrix products (kernels/ops.h,
+// DeltaState). A block keeps some columns of one value head's state in shared memory; columns are
+// independent. With G_t, the sum of the logarithms of the decays of the chunk's rows up to t,
+// u_t = strength_t (v_t - e^G_t S^T k_t - sum over j < t of e^(G_t - G_j) (k_t k_j) u_j),
+// o_t = e^G_t S^T q_t + sum over j <= t of e^(G_t - G_j) (q_t k_j) u_j,
+// and after the chunk S <- e^G S + sum over j of e^(G - G_j) k_j u_j^T.
 #include <string>
 
 #include "kernels/cuda/async.cuh"
@@ -16,7 +15,7 @@
 namespace walsh::cuda {
 namespace {
 
-constexpr int kGroups = 16;  // of threads; a group has every sixteenth row of a chunk
+constexpr int kGroups = 16;  // groups of threads, each with every sixteenth row of a chunk
 constexpr int kThreads = kGroups * kDeltaColumns;
 constexpr int kOwnRows = kDeltaRows / kGroups;
 static_assert(kDeltaColumns == 32 && kDeltaRows == 32, "a warp has a row's columns");
@@ -26,7 +25,7 @@ struct Chunk {
   float *state, *keys, *queries;
   float* seen;                        // [row][j]: strength e^(G - G_j) (k k_j) for j < row
   float* weights;                     // [row][j]: e^(G - G_j) (q k_j) for j <= row
-  float* updates;                     // [row][column]: what is seen at first, then u
+  float* updates;                     // [row][column]: first the right-hand side, then u
   float *sums, *strengths, *factors;  // G, strength, e^(G_last - G) of each row
   int stride;
 
@@ -45,10 +44,10 @@ struct Chunk {
   }
 };
 
-// What a block works on.
+// The part of the work that a block and a thread have.
 struct Place {
   int head, column, lane, group;
-  bool inside;  // the column exists
+  bool inside;  // whether the thread's column exists
 
   __device__ explicit Place(const DeltaDims& d)
       : head(static_cast<int>(blockIdx.y)),
@@ -59,9 +58,9 @@ struct Place {
   }
 };
 
-// Of rows [first, first + rows) of the batch, a thread's part of their keys, queries and values,
-// and in the first warp their decays and strengths; rows behind them change nothing. They are asked
-// for while the chunk before is computed.
+// A thread's part of the keys, queries and values of rows [first, first + rows), and in the first
+// warp their decays and strengths; missing rows of a chunk have no effect. Loaded while the
+// previous chunk is computed.
 struct NextChunk {
   static constexpr int kEach = kDeltaRows * kMostDeltaDim / kThreads;
   float key[kEach], query[kEach], value[kOwnRows], decay = 0, strength = 0;
@@ -143,8 +142,8 @@ __device__ void multiply_keys(const Place& p, const Chunk& s, int key_dim) {
   }
 }
 
-// What the rows of the group see of the state in front of the chunk: the first part of their
-// results; and of their updates, to shared memory.
+// Products of the group's rows with the state before the chunk: the first part of the results, and
+// the right-hand sides of the updates, to shared memory.
 __device__ void multiply_state(const Place& p, const Chunk& s, int key_dim,
                                const float (&value)[kOwnRows], float (&result)[kOwnRows]) {
   float seen[kOwnRows] = {};
@@ -171,7 +170,7 @@ __device__ void multiply_state(const Place& p, const Chunk& s, int key_dim,
   }
 }
 
-// The triangular system, a lane per column, by one warp.
+// Solves the triangular system, one column per lane, with one warp.
 __device__ void solve(const Place& p, const Chunk& s) {
   float u[kDeltaRows];
 #pragma unroll
@@ -187,13 +186,13 @@ __device__ void solve(const Place& p, const Chunk& s) {
     }
     u[row] = s.updates[row * kChunkStride + p.lane] - ((sum[0] + sum[1]) + (sum[2] + sum[3]));
   }
-  // Written at the end, so that all is read early.
+  // Written at the end, so that all loads are issued early.
 #pragma unroll
   for (int row = 0; row < kDeltaRows; ++row)
     s.updates[row * kChunkStride + p.lane] = u[row];
 }
 
-// The second part of the results.
+// Adds the second part of the results.
 __device__ void add_updates(const Place& p, const Chunk& s, float (&result)[kOwnRows]) {
 #pragma unroll 2
   for (int j = 0; j < kDeltaRows; j += 4) {
@@ -206,7 +205,8 @@ __device__ void add_updates(const Place& p, const Chunk& s, float (&result)[kOwn
   }
 }
 
-// The state behind the chunk: a thread has four neighbouring rows of its column at a time.
+// Computes the state after the chunk; a thread takes four neighbouring rows of its column at a
+// time.
 __device__ void advance(const Place& p, const Chunk& s, int key_dim) {
   const float decay = expf(s.sums[kDeltaRows - 1]);
   for (int r = 4 * p.group; r < key_dim; r += 4 * kGroups) {

@@ -1,23 +1,23 @@
-// One row of a delta net: what a block does with some columns of the state of one of its value
-// heads. Shared by single launches (delta_steps.cu) and the persistent kernel, whose blocks have
-// other numbers of threads.
+// One row of a delta net: the work of a block on some columns of the state of one value head.
+// Shared by single launches (delta_steps.cu) and the persistent kernel, whose blocks have other
+// numbers of threads.
 #pragma once
 
 #include "kernels/cuda/delta/channels.cuh"
 
 namespace walsh::cuda {
 
-// What a block has where keys are no longer than Dim: `Groups` groups of threads, a thread per
-// column in each, share the rows of the state.
+// The shape of a block for key dimensions up to Dim: `Groups` groups of threads, with one thread
+// per column in each, share the rows of the state.
 template <int Dim, int Groups>
 struct DeltaStepShape {
   static constexpr int kThreads = Groups * kDeltaColumns;
-  static constexpr int kRows = Dim / Groups;                           // of the state, of a thread
-  static constexpr int kChannels = 2 * Dim + kDeltaColumns;            // of the convolution
-  static constexpr int kEach = (kChannels + kThreads - 1) / kThreads;  // of a thread
+  static constexpr int kRows = Dim / Groups;                 // rows of the state per thread
+  static constexpr int kChannels = 2 * Dim + kDeltaColumns;  // channels of the convolution
+  static constexpr int kEach = (kChannels + kThreads - 1) / kThreads;  // per thread
 };
 
-// Some columns of the state of a value head, which slot `slot` has behind position - 1.
+// Some columns of a value head's state, which slot `slot` holds as of position - 1.
 struct DeltaPlace {
   int head, first_column, lane, group;
   int position;
@@ -27,13 +27,13 @@ struct DeltaPlace {
 };
 
 // A channel of the convolution. A block convolves the queries and keys of its head and the values
-// of its columns; the first block that has a channel keeps its new value.
+// of its columns; the first block that has a channel stores its new value.
 struct DeltaChannel {
   int channel = -1;
   bool keeps = false;
-  float sum = 0, newest = 0;  // over what came before the row; the factor of the row's own value
+  float sum = 0, newest = 0;  // sum over earlier rows; the factor of the row's own value
 
-  // Channel number `i` of the block: queries, keys, values.
+  // Looks up channel number `i` of the block: queries, keys, values.
   __device__ __forceinline__ void find(const DeltaDims& d, const DeltaPlace& p, int i) {
     const bool first = p.first_column == 0 && p.head % d.group() == 0;
     if (i < 2 * d.key_dim) {
@@ -63,7 +63,7 @@ struct DeltaChannel {
     newest = factors[(taps - 1) * channels];
   }
 
-  // `x`: what the row has of the channel.
+  // `x`: the row's own value of the channel.
   __device__ __forceinline__ float finish(const ConvolveCall& call, const DeltaPlace& p, float x) {
     if (channel < 0) return 0;
     const int64_t channels = call.dims.channels();
@@ -74,7 +74,7 @@ struct DeltaChannel {
   }
 };
 
-// Lengths of the block's query and key, a warp each.
+// Norms the block's query and key, one warp each.
 __device__ __forceinline__ void scale_heads(const ConvolveCall& call, float* channels, int warp,
                                             int lane) {
   if (warp > 1) return;
@@ -90,11 +90,11 @@ __device__ __forceinline__ void scale_heads(const ConvolveCall& call, float* cha
     if (lane + 32 * j < size) head[lane + 32 * j] = v[j];
 }
 
-// The sum of a column's parts, in all threads of the column.
+// The sum of a column's parts, for all threads of the column.
 template <int Groups>
 __device__ __forceinline__ float sum_groups(float (*parts)[kDeltaColumns], float x, int column,
                                             int group) {
-  __syncthreads();  // the sums before have been read
+  __syncthreads();  // earlier sums have been read
   parts[group][column] = x;
   __syncthreads();
   float sum = 0;
@@ -104,13 +104,13 @@ __device__ __forceinline__ float sum_groups(float (*parts)[kDeltaColumns], float
   return sum;
 }
 
-// The rows of a column of the state that a thread has.
+// The rows of a state column that a thread has.
 template <int Dim, int Groups>
 class DeltaColumn {
   static constexpr int kRows = DeltaStepShape<Dim, Groups>::kRows;
 
  public:
-  // Asks for them; zeros where a sequence begins.
+  // Loads the rows; zeros at the start of a sequence.
   __device__ __forceinline__ DeltaColumn(const ConvolveCall& call, const DeltaPlace& p)
       : d_(call.dims),
         p_(p),
@@ -127,8 +127,8 @@ class DeltaColumn {
     return inside_;
   }
 
-  // Decay, update, and what the query reads of the column, in all of its threads. `channels`: the
-  // block's query, key and values, behind the convolution.
+  // Applies decay and update and returns what the query reads from the column, to all of its
+  // threads. `channels`: the block's query, key and values after the convolution.
   __device__ __forceinline__ float step(const float* channels, float decay, float strength,
                                         float (*parts)[kDeltaColumns]) {
     const float *q = channels, *k = channels + d_.key_dim, *v = channels + 2 * d_.key_dim;

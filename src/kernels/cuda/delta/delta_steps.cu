@@ -1,5 +1,5 @@
 // Single rows of delta nets, bound by reading and writing the states: the convolution of the
-// channels that a block needs, and the delta rule.
+// channels that a block needs, then the delta rule.
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/delta/delta_step.cuh"
 #include "kernels/cuda/launch.h"
@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kThreads)
   using Shape = DeltaStepShape<Dim, kGroups>;
   __shared__ float channels[Shape::kChannels], parts[kGroups][kDeltaColumns];
   allow_next_kernel();
-  // Nothing of what this batch computes is read up to the wait.
+  // Nothing before the wait depends on this batch's results.
   const DeltaDims& d = call.dims;
   const int64_t row = first + blockIdx.z;
   const DeltaPlace p = place_of_block(call, row);

@@ -1,5 +1,5 @@
-// Plain matrices of experts times float rows: a warp has two rows of the matrix and all slots of an
-// item; sums are float32 in an order that does not depend on the other slots.
+// Plain matrices of experts times float rows: a warp takes two rows of the matrix and all slots of
+// an item; float32 sums in an order that does not depend on the other slots.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -15,7 +15,7 @@ namespace walsh::cuda {
 namespace {
 
 constexpr int kWarps = 8;
-constexpr int kRows = 2;  // of a warp
+constexpr int kRows = 2;  // per warp
 
 struct DenseSet {
   const void* weights = nullptr;
@@ -50,7 +50,7 @@ template <typename T, int M>
 __global__ void __launch_bounds__(kWarps * 32)
     expert_dense_kernel(const __grid_constant__ DenseArgs args) {
   wait_previous_kernel();
-  allow_next_kernel();  // which may read the items at once (expert_gemv.h)
+  allow_next_kernel();  // which may read the items immediately (expert_gemv.h)
   const ExpertItem item = args.items[blockIdx.y];
   if (item.count == 0) return;
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);

@@ -1,5 +1,5 @@
-// The kernel of experts' products with few vectors: the block of gemv/gemv_kernel.cuh, whose
-// arguments are those of the item's expert, in shared memory.
+// GEMV for products of experts: the block of gemv/gemv_kernel.cuh, with the arguments of the item's
+// expert in shared memory.
 #pragma once
 
 #include "kernels/cuda/experts/expert_gemv.h"
@@ -9,14 +9,14 @@
 
 namespace walsh::cuda {
 
-// `bytes` behind, unless there is nothing.
+// Moves a pointer by `bytes`, unless it is null.
 template <typename T>
 __device__ __forceinline__ void move_pointer(T*& p, int64_t bytes) {
   if (p == nullptr) return;
   p = reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(p) + static_cast<uintptr_t>(bytes));
 }
 
-// Inputs of the item's slots, which may be any rows (InputLoader).
+// InputLoader for an item's slots, which may be any rows.
 class ExpertInputLoader {
  public:
   __device__ __forceinline__ ExpertInputLoader(const GemvArgs& args, const InputImage& image,
@@ -30,7 +30,7 @@ class ExpertInputLoader {
         warp_(warp),
         lane_(lane) {}
 
-  // By all threads.
+  // Called by all threads.
   __device__ __forceinline__ void load() {
     if (args_.makes_inputs) {
       make_slot_inputs({args_.in, args_.form, args_.clamp, args_.first_slot, args_.m},
@@ -58,7 +58,7 @@ class ExpertInputLoader {
     __syncthreads();
   }
 
-  // Half a warp has a vector's 16 pieces of a k-tile.
+  // Half a warp copies a vector's 16 pieces of a k-tile.
   __device__ __forceinline__ void copy_vectors() {
     const int piece = lane_ % 16;
     const uint32_t k_tiles = shared_address(image_.k_tiles);
@@ -98,13 +98,13 @@ class ExpertInputLoader {
   const int warp_, lane_;
 };
 
-// Past L1, which may hold what stood there in an earlier step.
+// Reads past L1, which may hold the item of an earlier step.
 __device__ __forceinline__ ExpertItem item_at(const ExpertItem* item) {
   const int4 words = __ldcg(reinterpret_cast<const int4*>(item));
   return {words.x, words.y, words.z, words.w};
 }
 
-// The arguments of a block, in `args`, by all of its threads.
+// Computes the arguments of a block in `args`, with all of its threads.
 __device__ __forceinline__ void find_expert(const ExpertGemvArgs& launch, const ExpertItem& item,
                                             ExpertGemvArgs& args) {
   constexpr int kWords = sizeof(ExpertGemvArgs) / sizeof(uint32_t);
@@ -132,8 +132,8 @@ __device__ __forceinline__ void find_expert(const ExpertGemvArgs& launch, const 
   __syncthreads();
 }
 
-// Grid: x over the tiles, y over the items. More registers than other products have: nothing is
-// prepared beside these, and the arguments are not in the constant bank.
+// Grid: x over tiles, y over items. Allows more registers than other products: no preparation runs
+// beside it, and its arguments are not in the constant bank.
 template <typename Decoder, int Flush, int Tiles8>
 __global__ void __maxnreg__(Decoder::kVectors == 8 ? 144 : 128)
     expert_gemv_of(const __grid_constant__ ExpertGemvArgs launch) {

@@ -1,4 +1,4 @@
-// What the kernels of experts' products with few vectors are told.
+// Arguments of GEMV kernels for products of experts.
 #pragma once
 
 #include "kernels/cuda/experts/experts.h"
@@ -6,24 +6,23 @@
 
 namespace walsh::cuda {
 
-// Sets are those of expert 0, y of slot 0; m and vectors are found by the block.
+// The sets are those of expert 0, with y of slot 0; the block computes m and vectors.
 //
-// A launch whose items were chosen by a kernel in front of the one before it reads them, and asks
-// for weights, before that one has ended: so one that cannot do that lets the next kernel start
-// only when it has waited itself.
+// A launch whose items were made two kernels before reads them, and requests weights, before the
+// preceding kernel has ended. Other launches let the next kernel start only after their own wait.
 struct ExpertGemvArgs : GemvArgs {
-  int64_t stride = 0;                 // from expert to expert, in bytes
+  int64_t stride = 0;                 // bytes between experts
   const ExpertItem* items = nullptr;  // [gridDim.y]
-  const int32_t* rows = nullptr;      // of slots, or null
-  int first_slot = 0;                 // of the block's item
-  bool chosen_before = false;         // the items were
-  bool makes_inputs = false;          // of in and form, whose rows are slots; with the clamp
+  const int32_t* rows = nullptr;      // input row of each slot; null: its own number
+  int first_slot = 0;                 // first slot of the block's item
+  bool chosen_before = false;         // the items were made two kernels before
+  bool makes_inputs = false;          // from `in` and `form`, whose rows are slots, with the clamp
   GateClamp clamp;
   SumByBlocks sum;
 };
 
 using ExpertGemvKernel = void (*)(ExpertGemvArgs);
 template <typename Decoder>
-ExpertGemvKernel expert_gemv_kernel(const GemvKind& kind);  // one file per decoder
+ExpertGemvKernel expert_gemv_kernel(const GemvKind& kind);  // defined in one file per decoder
 
 }  // namespace walsh::cuda

@@ -1,4 +1,4 @@
-// Trellis codes of half bits.
+// Trellis codes with half-integer bits per weight.
 #include "kernels/cuda/experts/expert_gemv.cuh"
 
 namespace walsh::cuda {

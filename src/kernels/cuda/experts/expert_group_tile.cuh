@@ -1,10 +1,10 @@
-// Tiles of experts' products by Hopper's tensor core instructions of whole warp groups (wgmma).
+// GEMM tiles of experts with Hopper's warp group instructions (wgmma).
 //
 // A block is one warp group with 128 rows of one expert's weights and up to 128 slots of an item;
-// two blocks share a multiprocessor, so that one multiplies while the other one decodes and scales.
-// A warp has two tiles of 16 rows, as in gemm/int8_tile.cuh: codes become the same fragments, which
-// are the operand in registers, and sums over 128 columns are scaled alike, so that results are
-// the same bits. The inputs are the operand in shared memory.
+// two blocks share a multiprocessor, so that one multiplies while the other decodes and scales. A
+// warp has two tiles of 16 rows, as in gemm/int8_tile.cuh: codes become the same fragments, which
+// are the operand in registers, and sums over 128 columns are scaled in the same way, so that
+// results have the same bits. The inputs are the operand in shared memory.
 #pragma once
 
 #include "kernels/cuda/experts/expert_tile.h"
@@ -17,8 +17,8 @@ namespace walsh::cuda::detail {
 
 #define WALSH_SUM4(x) "+r"(x[0]), "+r"(x[1]), "+r"(x[2]), "+r"(x[3])
 
-// d = a b, or d += a b with `Add`, of a warp group: a 64 x 32 in registers, b 32 x 8 N in shared
-// memory.
+// d = a b, or d += a b with `Add`, for a warp group: a is 64 x 32 in registers, b is 32 x 8 N in
+// shared memory.
 template <bool Add>
 __device__ __forceinline__ void multiply_group(int (&d)[16][4], const uint32_t (&a)[4],
                                                uint64_t b) {
@@ -55,8 +55,8 @@ __device__ __forceinline__ void multiply_group(int (&d)[4][4], const uint32_t (&
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(Add ? 1 : 0));
 }
 
-// Keeps the compiler from moving reads and writes of operands across the edges of products, which
-// run on while it knows nothing of it.
+// Keeps the compiler from moving accesses to operands across products, which run asynchronously
+// without its knowledge.
 template <int N, typename T>
 __device__ __forceinline__ void pin(T (&d)[N][4]) {
 #pragma unroll
@@ -66,8 +66,8 @@ __device__ __forceinline__ void pin(T (&d)[N][4]) {
 
 #undef WALSH_SUM4
 
-// The descriptor of an operand in shared memory whose rows are 128 bytes in the 128-byte swizzle:
-// 8 rows take 1024 bytes.
+// The descriptor of an operand in shared memory with rows of 128 bytes in the 128-byte swizzle: 8
+// rows take 1024 bytes.
 __device__ __forceinline__ uint64_t group_operand(uint32_t address) {
   return static_cast<uint64_t>((address & 0x3ffff) >> 4) | uint64_t{1} << 16 |
          static_cast<uint64_t>(1024 >> 4) << 32 | uint64_t{1} << 62;
@@ -78,16 +78,16 @@ __device__ __forceinline__ uint64_t group_operand(uint32_t address) {
 template <typename Decoder>
 struct GroupTile {
   static constexpr int kTokens = 128, kTiles = 8, kRows = kTiles * 16;
-  static constexpr int kFewTokens = 32;  // what is left of an expert is often no more
+  static constexpr int kFewTokens = 32;  // an expert's last item often has no more slots than this
   static constexpr int kThreads = 128, kStages = 2;
-  static constexpr int kAlignment = 1024;  // of a pattern of the swizzle
+  static constexpr int kAlignment = 1024;  // of a swizzle pattern
 
   struct alignas(kAlignment) Stage {
     static constexpr int kTiles = GroupTile::kTiles, kTokens = GroupTile::kTokens, kSteps = 2;
 
-    // Of both chunks of 128 columns; 16-byte units are permuted by the 128-byte swizzle. Unit
-    // 2 i + h has the columns that are half h of product i: those of lane t of a quad are its
-    // word t.
+    // Inputs of both chunks of 128 columns; 16-byte units are permuted by the 128-byte swizzle.
+    // Unit 2 i + h has the columns of half h of product i; word t of the unit belongs to lane t of
+    // a quad.
     uint32_t q[2][kTokens][32];
     uint4 codes[kTiles][Decoder::kVectors][32];
     uint32_t scales[kTiles][kSteps][8];
@@ -103,10 +103,10 @@ struct GroupTile {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-  // Words of the activations' order, in which a lane's 32 bytes of a chunk are neighbours, go where
-  // the operand has them. A warp copies a chunk of a vector at a time, of four neighbours and of
-  // every eighth after them; 32 vectors without a question in between, the last ones again where
-  // there are fewer (list of InputRows).
+  // Copies inputs from the order of Activations, where a lane's 32 bytes of a chunk are neighbours,
+  // to the operand's order. A warp copies a chunk of four neighbouring vectors, and of every eighth
+  // after them, at a time; 32 vectors without a bounds check, repeating the last one if there are
+  // fewer (list of InputRows).
   static __device__ __forceinline__ void load_inputs(Stage& stage, const TileInput& p,
                                                      const typename Loads::PlaneRows& row_of,
                                                      int left, int k_tile) {
@@ -114,7 +114,7 @@ struct GroupTile {
     const int word = thread % 32, c = thread / 32 % 2, first = thread / 64 * 4;
     const int at = operand_byte(4 * word), unit = at / 16, t = at % 16 / 4;
     const int8_t* from = p.q + row_of.plane * cols + k_tile * kKTileColumns + c * 128 + word * 4;
-    // One number, so that an address is one instruction: a product of 32 bits added to it.
+    // Forces a single register, so that an address is one multiply-add instruction.
     asm volatile("" : "+l"(from));
     uint32_t to[4];
 #pragma unroll
@@ -146,8 +146,8 @@ struct GroupTile {
     Loads::load_input_scales(stage, p, row_of, left, k_tile);
   }
 
-  // The products of a tile with a chunk of `Blocks` blocks of 8 vectors, of which the first `used`
-  // ones are wanted.
+  // Products of a tile with a chunk of `Blocks` blocks of 8 vectors, of which the first `used` are
+  // needed.
   template <int C, int Blocks>
   static __device__ __forceinline__ void multiply_chunk(const Stage& stage, const TileInput& p,
                                                         int tile, int lane, int used,
@@ -185,7 +185,8 @@ struct GroupTile {
     }
   }
 
-  // Rows of block `block` of the weights by the vectors [first_token, m), 8 Blocks of them at most.
+  // Multiplies block `block` of the weights' rows with vectors [first_token, m), at most 8 Blocks
+  // of them.
   template <int Blocks>
   static __device__ __forceinline__ void multiply_blocks(const TileInput& p, InputRows<true> rows,
                                                          int block, int first_token, int m,
@@ -198,9 +199,9 @@ struct GroupTile {
     copy_commit();
     for (int k = 0; k < steps; ++k) {
       copy_wait<0>();
-      // What this thread has copied is visible to products of the group.
+      // Makes this thread's copies visible to the group's products.
       asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-      __syncthreads();  // this step is there, and everybody is done with the one before
+      __syncthreads();  // this step has arrived, and all warps are done with the last one
       if (k + 1 < steps) load(ring[(k + 1) % 2], p, rows, first_tile, first_token, m, k + 1);
       copy_commit();
       const Stage& stage = ring[k % 2];
@@ -214,7 +215,7 @@ struct GroupTile {
     Products<Blocks>::store(p, (first_tile + tile) * 16, first_token, m, lane, y);
   }
 
-  // kTokens vectors at most.
+  // At most kTokens vectors.
   static __device__ __forceinline__ void multiply(const TileInput& p, InputRows<true> rows,
                                                   int block, int first_token, int m, Stage* ring) {
     if (m - first_token <= kFewTokens) {

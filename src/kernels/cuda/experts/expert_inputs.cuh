@@ -1,5 +1,5 @@
-// The inputs of the experts' last product, made by its blocks: function(gate) * up of the item's
-// slots, rotated and quantized, straight to where the products read them (gemv/gemv_inputs.cuh).
+// Inputs of the experts' down product, made by its own blocks: function(gate) * up of the item's
+// slots, rotated and quantized directly into the products' shared memory (gemv/gemv_inputs.cuh).
 #pragma once
 
 #include "kernels/cuda/experts/gate_clamp.h"
@@ -8,15 +8,15 @@
 
 namespace walsh::cuda {
 
-// Some k-tiles of a row, and where they lie: the first of them first.
+// The destination of some k-tiles of a row.
 struct SlotImage {
   const InputImage& image;
   int k_tile_bytes;  // InputImage::k_tile_bytes
   int first_k_tile, count;
 };
 
-// What is made of which slots; a slot is a row of `in`. Segments of the form are shorter than a
-// k-tile or as long.
+// The sources: gate and up by slot, which is a row of `in`. The form's rotation segments must not
+// exceed a k-tile.
 struct SlotInputs {
   const InputView& in;
   const FormView& form;
@@ -38,7 +38,7 @@ __device__ __forceinline__ void load_slot(const SlotInputs& inputs, int64_t slot
   }
 }
 
-// The int8 values of a lane to the place of vector n of a k-tile.
+// Stores a lane's int8 values for vector n of a k-tile.
 __device__ __forceinline__ void store_values(const InputImage& image, std::byte* k_tile, int n,
                                              int lane, const Quantized& part) {
   const int byte = lane_byte(lane), piece = byte / 16;
@@ -52,7 +52,7 @@ __device__ __forceinline__ void store_values(const InputImage& image, std::byte*
   *reinterpret_cast<uint2*>(k_tile + place) = make_uint2(part.low, part.high);
 }
 
-// One k-tile of one slot, by a warp.
+// Makes one k-tile of one slot with one warp.
 __device__ __forceinline__ void make_slot_k_tile(const SlotInputs& inputs, const SlotImage& to,
                                                  int slot, int k_tile, int lane) {
   const FormView& form = inputs.form;
@@ -76,7 +76,7 @@ __device__ __forceinline__ void make_slot_k_tile(const SlotInputs& inputs, const
   }
 }
 
-// By all warps of a block, which must meet behind it.
+// Called by all warps of a block, which must synchronize afterwards.
 __device__ __forceinline__ void make_slot_inputs(const SlotInputs& inputs, const SlotImage& to,
                                                  int warp, int lane) {
   const InputImage& image = to.image;
@@ -85,7 +85,7 @@ __device__ __forceinline__ void make_slot_inputs(const SlotInputs& inputs, const
     const int slot = i / to.count;
     make_slot_k_tile(inputs, to, slot, i - slot * to.count, lane);
   }
-  // Vectors that there are not have scales of zero.
+  // Missing vectors get scales of zero.
   const int groups = kKTileColumns / inputs.form.group;
   const int none = image.scale_columns - image.vectors, each = groups * none;
 #pragma unroll 1

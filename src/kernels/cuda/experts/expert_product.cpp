@@ -59,7 +59,7 @@ void multiply_vectors(std::span<const PassMatmul> group, int64_t stride, const E
   kind.many_tiles = true;
   kind.decoder = matrix.code.decoder;
   kind.flush = detail::flush_columns(matrix, x);
-  // Kernels have their arguments in shared memory as well.
+  // Kernels keep their arguments in shared memory as well.
   const auto shared = static_cast<int64_t>(device.shared_bytes) - 1024;
   const int most = detail::plan_slices(kind, shared, device.code, args, kVectorSlots);
   const int per_item = batch.plan.per_item;
@@ -101,7 +101,7 @@ detail::ExpertTileLauncher tile_kernel_for(const PassMatmul& p) {
   }
 }
 
-// By tiles of `shape`, or of the next one that the device and the codes have.
+// Uses tiles of `shape`, or of the next shape that the device and the codes support.
 void multiply_tiles(std::span<const PassMatmul> group, int64_t stride, const ExpertBatch& batch,
                     detail::TileShape shape, Stream stream) {
   using detail::TileShape;

@@ -1,5 +1,5 @@
-// Products of the rows of a batch with the matrices of their experts, without the host: blocks find
-// their expert in a list of items (expert_slots.h).
+// Products of a batch's rows with the matrices of their experts, without involving the host: blocks
+// find their expert in a list of items (expert_slots.h).
 #pragma once
 
 #include <cstdint>
@@ -14,22 +14,22 @@ namespace walsh::cuda {
 struct ExpertBatch {
   ExpertPlan plan;
   int64_t slots = 0, experts = 0;
-  const ExpertItem* items = nullptr;  // plan.places(slots, experts) of them
-  const int32_t* rows = nullptr;      // [slots], which input a slot reads; null: that of its number
+  const ExpertItem* items = nullptr;  // plan.places(slots, experts) items
+  const int32_t* rows = nullptr;      // [slots]: the input row of each slot; null: its own number
 };
 
-// What the products of few slots do beside multiplying, which saves launches around them.
+// Work that products of few slots do themselves to save launches before and after.
 struct ExpertTail {
-  // Inputs are made from the rows of slots, in the forms whose `out` products name as inputs, which
-  // themselves are not written; else they are there. can_make_inputs(forms).
+  // Makes the inputs from the rows of slots, in the forms whose `out` the products name as inputs
+  // (and which are not written). Requires can_make_inputs(forms).
   bool makes_inputs = false;
   InputSource source;
   std::span<const InputForm> forms;
   GateClamp clamp;
-  // The last product's results, of kMaxVectors rows at most, are added up.
+  // Adds up the last product's results, for at most kMaxVectors rows.
   SumByBlocks sum;
 };
-// Whether blocks of products can: segments of rotations are no longer than a k-tile.
+// Whether blocks of products can make inputs: rotation segments must not exceed a k-tile.
 inline bool can_make_inputs(std::span<const InputForm> forms) {
   for (const InputForm& form : forms) {
     const bool rotated = form.rotation.kind != RotationKind::none;
@@ -37,23 +37,23 @@ inline bool can_make_inputs(std::span<const InputForm> forms) {
   }
   return true;
 }
-// Counters of SumByBlocks::arrived.
+// Most counters per row in SumByBlocks::arrived.
 inline constexpr int64_t kMostItemBlocks = 256;
 inline constexpr int64_t kSumCounters = kMaxVectors * kMostItemBlocks;
 
-// y[s * ldy + row] (+)= bias[row] + W x for every slot s with the matrix of its expert: products
-// are those of expert 0, and each of its arrays, bias included, stands `stride` bytes in front of
-// that of the next expert. Tiles are for codes that have_tiles() says yes to. With a tail the plan
-// has no tiles, and between the choice and this call was another product of experts.
+// y[s * ldy + row] (+)= bias[row] + W x for every slot s with the matrix of its expert. `products`
+// are those of expert 0; each of its arrays, bias included, lies `stride` bytes before that of the
+// next expert. Plans with tiles require have_tiles(). With a tail, the plan must not have tiles,
+// and another product of experts must lie between the choice and this call.
 void multiply_experts(std::span<const Matmul> products, int64_t stride, const ExpertBatch& batch,
                       Stream stream, const ExpertTail* tail = nullptr);
 void multiply_experts(std::span<const DenseMatmul> products, int64_t stride,
                       const ExpertBatch& batch, Stream stream);
 
-// Whether products with codes of a format, or with none, have tiles.
+// Whether there are tile kernels for a format's codes.
 bool have_tiles(const Format& format);
 
-// Items that have something to do, if slots had experts by chance.
+// Expected number of items with slots, if experts are chosen at random.
 constexpr int64_t active_items(const ExpertBatch& batch) {
   if (!batch.plan.grouped()) return batch.slots;
   double unused = static_cast<double>(batch.experts);
@@ -62,10 +62,10 @@ constexpr int64_t active_items(const ExpertBatch& batch) {
   return batch.experts - static_cast<int64_t>(unused);
 }
 
-// Blocks that share the tiles of an item, so that waves of blocks, of which a multiprocessor has
-// one at a time, are few and full.
+// Blocks that share an item's tiles, chosen so that waves of blocks (one per multiprocessor) are
+// few and full.
 constexpr int64_t blocks_of_item(int64_t tiles, const ExpertBatch& batch, int64_t processors) {
-  constexpr int64_t kStart = 8;  // what a block takes to start, in tiles
+  constexpr int64_t kStart = 8;  // the start of a block costs as much as this many tiles
   const int64_t active = active_items(batch);
   const int64_t most = tiles < kMostItemBlocks ? tiles : kMostItemBlocks;
   int64_t best = 1, least = std::numeric_limits<int64_t>::max();

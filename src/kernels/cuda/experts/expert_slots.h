@@ -1,7 +1,7 @@
-// The rows of a batch by expert. A slot is one expert of one row: those of an expert are
-// neighbours, in the order of the rows. Products take items, a few neighbouring slots of one
-// expert; where an item stands follows from the slots in front of it, so that each expert can find
-// its own without the others, and the shape of a launch does not depend on the choices.
+// Groups the rows of a batch by expert. A slot is one expert of one row; slots of an expert are
+// neighbours, in the order of the rows. Products take items, which are a few neighbouring slots of
+// one expert. An item's place follows from the number of slots before it, so that each expert
+// computes its own without the others, and the shape of a launch does not depend on the choices.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,20 @@
 
 namespace walsh::cuda {
 
-// Slots [first, first + count) of an expert; count 0: there is nothing to do.
+// Slots [first, first + count) of an expert; count 0: no work.
 struct alignas(16) ExpertItem {
   int32_t expert = 0, first = 0, count = 0, unused = 0;
 
   bool operator==(const ExpertItem&) const = default;
 };
 
-// Where the first item of an expert stands whose slots begin at `first`. The items of an expert
-// with c slots are at most c / per_item rounded up, and
-//   place(first + c, expert + 1) >= place(first, expert) + that.
+// The place of an expert's first item, if its slots begin at `first`. An expert with c slots has at
+// most c / per_item items, rounded up, and place(first + c, expert + 1) >= place(first, expert) +
+// that.
 constexpr int item_place(int first, int expert, int per_item) {
   return first / per_item + expert;
 }
-// Items of a launch, of which some have nothing to do.
+// Places of a launch's items, some of which have no work.
 constexpr int64_t item_places(int64_t slots, int64_t experts, int64_t per_item) {
   return slots / per_item + experts;
 }
@@ -33,14 +33,14 @@ constexpr ExpertItem item_of(int expert, int first, int count, int per_item, int
   return {expert, first + begin, left < 0 ? 0 : left < per_item ? left : per_item, 0};
 }
 
-// What is known of slots, on the device.
+// Tables about slots, on the device.
 struct SlotArrays {
-  int32_t* row = nullptr;   // [slots] of the batch
-  int32_t* slot = nullptr;  // [rows][chosen] of choice k of a row
+  int32_t* row = nullptr;   // [slots]: row of the batch
+  int32_t* slot = nullptr;  // [rows][chosen]: slot of choice k of a row
   ExpertItem* items = nullptr;
 };
 
-// Finds the slots of one expert, their rows and its items. choices[rows * chosen].
+// Computes the slots of one expert, their rows and its items. choices[rows * chosen].
 template <typename Lanes>
 WALSH_EXPERT_LANE void group_expert(const Lanes& lanes, const int32_t* choices, int count,
                                     int chosen, int expert, int per_item, const SlotArrays& out) {
@@ -70,7 +70,7 @@ WALSH_EXPERT_LANE void group_expert(const Lanes& lanes, const int32_t* choices, 
   }
 }
 
-// Every choice is a slot and an item of its own, in the order of the choices.
+// Makes every choice a slot and an item of its own, in the order of the choices.
 WALSH_EXPERT_LANE void keep_order(int choice, int chosen, int expert, const SlotArrays& out) {
   out.row[choice] = choice / chosen;
   out.slot[choice] = choice;
@@ -80,9 +80,9 @@ WALSH_EXPERT_LANE void keep_order(int choice, int chosen, int expert, const Slot
 // How the slots of a batch are multiplied.
 struct ExpertPlan {
   enum class Kind : uint8_t {
-    single,   // every slot by itself: few rows, whose experts are different ones mostly
-    vectors,  // by the kernels of decoding, a few slots at a time
-    tiles     // by tiles of int8, many at a time
+    single,   // each slot by itself: few rows, which mostly have different experts
+    vectors,  // GEMV, a few slots at a time
+    tiles     // int8 tiles, many slots at a time
   };
   Kind kind = Kind::single;
   int per_item = 1;
@@ -96,10 +96,10 @@ struct ExpertPlan {
 inline constexpr int64_t kSingleRows = 4;
 inline constexpr int kVectorSlots = 8;
 inline constexpr int kMediumTileSlots = 64, kLargeTileSlots = 128;  // TileShape
-// Slots of an expert, on average, from which tiles are used, and large ones.
+// Average slots per expert from which tiles, and large tiles, are used.
 inline constexpr int64_t kTilesFrom = 8, kLargeTilesFrom = 96;
 
-// `tiles`: there are tiles for all matrices of the experts.
+// `tiles`: there are tile kernels for all matrices of the experts.
 constexpr ExpertPlan plan_experts(int64_t rows, int64_t chosen, int64_t experts, bool tiles) {
   if (rows <= kSingleRows) return {ExpertPlan::Kind::single, 1};
   const int64_t average = rows * chosen / experts;
@@ -107,7 +107,7 @@ constexpr ExpertPlan plan_experts(int64_t rows, int64_t chosen, int64_t experts,
   return {ExpertPlan::Kind::tiles, average < kLargeTilesFrom ? kMediumTileSlots : kLargeTileSlots};
 }
 
-// Items of the largest launch of batches of up to max_rows rows.
+// The most items of a launch for batches of up to max_rows rows.
 constexpr int64_t most_items(int64_t max_rows, int64_t chosen, int64_t experts) {
   const int64_t slots = max_rows * chosen;
   const int64_t single = kSingleRows * chosen;

@@ -1,12 +1,12 @@
-// What the experts of a row give, added up: by a launch of its own, or by the blocks of the last
-// product, each part of a row by the block that comes last.
+// Adds up the outputs of a row's experts: in a separate launch, or by the blocks of the down
+// product, where the block that finishes a part of a row last adds it up.
 #pragma once
 
 #include "kernels/cuda/experts/experts.h"
 
 namespace walsh::cuda {
 
-// One column of one row. Results may have been written by other blocks of the same launch.
+// One column of one row. The results may have been written by other blocks of the same launch.
 __device__ __forceinline__ void sum_column(const ExpertSum& call, int64_t row, int64_t column) {
   const float* weights = call.weights == nullptr ? nullptr : call.weights + row * call.chosen;
   const int32_t* slot = call.slot + row * call.chosen;
@@ -28,9 +28,9 @@ __device__ __forceinline__ void sum_column(const ExpertSum& call, int64_t row, i
   }
 }
 
-// By all threads of block `block` of `blocks` that share the columns of an item with slots
-// [first, first + count), count <= kVectorSlots, behind their last store: this one has written
-// columns [begin, end) of them.
+// Called by all threads of block `block` of the `blocks` that share the columns of an item with
+// slots [first, first + count), count <= kVectorSlots, after their last store; this block has
+// written columns [begin, end) of them.
 __device__ __forceinline__ void sum_behind_last(const SumByBlocks& call, int first, int count,
                                                 int block, int blocks, int64_t begin, int64_t end) {
   __shared__ int last[kVectorSlots];  // a row that is complete, or -1

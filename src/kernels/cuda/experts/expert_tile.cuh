@@ -1,4 +1,4 @@
-// The tile kernel of gemm/int8_tile.cuh for items of experts: a block has rows of one expert's
+// The tile kernel of gemm/int8_tile.cuh for items of experts: a block takes rows of one expert's
 // weights and the slots of one item.
 #pragma once
 
@@ -14,7 +14,7 @@ __device__ __forceinline__ T* moved(T* p, int64_t bytes) {
   return reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(p) + static_cast<uintptr_t>(bytes));
 }
 
-// A product as it is of expert `item.expert`, by all threads of the block.
+// Computes a product's arguments for expert `item.expert`, with all threads of the block.
 __device__ __forceinline__ void find_input(const TileInput& first, int64_t bytes, TileInput& own) {
   constexpr int kWords = sizeof(TileInput) / sizeof(uint32_t);
   static_assert(sizeof(TileInput) % sizeof(uint32_t) == 0);
@@ -29,9 +29,9 @@ __device__ __forceinline__ void find_input(const TileInput& first, int64_t bytes
   }
 }
 
-// Calls multiply(p, rows, block, first, end) for the vectors of the block's item, kTokens of them
-// at a time, with block `block` of the rows of product p. Grid: x over blocks of rows of all
-// products, y over items.
+// Calls multiply(p, rows, block, first, end) for the vectors of the block's item, kTokens at a
+// time, with block `block` of the rows of product p. Grid: x over blocks of rows of all products, y
+// over items.
 template <int kTokens, typename Multiply>
 __device__ __forceinline__ void multiply_item(const ExpertTileLaunch& launch,
                                               const Multiply& multiply) {
@@ -48,7 +48,7 @@ __device__ __forceinline__ void multiply_item(const ExpertTileLaunch& launch,
   find_input(launch.tiles.input[which], item.expert * launch.stride, p);
   const int end = item.first + item.count;
   for (int first = item.first; first < end; first += kTokens) {
-    __syncthreads();  // the stages before have been read
+    __syncthreads();  // the last stages have been read
     for (int t = static_cast<int>(threadIdx.x); t < kTokens; t += static_cast<int>(blockDim.x)) {
       const int slot = min(first + t, end - 1);
       list[t] = (launch.rows != nullptr ? launch.rows[slot] : slot) * p.planes;
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(WM* WK * 32)
       });
 }
 
-// Has a body where the instructions exist.
+// Empty for architectures without the instructions.
 template <typename Decoder>
 __global__ void __launch_bounds__(GroupTile<Decoder>::kThreads, 2)
     expert_group_kernel(const __grid_constant__ ExpertTileLaunch launch) {
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(GroupTile<Decoder>::kThreads, 2)
 #endif
 }
 
-// Finds which blocks are those of which product.
+// Assigns blocks to products.
 inline dim3 expert_grid(ExpertTileLaunch& work, int rows_of_block) {
   int blocks = 0;
   for (int k = 0; k < work.tiles.count; ++k) {
@@ -100,7 +100,7 @@ template <typename Decoder, bool Fine, int WM, int WK, int NT>
 bool launch_expert_blocks(ExpertTileLaunch& work, Stream stream) {
   using Kernel = TileKernel<Decoder, Fine, WM, WK, NT, true>;
   constexpr int kMostStages = 3;
-  constexpr size_t kOwn = 2048;  // shared memory that is not the stages'
+  constexpr size_t kOwn = 2048;  // shared memory besides the stages
   const size_t limit = current_device().shared_bytes - kOwn;
   int stages = kMostStages;
   while (stages > 1 && Kernel::shared_bytes(stages) > limit)
@@ -142,7 +142,7 @@ bool launch_expert_tile(TileShape shape, ExpertTileLaunch& work, Stream stream) 
   return false;
 }
 
-// Scales of 8-bit codes always change within 128 columns, or are treated as if.
+// Scales of 8-bit codes are always treated as changing within 128 columns.
 template <typename Decoder>
 ExpertTileLauncher select_expert_tile(bool fine) {
   if constexpr (Decoder::kKind == DecoderKind::scalar8) {

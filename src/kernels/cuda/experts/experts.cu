@@ -14,12 +14,12 @@
 namespace walsh::cuda {
 namespace {
 
-constexpr int kRouteWarps = 4;  // rows of a block
+constexpr int kRouteWarps = 4;  // rows per block
 constexpr int kGroupThreads = 512, kSumThreads = 256;
 constexpr int kSumColumns = 4, kSumChoices = 8;
 constexpr int kSharedBytes = 48 << 10;
 
-// The threads of a block.
+// The threads of a block as lanes (lanes.h).
 struct BlockLanes {
   static constexpr int kWarps = kGroupThreads / 32;
   int* counts;  // shared [kWarps]
@@ -55,7 +55,7 @@ struct BlockLanes {
   }
 };
 
-// A warp per row. `slots.row` null: slots are found by another launch.
+// One warp per row. With `slots.row` null, another launch assigns the slots.
 __global__ void __launch_bounds__(kRouteWarps * 32)
     route_kernel(const __grid_constant__ RouteCall call, const SlotArrays slots) {
   WALSH_DYNAMIC_SHARED(unsigned char, memory);
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kRouteWarps * 32)
   if (slots.row != nullptr) keep_order_by_warp(call, row, scratch, slots);
 }
 
-// A block per expert.
+// One block per expert.
 __global__ void __launch_bounds__(kGroupThreads)
     group_kernel(const int32_t* choices, int count, int chosen, int per_item, SlotArrays slots) {
   __shared__ int counts[BlockLanes::kWarps];
@@ -88,7 +88,7 @@ __global__ void clamp_kernel(float* gate, float* up, int64_t count, const GateCl
   if (i < count) clamp.apply(gate[i], up[i]);
 }
 
-// A block per choice and part of its row.
+// One block per choice and part of its row.
 __global__ void __launch_bounds__(kSumThreads)
     weigh_kernel(float* gate, float* up, const int32_t* slot, const float* weights, int64_t width) {
   allow_next_kernel();
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kSumThreads)
   up[at] *= weight;
 }
 
-// A block per row and part of it.
+// One block per row and part of it.
 __global__ void __launch_bounds__(kSumThreads) sum_kernel(const __grid_constant__ ExpertSum call) {
   allow_next_kernel();
   wait_previous_kernel();
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kSumThreads) sum_kernel(const __grid_constant_
   if (column < call.width) sum_column(call, blockIdx.y, column);
 }
 
-// Many rows: a thread per 4 columns, with the results of up to kSumChoices choices on their way.
+// For many rows: a thread takes 4 columns, with loads of up to kSumChoices choices in flight.
 __global__ void __launch_bounds__(kSumThreads, 4)
     sum_rows_kernel(const __grid_constant__ ExpertSum call) {
   allow_next_kernel();
@@ -159,7 +159,8 @@ __global__ void __launch_bounds__(kSumThreads, 4)
   *reinterpret_cast<float4*>(call.stream + at) = before;
 }
 
-// Rows that fill the device four columns to a thread, and may be read so.
+// Whether there are enough rows to fill the device with four columns per thread, and they can be
+// read that way.
 bool sums_by_rows(const ExpertSum& call) {
   const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
   const int64_t threads = int64_t{current_device().multiprocessors} * 4 * kSumThreads;
@@ -214,7 +215,7 @@ void weigh_slots(float* gate, float* up, const int32_t* slot, const float* weigh
 void sum_experts(const ExpertSum& call, Stream stream) {
   if (call.m == 0) return;
   const bool by_rows = sums_by_rows(call);
-  const int64_t columns = by_rows ? kSumThreads * kSumColumns : kSumThreads;  // of a block
+  const int64_t columns = by_rows ? kSumThreads * kSumColumns : kSumThreads;  // per block
   const LaunchShape shape{dim3(static_cast<unsigned>((call.width + columns - 1) / columns),
                                static_cast<unsigned>(call.m)),
                           dim3(kSumThreads)};

@@ -1,7 +1,7 @@
-// One launch with two kinds of blocks (front.h): the first ones multiply a few rows of a small
-// matrix by all inputs, the others prepare inputs. A block finds the norms of its inputs by itself,
-// so that nothing waits for another block but the choice of experts, which is made by the last one
-// of the blocks that multiply.
+// One launch with two kinds of blocks (front.h): the first ones multiply rows of a small matrix
+// with all inputs, the others prepare inputs. Each block computes the norms of its inputs itself,
+// so that no block waits for another, except for the choice of experts, made by the last of the
+// multiplying blocks.
 #include "kernels/cuda/experts/front.h"
 
 #include <string>
@@ -35,7 +35,8 @@ struct FrontArgs {
   FormView form[kMostFrontForms];
   ProductView product[kMostFrontProducts];
   int products = 0;
-  int product_blocks = 0, form_blocks = 0;  // of all products; of a row of a form
+  // Product_blocks: of all products; form_blocks: per row of a form.
+  int product_blocks = 0, form_blocks = 0;
   int m = 0;
   bool routes = false, grouped = false;
   int per_item = 1;
@@ -44,7 +45,7 @@ struct FrontArgs {
   int32_t* arrived = nullptr;
 };
 
-// 1 / rms of every input, as prepare() has it: a k-tile of a row at a time.
+// 1 / rms of every input, as in prepare(): a k-tile of a row at a time.
 __device__ __forceinline__ void find_norms(const InputView& in, int m, int warp, int lane,
                                            float (&inverse)[kMostRows]) {
   __shared__ double squares[kMostRows * kMostKTiles];
@@ -68,7 +69,7 @@ __device__ __forceinline__ void find_norms(const InputView& in, int m, int warp,
   __syncthreads();
 }
 
-// A lane's part of the products of R rows of a matrix, from `first` on, with T inputs.
+// A lane's share of the products of R rows of a matrix, from `first`, with T inputs.
 template <int R, int T>
 __device__ __forceinline__ void add_products(const FrontArgs& args, const ProductView& product,
                                              int first, int first_input,
@@ -104,7 +105,7 @@ __device__ __forceinline__ void add_products(const FrontArgs& args, const Produc
   }
 }
 
-// Rows [first, first + R) of a product, by a block.
+// Rows [first, first + R) of a product, by one block.
 template <int R, int T>
 __device__ __forceinline__ void multiply_rows(const FrontArgs& args, const ProductView& product,
                                               int first, const float (&inverse)[kMostRows],
@@ -137,7 +138,7 @@ __device__ __forceinline__ void multiply_rows(const FrontArgs& args, const Produ
   }
 }
 
-// The choice for all rows, by the block that comes last.
+// Chooses the experts of all rows, in the block that finishes last.
 __device__ __forceinline__ void choose(const FrontArgs& args, unsigned char* memory, int warp) {
   __shared__ bool last;
   const int thread = static_cast<int>(threadIdx.x);
@@ -186,7 +187,7 @@ __device__ __forceinline__ void multiply(const FrontArgs& args, int block, unsig
   if (args.routes) choose(args, memory, warp);
 }
 
-// Grid: blocks of products, then those of inputs: of a row and form, of all rows, of all forms.
+// Grid: blocks of products, then blocks of inputs, ordered by form, row and part.
 template <int Span, int R, int T>
 __global__ void __launch_bounds__(kThreads, 1)
     front_kernel(const __grid_constant__ FrontArgs args) {
@@ -205,7 +206,7 @@ using FrontKernel = void (*)(const FrontArgs);
 
 struct FrontChoice {
   FrontKernel kernel;
-  int rows;  // of a block
+  int rows;  // per block
 };
 
 template <int Span>

@@ -1,6 +1,6 @@
-// The front of a block: everything that reads the rows of the stream before its coded products, in
-// one launch. Prepared inputs of these products, products with small plain matrices (routers, gates
-// of shared experts, decays and strengths), and the choice of experts by the first of them.
+// The front of a block: everything between the residual stream and the coded products, in one
+// launch. It prepares the products' inputs, multiplies small plain matrices (routers, gates of
+// shared experts, decays and strengths), and chooses experts by the first of these products.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ inline constexpr int kMostFrontProducts = kMaxMatmuls;
 inline constexpr int64_t kMostFrontColumns = 16384;  // of an input
 inline constexpr int64_t kMostFrontRows = 1024;      // of a matrix
 
-// y[t * ldy + row] = bias[row] + W x of a float32 matrix [rows][width of the input].
+// y[t * ldy + row] = bias[row] + W x with a float32 matrix [rows][width of the input].
 struct FrontProduct {
   const float* weights = nullptr;
   const float* bias = nullptr;  // [rows] or null
@@ -25,24 +25,24 @@ struct FrontProduct {
   int64_t ldy = 0, rows = 0;
 };
 
-// The choice by the results of the first product, [m][experts], which call.logits is.
+// Chooses by the results of the first product, [m][experts], which call.logits points to.
 struct FrontRoute {
   RouteCall call;
   ExpertPlan plan;
   SlotArrays slots;
-  int32_t* arrived = nullptr;  // one, zero; and zero again behind the launch
+  int32_t* arrived = nullptr;  // one counter, zero before and after the launch
 };
 
 struct FrontCall {
   InputSource source;
-  std::span<const InputForm> forms;        // kMostFrontForms at most
+  std::span<const InputForm> forms;        // at most kMostFrontForms
   std::span<const FrontProduct> products;  // one to kMostFrontProducts
-  const FrontRoute* route = nullptr;       // or null: there is no choice
-  int64_t m = 0;                           // kMaxVectors at most
+  const FrontRoute* route = nullptr;       // null: no choice
+  int64_t m = 0;                           // at most kMaxVectors
 };
 
-// Inputs have the bits of prepare(). Sums of products are float32 in an order that depends on the
-// width alone. Throws internal for shapes beyond the limits above.
+// Inputs have the bits of prepare(). Sums of products are float32, in an order that depends only on
+// the width. Throws internal beyond the limits above.
 void front(const FrontCall& call, Stream stream);
 
 }  // namespace walsh::cuda

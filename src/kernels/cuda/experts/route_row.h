@@ -1,5 +1,5 @@
-// The experts of one token: model/routing in the steps of a few lanes. Constants and the order of
-// the choice are those of the CPU; only the sum of a softmax is added in another order.
+// Chooses the experts of one token: model/routing for a few cooperating lanes. Constants and the
+// order of the choice are the CPU's; only the sum of a softmax is added in another order.
 #pragma once
 
 #include <cmath>
@@ -12,7 +12,7 @@
 
 namespace walsh::cuda {
 
-// ExpertsDesc and RoutingDesc as kernels have them.
+// ExpertsDesc and RoutingDesc in the form that kernels take.
 struct RouteRule {
   int experts = 0, chosen = 0;
   int groups = 1, groups_chosen = 1, group_best = 1;
@@ -33,10 +33,10 @@ inline RouteRule route_rule(const ExpertsDesc& e) {
   return rule;
 }
 
-// Experts whose scores a lane can have; lanes together have all of them.
+// Most scores per lane, and most groups.
 inline constexpr int kMostLaneExperts = 32, kMostLaneGroups = 4;
 
-// What all lanes see of a row.
+// A row's memory that all lanes share.
 struct RouteScratch {
   float* scores;           // [experts]
   int32_t* chosen;         // [chosen], best first
@@ -60,7 +60,7 @@ WALSH_EXPERT_LANE bool is_number(float x) {
   return x == x;
 }
 
-// The order of numbers as that of unsigned integers. Both zeros are one; what is no number is 0.
+// Maps floats to unsigned integers in the same order. Both zeros are equal; NaN becomes 0.
 WALSH_EXPERT_LANE uint32_t key_of(float x) {
   const float number = x + 0.0f;
   uint32_t bits;
@@ -75,20 +75,20 @@ WALSH_EXPERT_LANE float number_of(uint32_t key) {
   return number;
 }
 
-// One of several values, by its index; -1: none.
+// The maximum of several values and its index; -1: none.
 struct Best {
   uint32_t key = 0;
   int index = -1;
 };
 
-// Values 0 .. count - 1, of which a lane has those of its index, index + lanes.count(), ...
-// Whatever is asked of them, all lanes are asked together.
+// Values 0 .. count - 1, distributed over lanes: a lane has those of its index, index +
+// lanes.count(), ... Every function must be called by all lanes together.
 template <int Each, typename Lanes>
 class LaneValues {
  public:
   WALSH_EXPERT_LANE LaneValues(const Lanes& lanes, int count) : lanes_(lanes), count_(count) {}
 
-  // Sets each value to function(index, what it was).
+  // Sets each value to function(index, old value).
   template <typename Function>
   WALSH_EXPERT_LANE void set(const Function& function) {
     WALSH_EXPERT_UNROLL
@@ -96,7 +96,7 @@ class LaneValues {
       if (at(j) < count_) value_[j] = function(at(j), value_[j]);
   }
 
-  // Makes all of them such as can be taken, and says whether all are numbers.
+  // Marks all values as not taken; returns whether all of them are numbers.
   WALSH_EXPERT_LANE void take_none() {
     bool numbers = true;
     WALSH_EXPERT_UNROLL
@@ -108,7 +108,7 @@ class LaneValues {
     numbers_ = lanes_.least(numbers ? 1 : 0) == 1;
   }
 
-  // The largest of those of [begin, end) that are numbers and not taken, the first of equals.
+  // The largest value in [begin, end) that is not taken (nor NaN); the first of equal ones.
   WALSH_EXPERT_LANE Best best(int begin, int end) const {
     return best_of([&](int j) { return at(j) >= begin && at(j) < end ? key_[j] : 0; });
   }
@@ -122,12 +122,13 @@ class LaneValues {
     }
   }
 
-  // Takes the first of the largest that are not taken. What is no number is never better than
-  // another one, but the first one of those that are left stays if it is none.
+  // Takes the first of the largest values that are not taken. NaN is never better than another
+  // value, but if the first remaining value is NaN, it is taken.
   WALSH_EXPERT_LANE int take_best() {
     int chosen = best_of([&](int j) { return key_[j]; }).index;
     if (!numbers_) {
-      int first = 2 * count_;  // twice its index, plus one if it is no number
+      // Twice the index of the first remaining value, plus one if it is NaN.
+      int first = 2 * count_;
       WALSH_EXPERT_UNROLL
       for (int j = 0; j < Each; ++j) {
         if (at(j) >= count_ || (taken_ >> j & 1u) != 0) continue;
@@ -141,7 +142,7 @@ class LaneValues {
     return chosen;
   }
 
-  // In a lane, over its values.
+  // Applies a function to this lane's values.
   template <typename Function>
   WALSH_EXPERT_LANE void each(const Function& function) const {
     WALSH_EXPERT_UNROLL
@@ -152,7 +153,7 @@ class LaneValues {
  private:
   WALSH_EXPERT_LANE int at(int j) const { return lanes_.index() + j * lanes_.count(); }
 
-  // By two reductions: the largest of the keys, of which 0 is none, then the first that has it.
+  // Two reductions: the largest key (0 means none), then the first index that has it.
   template <typename Keys>
   WALSH_EXPERT_LANE Best best_of(const Keys& keys) const {
     uint32_t most = 0;
@@ -171,13 +172,13 @@ class LaneValues {
   const Lanes& lanes_;
   int count_;
   float value_[Each] = {};
-  uint32_t key_[Each] = {};  // 0: taken, or no number
-  uint32_t taken_ = 0;       // bit j: value j of this lane
+  uint32_t key_[Each] = {};  // 0: taken or NaN
+  uint32_t taken_ = 0;       // bit j: this lane's value j is taken
   bool numbers_ = true;
 };
 
-// Experts outside the best groups get minus infinity. A group's total is that of its largest ranks,
-// from the largest on.
+// Sets experts outside the best groups to minus infinity. A group's total is the sum of its largest
+// scores, from the largest on.
 template <int Each, typename Lanes>
 WALSH_EXPERT_LANE void leave_groups(const Lanes& lanes, const RouteRule& rule,
                                     const RouteScratch& s, LaneValues<Each, Lanes>& ranks) {
@@ -227,8 +228,8 @@ WALSH_EXPERT_LANE void score_row(const Lanes& lanes, const RouteRule& rule, cons
   scores.set([&](int, float x) { return x / sum; });
 }
 
-// The experts of a token, best first, and their weights, to `experts` and `weights`; the experts
-// also to the scratch. `bias` of the choice may be null. There are at most Each experts to a lane.
+// Writes a token's experts, best first, and their weights to `experts` and `weights`; the experts
+// also to the scratch. `bias` may be null. A lane has at most Each experts.
 template <int Each, typename Lanes, typename Load>
 WALSH_EXPERT_LANE void route_row(const Lanes& lanes, const RouteRule& rule, const Load& load,
                                  const float* bias, const RouteScratch& s, int32_t* experts,
@@ -240,7 +241,7 @@ WALSH_EXPERT_LANE void route_row(const Lanes& lanes, const RouteRule& rule, cons
   if (bias != nullptr) ranks.set([&](int i, float score) { return score + bias[i]; });
   ranks.take_none();
   if (rule.groups > 1) leave_groups(lanes, rule, s, ranks);
-  float sum = 1e-20f;  // as on the CPU: sigmoids of very low logits are all 0
+  float sum = 1e-20f;  // as on the CPU, because sigmoids of very low logits may all be 0
   for (int k = 0; k < rule.chosen; ++k) {
     const int best = ranks.take_best();
     sum += s.scores[best];

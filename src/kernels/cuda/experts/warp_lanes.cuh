@@ -1,4 +1,4 @@
-// The choice of experts by a warp, in kernels that begin layers with experts.
+// The choice of experts by a warp.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ struct WarpLanes {
   }
 };
 
-// The choice of a row, whose logits load(expert) gives, by one warp. There are at most 32 * Most
-// experts; each lane has the fewest scores in registers that are enough.
+// Chooses for a row, whose logits load(expert) returns, with one warp. At most 32 * Most experts;
+// each lane keeps as few scores in registers as suffice.
 template <int Most = kMostLaneExperts, int Each = 4, typename Load>
 __device__ __forceinline__ void route_by_warp(const RouteRule& rule, const Load& load,
                                               const float* bias, const RouteScratch& scratch,
@@ -45,7 +45,7 @@ __device__ __forceinline__ void route_by_warp(const RouteRule& rule, const Load&
   route_row<Each>(WarpLanes(), rule, load, bias, scratch, choices, weights);
 }
 
-// The same of row `row` of a call.
+// Chooses for row `row` of a call.
 template <typename Load>
 __device__ __forceinline__ void route_by_warp(const RouteCall& call, int64_t row,
                                               const RouteScratch& scratch, const Load& load) {
@@ -53,7 +53,7 @@ __device__ __forceinline__ void route_by_warp(const RouteCall& call, int64_t row
   route_by_warp(call.rule, load, call.bias, scratch, call.choices + at, call.weights + at);
 }
 
-// Slots of a row that keep the order of its choices, which are in the scratch.
+// Assigns slots in the order of the row's choices, which are in the scratch.
 __device__ __forceinline__ void keep_order_by_warp(const RouteCall& call, int64_t row,
                                                    const RouteScratch& scratch,
                                                    const SlotArrays& slots) {
@@ -62,7 +62,7 @@ __device__ __forceinline__ void keep_order_by_warp(const RouteCall& call, int64_
     keep_order(static_cast<int>(row) * chosen + k, chosen, scratch.chosen[k], slots);
 }
 
-// One thread that does what lanes do.
+// A single thread in the role of all lanes.
 struct SingleLane {
   static __device__ __forceinline__ int index() { return 0; }
   static __device__ __forceinline__ int count() { return 1; }

@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kNames[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
 
-// The functions that are used, by their names in the library.
+// The functions of the library that are used, under their own names.
 struct Library {
   void* handle = nullptr;
   std::string error;
@@ -55,7 +55,7 @@ struct Library {
     find(preference_set, "cublasLtMatmulPreferenceSetAttribute");
   }
 
-  // Where the loader looks, then the toolkit that the environment names.
+  // Tries the loader's search path, then the toolkit that the environment names.
   void open() {
     for (const char* name : kNames) {
       handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
@@ -76,7 +76,7 @@ struct Library {
   void find(Function& function, const char* name) {
     function = reinterpret_cast<Function>(dlsym(handle, name));
     if (function == nullptr) error = fmt::format("it has no {}", name);
-    if (function == nullptr) handle = nullptr;  // stays mapped, is not used
+    if (function == nullptr) handle = nullptr;  // it stays mapped but is not used
   }
 };
 
@@ -96,7 +96,8 @@ cudaDataType_t data_type(DType type) {
   return type == DType::f32 ? CUDA_R_32F : type == DType::f16 ? CUDA_R_16F : CUDA_R_16BF;
 }
 
-// Largest power of two up to 256 that divides an address: algorithms depend on it.
+// Returns the largest power of two up to 256 that divides an address. The choice of algorithm
+// depends on it.
 uint32_t alignment(const void* p) {
   const uint64_t bits = reinterpret_cast<uintptr_t>(p) | 256;
   return static_cast<uint32_t>(bits & (~bits + 1));
@@ -222,7 +223,7 @@ struct Blas::Impl {
   Buffer workspace{kWorkspaceBytes};
   std::map<Key, Plan> plans;
 
-  // Where memory is only counted there need not be a device.
+  // If memory is only counted, there need not be a device.
   Impl() {
     if (CountedMemory::current() == nullptr) check_status(library().create(&handle), "start");
   }

@@ -24,7 +24,8 @@ bool continues(const RowMatmul& first, int64_t rows, const RowMatmul& next) {
 }  // namespace
 
 int64_t rows_from(const Format& format) {
-  if (format.kind != CodeKind::scalar) return kMaxVectors + 1;  // there are no tiles of them
+  // There are no tile kernels for them.
+  if (format.kind != CodeKind::scalar) return kMaxVectors + 1;
   const ScalarCode& code = format.code[0];
   if (code.bits == 8) return kMaxVectors + 1;
   const bool fine = code.group == 32 || code.sub_group != 0;
@@ -64,7 +65,7 @@ struct DequantizedGemm::Impl {
     run(p, p.dense->data.as(), x.type, 0, p.dense->rows, x, m, stream);
   }
 
-  // One product in slices that fit the scratch.
+  // Multiplies one matrix in slices of rows that fit the scratch buffer.
   void multiply_slices(const RowMatmul& p, const Rows& x, int64_t m, Stream stream) {
     const int64_t fit = static_cast<int64_t>(scratch.bytes()) / (p.cols * kElementBytes);
     const int64_t slice = fit / kTileRows * kTileRows;
@@ -80,7 +81,7 @@ struct DequantizedGemm::Impl {
     }
   }
 
-  // Stacked weights of several products, which fit the scratch together.
+  // Multiplies several matrices, stacked, which fit the scratch buffer together.
   void multiply_stack(std::span<const RowMatmul> stack, const Rows& x, int64_t m, Stream stream) {
     int64_t rows = 0;
     for (const RowMatmul& p : stack) {

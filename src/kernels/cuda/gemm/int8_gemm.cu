@@ -1,4 +1,4 @@
-// int8_gemm: which tile kernel makes which product.
+// int8_gemm: chooses the tile kernel of each product.
 #include <algorithm>
 #include <bit>
 #include <string>
@@ -74,12 +74,12 @@ TileLauncher tile_launch(bool fine) {
     return fine ? launch_tile<Decoder, true> : launch_tile<Decoder, false>;
   }
 }
-// Product and trellis codes have none.
+// There are no tile kernels for product and trellis codes.
 template <>
 TileLauncher tile_launch<ProductDecoder>(bool) {
   return nullptr;
 }
-// Scales of 8-bit codes always change within 128 columns, or are treated as if.
+// 8-bit codes use the kernel in which scales change within 128 columns, whether theirs do or not.
 template <>
 TileLauncher tile_launch<ScalarDecoder<8>>(bool) {
   return launch_tile<ScalarDecoder<8>, true>;
@@ -99,7 +99,7 @@ void gemm_by_tiles(std::span<const Matmul> products, int64_t m, TileShape shape,
     for (size_t begin = 0, end; begin < products.size(); begin = end) {
       end = begin + 1;
       if (products[begin].pass[pass] == nullptr) continue;
-      // Neighbours with the same kernel share its launch.
+      // Consecutive products with the same kernel share one launch.
       const TileLauncher kernel = kernel_for(products[begin], pass);
       TileLaunch work;
       work.m = static_cast<int>(m);
@@ -128,7 +128,7 @@ void int8_gemm_by_tiles(std::span<const Matmul> products, int64_t m, Stream stre
   int64_t rows = 0;
   for (const Matmul& product : products)
     rows += product.pass[0]->rows;
-  // A large block needs enough others beside it to fill the device.
+  // Large blocks are used only if there are enough of them to fill the device.
   const int64_t large_blocks = (rows + 255) / 256 * ((m + 127) / 128);
   detail::gemm_by_tiles(products, m,
                         large_blocks >= 96 ? detail::TileShape::large : detail::TileShape::medium,

@@ -23,7 +23,7 @@ struct TileKernel {
   using Loads = TileLoads<Stage, Decoder, WM * 32, Grouped>;
   using Products = TileProducts<Decoder, Fine, NT, Stage>;
   static constexpr int kThreads = WM * WK * 32;
-  static constexpr int kGroupThreads = WM * 32;  // those that share stages
+  static constexpr int kGroupThreads = WM * 32;  // the threads that share stages
   static constexpr int kRows = WM * 32, kTiles = WM * 2, kTokens = NT * 8;
 
   static size_t shared_bytes(int stages) {
@@ -31,7 +31,7 @@ struct TileKernel {
     return std::max(sizeof(Stage) * WK * static_cast<size_t>(stages), sums);
   }
 
-  // Sums of the other groups of warps, in their order.
+  // Adds up the sums of the groups of warps, in order.
   static __device__ void join_groups(float* shared, int warp, int lane, float (&y)[2][NT][4]) {
     __syncthreads();  // all stages have been read
     const int group = warp / WM;
@@ -62,7 +62,8 @@ struct TileKernel {
              launch.m, stages, shared);
   }
 
-  // Rows of block `block` of the weights by the vectors [first_token, m), kTokens of them at most.
+  // Multiplies the rows of block `block` of the weights by the vectors [first_token, m), but at
+  // most kTokens of them.
   static __device__ __forceinline__ void multiply(const TileInput& p, InputRows<Grouped> rows,
                                                   int block, int first_token, int m, int stages,
                                                   unsigned char* shared) {
@@ -73,8 +74,9 @@ struct TileKernel {
     const int used = (m - first_token + 7) / 8;
     float y[2][NT][4] = {};
     const int steps = p.cols / kKTileColumns * p.planes;
-    const int mine = steps / WK + (group < steps % WK ? 1 : 0);  // steps group, group + WK, ...
-    const int rounds = (steps + WK - 1) / WK;                    // of all groups: they keep step
+    // This group takes steps group, group + WK, ...
+    const int mine = steps / WK + (group < steps % WK ? 1 : 0);
+    const int rounds = (steps + WK - 1) / WK;  // all groups make as many rounds, to stay in step
     for (int k = 0; k < stages - 1; ++k) {
       if (k < mine) Loads::load(ring[k], p, rows, first_tile, first_token, m, group + k * WK);
       copy_commit();
@@ -86,7 +88,7 @@ struct TileKernel {
       } else {
         copy_wait<1>();
       }
-      __syncthreads();  // this step is there, and everybody is done with the one before
+      __syncthreads();  // this step has arrived, and no thread still reads the one before
       const int next = k + stages - 1, free = slot == 0 ? stages - 1 : slot - 1;
       if (next < mine) {
         Loads::load(ring[free], p, rows, first_tile, first_token, m, group + next * WK);
@@ -114,7 +116,7 @@ __global__ void __launch_bounds__(WM* WK * 32)
   TileKernel<Decoder, Fine, WM, WK, NT>::run(launch, stages, tile_shared);
 }
 
-// False if a block does not fit the device's shared memory.
+// Returns false if a block needs more shared memory than the device has.
 template <typename Decoder, bool Fine, int WM, int WK, int NT>
 bool launch_blocks(TileLaunch& work, Stream stream) {
   using Kernel = TileKernel<Decoder, Fine, WM, WK, NT>;

@@ -1,4 +1,4 @@
-// What the tile kernels of int8_gemm are launched with.
+// The launch arguments of the tile kernels of int8_gemm.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ struct uint4;
 
 namespace walsh::cuda::detail {
 
-// One pass of one product with its inputs.
+// One pass of one product, with its inputs.
 struct TileInput {
   const uint4* codes = nullptr;
   const uint32_t* scales = nullptr;   // fp16 pairs
@@ -38,23 +38,24 @@ struct TileLaunch {
   int token_blocks = 0;
 };
 
-// A pass of a product for m vectors; throws internal for shapes that tiles do not read.
+// Describes a pass of a product for m vectors. Throws internal for shapes that the tile kernels do
+// not support.
 TileInput tile_input(const Matmul& product, int pass, int64_t m);
 
-// Rows and vectors per block: 128 x 128 by instructions of warp groups, for experts alone; 256 x
-// 128; 64 x 64 with the columns split four ways; 64 x 64.
+// Rows and vectors per block: 128 x 128 with warp-group instructions, for experts only; 256 x 128;
+// 64 x 64 with the columns divided among four groups of warps; 64 x 64.
 enum class TileShape { group, large, medium, small };
 
-// False if the device lacks the shared memory or the instructions.
+// Returns false if the device lacks the shared memory or the instructions.
 using TileLauncher = bool (*)(TileShape shape, TileLaunch& work, Stream stream);
-// In files of their own. `Fine`: scales change within 128 columns.
+// Each instance is compiled in a file of its own. With `Fine`, scales change within 128 columns.
 template <typename Decoder, bool Fine>
 bool launch_tile(TileShape shape, TileLaunch& work, Stream stream);
 
-// Products of any number of vectors by the kernels of decoding, up to 16 at a time.
+// Multiplies any number of vectors by the GEMV kernels, up to 16 at a time.
 void gemm_by_gemv(std::span<const Matmul> products, int64_t m, Stream stream);
 
-// int8_gemm by tiles of one shape (or a smaller one where the device lacks the room).
+// int8_gemm with tiles of one shape, or of a smaller one if the device lacks the shared memory.
 void gemm_by_tiles(std::span<const Matmul> products, int64_t m, TileShape shape, Stream stream);
 
 }  // namespace walsh::cuda::detail

@@ -13,14 +13,15 @@ namespace walsh::cuda::detail {
 inline constexpr int kMagic = 0x4B400000;          // 1.5 * 2^23 as float
 inline constexpr float kMagicValue = 12582912.0f;  // the same as a number
 
-// Results, but for the factor TileInput::unit, of a warp's two tiles and 8 NT vectors.
+// The results of a warp's two tiles and 8 NT vectors, without the factor TileInput::unit.
 template <typename Decoder, bool Fine, int NT, typename Stage>
 struct TileProducts {
   static constexpr int kVectors = Decoder::kVectors;
 
-  // Blocks of 8 vectors that are multiplied without a question in between, so that the products of
-  // two of them, the scaling of those in front and the loads of those behind overlap. An item that
-  // ends within them multiplies what is left in shared memory, which nobody stores.
+  // Blocks of 8 vectors that are multiplied without a branch in between, so that the products of
+  // two of them, the scaling of the previous ones and the loads of the next ones overlap. An item
+  // that ends within a run also multiplies whatever is in shared memory behind it; those results
+  // are not stored.
   static constexpr int kRun = 4;
   static_assert(kRun % 2 == 0 && NT % kRun == 0);
 
@@ -52,7 +53,7 @@ struct TileProducts {
     }
   }
 
-  // Rows from `first_row` on and vectors from `first_token` on, those before m.
+  // Stores rows from `first_row` on, for the vectors from `first_token` on that are before m.
   static __device__ void store(const TileInput& p, int first_row, int first_token, int m, int lane,
                                const Results& y) {
 #pragma unroll
@@ -98,7 +99,7 @@ struct TileProducts {
     }
   }
 
-  // offset * sum of the inputs of a k-tile, from the stored sums over 128 columns.
+  // Adds offset * sum of the inputs over a k-tile, from the stored sums over 128 columns.
   static __device__ __forceinline__ void add_k_tile_offsets(const Stage& stage, const TileInput& p,
                                                             int tile, int lane, int used,
                                                             Results& y) {
@@ -131,13 +132,13 @@ struct TileProducts {
     }
   }
 
-  // The two columns of a lane in block n of the vectors.
+  // The scales of the two columns of a lane in block n of the vectors.
   static __device__ __forceinline__ float2 input_scales(const Stage& stage, int step, int n,
                                                         int t) {
     return *reinterpret_cast<const float2*>(&stage.x_scales[step][8 * n + 2 * t]);
   }
 
-  // Four independent chains of products.
+  // Multiplies in four independent chains.
   static __device__ __forceinline__ void multiply_coarse(const Fragments& a, const Inputs& b,
                                                          Sums& sum) {
     const int start[4] = {kMagic, kMagic, kMagic, kMagic};
@@ -174,7 +175,7 @@ struct TileProducts {
     }
   }
 
-  // Both tiles by kRun blocks of vectors from `first` on; one scale per chunk.
+  // Multiplies both tiles by kRun blocks of vectors from `first` on, with one scale per chunk.
   template <int C>
   static __device__ __forceinline__ void run_coarse(const Stage& stage, const Fragments& a,
                                                     const Scales& scale, int first, int g, int t,
@@ -192,8 +193,8 @@ struct TileProducts {
     add_coarse<C>(stage, sum[(kRun / 2 - 1) % 2], scale, first + kRun - 2, t, y);
   }
 
-  // The same with a scale per 32 columns, and sums of inputs over as many for the offsets: every
-  // row of a product with ones is such a sum.
+  // The same with one scale per 32 columns. If there are offsets, the sums of the inputs over 32
+  // columns are computed as well, by a product with ones, every row of which is such a sum.
   template <int C>
   static __device__ __forceinline__ void run_fine(const Stage& stage, bool offsets,
                                                   const Fragments& a, const Scales& scale,
@@ -231,7 +232,7 @@ struct TileProducts {
     }
   }
 
-  // The products of a chunk of 128 columns with the first `used` blocks of 8 vectors.
+  // Multiplies a chunk of 128 columns by the first `used` blocks of 8 vectors.
   template <int C>
   static __device__ __forceinline__ void multiply_chunk(const Stage& stage, const TileInput& p,
                                                         int tile, int lane, int used, Results& y) {
@@ -261,7 +262,7 @@ struct TileProducts {
     }
   }
 
-  // The products of a k-tile.
+  // Multiplies one k-tile.
   static __device__ __forceinline__ void multiply(const Stage& stage, const TileInput& p, int tile,
                                                   int lane, int used, Results& y) {
     multiply_chunk<0>(stage, p, tile, lane, used, y);

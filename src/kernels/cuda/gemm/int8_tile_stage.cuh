@@ -1,5 +1,5 @@
-// What blocks of the tile kernel have of a step in shared memory: codes, scales and offsets of
-// their rows and one plane of the columns of their vectors, by asynchronous copies.
+// What a step of the tile kernel needs in shared memory: codes, scales and offsets of the block's
+// rows, and one plane of its vectors' columns. All are loaded by asynchronous copies.
 #pragma once
 
 #include "kernels/cuda/async.cuh"
@@ -8,13 +8,14 @@
 
 namespace walsh::cuda::detail {
 
-// 4 bytes from global to shared memory.
+// Copies 4 bytes from global to shared memory.
 __device__ __forceinline__ void copy_word(uint32_t shared, const void* global) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(global) : "memory");
 }
 
-// Where the inputs of a block's vectors are: neighbours, or with `Grouped` rows of a list in shared
-// memory (times the number of planes), whose first one is that of the block's first vector.
+// Where the inputs of a block's vectors are: in consecutive rows, or with `Grouped` in the rows
+// that a list in shared memory names (times the number of planes); its first entry belongs to the
+// block's first vector.
 template <bool Grouped>
 struct InputRows {
   const int* list;
@@ -25,11 +26,11 @@ struct InputRows {
   }
 };
 
-// One step of a group of warps with 2 WM tiles of rows and 8 NT vectors.
+// One step of a group of warps: 2 WM tiles of rows and 8 NT vectors.
 template <typename Decoder, bool Fine, int WM, int NT>
 struct TileStage {
   static constexpr int kTiles = WM * 2, kTokens = NT * 8;
-  static constexpr int kSteps = Fine ? 8 : 2;  // scale steps of a k-tile: 32 or 128 columns
+  static constexpr int kSteps = Fine ? 8 : 2;  // scales per k-tile: one per 32 or 128 columns
 
   uint4 codes[kTiles][Decoder::kVectors][32];
   uint4 q[kTokens][16];  // 16-byte units permuted: unit u of vector v is at u ^ (v & 1)
@@ -39,7 +40,8 @@ struct TileStage {
   int sums[2][kTokens];
 };
 
-// How a group of warps fills a stage. `Stage`: TileStage, or one with other places for the inputs.
+// Fills a stage with the threads of a group of warps. `Stage` is TileStage, or a type that places
+// inputs elsewhere.
 template <typename Stage, typename Decoder, int Threads, bool Grouped>
 struct TileLoads {
   static constexpr int kVectors = Decoder::kVectors;  // of codes
@@ -47,10 +49,10 @@ struct TileLoads {
   static constexpr bool kFine = kSteps > 2;
   static constexpr int kGroupThreads = Threads;
 
-  // Members of TileInput are read before the first copy: behind one the compiler reads them again
-  // from shared memory, where those of experts are.
+  // The members of TileInput are read before the first copy. Behind a copy the compiler would read
+  // them again from shared memory, where those of experts are.
 
-  // Codes, scales and offsets of the rows for one k-tile.
+  // Loads codes, scales and offsets of the rows for one k-tile.
   static __device__ __forceinline__ void load_weights(Stage& stage, const TileInput& p,
                                                       int first_tile, int k_tile) {
     const int thread = threadIdx.x % kGroupThreads;
@@ -81,8 +83,8 @@ struct TileLoads {
     }
   }
 
-  // Which row of the inputs is one plane of a vector. Vectors from m on are not copied: their
-  // results are not stored, and no other result has a part of them.
+  // Returns the row of the inputs that holds one plane of a vector. Vectors from m on are not
+  // copied; their results are not stored, and they do not influence any other result.
   struct PlaneRows {
     InputRows<Grouped> rows;
     int first_token, planes, plane;
@@ -92,13 +94,13 @@ struct TileLoads {
     }
   };
 
-  // One plane of the first `left` vectors' columns of a k-tile.
+  // Loads one plane of a k-tile of the first `left` vectors.
   static __device__ __forceinline__ void load_inputs(Stage& stage, const TileInput& p,
                                                      const PlaneRows& row_of, int left,
                                                      int k_tile) {
     const int thread = threadIdx.x % kGroupThreads;
     const int cols = p.cols;
-    // A thread keeps its unit and walks over the vectors.
+    // Each thread keeps its unit and iterates over the vectors.
     const int unit = thread % 16;
     constexpr int kStride = kGroupThreads / 16;
     const int8_t* from = p.q + k_tile * kKTileColumns + unit * 16;
@@ -110,7 +112,7 @@ struct TileLoads {
     }
   }
 
-  // Their scales, and their sums where weights have offsets.
+  // Loads the scales of the vectors, and their sums if the weights have offsets.
   static __device__ __forceinline__ void load_input_scales(Stage& stage, const TileInput& p,
                                                            const PlaneRows& row_of, int left,
                                                            int k_tile) {

@@ -1,5 +1,5 @@
-// Matrix products of rows in 16 bits (or f32), as the GEMM by dequantized weights and the kernels
-// that rotate weights take them.
+// Matrix products of 16-bit (or f32) rows: the arguments of DequantizedGemm and of the kernels that
+// rotate weights.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace walsh::cuda {
 
-// The basis of input rows: that of the model, or that of the stored weights (first pass).
+// The basis of the input rows: that of the model, or that of the stored weights (first pass).
 enum class Basis : uint8_t { original, rotated };
 
 // Input vectors, row-major on the device, zero from the logical width to the product's `cols`.
@@ -25,16 +25,16 @@ struct Rows {
   Basis basis = Basis::original;
 };
 
-// y[t * ldy + row] (+)= bias[row] + W x_t, with W either the sum of coded passes or a plain matrix.
+// y[t * ldy + row] (+)= bias[row] + W x_t, where W is the sum of coded passes or an uncoded matrix.
 struct RowMatmul {
-  const Matrix* pass[2] = {};          // second: of a residual format, or null
+  const Matrix* pass[2] = {};          // the second one: of a residual format, or null
   Rotation rotation[2];                // of the passes: hadamard or none
-  const DenseMatrix* dense = nullptr;  // instead of passes
-  int64_t cols = 0;                    // padded_cols of the format; dense: the columns
+  const DenseMatrix* dense = nullptr;  // set instead of the passes
+  int64_t cols = 0;                    // padded_cols of the format; for a dense matrix, its columns
   const float* bias = nullptr;         // [rows] or null
   float* y = nullptr;
   int64_t ldy = 0;
-  bool add = false;  // to what y holds
+  bool add = false;  // add to the contents of y
 
   int64_t rows() const { return dense ? dense->rows : pass[0]->rows; }
 };

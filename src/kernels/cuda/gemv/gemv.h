@@ -1,4 +1,4 @@
-// Products of coded or plain matrices with 1 to 16 vectors, which reading the weights bounds.
+// GEMV: coded or plain matrices times 1 to 16 vectors, bound by reading the weights.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@
 namespace walsh::cuda {
 
 inline constexpr int64_t kMaxVectors = 16;
-inline constexpr int kMaxMatmuls = 3;  // of one input in one launch
+inline constexpr int kMaxMatmuls = 3;  // most products of one input in one launch
 
 // y[t * ldy + row] (+)= bias[row] + sum over passes of W_p x_p.
 struct Matmul {
-  const Matrix* pass[2] = {};  // second: of a residual format, or null
+  const Matrix* pass[2] = {};  // the second is that of a residual format, or null
   const Activations* input[2] = {};
   const float* bias = nullptr;  // [rows] or null
   float* y = nullptr;
   int64_t ldy = 0;
-  bool add = false;  // to what y holds, e.g. the residual stream
+  bool add = false;  // adds to y, for example to the residual stream
 };
 
 // Products of the same m <= 16 vectors, in one launch where codes, shapes and inputs allow it (one
@@ -31,7 +31,7 @@ struct Matmul {
 // runs depend on the device and the shapes of the launch, not on m.
 void gemv(std::span<const Matmul> products, int64_t m, Stream stream);
 
-// The same for a plain matrix with m <= 16 float rows x[m][ldx].
+// GEMV for a plain matrix with m <= 16 float rows x[m][ldx].
 struct DenseMatmul {
   const DenseMatrix* weights = nullptr;
   const float* x = nullptr;

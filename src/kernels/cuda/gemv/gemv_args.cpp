@@ -10,7 +10,7 @@
 namespace walsh::cuda::detail {
 namespace {
 
-// Blocks of 32 columns of a k-tile >> shift is their group.
+// The shift that maps a k-tile's block of 32 columns to its group.
 int group_shift(int64_t group) {
   return group == 32 ? 0 : group == 128 ? 2 : 3;
 }
@@ -26,7 +26,7 @@ void describe_products(std::span<const PassMatmul> group, GemvArgs& args) {
     set.scales = p.matrix->scales.as<std::byte>();
     set.offsets = p.matrix->offsets.as<std::byte>();
     set.row_factors = p.matrix->row_factors.as<std::byte>();
-    // Rows of trellis codes are multiplied with the unit in the end, as on the CPU.
+    // For trellis codes the unit is multiplied at the end, as on the CPU.
     if (is_trellis(p.matrix->code.decoder)) set.row_unit = p.matrix->code.unit;
     set.bias = p.pass == 0 ? p.product->bias : nullptr;
     set.y = p.product->y;
@@ -39,7 +39,7 @@ void describe_products(std::span<const PassMatmul> group, GemvArgs& args) {
   args.tiles = tiles;
 }
 
-// Neighbours that `together` says yes to, as many as a launch has.
+// Groups neighbouring products for which `together` is true, up to the limit of a launch.
 template <typename Together>
 bool for_groups(std::span<const Matmul> products, int pass, const Together& together,
                 FunctionRef<bool(std::span<const PassMatmul>)> body) {
@@ -126,7 +126,7 @@ int tiles_of_8(int vectors) {
 
 int plan_slices(const GemvKind& kind, int64_t shared, int architecture, GemvArgs& args,
                 int wanted) {
-  const int64_t fixed = 1024 + table_bytes(kind.decoder);  // of the runtime and of the kernel
+  const int64_t fixed = 1024 + table_bytes(kind.decoder);  // for the runtime and for the kernel
   for (int most = wanted; most > 0; most /= 2) {
     int64_t fit = args.k_tiles;
     for (int tokens = 1; tokens <= most; ++tokens) {

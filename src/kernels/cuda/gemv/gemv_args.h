@@ -1,4 +1,4 @@
-// Products of one launch described for kernels.
+// Describes the products of one launch for kernels.
 #pragma once
 
 #include <span>
@@ -20,37 +20,37 @@ struct PassMatmul {
   int pass;
 };
 
-// Whether both can be in one launch.
+// Whether both products can be in one launch.
 bool same_launch(const PassMatmul& a, const PassMatmul& b);
 
-// Calls body(group) with the products that have this pass, neighbours that can be in one launch
-// together, until it says false, and says so.
+// Calls body(group) for groups of neighbouring products that have this pass and can be in one
+// launch. Stops and returns false if the body does.
 bool for_launches(std::span<const Matmul> products, int pass,
                   FunctionRef<bool(std::span<const PassMatmul>)> body);
-// The same for products of one input and as many columns, whatever their codes.
+// As for_launches, for products of one input with equal numbers of columns, whatever their codes.
 bool for_inputs(std::span<const Matmul> products, int pass,
                 FunctionRef<bool(std::span<const PassMatmul>)> body);
 
-// Columns between two additions to the float sums.
+// Columns that are summed in integers before the sum is scaled and added to the float sums.
 int flush_columns(const Matrix& m, const Activations& x);
 
-// What kernels are told of a matrix's code.
+// Fills in what kernels need to know of a matrix's code.
 void describe_matrix(const Matrix& m, GemvArgs& args);
 
-// Matrices, results and kind of input of products that can be in one launch.
+// Fills in matrices, results and the kind of input of products in one launch.
 void describe_group(std::span<const PassMatmul> group, GemvArgs& args);
 
-// GemvKind::tiles8 of so many vectors.
+// GemvKind::tiles8 for a number of vectors.
 int tiles_of_8(int vectors);
 
-// Finds args.slice_k_tiles, which fits for every number of inputs, so that the order of additions
-// is the same for all of them, and returns how many inputs a launch takes at most, which are no
-// more than `wanted`. `shared` bytes is what a block can ask for, `architecture` what the kernels
-// are compiled for. Throws internal.
+// Chooses args.slice_k_tiles so that it fits for every number of inputs, which keeps the order of
+// additions the same for all of them, and returns the most inputs of a launch, at most `wanted`.
+// `shared` is the shared memory available to a block, `architecture` that of the kernels' code.
+// Throws internal.
 int plan_slices(const GemvKind& kind, int64_t shared, int architecture, GemvArgs& args,
                 int wanted = static_cast<int>(kMaxVectors));
 
-// Shared memory that a launch asks for.
+// Bytes of shared memory that a launch needs.
 int64_t gemv_bytes(const GemvKind& kind, const GemvArgs& args, int architecture);
 
 }  // namespace walsh::cuda::detail

@@ -1,4 +1,4 @@
-// The inputs of a product in shared memory, for all warps of a block.
+// A product's inputs in shared memory, used by all warps of a block.
 #pragma once
 
 #include "kernels/cuda/async.cuh"
@@ -7,35 +7,36 @@
 
 namespace walsh::cuda {
 
-// By k-tile of 256 columns: q as [chunk][vector][128], whose 16-byte pieces are swapped in odd
-// vectors (lanes of a read in banks of their own); then (scale, sum * scale) as [group][column].
-// Of trellis codes (gemv/trellis_dot.cuh) the second member is sum_member of the sum, and one
-// vector stands doubled.
+// Layout per k-tile of 256 columns: q as [chunk][vector][128], with 16-byte pieces swapped in odd
+// vectors (so that the lanes of a read use different banks); then (scale, sum * scale) as
+// [group][column]. For trellis codes (gemv/trellis_dot.cuh) the second member is sum_member of the
+// sum, and a single vector is stored doubled.
 struct InputImage {
   std::byte* k_tiles;
   int vectors, scale_columns;
-  int warps;  // of the block
+  int warps;  // per block
   bool doubled = false;
-  bool sums = false;  // second members are sum_member
+  bool sums = false;  // the second members are sum_member
 
-  // Of a k-tile, without scales.
+  // Bytes of q per k-tile, without scales.
   __device__ __forceinline__ int q_bytes() const {
     return vectors * kKTileColumns << static_cast<int>(doubled);
   }
   __device__ __forceinline__ int k_tile_bytes(int group) const {
     return q_bytes() + scale_columns * k_tile_groups(group) * 8;
   }
-  // The scale of a group.
+  // The two members for a group's scale.
   __device__ __forceinline__ float2 scale_pair(float scale, int sum) const {
     return make_float2(scale, sums ? sum_member(sum) : static_cast<float>(sum) * scale);
   }
-  // Of a k-tile, 32 or 128 columns each.
+  // Groups per k-tile, of 32 or 128 columns each.
   static __device__ int k_tile_groups(int group) {
     return group == 32 ? kKTileColumns / 32 : kKTileColumns / 128;
   }
 };
 
-// The q of one vector doubled: warps bring a k-tile each, as in other orders, lanes 8 bytes of it.
+// Loads and doubles the q of one vector: each warp takes a k-tile as in the other order, each lane
+// 8 bytes of it.
 __device__ __forceinline__ void load_doubled(const InputImage& image, const int8_t* q, int k_tiles,
                                              int k_tile_bytes, int warp, int lane) {
   constexpr int kAtOnce = 4;
@@ -58,8 +59,8 @@ __device__ __forceinline__ void load_doubled(const InputImage& image, const int8
   }
 }
 
-// Brings the k-tiles of a slice from prepared inputs. Places are found by the constructor, so that
-// nothing but copies is left for when the inputs are there.
+// Copies the k-tiles of a slice from prepared inputs. The constructor computes all addresses, so
+// that only copies are left when the inputs become available.
 class InputLoader {
  public:
   __device__ __forceinline__ InputLoader(const GemvArgs& args, const InputImage& image, int slice,
@@ -81,7 +82,7 @@ class InputLoader {
     asm volatile("" : "+r"(scale_), "+l"(q_), "+r"(place_));
   }
 
-  // By all threads. A thread's first scale is on its way while it asks for values.
+  // Called by all threads. A thread's first scale is loaded while it requests values.
   __device__ __forceinline__ void load() {
     const Scale first = load_scale(scale_);
     if (image_.doubled) {
@@ -122,14 +123,14 @@ class InputLoader {
   __device__ __forceinline__ int64_t columns() const {
     return int64_t{args_.k_tiles} * kKTileColumns;
   }
-  // Of a k-tile of the image; a power of two.
+  // Scales per k-tile of the image; a power of two.
   __device__ __forceinline__ int k_tile_scales() const {
     return groups_ * image_.scale_columns;
   }
   __device__ __forceinline__ int scales() const {
     return k_tiles_ * k_tile_scales();
   }
-  // Where scale i of the image is from, < 0: from nowhere.
+  // The source index of scale i of the image, or < 0 if it has none.
   __device__ __forceinline__ int scale_source(int i) const {
     const int k_tile = begin_ + (i >> __popc(k_tile_scales() - 1));
     const int group = (i & (k_tile_scales() - 1)) >> __popc(image_.scale_columns - 1);

@@ -7,7 +7,7 @@
 
 namespace walsh::cuda {
 
-// `Loader` brings the inputs to shared memory, as InputLoader does.
+// `Loader` copies the inputs to shared memory, as InputLoader does.
 template <typename Decoder, int Flush, int Tiles8, typename Loader = InputLoader,
           bool ManyTiles = false>
 struct GemvBlock {
@@ -23,19 +23,19 @@ struct GemvBlock {
   const GemvArgs& args;
   const int lane, warp;
   const int tile_begin, tile_count, rounds;
-  const uint32_t ring;      // of this warp: this lane's codes of the first stage
+  const uint32_t ring;      // this warp's ring: this lane's codes in the first stage
   float* const sums;        // [piece][token][row]
-  std::byte* const inputs;  // [k-tile]: q, then the scales
+  std::byte* const inputs;  // per k-tile: q, then the scales
   LevelTable table;
-  int second_scale;  // from the scale of a k-tile's first chunk to that of its second
+  int second_scale;  // distance from the scale of a k-tile's first chunk to that of its second
 
-  // What is fetched next: `fetch_left` k-tiles of a piece, then k-tiles `fetch_at` to `fetch_end`
-  // of the round, then the next round (rounds of all slices, counted on).
+  // State of the fetches: `fetch_left` k-tiles of the current piece, then k-tiles `fetch_at` to
+  // `fetch_end` of the round, then the next round (counted over all slices).
   int fetch_step = -1, fetch_at = 0, fetch_end = 0, fetch_left = 0;
   const uint4* fetch_codes;
-  const std::byte* fetch_side;  // of this lane's vector of scales or offsets
+  const std::byte* fetch_side;  // this lane's vector of scales or offsets
   const typename KTile::Side side;
-  uint32_t side_offset;  // from a lane's codes in a stage
+  uint32_t side_offset;  // relative to a lane's codes in a stage
 
   __device__ GemvBlock(const GemvArgs& a, std::byte* shared)
       : args(a),
@@ -55,7 +55,7 @@ struct GemvBlock {
       table.words[i] = __shfl_sync(~0u, a.table.words[i], 0);
     table = KTile::levels(table);
     second_scale = (4 >> a.scale_shift) * 32;
-    // Kept, or else it is computed again for every k-tile.
+    // Stored, because the compiler would otherwise recompute it for every k-tile.
     side_offset = static_cast<uint32_t>(side.place - lane * 16);
     asm volatile("" : "+r"(side_offset));
     next_piece();
@@ -71,7 +71,7 @@ struct GemvBlock {
     return r;
   }
 
-  // Goes on to the next piece of a run, the k-tiles of one tile, or to the next run.
+  // Advances to the next piece of a run (the k-tiles of one tile), or to the next run.
   __device__ __forceinline__ void next_piece() {
     while (fetch_at == fetch_end) {
       ++fetch_step;
@@ -94,13 +94,13 @@ struct GemvBlock {
     fetch_side = side.begin(args, set, tile, k_tile, lane);
   }
 
-  // Asks for the next k-tile of the piece.
+  // Starts copying the next k-tile of the piece.
   __device__ __forceinline__ void copy_next(uint32_t slot) {
     KTile::copy_k_tile(slot, fetch_codes, side.place >= 0, slot + side_offset, fetch_side);
     fetch_side += side.step;
     fetch_codes += KTile::kStride;
   }
-  // The same, or nothing if all are fetched; goes on to the next piece behind the last.
+  // Starts copying the next k-tile, if any, and advances to the next piece after the last one.
   __device__ __forceinline__ void fetch(uint32_t slot) {
     if (fetch_left > 0) {
       copy_next(slot);
@@ -136,7 +136,8 @@ struct GemvBlock {
       left -= count;
 #pragma unroll 1
       while (count > 0) {
-        // As many as are of one piece of what is fetched, or of what is there when all is fetched.
+        // How many k-tiles can be processed before either the fetched piece or the current piece
+        // changes.
         const bool more = fetch_left > 0;
         int now = more ? min(count, fetch_left) : count;
         count -= now;
@@ -175,7 +176,8 @@ struct GemvBlock {
     uint32_t slot = ring;
     Start start = start_of(0, 0);
     fill(0, kStages - 1);
-    Loader loader(args, image, 0, warp, lane);  // here, lest it is moved behind the wait
+    // Placed here, because the compiler would move it behind the wait.
+    Loader loader(args, image, 0, warp, lane);
     fill(kStages - 1, kStages);
     wait_previous_kernel();
     loader.load();
@@ -197,7 +199,7 @@ struct GemvBlock {
   }
 };
 
-// Registers for a block that prepares the next input beside it.
+// Limits registers, so that a block that prepares the next input fits beside it.
 template <typename Decoder, int Flush, int Tiles8>
 __global__ void __maxnreg__(Decoder::kVectors == 8 ? 128 : 96)
     gemv_kernel_of(const __grid_constant__ GemvArgs args) {

@@ -1,4 +1,4 @@
-// Trellis codes of half bits.
+// Trellis codes with half-integer bits per weight.
 #include "kernels/cuda/gemv/gemv_kernel.cuh"
 
 namespace walsh::cuda {

@@ -1,5 +1,5 @@
-// The work of the product kernels: 16 rows by 256 columns of weights in shared memory times a few
-// vectors, and the sums of a tile put together.
+// The inner work of the product kernels: 16 rows by 256 columns of weights in shared memory times a
+// few vectors, and combining the sums of a tile.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -11,14 +11,14 @@
 
 namespace walsh::cuda {
 
-// a / b of small numbers.
+// a / b for small numbers.
 __device__ __forceinline__ int divide(int a, int b) {
   const int q = __float2int_rz(__fdividef(static_cast<float>(a), static_cast<float>(b)));
   const int rest = a - q * b;
   return rest < 0 ? q - 1 : rest >= b ? q + 1 : q;
 }
 
-// The product that a tile of a launch belongs to.
+// The product that a tile of the launch belongs to.
 __device__ __forceinline__ const TileSet& set_of(const GemvArgs& args, int tile) {
   int s = 0;
   if (tile >= args.set[1].first_tile) s = 1;
@@ -26,11 +26,11 @@ __device__ __forceinline__ const TileSet& set_of(const GemvArgs& args, int tile)
   return args.set[s];
 }
 
-// Tiles that the warps of a block share: warp w has an even part of their k-tiles, tile after tile,
-// as one run; piece number warp + tile of the round is what it has of a tile.
+// The tiles of a round: warp w takes an even share of their k-tiles, tile after tile, as one run;
+// its part of a tile is piece number warp + tile.
 struct TileRound {
-  int first, tiles, k_tiles;  // k-tiles per tile
-  int begin, end;             // of this warp's run
+  int first, tiles, k_tiles;  // k_tiles: per tile
+  int begin, end;             // this warp's run
 
   __device__ void share(int warp, int warps) {
     const int total = tiles * k_tiles;
@@ -39,9 +39,9 @@ struct TileRound {
   }
 };
 
-// Where the parts of a k-tile stand in shared memory; a ring of k-tiles of several codes has the
-// places of the largest. `Own`: inputs in shared memory are for this code alone, so that those of
-// trellis codes stand as these need them (gemv/trellis_dot.cuh).
+// Offsets of the parts of a k-tile in shared memory; in a ring for several codes they are those of
+// the largest. `Own`: the inputs in shared memory are for this code alone, so that those of trellis
+// codes can be stored doubled (gemv/trellis_dot.cuh).
 template <int CodeVectors, int Flush, bool Own = false>
 struct KTilePlaces {
   static constexpr bool kOwn = Own;
@@ -50,36 +50,36 @@ struct KTilePlaces {
   static constexpr int kBytes = k_tile_bytes(CodeVectors, Flush);
 };
 
-// Tiles8 tiles of 8 vectors, 0 for one vector. `Args` is what a kernel knows of its product:
-// GemvArgs or the members of it that are read here.
+// Tiles8 tiles of 8 vectors, 0 for one vector. `Args` describes the product: GemvArgs, or a type
+// with the members that are read here.
 template <typename Decoder, int Flush, int Tiles8,
           typename Stage = KTilePlaces<Decoder::kVectors, Flush>>
 struct KTileDot {
-  static constexpr int kVectors = Decoder::kVectors;   // 16-byte vectors of a lane and k-tile
-  static constexpr int kWhole = Decoder::kWords / 4;   // of them those that all lanes have
-  static constexpr int kStride = Decoder::kWords * 8;  // vectors from k-tile to k-tile
+  static constexpr int kVectors = Decoder::kVectors;   // 16-byte vectors per lane and k-tile
+  static constexpr int kWhole = Decoder::kWords / 4;   // of these, the ones that all lanes have
+  static constexpr int kStride = Decoder::kWords * 8;  // vectors between k-tiles
   static constexpr int kScales = Stage::kScales;
   static constexpr int kOffsets = Stage::kOffsets;
   static constexpr int kNTiles = Tiles8 == 0 ? 1 : Tiles8;
   static constexpr int kScaleColumns = Tiles8 == 0 ? 1 : 8 * Tiles8;  // float2 per input scale
   static constexpr int kSumTokens = Tiles8 == 0 ? 1 : Tiles8 == 1 ? 8 : 16;
-  // Scales of a lane and k-tile. Those of trellis codes hold for all of it, or for 32 columns.
+  // Scales per lane and k-tile. Those of trellis codes are for the whole k-tile, or for 32 columns.
   static constexpr int kScaleWords = Flush == 32 ? 8 : kIsTrellis<Decoder> ? 1 : 2;
   static constexpr bool kOwn = kIsTrellis<Decoder> && Stage::kOwn;
   static constexpr bool kDoubled = kOwn && Tiles8 == 0;
-  static constexpr int kInputBytes = kDoubled ? 2 * kKTileColumns : kKTileColumns;  // of a vector
-  // Levels as two products, which tensor cores have time for with few vectors.
+  static constexpr int kInputBytes = kDoubled ? 2 * kKTileColumns : kKTileColumns;  // per vector
+  // levels as two products; with few vectors the tensor cores have time for both
   static constexpr bool kSplit = Decoder::kSplit && Tiles8 == 0;
 
-  // The table that multiply() expects.
+  // The level table in the form that multiply() expects.
   static __device__ __forceinline__ LevelTable levels(const LevelTable& table) {
     return kSplit ? split_levels(table) : table;
   }
 
   // Scales and offsets of a k-tile: the vector of them that a lane copies.
   struct Side {
-    int place;  // in the stage, < 0: this lane has none
-    int step;   // bytes from k-tile to k-tile
+    int place;  // offset in the stage; < 0: nothing for this lane
+    int step;   // bytes between k-tiles
     bool scale;
 
     __device__ Side(const GemvArgs& args, int lane) {
@@ -99,7 +99,7 @@ struct KTileDot {
     }
   };
 
-  // Asks for a k-tile: this lane's codes and, if it has any, its part of the scales and offsets.
+  // Starts copying a k-tile: this lane's codes and its part of the scales and offsets, if any.
   static __device__ __forceinline__ void copy_k_tile(uint32_t codes_place, const uint4* codes,
                                                      bool has_side, uint32_t side_place,
                                                      const std::byte* side) {
@@ -111,8 +111,8 @@ struct KTileDot {
     if (has_side) copy_async(side_place, side);
   }
 
-  // y += scale * x_scale * sums (+ offset * x_scale * sum of x), one block of equal scales.
-  // `x_scales` points at the lane's pair of vectors.
+  // y += scale * x_scale * sums (+ offset * x_scale * sum of x) for one block with equal scales.
+  // `x_scales` points to the lane's pair of vectors.
   template <typename Args>
   static __device__ __forceinline__ void flush(const Args& args, uint32_t scale_word,
                                                uint32_t offset_word, uint32_t x_scales, int block,
@@ -121,13 +121,13 @@ struct KTileDot {
     const float2 scale = halves(scale_word);
     const float s0 = scale.x * args.unit, s1 = scale.y * args.unit;
     const int group = Flush == 128 ? block / 4 : block >> args.x_shift;
-    // The offset belongs to a whole group of inputs.
+    // The offset applies to a whole group of inputs.
     const bool offsets =
         args.offset_vectors > 0 && (Flush == 128 || ((block + 1) & ((1 << args.x_shift) - 1)) == 0);
     const float2 offset = halves(offset_word);
 #pragma unroll
     for (int n = 0; n < kNTiles; ++n) {
-      if constexpr (Tiles8 == 0) {  // all columns are the same vector
+      if constexpr (Tiles8 == 0) {  // all columns hold the same vector
         const float2 x = shared_float2(x_scales + group * 8);
         y[n][0] = fmaf(static_cast<float>(sum[n][0]), s0 * x.x, y[n][0]);
         y[n][2] = fmaf(static_cast<float>(sum[n][2]), s1 * x.x, y[n][2]);
@@ -162,7 +162,7 @@ struct KTileDot {
     }
   }
 
-  // Of the sums that one vector uses.
+  // Subtracts only the sums that one vector uses.
   static __device__ __forceinline__ void subtract(int (&sum)[4], const int (&below)[4]) {
     sum[0] -= below[0];
     sum[2] -= below[2];
@@ -185,13 +185,13 @@ struct KTileDot {
     return p;
   }
 
-  // Where a lane finds its rows' scales in a stage, relative to its codes.
+  // Offset of a lane's row scales in a stage, relative to its codes.
   static __device__ __forceinline__ uint32_t scales_from_codes(int lane) {
     return static_cast<uint32_t>(kScales + (lane / 4) * 4 - lane * 16);
   }
 
-  // The k-tile whose codes and scales of this lane stand at `codes` and `side`, its inputs at x;
-  // `refill` is called as soon as this lane has read them.
+  // Multiplies the k-tile with this lane's codes at `codes`, scales at `side` and inputs at x;
+  // calls `refill` as soon as this lane has read them.
   template <typename Args, typename Refill>
   static __device__ __forceinline__ void multiply(const Args& args, const LevelTable& table,
                                                   int second_scale, uint32_t codes, uint32_t side,
@@ -203,7 +203,7 @@ struct KTileDot {
       const uint4 w = shared_words(codes + v * 512);
       words[4 * v] = w.x, words[4 * v + 1] = w.y, words[4 * v + 2] = w.z, words[4 * v + 3] = w.w;
     }
-    if constexpr (kWhole < kVectors) {  // eight bytes of every lane
+    if constexpr (kWhole < kVectors) {  // eight more bytes per lane
       const float2 w = shared_float2(codes + kWhole * 512 - threadIdx.x % 32 * 8);
       words[4 * kWhole] = __float_as_uint(w.x), words[4 * kWhole + 1] = __float_as_uint(w.y);
     }
@@ -212,7 +212,7 @@ struct KTileDot {
       scales[s] =
           shared_word(side + (Flush == 128 ? s * second_scale : (s >> args.scale_shift) * 32));
     if constexpr (kIsTrellis<Decoder>) {
-      const bool first = threadIdx.x % 32 < 4;  // its lane before is one of the last
+      const bool first = threadIdx.x % 32 < 4;  // the previous lane is one of the last four
       const uint4 w = shared_words(codes + (first ? 28u * 16 : 0u - 4 * 16));
       refill();
       const uint32_t before[4] = {w.x, w.y, w.z, w.w};
@@ -238,7 +238,7 @@ struct KTileDot {
       const uint32_t* upper = words + chunk * 2 * kVectors;
       const uint32_t* lower = upper + kVectors;
       const uint32_t place = x + chunk * (Tiles8 == 0 ? 128 : p.chunk);
-      int sum[kNTiles][4], below[4];  // of negated levels
+      int sum[kNTiles][4], below[4];  // `below`: sums with negated levels
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         uint32_t b[kNTiles][4];
@@ -282,7 +282,7 @@ struct KTileDot {
     return scale == 0.0f ? 0 : __float2int_rn(__fdividef(product, scale));
   }
 
-  // The same k-tile of trellis codes.
+  // multiply() for trellis codes.
   template <typename Trellis, typename Args>
   static __device__ __forceinline__ void multiply_trellis(const Args& args,
                                                           const uint32_t (&words)[kVectors * 4],
@@ -326,12 +326,12 @@ struct KTileDot {
     flush(args, scale_word, 0, x_scales, block, sum, y);
   }
 
-  // The sum of a group of inputs from the two members of its scale.
+  // Returns the sum of a group of inputs, from the two members of its scale.
   static __device__ __forceinline__ int sum_of(float scale, float second) {
     return kOwn ? __float_as_int(second) : input_sum(scale, second);
   }
 
-  // As flush: trellis codes have no offsets, and their unit is multiplied in the end.
+  // flush() for trellis codes, which have no offsets and whose unit is multiplied at the end.
   template <typename Sums>
   static __device__ __forceinline__ void flush_chunk(const TrellisBytes& bytes, float2 scale,
                                                      uint32_t place, const Sums& sums,
@@ -358,7 +358,7 @@ struct KTileDot {
   }
 
  public:
-  // The sums of a piece, the k-tiles of one tile that one warp has: [piece][token][row].
+  // Stores the sums of a piece (the k-tiles of one tile that one warp has): [piece][token][row].
   static __device__ __forceinline__ void store_sums(float* sums, int piece, int planes, int lane,
                                                     const float (&y)[kNTiles][4]) {
     const int g = lane / 4, t = lane % 4;
@@ -372,7 +372,7 @@ struct KTileDot {
 #pragma unroll
       for (int n = 0; n < kNTiles; ++n) {
         if (planes == 1) {
-          if (Tiles8 > 2) continue;  // 16 tokens at most
+          if (Tiles8 > 2) continue;  // at most 16 tokens
           float* column = out + (n * 8 + 2 * t) * kTileRows;
           column[0] = y[n][0];
           column[kTileRows] = y[n][1];
@@ -393,9 +393,9 @@ struct KTileDot {
     return __half2float(factors[row - in_tile + in_tile % 8 * 2 + in_tile / 8]);
   }
 
-  // Adds the sums of a round's tiles in the order of their columns and writes them: 16 threads to
-  // a tile and token, times `factor()`. Places are found before the warps have come. `publish` is
-  // told every place then, and gives what is told the result.
+  // Adds the sums of a round's tiles in the order of their columns and writes them, multiplied by
+  // `factor()`: 16 threads per tile and token. Addresses are computed before all warps have
+  // arrived. `publish` gets every address then, and returns a function that gets the result.
   template <typename Factor, typename Publish>
   static __device__ __forceinline__ void write_tiles(const GemvArgs& args, const float* sums,
                                                      const TileRound& r, int warps, int warp,

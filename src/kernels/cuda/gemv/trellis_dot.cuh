@@ -1,10 +1,10 @@
 // Integer sums of a k-tile of trellis codes (gemv/k_tile_dot.cuh).
 //
-// A product of tensor cores takes four columns of each of the four tiles of a group
-// (weights/trellis_layout.h): one quad of each lane, rows g and g + 8. A register of the inputs has
-// every pair of columns twice, x0 x1 x0 x1. One vector may lie in shared memory that way
-// (`Doubled`), by k-tile as [group][half][lane t][16]; else, and of several vectors always, the
-// order is that of other codes and registers are doubled by permutes.
+// A tensor core product takes four columns of each of the four tiles of a group
+// (weights/trellis_layout.h): one quad of each lane, rows g and g + 8. A register of the inputs
+// holds every pair of columns twice, x0 x1 x0 x1. A single vector may be stored that way in shared
+// memory (`Doubled`), per k-tile as [group][half][lane t][16]; otherwise, and always for several
+// vectors, inputs are stored in the order of other codes, and permutes double the registers.
 #pragma once
 
 #include "kernels/cuda/async.cuh"
@@ -12,27 +12,28 @@
 
 namespace walsh::cuda {
 
-// Where a lane reads operand b of a chunk from, relative to the k-tile's inputs: its vector of each
-// n-tile; the other 16 bytes are at the place xor 16.
+// Where a lane reads operand b of a chunk, relative to the k-tile's inputs: its vector in each
+// n-tile; the other 16 bytes are at this offset xor 16.
 template <int NTiles>
 struct InputPlaces {
   uint32_t b[NTiles];
-  uint32_t chunk;   // from chunk to chunk
-  uint32_t scales;  // of the inputs
+  uint32_t chunk;   // distance between chunks
+  uint32_t scales;  // offset of the inputs' scales
 };
 
-// Where 8 neighbouring bytes of a k-tile of q (Activations::q) come to stand doubled, as 16.
+// The offset at which 8 neighbouring bytes of a k-tile of q (Activations::q) are stored doubled, as
+// 16 bytes.
 __device__ __forceinline__ int doubled_place(int piece) {
   const int tile = piece / 8 % 2 + piece % 2 * 2, half = piece / 4 % 2;
   return (piece / 16 * 2 + piece / 2 % 2) * 128 + half * 64 + tile * 16;
 }
 
-// Four inputs as two registers.
+// Doubles four inputs to two registers.
 __device__ __forceinline__ uint2 doubled(uint32_t quad) {
   return make_uint2(permute(quad, 0, 0x1010u), permute(quad, 0, 0x3232u));
 }
 
-// The sum of a group's inputs as the second member of its scale in shared memory.
+// Encodes the sum of a group's inputs as the second member of its scale in shared memory.
 __device__ __forceinline__ float sum_member(int sum) {
   return __int_as_float(sum);
 }
@@ -44,12 +45,13 @@ struct TrellisDot {
   using Stream = typename Decoder::Stream;
   using Places = InputPlaces<kNTiles>;
 
-  // Bytes are twice seven bits: with t the upper bit and c what the others count, 2 c + 128 t as
-  // unsigned numbers and 2 c - 128 t as signed ones. So what they count is 4/8 of the one sum, or,
-  // where t counts 32, 3/8 of it and 1/8 of the other.
+  // A byte is seven bits times two. With t its upper bit and c the value of the other six bits, it
+  // is 2 c + 128 t as an unsigned number and 2 c - 128 t as a signed one. The value c + 64 t is
+  // therefore 4/8 of the unsigned sum; if the upper bit counts only 32, the value is 3/8 of the
+  // unsigned sum plus 1/8 of the signed one.
   struct Sums {
     int positive[kNTiles][4] = {}, mixed[kNTiles][4] = {};
-    int inputs[kNTiles][4] = {};  // only of columns whose inputs' sum is not known
+    int inputs[kNTiles][4] = {};  // only for columns whose sum of inputs is not known
 
     __device__ __forceinline__ void add(int n, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
       mma_uint8(positive[n], a, b0, b1, positive[n]);
@@ -60,7 +62,7 @@ struct TrellisDot {
       const uint32_t a[4] = {kOnes, kOnes, kOnes, kOnes};
       mma_int8(inputs[n], a, b0, b1, inputs[n]);
     }
-    // The sum of levels, given that of the inputs.
+    // Returns the sum of levels; `sum` is the sum of the inputs.
     __device__ __forceinline__ int of(int n, int i, const TrellisBytes& bytes, int sum) const {
       const int bent = static_cast<int>(bytes.bent);
       return (((4 - bent) * positive[n][i] + bent * mixed[n][i]) >> 3) - bytes.zero() * sum;
@@ -77,7 +79,7 @@ struct TrellisDot {
     add_half<1>(s, multiplier, x, p, q, add);
   }
 
-  // The same of the two blocks of 32 columns apart: two tiles, two lanes of four.
+  // add_group with separate sums for the two blocks of 32 columns: two tiles, two lanes of four.
   static __device__ __forceinline__ void add_blocks(const Stream& s, uint32_t multiplier,
                                                     uint32_t x, const Places& p, int q,
                                                     Sums (&sums)[2]) {
@@ -95,7 +97,7 @@ struct TrellisDot {
   }
 
  private:
-  // add(n, a, b0, b1) of quads 2 Half and 2 Half + 1, of twice the products.
+  // Calls add(n, a, b0, b1) for quads 2 Half and 2 Half + 1, with doubled products.
   template <int Half, typename Add>
   static __device__ __forceinline__ void add_half(const Stream& s, uint32_t multiplier, uint32_t x,
                                                   const Places& p, int q, const Add& add) {
@@ -124,7 +126,7 @@ struct TrellisDot {
     }
   }
 
-  // Operands of two quads, doubled.
+  // Loads the operands of two quads, doubled.
   static __device__ __forceinline__ void load_inputs(uint32_t x, const Places& p, int n, int q,
                                                      int half, uint32_t (&b)[4]) {
     if constexpr (Doubled) {
@@ -132,8 +134,8 @@ struct TrellisDot {
       b[0] = w.x, b[1] = w.y, b[2] = w.z, b[3] = w.w;
       return;
     }
-    // Lane t has columns 8 t .. 8 t + 7 of blocks of 32 in the order of other codes, here 16 t ..
-    // 16 t + 15 of 64.
+    // In the order of other codes lane t has columns 8 t .. 8 t + 7 of each 32; here it needs 16 t
+    // .. 16 t + 15 of 64.
     const uint32_t at = (p.b[n] & ~0x60u) | (p.b[n] & 0x20u) << 1 | (p.b[n] & 0x40u) >> 3;
     const uint32_t place = Tiles8 == 0 ? x + at + (q / 2 * 128 + q % 2 * 16 + half * 32)
                                        : x + q / 2 * p.chunk + (at ^ (q % 2 * 16)) + half * 32;

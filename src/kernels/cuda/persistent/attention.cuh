@@ -1,10 +1,11 @@
 // Attention of one row as a phase of a step: norm and rope of its queries and keys, the append to
 // the cache, and the softmax over all positions.
 //
-// Blocks share the positions of every cache head, warps those of a block, 16 at a time. Keys and
-// values go from memory straight to registers, the first keys before the phase waits for the new
-// queries: of a product's columns any order will do, so a lane takes 16 bytes of a row, and rows
-// are woven by byte permutes where the tensor cores want columns. The newest position is not read
+// The positions of every cache head are divided among blocks, and those of a block among its warps,
+// 16 at a time. Keys and values go from memory straight to registers; the first keys are loaded
+// before the phase waits for the new queries. The order of the columns does not matter for a
+// product of queries and keys, so a lane takes 16 contiguous bytes of a row; where the tensor cores
+// need columns of values, rows are interleaved by byte permutes. The newest position is not read
 // from memory.
 #pragma once
 
@@ -16,7 +17,7 @@
 
 namespace walsh::cuda {
 
-// The tags of queries, keys and values, and of what comes out.
+// The tags of queries, keys and values, and of the output.
 struct PhaseBits {
   struct In {
     bool here;
@@ -33,21 +34,22 @@ __device__ __forceinline__ PhaseBits bits_of(const ProgramPhase& phase, uint32_t
   return {in(phase.in[0]), in(phase.in[1]), in(phase.in[2]), tag_bit(phase.out[0], epoch)};
 }
 
-// `Mixers`: heads may have gates, and a part of a head may be rotated.
+// With `Mixers`, heads may have gates, and only a part of each head may be rotated.
 template <int Dim, bool Mixers>
 class AttendPhase {
-  static constexpr int kChunks = Dim / 32;            // of 32 columns of a key
-  static constexpr int kWords = Dim / 16;             // of a lane's columns of a value
-  static constexpr int kVectors = Dim / 64;           // 16 bytes each
-  static constexpr int kRowBytes = Dim * 2 + 16;      // of queries: other banks for every head
-  static constexpr int kPassHeads = kHeadPass / Dim;  // whose sums are put together at a time
-  // Steps in which keys, and values, come to registers: with the sums of 256 values of a head there
-  // is room for 128 columns.
+  static constexpr int kChunks = Dim / 32;   // of 32 columns of a key
+  static constexpr int kWords = Dim / 16;    // of a lane's columns of a value
+  static constexpr int kVectors = Dim / 64;  // of 16 bytes each
+  // Of queries; the padding puts every head into other banks.
+  static constexpr int kRowBytes = Dim * 2 + 16;
+  static constexpr int kPassHeads = kHeadPass / Dim;  // heads whose sums are combined in one pass
+  // The keys of a tile, and the values, are loaded in this many steps: beside the sums of 256
+  // values of a head, registers have room for 128 columns.
   static constexpr int kSteps = Dim <= 128 ? 1 : Dim / 128;
   static constexpr int kStepChunks = kChunks / kSteps, kStepVectors = kVectors / kSteps;
 
-  // 16 positions. Lane 4 g + t: keys g and g + 8, columns 32 c + 8 t ..; values 2 t, 2 t + 1,
-  // 2 t + 8, 2 t + 9, columns Dim / 8 * g ..
+  // 16 positions. Lane 4 g + t holds keys g and g + 8, columns 32 c + 8 t .., and values 2 t, 2 t +
+  // 1, 2 t + 8, 2 t + 9, columns Dim / 8 * g ..
   struct Keys {
     uint4 row[2][kStepChunks];
   };
@@ -70,7 +72,7 @@ class AttendPhase {
     splits_ = min(a_.most_splits, (tiles_ + kProgramWarps - 1) / kProgramWarps);
   }
 
-  // All parts of this block.
+  // Computes all parts that belong to this block.
   __device__ __forceinline__ void run() {
     const int parts = a_.kv_heads * a_.tiles * splits_;
 #pragma unroll 1
@@ -95,7 +97,7 @@ class AttendPhase {
   }
 
  private:
-  // What this block and warp do in a part.
+  // Sets what this block and warp compute in a part.
   __device__ __forceinline__ void place(int part) {
     const auto divide = [](int a, int b) { return b == 1 ? a : cuda::divide(a, b); };
     const int head_tile = divide(part, splits_);
@@ -121,7 +123,8 @@ class AttendPhase {
     return position >= first_ && position < position_;
   }
 
-  // A step of the visible positions of tile at_ but the newest; zeros for others.
+  // Loads one step of tile at_: the visible positions except the newest one, and zeros for the
+  // others.
   __device__ __forceinline__ void load(Keys& to, int step) const {
     const int token = at_ * kWarpTokens;
     const auto* rows = reinterpret_cast<const uint4*>(a_.keys + place_) + lane_ % 4;
@@ -149,7 +152,8 @@ class AttendPhase {
     }
   }
 
-  // Asks for tile at_ to come nearer: there are no registers for it until the queries are ready.
+  // Prefetches tile at_ into the L2 cache; until the queries are ready there are no registers for
+  // it.
   __device__ __forceinline__ void expect() const {
     constexpr int kEach = kWarpTokens * Dim / 32, kLine = Dim == 256 ? 64 : kEach;
 #pragma unroll
@@ -160,7 +164,7 @@ class AttendPhase {
     }
   }
 
-  // Of a tile, in order of a lane's values.
+  // The row of the tile that value `r` of this lane belongs to.
   __device__ __forceinline__ int value_row(int r) const {
     return 2 * (lane_ % 4) + r % 2 + r / 2 * 8;
   }
@@ -172,16 +176,16 @@ class AttendPhase {
     return memory_ + (kTileHeads + value) * kRowBytes;
   }
 
-  // All pairs of a head are rotated, or none, unless there are other mixers.
+  // Without other mixers, either all pairs of a head are rotated or none.
   __device__ __forceinline__ HeadPairs head_pairs() const {
     return {Dim / 2, Mixers ? a_.turned : Dim / 2};
   }
-  // From a head of queries to the next one: gates may stand between them.
+  // Distance between two query heads, between which gates may lie.
   __device__ __forceinline__ int query_step() const {
     return Mixers && a_.gated ? 2 * Dim : Dim;
   }
 
-  // A head of queries, keys or values, which are `step` values apart.
+  // Reads a head of queries, keys or values; heads are `step` values apart.
   __device__ __forceinline__ Pairs read_pairs(const float* all, int head, int step,
                                               PhaseBits::In in) const {
     const float* from = all + head * step;
@@ -199,7 +203,7 @@ class AttendPhase {
     return v;
   }
 
-  // The gate of a value that comes out: what stands there now.
+  // Reads the gate of an output value, as it is now, without waiting for it.
   __device__ __forceinline__ uint32_t ask_gate(int head, int column) const {
     if constexpr (!Mixers) return 0;
     if (!a_.gated) return 0;
@@ -221,8 +225,8 @@ class AttendPhase {
     a_.out[place] = value;
   }
 
-  // Queries of this part's heads and the newest key and value, a warp each, as halves in shared
-  // memory; key and value to the cache, too.
+  // Prepares the query heads of this part and the newest key and value, one warp per head, and
+  // writes them as halves to shared memory; key and value also go to the cache.
   __device__ __forceinline__ void prepare_heads() const {
     const int turned = Mixers ? a_.turned : Dim / 2;
     const HeadPairs pairs = head_pairs();
@@ -259,7 +263,7 @@ class AttendPhase {
     }
   }
 
-  // The newest position's row of the last tile.
+  // Adds the newest position to the last tile.
   __device__ __forceinline__ void add_newest(Keys& to, int step) const {
     const auto* key =
         reinterpret_cast<const uint4*>(newest(0)) + lane_ % 4 + 4 * step * kStepChunks;
@@ -288,7 +292,7 @@ class AttendPhase {
     return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
   }
 
-  // Tile at_.
+  // Computes scores and softmax of tile at_ and adds its values.
   __device__ __forceinline__ void attend(Running<Dim>& run) const {
     const bool last = at_ == position_ / kWarpTokens;
     Keys keys;
@@ -336,13 +340,14 @@ class AttendPhase {
     }
   }
 
-  // The warps' sums to one part, a few heads at a time; the parts by the block that comes last.
+  // Adds up the sums of the warps to one part, a few heads at a time. The block that finishes last
+  // combines the parts.
   __device__ __forceinline__ void join(const Running<Dim>& run) const {
     auto* sums = reinterpret_cast<float*>(memory_);
     auto* state = reinterpret_cast<float2*>(sums + kProgramWarps * kHeadPass);
     const int g = lane_ / 4, t = lane_ % 4;
     const bool active = warp_ < active_;
-    // A head's sums lie as pairs of columns [kWords][g], so that lanes write to different banks.
+    // The sums of a head are pairs of columns [kWords][g], so that lanes write to different banks.
     const int in_pass = static_cast<int>(threadIdx.x) / Dim;
     const int place = static_cast<int>(threadIdx.x) % Dim;
     const int column = 2 * kWords * (place / 2 % 8) + place / 16 * 2 + place % 2;
@@ -414,7 +419,7 @@ class AttendPhase {
     return true;
   }
 
-  // All parts of the heads, in order.
+  // Combines all parts of the heads, in order.
   __device__ __forceinline__ void join_parts() const {
     auto* factors = reinterpret_cast<float*>(memory_);  // [head][split]
     float* inverse = factors + kTileHeads * kPhaseMaxSplits;
@@ -434,7 +439,7 @@ class AttendPhase {
     __syncthreads();
   }
 
-  // What each part of head `warp` counts for.
+  // Computes the factor of each part of head `warp`.
   __device__ __forceinline__ void weigh_parts(float* factors, float* inverse) const {
     const float2* state = states() + int64_t{first_head_ + warp_} * a_.most_splits;
     float largest = kNothing, total = 0;
@@ -460,11 +465,11 @@ class AttendPhase {
   const int warp_, lane_;
   std::byte* const memory_;
   const int position_;
-  int first_, first_tile_, tiles_, splits_;  // visible positions, their tiles, parts
+  int first_, first_tile_, tiles_, splits_;  // visible positions, their tiles, and parts
   int split_ = 0, head_tile_ = 0, kv_head_ = 0, first_head_ = 0, heads_ = 0;
-  int active_ = 0;        // warps that have tiles
-  int64_t place_ = 0;     // of tile at_ in the cache
-  int at_ = 0, end_ = 0;  // tiles of this warp: every sixteenth from at_ on
+  int active_ = 0;        // number of warps that have tiles
+  int64_t place_ = 0;     // place of tile at_ in the cache
+  int at_ = 0, end_ = 0;  // this warp takes every sixteenth tile from at_ on
   bool stores_ = false;
 };
 

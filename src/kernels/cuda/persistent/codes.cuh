@@ -1,5 +1,5 @@
-// The codes of a step's products, as far as they are known when a kernel is compiled: one for all
-// of them, or several, of which every product of a phase has its own.
+// The codes of a step's products, as far as they are known when a kernel is compiled: one code for
+// all products, or several, and then each product of a phase says which it has.
 #pragma once
 
 #include <algorithm>
@@ -16,13 +16,14 @@ struct OneCode {
   static constexpr bool kExperts = false, kMixers = false;
   static constexpr ProgramMemory kMemory = program_memory(Decoder::kVectors, Flush);
   using KTile = KTileDot<Decoder, Flush, 0>;
-  // Of inputs that stand doubled (ProgramPhase::doubled), which only trellis codes know.
+  // The k-tile for inputs in the doubled order (ProgramPhase::doubled), which only trellis codes
+  // read.
   using Doubled = KTileDot<Decoder, Flush, 0, KTilePlaces<Decoder::kVectors, Flush, true>>;
   static constexpr bool kDoubles = Doubled::kDoubled;
 };
 
-// All k-tiles have the places of the largest. Flush: 32 for codes of both kinds, 128 if there are
-// only such.
+// All k-tiles take as much room as the largest one. Flush is 32 if codes of both kinds occur, and
+// 128 if all have it.
 template <int Flush, typename... Decoders>
 struct SeveralCodes {
   static constexpr bool kSeveral = true, kDoubles = false;
@@ -32,10 +33,10 @@ struct SeveralCodes {
 
   template <typename Decoder, int F>
   using KTileOf = KTileDot<Decoder, F, 0, KTilePlaces<kVectors, Flush>>;
-  // For what is the same for all.
+  // Used for what is the same for all codes.
   using KTile = KTileOf<std::tuple_element_t<0, std::tuple<Decoders...>>, Flush>;
 
-  // body.operator()<KTile>() with the k-tile of a code.
+  // Calls body.operator()<KTile>() with the k-tile of a code.
   template <typename Body>
   static __device__ __forceinline__ void with_k_tile(const PhaseCode& code, const Body& body) {
     if (Flush == 32 && code.flush == 32) {
@@ -54,15 +55,15 @@ struct SeveralCodes {
   }
 };
 
-// The same codes in programs with experts, whose kernels are others so that those of models without
-// any are not longer for them.
+// The same codes in programs with experts. These have kernels of their own, so that the kernels of
+// models without experts do not become longer.
 template <typename Codes>
 struct WithExperts : Codes {
   static constexpr bool kExperts = true;
 };
 
-// The same for other mixers than attention of whole heads: delta nets, and attention whose heads
-// have gates, of whose heads a part is rotated, or whose heads have 256 values.
+// The same for programs with other mixers than attention of whole heads: delta nets, and attention
+// with gates, with partly rotated heads or with heads of 256 values.
 template <typename Codes>
 struct WithMixers : Codes {
   static constexpr bool kMixers = true;

@@ -1,12 +1,12 @@
-// A step of a delta net as a phase (delta/delta_step.cuh): pieces of 32 columns of a head's state,
-// shared by all blocks.
+// A step of a delta net as a phase (delta/delta_step.cuh). The state of every head is divided into
+// pieces of 32 columns, which are shared by all blocks.
 //
-// What no phase writes is asked for first: the state, kept rows, weights of decay and strength.
-// These two are rows of float32 of which a head has one each, so its blocks multiply them
-// themselves: their input has been there since the product in front. The gates come with the
-// channels and are applied here; only the norm of a head needs other pieces, so that a piece hands
-// over the sum of its squares beside its results, and who makes the input of the next product
-// divides.
+// Data that no phase writes is requested first: the state, the rows kept for the convolution, the
+// weights of decay and strength. These weights are one float32 row each per head, so the blocks of
+// a head multiply them themselves: the input has been there since the product in front. The gates
+// arrive together with the channels and are applied here. Only the norm of a head needs the other
+// pieces; a piece therefore writes the sum of its squares beside its results, and the block that
+// makes the input of the next product divides by the norm.
 #pragma once
 
 #include "kernels/cuda/delta/delta_step.cuh"
@@ -16,7 +16,7 @@
 
 namespace walsh::cuda {
 
-// The tags of a delta phase, for a launch.
+// The tags of a delta phase in this launch.
 struct DeltaBits {
   uint32_t channels, gates, x, out, squares;
   bool x_here;
@@ -27,17 +27,18 @@ __device__ __forceinline__ DeltaBits delta_bits_of(const ProgramPhase& phase, ui
           tag_bit(phase.out[0], epoch), tag_bit(phase.out[1], epoch), phase.in[2].here != 0};
 }
 
-// Value `i` of an exchanged array, which has been asked for once: `word` is what came.
+// Waits for value `i` of an exchanged array. It was read once already: `word` is that answer.
 __device__ __forceinline__ float await_value(const float* all, int i, uint32_t bit, uint32_t word) {
   while ((word & 1) != bit)
     word = exchanged_word(all + exchange_place(i));
   return __uint_as_float(word & ~1u);
 }
 
-constexpr int kLineFloats = 32;  // of 128 bytes
+constexpr int kLineFloats = 32;  // floats in a line of 128 bytes
 
-// Asks for what this block's first piece of a step reads of memory, while the product in front of
-// it waits for its input: behind its weights, which are many, it would be long in coming.
+// Prefetches what the first piece of this block reads from memory. This happens while the product
+// in front waits for its input; behind that product's weights, of which there are many, it would
+// arrive late.
 __device__ __forceinline__ void expect_step(const DeltaPhase& a, int thread) {
   const ConvolveCall& net = a.net;
   const DeltaDims& d = net.dims;
@@ -50,7 +51,7 @@ __device__ __forceinline__ void expect_step(const DeltaPhase& a, int thread) {
   constexpr int kThreads = kProgramWarps * 32;
   for (int r = thread; r < d.key_dim; r += kThreads)
     expect_line(state + int64_t{r} * d.value_dim);
-  // From the last thread on, so that all have about as many lines.
+  // Starts at the last thread, so that all threads have about as many lines.
   const int lines = a.width / kLineFloats;
   for (int i = kThreads - 1 - thread; i < 2 * lines; i += kThreads) {
     const float* rows = i < lines ? a.decay_rows : a.strength_rows;
@@ -62,9 +63,9 @@ template <int Dim>
 class StepPhase {
   static constexpr int kGroups = kProgramWarps;
   using Shape = DeltaStepShape<Dim, kGroups>;
-  static constexpr int kGateWarp = 2;  // the first ones scale queries and keys
+  static constexpr int kGateWarp = 2;  // the warps before it scale queries and keys
 
-  // Decay and strength of a head, before the net's constants.
+  // Decay and strength of a head, before the constants of the net are applied.
   struct Scalars {
     float a, b;
   };
@@ -80,7 +81,7 @@ class StepPhase {
         sums_(reinterpret_cast<float*>(memory) + kGroups * kDeltaColumns),
         channels_(sums_ + 3 * kProgramWarps) {}
 
-  // All pieces of this block.
+  // Computes all pieces of this block.
   __device__ __forceinline__ void run() const {
     const int pieces = a_.net.dims.value_heads * a_.pieces;
 #pragma unroll 1
@@ -134,9 +135,9 @@ class StepPhase {
     if (warp_ == kGateWarp) give(head, piece, value, column.inside(), result, factor);
   }
 
-  // The products of the rows of decay and strength of a head with the input, in all threads.
+  // Multiplies the input by the decay row and the strength row of a head, with all threads.
   __device__ __forceinline__ Scalars multiply_scalars(int head) const {
-    float sums[3] = {};  // of decay, strength, squares of the input
+    float sums[3] = {};  // of decay, strength, and squares of the input
     add_scalars(a_.decay_rows + int64_t{head} * a_.width,
                 a_.strength_rows + int64_t{head} * a_.width, sums);
 #pragma unroll
@@ -159,8 +160,8 @@ class StepPhase {
     return {sums[0] * times, sums[1] * times};
   }
 
-  // This warp's part of them: 128 columns at a time, four of a lane, which other blocks write one
-  // after the other. All loads are on their way before the first one is used.
+  // Adds this warp's part of the sums: 128 columns at a time, four per lane, which other blocks
+  // write one after the other. All loads are issued before the first value is used.
   __device__ __forceinline__ void add_scalars(const float* decay, const float* strength,
                                               float (&sums)[3]) const {
     constexpr int kAtOnce = 2;
@@ -197,7 +198,7 @@ class StepPhase {
     return unit / 2 * 256 + lane_ * 8 + unit % 2 * 4;
   }
 
-  // Four values of the input, with their tags; beyond its end zeros that nobody waits for.
+  // Reads four values of the input with their tags; beyond the end, zeros that need no waiting.
   __device__ __forceinline__ uint4 ask_four(int unit) const {
     const int column = column_of(unit);
     const uint32_t none = bits_.x_here ? bits_.x : 0;
@@ -220,7 +221,8 @@ class StepPhase {
     sums[2] = fmaf(x, x, sums[2]);
   }
 
-  // The piece's results, by one warp. The first piece fills what a head's squares have too many.
+  // Publishes the results of a piece, with one warp. The first piece also fills the padding of the
+  // head's squares.
   __device__ __forceinline__ void give(int head, int piece, int value, bool inside, float result,
                                        float factor) const {
     if (inside) exchange(a_.exchange + exchange_place(value), result * factor, bits_.out);
@@ -239,7 +241,7 @@ class StepPhase {
   float* const channels_;
 };
 
-// Not inlined, as attention.
+// Not inlined, for the same reason as attention.
 template <int Dim>
 __device__ __noinline__ void step_phase(const DeltaPhase& args, std::byte* memory, DeltaBits bits) {
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);

@@ -1,13 +1,13 @@
-// How results get from block to block within a step: they are their own signal.
+// How results get from block to block within a step: the values are their own signal.
 //
-// The lowest bit of every value says whether it has been written an odd or an even number of times.
-// A reader asks for a value until its bit is the one that the next write has, and clears it. So
-// there is no barrier, no fence and no flag between two phases: a value is on its way as soon as it
-// is known, and a block goes on as soon as the ones it needs are there. That nobody writes a value
-// again before all have read it follows from what the phases need of each other
-// (persistent/phase_order.h), and from the L2 cache being the one place where such values meet:
-// none is older there than what has been read of it. (Idea: the LL protocol of NCCL, whose flags
-// stand beside the values.)
+// The lowest bit of every value tells whether it has been written an odd or an even number of
+// times. A reader polls a value until the bit is that of the write it expects, and then clears the
+// bit. So there is no barrier, no fence and no flag between two phases: a value is on its way as
+// soon as it is computed, and a block goes on as soon as the values it needs have arrived. A value
+// is never overwritten before all blocks have read it; this follows from the dependencies of the
+// phases (persistent/phase_order.h), and from all such values being read and written in the L2
+// cache, so that a reader never sees an older value after a newer one. (Idea: the LL protocol of
+// NCCL, whose flags stand beside the values.)
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,14 @@
 
 namespace walsh::cuda {
 
-// The bit that the values have which a phase reads or writes; `epoch` counts launches.
+// Returns the tag bit of the values that a phase reads or writes; `epoch` counts launches.
 __device__ __forceinline__ uint32_t tag_bit(const ValueTag& tag, uint32_t epoch) {
   return (tag.bit ^ (tag.flips & epoch)) & 1;
 }
 
-// Where value i of an array stands. Of 256 columns a lane reads eight neighbours, in two pieces of
-// 16 bytes: those of all lanes lie one after the other, so that nobody asks for bytes in vain.
+// Returns the place of value i in an array. Of 256 columns a lane reads eight neighbours as two
+// pieces of 16 bytes. The pieces of all lanes are contiguous, so that every byte of a transaction
+// is used.
 __device__ __forceinline__ int exchange_place(int i) {
   return (i & ~255) | (i & 4) << 5 | (i & 0xf8) >> 1 | (i & 3);
 }
@@ -32,18 +33,18 @@ __device__ __forceinline__ void exchange(float* p, float value, uint32_t bit) {
   exchange_word(p, (__float_as_uint(value) & ~1u) | bit);
 }
 
-// Waits for one value, which all lanes ask for: blocks that wait for long must not keep the memory
-// busy with asking for all of them.
+// Waits for one value, which all lanes poll. If a block has to wait for long, polling all values
+// would keep the memory busy.
 __device__ __forceinline__ void await_one(const float* p, uint32_t bit) {
   while ((exchanged_word(p) & 1) != bit) {
   }
 }
 
-// Eight values of a lane of each of `Rows` rows, zeros for a lane that is not `inside`. By whole
-// warps. `meanwhile` is done while the first answers are on their way.
+// Reads eight values per lane of each of `Rows` rows; a lane that is not `inside` gets zeros. All
+// lanes of a warp have to call it. `meanwhile` runs while the first answers are on their way.
 template <int Rows>
 struct ExchangeReader {
-  const float* from[Rows];  // exchange_place of the lane's first one
+  const float* from[Rows];  // exchange_place of this lane's first value
   uint32_t bits[Rows];
   uint4 words[Rows][2] = {};
 

@@ -1,5 +1,6 @@
-// Products of experts in a step: which k-tiles of which matrices a warp has depends on the choice
-// of the experts, so blocks find it out themselves. What is found here compiles for the host, too.
+// Expert products in the persistent kernel. Which k-tiles of which matrices a warp multiplies
+// depends on the experts that the router chose, so every block computes it itself. The functions
+// here also compile for the host, where tests call them.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +10,15 @@
 
 namespace walsh::cuda {
 
-// What a phase is told beside its ProgramPhase, which stays as it is where a model has no experts.
+// The extra arguments of an expert phase. They are kept out of ProgramPhase, which therefore has
+// the same size in models without experts.
 //
-// The first product of a layer's experts is gate and up: its tiles are, set by set, those of the
-// chosen experts one after the other, then those of the shared one. The second is down: its k-tiles
-// are, tile by tile, those of the chosen experts' rows and then of the shared one's, so that their
-// results, whose inputs have the experts' weights, add up like those of one long row. Both are
-// segments of `per_slot` k-tiles that lie one after the other in a matrix.
+// The first product of an expert layer is gate and up. Its tiles are, for each of the two sets,
+// those of the chosen experts in order, then those of the shared expert. The second product is
+// down. Along the k-tiles of each tile come the rows of the chosen experts, then the row of the
+// shared one; its inputs are already multiplied by the experts' weights, so the results add up as
+// in one long row. In both products an expert contributes a segment of `per_slot` k-tiles that are
+// contiguous in its matrix.
 struct alignas(16) ExpertPhase {
   struct Arrays {
     const uint4* codes = nullptr;
@@ -23,34 +26,37 @@ struct alignas(16) ExpertPhase {
     const std::byte* offsets = nullptr;
   };
 
-  int chosen = 0;  // experts of a token; 0: the phase is none of experts
+  int chosen = 0;  // experts per token; 0: this is not an expert phase
   int per_slot = 0, per_shared = 0;
-  bool by_row = false;              // down
-  bool gates_shared = false;        // the logit behind those of the experts weighs the shared one
+  bool by_row = false;              // true for down: slots follow each other along the row
+  bool gates_shared = false;        // the logit behind the experts' logits weighs the shared expert
   uint16_t shared_segment = 0;      // ProgramPhase::segment of the shared expert's input
-  int width = 0, shared_width = 0;  // by_row: values of an input
-  int64_t stride = 0;               // from expert to expert, in bytes
-  Arrays shared[kMaxMatmuls];       // of the sets
+  int width = 0, shared_width = 0;  // by_row: number of values of one expert's input
+  int64_t stride = 0;               // bytes from one expert's matrix to the next
+  Arrays shared[kMaxMatmuls];       // the shared expert's matrices, one per set
   const uint8_t* shared_signs = nullptr;
   FormView shared_form;
-  // Of the phase that chooses: the next one that does, or the number of all phases, and the last
-  // one whose weights are known with this choice. 0: it does not choose.
+  // These two are set in a phase that chooses experts; 0 in all others. `next` is the next phase
+  // that chooses, or the number of phases; `last` is the last phase whose weights are determined by
+  // this choice.
   int next = 0, last = 0;
   RouteRule rule;
   const float* bias = nullptr;
-  const float* logits = nullptr;  // exchanged: before the division by the input's norm
+  const float* logits = nullptr;  // exchanged; not yet divided by the norm of the input
 };
 
-inline constexpr int kMostSlots = 64;  // chosen experts and the shared one
-// Scores that a lane of the choosing warp has in registers, which kernels of steps have fewer of.
+inline constexpr int kMostSlots = 64;  // chosen experts plus the shared one
+// Scores per lane that the choosing warp keeps in registers. The persistent kernel has fewer
+// registers for this than the kernels that only choose.
 inline constexpr int kMostStepLaneExperts = 16;
 
-// What a block knows of its choice, the shared expert being the last one.
+// The choice of experts as a block knows it. The shared expert is the last slot.
 struct alignas(16) Choice {
   float weights[kMostSlots];
   int32_t experts[kMostSlots];
 
-  // With room for logits, the shared expert's too, and the scratch memory of the choice behind it.
+  // Size with room behind it for the logits (the shared expert's included) and the scratch memory
+  // of the choice.
   static constexpr int bytes(const RouteRule& rule) {
     return static_cast<int>(sizeof(Choice)) + 4 * logit_places(rule) + RouteScratch::bytes(rule);
   }
@@ -63,15 +69,16 @@ struct alignas(16) Choice {
   }
 };
 
-// K-tiles of one matrix that lie one after the other.
+// Consecutive k-tiles of one matrix.
 struct ExpertRun {
-  int set, slot;  // slot `chosen` is the shared expert's
+  int set, slot;  // slot number `chosen` is the shared expert
   int first, count;
 
   bool operator==(const ExpertRun&) const = default;
 };
 
-// Those from k-tile `at` of the phase on, before k-tile `end`.
+// The run that starts at k-tile `at` of the phase and stops at the end of its matrix or in front of
+// k-tile `end`.
 WALSH_EXPERT_LANE ExpertRun expert_run(const ExpertPhase& e, int at, int end) {
   const int all = e.chosen * e.per_slot + e.per_shared;
   const int which = at / all, inside = at - which * all;
@@ -83,15 +90,16 @@ WALSH_EXPERT_LANE ExpertRun expert_run(const ExpertPhase& e, int at, int end) {
           left < end - at ? left : end - at};
 }
 
-// The most runs that `count` neighbouring k-tiles are of.
+// An upper bound for the number of runs that `count` consecutive k-tiles belong to.
 constexpr int most_expert_runs(const ExpertPhase& e, int count) {
   const int least = e.per_shared > 0 && e.per_shared < e.per_slot ? e.per_shared : e.per_slot;
   return count < 2 ? count : (count - 2) / least + 2;
 }
 
-// Where a k-tile of an input stands: the how manieth of which slot, and the slot's first value.
+// Position of a k-tile within its input: slot, index of the k-tile in the slot, and first value of
+// the slot.
 struct InputSlot {
-  int slot = -1;  // -1: the input has none
+  int slot = -1;  // -1: the input is not divided into slots
   int k_tile = 0, first = 0;
 };
 

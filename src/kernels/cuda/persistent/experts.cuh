@@ -1,6 +1,7 @@
-// Layers with experts in a step. All blocks share the router's product; every block makes the same
-// choice of its logits and finds what it multiplies of the chosen experts. Their weights are asked
-// for then, and those of the phases behind them, up to the next choice.
+// Layers with experts in the persistent kernel. The product of the router is divided among all
+// blocks. Every block makes the same choice from its logits and determines which matrices of the
+// chosen experts it multiplies. Only then are their weights requested, and those of the phases
+// behind them, up to the next choice.
 #pragma once
 
 #include "kernels/cuda/experts/warp_lanes.cuh"
@@ -10,12 +11,13 @@
 
 namespace walsh::cuda {
 
-// Without the inputs of a layer to make, of which the first warps have the first ones, and without
-// phases to bring, which are the last warps'.
+// The warp that makes the choice. The first warps make the inputs of the layer, and the last ones
+// load the next phases, so a warp in between is free.
 inline constexpr int kChoiceWarp = kProgramWarps / 2;
 
-// A k-tile of an input in programs with experts: of a row, or of one of those of a choice, in
-// arrays where the rows lie one after the other. Scales have the weights of the choice.
+// A k-tile of an input in programs with experts. The input is that of one row, or of one of the
+// chosen experts; then the rows lie one after the other, and the scales are multiplied by the
+// weights of the choice.
 struct SlotKTile {
   static constexpr bool kHeads = false;
 
@@ -55,7 +57,7 @@ struct SlotKTile {
   }
 };
 
-// Half a k-tile of a router's row and input: four columns of every lane, which other blocks write
+// Half a k-tile of a router row and of the input: four columns per lane, which other blocks write
 // one after the other.
 struct RouterUnit {
   const int column, place;
@@ -65,7 +67,7 @@ struct RouterUnit {
         place(unit * 128 + lane * 4) {}
 };
 
-// One row times the input, by all warps, each of which has some units; the sum of this warp's.
+// Multiplies one row by the input. Each warp takes some of the units and returns its sum.
 __device__ __forceinline__ float multiply_row(const RouterPhase& r, const float* row, bool here,
                                               uint32_t bit, int warp, int lane) {
   constexpr int kAtOnce = 2;
@@ -107,7 +109,8 @@ __device__ __forceinline__ float multiply_row(const RouterPhase& r, const float*
   return WarpLanes::sum(sum);
 }
 
-// The logits of this block's experts, less the division by the norm. `sums`: a value per warp.
+// Computes the logits of this block's experts, without the division by the norm. `sums` has one
+// value per warp.
 __device__ __forceinline__ void multiply_router(const ProgramPhase& phase, uint32_t epoch,
                                                 float* sums, int warp, int lane) {
   const RouterPhase& r = phase.router;
@@ -126,7 +129,7 @@ __device__ __forceinline__ void multiply_router(const ProgramPhase& phase, uint3
   }
 }
 
-// The logits of the row, less the division by the norm, by one warp, as they come.
+// Reads the logits of the row, not divided by the norm, with one warp, as they arrive.
 __device__ __forceinline__ void read_logits(const ExpertPhase& e, uint32_t bit, Choice& choice,
                                             int lane) {
   constexpr int kAtOnce = 4;
@@ -152,8 +155,9 @@ __device__ __forceinline__ void read_logits(const ExpertPhase& e, uint32_t bit, 
   __syncwarp();
 }
 
-// The choice of the row, by one warp that has read the logits. `times`: what the norm of the
-// router's input makes of them. A function, since its registers would be spilled everywhere else.
+// Chooses the experts of the row, with the warp that has read the logits. `times` is the factor
+// that the norm of the router's input contributes. This is not inlined, since its registers would
+// be spilled everywhere else.
 template <int MostEach>
 __device__ __noinline__ void choose_experts(const ExpertPhase& e, float times, Choice& choice,
                                             int lane) {
@@ -169,7 +173,8 @@ __device__ __noinline__ void choose_experts(const ExpertPhase& e, float times, C
   __syncwarp();
 }
 
-// The work of a warp in a product of the chosen experts, as find_work, in the matrices of expert 0.
+// Computes the work of a warp in a product of the chosen experts, like find_work, but within the
+// matrices of expert 0.
 template <typename Codes>
 __device__ __forceinline__ void find_expert_work(const ProgramPhase& phase, const ExpertPhase& e,
                                                  int warp, PhaseWork& work) {
@@ -197,7 +202,7 @@ __device__ __forceinline__ void find_expert_work(const ProgramPhase& phase, cons
   pieces[count - 1].last = 1;
 }
 
-// Moves that work to the experts of a choice.
+// Moves that work to the chosen experts.
 __device__ __forceinline__ void move_expert_work(const ExpertPhase& e, const Choice& choice,
                                                  int warp, PhaseWork& work) {
   StreamPiece* piece = work.piece[warp];

@@ -10,7 +10,8 @@
 
 namespace walsh::cuda {
 
-// Not inlined: with the registers of a tile, those of the weights would be spilled everywhere.
+// Not inlined: beside the registers of an attention tile, those of the weights would be spilled
+// everywhere.
 template <int Dim, bool Mixers>
 __device__ __noinline__ void attend_phase(const AttentionPhase& args, std::byte* memory,
                                           PhaseBits bits) {
@@ -26,8 +27,8 @@ class PersistentBlock {
   using KTile = typename Codes::KTile;
   using Stream = WeightStream<Codes>;
 
-  // The number of the warp comes by a shuffle, so that the compiler keeps it: reading it again
-  // takes 30 cycles.
+  // The warp number is taken from a shuffle, so that the compiler keeps it in a register; reading
+  // it again takes 30 cycles.
   __device__ explicit PersistentBlock(const ProgramArgs& args)
       : args_(args),
         lane_(static_cast<int>(threadIdx.x % 32)),
@@ -81,7 +82,8 @@ class PersistentBlock {
     const int known = Codes::kExperts ? min(known_, chosen_) : known_;
     return {slots, reinterpret_cast<PhaseWork*>(slots + kKnownPhases), known};
   }
-  // Of programs with experts: of the phases in shared memory, and behind them the choice.
+  // Only in programs with experts: the expert data of the phases in shared memory; the choice is
+  // behind it.
   __device__ __forceinline__ ExpertPhase& experts_of(int phase) const {
     return first_experts()[phase & (kKnownPhases - 1)];
   }
@@ -104,9 +106,9 @@ class PersistentBlock {
       program_row.first_pages[i] = pages[i];
   }
 
-  // The phases before a product, which all have left, make room for others, which are known in the
-  // next product. The last warps bring them while values are on their way, and find their work when
-  // others write results.
+  // Phases that all warps have left make room for later ones, which the next product then knows.
+  // The last warps copy them while values are on their way, and compute their work while others
+  // write results.
   __device__ __forceinline__ int next_phase(const ProgramPhase& phase) const {
     const int next = phase.known + kProgramWarps - 1 - warp_;
     return next < min(args_.count, phase_ + kKnownPhases) ? next : -1;
@@ -147,7 +149,7 @@ class PersistentBlock {
     find_work<Codes>(phases()[phase], lane_, phases().work(phase));
   }
 
-  // The k-tiles of a phase's input by their numbers.
+  // Returns a function from the number of a k-tile to its input.
   __device__ __forceinline__ auto k_tiles_of(const ProgramPhase& phase) const {
     if constexpr (Codes::kExperts && Codes::kMixers) {
       return [this, &phase](int i) {
@@ -165,7 +167,7 @@ class PersistentBlock {
   __device__ __forceinline__ PairInputs own_inputs(const ProgramPhase& phase) const {
     return {program_shared + Stream::kMemory.ring_bytes(), args_.own_bytes, args_.pair, phase.turn};
   }
-  // K-tiles, then the sums of their squares.
+  // The k-tiles of the input, followed by the sums of their squares.
   __device__ __forceinline__ std::byte* inputs_of(const ProgramPhase& phase) const {
     return phase.prepares ? own_inputs(phase).place() : inputs();
   }
@@ -173,30 +175,31 @@ class PersistentBlock {
     return squares_behind(inputs_of(phase), phase.gemv.k_tiles, phase.k_tile_bytes);
   }
 
-  // The last block begins a new epoch.
+  // The last block to leave begins a new epoch.
   __device__ void leave() const {
     if (atomicAdd(args_.left, 1u) != gridDim.x - 1) return;
     args_.left[0] = 0;
     args_.left[1] = launch_epoch + 1;
   }
 
-  // A value that is not to be computed again and again, in a loop without a register to spare.
+  // Keeps a value in a register: the compiler must not recompute it in a loop that has no register
+  // to spare.
   template <typename T>
   static __device__ __forceinline__ T kept(T value) {
     asm volatile("" : "+r"(value));
     return value;
   }
 
-  // What the product of a k-tile reads of its arguments, in registers.
+  // The arguments that the product of a k-tile reads, in registers.
   struct Run {
     float unit;
     int scale_shift, x_shift, offset_vectors;
-    uint32_t side;  // from a lane's codes to its scales
+    uint32_t side;  // distance from a lane's codes to its scales
     int second_scale, k_tile_step;
     LevelTable table;
   };
 
-  // `Code`: GemvArgs, or PhaseCode of one of several.
+  // `Code` is GemvArgs, or PhaseCode in programs with several codes.
   template <typename KTileOf, typename Code>
   __device__ __forceinline__ Run run_of(const ProgramPhase& phase, const Code& code) const {
     Run run{};
@@ -239,7 +242,7 @@ class PersistentBlock {
         });
   }
 
-  // Where a step of a delta net is next.
+  // Prefetches the data of the delta net whose step comes next, if there is one.
   __device__ __forceinline__ void expect_next_step() const {
     const int next = phase_ + 1;
     if (next >= min(args_.count, known_)) return;
@@ -247,15 +250,15 @@ class PersistentBlock {
     if (phase.kind == PhaseKind::delta) expect_step(phase.delta, warp_ * 32 + lane_);
   }
 
-  // What a choice is made of, by the warp that makes it.
+  // Reads what the choice depends on, with the warp that makes it.
   __device__ __forceinline__ void read_logits_of(const ProgramPhase& phase) {
     const ExpertPhase& experts = experts_of(phase_);
     if (experts.next != 0 && warp_ == kChoiceWarp)
       read_logits(experts, tag_bit(phase.in[kLogitsArray], launch_epoch), choice(), lane_);
   }
 
-  // Where a phase is the first that needs a choice of experts: makes it and moves the work to them.
-  // Then the stream may go on, up to the next phase of the kind.
+  // If the phase is the first that needs a choice of experts, makes the choice and moves the work
+  // to the chosen experts. The stream of weights may then go on up to the next such phase.
   __device__ __forceinline__ void choose(const ProgramPhase& phase) {
     const ExpertPhase& experts = experts_of(phase_);
     if (experts.next == 0) return;
@@ -323,7 +326,8 @@ class PersistentBlock {
     }
   }
 
-  // The next `count` k-tiles of the stream, which are of one tile, times the inputs from x on.
+  // Multiplies the next `count` k-tiles of the stream, which belong to one tile, by the inputs from
+  // x on.
   template <typename KTileOf>
   __device__ __forceinline__ void multiply_tile(const Run& run, uint32_t x, int count,
                                                 const typename KTile::Places& places,
@@ -338,8 +342,8 @@ class PersistentBlock {
                           refill);
         x += run.k_tile_step;
       };
-      // Of two bits two at a time, since the loop itself takes many instructions. With more bits
-      // the second one is longer in coming than that takes.
+      // With 2-bit codes two k-tiles are processed at a time, since the loop itself takes many
+      // instructions. With more bits the second k-tile arrives later than that would save.
       constexpr int kAtOnce = KTileOf::kVectors == 2 ? 2 : 1;
 #pragma unroll 1
       for (; now >= kAtOnce; now -= kAtOnce) {
@@ -387,8 +391,8 @@ class PersistentBlock {
   const int lane_, warp_;
   Stream stream_;
   int phase_ = 0;
-  int known_ = 0;   // phases up to this one have been in shared memory
-  int chosen_ = 0;  // before this one no choice of experts is missing
+  int known_ = 0;   // phases before this one have been in shared memory
+  int chosen_ = 0;  // no choice of experts is missing for phases before this one
 };
 
 template <typename Codes>

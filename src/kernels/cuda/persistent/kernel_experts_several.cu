@@ -1,4 +1,4 @@
-// Steps of models with experts whose matrices have different codes.
+// Kernels for models with experts whose matrices have different codes.
 #include "kernels/cuda/persistent/kernel.cuh"
 
 namespace walsh::cuda {

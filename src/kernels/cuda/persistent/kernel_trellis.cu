@@ -1,4 +1,4 @@
-// Trellis codes have scales for 256 columns at least.
+// Kernels for trellis codes, whose scales hold for at least 256 columns.
 #include "kernels/cuda/persistent/kernel.cuh"
 
 namespace walsh::cuda {

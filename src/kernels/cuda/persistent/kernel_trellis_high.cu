@@ -1,4 +1,4 @@
-// Trellis codes of more than three bits.
+// Kernels for trellis codes of more than three bits.
 #include "kernels/cuda/persistent/kernel.cuh"
 
 namespace walsh::cuda {

@@ -1,4 +1,4 @@
-// Steps of models whose matrices have trellis codes and others.
+// Kernels for models that have trellis codes and scalar codes.
 #include "kernels/cuda/persistent/kernel.cuh"
 
 namespace walsh::cuda {

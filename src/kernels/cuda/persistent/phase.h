@@ -1,4 +1,4 @@
-// What the persistent kernel is told (persistent/program.h), phase by phase.
+// The arguments of the persistent kernel (persistent/program.h), phase by phase.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -13,117 +13,119 @@ namespace walsh::cuda {
 struct ExpertPhase;
 
 enum class PhaseKind : int {
-  matmul,     // of inputs that every block makes for itself, or reads from memory
-  inputs,     // of a product, shared by all blocks
+  matmul,     // its inputs are made by every block for itself, or read from memory
+  inputs,     // the inputs of a product, made by all blocks together
   attention,  // norm and rope of queries and keys, the append to the cache, and attention
-  router,     // logits of experts, in programs that have any
-  delta,      // a step of a delta net, in programs of other mixers (persistent/codes.cuh)
+  router,     // logits of the experts, in programs that have experts
+  delta,      // one step of a gated delta net, in programs with other mixers (persistent/codes.cuh)
 };
 
-// How a phase knows values of this launch from older ones (persistent/exchange.cuh).
+// Tells a phase how to recognize the values of this launch among older ones
+// (persistent/exchange.cuh).
 struct ValueTag {
-  uint8_t here = 0;   // written by an earlier phase; else they were there before the launch
-  uint8_t bit = 0;    // of the values
-  uint8_t flips = 0;  // with every launch
+  uint8_t here = 0;   // 1: written by an earlier phase; 0: they were there before the launch
+  uint8_t bit = 0;    // the tag bit that the values have
+  uint8_t flips = 0;  // 1: the tag bit changes with every launch
 };
 
 struct AttentionPhase {
   uint16_t* keys = nullptr;  // fp16 [page][kv_head][kPageTokens][head_dim]
   uint16_t* values = nullptr;
-  const float* q = nullptr;  // exchanged or plain, as the phase's tags say
+  const float* q = nullptr;  // exchanged or plain, as the tags of the phase say
   const float* k = nullptr;
   const float* v = nullptr;
   const float* q_norm = nullptr;  // [head_dim] or null
   const float* k_norm = nullptr;
-  const float* cos = nullptr;  // [positions][head_dim / 2], or null: nothing is rotated
+  const float* cos = nullptr;  // [positions][head_dim / 2]; null: no rotation
   const float* sin = nullptr;
   const float* q_scale = nullptr;  // [positions] or null
   float* out = nullptr;
-  float* exchange = nullptr;  // `out` for other blocks
+  float* exchange = nullptr;  // `out`, in the form that other blocks read
   float* partials = nullptr;  // [head][split][head_dim], then float2 [head][split]
   int32_t* arrived = nullptr;
   float eps = 0;
-  float scale = 1;  // of logits in base 2
-  int group = 0;    // query heads per cache head
-  int tiles = 0;    // tiles of up to 8 heads in a group
+  float scale = 1;  // of the logits, which are in base 2
+  int group = 0;    // query heads per head of the cache
+  int tiles = 0;    // tiles of up to 8 heads that a group is divided into
   int heads = 0;
   int kv_heads = 0, head_dim = 0;
   int window = 0;
-  int most_splits = 1;  // of a sequence, over blocks
-  // Of programs of other mixers: pairs of a head that are rotated, and whether every head of
-  // queries has its gates behind it, whose sigmoid multiplies what comes out.
+  int most_splits = 1;  // parts that the positions of a sequence are divided into, at most
+  // Only in programs with other mixers: the number of rotated pairs per head, and whether every
+  // query head is followed by gates, whose sigmoid multiplies the output.
   int turned = 0;
   bool gated = false;
 };
 
-// A row of a delta net: decays and strengths, the convolution, the rule, and the gates of what it
-// gives. What the norms of its heads divide by is left to who reads it: the sums of the squares are
-// handed over beside, [value heads][pieces of a head, rounded up to kSquaresAtOnce].
+// One row of a delta net: decays and strengths, the convolution, the delta rule, and the gates of
+// the output. The division by the norm of each head is left to the reader of the results; for that
+// the phase also writes the sums of the squares, [value heads][pieces per head, rounded up to
+// kSquaresAtOnce].
 struct DeltaPhase {
-  ConvolveCall net;               // `in` is exchanged; places, out, decay and strength are not used
-  const float* x = nullptr;       // of decays and strengths: exchanged or plain, as its tag says
-  const float* x_gain = nullptr;  // or null: x as it is
+  ConvolveCall net;               // `in` is exchanged; places, out, decay and strength are unused
+  const float* x = nullptr;       // input of decays and strengths; exchanged or plain, see its tag
+  const float* x_gain = nullptr;  // null: x is used as it is
   float x_eps = 0;
-  int width = 0;                         // of x
+  int width = 0;                         // values of x
   const float* decay_rows = nullptr;     // [value heads][width]
   const float* strength_rows = nullptr;  // [value heads][width]
   const float* gates = nullptr;          // exchanged, [value heads][value_dim]
   const float* gain = nullptr;           // [value_dim]
-  float* exchange = nullptr;             // results
+  float* exchange = nullptr;             // the results
   float* squares = nullptr;              // exchanged
-  int pieces = 0;                        // of kDeltaColumns columns, of a head
+  int pieces = 0;                        // per head, of kDeltaColumns columns each
 };
 inline constexpr int kSquaresAtOnce = 4;
 constexpr int squares_of_head(int pieces) {
   return (pieces + kSquaresAtOnce - 1) / kSquaresAtOnce * kSquaresAtOnce;
 }
 
-// Plain rows times an input, which is multiplied with gains but not divided by its norm.
+// Uncoded rows times an input that is multiplied by its gains but not divided by its norm.
 struct RouterPhase {
-  const float* x = nullptr;        // exchanged or plain, as the phase's tag says
+  const float* x = nullptr;        // exchanged or plain, as the tag of the phase says
   const float* gain = nullptr;     // or null
   const float* weights = nullptr;  // [experts][width]
-  const float* share = nullptr;    // [width], a row behind them, or null
+  const float* share = nullptr;    // [width], the row behind the experts' rows, or null
   float* exchange = nullptr;       // the results
   int experts = 0, rows = 0, width = 0;
 };
 
-// How a product of a phase is coded, in programs of several codes.
+// The code of one product of a phase, in programs with several codes.
 struct alignas(16) PhaseCode {
   LevelTable table{};
   float unit = 1;
   DecoderKind decoder = DecoderKind::scalar2;
-  uint8_t flush = 128;        // as GemvKind
-  uint8_t words = 0;          // of codes of a lane and k-tile
-  uint8_t scale_vectors = 0;  // as GemvArgs
+  uint8_t flush = 128;        // see GemvKind
+  uint8_t words = 0;          // 32-bit words of codes per lane and k-tile
+  uint8_t scale_vectors = 0;  // see GemvArgs
   uint8_t scale_shift = 0;
   uint8_t offset_vectors = 0;
 };
 
 struct alignas(16) ProgramPhase {
   PhaseKind kind = PhaseKind::matmul;
-  bool prepares = true;            // product: makes its inputs itself
-  bool after_attention = false;    // its inputs are long in coming
-  bool doubled = false;            // product: its inputs stand as doubles_inputs says
-  uint8_t turn = 0;                // product: the how manieth that makes its inputs, modulo 4
-  uint16_t segment = 0;            // all of a rotation, from kLeastSegment up to a k-tile; or 0
-  uint16_t k_tile_bytes = 0;       // of inputs in shared memory
-  int known = 0;                   // product: phases up to this one are in shared memory
-  const uint8_t* signs = nullptr;  // bit e of byte i: column 8 i + e is negated; null: none
-  // Product: x, up or squares of heads, logits of experts; attention: q, k, v; delta: channels,
-  // gates, x.
+  bool prepares = true;            // product: every block makes the inputs itself
+  bool after_attention = false;    // its inputs come from attention, so the wait is long
+  bool doubled = false;            // product: its inputs have the order of doubles_inputs
+  uint8_t turn = 0;                // product: its number, modulo 4, among those with `prepares`
+  uint16_t segment = 0;            // columns of a rotation, kLeastSegment to a k-tile; 0: none
+  uint16_t k_tile_bytes = 0;       // size of a k-tile of inputs in shared memory
+  int known = 0;                   // product: the phases before this one are in shared memory
+  const uint8_t* signs = nullptr;  // bit e of byte i: column 8 i + e is negated; null: no signs
+  // A product reads x, or up, or squares of heads, or logits of experts; attention reads q, k, v; a
+  // delta net reads channels, gates, x.
   ValueTag in[kPhaseArrays];
   ValueTag out[kPhaseArrays];  // product: results; inputs: packets; attention: out; delta:
                                // results, squares
   uint8_t head_shift = 0;      // product: its input has heads of 1 << head_shift values, which
                                // are divided by their norm; 0: it has none
-  uint4* packets = nullptr;    // of shared inputs
-  // Of programs of several codes: those of the products, and the tiles of a block, which it fills
-  // in itself (ProgramArgs::shares).
+  uint4* packets = nullptr;    // of the inputs that all blocks share
+  // Used in programs with several codes: the code of each product, and the tiles of this block,
+  // which the block itself fills in from ProgramArgs::shares.
   PhaseCode code[kMaxMatmuls];
   int first_tile = 0, tiles = 0;
   union {
-    GemvArgs gemv;  // its `in` may be exchanged values
+    GemvArgs gemv;  // `in` may be an array of exchanged values
     AttentionPhase attention;
     RouterPhase router;
     DeltaPhase delta;
@@ -134,31 +136,32 @@ struct alignas(16) ProgramPhase {
   explicit ProgramPhase(const RouterPhase& of) : kind(PhaseKind::router), router(of) {}
   explicit ProgramPhase(const DeltaPhase& of) : kind(PhaseKind::delta), delta(of) {}
 };
-// Programs without other mixers keep their places of everything.
+// GemvArgs stays the largest member, so that other mixers do not change the layout of ProgramPhase.
 static_assert(sizeof(AttentionPhase) <= sizeof(GemvArgs) && sizeof(DeltaPhase) <= sizeof(GemvArgs));
 
 struct ProgramArgs {
   const ProgramPhase* phases = nullptr;
   int count = 0;
-  int pair = 1;         // blocks that make their inputs together, 1 or 2
-  int own_bytes = 0;    // of shared memory: of one of two places of inputs that blocks make
-  int input_bytes = 0;  // of shared inputs, also room of the attention
+  int pair = 1;         // blocks that make their inputs together: 1 or 2
+  int own_bytes = 0;    // shared memory of one of the two places for inputs that blocks make
+  int input_bytes = 0;  // shared memory for shared inputs, which attention uses as well
   int sum_bytes = 0;
-  uint32_t* left = nullptr;  // blocks that have left, zero before and after a launch; then epoch
-  const uint16_t* shares = nullptr;  // of several codes: [phase][block + 1] first tiles
-  // Of the row.
+  uint32_t* left = nullptr;          // blocks that are done (zero between launches), then the epoch
+  const uint16_t* shares = nullptr;  // several codes: [phase][block + 1], first tile of each block
+  // About the row that is computed.
   const int32_t* position = nullptr;
   const int32_t* sequence = nullptr;
   const int32_t* pages = nullptr;
   int64_t pages_per_sequence = 0;
-  // Of programs with experts: [phase], and the first phase that chooses.
+  // Only in programs with experts: one entry per phase, and the number of the first phase that
+  // chooses.
   const ExpertPhase* experts = nullptr;
   int first_choice = 0;
 };
 
-inline constexpr int kProgramPages = 32;  // of a sequence, whose places blocks keep at hand
+inline constexpr int kProgramPages = 32;  // pages per sequence whose places blocks keep at hand
 
-// A row of the cache.
+// One row of the KV cache.
 struct ProgramRow {
   int position;
   const int32_t* pages;
@@ -166,20 +169,21 @@ struct ProgramRow {
 };
 
 inline constexpr int kProgramWarps = 16;
-inline constexpr size_t kLogitsArray = 2;  // of ProgramPhase::in
+inline constexpr size_t kLogitsArray = 2;  // index in ProgramPhase::in
 inline constexpr int kLeastSegment = 128;
-inline constexpr int kNormedKTiles = 64;               // at most, of an input with a norm
-inline constexpr int kKnownPhases = 8;                 // in shared memory
-inline constexpr int kFirstPhases = kKnownPhases - 1;  // before the first one
+inline constexpr int kNormedKTiles = 64;               // most k-tiles of an input with a norm
+inline constexpr int kKnownPhases = 8;                 // phases in shared memory
+inline constexpr int kFirstPhases = kKnownPhases - 1;  // loaded before the first phase runs
 inline constexpr int kLongestPiece = 65535;
 inline constexpr int kWorkBytes = kProgramWarps * (16 + kMaxMatmuls * 32);  // PhaseWork
-// Packets of a k-tile of shared inputs: of every lane its int8 values, scale, and twice the sum of
-// the group's. Behind those of all k-tiles comes one of each with the sum of its squares.
+// A k-tile of shared inputs consists of one packet per lane: the lane's int8 values, their scale,
+// and twice the sum of the group. Behind the packets of all k-tiles comes one more per k-tile, with
+// the sum of its squares.
 inline constexpr int kKTilePackets = 32;
-inline constexpr int kHeadPass = 512;  // values of heads that warps put together at a time
+inline constexpr int kHeadPass = 512;  // values of heads that warps combine in one pass
 inline constexpr int kPhaseMaxSplits = 128;
 
-// Memory of a block: rings of weights, own inputs twice, shared ones, sums, phases.
+// Shared memory of a block: rings of weights, own inputs (twice), shared inputs, sums, phases.
 struct ProgramMemory {
   int stage_bytes, stages;
 
@@ -187,40 +191,41 @@ struct ProgramMemory {
   bool operator==(const ProgramMemory&) const = default;
 };
 
-// Rings of some 130 KB: what comes in while a phase waits for the one before.
+// The rings hold about 130 KB: as much as arrives while a phase waits for the one before it.
 constexpr ProgramMemory program_memory(int code_vectors, int flush) {
   const int stages = code_vectors == 2 ? 7 : code_vectors == 3 ? 5 : code_vectors == 4 ? 4 : 2;
   return {k_tile_bytes(code_vectors, flush), stages};
 }
 
-// What attention needs of the inputs' room: sums of the warps, their state.
+// Bytes that attention needs of the room for inputs: the sums of the warps and their softmax state.
 inline constexpr int kAttentionPhaseBytes = kProgramWarps * kHeadPass * 4 + kProgramWarps * 8 * 8;
-// What a delta net needs of it: parts of sums, of decay, strength and squares of every warp,
-// channels.
+// Bytes that a delta net needs of the room for inputs: partial sums, each warp's decay, strength
+// and squares, and the channels.
 inline constexpr int kDeltaPhaseBytes =
     (kProgramWarps * kDeltaColumns + 3 * kProgramWarps + 2 * kMostDeltaDim + kDeltaColumns) * 4;
 
-#if defined(__CUDACC__) || defined(__CUDA_ARCH__)  // device code, on the host, too
-// The number of this block from the end: the last ones have the fewest tiles of products, so what
-// only some blocks do is theirs first.
+#if defined(__CUDACC__) || defined(__CUDA_ARCH__)  // device code, and its emulation on the host
+// Number of this block counted from the end. The last blocks have the fewest tiles of products, so
+// work that only some blocks do is given to them first.
 __device__ __forceinline__ int last_first() {
   return static_cast<int>(gridDim.x - 1 - blockIdx.x);
 }
 #endif
 
 using PersistentKernel = void (*)(ProgramArgs);
-// One file per decoder, and one for several: of 2, 3 and 4 bits with scales that hold for 128
-// columns at least, of these and trellis codes, or of all scalar ones (`wide`).
+// Each decoder has a file of its own. One more file is for programs with several codes: scalar
+// codes of 2, 3 and 4 bits with scales for at least 128 columns, these together with trellis codes,
+// or all scalar codes (`wide`).
 template <typename Decoder>
 PersistentKernel persistent_kernel(int flush);
 PersistentKernel persistent_kernel_of_several(bool wide, bool trellis);
 PersistentKernel persistent_kernel_of_trellises();
-// The same for programs with experts, of scalar codes.
+// The same for programs with experts, whose codes are scalar.
 template <typename Decoder>
 PersistentKernel persistent_expert_kernel(int flush);
 PersistentKernel persistent_expert_kernel_of_several(bool wide);
-// The same for programs of other mixers, without experts and with them: scalar codes of 2, 3 and 4
-// bits with scales that hold for 128 columns at least, or several of these.
+// The same for programs with other mixers, without and with experts: scalar codes of 2, 3 and 4
+// bits with scales for at least 128 columns, one code or several of them.
 template <typename Decoder>
 PersistentKernel persistent_mixer_kernel();
 template <typename Decoder>

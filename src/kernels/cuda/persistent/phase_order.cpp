@@ -6,7 +6,7 @@ namespace walsh::cuda {
 
 PhaseOrder::Phase PhaseOrder::next(Work work, std::span<ExchangeArray* const> in) const {
   const int index = static_cast<int>(phases_.size());
-  int from = -1;  // the last phase that wrote something of `in`
+  int from = -1;  // the last phase that wrote an array of `in`
   for (const ExchangeArray* array : in)
     from = std::max(from, array->written);
   const auto read = std::count_if(
@@ -15,7 +15,7 @@ PhaseOrder::Phase PhaseOrder::next(Work work, std::span<ExchangeArray* const> in
   if (from >= 0 && phases_[static_cast<size_t>(from)].results == read)
     before = phases_[static_cast<size_t>(from)];
   if (work == Work::matmul) return {before.complete, index, 0};
-  // All of the inputs were there and have been read; of phases between nothing is known.
+  // All inputs have arrived and been read; nothing is known about the phases in between.
   return {before.writing, before.complete == index - 1 ? index : before.complete, 0};
 }
 

@@ -1,4 +1,4 @@
-// A phase of a program on its way into it.
+// A phase that has been described but is not in the program yet.
 #pragma once
 
 #include <algorithm>
@@ -11,29 +11,29 @@ namespace walsh::cuda {
 
 struct PersistentProgram::Planned {
   ProgramPhase phase;
-  ExpertPhase experts;  // of which most phases are none
+  ExpertPhase experts;  // empty in most phases
   Arrays arrays;
 };
 
 namespace detail {
 
-// Inputs of more k-tiles are made by all blocks together, of others a k-tile by every warp of a
-// pair.
+// Inputs with more k-tiles are made by all blocks together; with fewer, each warp of a pair of
+// blocks makes one k-tile.
 inline constexpr int kOwnKTiles = 2 * kProgramWarps;
 
-// Room for whole k-tiles, which no write has been to, unless the array has it. False if it has
-// another number of values.
+// Allocates room for whole k-tiles with the tags of "not yet written", unless the array has it
+// already. Returns false if the array was made for another number of values.
 bool make_exchange(ExchangeArray& array, int64_t floats);
 
-// Whether blocks can make this form of an input.
+// Returns whether blocks can make this form of an input.
 bool can_make(const InputSource& source, const InputForm& form);
 
-// Whether it is a matrix whose rows blocks multiply in float32.
+// Returns whether `m` is a float32 matrix of this shape, whose rows blocks can multiply.
 inline bool are_float_rows(const DenseMatrix& m, int64_t rows, int64_t cols) {
   return m.type == DType::f32 && m.rows == rows && m.cols == cols;
 }
 
-// ProgramPhase::segment of an input.
+// Returns ProgramPhase::segment for an input.
 uint16_t segment_of(const FormView& form);
 
 }  // namespace detail

@@ -21,10 +21,10 @@ using detail::make_exchange;
 using detail::PassMatmul;
 
 constexpr int kMostTiles = 65535;
-constexpr int64_t kStatic = 2048;  // shared memory of the runtime and of the kernel
+constexpr int64_t kStatic = 2048;  // shared memory used by the runtime and statically by the kernel
 
-// What a tile costs: in long phases those of 2, 3 and 4 bits take times like 28, 38 and 48
-// (docs/gpu.md).
+// The cost of a tile: in long phases, tiles of 2, 3 and 4 bits take times in the proportion 28, 38
+// and 48 (docs/gpu.md).
 int tile_weight(const PhaseCode& code) {
   return 10 * code.words / 4 + 8;
 }
@@ -33,7 +33,7 @@ int64_t aligned(int64_t bytes) {
   return (bytes + 127) / 128 * 128;
 }
 
-// Whether the phase is shared by tiles of products.
+// Returns whether the phase is divided among blocks by tiles of products.
 bool has_tiles(const ProgramPhase& phase) {
   return phase.kind == PhaseKind::matmul || phase.kind == PhaseKind::inputs;
 }
@@ -86,7 +86,7 @@ bool PersistentProgram::multiply(const InputSource& source, std::span<const Inpu
   });
 }
 
-// The arrays that there are.
+// Returns the arrays that are not null.
 std::vector<ExchangeArray*> PersistentProgram::present(
     const std::array<ExchangeArray*, kPhaseArrays>& arrays) {
   std::vector<ExchangeArray*> out;
@@ -118,7 +118,7 @@ bool PersistentProgram::add_product(const InputSource& source, const InputForm& 
          place_inputs(plan) && finish_product(plan);
 }
 
-// What the kernel is told of a product and its input.
+// Fills in the arguments of a product and of its input.
 bool PersistentProgram::describe_product(const InputSource& source, const InputForm& form,
                                          std::span<const PassMatmul> group, Planned& plan) {
   ProgramPhase& phase = plan.phase;
@@ -138,7 +138,8 @@ bool PersistentProgram::describe_product(const InputSource& source, const InputF
   return true;
 }
 
-// The rows that the input is made of: all `count` values of an array if the program writes it.
+// Sets the rows that the input is made of. An array that the program writes has to be used with all
+// of its `count` values.
 bool PersistentProgram::read_rows(int64_t count, Planned& plan) {
   Arrays& arrays = plan.arrays;
   InputView& in = plan.phase.gemv.in;
@@ -151,16 +152,16 @@ bool PersistentProgram::read_rows(int64_t count, Planned& plan) {
     *rows[i] = arrays.in[i]->exchange.as<float>();
   }
   if (!read_heads(plan)) return false;
-  // Both or none, so that one question decides how they are read.
+  // Both are exchanged or both are plain, so that one condition tells how they are read.
   return !arrays.in[1] || (arrays.in[0]->written < 0) == (arrays.in[1]->written < 0);
 }
 
-// Where the k-tiles of the input are made, in a phase of their own if they are many.
+// Decides where the k-tiles of the input are made: in a phase of their own if there are many.
 bool PersistentProgram::place_inputs(Planned& plan) {
   ProgramPhase& phase = plan.phase;
   Arrays& arrays = plan.arrays;
   const int k_tiles = phase.gemv.k_tiles;
-  // With the sum of the squares of each k-tile.
+  // This includes the sum of the squares of each k-tile.
   const int64_t bytes = k_tiles * int64_t{phase.k_tile_bytes + 8};
   int64_t& room = k_tiles > kOwnKTiles ? input_bytes_ : own_bytes_;
   room = std::max(room, bytes);
@@ -185,8 +186,7 @@ bool PersistentProgram::finish_product(Planned& plan) {
   return results_of(plan) && add_phase(plan, PhaseOrder::Work::matmul);
 }
 
-// False for a scale per row, of which k-tiles have none of their own: they must lie one after the
-// other.
+// Returns false for one scale per row: the scales of consecutive k-tiles have to be contiguous.
 bool PersistentProgram::describe_codes(std::span<const PassMatmul> group, ProgramPhase& phase) {
   for (size_t i = 0; i < group.size(); ++i) {
     const Matrix& m = *group[i].matrix;
@@ -194,7 +194,7 @@ bool PersistentProgram::describe_codes(std::span<const PassMatmul> group, Progra
     detail::describe_matrix(m, args);
     const bool scales = args.scale_step == args.scale_vectors * 16 || args.k_tiles == 1;
     const bool offsets = args.offset_step == args.offset_vectors * 16 || args.k_tiles == 1;
-    const bool table = table_bytes(m.code.decoder) > 0;  // which a step has no room for
+    const bool table = table_bytes(m.code.decoder) > 0;  // the kernel has no room for a table
     if (!scales || !offsets || table) return false;
     PhaseCode& code = phase.code[i];
     code.table = args.table;
@@ -258,7 +258,7 @@ PersistentKernel PersistentProgram::Codes::kernel() const {
   });
 }
 
-// Signs of a rotation, of which a step has few.
+// Returns the signs of a rotation on the device. A step has few different ones.
 const uint8_t* PersistentProgram::signs_of(const FormView& form) {
   if (form.block == 0 || !form.signs) return nullptr;
   for (const Signs& known : signs_)
@@ -273,7 +273,8 @@ const uint8_t* PersistentProgram::signs_of(const FormView& form) {
   return signs_.back().bits.as<uint8_t>();
 }
 
-// The inputs of a product, made by all blocks together: to packets that nobody reads any more.
+// Adds a phase in which all blocks together make the inputs of a product, in packets that no block
+// still reads.
 ExchangeArray* PersistentProgram::add_inputs(const Planned& product) {
   Planned plan = product;
   ProgramPhase& phase = plan.phase;
@@ -294,7 +295,8 @@ ExchangeArray* PersistentProgram::add_inputs(const Planned& product) {
   return add_phase(plan, PhaseOrder::Work::part) ? made : nullptr;
 }
 
-// Where the results of a product go. What is added to must have been written by the same threads.
+// Sets where the results of a product go. An array that is added to must have been written by the
+// same threads.
 bool PersistentProgram::results_of(Planned& plan) {
   const ProgramPhase& phase = plan.phase;
   Arrays& arrays = plan.arrays;
@@ -324,7 +326,7 @@ int64_t PersistentProgram::shared_bytes() const {
   return codes_.experts ? all + kKnownPhases * int64_t{sizeof(ExpertPhase)} + choice_bytes_ : all;
 }
 
-// Every block has a part of every product.
+// Divides the work of the phases among the blocks. Every block has a part of every product.
 void PersistentProgram::share_work() {
   blocks_ = current_device().multiprocessors;
   for (const ProgramPhase& phase : phases_)
@@ -358,7 +360,7 @@ void PersistentProgram::share_work() {
   }
 }
 
-// The first tile of each block, and the most that one has.
+// Computes the first tile of each block; returns the largest number of tiles of one block.
 int PersistentProgram::share_tiles_of(ProgramPhase& phase, std::span<uint16_t> first) const {
   const GemvArgs& args = phase.gemv;
   std::vector<TileRun> runs;
@@ -377,12 +379,13 @@ int PersistentProgram::share_tiles_of(ProgramPhase& phase, std::span<uint16_t> f
   return most;
 }
 
-// Products bring the phases behind them into shared memory, over those before the last product;
-// streams of weights may still stand at the latter. False if a phase would not be there in time.
+// Decides which phases are loaded when. Products load the phases that follow into shared memory, in
+// place of those before the last product, because streams of weights may still be at the last
+// product. Returns false if a phase would be loaded too late.
 bool PersistentProgram::schedule() {
   const int count = static_cast<int>(phases_.size());
   int known = std::min(count, kFirstPhases), turn = 0;
-  int last = 0, before = 0;  // products
+  int last = 0, before = 0;  // the last product, and the one before it
   for (int i = 0; i < count; ++i) {
     ProgramPhase& phase = phases_[static_cast<size_t>(i)];
     if (i >= known) return false;
@@ -398,7 +401,8 @@ bool PersistentProgram::schedule() {
   return true;
 }
 
-// Inputs that only trellis codes read stand in the order that is best for them, if there is room.
+// Uses the order of inputs that suits trellis codes best if only trellis codes read them and there
+// is room.
 void PersistentProgram::double_inputs() {
   if (codes_.several() || !codes_.trellis()) return;
   const int64_t own = own_bytes_;

@@ -1,11 +1,11 @@
-// The persistent kernel: a decode step of one token, all layers of it, in one launch.
+// The persistent kernel: one decode step of one token, with all layers in one launch.
 //
-// One block per multiprocessor stays for the whole step and goes through its phases: products with
-// their inputs' norm, rotation and quantization, and attention with what belongs to it. A block
-// waits for the values that it needs, which say themselves that they are there
-// (persistent/exchange.cuh). Weights do not depend on anything, so the warps ask for those of the
-// next phases while they wait: the memory never rests. (Ideas: calm's kernel for a whole model,
-// Hazy Research's "No Bubbles" megakernel.)
+// One block per multiprocessor stays for the whole step and goes through its phases: products,
+// including the norm, rotation and quantization of their inputs, and attention with norm, rope and
+// the append to the cache. A block waits for the values that it needs; a tag bit in each value
+// shows that it has arrived (persistent/exchange.cuh). Weights depend on nothing, so warps request
+// those of the next phases while they wait, and the memory is never idle. (Ideas: calm's kernel for
+// a whole model, Hazy Research's "No Bubbles" megakernel.)
 #pragma once
 
 #include <array>
@@ -37,36 +37,38 @@ namespace detail {
 struct PassMatmul;
 }
 
-// A layer's experts, chosen by a router, and one that every row has.
+// The routed experts of a layer, with their router, and the shared expert.
 struct ExpertStep {
-  // Matrices that have the same shapes in all experts of a kind: those of the first one.
+  // Matrices of one kind of experts. All experts of the kind have the same shapes; these are the
+  // matrices of the first one.
   struct Part {
-    int64_t width = 0;  // rows of gate and up; 0: there is none
-    Matmul gate, up;    // of the forms of ExpertStep, whose results the program has places for
-    InputForm gated;    // what down reads
+    int64_t width = 0;  // rows of gate and up; 0: the kind does not exist
+    Matmul gate, up;    // inputs are ExpertStep::forms; the program has the places of the results
+    InputForm gated;    // the form that down reads
     Matmul down;
   };
 
-  InputSource source;                   // of router, gates and ups
-  std::span<const InputForm> forms;     // of it
+  InputSource source;                   // input of router, gate and up
+  std::span<const InputForm> forms;     // its forms
   const DenseMatrix* router = nullptr;  // float32 [experts][width of the source]
-  const DenseMatrix* share = nullptr;   // float32 [1][..], whose sigmoid weighs `shared`; null: 1
+  const DenseMatrix* share = nullptr;   // float32 [1][..]; its sigmoid weighs `shared`; null: 1
   RouteRule rule;
-  const float* bias = nullptr;  // [experts] of the choice, or null
+  const float* bias = nullptr;  // [experts], added for the choice only, or null
   GateFunction function = GateFunction::silu;
-  int64_t stride = 0;  // bytes from the arrays of an expert to those of the next one
+  int64_t stride = 0;  // bytes from the arrays of one expert to those of the next
   Part expert, shared;
-  float* stream = nullptr;  // what the weighted sum is added to
+  float* stream = nullptr;  // residual stream, to which the weighted sum is added
 };
 
-// A row of a delta net, from behind its first products up to the one of what it gives.
+// One row of a delta net: everything between the products that make its inputs and the one that
+// reads its output.
 struct DeltaStep {
-  ConvolveCall net;    // of one row, without out, decay and strength; a product writes `in`
-  InputSource source;  // of decays and strengths
+  ConvolveCall net;    // for one row, without out, decay and strength; a product writes `in`
+  InputSource source;  // input of decays and strengths
   const DenseMatrix* decay = nullptr;  // float32 [value heads][width of the source]
   const DenseMatrix* strength = nullptr;
-  HeadGates gates;         // of what the rule gives, with a gain; a product writes them
-  float* mixed = nullptr;  // what the next product reads
+  HeadGates gates;         // of the output, with a gain; a product writes them
+  float* mixed = nullptr;  // the array that the next product reads
 };
 
 class PersistentProgram {
@@ -76,48 +78,49 @@ class PersistentProgram {
   PersistentProgram(PersistentProgram&&) noexcept;
   PersistentProgram& operator=(PersistentProgram&&) noexcept;
 
-  // Whether the current device can run steps: from sm_90 on, with 227 KB of shared memory for a
-  // block. A step needs all multiprocessors at the same time.
+  // Returns whether the current device can run a step: it needs sm_90 or later and 227 KB of shared
+  // memory per block. A step occupies all multiprocessors at the same time.
   static bool available();
 
-  // prepare() and multiply() of one vector. False if this is nothing that a step can do (a
-  // rotation above 256 columns, two planes, a residual, a scale per row, a product code, trellis
-  // codes beside fine scales, a gate other than silu, an order in which blocks could overwrite what
-  // others read): then a program cannot be had. Products may have different codes; if all have the
-  // same, the kernel has fewer instructions.
+  // Adds prepare() and multiply() of one vector. Returns false if a step cannot do it: a rotation
+  // of more than 256 columns, two planes, a residual, a scale per row, a product code, trellis
+  // codes beside fine scales, a gate other than silu, or an order in which blocks could overwrite
+  // what others still read. The program cannot be used then. Products may have different codes; if
+  // all have the same, a kernel with fewer instructions is used.
   bool multiply(const InputSource& source, std::span<const InputForm> forms,
                 std::span<const Matmul> products);
-  // rope_and_store() and attend_decode() of one row, whose queries stay as they are. `gated`: every
-  // head of queries has its gates behind it, rope.q being [heads][2][head_dim], and what comes out
-  // is multiplied by their sigmoid. False for heads of other sizes than 64, 128 and 256, and a cap
-  // of logits.
+  // Adds rope_and_store() and attend_decode() of one row; the queries in memory stay unchanged.
+  // With `gated`, rope.q is [heads][2][head_dim]: every query head is followed by its gates, whose
+  // sigmoid multiplies the output. Returns false for head sizes other than 64, 128 and 256, and for
+  // capped logits.
   bool attend(const RopeCall& rope, const AttentionCall& attention, const AttentionScratch& scratch,
               bool gated = false);
-  // The products of decay and strength, delta_steps() of one row, and the gates of what it gives,
-  // of which `mixed` itself gets nothing. False where gates have no gain, for heads that
-  // can_prepare() does not know, other matrices than float32 ones, and where products of the
-  // program have not made channels and gates.
+  // Adds the products of decay and strength, delta_steps() of one row, and the gates of its output.
+  // Nothing is written to `mixed` itself. Returns false if the gates have no gain, for heads that
+  // can_prepare() does not support, for matrices that are not float32, and if the channels and
+  // gates are not made by products of the program.
   //
-  // Programs with such layers, or with attention that has gates, heads of 256 values or a part of
-  // a head that is rotated, have codes of 2 to 4 bits with scales for 128 columns, or none.
+  // Programs with delta nets, with gated attention, with heads of 256 values or with partly rotated
+  // heads support only codes of 2 to 4 bits with scales for 128 columns.
   bool step_delta(const DeltaStep& step);
 
-  // route() of one row by the product of the router, prepare() and multiply_experts() of gate and
-  // up, then of down, and sum_experts(): the sum is added to the stream. False for what multiply()
-  // says no to, a gate other than silu, biases, plain matrices, trellis codes, a shared expert of
-  // other codes than the others, widths that are no multiples of 16, more than 63 chosen experts,
-  // and experts so small that a warp would have k-tiles of more than three at a time.
+  // Adds route() of one row with the product of the router, prepare() and multiply_experts() of
+  // gate and up, then of down, and sum_experts(); the sum is added to the residual stream. Returns
+  // false for what multiply() refuses, a gate other than silu, biases, uncoded matrices, trellis
+  // codes, a shared expert with other codes than the routed ones, widths that are not multiples of
+  // 16, more than 63 chosen experts, and experts so small that the k-tiles of a warp would belong
+  // to more than three of them at a time.
   bool experts(const ExpertStep& step);
 
   bool empty() const { return count_ == 0; }
-  // Nothing can be added any more. False if the device has too little shared memory, or products
-  // are too far apart.
+  // Completes the program; nothing can be added afterwards. Returns false if the device has too
+  // little shared memory or the distance between two products is too long.
   bool finish();
-  // The results are those of the single launches but for the order of float additions.
+  // Gives the results of the single launches, except for the order of float additions.
   void launch(Stream stream) const;
 
  private:
-  // The row that all attention is for.
+  // The row that all attention phases of the program work on.
   struct Row {
     RowPlaces places;
     PageTable table;
@@ -129,37 +132,38 @@ class PersistentProgram {
     Buffer bits;
   };
 
-  // The arrays that a phase reads and writes, as its tags.
+  // The arrays that a phase reads and writes, in the order of its tags.
   struct Arrays {
     std::array<ExchangeArray*, kPhaseArrays> in{}, out{};
   };
 
   struct Planned;
 
-  // What who reads an array of heads does to them: the squares of a head and its values.
+  // How a reader finishes an array of heads: it divides each head by its norm, computed from these
+  // squares.
   struct Heads {
     ExchangeArray* squares;
-    int shift;  // values, as a power of two
+    int shift;  // log2 of the values per head
     float eps;
   };
 
-  // What gates and ups of experts give, by the number of values.
+  // Places for the outputs of the experts' gate and up, shared by layers with as many values.
   struct Gated {
     int64_t count;
     Buffer gate, up;
   };
 
-  // The codes of the products, as far as they decide about the kernel.
+  // The codes of all products, as far as they select the kernel.
   struct Codes {
     std::set<std::pair<DecoderKind, int>> kinds;  // decoder, flush
-    bool apart = false;                           // within a phase
-    bool experts = false;                         // chosen by some phase
-    bool mixers = false;                          // of other kinds (persistent/codes.cuh)
+    bool apart = false;                           // codes differ within a phase
+    bool experts = false;                         // some phase chooses experts
+    bool mixers = false;                          // has other mixers (persistent/codes.cuh)
 
     bool several() const { return kinds.size() > 1 || apart; }
     bool wide() const;
     bool trellis() const;
-    bool known() const;  // whether there is a kernel
+    bool known() const;  // whether a kernel exists for them
     ProgramMemory memory() const;
     PersistentKernel kernel() const;
   };
@@ -178,10 +182,10 @@ class PersistentProgram {
   ExchangeArray* add_inputs(const Planned& product);
   bool describe_codes(std::span<const detail::PassMatmul> group, ProgramPhase& phase);
   bool results_of(Planned& plan);
-  // Of other mixers (program_mixers.cpp).
+  // These are in program_mixers.cpp.
   bool describe_decays(const DeltaStep& step, Planned& plan);
   bool read_heads(Planned& plan);
-  // Of experts (program_experts.cpp).
+  // These are in program_experts.cpp.
   ExchangeArray* add_router(const ExpertStep& step);
   bool add_gates(const ExpertStep& step, const Gated& gated, ExchangeArray& logits);
   bool add_downs(const ExpertStep& step, const Gated& gated);
@@ -200,28 +204,28 @@ class PersistentProgram {
   LaunchShape shape() const;
 
   std::vector<ProgramPhase> phases_;
-  std::vector<ExpertPhase> experts_;                     // of the phases
-  std::vector<Arrays> links_;                            // of the phases
-  std::map<const void*, ExchangeArray> arrays_;          // by the address that callers know
+  std::vector<ExpertPhase> experts_;                     // one per phase
+  std::vector<Arrays> links_;                            // one per phase
+  std::map<const void*, ExchangeArray> arrays_;          // by the address that callers use
   std::vector<std::unique_ptr<ExchangeArray>> packets_;  // of shared inputs
   std::vector<Signs> signs_;
-  std::map<int64_t, ExchangeArray> logits_;   // of routers, by their number
-  std::map<int64_t, ExchangeArray> squares_;  // of heads, by their number
+  std::map<int64_t, ExchangeArray> logits_;   // of routers, by number of logits
+  std::map<int64_t, ExchangeArray> squares_;  // of heads, by number of squares
   std::map<const ExchangeArray*, Heads> heads_;
   std::vector<std::unique_ptr<Gated>> gated_;
   PhaseOrder order_;
   int count_ = 0, blocks_ = 0;
   Codes codes_;
   int pair_ = 1;                                             // blocks that make inputs together
-  int most_own_k_tiles_ = 0;                                 // of an input that they make
-  bool one_k_tile_ = false;                                  // is all that such an input has
-  int64_t own_bytes_ = 0, input_bytes_ = 0, sum_bytes_ = 0;  // ProgramArgs
-  int longest_run_ = 0;                                      // k-tiles of a warp in a phase
-  int most_runs_ = 1;         // of one matrix of an expert, of a warp in a phase
-  int64_t choice_bytes_ = 0;  // of shared memory, with experts
-  int first_choice_ = 0;      // ProgramArgs
+  int most_own_k_tiles_ = 0;                                 // of an input that blocks make
+  bool one_k_tile_ = false;                                  // some such input has only one
+  int64_t own_bytes_ = 0, input_bytes_ = 0, sum_bytes_ = 0;  // see ProgramArgs
+  int longest_run_ = 0;                                      // most k-tiles of a warp in a phase
+  int most_runs_ = 1;         // most runs of one expert matrix, per warp and phase
+  int64_t choice_bytes_ = 0;  // shared memory of the choice, in programs with experts
+  int first_choice_ = 0;      // see ProgramArgs
   Row row_;
-  std::vector<uint16_t> shares_;  // ProgramArgs
+  std::vector<uint16_t> shares_;  // see ProgramArgs
   Buffer device_phases_, device_experts_, device_shares_, left_;
 };
 

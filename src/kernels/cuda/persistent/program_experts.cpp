@@ -1,4 +1,4 @@
-// Layers with experts as phases: the router's product, gate and up of the experts, down.
+// Layers with experts as phases: the product of the router, gate and up of the experts, and down.
 #include <algorithm>
 #include <array>
 
@@ -16,7 +16,8 @@ bool is_one_pass(const Matmul& product) {
   return product.pass[0] != nullptr && product.pass[1] == nullptr && product.bias == nullptr;
 }
 
-// Whether a step can multiply these matrices: the one place that says what it cannot.
+// Returns whether a step can multiply these matrices. All limits of expert products are checked
+// here.
 bool can_multiply(const ExpertStep::Part& part, const ExpertStep& step) {
   if (!is_one_pass(part.gate) || !is_one_pass(part.up) || !is_one_pass(part.down)) return false;
   const Matrix &gate = *part.gate.pass[0], &up = *part.up.pass[0], &down = *part.down.pass[0];
@@ -39,7 +40,8 @@ bool can_choose(const ExpertStep& step) {
          (step.shared.width == 0 || can_multiply(step.shared, step));
 }
 
-// Whether the k-tiles of both are of one kind, so that a product may have some of each.
+// Returns whether the k-tiles of both have the same layout, so that one product may have some of
+// each.
 bool same_k_tiles(const Matrix& a, const Matrix& b) {
   return a.code == b.code && a.group == b.group && a.offset_group == b.offset_group;
 }
@@ -48,7 +50,7 @@ ExpertPhase::Arrays arrays_of(const Matrix& m) {
   return {m.codes.as<uint4>(), m.scales.as<std::byte>(), m.offsets.as<std::byte>()};
 }
 
-// Of one expert, or of none.
+// The k-tiles of one expert's matrix; 0 if there is none.
 int k_tiles_of(const Matrix* m) {
   return m == nullptr ? 0 : static_cast<int>(m->cols / kKTileColumns);
 }
@@ -67,7 +69,7 @@ bool PersistentProgram::experts(const ExpertStep& step) {
   return logits != nullptr && add_gates(step, gated, *logits) && add_downs(step, gated);
 }
 
-// Layers whose experts have as many values share the places.
+// Layers whose experts have the same number of values share these places.
 const PersistentProgram::Gated& PersistentProgram::gated_of(int64_t count) {
   for (const auto& gated : gated_)
     if (gated->count == count) return *gated;
@@ -76,7 +78,7 @@ const PersistentProgram::Gated& PersistentProgram::gated_of(int64_t count) {
   return *gated_.back();
 }
 
-// Null if a block might still read logits of another layer.
+// Returns null if a block might still read the logits of another layer.
 ExchangeArray* PersistentProgram::add_router(const ExpertStep& step) {
   Planned plan{ProgramPhase(RouterPhase()), {}, {}};
   RouterPhase& router = plan.phase.router;
@@ -97,7 +99,7 @@ ExchangeArray* PersistentProgram::add_router(const ExpertStep& step) {
   return add_phase(plan, PhaseOrder::Work::part) ? &logits : nullptr;
 }
 
-// The shared expert's matrix of a set. False if a product cannot have both.
+// Describes the shared expert's matrix of a set. Returns false if a product cannot have both kinds.
 bool PersistentProgram::describe_shared(const Matmul& first, const Matmul& shared, int set,
                                         ExpertPhase& experts) {
   const Matrix& m = *shared.pass[0];
@@ -105,7 +107,7 @@ bool PersistentProgram::describe_shared(const Matmul& first, const Matmul& share
   return same_k_tiles(*first.pass[0], m) && first.input[0]->group == shared.input[0]->group;
 }
 
-// Gates and ups are two sets of tiles, in which a choice follows the other.
+// Gate and up are two sets of tiles; in each set the chosen experts follow one another.
 bool PersistentProgram::add_gates(const ExpertStep& step, const Gated& gated,
                                   ExchangeArray& logits) {
   const ExpertStep::Part &each = step.expert, &shared = step.shared;
@@ -146,7 +148,7 @@ bool PersistentProgram::add_gates(const ExpertStep& step, const Gated& gated,
   return finish_product(plan);
 }
 
-// Rows of down are as long as those of all chosen experts together.
+// A row of down is as long as the rows of all chosen experts together.
 bool PersistentProgram::add_downs(const ExpertStep& step, const Gated& gated) {
   const ExpertStep::Part &each = step.expert, &shared = step.shared;
   const size_t chooses = phases_.size() - 1;
@@ -182,7 +184,7 @@ bool PersistentProgram::add_downs(const ExpertStep& step, const Gated& gated) {
   return true;
 }
 
-// How far the weights of phases are known without a choice that is still to come.
+// Determines up to which phase weights are known without a choice that is still to be made.
 void PersistentProgram::follow_choices() {
   int next = static_cast<int>(phases_.size());
   for (size_t i = phases_.size(); i-- > 0;) {
@@ -193,7 +195,7 @@ void PersistentProgram::follow_choices() {
   first_choice_ = next;
 }
 
-// Pieces of weights that a warp with `count` k-tiles of a phase has.
+// Returns the number of weight pieces of a warp that has `count` k-tiles of a phase.
 int PersistentProgram::runs_of(const ExpertPhase& experts, int count) {
   return experts.chosen == 0 ? 1 : most_expert_runs(experts, count);
 }

@@ -14,7 +14,7 @@ bool PersistentProgram::attend(const RopeCall& rope, const AttentionCall& call,
   const KvPool& pool = *call.cache;
   const int dim = pool.head_dim;
   if (call.m != 1 || (dim != 64 && dim != 128 && dim != 256) || call.logit_cap != 0) return false;
-  detail::cache_view(call);  // refuses what no kernel reads
+  detail::cache_view(call);  // throws for caches that no kernel reads
   const int turned = turned_pairs(rope, dim);
   codes_.mixers |= gated || dim == 256 || (turned != 0 && turned != dim / 2);
   Planned plan{ProgramPhase(AttentionPhase()), {}, {}};
@@ -60,7 +60,7 @@ bool PersistentProgram::attend(const RopeCall& rope, const AttentionCall& call,
   return add_phase(plan, PhaseOrder::Work::part);
 }
 
-// The rows of float32 that a head's blocks multiply themselves.
+// Describes the float32 rows that the blocks of a head multiply themselves.
 bool PersistentProgram::describe_decays(const DeltaStep& step, Planned& plan) {
   const InputSource& source = step.source;
   const int64_t heads = step.net.dims.value_heads;
@@ -111,7 +111,8 @@ bool PersistentProgram::step_delta(const DeltaStep& step) {
   return add_phase(plan, PhaseOrder::Work::part);
 }
 
-// The squares of an input's heads, if they are still to be divided by their norms.
+// If the heads of an input are still to be divided by their norms, adds their squares to what the
+// phase reads.
 bool PersistentProgram::read_heads(Planned& plan) {
   Arrays& arrays = plan.arrays;
   const auto heads = heads_.find(arrays.in[0]);

@@ -1,4 +1,4 @@
-// The row that a launch of a program is for.
+// The row that a launch of a program computes.
 #pragma once
 
 #include "kernels/cuda/persistent/phase.h"
@@ -6,6 +6,6 @@
 namespace walsh::cuda {
 
 __shared__ ProgramRow program_row;
-__shared__ int32_t program_sequence;  // of programs of other mixers
+__shared__ int32_t program_sequence;  // only in programs with other mixers
 
 }  // namespace walsh::cuda

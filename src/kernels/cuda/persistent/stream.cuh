@@ -5,33 +5,33 @@
 
 namespace walsh::cuda {
 
-// The k-tiles of a warp in one matrix, whose codes, scales and offsets lie one after the other,
-// from the first one on.
+// The k-tiles of a warp in one matrix. Codes, scales and offsets are contiguous, each from the
+// first k-tile on.
 struct StreamPiece {
   const uint4* codes;
   const std::byte* scales;
   const std::byte* offsets;
   uint16_t count;
-  uint8_t last;  // of the phase
+  uint8_t last;  // the last piece of the phase
   uint8_t scale_vectors, offset_vectors;
-  uint8_t code_words;  // of a lane and k-tile
-  uint8_t slot;        // of the choice of experts whose matrix it is, if it is one's
+  uint8_t code_words;  // per lane and k-tile
+  uint8_t slot;        // in the choice of experts, if the matrix is an expert's
 };
 
 // The k-tiles of a warp in a phase.
 struct alignas(16) PhaseRun {
-  int tile, k_tile;  // the first one: of the block's tiles, of the tile
+  int tile, k_tile;  // of the first one: index among the block's tiles, and in the tile
   int count;
 };
 
-// What the warps of a block multiply in a phase.
+// The work of all warps of a block in a phase.
 struct PhaseWork {
   PhaseRun run[kProgramWarps];
   StreamPiece piece[kProgramWarps][kMaxMatmuls];
 };
 static_assert(sizeof(PhaseWork) == kWorkBytes);
 
-// The tiles of this block.
+// Returns the tiles of this block.
 template <bool Several>
 __device__ __forceinline__ TileRound tiles_of_block(const ProgramPhase& phase) {
   const GemvArgs& args = phase.gemv;
@@ -50,14 +50,14 @@ __device__ __forceinline__ TileRound tiles_of_block(const ProgramPhase& phase) {
   return r;
 }
 
-// Where the arrays of a matrix begin.
+// The first addresses of the arrays of a matrix.
 struct StreamArrays {
   const uint4* codes;
   const std::byte* scales;
   const std::byte* offsets;
 };
 
-// `count` k-tiles of a matrix of set `s`, from k-tile `k_tile` on.
+// Describes `count` k-tiles of a matrix of set `s`, starting at k-tile `k_tile`.
 template <typename Codes>
 __device__ __forceinline__ void place_piece(const ProgramPhase& phase, int s,
                                             const StreamArrays& of, int64_t k_tile, int count,
@@ -82,7 +82,7 @@ __device__ __forceinline__ void place_piece(const ProgramPhase& phase, int s,
   }
 }
 
-// The work of a warp.
+// Computes the work of a warp in a phase.
 template <typename Codes>
 __device__ __forceinline__ void find_work(const ProgramPhase& phase, int warp, PhaseWork& work) {
   StreamPiece* const pieces = work.piece[warp];
@@ -111,7 +111,7 @@ __device__ __forceinline__ void find_work(const ProgramPhase& phase, int warp, P
   pieces[count - 1].last = 1;
 }
 
-// The phases in shared memory: those up to `known`, from the one at work on.
+// The phases that are in shared memory: from the current one up to `known`.
 struct PhaseQueue {
   ProgramPhase* slots;
   PhaseWork* works;
@@ -125,14 +125,14 @@ struct PhaseQueue {
   }
 };
 
-// What a stream is while a phase without weights needs the registers.
+// The state of a stream while a phase without weights needs the registers.
 struct ParkedStream {
   uint32_t oldest;  // back from the end of the ring
   int ahead, phase, piece, left;
 };
 
-// K-tiles of all products in the order in which this warp needs them, in a ring that is filled as
-// far ahead as phases are known.
+// The k-tiles of all products, in the order in which this warp needs them, in a ring. The ring is
+// filled as far ahead as phases are known.
 template <typename Codes>
 class WeightStream {
  public:
@@ -158,13 +158,13 @@ class WeightStream {
     phase_ = from.phase;
     piece_ = from.piece;
     left_ = 0;
-    codes_ = nullptr;  // so that nothing of these lives on through the other phase
+    codes_ = nullptr;  // so that the compiler keeps none of these alive through the other phase
     side_ = nullptr;
     side_place_ = side_step_ = code_words_ = 0;
     if (from.left > 0) begin_piece(phases, from.left);
   }
 
-  // Asks for all k-tiles that there is room for. Then the ring is full, or no more are known.
+  // Requests k-tiles until the ring is full or no more are known.
   __device__ __forceinline__ void fill(const PhaseQueue& phases) {
 #pragma unroll 1
     while (has_piece(phases) && ahead_ < kStages) {
@@ -176,7 +176,8 @@ class WeightStream {
     }
   }
 
-  // How many of the next `count` k-tiles are replaced as they are read (`replaces`), or not.
+  // Returns how many of the next `count` k-tiles can be treated alike; `replaces` tells whether
+  // each is replaced in the ring once it has been read.
   __device__ __forceinline__ int piece(const PhaseQueue& phases, int count, bool& replaces) {
     replaces = has_piece(phases);
     if (!replaces) {
@@ -189,7 +190,7 @@ class WeightStream {
     return count;
   }
 
-  // Waits for the oldest k-tiles and says where this lane's codes of the first one are.
+  // Waits for the oldest k-tiles and returns the place of this lane's codes of the first one.
   template <int KTiles>
   __device__ __forceinline__ uint32_t oldest() const {
     copy_wait<kStages - KTiles>();
@@ -197,13 +198,13 @@ class WeightStream {
     return oldest_;
   }
 
-  // The place behind `slot`.
+  // Returns the place behind `slot` in the ring.
   __device__ __forceinline__ uint32_t next(uint32_t slot) const {
     slot += kMemory.stage_bytes;
     return slot == end_of_ring_ ? slot - kRingBytes : slot;
   }
 
-  // The oldest k-tiles have been read by this lane.
+  // This lane has read the oldest k-tiles; requests others in their places if `replaces`.
   template <int KTiles>
   __device__ __forceinline__ void replace_oldest(bool replaces) {
     __syncwarp();
@@ -248,7 +249,8 @@ class WeightStream {
     return true;
   }
 
-  // The last `left` k-tiles of a piece. Some lanes copy scales or offsets, 16 bytes each.
+  // Begins with the last `left` k-tiles of a piece. Some lanes also copy scales or offsets, 16
+  // bytes each.
   __device__ __forceinline__ void begin_piece(const PhaseQueue& phases, int left) {
     const StreamPiece& piece = phases.piece(phase_, warp_, piece_);
     const int done = piece.count - left, offset_lane = lane_ - piece.scale_vectors;
@@ -270,15 +272,15 @@ class WeightStream {
 
   const int warp_, lane_;
   const uint32_t end_of_ring_;
-  uint32_t oldest_;  // k-tile: this lane's codes
+  uint32_t oldest_;  // place of this lane's codes in the oldest k-tile
   int ahead_ = 0;    // k-tiles that are in the ring
-  // What is fetched next: `left_` k-tiles of a piece.
+  // The next fetches: `left_` k-tiles of a piece.
   int phase_ = -1, piece_ = 0, left_ = 0;
   const uint4* codes_ = nullptr;
   const std::byte* side_ = nullptr;
-  int side_place_ = 0;  // from the lane's codes, < 0: this lane has none
+  int side_place_ = 0;  // distance from the lane's codes; < 0: this lane copies none
   int side_step_ = 0;   // bytes from k-tile to k-tile
-  int code_words_ = 0;  // of several codes: of the piece
+  int code_words_ = 0;  // of the piece, in programs with several codes
 };
 
 }  // namespace walsh::cuda

@@ -6,8 +6,8 @@
 namespace walsh::cuda {
 namespace {
 
-// Ranges of at most `most` each, filled one after the other, but for a tile that every later block
-// needs. Nothing if they do not hold all tiles.
+// Fills the blocks one after the other with ranges of weight `most` at most, and leaves one tile
+// for every later block. Returns nothing if not all tiles fit.
 std::vector<int> fill_blocks(std::span<const int64_t> behind, int blocks, int64_t most) {
   const int tiles = static_cast<int>(behind.size()) - 1;
   std::vector<int> first{0};
@@ -27,7 +27,7 @@ std::vector<int> fill_blocks(std::span<const int64_t> behind, int blocks, int64_
 }  // namespace
 
 std::vector<int> share_tiles(std::span<const TileRun> runs, int blocks) {
-  std::vector<int64_t> behind{0};  // weight in front of every tile, and of all
+  std::vector<int64_t> behind{0};  // weight before each tile; the last entry is the total
   bool equal = true;
   for (const TileRun& run : runs) {
     equal &= run.tiles == 0 || run.weight == runs[0].weight;
@@ -41,7 +41,7 @@ std::vector<int> share_tiles(std::span<const TileRun> runs, int blocks) {
       first.push_back(block * (tiles / blocks) + std::min(block, tiles % blocks));
     return first;
   }
-  int64_t low = 1, high = behind.back();  // the lightest that is enough lies between
+  int64_t low = 1, high = behind.back();  // the smallest sufficient limit lies between them
   while (low < high) {
     const int64_t middle = std::midpoint(low, high);
     if (fill_blocks(behind, blocks, middle).empty()) {

@@ -1,4 +1,4 @@
-// Which tiles of a product each block of a step has.
+// Divides the tiles of a product among the blocks of a step.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +7,16 @@
 
 namespace walsh::cuda {
 
-// Tiles one after the other, of the same weight: what one costs, in any unit.
+// Consecutive tiles of equal weight. The weight is the cost of one tile, in any unit.
 struct TileRun {
   int tiles = 0;
   int weight = 1;
 };
 
-// The first tile of each of `blocks` blocks, and the number of all behind them: ranges in order of
-// which each has a tile at least and the heaviest is as light as can be; tiles of equal weight are
-// shared as evenly as can be, the first blocks having one more. There are at least as many tiles as
-// blocks.
+// Returns the first tile of each of `blocks` blocks, and at the end the number of all tiles. Each
+// block gets a range of at least one tile, and the heaviest range is as light as possible. Tiles of
+// equal weight are divided as evenly as possible; the first blocks have one more. There must be at
+// least as many tiles as blocks.
 std::vector<int> share_tiles(std::span<const TileRun> runs, int blocks);
 
 }  // namespace walsh::cuda

@@ -1,6 +1,6 @@
-// What blocks of a step tell each other with, as thin names for PTX: words and packets in memory,
-// bytes in the shared memory of the other block of a pair. Tests have others, by which kernels run
-// on the host (tests/kernels/emulated).
+// Thin wrappers around the PTX by which the blocks of a step communicate: words and packets in
+// memory, and bytes sent to the shared memory of the other block of a pair. Tests replace this
+// file, so that kernels run on the host (tests/kernels/emulated).
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace walsh::cuda {
 
-// Shared memory whose size a launch says: rings of weights, inputs, sums, phases (ProgramMemory,
-// ProgramArgs).
+// Shared memory whose size is set at launch: rings of weights, inputs, sums, phases (see
+// ProgramMemory and ProgramArgs).
 extern __shared__ __align__(128) std::byte program_shared[];
 
 __device__ __forceinline__ uint32_t exchanged_word(const float* p) {
@@ -31,7 +31,7 @@ __device__ __forceinline__ void exchange_word(float* p, uint32_t word) {
   asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(word) : "memory");
 }
 
-// 16 bytes that are read and written at once; the tag is the lowest bit of w.
+// 16 bytes that are read and written as one; the tag is the lowest bit of w.
 __device__ __forceinline__ uint4 exchanged_packet(const uint4* p) {
   uint64_t low, high;
   asm volatile(
@@ -56,19 +56,20 @@ __device__ __forceinline__ void exchange_packet(uint4* p, uint4 v) {
       : "memory");
 }
 
-// Asks for a line of memory to come to the L2 cache.
+// Prefetches a line of memory into the L2 cache.
 __device__ __forceinline__ void expect_line(const void* p) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }
 
-// A barrier of shared memory that one thread completes, and the bytes that it says will come.
+// Initializes a barrier in shared memory that completes when one thread and the announced bytes
+// have arrived.
 __device__ __forceinline__ void begin_arrivals(uint32_t barrier) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
 #endif
 }
 
-// Barriers that have begun are so for the other block.
+// Makes the initialized barriers visible to the other block.
 __device__ __forceinline__ void show_arrivals() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -82,7 +83,7 @@ __device__ __forceinline__ void expect_bytes(uint32_t barrier, int bytes) {
 #endif
 }
 
-// 8 bytes to the place `to` of the other block, counted by its `barrier`.
+// Sends 8 bytes to the place `to` of the other block, where `barrier` counts them.
 __device__ __forceinline__ void send_to_block(uint32_t to, uint2 v, uint32_t barrier) {
 #if __CUDA_ARCH__ >= 900
   asm volatile(
@@ -93,7 +94,8 @@ __device__ __forceinline__ void send_to_block(uint32_t to, uint2 v, uint32_t bar
 #endif
 }
 
-// Whether the phase of the barrier with this parity is complete; it may wait for a while.
+// Returns whether the phase of the barrier with this parity is complete. It may wait for a while
+// before it answers no.
 __device__ __forceinline__ bool have_arrived(uint32_t barrier, int parity) {
   uint32_t done = 1;
 #if __CUDA_ARCH__ >= 900

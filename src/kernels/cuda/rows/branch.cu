@@ -1,5 +1,5 @@
-// What a branch adds to the residual stream, norms of whole rows, and rows of the stream gathered:
-// one block per row.
+// Adds a branch to the residual stream, norms whole rows, and gathers rows of the stream: one block
+// per row.
 #include <limits>
 #include <string>
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kThreads = 512, kWarps = kThreads / 32;
 
-// 1 / rms of a row, in all threads of the block.
+// 1 / rms of a row, returned to all threads of the block.
 __device__ float inverse_rms(const float* row, int64_t width, float eps) {
   __shared__ double parts[kWarps];
   double sum = 0;

@@ -1,5 +1,5 @@
-// Rows of the token embedding: decoded from the stored layout, rotated back and added up as
-// Model::embed does it, one block per 1024 columns, which no rotation block crosses.
+// Token embedding: decodes rows from the stored layout, rotates them back and adds up passes as
+// Model::embed does. One block per 1024 columns, which no rotation block crosses.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -17,7 +17,7 @@
 namespace walsh::cuda {
 namespace {
 
-constexpr int kColumns = 1024;  // of a block
+constexpr int kColumns = 1024;  // per block
 constexpr int kThreads = 256;
 constexpr int kPerThread = kColumns / kThreads;
 constexpr int kMinSegment = 32;
@@ -27,17 +27,17 @@ struct PassView {
   const __half* scales = nullptr;
   const __half* offsets = nullptr;
   const __half* sub_scales = nullptr;
-  const int8_t* codebook = nullptr;  // of product codes
+  const int8_t* codebook = nullptr;  // of product codes; otherwise null
   int residual = 0;
-  int step_bits = 0;  // of trellis codes
+  int step_bits = 0;  // of trellis codes; otherwise 0
   uint32_t multiplier = 0;
   uint32_t bent = 0;                   // 1: kBentBytes
-  const __half* col_scales = nullptr;  // of trellis codes, null: scales are per row and block
+  const __half* col_scales = nullptr;  // of trellis codes; null: scales are per row and block
   float unit = 1;
   int bits = 0, row_bytes = 0;
   int group = 0, groups = 0;  // columns per scale
   int sub_group = 0, sub_groups = 0;
-  int block = 0;  // of the rotation; 0: none
+  int block = 0;  // of the rotation; 0: not rotated
   uint32_t seed = 0;
   bool signs = false;
   float levels[16] = {};
@@ -47,7 +47,7 @@ struct EmbedArgs {
   const int32_t* tokens = nullptr;
   int64_t rows = 0;
   int cols = 0, padded = 0;
-  int passes = 0;  // 0: dense
+  int passes = 0;  // 0: a dense table
   DType type = DType::f32;
   const void* data = nullptr;
   PassView pass[2];
@@ -56,7 +56,7 @@ struct EmbedArgs {
   float scale = 1;
 };
 
-// Of two weights each, in a tile.
+// Steps of a tile with two weights each.
 constexpr int kPairSteps = kTileWeights / 2;
 
 // The code of a column (docs/formats/README.md): 32 codes lie in `bits` words.
@@ -81,7 +81,7 @@ __device__ float product_level(const PassView& w, const uint8_t* row, int column
   return w.unit * static_cast<float>(negative ? entry - w.residual : entry + w.residual);
 }
 
-// The same of trellis codes with bytes of a product (formats/trellis.h).
+// A weight of trellis codes made from the bytes of a product (formats/trellis.h).
 __device__ float trellis_value(const PassView& w, int64_t row, int column, int padded) {
   const int tile_bytes = 16 * w.step_bits;
   const int64_t tile = row / kTileRows * (padded / kTileCols) + column / kTileCols;
@@ -100,7 +100,7 @@ __device__ float trellis_value(const PassView& w, int64_t row, int column, int p
   return scale * (w.unit * static_cast<float>(level));
 }
 
-// A kernel for each kind of code: branches around the loads of the others would keep them apart.
+// One instance per kind of code, so that no branch separates the loads.
 template <CodeKind Kind>
 __device__ float decode(const PassView& w, int64_t row, int column, int padded) {
   if constexpr (Kind == CodeKind::trellis) return trellis_value(w, row, column, padded);
@@ -132,21 +132,22 @@ __device__ int segment_size(int block, int padded, int column) {
   return size;
 }
 
-// sign / sqrt(segment), as the Rotator's factor.
+// sign / sqrt(segment), the Rotator's factor.
 __device__ float rotation_factor(const PassView& w, int size, int column) {
   uint32_t h = static_cast<uint32_t>(column) * 0x9E3779B9u + w.seed;
   h ^= h >> 16;
   h *= 0x85EBCA6Bu;
   h ^= h >> 13;
   h *= 0xC2B2AE35u;
-  // 1 / sqrt(size), a power of two: the double root and quotient of the CPU would be slow here.
+  // 1 / sqrt(size) of a power of two, without the CPU's double square root and division, which are
+  // slow here.
   const int log = 31 - __clz(size);
   const float norm =
       (log % 2 != 0 ? 0.70710678118654752f : 1.0f) / static_cast<float>(1 << log / 2);
   return w.signs && h >> 31 ? -norm : norm;
 }
 
-// The block's columns of a pass in the original basis, thread i has columns i, i + 256, ..
+// Decodes and rotates back the block's columns of a pass; thread i has columns i, i + 256, ...
 template <CodeKind Kind>
 __device__ void decode_pass(const EmbedArgs& args, const PassView& w, int64_t row, int first,
                             float* shared, float (&v)[kPerThread]) {
@@ -187,8 +188,8 @@ template <CodeKind Kind>
 __global__ void __launch_bounds__(kThreads) embed_kernel(const __grid_constant__ EmbedArgs args) {
   __shared__ float shared[kColumns];
   const int first = static_cast<int>(blockIdx.x) * kColumns;
-  // Those behind read positions and older keys before they wait, so they may start only when what
-  // chose this step's tokens has ended.
+  // Later kernels read positions and older keys before they wait, so they may start only when the
+  // sampling of this step's tokens has ended.
   wait_previous_kernel();
   allow_next_kernel();
   const int64_t token = args.tokens[blockIdx.y];

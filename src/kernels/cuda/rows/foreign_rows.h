@@ -1,4 +1,4 @@
-// Rows in the memory and the types of another framework: inputs of products, and their results.
+// Rows in another framework's memory and types: inputs and results of products.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct ForeignRows {
   int64_t width = 0;
 };
 
-// As prepare() of float rows with the same values.
+// prepare() for rows of another type, with the bits of float rows with the same values.
 void prepare(const ForeignRows& source, std::span<const InputForm> forms, int64_t m, Stream stream);
 
 // out[t * stride + column] = x[t * ldx + column] rounded to the nearest fp16 or bf16. One launch.

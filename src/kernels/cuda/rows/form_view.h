@@ -1,4 +1,4 @@
-// Checked descriptions of inputs for kernels.
+// Validated descriptions of product inputs, as kernels take them.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,11 @@
 
 namespace walsh::cuda {
 
-inline constexpr int kShares = 16;  // parts of a row that are summed apart: every sixteenth k-tile
+// Partial sums of squares per row: k-tile i belongs to share i % 16.
+inline constexpr int kShares = 16;
 inline constexpr int kLaneColumns = 8;
 
-// InputSource on the device.
+// InputSource in the form that kernels take.
 struct InputView {
   const float* x = nullptr;
   const float* up = nullptr;
@@ -18,17 +19,17 @@ struct InputView {
   float eps = 0;
   int64_t ldx = 0;
   int width = 0;
-  bool vectors = false;  // a lane's 8 columns may be read 16 bytes at a time
+  bool vectors = false;  // a lane's 8 columns can be read 16 bytes at a time
   GateFunction function = GateFunction::silu;
   double inverse_width = 0;
 };
 
-// InputForm on the device.
+// InputForm in the form that kernels take.
 struct FormView {
-  int padded = 0;  // columns that are rotated
-  int full = 0;    // of them in whole Hadamard blocks
-  int cols = 0;    // columns that are quantized, a multiple of 256
-  int block = 0;   // Hadamard block, 0: not rotated
+  int padded = 0;  // columns that are rotated, padding included
+  int full = 0;    // those in whole Hadamard blocks
+  int cols = 0;    // quantized columns, a multiple of 256
+  int block = 0;   // Hadamard block; 0: no rotation
   bool signs = false;
   uint32_t seed = 0;
   int group = 128;  // columns per scale
@@ -36,7 +37,7 @@ struct FormView {
   int8_t* q = nullptr;
   float* scales = nullptr;
   int32_t* sums = nullptr;
-  void* rows = nullptr;  // instead of q
+  void* rows = nullptr;  // output of 16- or 32-bit rows in place of q
   int64_t stride = 0;
   DType row_type = DType::f32;
 };
@@ -46,7 +47,8 @@ inline bool is_aligned(const void* p) {
   return reinterpret_cast<uintptr_t>(p) % 16 == 0;
 }
 
-// Throw internal for shapes that kernels do not read, usage for rotations that only the CPU has.
+// Throw internal for shapes that kernels do not support, usage for rotations that only the CPU
+// supports.
 InputView input_view(const InputSource& source);
 FormView form_view(const InputSource& source, const InputForm& form, int64_t m);
 

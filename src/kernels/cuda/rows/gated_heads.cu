@@ -17,7 +17,7 @@ struct Forms {
   FormView form[kMaxForms];
 };
 
-// What a head's values are multiplied with beside its gate.
+// The norm's factor for a head, applied besides its gate.
 __device__ __forceinline__ float head_factor(double squares, const HeadGates& gates) {
   return static_cast<float>(1.0 / sqrt(squares / gates.dim + static_cast<double>(gates.eps)));
 }
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kGateWarps * 32)
     x[i] = sigmoid_of(gate[i], gate[i]) * (x[i] * inverse * gates.gain[i]);
 }
 
-// 8 values of a row from `column` on, which are of one head.
+// Loads the gates of 8 values of a row from `column` on, all of one head.
 __device__ __forceinline__ void load_gate(const InputView& in, const float* from, bool inside,
                                           bool vectors, float (&v)[kLaneColumns]) {
   if (vectors) {
@@ -65,7 +65,7 @@ __device__ __forceinline__ void load_gate(const InputView& in, const float* from
   }
 }
 
-// A lane's values of row t with their gates; by whole warps.
+// Loads a lane's values of row t and applies their gates; called by whole warps.
 __device__ __forceinline__ void load_gated(const InputView& in, const HeadGates& gates,
                                            bool vectors, int64_t t, int column,
                                            float (&v)[kLaneColumns]) {

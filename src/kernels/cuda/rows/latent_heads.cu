@@ -1,7 +1,6 @@
-// Keys and values of latent attention (LatentDesc in arch/layer.h) to heads and back, in the rows
-// in which they are. A block takes a row. Where all values move to higher places (or stay), the
-// last one goes first, where they move to lower ones the first, a piece at a time: what is written
-// then lies behind all that is still to be read.
+// Expands the keys and values of latent attention (LatentDesc in arch/layer.h) to heads, and
+// compacts them again, in place. One block per row. If values move to higher places, the last piece
+// is moved first, otherwise the first one, so that nothing is overwritten before it is read.
 #include <algorithm>
 #include <string>
 
@@ -15,7 +14,7 @@ namespace {
 
 constexpr int kThreads = 256, kEach = 4, kPiece = kThreads * kEach;
 
-// Writes `count` values at x, value i being read(i), from the last piece on or from the first.
+// Writes `count` values to x, value i being read(i), from the last piece or from the first.
 template <bool FromLast, typename Read>
 __device__ __forceinline__ void move_row(float* x, int count, const Read& read) {
   const int pieces = (count + kPiece - 1) / kPiece;
@@ -27,7 +26,7 @@ __device__ __forceinline__ void move_row(float* x, int count, const Read& read) 
       const int i = begin + e * kThreads;
       values[e] = i < count ? read(i) : 0.0f;
     }
-    __syncthreads();  // all of the piece is read before any of it is written
+    __syncthreads();  // the piece must be read completely before it is overwritten
 #pragma unroll
     for (int e = 0; e < kEach; ++e) {
       const int i = begin + e * kThreads;
@@ -36,7 +35,7 @@ __device__ __forceinline__ void move_row(float* x, int count, const Read& read) 
   }
 }
 
-// Grid: x over rows, y: keys, values.
+// Grid: x over rows; y: keys, values.
 __global__ void __launch_bounds__(kThreads)
     spread_kernel(const __grid_constant__ LatentHeads call) {
   allow_next_kernel();
@@ -60,7 +59,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Grid: rows.
+// Grid: x over rows.
 __global__ void __launch_bounds__(kThreads)
     close_kernel(float* rows, int64_t ld, int heads, int head_dim, int value_dim) {
   allow_next_kernel();

@@ -1,4 +1,4 @@
-// Inputs of products: few rows (rows/prepare_row.cuh) and many (rows/prepare_many.cuh).
+// Prepares inputs of products: few rows (rows/prepare_row.cuh) or many (rows/prepare_many.cuh).
 #include <string>
 #include <type_traits>
 
@@ -17,7 +17,7 @@ struct Forms {
   FormView form[kMaxForms];
 };
 
-// Columns `column`.. of row t of 16-bit values, which InputView::x points to.
+// Loads columns from `column` on of row t of 16-bit values at InputView::x.
 template <typename Element>
 __device__ void load_16bit(const InputView& in, int64_t t, int column, float (&v)[kLaneColumns]) {
   RawLane<Element> lane;
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kResidentWarps * 32)
 
 using ManyKernel = void (*)(const InputView, const FormView, const ManyRows);
 
-// Null: no kernel for many rows takes all these steps.
+// Returns null if no kernel for many rows supports all these steps.
 ManyKernel many_kernel_for(const InputView& in, DType type) {
   if (in.gain != nullptr && (in.up != nullptr || type != DType::f32)) return nullptr;
   if (type == DType::f16) return prepare_many_kernel<__half, RowSteps::none>;
@@ -123,7 +123,7 @@ void prepare(const InputSource& source, std::span<const InputForm> forms, int64_
 void prepare(const ForeignRows& source, std::span<const InputForm> forms, int64_t m,
              Stream stream) {
   if (m == 0 || forms.empty()) return;
-  InputSource rows;  // of which 16-bit kernels take the address alone
+  InputSource rows;  // kernels for 16-bit rows use only its address
   rows.x = static_cast<const float*>(source.data);
   rows.ldx = source.stride;
   rows.width = source.width;

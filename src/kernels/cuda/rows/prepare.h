@@ -1,4 +1,5 @@
-// The inputs of matrix products made on the device: normed, gated, padded, rotated, quantized.
+// Prepares the inputs of matrix products on the device: norm, gate, padding, rotation,
+// quantization.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +13,10 @@ namespace walsh::cuda {
 
 inline constexpr int kMaxForms = 2;  // forms of one input that are made in one launch
 
-// One form of an input: rotated by `rotation` (hadamard or none) after zero-padding to `padded`
-// columns (padded_cols of the format: the row that the rotation's segments are cut from), then
-// quantized (`out`) or stored as float rows (`rows`, stride in elements; with the type of the dense
-// matrix product that reads it).
+// One output form of an input: zero-padded to `padded` columns (padded_cols of the format, which
+// determine the rotation's segments), rotated by `rotation` (hadamard or none), then either
+// quantized (`out`) or stored as rows of `row_type` for a dense matrix product (`rows`, stride in
+// elements).
 struct InputForm {
   Rotation rotation;
   int64_t padded = 0;
@@ -25,21 +26,21 @@ struct InputForm {
   DType row_type = DType::f32;
 };
 
-// Where an input comes from, in this order of steps:
-//   v = x[t][0..width)                    float [m][ldx]
-//   v = function(v) * up[t][..]           if up (ld ldx)
-//   v = v * gain / sqrt(mean(v^2) + eps)  if gain
+// The source of an input and the steps applied to it, in this order:
+// v = x[t][0..width)                    float [m][ldx]
+// v = function(v) * up[t][..]           if up (ld ldx)
+// v = v * gain / sqrt(mean(v^2) + eps)  if gain
 struct InputSource {
   const float* x = nullptr;
   const float* up = nullptr;
-  const float* gain = nullptr;  // a weight: read before the kernel in front has ended
+  const float* gain = nullptr;  // a weight: read before the preceding kernel has ended
   float eps = 0;
   int64_t ldx = 0;
   int64_t width = 0;
   GateFunction function = GateFunction::silu;
 };
 
-// Makes every form of m inputs: in one launch, or, of many rows, in one each.
+// Makes every form of m inputs, in one launch, or for many rows in one launch per form.
 void prepare(const InputSource& source, std::span<const InputForm> forms, int64_t m, Stream stream);
 
 }  // namespace walsh::cuda

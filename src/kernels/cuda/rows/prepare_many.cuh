@@ -1,7 +1,6 @@
-// Many rows of an input. A warp keeps its k-tile, whose gains, signs and segments it makes once,
-// and walks over rows: the next one is on its way while it works on one. With a norm the warps of a
-// row are in one block, and the squares of a k-tile are summed once. Bits are those of
-// prepare_row().
+// Prepares many rows of an input. A warp keeps one k-tile, computes its gains, signs and segments
+// once, and walks over rows, prefetching the next one. With a norm, all warps of a row are in one
+// block, and the squares of a k-tile are summed once. The bits are those of prepare_row().
 #pragma once
 
 #include <cstring>
@@ -12,24 +11,25 @@
 
 namespace walsh::cuda {
 
-// What happens to a row before it is rotated.
+// The step before the rotation.
 enum class RowSteps { none, norm, gate };
 
-inline constexpr int kManyWarps = 8;       // of a block, about
-inline constexpr int kResidentWarps = 32;  // of a multiprocessor, with the registers that there are
+inline constexpr int kManyWarps = 8;       // approximate number of warps in a block
+inline constexpr int kResidentWarps = 32;  // warps per multiprocessor that the registers allow
 inline constexpr int64_t kMostRows = 1 << 24;
-inline constexpr int kUsualBlock = 128;    // Hadamard blocks from here on have the shortest code
-inline constexpr int kMostNormTiles = 32;  // k-tiles of a block with a norm
+// The code for Hadamard blocks of at least this size is the shortest.
+inline constexpr int kUsualBlock = 128;
+inline constexpr int kMostNormTiles = 32;  // most k-tiles of a row with a norm
 
-// Blocks that make one form of many rows.
+// The launch that makes one form of many rows.
 struct ManyRows {
   int m = 0;
-  int tiles = 0;              // k-tiles of a row
-  int warps = 0, blocks = 0;  // warps of a block; with a norm they hold whole rows
+  int tiles = 0;              // k-tiles per row
+  int warps = 0, blocks = 0;  // warps: per block; with a norm they cover whole rows
 };
 
-// blocks 0: rows that prepare_row() makes. They do not fill half the device, are too wide, cannot
-// be read and stored 16 bytes at a time, or have Hadamard blocks of more than a k-tile.
+// blocks == 0 means that prepare_row() is to be used: the rows do not fill half the device, are too
+// wide, cannot be read and stored 16 bytes at a time, or have Hadamard blocks larger than a k-tile.
 inline ManyRows many_rows(const InputView& in, const FormView& form, int64_t m,
                           int multiprocessors) {
   const bool norm = in.gain != nullptr;
@@ -55,7 +55,8 @@ inline ManyRows many_rows(const InputView& in, const FormView& form, int64_t m,
   return shape;
 }
 
-// A lane's columns as they come from memory: nothing waits for them before they are used.
+// A lane's columns as loaded from memory, unconverted, so that nothing waits for the loads before
+// they are needed.
 template <typename Element>
 struct RawLane {
   uint32_t words[kLaneColumns / 2] = {};
@@ -65,7 +66,8 @@ struct RawLane<float> {
   float v[kLaneColumns] = {};
 };
 
-// Columns `column`.. of a row that starts at x + at, with InputView::vectors; zeros beyond the row.
+// Loads columns from `column` on of a row that starts at x + at (requires InputView::vectors);
+// zeros beyond the row.
 template <typename Element>
 __device__ __forceinline__ void load_raw(const void* x, int64_t at, int column, const InputView& in,
                                          RawLane<Element>& lane) {
@@ -95,7 +97,7 @@ __device__ __forceinline__ void values_of(const RawLane<Element>& lane, float (&
   }
 }
 
-// One branch for all columns, not one for each.
+// Branches once for all columns instead of once for each.
 __device__ __forceinline__ void apply_gate(GateFunction function, const float (&up)[kLaneColumns],
                                            float (&v)[kLaneColumns]) {
   if (function == GateFunction::gelu_tanh) {
@@ -109,8 +111,8 @@ __device__ __forceinline__ void apply_gate(GateFunction function, const float (&
   }
 }
 
-// 1 / rms of the row whose k-tiles warps `first`.. of the block hold. `turn` alternates between 0
-// and 1: sums of one row may still be read while those of the next are written.
+// 1 / rms of the row whose k-tiles are with the warps from `first` on. `turn` alternates between 0
+// and 1, because sums of one row may still be read while those of the next are written.
 __device__ __forceinline__ float rms_of_warps(const InputView& in, const float (&v)[kLaneColumns],
                                               int tiles, int warp, int first, int lane, int turn) {
   __shared__ double squares[2][kMostNormTiles];
@@ -123,7 +125,7 @@ __device__ __forceinline__ float rms_of_warps(const InputView& in, const float (
   return inverse_rms(in, total);
 }
 
-// Two 16-bit values as they lie in memory.
+// Packs two 16-bit values into a word.
 template <typename Half>
 __device__ __forceinline__ uint32_t word_of(Half low, Half high) {
   const Half both[2] = {low, high};
@@ -132,8 +134,8 @@ __device__ __forceinline__ uint32_t word_of(Half low, Half high) {
   return word;
 }
 
-// A lane's columns of float rows. Lanes of a pair that store 32-bit floats have a half of 32 bytes
-// each, so that all of them are written at once.
+// Stores a lane's columns of float rows. For 32-bit floats, lanes of a pair exchange halves, so
+// that each writes 32 bytes at once.
 __device__ __forceinline__ void store_whole(const FormView& form, int64_t t, int column, int lane,
                                             const float (&v)[kLaneColumns]) {
   const int64_t row = t * form.stride;
@@ -165,7 +167,7 @@ __device__ __forceinline__ void store_whole(const FormView& form, int64_t t, int
       make_uint4(w[0], w[1], w[2], w[3]);
 }
 
-// All rows of one form by the blocks of ManyRows. Waits for the kernel in front.
+// Makes all rows of one form with the blocks of ManyRows. Waits for the preceding kernel.
 template <typename Element, RowSteps Steps>
 __device__ __forceinline__ void prepare_many(const InputView& in, const FormView& form,
                                              const ManyRows& shape) {
@@ -176,14 +178,14 @@ __device__ __forceinline__ void prepare_many(const InputView& in, const FormView
   const int k_tile = unit % shape.tiles;
   int t = unit / shape.tiles;
   const int column = k_tile * kKTileColumns + lane * kLaneColumns;
-  // What does not come from the kernel before is made ready before waiting for it.
+  // Loads what does not depend on the preceding kernel before waiting for it.
   float gain[kLaneColumns];
   if (kNorm) load8_whole(in.gain, column, in, gain);
   const uint32_t signs = sign_bits(form, column);
   const bool whole = (k_tile + 1) * kKTileColumns <= form.full;
   const int size = !form.block ? 0 : whole ? form.block : segment_size(form, column);
   wait_previous_kernel();
-  if (t >= step) return;  // without a norm: a warp too many
+  if (t >= step) return;  // a surplus warp, which can only exist without a norm
   RawLane<Element> next;
   RawLane<float> next_up;
   const auto fetch = [&](int row) {
@@ -192,7 +194,8 @@ __device__ __forceinline__ void prepare_many(const InputView& in, const FormView
     if (kGate) load_raw<float>(in.up, row * in.ldx, from, in, next_up);
   };
   fetch(t);
-  // Warps of a block with a norm meet until the first of its rows is the last.
+  // With a norm all warps of a block must iterate equally often, until the first of its rows is
+  // past the end.
   const int behind = kNorm ? warp / shape.tiles : 0;
   for (int turn = 0; t - behind < shape.m; t += step, turn ^= 1) {
     float v[kLaneColumns], up[kLaneColumns];
@@ -205,7 +208,7 @@ __device__ __forceinline__ void prepare_many(const InputView& in, const FormView
       apply_norm(gain, rms_of_warps(in, v, shape.tiles, warp, begin, lane, turn), v);
       if (t >= shape.m) continue;
     }
-    if (whole && form.block >= kUsualBlock) {  // without a branch per stage
+    if (whole && form.block >= kUsualBlock) {  // avoids a branch per butterfly stage
       rotate_k_tile<kUsualBlock>(form.block, true, signs, lane, v);
     } else if (form.block) {
       rotate_k_tile(size, false, signs, lane, v);

@@ -1,5 +1,5 @@
-// A row of an input, made by blocks of 8 warps: one warp per 256 columns (1,024 where the Hadamard
-// block is larger), every block sums the squares of the whole row for itself.
+// Prepares one row of an input with blocks of 8 warps: one warp per 256 columns (1,024 if the
+// Hadamard block is larger). Every block sums the squares of the whole row itself.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@ namespace walsh::cuda {
 
 inline constexpr int kPrepareWarps = 8;
 
-// How many k-tiles a warp takes at once, and how many blocks a row takes, for all forms.
+// How many k-tiles a warp takes at once and how many blocks a row needs, for all forms.
 struct PrepareShape {
   int span = 1, blocks = 0;
 };
@@ -27,7 +27,7 @@ inline PrepareShape prepare_shape(std::span<const FormView> forms) {
   return shape;
 }
 
-// Stages of distance 256 and 512 between the k-tiles of a span.
+// Butterfly stages of distance 256 and 512 between the k-tiles of a span.
 template <int Span>
 __device__ __forceinline__ void rotate_span(const int (&size)[Span],
                                             float (&v)[Span][kLaneColumns]) {
@@ -43,14 +43,13 @@ __device__ __forceinline__ void rotate_span(const int (&size)[Span],
   }
 }
 
-// 1 / rms of input t for all threads of the block. A warp has two shares, whose loads are on their
-// way together.
+// 1 / rms of input t for all threads of the block. A warp sums two shares, whose loads overlap.
 __device__ __forceinline__ float row_inverse_rms(const InputView& in, int64_t t, int warp,
                                                  int lane) {
   constexpr int kParts = kShares / kPrepareWarps;
   __shared__ double shares[kShares];
   double sum[kParts] = {};
-  const bool plain = in.vectors && !in.up;  // no branch between the loads
+  const bool plain = in.vectors && !in.up;  // so that no branch separates the loads
   for (int k_tile = warp; k_tile * kKTileColumns < in.width; k_tile += kShares) {
     const int column = k_tile * kKTileColumns + lane * kLaneColumns;
     constexpr int kStep = kPrepareWarps * kKTileColumns;
@@ -75,15 +74,15 @@ __device__ __forceinline__ float row_inverse_rms(const InputView& in, int64_t t,
   return inverse_rms(in, shares[lane % kShares]);
 }
 
-// Block `block` of row t of a form. load(column, v) gives the 8 values of a lane from `column` on,
-// and is asked by whole warps. Waits for the kernel in front.
+// Block `block` of row t of a form. load(column, v) loads a lane's 8 values from `column` on and is
+// called by whole warps. Waits for the preceding kernel.
 template <int Span, typename Load>
 __device__ __forceinline__ void prepare_row(const InputView& in, const FormView& form, int64_t t,
                                             int block, const Load& load) {
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const int first = (block * kPrepareWarps + warp) * Span;
   const auto column_of = [&](int u) { return (first + u) * kKTileColumns + lane * kLaneColumns; };
-  // What does not come from the kernel before is made ready before waiting for it.
+  // Loads what does not depend on the preceding kernel before waiting for it.
   float gain[Span][kLaneColumns];
   uint32_t signs[Span];
 #pragma unroll

@@ -1,17 +1,17 @@
-// Queries that do not lie head beside head, as those that have gates between them.
+// Queries whose heads are not contiguous, such as those with gates between them.
 #pragma once
 
 #include "kernels/cuda/rows/rows.h"
 
 namespace walsh::cuda {
 
-// Head h of row t stands at q + t * ld + h * head_ld.
+// Head h of row t is at q + t * ld + h * head_ld.
 struct QuerySource {
   const float* q = nullptr;
   int64_t ld = 0, head_ld = 0;
 };
 
-// rope_and_store() of queries that are read there and written to call.q.
+// rope_and_store() that reads queries from `queries` and writes them to call.q.
 void rope_and_store(const RopeCall& call, const QuerySource& queries, const KvPool& cache,
                     const PageTable& table, const RowPlaces& rows, Stream stream);
 

@@ -1,5 +1,5 @@
-// Norm and rotary positions of queries and keys, and the append to the cache: one warp per head,
-// or, of many rows, per kManyHeads heads of a row.
+// Norm and rope of queries and keys, and the append to the cache: one warp per head or, for many
+// rows, per kManyHeads heads of a row.
 #include <cuda_fp16.h>
 
 #include <string>
@@ -16,16 +16,17 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kManyRowsWarps = 8, kManyHeads = 4;
-constexpr int kFewHeads = 64;  // per multiprocessor: with fewer a warp has one
+constexpr int kFewHeads = 64;  // with fewer heads per multiprocessor, a warp takes one head
 
 struct RopeArgs {
   RopeCall call;
-  const float* q = nullptr;  // queries as they come: of head h of row t at q + t * ld + h * head_ld
+  // Source of the queries: head h of row t is at q + t * ld + h * head_ld.
+  const float* q = nullptr;
   int64_t q_ld = 0, q_head_ld = 0;
   __half* keys = nullptr;
   __half* values = nullptr;
   int kv_heads = 0, head_dim = 0;
-  int turned = 0;  // pairs of a head that are rotated
+  int turned = 0;  // rotated pairs per head
   const int32_t* pages = nullptr;
   int64_t per_sequence = 0;
   const int32_t* positions = nullptr;
@@ -41,7 +42,7 @@ __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant
   const int dim = args.head_dim, turned = args.turned;
   const HeadPairs pairs{dim / 2, turned};
   const int64_t row = blockIdx.y;
-  // Positions and pages are there before the step's first kernel lets others start.
+  // Positions and pages are complete before the step's first kernel lets others start.
   const int64_t position = args.positions[row];
   const int64_t page = args.pages[args.sequences[row] * args.per_sequence + position / kPageTokens];
   if (2 * lane < turned) {
@@ -75,8 +76,8 @@ __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant
               [&](float x) { return kept_half(x, key); });
 }
 
-// Sums over the warp of four values: lane l has that of value l / 8. Each is added up in the order
-// in which normalize() does it.
+// Warp sums of four values: lane l gets that of value l / 8. Each is added in the order of
+// normalize().
 __device__ __forceinline__ double warp_sums(const double (&x)[kManyHeads], int lane) {
   static_assert(kManyHeads == 4);
   const bool upper = (lane & 16) != 0, odd = (lane & 8) != 0;
@@ -91,8 +92,8 @@ __device__ __forceinline__ double warp_sums(const double (&x)[kManyHeads], int l
   return sum;
 }
 
-// normalize() of kManyHeads heads: roots and divisions in double, which take longer than all else,
-// are those of one head.
+// normalize() for kManyHeads heads: the square roots and divisions in double, the slowest part,
+// take the time of one head.
 __device__ __forceinline__ void normalize_heads(Pairs (&v)[kManyHeads], const float* gain,
                                                 float eps, const HeadPairs& pairs, int lane) {
   double sums[kManyHeads] = {};
@@ -120,8 +121,8 @@ __device__ __forceinline__ void normalize_heads(Pairs (&v)[kManyHeads], const fl
   }
 }
 
-// Warps over groups of kManyHeads heads of one kind (queries, then keys, then values) of each row.
-// Dim: values of a head, 0: any.
+// Warps take groups of kManyHeads heads of one kind (queries, then keys, then values) of each row.
+// Dim: head dimension, 0: any.
 template <int Dim>
 __global__ void __launch_bounds__(kManyRowsWarps * 32)
     rope_rows_kernel(const __grid_constant__ RopeArgs args) {
@@ -141,7 +142,7 @@ __global__ void __launch_bounds__(kManyRowsWarps * 32)
   if (!query) group -= value ? query_groups + kv_groups : query_groups;
   const int first = group * kManyHeads;
   const int most = (query ? call.heads : args.kv_heads) - first;
-  // Positions and pages are there before the step's first kernel lets others start.
+  // Positions and pages are complete before the step's first kernel lets others start.
   const int64_t position = args.positions[row];
   Pairs angles{};
   if (!value)

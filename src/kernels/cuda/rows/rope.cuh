@@ -1,5 +1,5 @@
-// Norm and rotary positions of one head, which is one warp's. Bits are those of the CPU, but for
-// the order in which squares are added in double.
+// Norm and rope of one head by one warp. Bits equal those of the CPU, except for the order in which
+// squares are added in double.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -9,10 +9,11 @@
 
 namespace walsh::cuda {
 
-inline constexpr int kPairs = kMaxHeadDim / 2 / 32;  // of a lane at most
+inline constexpr int kPairs = kMaxHeadDim / 2 / 32;  // most pairs per lane
 
-// Which columns are the pairs of a head. Of the first `turned` ones, which are rotated, pair i is
-// columns i and turned + i; of the others, which stay as they are, turned + i and half + i.
+// The columns of a head's pairs. Pair i of the first `turned` columns, which are rotated, is
+// columns i and turned + i; the remaining pairs, which are not rotated, are columns turned + i and
+// half + i.
 struct HeadPairs {
   int half, turned;
 
@@ -42,7 +43,7 @@ __device__ __forceinline__ Pairs load_pairs(const float* x, const HeadPairs& pai
   return load_pairs(x, pairs, lane, [](const float* p) { return *p; });
 }
 
-// The squares are summed in double, as everywhere.
+// Squares are summed in double, as everywhere.
 __device__ __forceinline__ void normalize(Pairs& v, const float* gain, float eps,
                                           const HeadPairs& pairs, int lane) {
   double sum = 0;
@@ -64,7 +65,7 @@ __device__ __forceinline__ void normalize(Pairs& v, const float* gain, float eps
   }
 }
 
-// Cosines (a) and sines (b) of a position, for the pairs that are rotated.
+// Loads cosines (a) and sines (b) of a position for the rotated pairs.
 __device__ __forceinline__ Pairs load_angles(const float* cos, const float* sin, int turned,
                                              int lane) {
   Pairs angles{};
@@ -96,10 +97,10 @@ __device__ __forceinline__ void multiply(Pairs& v, float factor) {
   }
 }
 
-// A key or a value as caches hold it, as fp16. What lies beyond its range becomes its largest
-// number. A key that is not a number stays NaN, so that whatever sees its position is NaN. A value
-// becomes zero, since products with tiles of values multiply those of hidden positions by zero;
-// where the row that it was computed from was NaN, so is its key.
+// Converts a key or a value to the cache's fp16. Values beyond its range become its largest number.
+// A key that is NaN stays NaN, so that every result that sees its position is NaN. A value that is
+// NaN becomes zero, because products with tiles of values multiply hidden positions by zero; where
+// the row it was computed from is NaN, its key is NaN too.
 __device__ __forceinline__ __half kept_half(float x, bool key) {
   if (x != x) return __float2half_rn(key ? x : 0.0f);
   return __float2half_rn(fminf(fmaxf(x, -kLargestHalf), kLargestHalf));

@@ -1,4 +1,4 @@
-// Results of products as 16-bit values.
+// Rounds results of products to 16-bit floats.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -13,8 +13,8 @@ namespace walsh::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kValues = 4;           // of a thread
-constexpr int64_t kMaxGrid = 65535;  // of rows in one launch
+constexpr int kValues = 4;           // per thread
+constexpr int64_t kMaxGrid = 65535;  // limit of rows in one launch
 
 __device__ void round_to(float value, __half& out) {
   out = __float2half_rn(value);

@@ -1,6 +1,6 @@
-// One warp makes 256 columns of a product's input: load, gate, normalize, rotate, quantize. A lane
-// holds 8 neighbouring columns. Bits are those of the CPU: the butterfly's additions, the scales
-// and the rounding are the same operations in the same order.
+// One warp prepares 256 columns of a product's input: load, gate, norm, rotate, quantize. A lane
+// holds 8 neighbouring columns. Bits equal those of the CPU: butterflies, scales and rounding are
+// the same operations in the same order.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -13,7 +13,7 @@
 
 namespace walsh::cuda {
 
-// Rows whose lanes are read whole (in.vectors): a lane is inside the row or beyond it.
+// For rows with in.vectors: a lane's columns lie wholly inside the row or beyond it.
 __device__ __forceinline__ void load8_whole(const float* row, int column, const InputView& in,
                                             float (&v)[kLaneColumns]) {
   float4 a = make_float4(0, 0, 0, 0), b = a;
@@ -36,8 +36,8 @@ __device__ __forceinline__ void load8(const float* row, int column, const InputV
   }
 }
 
-// x / (1 + e^y). The reciprocal is approximate (1 ulp): a division is long code, eight times per
-// lane.
+// x / (1 + e^y). The reciprocal is approximate (1 ulp), because a division is long code and needed
+// eight times per lane.
 __device__ __forceinline__ float gate(float x, float y) {
   return x * near_reciprocal(1.0f + expf(y));
 }
@@ -52,7 +52,7 @@ __device__ __forceinline__ float gelu_exponent(float x) {
   return kSlope * fmaf(0.044715f * (x * x), x, x);
 }
 
-// Columns `column`.. of input t before the norm.
+// Loads columns from `column` on of input t, before the norm.
 __device__ __forceinline__ void load_input(const InputView& in, int64_t t, int column,
                                            float (&v)[kLaneColumns]) {
   load8(in.x + t * in.ldx, column, in, v);
@@ -65,7 +65,8 @@ __device__ __forceinline__ void load_input(const InputView& in, int64_t t, int c
     v[e] = gate(v[e], gelu ? gelu_exponent(v[e]) : -v[e]) * up[e];
 }
 
-// Sum of squares of a k-tile, in all lanes. Squares are summed in double: inputs of 1e30 are legal.
+// Sum of squares of a k-tile, returned to all lanes. Summed in double, because inputs of 1e30 are
+// legal.
 __device__ __forceinline__ double k_tile_squares(const float (&v)[kLaneColumns]) {
   double part[2] = {};  // short chains
 #pragma unroll
@@ -80,7 +81,7 @@ __device__ __forceinline__ double k_tile_squares(const float (&v)[kLaneColumns])
   return sum;
 }
 
-// 1 / rms from the sums of the shares of a row: lane l has that of share l % kShares.
+// 1 / rms from the row's shares: lane l has share l % kShares.
 __device__ __forceinline__ float inverse_rms(const InputView& in, double share) {
 #pragma unroll
   for (int distance = kShares / 2; distance > 0; distance /= 2)
@@ -95,7 +96,7 @@ __device__ __forceinline__ void apply_norm(const float (&gain)[kLaneColumns], fl
     v[e] = v[e] * inverse * gain[e];
 }
 
-// Size of the Hadamard segment that holds `column`: full blocks, then descending powers of two.
+// Size of the Hadamard segment that contains `column`: full blocks, then descending powers of two.
 __device__ __forceinline__ int segment_size(const FormView& form, int column) {
   int offset = column - form.full;
   if (offset < 0) return form.block;
@@ -109,8 +110,8 @@ __device__ __forceinline__ int segment_size(const FormView& form, int column) {
   return size >= 32 ? size : 0;  // 0: beyond the row
 }
 
-// Bit e: the sign of column + e is negative (rotation_sign: bit 31 of murmur3's finalizer, which
-// its last step does not change).
+// Bit e is set if the sign of column + e is negative (rotation_sign: bit 31 of murmur3's finalizer,
+// which its last step does not change).
 __device__ __forceinline__ uint32_t sign_bits(const FormView& form, int column) {
   uint32_t bits = 0;
   if (!form.signs) return bits;
@@ -126,7 +127,7 @@ __device__ __forceinline__ uint32_t sign_bits(const FormView& form, int column) 
   return bits;
 }
 
-// 1 / sqrt(size) rounded to float: an odd power of two is 1/sqrt(2) times an even one.
+// 1 / sqrt(size) rounded to float; an odd power of two is an even one times 1/sqrt(2).
 __device__ __forceinline__ float segment_norm(int size) {
   const int log = 31 - __clz(size);
   const float mantissa = log % 2 ? 0.707106781186547524f : 1.0f;
@@ -139,7 +140,7 @@ __device__ __forceinline__ void butterfly(float& a, float& b) {
   b = difference;
 }
 
-// A stage between lanes: each of a pair gets its half of the sums and differences.
+// A butterfly stage between lanes: each lane of a pair gets its half of the sums and differences.
 __device__ __forceinline__ void lane_stage(int h, int lane, float (&next)[kLaneColumns],
                                            const float (&v)[kLaneColumns]) {
   const int mask = h / kLaneColumns;
@@ -149,8 +150,9 @@ __device__ __forceinline__ void lane_stage(int h, int lane, float (&next)[kLaneC
     next[e] = fmaf(sign, v[e], __shfl_xor_sync(~0u, v[e], mask));
 }
 
-// Signs (bit e: column e is negated), norm and the stages of distance < 256 of a k-tile's segments.
-// `size` is this lane's and at least `Least`, `whole` says that all lanes have the same.
+// Signs (bit e: column e is negated), norm and the stages of distance < 256 for a k-tile's
+// segments. `size` is this lane's segment size, at least `Least`; `whole` says that all lanes have
+// the same.
 template <int Least = 0>
 __device__ __forceinline__ void rotate_k_tile(int size, bool whole, uint32_t signs, int lane,
                                               float (&v)[kLaneColumns]) {
@@ -180,7 +182,7 @@ __device__ __forceinline__ void rotate_k_tile(int size, bool whole, uint32_t sig
   }
 }
 
-// The segments of k-tile `k_tile`: signs, norm and butterflies, as the form says.
+// Rotates the segments of k-tile `k_tile`: signs, norm and butterflies according to the form.
 __device__ __forceinline__ void rotate_columns(const FormView& form, int k_tile, uint32_t signs,
                                                int lane, float (&v)[kLaneColumns]) {
   if (!form.block) return;
@@ -190,8 +192,8 @@ __device__ __forceinline__ void rotate_columns(const FormView& form, int k_tile,
   rotate_k_tile(size, whole, signs, lane, v);
 }
 
-// The largest magnitude over the lanes of a group of 32 or 128 columns. As bits, NaN is the
-// largest. A reduction of the whole warp takes less time than one shuffle and what waits for it.
+// The largest magnitude in a group of 32 or 128 columns. Compared as bits, NaN is the largest. A
+// warp reduction is quicker than one shuffle and the wait for it.
 __device__ __forceinline__ float group_max(float value, int group, int lane) {
   if (group == 32) {
     value = larger_magnitude(value, __shfl_xor_sync(~0u, value, 1));
@@ -219,8 +221,8 @@ struct Quantized {
   int sum;             // over the group
 };
 
-// How a group becomes int8, as the CPU's quantize_i8: below 2^-100 it counts as zero, one that is
-// not finite has scale NaN and q = 0.
+// The int8 scale of a group, as in the CPU's quantize_i8: a group below 2^-100 counts as zero; one
+// that is not finite has scale NaN and q = 0.
 struct GroupScale {
   float scale, inverse;
   bool used;
@@ -241,7 +243,8 @@ __device__ __forceinline__ GroupScale group_scale(const float (&v)[kLaneColumns]
   return s;
 }
 
-// The next plane of v, which becomes what it left over. `s` becomes that of the plane behind it.
+// Quantizes the next plane of v, leaves the remainder in v, and sets `s` to the scale of the plane
+// after it.
 __device__ __forceinline__ Quantized quantize_plane(float (&v)[kLaneColumns], GroupScale& s,
                                                     int group, int lane) {
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds, the low byte is q
@@ -266,7 +269,7 @@ __device__ __forceinline__ Quantized quantize_plane(float (&v)[kLaneColumns], Gr
   return out;
 }
 
-// Byte of a k-tile's 256 that a lane's 8 columns start at (weights/matrix.h, activation_byte).
+// The byte of a k-tile at which a lane's 8 columns start (weights/matrix.h, activation_byte).
 __device__ __forceinline__ int lane_byte(int lane) {
   return (lane / 16) * 128 + (lane % 4) * 32 + (lane / 4 % 4) * 8;
 }

@@ -1,5 +1,5 @@
-// Steps between the products: token embedding, rotary positions with the append to the cache, what
-// a branch adds to the residual stream, and the cap of logits.
+// Operations between products: token embedding, rope with the append to the cache, adding a branch
+// to the residual stream, and the cap of logits.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace walsh::cuda {
 
-// What rope_and_store does to queries, keys and values of m rows, [m][ld] floats each, heads side
-// by side.
+// Arguments of rope_and_store for m rows of queries, keys and values, [m][ld] floats each, heads
+// side by side.
 struct RopeCall {
   float* q = nullptr;  // normed and rotated in place
   int64_t ldq = 0;
@@ -23,48 +23,48 @@ struct RopeCall {
   int64_t ldv = 0;
   int64_t m = 0;
   int heads = 0;
-  const float* q_norm = nullptr;  // [head_dim] gains of an RMSNorm per head, or null
+  const float* q_norm = nullptr;  // [head_dim] gains of a per-head RMSNorm, or null
   const float* k_norm = nullptr;
   float eps = 0;
-  // [positions][rotated / 2] on the device. Without them nothing is rotated.
+  // [positions][rotated / 2] on the device; null: no rotation.
   const float* cos = nullptr;
   const float* sin = nullptr;
-  const float* q_scale = nullptr;  // [positions] factors of queries, or null
-  // Pairs (i, i + rotated / 2) of a head are rotated, values from `rotated` on, which is even, stay
-  // as they are; 0: the whole head.
+  const float* q_scale = nullptr;  // [positions] factors for queries, or null
+  // Pairs (i, i + rotated / 2) of a head are rotated; values from `rotated` on (even) are not; 0:
+  // the whole head.
   int rotated = 0;
 };
 
-// Pairs that a call rotates; throws internal if heads of head_dim values do not have them.
+// Number of pairs that a call rotates; throws internal if heads of head_dim values have fewer.
 int turned_pairs(const RopeCall& call, int head_dim);
 
-// Rows of latent attention, `ld` floats apart. In front of spread_heads() a key has head_dim -
-// rope_dim values of each head and a value value_dim of each; behind it both have head_dim of each:
-// keys begin with the row's shared_key, values end with zeros.
+// Rows of latent attention, `ld` floats apart. Before spread_heads(), a row of keys has head_dim -
+// rope_dim values per head, and a row of values value_dim per head; after it both have head_dim per
+// head: keys begin with the row's shared_key, values end with zeros.
 struct LatentHeads {
   float *key = nullptr, *value = nullptr;  // [m][ld]
   const float* shared_key = nullptr;       // [m][rope_dim]
   int64_t ld = 0, m = 0;
   int heads = 0, head_dim = 0, rope_dim = 0, value_dim = 0;
 };
-// One launch. The bits are those of the CPU.
+// Expands keys and values in one launch, with the CPU's bits.
 void spread_heads(const LatentHeads& call, Stream stream);
-// The first value_dim values of every head, one head behind the other, become the first heads *
-// value_dim values of a row. One launch.
+// Compacts the first value_dim values of every head to the first heads * value_dim values of a row,
+// in one launch.
 void close_values(float* rows, int64_t ld, int64_t m, int heads, int head_dim, int value_dim,
                   Stream stream);
 
-// m rows of `width` values, in place: x = x * gain / sqrt(mean(x^2) + eps). One launch. Bits are
-// those of the CPU but for the order in which squares are added in double.
+// x = x * gain / sqrt(mean(x^2) + eps) for m rows of `width` values, in place and in one launch.
+// Bits equal those of the CPU, except for the order in which squares are added in double.
 void norm_rows(float* x, int64_t m, int64_t width, const float* gain, float eps, Stream stream);
 
-// One launch. Bits are those of the CPU's norm, rope and conversion to fp16 (the sum of squares is
-// added up in double in another order).
+// One launch. Bits equal those of the CPU's norm, rope and conversion to fp16, except for the order
+// in which squares are added in double.
 void rope_and_store(const RopeCall& call, const KvPool& cache, const PageTable& table,
                     const RowPlaces& rows, Stream stream);
 
-// The token embedding [rows, cols] on the device as it is stored: dense `data`, or the arrays of
-// one or two scalar passes and their rotations (hadamard or none).
+// The token embedding [rows, cols] on the device as stored: dense `data`, or the arrays of one or
+// two passes with their rotations (hadamard or none).
 struct StoredTable {
   struct Pass {
     const void* codes = nullptr;
@@ -81,14 +81,14 @@ struct StoredTable {
   Pass pass[2];
 };
 
-// x[t][0..cols) = scale * row tokens[t] of the table in the original basis, the same bits as on the
-// CPU. Token ids are read on the device; a row whose id is outside [0, rows) becomes NaN.
+// x[t][0..cols) = scale * row tokens[t] of the table in the original basis, with the CPU's bits.
+// Token ids are read on the device; a row whose id is outside [0, rows) becomes NaN.
 void embed(const StoredTable& table, const int32_t* tokens, int64_t m, float* x, int64_t ldx,
            float scale, Stream stream);
 
-// What a branch of a layer adds to the residual stream, m rows of `width` values:
-//   x += scale * branch * gain / sqrt(mean(branch^2) + eps)   with a gain,
-//   x += scale * branch                                       without one.
+// Adds a layer's branch to the residual stream, m rows of `width` values:
+// x += scale * branch * gain / sqrt(mean(branch^2) + eps)   with a gain,
+// x += scale * branch                                       without one.
 struct BranchCall {
   const float* branch = nullptr;  // [m][width]
   const float* gain = nullptr;    // [width] or null
@@ -98,15 +98,16 @@ struct BranchCall {
   int64_t m = 0, width = 0;
 };
 
-// One launch. Bits are those of the CPU but for the order in which squares are added in double.
+// One launch. Bits equal those of the CPU, except for the order in which squares are added in
+// double.
 void add_branch(const BranchCall& call, Stream stream);
 
 // out[t][0..width) = x[rows[t]][0..width) for m rows; `rows` is on the device.
 void gather_rows(const float* x, int64_t width, const int32_t* rows, int64_t m, float* out,
                  Stream stream);
 
-// logits[t][0..vocab) of m rows, in place: x = scale * logit, then cap * tanh(x / cap) unless cap,
-// which is not negative, is 0.
+// In place for logits[t][0..vocab) of m rows: x = scale * logit, then cap * tanh(x / cap) unless
+// cap (>= 0) is 0.
 void cap_logits(float* logits, int64_t m, int64_t vocab, float scale, float cap, Stream stream);
 
 }  // namespace walsh::cuda

@@ -1,5 +1,5 @@
-// Second pass of sampling: candidates are gathered, and the block that comes last sorts them and
-// draws. Where there are too many to sort, it searches the ranks digit by digit.
+// Second pass of sampling: gathers candidates; the last block sorts them and draws. If there are
+// too many to sort, it searches their ranks digit by digit.
 #include "kernels/cuda/sampling/kernels.cuh"
 
 namespace walsh::cuda {
@@ -8,8 +8,8 @@ namespace {
 constexpr int kDigitBits = 10, kDigits = 1 << kDigitBits;
 constexpr int kRankBits = 32 + kIdBits;
 static_assert(kRankBits % kDigitBits == 0);
-// Weights of the digit search are integers, so that their sums do not depend on an order. They are
-// added up as three parts whose sums over a vocabulary fit into 32 bits.
+// The digit search uses integer weights, so that sums do not depend on the order. They are summed
+// as three parts, whose sums over a vocabulary fit into 32 bits.
 constexpr int kPartBits = 32 - kIdBits, kParts = 3;
 constexpr double kWeightUnit = static_cast<double>(1ull << (kPartBits * kParts - 1));
 
@@ -25,7 +25,7 @@ struct ChooseMemory {
   int first;
 };
 
-// Descending, in shared memory; `count` is padded to a power of two with zeros.
+// Sorts descending, in shared memory; `count` is padded to a power of two with zeros.
 __device__ void sort_ranks(unsigned long long* rank, int count) {
   int padded = 32;
   while (padded < count)
@@ -48,7 +48,7 @@ __device__ void sort_ranks(unsigned long long* rank, int count) {
   __syncthreads();
 }
 
-// The same for few: each thread counts the ranks above its own.
+// Sorts few ranks: each thread counts the ranks above its own.
 __device__ void sort_few_ranks(unsigned long long* rank, int count) {
   const int i = static_cast<int>(threadIdx.x);
   __syncthreads();
@@ -62,8 +62,8 @@ __device__ void sort_few_ranks(unsigned long long* rank, int count) {
   __syncthreads();
 }
 
-// The first i < count with weight(0) + .. + weight(i) above `share` of `total` (the sum of all if
-// that is negative), or at it if `at`; `count` if there is none.
+// The first i < count with weight(0) + .. + weight(i) above `share` of `total` (the sum of all
+// weights if it is negative), or equal to it if `at`; `count` if there is none.
 template <typename Weight>
 __device__ int find_share(ChooseMemory& memory, int count, double total, double share, bool at,
                           Weight weight) {
@@ -88,7 +88,7 @@ __device__ int find_share(ChooseMemory& memory, int count, double total, double 
   return memory.first;
 }
 
-// Chooses among few candidates, which memory.rank holds.
+// Chooses among few candidates, which are in memory.rank.
 __device__ int choose_sorted(const SampleArgs& args, const SampleState& rules, int64_t row,
                              int count, double uniform, ChooseMemory& memory) {
   const SamplerOptions& o = rules.options;
@@ -119,9 +119,8 @@ __device__ int choose_sorted(const SampleArgs& args, const SampleState& rules, i
   return id_of_rank(memory.rank[min(chosen, count - 1)]);
 }
 
-// The rank at which the sum of weights of all ranks from the highest one down exceeds `share` of
-// their total (or, with share < 0, reaches `wanted`). weight(rank) is an integer below
-// 2^(kPartBits * kParts).
+// The rank at which the sum of weights, from the highest rank down, exceeds `share` of their total
+// (or, if share < 0, reaches `wanted`). weight(rank) is an integer below 2^(kPartBits * kParts).
 template <typename Weight>
 __device__ unsigned long long search_ranks(const SampleArgs& args, int64_t row, double share,
                                            unsigned long long wanted, ChooseMemory& memory,
@@ -182,7 +181,7 @@ __device__ int choose_any(const SampleArgs& args, const SampleState& rules, int6
                           double uniform, ChooseMemory& memory) {
   const SamplerOptions& o = rules.options;
   const double best = static_cast<double>(logit_of_rank(__ldcg(&args.rows[row].best)));
-  unsigned long long cut = 0;  // the lowest rank that is kept
+  unsigned long long cut = 0;  // the lowest rank to keep
   if (o.top_k > 0 && o.top_k < args.vocab) {
     cut = search_ranks(args, row, -1.0, static_cast<unsigned long long>(o.top_k), memory,
                        [](unsigned long long) { return 1ull; });
@@ -214,12 +213,12 @@ __global__ void __launch_bounds__(kSampleThreads)
   __shared__ ChooseMemory memory;
   const int64_t row = blockIdx.y;
   allow_next_kernel();
-  // As in the scan, which changes nothing of it where tokens are drawn.
+  // Read before the wait as in the scan, which does not change it for rows that draw.
   const int64_t sequence = sequence_of(args, row);
   const SampleState& rules = args.states[sequence];
   const bool greedy = rules.greedy;
   wait_previous_kernel();
-  if (greedy) return;  // the first pass has chosen
+  if (greedy) return;  // the first pass has chosen already
   SampleRow& state = args.rows[row];
   uint32_t key[kPerSampleThread];
   const int first = static_cast<int>(blockIdx.x * kSlice + threadIdx.x);
@@ -238,11 +237,12 @@ __global__ void __launch_bounds__(kSampleThreads)
   }
   if (!last_block(&state.gathered, gridDim.x)) return;
 
-  // Everything that is needed is asked for at once.
+  // All needed values are loaded at once.
   const unsigned long long early = __ldcg(&args.ranks[row * kCandidates + threadIdx.x]);
   const uint32_t count = __ldcg(&state.candidates), finite = __ldcg(&state.finite);
   const unsigned long long best = __ldcg(&state.best);
-  const bool infinite = finite && isinf(logit_of_rank(best));  // and so are all sums of weights
+  // Sums of weights are then infinite too.
+  const bool infinite = finite && isinf(logit_of_rank(best));
   uint64_t random = rules.random;
   const double uniform = next_uniform(random);
   int token = -1;

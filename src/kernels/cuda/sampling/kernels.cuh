@@ -1,4 +1,4 @@
-// What the sampling kernels share: keys that order logits, sums and searches over a block, and the
+// Shared parts of the sampling kernels: keys that order logits, block sums and searches, and the
 // scratch of a row.
 #pragma once
 
@@ -12,20 +12,21 @@ namespace walsh::cuda {
 inline constexpr int kSampleThreads = 512;
 inline constexpr int kSampleWarps = kSampleThreads / 32;
 inline constexpr int kPerSampleThread = 4;
-inline constexpr int kSlice = kSampleThreads * kPerSampleThread;  // logits of a block
-inline constexpr int kBins = 2048;                                // of the highest bits of keys
+inline constexpr int kSlice = kSampleThreads * kPerSampleThread;  // logits per block
+inline constexpr int kBins = 2048;                                // by the highest bits of keys
 inline constexpr int kBinShift = 32 - 11;
-inline constexpr int kCandidates = 4096;  // that are sorted; beyond, a slower search
+// The most that are sorted; beyond that a slower search is used.
+inline constexpr int kCandidates = 4096;
 inline constexpr int kIdBits = 18;
 static_assert(kMaxSampledVocab == int64_t{1} << kIdBits);
 
-// Of one row. Zero between launches, `lowest` and `total` excepted.
+// Scratch of one row. Zero between launches, except for `lowest` and `total`.
 struct SampleRow {
   unsigned long long best;  // rank of the best token
   double total;             // sum of exp(logit - best), if all tokens are candidates
-  uint32_t lowest;          // key from which on tokens are candidates
+  uint32_t lowest;          // tokens with this key or a higher one are candidates
   uint32_t candidates;
-  uint32_t scanned, gathered;  // blocks that have finished
+  uint32_t scanned, gathered;  // numbers of blocks that have finished
   uint32_t finite;
   uint32_t unused;
 };
@@ -53,7 +54,7 @@ struct SampleArgs {
   uint32_t* keys = nullptr;             // [m][vocab]
 };
 
-// Unsigned numbers in the order of floats; both zeros are one.
+// Maps floats to unsigned numbers in the same order; both zeros are equal.
 __device__ __forceinline__ uint32_t key_of(float v) {
   const uint32_t u = __float_as_uint(v + 0.0f);
   return u >> 31 ? ~u : u | 0x80000000u;
@@ -61,7 +62,7 @@ __device__ __forceinline__ uint32_t key_of(float v) {
 __device__ __forceinline__ float logit_of(uint32_t key) {
   return __uint_as_float(key >> 31 ? key & 0x7fffffffu : ~key);
 }
-// Tokens in the order of preference: higher logits, then lower ids.
+// Orders tokens by preference: higher logits first, then lower ids.
 __device__ __forceinline__ unsigned long long rank_of(uint32_t key, int id) {
   const auto lower = static_cast<uint32_t>((1 << kIdBits) - 1 - id);
   return static_cast<unsigned long long>(key) << kIdBits | lower;
@@ -73,7 +74,7 @@ __device__ __forceinline__ int id_of_rank(unsigned long long rank) {
   return (1 << kIdBits) - 1 - static_cast<int>(rank & ((1u << kIdBits) - 1));
 }
 
-// Sum over the block for all threads, in a fixed order. `scratch` holds kSampleWarps values.
+// Sum over the block, in a fixed order, for all threads. `scratch` holds kSampleWarps values.
 template <typename T>
 __device__ __forceinline__ T block_sum(T v, T* scratch) {
 #pragma unroll
@@ -110,8 +111,8 @@ __device__ __forceinline__ T block_prefix(T v, T* scratch) {
   return before;
 }
 
-// Whether this block is the last of `count` to come here; what the others wrote before is visible
-// to it.
+// Whether this block is the last of `count` to call this; it then sees what the others wrote
+// before.
 __device__ __forceinline__ bool last_block(uint32_t* arrived, uint32_t count) {
   __shared__ bool last;
   __threadfence();
@@ -125,7 +126,7 @@ __device__ __forceinline__ bool last_block(uint32_t* arrived, uint32_t count) {
   return last;
 }
 
-// A uniform number in [0, 1): the next one of the generator of base/random.h.
+// The next uniform number in [0, 1) of the generator in base/random.h.
 __device__ __forceinline__ double next_uniform(uint64_t& state) {
   uint64_t z = (state += 0x9E3779B97F4A7C15ull);
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -139,7 +140,7 @@ __device__ __forceinline__ int64_t sequence_of(const SampleArgs& args, int64_t r
   return args.where.sequences[args.where.wanted ? args.where.wanted[row] : row];
 }
 
-// The row's token is chosen; by one thread.
+// Records a row's token; called by one thread.
 __device__ __forceinline__ void finish_row(const SampleArgs& args, int64_t row, int64_t sequence,
                                            int token) {
   const SampledRows& where = args.where;

@@ -15,7 +15,7 @@ int64_t slices(int64_t vocab) {
   return (vocab + kSlice - 1) / kSlice;
 }
 
-// Offsets of the parts of the scratch.
+// Offsets of the parts of the scratch memory.
 struct Layout {
   uint64_t rows, bins, ranks, sums, keys, bytes;
 

@@ -1,5 +1,5 @@
-// Choosing tokens on the device, by the rules of generate/sampler.h: repeat penalty, top-k, top-p,
-// min-p, temperature, in that order; of equal logits the lower id is the better one.
+// Sampling on the device with the rules of generate/sampler.h: repeat penalty, top-k, top-p, min-p,
+// temperature, in that order; among equal logits the lower id is preferred.
 #pragma once
 
 #include <cstddef>
@@ -12,30 +12,30 @@ namespace walsh::cuda {
 
 inline constexpr int64_t kMaxSampledVocab = int64_t{1} << 18;
 
-// How a sequence is continued and what its sampler remembers. It lies on the device, so that
-// recorded launches can be replayed for any mix of options.
+// Sampling options and state of a sequence. It lies on the device, so that recorded launches can be
+// replayed for any mix of options.
 struct SampleState {
   SamplerOptions options;
-  double log_min_p = 0;  // if min_p > 0
-  bool greedy = false;   // the best token, without a draw
-  bool penalty = false;  // the history is read and appended to
+  double log_min_p = 0;  // only if min_p > 0
+  bool greedy = false;   // takes the best token without drawing
+  bool penalty = false;  // reads and extends the history
   bool sum_all = false;  // top_p is a share of all tokens
   int32_t length = 0;    // of the history
-  uint64_t random = 0;   // SplitMix64 state: the seed at first, as Random(seed)
+  uint64_t random = 0;   // SplitMix64 state, initially the seed as in Random(seed)
 };
 
-// Of a sequence of whose history `length` tokens are known. Options are checked by the caller
+// The state of a sequence with `length` tokens of history. Options must have been checked
 // (check_sampler_options).
 SampleState sample_state(const SamplerOptions& options, int64_t vocab, int32_t length);
 
-// Where the rows of the batch are described (RowPlaces and its tokens).
+// The description of the batch's rows (RowPlaces and their tokens).
 struct SampledRows {
   int32_t* tokens = nullptr;
   int32_t* positions = nullptr;
   int32_t* sequences = nullptr;  // null: row t of the logits is sequence t
-  int32_t* wanted = nullptr;     // row of the batch whose logits row t is; null: t
-  // What is chosen becomes the next batch, row t of it the position behind that of row wanted[t],
-  // which is t for all rows or belongs to the only one.
+  int32_t* wanted = nullptr;     // the batch's row that row t of the logits belongs to; null: t
+  // The sampled tokens become the next batch: its row t is the position after that of row
+  // wanted[t], where wanted is the identity or there is one row.
   bool places_next = false;
 };
 
@@ -46,15 +46,15 @@ struct SampleCall {
   int64_t m = 0;
   SampledRows rows;
   SampleState* states = nullptr;  // [sequences]
-  int32_t* history = nullptr;     // [sequences][history_stride], read where there is a penalty
+  int32_t* history = nullptr;     // [sequences][history_stride], used where there is a penalty
   int64_t history_stride = 0;
-  bool draws = true;        // not every row is greedy
-  int32_t* next = nullptr;  // [sequences]; -1 where no logit is finite
-  int32_t* host = nullptr;  // [m] the same in pinned memory of the host, or null
+  bool draws = true;        // some row is not greedy
+  int32_t* next = nullptr;  // [sequences]; -1 if no logit is finite
+  int32_t* host = nullptr;  // [m], a copy of the tokens in pinned host memory; or null
 };
 
-// Device memory that sampling up to max_m rows of `vocab` logits needs. One launch at a time may
-// use it.
+// Device memory for sampling up to max_m rows of `vocab` logits. Only one launch at a time may use
+// it.
 class SampleScratch {
  public:
   SampleScratch() = default;
@@ -70,14 +70,14 @@ class SampleScratch {
   int64_t max_m_ = 0, vocab_ = 0;
 };
 
-// Chooses a token for every row, advances the random states by one draw (not with temperature 0)
-// and appends the tokens to the histories, while they have room. The token is the CPU sampler's for
-// the same random state, unless the drawn point is within about 1e-12 of the border between two
-// tokens (sums of weights are rounded to 2^-44 of the best one's) or a probability equals top_p to
-// as many digits. Throws internal for a vocabulary beyond kMaxSampledVocab.
+// Samples a token for every row, advances the random states by one draw (not for temperature 0) and
+// appends the tokens to the histories while they have room. The token is the CPU sampler's for the
+// same random state, unless the drawn point is within about 1e-12 of the border between two tokens
+// (sums of weights are rounded to 2^-44 of the best weight) or a probability equals top_p to as
+// many digits. Throws internal for a vocabulary beyond kMaxSampledVocab.
 void sample(const SampleCall& call, const SampleScratch& scratch, Stream stream);
 
-// tokens[t] = next[sequences[t]] for those of m rows whose token is -1.
+// tokens[t] = next[sequences[t]] for rows whose token is -1.
 void take_chosen(int32_t* tokens, const int32_t* sequences, const int32_t* next, int64_t m,
                  Stream stream);
 

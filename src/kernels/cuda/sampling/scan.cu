@@ -1,5 +1,5 @@
-// First pass of sampling: penalties, the best token, how many tokens have which size, and from
-// these a bound that holds all candidates.
+// First pass of sampling: penalties, the best token, a histogram of keys, and from it a bound above
+// which all candidates lie.
 #include "kernels/cuda/sampling/kernels.cuh"
 
 namespace walsh::cuda {
@@ -13,7 +13,7 @@ struct ScanMemory {
   uint32_t bound;
 };
 
-// Marks which of the block's tokens are recent.
+// Marks the block's tokens that the penalty applies to.
 __device__ void mark_recent(const SampleArgs& args, int64_t sequence, const SampleState& state,
                             int first, uint32_t* recent) {
   const int length = state.length;
@@ -40,8 +40,8 @@ __device__ __forceinline__ unsigned long long block_best(unsigned long long best
   return best;
 }
 
-// The key from which on there are at least top_k tokens (or, if all tokens are candidates, those
-// that top_p keeps), with the resolution of the bins; the bins become zero.
+// A key above which there are at least top_k tokens (or, if all tokens are candidates, those that
+// top_p keeps), at the resolution of the bins. Resets the bins to zero.
 __device__ uint32_t bin_bound(const SampleArgs& args, const SampleState& rules, int64_t row,
                               double best, double total, ScanMemory& memory) {
   constexpr int kEach = kBins / kSampleThreads;
@@ -53,7 +53,8 @@ __device__ uint32_t bin_bound(const SampleArgs& args, const SampleState& rules, 
     const uint32_t count = __ldcg(&bins[top - i]);
     bins[top - i] = 0;
     weight[i] = count;
-    if (rules.sum_all && count > 0) {  // at least, by the lowest logit of the bin
+    // A lower bound: every token counts with the lowest logit of its bin.
+    if (rules.sum_all && count > 0) {
       const float edge = logit_of(static_cast<uint32_t>(top - i) << kBinShift);
       weight[i] *= isnan(edge) ? 0.0 : exp(static_cast<double>(edge) - best);
     }
@@ -61,7 +62,7 @@ __device__ uint32_t bin_bound(const SampleArgs& args, const SampleState& rules, 
   }
   if (threadIdx.x == 0) memory.bound = 0;
   double above = block_prefix(sum, memory.sums);
-  // A little more than the share, because sums are rounded.
+  // Slightly more than the share, because sums are rounded.
   const double wanted = rules.sum_all
                             ? total * static_cast<double>(rules.options.top_p) * (1 + 1e-9)
                             : static_cast<double>(rules.options.top_k);
@@ -75,7 +76,7 @@ __device__ uint32_t bin_bound(const SampleArgs& args, const SampleState& rules, 
   return memory.bound;
 }
 
-// The sums of all blocks, relative to the row's best logit.
+// The sum of all blocks' weights, relative to the row's best logit.
 __device__ double total_weight(const SampleArgs& args, int64_t row, double best,
                                ScanMemory& memory) {
   double sum = 0;
@@ -101,8 +102,8 @@ __global__ void __launch_bounds__(kSampleThreads)
     memory.bins[i] = 0;
   if (thread < kSlice / 32) memory.recent[thread] = 0;
   __syncthreads();
-  // What the last step left is there before this step's first kernel lets others start; only the
-  // logits have to be waited for.
+  // The results of the last step are complete before this step's first kernel lets others start;
+  // only the logits must be waited for.
   const int64_t sequence = sequence_of(args, row);
   const SampleState& rules = args.states[sequence];
   if (rules.penalty) mark_recent(args, sequence, rules, first, memory.recent);
@@ -166,8 +167,8 @@ __global__ void __launch_bounds__(kSampleThreads)
   const double total = sum_all ? total_weight(args, row, largest, memory) : 0.0;
   uint32_t lowest = bins ? bin_bound(args, rules, row, largest, total, memory) : 0;
   if (thread > 0) return;
-  // Rounded down, since the exact comparison comes later. Where top_p needs the sum of top_k
-  // tokens, they must all be there.
+  // Rounded down, because the exact comparison comes later. If top_p needs the sum of the top_k
+  // tokens, all of them must be kept.
   if (rules.options.min_p > 0 && (sum_all || rules.options.top_p >= 1))
     lowest = max(lowest, key_of(__double2float_rd(largest + rules.log_min_p)));
   state.lowest = lowest;

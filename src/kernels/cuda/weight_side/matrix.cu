@@ -1,7 +1,7 @@
-// Seed 000's GEMM kernel: 128 rows by 128 vectors per block (32 where a block has less
-// than 165 KiB of shared memory). Each warp decodes 16 rows of a k-tile of 256 columns, rotates
-// them back in registers and rounds them to bf16, already in the order of tensor core fragments;
-// inputs come through shared memory, one k-tile ahead.
+// GEMM that rotates weights back: 128 rows by 128 vectors per block (32 vectors where a block has
+// less than 165 KiB of shared memory). Each warp decodes 16 rows of a k-tile of 256 columns,
+// rotates them back in registers and rounds them to bf16, already in the order of tensor core
+// fragments; inputs come through shared memory, one k-tile ahead.
 #include <cuda_bf16.h>
 
 #include "kernels/cuda/async.cuh"
@@ -12,10 +12,11 @@
 namespace walsh::cuda::detail {
 namespace {
 
-constexpr int kWarps = 8;                  // tiles of 16 rows
-constexpr int kUnits = kKTileColumns / 8;  // of 16 bytes in a row of a k-tile
+constexpr int kWarps = 8;                  // each has a tile of 16 rows
+constexpr int kUnits = kKTileColumns / 8;  // pieces of 16 bytes in a row of a k-tile
 
-// 16-byte unit u of vector v stands at u ^ 4 (v % 2), so that reads of two vectors do not collide.
+// 16-byte piece u of vector v is stored at u ^ 4 (v % 2), so that reads of two vectors use
+// different banks.
 template <int Vectors>
 using InputKTile = uint4[Vectors][kUnits];
 
@@ -43,8 +44,8 @@ __device__ void load_inputs(const PassView& w, const WeightSideIo& io, int k_til
   copy_commit();
 }
 
-// Fragments [c][i][s] of both rows of a lane: k = 2 t, 2 t + 1, 2 t + 8, 2 t + 9 stand for columns
-// 128 c + 32 i + 8 t + 4 s + (0..3).
+// Fragments [c][i][s] of both rows of a lane: k = 2 t, 2 t + 1, 2 t + 8, 2 t + 9 correspond to
+// columns 128 c + 32 i + 8 t + 4 s + (0..3).
 template <typename Decoder>
 __device__ __forceinline__ void make_fragments(const PassView& w, const TileStage<Decoder>& stage,
                                                int k_tile, int lane, uint32_t (&a)[2][4][2][4]) {
@@ -116,18 +117,19 @@ __global__ void __launch_bounds__(kWarps * 32)
   wait_previous_kernel();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = blockIdx.x * Vectors;
   const int tile = blockIdx.y * kWarps + warp;
-  const int read = min(tile, (io.rows + 15) / 16 - 1);  // blocks synchronize: no warp leaves early
+  // The block synchronizes, so no warp may leave early.
+  const int read = min(tile, (io.rows + 15) / 16 - 1);
   float y[Vectors / 8][4] = {};
   load_stage(shared.stages[warp][0], w, read, 0, lane);
   copy_commit();
   load_inputs<Vectors>(w, io, 0, first, shared.x[0]);
   for (int k_tile = 0; k_tile < w.k_tiles; ++k_tile) {
-    copy_wait<1>();  // the codes: inputs come behind them
+    copy_wait<1>();  // the codes; inputs come after them
     __syncwarp();
     uint32_t a[2][4][2][4];
     make_fragments<Decoder>(w, shared.stages[warp][k_tile % 2], k_tile, lane, a);
     copy_wait<0>();
-    __syncthreads();  // this k-tile is there, and everybody is done with the one before
+    __syncthreads();  // this k-tile has arrived, and all warps are done with the last one
     if (k_tile + 1 < w.k_tiles) {
       load_stage(shared.stages[warp][(k_tile + 1) % 2], w, read, k_tile + 1, lane);
       copy_commit();

@@ -1,5 +1,5 @@
-// Seed 000's GEMV kernel: tiles of weights are rotated back in registers and multiplied
-// with the model's own activations. The sign flips go to the activations, which every tile shares.
+// GEMV that rotates weights back: tiles of weights are rotated back in registers and multiplied
+// with unrotated activations. Sign flips are applied to the activations, which all tiles share.
 #include <algorithm>
 
 #include "kernels/cuda/weight_side/kernels.h"
@@ -9,11 +9,11 @@
 namespace walsh::cuda::detail {
 namespace {
 
-constexpr int kWarps = 4;    // each has every fourth k-tile of the columns
-constexpr int kTiles = 2;    // of 16 rows per block
-constexpr int kVectors = 4;  // per launch, if not one
+constexpr int kWarps = 4;    // each takes every fourth k-tile of the columns
+constexpr int kTiles = 2;    // tiles of 16 rows per block
+constexpr int kVectors = 4;  // per launch, if more than one
 
-// The warp's x[v][column of the k-tile] with signs flipped, zero beyond the columns.
+// Copies the warp's x[v][column of the k-tile] with signs flipped, zero beyond the columns.
 template <int M>
 __device__ void stage_inputs(const PassView& w, const WeightSideIo& io, int k_tile, int lane,
                              float (*x)[kKTileColumns]) {
@@ -34,7 +34,7 @@ __device__ void stage_inputs(const PassView& w, const WeightSideIo& io, int k_ti
   __syncwarp();
 }
 
-// The lane's columns of a k-tile of one input, in the order of a row's values.
+// A lane's columns of a k-tile of one input, in the order of a row's values.
 __device__ void lane_inputs(const float* x, int t, float4 (&in)[16]) {
 #pragma unroll
   for (int k = 0; k < 16; ++k)
@@ -54,7 +54,7 @@ __device__ float dot(const float (&value)[2][4][8], const float4 (&x)[16]) {
   return (part[0] + part[1]) + (part[2] + part[3]);
 }
 
-// y of the block's rows from the sums of all lanes and warps, in a fixed order.
+// Adds up y of the block's rows from all lanes and warps, in a fixed order.
 template <int M>
 __device__ void store_sums(const WeightSideIo& io, const float (*sum)[kTiles * 2][M][32]) {
   for (int k = threadIdx.x; k < kTiles * 16 * M; k += kWarps * 32) {
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kWarps * 32, 3)
         to[v][lane] += dot(value, in);
       }
     }
-    __syncwarp();  // the stage may be filled again
+    __syncwarp();  // the stage may be refilled
   }
   __syncthreads();
   store_sums<M>(io, sum);

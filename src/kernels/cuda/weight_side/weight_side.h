@@ -1,6 +1,6 @@
-// Rotating weights instead of inputs (`--rotate weights`): the inverse Walsh-Hadamard
-// transform is part of loading a weight tile, so that products read the codes, nothing rotated is
-// ever stored, and inputs are those of the model.
+// Rotates weights instead of inputs (`--rotate weights`): the inverse Walsh-Hadamard transform is
+// part of loading a weight tile, so that inputs stay in the original basis and nothing rotated is
+// stored.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace walsh::cuda {
 
-inline constexpr int64_t kWeightSideVectors = 8;  // up to here the GEMV kernel
+inline constexpr int64_t kWeightSideVectors = 8;  // up to this many vectors the GEMV kernel is used
 
-// Whether all passes are coded and their rotation blocks at most 256 columns.
+// Whether all passes are coded with rotation blocks of at most 256 columns.
 bool can_rotate_weights(std::span<const RowMatmul> products);
 
-// y[t * ldy + row] (+)= bias[row] + W x_t with x in the original basis. For m <= 8 x is float
-// rows: weights and sums are float32; the levels of the codebook are rounded to f16 (relative error
-// below 2^-11). Beyond, x is bf16 rows and weights are rounded to bf16 after the transform.
+// y[t * ldy + row] (+)= bias[row] + W x_t with x in the original basis. For m <= 8, x is float
+// rows, and weights and sums are float32, with the codebook's levels rounded to f16 (relative error
+// below 2^-11). For larger m, x is bf16 rows, and weights are rounded to bf16 after the transform.
 void multiply_weight_side(std::span<const RowMatmul> products, const Rows& x, int64_t m,
                           Stream stream);
 

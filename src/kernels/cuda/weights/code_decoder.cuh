@@ -1,10 +1,10 @@
-// Packed codes of a lane (weights/matrix.h) to int8 operands of tensor core products.
+// Decodes a lane's packed codes (weights/matrix.h) to int8 operands of tensor core products.
 //
-// A byte permute is a table: selectors are nibbles whose bit 3 must be clear, four of them give
-// four levels. 16 levels need two permutes and a third that chooses between them (idea: ggml's
-// MMVQ), or two products: where bit 3 is set, a permute gives eight times the byte's sign, and that
-// is zero for bytes below 128. So codes from 8 on and those below are tables of their own, one of
-// levels and one of negated levels.
+// A byte permute is a table lookup: selectors are nibbles whose bit 3 must be clear, and four of
+// them give four levels. 16 levels need two permutes and a third that chooses between them (idea:
+// ggml's MMVQ), or two products: where bit 3 is set, a permute gives eight times the byte's sign,
+// which is zero for bytes below 128. So codes from 8 on and codes below 8 have separate tables, one
+// of levels and one of negated levels.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -16,7 +16,7 @@
 
 namespace walsh::cuda {
 
-// The levels of codes below 8, which are negative, negated.
+// The negated levels of codes below 8, which are negative.
 __device__ __forceinline__ LevelTable split_levels(LevelTable table) {
 #pragma unroll
   for (int i = 0; i < 2; ++i)
@@ -24,7 +24,7 @@ __device__ __forceinline__ LevelTable split_levels(LevelTable table) {
   return table;
 }
 
-// Eight bytes, which are numbers plus 128, as f16.
+// Converts eight bytes, which are numbers plus 128, to f16.
 __device__ __forceinline__ void bytes_to_f16(uint32_t low, uint32_t high, uint32_t (&pairs)[4]) {
   const __half2 bias = __float2half2_rn(1152.0f);  // 0x6400 + u is 1024 + u
 #pragma unroll
@@ -55,7 +55,7 @@ struct ScalarDecoder {
   static constexpr bool kTable = false;
   static constexpr bool kUnitLevels = false;
 
-  // Levels of columns 32 i + 8 t + r of one row: r < 4 in `low`, r >= 4 in `high`.
+  // Decodes levels of columns 32 i + 8 t + r of one row: r < 4 in `low`, r >= 4 in `high`.
   static __device__ __forceinline__ void decode(const uint32_t* words, int i,
                                                 const LevelTable& table, uint32_t& low,
                                                 uint32_t& high) {
@@ -76,8 +76,8 @@ struct ScalarDecoder {
     }
   }
 
-  // As decode, of 4-bit codes and split_levels: the levels of codes from 8 on, zeros for others,
-  // and those of codes below.
+  // decode() for 4-bit codes and split_levels: the levels of codes from 8 on with zeros for others,
+  // and separately the levels of codes below 8.
   static __device__ __forceinline__ void decode_split(uint32_t codes, const LevelTable& table,
                                                       uint32_t& low, uint32_t& high,
                                                       uint32_t& low_below, uint32_t& high_below) {
@@ -88,8 +88,8 @@ struct ScalarDecoder {
     high_below = permute(table.words[0], table.words[1], upper_half(codes));
   }
 
-  // The f16 levels of columns 32 i + 8 t + r of one row: pair p is of r = 2 p and 2 p + 1. The
-  // tables have the levels' bytes.
+  // Decodes f16 levels of columns 32 i + 8 t + r of one row: pair p has r = 2 p and 2 p + 1. The
+  // tables contain the bytes of the levels.
   static __device__ __forceinline__ void decode_f16(const uint32_t* words, int i,
                                                     const LevelTable& low_bytes,
                                                     const LevelTable& high_bytes,
@@ -110,7 +110,7 @@ struct ScalarDecoder {
   }
 
  private:
-  // The eight codes of a block, one nibble each (not of 8 bits).
+  // The eight codes of a block, one per nibble (not for 8-bit codes).
   static __device__ __forceinline__ uint32_t selectors(const uint32_t* words, int i) {
     if constexpr (Bits == 2) {
       return (words[i / 2] >> (2 * (i % 2))) & 0x33333333u;
@@ -123,13 +123,14 @@ struct ScalarDecoder {
     }
   }
 
-  // Bytes of a table for four selectors in the low half of `s`.
+  // Looks up four selectors in the low half of `s`.
   static __device__ __forceinline__ uint32_t bytes_of(const LevelTable& table, uint32_t s) {
     if constexpr (Bits <= 3) {
       return __byte_perm(table.words[0], table.words[1], s);
     } else {
       const uint32_t low = s & 0x7777u;
-      const uint32_t which = 0x3210u | ((s & 0x8888u) >> 1);  // nibble p: byte p of 1st or 2nd
+      // Nibble p selects byte p of the 1st or the 2nd.
+      const uint32_t which = 0x3210u | ((s & 0x8888u) >> 1);
       return __byte_perm(__byte_perm(table.words[0], table.words[1], low),
                          __byte_perm(table.words[2], table.words[3], low), which);
     }
@@ -143,12 +144,12 @@ struct ScalarDecoder {
   }
 };
 
-// Matrix::table of the product codes that a block multiplies with.
+// Matrix::table of the product codes that the block multiplies.
 __shared__ __align__(16) uint16_t product_table[2][256];
 
-// Product codes. The pointers of a row's 16 columns belong to two lanes, each of which has half of
-// them in its registers (weights/matrix.h): all lanes of a warp decode together. Of an entry a lane
-// needs two values of four, one for each of its operands.
+// Decodes product codes. The pointers of a row's 16 columns belong to two lanes, each of which has
+// half of them in its registers (weights/matrix.h), so all lanes of a warp must decode together. A
+// lane needs two of an entry's four values, one for each of its operands.
 struct ProductDecoder {
   static constexpr DecoderKind kKind = DecoderKind::product;
   static constexpr int kWords = 12, kVectors = 3;
@@ -182,7 +183,7 @@ struct ProductDecoder {
   }
 
  private:
-  // Levels plus 128; bytes do not carry.
+  // Levels plus 128, so that bytes do not carry.
   static __device__ __forceinline__ void biased(const uint32_t* words, int i, uint32_t residual,
                                                 uint32_t& low, uint32_t& high) {
     const auto lane = static_cast<int>(threadIdx.x % 32);

@@ -1,4 +1,4 @@
-// Coded weights to 16-bit floats in row-major order, memory-bound.
+// Dequantizes coded weights to 16-bit floats in row-major order; bound by memory.
 #include <cuda_bf16.h>
 
 #include <algorithm>
@@ -15,12 +15,13 @@ namespace walsh::cuda {
 namespace detail {
 namespace {
 
-constexpr int kWarps = 4;  // consecutive k-tiles of 256 columns: one segment of 1024 at most
+// They take consecutive k-tiles of 256 columns, at most one segment of 1024.
+constexpr int kWarps = 4;
 
 struct Target {
-  uint16_t* data = nullptr;  // row row_begin first
+  uint16_t* data = nullptr;  // starts with row row_begin
   int row_begin = 0, row_end = 0;
-  int cols = 0;  // and stride
+  int cols = 0;  // columns, and the stride
   bool bf16 = false;
 };
 
@@ -33,8 +34,8 @@ __device__ uint32_t pack_pair(float a, float b, bool bf16) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
-// Joins the k-tiles of segments of 512 and 1024 columns, which are neighbouring warps. All threads
-// of the block take part.
+// Joins the k-tiles of segments of 512 and 1024 columns, which belong to neighbouring warps. All
+// threads of the block take part.
 __device__ void join_k_tiles(float (&value)[2][4][8], const KTileShape& shape, float* shared) {
 #pragma unroll 1
   for (int step = 1; step <= 2; ++step) {
@@ -54,7 +55,7 @@ __device__ void join_k_tiles(float (&value)[2][4][8], const KTileShape& shape, f
   }
 }
 
-// What a warp needs of a pass besides its words: the same for every tile.
+// The part of a pass's description that a warp needs besides codes; the same for every tile.
 struct KTileState {
   KTileShape shape;
   uint32_t signs[8] = {};
@@ -66,7 +67,7 @@ struct KTileState {
   }
 };
 
-// The row `half` of every lane in the basis of the output, without signs.
+// Row g + 8 `half` of every lane in the output's basis, without signs.
 template <typename Decoder>
 __device__ void row_values(const PassView& w, const TileStage<Decoder>& stage, int half,
                            const KTileShape& shape, int lane, float* shared,
@@ -105,18 +106,19 @@ __device__ void store_row(const float (&value)[2][4][8], const uint32_t (&signs)
     for (int p = 0; p < 4; ++p)
       packed[p] =
           pack_pair(v[2 * p], v[2 * p + 1], target.bf16) ^ (signs[k] << (4 * t + p) & 0x80008000u);
-    // By name: a plain assignment becomes four stores, which fill sectors in four turns.
+    // An explicit store instruction: a plain assignment is compiled to four stores, which write
+    // each sector in four parts.
     __stcg(reinterpret_cast<uint4*>(out + column + 8 * t),
            make_uint4(packed[0], packed[1], packed[2], packed[3]));
   }
 }
 
-// In place of the decoder of a second pass: there is none.
+// Stands for the decoder of a second pass where there is none.
 struct NoPass {
   static constexpr int kVectors = 0;
 };
 
-// The stages of a warp; a residual format has a second pass in each.
+// A warp's ring of stages; a residual format has a second pass in each.
 template <typename First, typename Second>
 struct Stage {
   TileStage<First> first;
@@ -140,7 +142,7 @@ __global__ void __launch_bounds__(kWarps * 32, Second::kVectors ? 2 : 3)
   __shared__ Stage<First, Second> stages[kWarps][kRing];
   auto& ring = stages[threadIdx.x / 32];
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  // A warp beyond the last k-tile repeats it without storing, since blocks synchronize.
+  // A warp beyond the last k-tile repeats it without storing, because the block synchronizes.
   const int wanted = blockIdx.x * kWarps + threadIdx.x / 32;
   const int k_tile = min(wanted, first.k_tiles - 1);
   const int begin = target.row_begin / 16 + blockIdx.y, end = (target.row_end + 15) / 16;
@@ -184,7 +186,7 @@ __global__ void __launch_bounds__(kWarps * 32, Second::kVectors ? 2 : 3)
         store_row(value, kNone, target, row, k_tile, t);
       }
     }
-    __syncwarp();  // the stage may be filled again
+    __syncwarp();  // the stage may be refilled
   }
 }
 
@@ -232,7 +234,7 @@ PassView pass_view(const RowMatmul& product, int pass, bool keep_rotated) {
     view.offset_groups = static_cast<int>((m.cols + m.offset_group - 1) / m.offset_group);
     view.offset_shift = shift_of(m.offset_group, m.cols);
   }
-  if (!m.row_factors.empty()) {  // as offsets of one group
+  if (!m.row_factors.empty()) {  // they are treated as offsets of a single group
     view.offsets = m.row_factors.as<const uint32_t>();
     view.offset_groups = 1;
     view.offset_shift = shift_of(m.cols, m.cols);

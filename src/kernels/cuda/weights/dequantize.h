@@ -1,4 +1,4 @@
-// Coded weights back to 16-bit floats.
+// Dequantizes coded weights to 16-bit floats.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace walsh::cuda {
 
-// Rows [row_begin, row_end) of a coded product's weights as 16-bit floats (f16 or bf16, rounded to
-// nearest), out[(row - row_begin) * cols + column]. row_begin is a multiple of 16. The rotated
-// basis is of single passes only.
+// Writes rows [row_begin, row_end) of a coded product's weights as 16-bit floats (f16 or bf16,
+// rounded to nearest): out[(row - row_begin) * cols + column]. row_begin must be a multiple of 16.
+// The rotated basis is only available for single passes.
 void dequantize(const RowMatmul& product, Basis basis, DType type, int64_t row_begin,
                 int64_t row_end, void* out, Stream stream);
 

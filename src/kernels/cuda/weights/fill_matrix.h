@@ -1,16 +1,15 @@
-// Matrices whose memory is made apart from their content.
+// Fills matrices whose memory was allocated before.
 #pragma once
 
 #include "kernels/cuda/weights/matrix.h"
 
 namespace walsh::cuda {
 
-// Sends pass `pass` of a tensor to the memory of a matrix that allocate_matrix made for it; else as
-// upload_matrix.
+// upload_matrix() into a matrix that allocate_matrix made for pass `pass` of the tensor.
 void fill_matrix(const Matrix& matrix, const Tensor& tensor, int pass, Uploader& uploader,
                  Buffer& staging);
 
-// The same values as float32; the matrix itself if it has them.
+// The same values as float32; the matrix itself if it is float32 already.
 DenseMatrix widen(const DenseMatrix& matrix, Stream stream);
 
 }  // namespace walsh::cuda

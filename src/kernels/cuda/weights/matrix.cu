@@ -1,4 +1,4 @@
-// Repacking of stored rows into fragment order.
+// Repacks stored rows into fragment order.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -31,7 +31,7 @@ __device__ uint32_t octet(const uint32_t* unit, int t) {
          ((unit[2] >> 1) & 0x44444444u);
 }
 
-// The words of a lane from its four octets.
+// Packs a lane's four octets into its words.
 template <int Bits>
 __device__ void join_octets(const uint32_t (&o)[4], uint32_t* words) {
   if constexpr (Bits == 2) {
@@ -47,16 +47,16 @@ __device__ void join_octets(const uint32_t (&o)[4], uint32_t* words) {
 }
 
 struct CodeShape {
-  int64_t rows, stored_units;  // units of 32 columns in a stored row
+  int64_t rows, stored_units;  // units of 32 columns per stored row
   int64_t tiles, chunks;
 };
 
-// One thread writes the words of one lane, chunk and row of the tile.
+// Each thread writes the words of one lane, chunk and row of the tile.
 template <int Bits>
 __global__ void pack_codes(const uint32_t* stored, uint32_t* out, CodeShape shape) {
-  constexpr int kWords = Bits == 8 ? 8 : Bits;        // of a row, lane and chunk
-  constexpr int kChunks = Bits == 3 ? 2 : 1;          // in a piece
-  constexpr int kVectors = 2 * kWords * kChunks / 4;  // of a piece
+  constexpr int kWords = Bits == 8 ? 8 : Bits;        // per row, lane and chunk
+  constexpr int kChunks = Bits == 3 ? 2 : 1;          // per piece
+  constexpr int kVectors = 2 * kWords * kChunks / 4;  // per piece
   const int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const int lane = static_cast<int>(index % 32), half = static_cast<int>(index / 32 % 2);
   const int64_t chunk = index / 64 % shape.chunks, tile = index / 64 / shape.chunks;
@@ -85,7 +85,7 @@ __global__ void pack_codes(const uint32_t* stored, uint32_t* out, CodeShape shap
   }
 }
 
-// The same of product codes (formats/product.h), whose 32 columns are three words.
+// pack_codes for product codes (formats/product.h), whose 32 columns are three words.
 __global__ void pack_product_codes(const uint32_t* stored, uint32_t* out, CodeShape shape) {
   constexpr int kWords = 3;
   const int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -123,12 +123,12 @@ __global__ void pack_codebook(const int8_t* codebook, uint16_t* out, int residua
 
 struct GroupShape {
   int64_t rows, tiles, groups;
-  int64_t stored_groups;  // of a row of `in`
-  int64_t sub_groups;     // of a row of `factors`
-  int64_t per_stored;     // groups in a stored group
+  int64_t stored_groups;  // per row of `in`
+  int64_t sub_groups;     // per row of `factors`
+  int64_t per_stored;     // groups per stored group
 };
 
-// [rows][groups] -> [tile][group][g][2], multiplied by a factor per group if there are any.
+// [rows][groups] -> [tile][group][g][2], multiplied by a factor per group if there are factors.
 __global__ void pack_groups(const __half* in, const __half* factors, __half* out,
                             GroupShape shape) {
   const int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -172,7 +172,7 @@ void check_code(const ScalarCode& code, int64_t rows, int64_t cols) {
                   std::to_string(code.sub_group ? code.sub_group : code.group));
 }
 
-// A pass as far as its scales and offsets go.
+// The grouping of scales and offsets of a pass.
 ScalarCode grouping(const Format& format, int pass, int64_t cols) {
   if (format.kind == CodeKind::scalar) return format.code[pass];
   ScalarCode code;
@@ -181,7 +181,7 @@ ScalarCode grouping(const Format& format, int pass, int64_t cols) {
   return code;
 }
 
-// The shape of a packed pass; memory is not there yet.
+// The shape of a packed pass, without memory.
 Matrix describe(const Format& format, int pass, int64_t rows, int64_t cols) {
   Matrix matrix;
   matrix.code = matrix_code(format, pass);
@@ -197,7 +197,8 @@ Matrix describe(const Format& format, int pass, int64_t rows, int64_t cols) {
 
 uint64_t code_bytes(const Matrix& m) {
   const auto rows = static_cast<uint64_t>(m.tiles() * kTileRows);
-  const auto words = static_cast<uint64_t>(code_words(m.code.decoder));  // 4 for a bit of a weight
+  // 4 words per bit of a weight.
+  const auto words = static_cast<uint64_t>(code_words(m.code.decoder));
   return checked_mul(rows, static_cast<uint64_t>(m.cols) * words, "GPU weights") / 32;
 }
 
@@ -257,13 +258,13 @@ void require_bytes(std::span<const std::byte> array, int64_t elements, uint64_t 
               "has " + std::to_string(array.size()) + " bytes, expected " + std::to_string(needed));
 }
 
-// The entries of a product code, which may be the tensor's own.
+// The entries of a product code, which may be stored in the tensor.
 std::span<const std::byte> codebook_of(const Tensor& tensor) {
   if (tensor.format->kind != CodeKind::product) return {};
   return {reinterpret_cast<const std::byte*>(product_codebook(tensor)), size_t{kCodebookBytes}};
 }
 
-// The arrays of a pass are as large as the packing reads, and values are those that kernels add up.
+// Checks that the arrays of a pass are as large as packing needs, and that their values are finite.
 void check_arrays(const Tensor& tensor, int pass) {
   const PassArrays& arrays = tensor.pass[pass];
   for (const PassField& field : pass_fields(*tensor.format, pass, tensor.rows, tensor.cols))
@@ -286,7 +287,7 @@ Matrix allocate_matrix(const Format& format, int pass, int64_t rows, int64_t col
 
 namespace {
 
-// Repacks into memory that is there.
+// Repacks into allocated memory.
 void pack_into(const Matrix& m, const Format& format, int pass, int64_t cols,
                const StoredPass& stored, Stream stream) {
   if (is_trellis(m.code.decoder)) {
@@ -341,7 +342,7 @@ void fill_matrix(const Matrix& matrix, const Tensor& tensor, int pass, Uploader&
     for (const auto& span : spans)
       total += round_256(span.size());
     if (staging.bytes() < total) {
-      staging = Buffer();  // before the larger one is asked for
+      staging = Buffer();  // frees the old memory before a larger buffer is allocated
       staging = Buffer(total);
     }
     uint64_t begin = 0;

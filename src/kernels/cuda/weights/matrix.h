@@ -39,19 +39,20 @@ namespace walsh::cuda {
 
 inline constexpr int kTileRows = 16;
 inline constexpr int kChunkColumns = 128;
-inline constexpr int kKTileColumns = 256;  // a k-tile: what a warp takes of a row at once
-inline constexpr int kPaddedColumns = kKTileColumns;  // inputs are padded to a multiple of it
+inline constexpr int kKTileColumns = 256;  // the part of a row that a warp processes at once
+inline constexpr int kPaddedColumns = kKTileColumns;  // inputs are padded to multiples of it
 
 // One pass of a coded tensor.
 struct Matrix {
   MatrixCode code;
   int64_t rows = 0;          // logical
   int64_t cols = 0;          // a multiple of 256
-  int64_t group = 0;         // columns per scale: 32, 128, 256, or cols (one per row)
-  int64_t offset_group = 0;  // columns per offset, 0 without
+  int64_t group = 0;         // columns per scale: 32, 128, 256, or cols (one scale per row)
+  int64_t offset_group = 0;  // columns per offset; 0: no offsets
   Buffer codes, scales, offsets;
-  Buffer row_factors;  // of trellis codes: fp16 [tile][g][2]; rows are multiplied by them and unit
-  Buffer table;        // of decoders that have one (table_bytes)
+  // For trellis codes: fp16 [tile][g][2]; rows are multiplied by them and by unit.
+  Buffer row_factors;
+  Buffer table;  // for decoders that have one (table_bytes)
 
   int64_t tiles() const { return (rows + kTileRows - 1) / kTileRows; }
   int64_t groups() const { return (cols + group - 1) / group; }
@@ -77,13 +78,13 @@ struct StoredPass {
   const void* col_scales = nullptr;  // null: none
 };
 
-// The device memory of a pass of a [rows, cols] tensor, without content.
+// Allocates the device memory for a pass of a [rows, cols] tensor.
 Matrix allocate_matrix(const Format& format, int pass, int64_t rows, int64_t cols);
 // Repacks one pass of a [rows, cols] tensor whose stored arrays are already on the device.
 Matrix pack_matrix(const Format& format, int pass, int64_t rows, int64_t cols,
                    const StoredPass& stored, Stream stream);
-// Sends pass `pass` of a tensor to the device, unless its arrays are there (Tensor::on_gpu), and
-// repacks it there. `staging` is device memory for the stored arrays, grown when it is too small.
+// Copies pass `pass` of a tensor to the device, unless its arrays are there (Tensor::on_gpu), and
+// repacks it there. `staging` is device memory for the stored arrays, enlarged if necessary.
 // Ordered on the uploader's stream.
 Matrix upload_matrix(const Tensor& tensor, int pass, Uploader& uploader, Buffer& staging);
 DenseMatrix upload_dense(const Tensor& tensor, Uploader& uploader);

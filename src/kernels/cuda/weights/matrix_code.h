@@ -1,10 +1,9 @@
-// How kernels read the codes of a matrix: which decoder, and the tables it looks levels up in.
+// How kernels decode a matrix: which decoder, and its tables of levels.
 //
-// A decoder is a class of device code (weights/code_decoder.cuh) that makes int8 operands or f16
-// values of a lane's words; every kernel of products is a template over it. A kind of code that the
-// GPU learns gets a DecoderKind here, a case in with_decoder, a decoder, its packing
-// (weights/matrix.cu) and the files that make kernels of it (gemv_*.cu, kernel_*.cu,
-// int8_tile_*.cu, dequantize.cu).
+// A decoder is a class of device code (weights/code_decoder.cuh) that turns a lane's words into
+// int8 operands or f16 values; every product kernel is a template over it. A new kind of code for
+// GPUs needs a DecoderKind here, a case in with_decoder, a decoder, its packing (weights/matrix.cu)
+// and the files that instantiate kernels (gemv_*.cu, kernel_*.cu, int8_tile_*.cu, dequantize.cu).
 #pragma once
 
 #include <cstdint>
@@ -19,7 +18,7 @@ enum class DecoderKind : uint8_t {
   scalar4,
   scalar8,
   product,
-  trellis4,  // by the bits of a step of two weights
+  trellis4,  // named after the bits of a step of two weights
   trellis5,
   trellis6,
   trellis7,
@@ -40,7 +39,7 @@ inline constexpr bool kIsTrellis = false;
 template <int Bits>
 inline constexpr bool kIsTrellis<TrellisDecoder<Bits>> = true;
 
-// body.operator()<Decoder>() with the decoder of that kind.
+// Calls body.operator()<Decoder>() with the decoder of that kind.
 template <typename Body>
 decltype(auto) with_decoder(DecoderKind kind, const Body& body) {
   switch (kind) {
@@ -71,8 +70,8 @@ constexpr bool is_trellis(DecoderKind kind) {
   return kind >= DecoderKind::trellis4;
 }
 
-// 32-bit words that a lane has of a k-tile, 16 rows by 256 columns, four for every bit of a weight,
-// and the 16-byte vectors that hold them: half of the last one may be missing in memory.
+// 32-bit words per lane and k-tile (16 rows by 256 columns), four per bit of a weight, and the
+// 16-byte vectors that hold them; half of the last vector may be missing in memory.
 constexpr int code_words(DecoderKind kind) {
   constexpr int kWords[] = {8, 12, 16, 32, 12, 8, 10, 12, 14, 16};
   return kWords[static_cast<int>(kind)];
@@ -81,33 +80,33 @@ constexpr int code_vectors(DecoderKind kind) {
   return (code_words(kind) + 3) / 4;
 }
 
-// Bytes by code, four per word; tables of 4 and 8 entries use the first words.
+// Bytes indexed by code, four per word; tables of 4 and 8 entries use the first words.
 struct LevelTable {
   uint32_t words[4];
 
   bool operator==(const LevelTable&) const = default;
 };
 
-// Bytes of a table that blocks keep in shared memory, of decoders that have one.
+// Bytes of the shared memory table of decoders that have one.
 constexpr int table_bytes(DecoderKind kind) {
   return kind == DecoderKind::product ? 1024 : 0;
 }
 
 struct MatrixCode {
   DecoderKind decoder = DecoderKind::scalar2;
-  float unit = 1;  // of the int8 levels
-  // Of scalar codes; product codes have twice the residual in the second byte of levels and low,
-  // trellis codes the multiplier in the first word of both, and in the second whether the upper of
-  // a byte's seven bits counts half (kBentBytes).
+  float unit = 1;  // factor of the int8 levels
+  // For scalar codes. Product codes have twice the residual in the second byte of levels and low.
+  // Trellis codes have the multiplier in the first word of both; the second word is 1 if the upper
+  // of a byte's seven bits counts half (kBentBytes).
   LevelTable levels{};       // int8; of 8 bits the code itself
   LevelTable low{}, high{};  // the bytes of the f16 levels
-  bool own_table = false;    // the tensor's, so that no other matrix has the same
+  bool own_table = false;    // the table belongs to the tensor, so that matrices may not share it
 
   int vectors() const { return code_vectors(decoder); }
   bool operator==(const MatrixCode&) const = default;
 };
 
-// Of a pass of a format. Throws internal for codes that no decoder reads.
+// Describes a pass of a format. Throws internal for codes that no decoder supports.
 MatrixCode matrix_code(const Format& format, int pass);
 MatrixCode matrix_code(const ScalarCode& code);
 

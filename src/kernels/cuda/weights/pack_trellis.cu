@@ -17,16 +17,16 @@ constexpr int kMostWords = 16;
 
 struct TrellisShape {
   int64_t rows, tiles, k_tiles;
-  int64_t stored_tiles;  // of 16 columns in a row of tiles
+  int64_t stored_tiles;  // tiles of 16 columns in a row of tiles
   int64_t padded;        // stored columns
-  int64_t groups;        // of Matrix::group columns
+  int64_t groups;        // groups of Matrix::group columns
   int group;
-  int step_bytes;  // of eight steps: the bits of one
-  int blocks;      // column blocks of a row
+  int step_bytes;  // of eight steps, which equals the bits of one step
+  int blocks;      // column blocks per row
   bool block_scales;
 };
 
-// One thread writes the words of one lane and k-tile.
+// Each thread writes the words of one lane and k-tile.
 __global__ void pack_codes(const uint8_t* stored, uint32_t* out, TrellisShape shape) {
   const int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const int lane = static_cast<int>(index % 32);
@@ -46,17 +46,17 @@ __global__ void pack_codes(const uint8_t* stored, uint32_t* out, TrellisShape sh
   }
   uint32_t* to = out + (tile * shape.k_tiles + k_tile) * 32 * count;
   for (int i = 0; i < count; ++i) {
-    const int in_vector = count - i / 4 * 4 < 4 ? 2 : 4;  // the last one may be half a vector
+    const int in_vector = count - i / 4 * 4 < 4 ? 2 : 4;  // the last vector may be half as long
     to[i / 4 * 128 + lane * in_vector + i % 4] = words[i];
   }
 }
 
-// The row of number `i` of 16 in the order of scales.
+// The row that is number `i` of 16 in the order of scales.
 __device__ int row_of(int i) {
   return i / 2 + 8 * (i % 2);
 }
 
-// [tile][group][g][2] from scales per row and block, or from those of the column blocks.
+// [tile][group][g][2] from scales per row and block, or from scales of column blocks.
 __global__ void pack_scales(const __half* stored, __half* out, TrellisShape shape) {
   const int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const int64_t group = index / kTileRows % shape.groups;
@@ -72,7 +72,7 @@ __global__ void pack_scales(const __half* stored, __half* out, TrellisShape shap
   out[index] = value;
 }
 
-// [tile][g][2]: the factors of rows, ones if there are none.
+// [tile][g][2]: the rows' factors, or ones if there are none.
 __global__ void pack_rows(const __half* stored, __half* out, TrellisShape shape) {
   const int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const int64_t tile = index / kTileRows;

@@ -1,14 +1,14 @@
-// Repacking of trellis codes into fragment order (weights/matrix.h).
+// Repacks trellis codes into fragment order (weights/matrix.h).
 #pragma once
 
 #include "kernels/cuda/weights/matrix.h"
 
 namespace walsh::cuda::detail {
 
-// Columns that have one scale: 256, or 32 where a row ends with several column blocks.
+// Columns per scale: 256, or 32 if a row ends with several column blocks.
 int64_t trellis_group(int64_t cols);
 
-// Fills codes, scales and row factors of `m`, a matrix of a [rows, cols] tensor.
+// Fills codes, scales and row factors of `m`, the matrix of a [rows, cols] tensor.
 void pack_trellis(const Matrix& m, const Format& format, int64_t cols, const StoredPass& stored,
                   Stream stream);
 

@@ -6,8 +6,8 @@
 
 namespace walsh::cuda::detail {
 
-// Pass `pass` of a product as kernels see it; rotated back by its rotation unless `keep_rotated`.
-// Throws internal when the product is not one that kernels can read.
+// Describes pass `pass` of a product for kernels, with its rotation unless `keep_rotated`. Throws
+// internal for a product that the kernels do not support.
 PassView pass_view(const RowMatmul& product, int pass, bool keep_rotated);
 
 }  // namespace walsh::cuda::detail

@@ -1,18 +1,18 @@
-// Instructions that cut and join words.
+// Instructions that extract and combine parts of words.
 #pragma once
 
 #include <cstdint>
 
 namespace walsh::cuda {
 
-// In assembly, because the compiler would mask both halves of a selector apart.
+// In assembly, because the compiler would mask both halves of a selector separately.
 __device__ __forceinline__ uint32_t permute(uint32_t low, uint32_t high, uint32_t select) {
   uint32_t out;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(out) : "r"(low), "r"(high), "r"(select));
   return out;
 }
 
-// A shift to the left as a product, which has another pipe than shifts, masks and permutes have.
+// A left shift as a multiplication, which uses another pipe than shifts, masks and permutes.
 template <int Bits>
 __device__ __forceinline__ uint32_t shift_by_product(uint32_t word) {
   uint32_t out;
@@ -20,7 +20,8 @@ __device__ __forceinline__ uint32_t shift_by_product(uint32_t word) {
   return out;
 }
 
-// Shifts and permutes share a pipe that takes one every other cycle; dot products have another.
+// The upper half of a word, by a dot product: shifts and permutes share a pipe with half the
+// throughput.
 __device__ __forceinline__ uint32_t upper_half(uint32_t word) {
   return __dp2a_hi(word, 0x01000000u, 0u);
 }

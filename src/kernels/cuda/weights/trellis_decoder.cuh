@@ -1,14 +1,14 @@
-// Trellis codes of one product per step (formats/trellis.h, TrellisRule::bytes) in a lane's words
+// Decodes hash trellis codes (formats/trellis.h, TrellisRule::bytes) from a lane's words
 // (weights/trellis_layout.h).
 //
-// Of a group of 64 columns a lane has sixteen steps, which follow each other in one tile. Their
-// states reach 16 - k bits back into the steps of the lane before. So a lane's bits of a group and
-// the lowest word of that lane are one stream, which begins at a word, and every state is cut out
-// at a place that is known when kernels are compiled.
+// Of a group of 64 columns a lane has sixteen consecutive steps of one tile. Their states extend 16
+// - k bits back into the steps of the previous lane. So a lane's bits of a group, together with the
+// lowest word of that lane, are one bit stream that begins at a word, and the position of every
+// state is known at compile time.
 //
-// The four bytes of a product, seven bits of each, are operands of tensor cores, against inputs
-// x0 x1 x0 x1. No table: where the upper of the seven bits counts half (kBentBytes), sums of the
-// bytes as unsigned and as signed numbers say how much it is too much.
+// The four bytes of a product, seven bits each, are operands of tensor cores, against inputs x0 x1
+// x0 x1. No table is needed: if the upper of the seven bits counts half (kBentBytes), the
+// correction follows from the sums of the bytes as unsigned and as signed numbers.
 #pragma once
 
 #include "kernels/cuda/weights/matrix_code.h"
@@ -17,20 +17,18 @@
 
 namespace walsh::cuda {
 
-// What a code is beyond its bits, from a LevelTable (MatrixCode::levels or low).
+// The parameters of a code besides its bits, read from a LevelTable (MatrixCode::levels or low).
 struct TrellisBytes {
   uint32_t multiplier;
-  uint32_t bent;  // 1 or 0: whether the upper bits count half
+  uint32_t bent;  // 1: the upper bits count half; 0: they do not
 
   __device__ __forceinline__ explicit TrellisBytes(const LevelTable& table)
       : multiplier(table.words[0]), bent(table.words[1]) {}
-  // What two bytes count more than their level.
-  __device__ __forceinline__ int zero() const {
-    return 127 - 32 * static_cast<int>(bent);
-  }
+  // A sum of two bytes exceeds its level by this.
+  __device__ __forceinline__ int zero() const { return 127 - 32 * static_cast<int>(bent); }
 };
 
-// Of TrellisCode::step_bits.
+// `Bits` is TrellisCode::step_bits.
 template <int Bits>
 struct TrellisDecoder {
   static constexpr DecoderKind kKind =
@@ -39,13 +37,13 @@ struct TrellisDecoder {
   static constexpr bool kSplit = false, kTable = false;
   static constexpr bool kUnitLevels = true;
 
-  // The bits of sixteen steps, the newest step lowest, and behind them those of the lane before.
-  static constexpr int kWhole = Bits / 2;  // words that have a lane's own bits only
+  // The bits of sixteen steps, the newest step lowest, followed by bits of the previous lane.
+  static constexpr int kWhole = Bits / 2;  // words that contain only a lane's own bits
   struct Stream {
     uint32_t word[kWhole + 1];
   };
 
-  // Of group `q`; `before` has the first word of each group of the lane before.
+  // The stream of group `q`; `before` has the first word of each group of the previous lane.
   static __device__ __forceinline__ Stream stream(const uint32_t* words, const uint32_t* before,
                                                   int q) {
     Stream s;
@@ -60,8 +58,8 @@ struct TrellisDecoder {
     return s;
   }
 
-  // The state of a step, counted from the newest one. Shifts to the left are products, whose pipe
-  // has time. The pipes of both are equally busy if what lies in two words is shifted as a pair.
+  // The state of a step, counted from the newest one. Left shifts are multiplications, whose pipe
+  // has time to spare. Shifting what lies in two words as a pair balances the two pipes.
   template <int Step>
   static __device__ __forceinline__ uint32_t state(const Stream& s) {
     constexpr int kWord = Step * Bits / 32, kShift = Step * Bits % 32;
@@ -79,8 +77,8 @@ struct TrellisDecoder {
     }
   }
 
-  // Products of the four steps of quad `Quad` of columns: those of row g, columns 0 and 1, then 2
-  // and 3, then the same of row g + 8.
+  // Hash products of the four steps of quad `Quad` of columns: row g, columns 0 and 1, then 2 and
+  // 3, then the same of row g + 8.
   template <int Quad>
   static __device__ __forceinline__ void products(const Stream& s, uint32_t multiplier,
                                                   uint32_t (&p)[4]) {
@@ -90,13 +88,12 @@ struct TrellisDecoder {
     p[3] = state<12 - 4 * Quad>(s) * multiplier;
   }
 
-  // The levels plus 128 of eight columns of row g + 8 `half`: those of quads 0 and 1, or of 2 and 3
-  // (`upper`), as bytes.
+  // Levels plus 128, as bytes, of eight columns of row g + 8 `half`: those of quads 0 and 1, or 2
+  // and 3 if `upper`.
   static __device__ __forceinline__ void decode_bytes(const Stream& s, int upper, int half,
                                                       const TrellisBytes& bytes, uint32_t& low,
                                                       uint32_t& high) {
-    // The eight steps of these quads, and of them those from the newest of the row's second quad
-    // on.
+    // Selects the eight steps of these quads, starting with the newest of the row's second quad.
     Stream own = s;
     if (!upper) own = older<8 * Bits>(own);
     if (!half) own = older<2 * Bits>(own);
@@ -106,7 +103,7 @@ struct TrellisDecoder {
   }
 
  private:
-  // The stream from bit `From` on.
+  // The stream without its newest `From` bits.
   template <int From>
   static __device__ __forceinline__ Stream older(const Stream& s) {
     constexpr int kSkip = From / 32, kShift = From % 32;
@@ -119,7 +116,7 @@ struct TrellisDecoder {
     return out;
   }
 
-  // The levels of two steps plus 128. Half of what the upper bits are is taken from their sum.
+  // Levels plus 128 of two steps. If `bent`, half of the upper bits is subtracted from the sum.
   static __device__ __forceinline__ uint32_t biased(uint32_t p, uint32_t q, uint32_t bent) {
     const uint32_t low = permute(p, q, 0x5410u), high = permute(p, q, 0x7632u);
     const uint32_t upper = 0x40404040u * bent;

@@ -1,13 +1,14 @@
 // A tile of coded weights in registers: 16 rows by 256 columns per warp in the order of
-// weights/matrix.h, one row of every lane at a time, decoded and rotated back to the model's basis.
+// weights/matrix.h, one row of every lane at a time, decoded and rotated back to the original
+// basis.
 //
-// A lane (g = lane / 4, t = lane % 4) holds columns 128 c + 32 i + 8 t + r of rows g and g + 8
-// (c < 2, i < 4, r < 8). The inverse transform of a segment is H over its column index, whose bits
-// are [c][i: 2][t: 2][r: 3]. The four bits t and r % 4 belong to 16 columns of four lanes; H16 over
+// A lane (g = lane / 4, t = lane % 4) holds columns 128 c + 32 i + 8 t + r of rows g and g + 8 (c <
+// 2, i < 4, r < 8). The inverse transform of a segment is H over its column index, whose bits are
+// [c][i: 2][t: 2][r: 3]. The four bits t and r % 4 belong to 16 columns of four lanes; H16 over
 // them is a product with a constant matrix of +-1, which a tensor core computes exactly as
 // mma.m16n8k16 (both chunks of a row are two rows of its A). The bits r / 4, i and c are
-// butterflies between registers, so that no value is exchanged through memory. (HadaCore by Agarwal
-// et al. 2024 does larger transforms by tensor cores; here the fragments come straight from the
+// butterflies between registers, so no value is exchanged through memory. (HadaCore by Agarwal et
+// al. 2024 does larger transforms on tensor cores; here the fragments come straight from the
 // codes.)
 #pragma once
 
@@ -22,31 +23,31 @@
 
 namespace walsh::cuda::detail {
 
-// One pass of a coded matrix as kernels see it.
+// One pass of a coded matrix in the form that kernels take.
 struct PassView {
   const uint4* codes = nullptr;      // [tile][k-tile][vector][lane]
   const uint32_t* scales = nullptr;  // fp16 pairs [tile][group][g]
-  // The same per offset group, or null; of trellis codes the factors of the rows.
+  // Offsets in the same layout, or null; for trellis codes the factors of the rows.
   const uint32_t* offsets = nullptr;
   int k_tiles = 0;                  // of 256 columns
-  int groups = 0, group_shift = 0;  // group of a column = column >> shift
+  int groups = 0, group_shift = 0;  // the group of a column is column >> shift
   int offset_groups = 0, offset_shift = 0;
   LevelTable level_low{}, level_high{};  // MatrixCode::low, high
-  float unit = 1;                        // MatrixCode::unit, where levels are integers
+  float unit = 1;                        // MatrixCode::unit if levels are integers
   const void* table = nullptr;           // Matrix::table
-  int cols = 0;       // padded columns: what the rotation's segments are cut from
-  int full_cols = 0;  // of whole blocks
-  int block = 0;      // of the rotation, 0: nothing to rotate back
+  int cols = 0;                          // padded columns, which determine the rotation's segments
+  int full_cols = 0;                     // columns in whole blocks
+  int block = 0;                         // of the rotation; 0: not rotated
   uint32_t seed = 0;
   bool signs = false;
 };
 
-// How the segments of a rotation fall into a k-tile: which butterflies join its blocks of 32.
+// How a rotation's segments divide a k-tile: which butterflies join its blocks of 32.
 struct KTileShape {
-  uint32_t join64 = 0;   // bit j: blocks 2 j and 2 j + 1 belong together
-  uint32_t join128 = 0;  // bit c: the pairs of chunk c
+  uint32_t join64 = 0;   // bit j: blocks 2 j and 2 j + 1 are joined
+  uint32_t join128 = 0;  // bit c: the pairs of chunk c are joined
   bool join256 = false;
-  bool join512 = false, join1024 = false;  // the k-tile and its neighbours
+  bool join512 = false, join1024 = false;  // joined with neighbouring k-tiles
   float norm = 0;                          // 1 / sqrt(segment size) if join256
 
   __device__ float norm_of(int c, int i) const {
@@ -56,7 +57,8 @@ struct KTileShape {
   }
 };
 
-// Size of the segment that holds `column` (rotation_segments): blocks, then descending powers.
+// Size of the segment that contains `column` (rotation_segments): blocks, then descending powers of
+// two.
 __device__ inline int segment_size(int column, const PassView& w) {
   int position = column - w.full_cols;
   if (position < 0) return w.block;
@@ -105,7 +107,7 @@ __device__ inline void k_tile_signs(int k_tile, const PassView& w, int lane, uin
   }
 }
 
-// Codes and scales of one tile's k-tile in shared memory, for one warp.
+// A warp's stage in shared memory: codes and scales of one tile's k-tile.
 template <typename Decoder>
 struct TileStage {
   uint4 codes[Decoder::kVectors][32];
@@ -113,7 +115,7 @@ struct TileStage {
   uint32_t offsets[2][8];  // per 128 columns
 };
 
-// Starts the copies of a stage; one commit per call belongs to it.
+// Starts the copies of a stage; the caller commits once per call.
 template <typename Decoder>
 __device__ inline void load_stage(TileStage<Decoder>& stage, const PassView& w, int tile,
                                   int k_tile, int lane) {
@@ -137,8 +139,8 @@ __device__ inline void load_stage(TileStage<Decoder>& stage, const PassView& w, 
   }
 }
 
-// f16 pairs of the levels of a row (decode_levels) from a lane's words [c][half][kVectors] of codes
-// of which every row has its own.
+// f16 pairs of a row's levels (decode_levels), from a lane's words [c][half][kVectors] of codes
+// whose rows are packed separately.
 template <typename Decoder>
 __device__ inline void decode_rows(const PassView& w,
                                    const uint32_t (&words)[4 * Decoder::kVectors], int half,
@@ -146,7 +148,7 @@ __device__ inline void decode_rows(const PassView& w,
   constexpr int kWords = Decoder::kVectors;
 #pragma unroll
   for (int c = 0; c < 2; ++c) {
-    uint32_t row[kWords];  // a select, not an index: `half` is a loop variable
+    uint32_t row[kWords];  // selected instead of indexed, because `half` is a loop variable
 #pragma unroll
     for (int k = 0; k < kWords; ++k)
       row[k] = half ? words[(2 * c + 1) * kWords + k] : words[2 * c * kWords + k];
@@ -171,8 +173,8 @@ __device__ inline void load_words(const TileStage<Decoder>& stage, int lane,
   }
 }
 
-// The same of trellis codes, of which lanes have other columns (weights/trellis_layout.h): those of
-// block i are of two tiles, which two lanes of each four have.
+// decode_rows for trellis codes, where lanes have other columns (weights/trellis_layout.h): the
+// columns of block i belong to two tiles, which two lanes of each four have.
 template <typename Decoder>
 __device__ inline void decode_steps(const PassView& w, const TileStage<Decoder>& stage, int lane,
                                     int half, uint32_t (&levels)[2][4][4]) {
@@ -193,7 +195,7 @@ __device__ inline void decode_steps(const PassView& w, const TileStage<Decoder>&
   }
 }
 
-// f16 pairs of the levels of a row: pair [c][i][p] is of columns r = 2 p and 2 p + 1.
+// f16 pairs of a row's levels: pair [c][i][p] has columns r = 2 p and 2 p + 1.
 template <typename Decoder>
 __device__ inline void decode_levels(const PassView& w, const TileStage<Decoder>& stage, int lane,
                                      int half, uint32_t (&levels)[2][4][4]) {
@@ -206,7 +208,7 @@ __device__ inline void decode_levels(const PassView& w, const TileStage<Decoder>
   }
 }
 
-// The fp16 of row g + 8 half out of eight pairs.
+// The fp16 value of row g + 8 half among eight pairs.
 __device__ inline float half_of(const uint32_t (&pairs)[8], int lane, int half) {
   return __half2float(reinterpret_cast<const __half*>(pairs)[lane / 4 * 2 + half]);
 }
@@ -226,7 +228,7 @@ __device__ inline float offset_of(const TileStage<Decoder>& stage, const PassVie
                                                       : 0.0f;
 }
 
-// B of the H16 product for this lane: +-1 pairs; the second half of its columns flips with h'.
+// This lane's part of operand B of the H16 product: pairs of +-1.
 __device__ inline uint32_t hadamard_fragment(int lane) {
   const int g = lane / 4, t = lane % 4;
   const uint32_t odd = __popc(t & (g >> 1)) & 1;
@@ -247,8 +249,8 @@ __device__ inline void butterfly(float& a, float& b) {
   a = u, b = v;
 }
 
-// value[c][i][r] = (scale * level + offset) rotated back without its signs; segments above 256
-// columns are left to the caller (the k-tiles of a segment are joined afterwards).
+// value[c][i][r] = (scale * level + offset) rotated back, without signs. For segments above 256
+// columns the caller must join the k-tiles afterwards.
 template <typename Decoder>
 __device__ inline void rotate_back(const uint32_t (&levels)[2][4][4],
                                    const TileStage<Decoder>& stage, const PassView& w, int half,
@@ -273,7 +275,7 @@ __device__ inline void rotate_back(const uint32_t (&levels)[2][4][4],
   }
 #pragma unroll
   for (int c = 0; c < 2; ++c) {
-    // A constant over 16 columns is 16 times it in the first coefficient.
+    // A constant over 16 columns is 16 times the constant in the first coefficient.
     const float constant = lane % 4 == 0 ? 16.0f * offset_of(stage, w, c, lane, half) : 0.0f;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -307,7 +309,7 @@ __device__ inline void rotate_back(const uint32_t (&levels)[2][4][4],
   }
 }
 
-// The same without a rotation: scale * level + offset.
+// Values without a rotation: scale * level + offset.
 template <typename Decoder>
 __device__ inline void plain_values(const uint32_t (&levels)[2][4][4],
                                     const TileStage<Decoder>& stage, const PassView& w, int half,

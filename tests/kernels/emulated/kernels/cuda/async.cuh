@@ -1,6 +1,6 @@
-// Launches on the host follow each other. Copies to shared memory are made when they are asked for
-// or when they are waited for, in turn, since a kernel must be right either way; products of tensor
-// cores are those of the fragments of all lanes.
+// Emulates launches, which run one after the other, asynchronous copies, which happen alternately
+// when they are issued or when they are waited for, since a kernel must be right either way, and
+// tensor core products of the fragments of all lanes.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -48,7 +48,7 @@ inline float2 halves(uint32_t word) {
 
 inline void prefetch(const void*) {}
 
-// Of a thread: its copies that are late, by groups, the open one last.
+// A thread's delayed copies by groups, the open group last.
 struct LateCopies {
   struct Copy {
     uint32_t to;

@@ -13,7 +13,7 @@
 
 namespace emulated {
 
-// Of the device; tests of blocks that run at the same time have few.
+// Multiprocessors of the device; tests of concurrent blocks have few.
 inline int multiprocessors = 132;
 inline bool has_clusters = true;
 

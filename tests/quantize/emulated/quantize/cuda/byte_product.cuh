@@ -1,5 +1,5 @@
-// The product of tensor cores on the host (kernels/emulated/device.h): lanes put down what they
-// have of both operands and read what their sums need.
+// Emulates the tensor core product (kernels/emulated/device.h): lanes exchange their parts of both
+// operands.
 #pragma once
 
 #include <algorithm>

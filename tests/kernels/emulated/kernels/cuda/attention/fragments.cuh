@@ -23,7 +23,7 @@ inline uint32_t half_of(uint32_t word, unsigned i) {
   return word >> (16 * i) & 0xffff;
 }
 
-// Of matrix j rows lie where lanes 8 j .. say.
+// The rows of matrix j are where lanes 8 j and following point.
 inline void load_matrices(uint32_t (&d)[4], uint32_t shared) {
   uint32_t rows[32];
   emulated::block().from_all(shared, rows);
@@ -52,8 +52,8 @@ inline uint32_t transpose8x8(uint32_t v) {
   return element(row) | element(row + 1) << 16;
 }
 
-// Of a lane 4 g + t rows g and g + 8 and columns 2 t.., 8 + 2 t.. of a, as rows of b those, column
-// g; of the result columns 2 t and 2 t + 1. Sums are cut off, as tensor cores may.
+// Lane 4 g + t has rows g and g + 8 and columns 2 t.., 8 + 2 t.. of a, these as rows and column g
+// of b, and columns 2 t and 2 t + 1 of the result. Sums are truncated, as tensor cores may do.
 inline void mma_f16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   struct Lane {
     uint32_t a[4], b[2];

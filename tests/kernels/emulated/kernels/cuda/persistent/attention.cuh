@@ -1,4 +1,4 @@
-// Programs that run on the host have no attention.
+// Replaces attention, which programs on the host do not have.
 #pragma once
 
 #include <cstdlib>

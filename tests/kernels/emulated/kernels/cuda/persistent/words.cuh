@@ -1,4 +1,4 @@
-// The words, packets and barriers of blocks that run on the host (emulated/cluster.h).
+// Emulates the words, packets and barriers of blocks (emulated/cluster.h).
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Instructions on floats, on the host.
+// Emulates float instructions.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Instructions on the host (emulated/device.h).
+// Emulates instructions (emulated/device.h).
 #pragma once
 
 #include "kernels/emulated/device.h"
