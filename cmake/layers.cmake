@@ -25,6 +25,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # GCC bug 105593: its own AVX-512 head
   string(APPEND WALSH_ISA_FLAGS_avx512 ";-Wno-maybe-uninitialized;-Wno-uninitialized")
 endif()
 set(WALSH_ISA_FLAGS_avx512vbmi ${WALSH_ISA_FLAGS_avx512} -mavx512vbmi)
+set(WALSH_ISA_FLAGS_amx ${WALSH_ISA_FLAGS_avx512vbmi} -mamx-tile -mamx-int8)
 
 set(WALSH_LAYERS "")
 
@@ -111,7 +112,7 @@ function(walsh_layer name)
   else()
     list(FILTER sources EXCLUDE REGEX "/cuda/")
   endif()
-  foreach(isa avx2 avx512 avx512vbmi)
+  foreach(isa avx2 avx512 avx512vbmi amx)
     set(isa_sources ${sources})
     list(FILTER isa_sources INCLUDE REGEX "/${isa}/[^/]*\\.cpp$")
     if(isa_sources)
@@ -169,6 +170,18 @@ function(walsh_test name layers)
   if(NOT tests)
     return()
   endif()
+  # What only processors with an instruction set can run.
+  foreach(isa avx512vbmi)
+    file(GLOB isa_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${name}/${isa}/*.cpp)
+    if(isa_tests)
+      set_source_files_properties(${isa_tests} PROPERTIES COMPILE_OPTIONS
+                                                          "${WALSH_ISA_FLAGS_${isa}}")
+      set_source_files_properties(
+        ${isa_tests} PROPERTIES INCLUDE_DIRECTORIES ${PROJECT_SOURCE_DIR}/tests/${name}
+                                SKIP_PRECOMPILE_HEADERS ON)
+      list(APPEND tests ${isa_tests})
+    endif()
+  endforeach()
   # Sources of GPU kernels that run on the host (tests/kernels/emulated/device.h).
   file(GLOB emulated CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${name}/emulated/*.cpp
                                        ${PROJECT_SOURCE_DIR}/tests/${name}/*_emulated_test.cpp)

@@ -5,10 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "avx512vbmi/emulated_tiles.h"
 #include "base/half.h"
 #include "base/random.h"
 #include "formats/format.h"
 #include "formats/tensor.h"
+#include "formats/trellis.h"
 #include "kernels/ops.h"
 #include "random_halves.h"
 
@@ -166,7 +168,8 @@ void for_coded_formats(const Body& body) {
        {"tc2:L16",        "tc3:L8",    "tc3:L14",          "tc4:L16",    "tc2:L12:blocks",
         "tc4:L10:blocks", "tc5:L10",   "tc5:L16:blocks",   "tc6:L10",    "tc6:L14",
         "tc6:L16",        "tc2.5:L10", "tc2.5:L14:blocks", "tc3:v2:L16", "tc3.5:L12:blocks",
-        "tc3.5:L16",      "tc3:h:L12", "tc4:h:L14:blocks", "tc3:hq:L14", "tc2.5:hq:blocks"})
+        "tc3.5:L16",      "tc3:h:L12", "tc4:b:L14:blocks", "tc3:hq:L14", "tc2.5:hq:blocks",
+        "tc3:b:L12",      "tc3.5:h:blocks"})
     body(get_format(name), 0);
 }
 
@@ -186,6 +189,33 @@ TEST(MatmulI8, EveryIsaGivesTheBitsOfRef) {
             << describe(format, s, isa, planes);
       }
     }
+  });
+}
+
+// What the matrix unit of AMX computes, by a unit in software. 32-column groups and the rest of a
+// row leave tiles half full; 15 vectors behind a tile of 16, or none, are the edges of a batch.
+TEST(MatmulI8, TilesGiveTheBitsOfRef) {
+  if (!isa_supported(Isa::avx512vbmi)) GTEST_SKIP() << "this machine has no avx512vbmi";
+  constexpr Shape kTileShapes[] = {{1, 64, 16},    {33, 224, 31},  {17, 896, 32},
+                                   {16, 1376, 47}, {40, 160, 100}, {49, 640, 273}};
+  uint64_t seed = 500;
+  for_coded_formats([&](const Format& format, int pass) {
+    if (format.kind == CodeKind::trellis && format.trellis.rule == TrellisRule::table) return;
+    const Shape& s = kTileShapes[seed % std::size(kTileShapes)];
+    const RandomTensor t(format, s.rows, s.cols, ++seed);
+    const PanelMatrix w = pack_panels(t.tensor, pass);
+    const int planes = 1 + static_cast<int>(seed % 2);
+    const int group = format.rotation_block || seed % 3 ? kActivationGroup : kPlainGroup;
+    const Values values = seed % 5 ? Values::random : Values::extreme;
+    const auto x = make_activations(s.m, w.cols, group, planes, values, seed);
+    const bool accumulate = seed % 4 < 2;
+    const auto want = run_i8(Isa::ref, w, x, s.m, accumulate);
+    const int64_t ldy = w.rows + 5;
+    std::vector<float> y(want.size(), 0.5f);
+    const int64_t middle = w.panels() / 2;
+    for (const auto& [begin, end] : {std::pair(int64_t{0}, middle), {middle, w.panels()}})
+      test::matmul_i8_by_emulated_tiles(w, x, s.m, y.data(), ldy, begin, end, accumulate);
+    EXPECT_TRUE(same_bits(y, want)) << describe(format, s, Isa::amx, planes);
   });
 }
 
@@ -382,6 +412,11 @@ TEST(PackPanels, RefusesTrellisCodesWithoutKernels) {
   expect_refused();
   format.trellis.multiplier = 0x7fff7fff;
   EXPECT_NO_THROW(pack_panels(RandomTensor(format, 16, 32, 8).tensor, 0));
+  std::vector<int8_t> counts(kBentBytes.begin(), kBentBytes.end());
+  format = get_format("tc3:b");
+  EXPECT_NO_THROW(pack_panels(RandomTensor(format, 16, 32, 8).tensor, 0));
+  format.trellis.table = counts.data();  // kernels know where the table is, not what it says
+  expect_refused();
   format = get_format("tc3.5:L14");
   std::vector<int8_t> table(format.trellis.table, format.trellis.table + 2048);
   format.trellis.table = table.data();

@@ -243,7 +243,7 @@ class HashDecoder {
   explicit HashDecoder(const TrellisCode& code)
       : narrow_(code.state_bits < kMostStateBits),
         mask_(_mm512_set1_epi16(static_cast<short>((1u << code.state_bits) - 1))),
-        low_(_mm512_set1_epi16(static_cast<short>(code.multiplier << (kSums ? 1 : 0)))),
+        low_(_mm512_set1_epi16(static_cast<short>(code.multiplier))),
         high_(_mm512_set1_epi16(static_cast<short>(code.multiplier >> 16))),
         windows_(byte_of) {
     // Words 0, 1: columns 0, 1 and 2, 3 of row g, words 2, 3: of row g + 8.
@@ -251,12 +251,20 @@ class HashDecoder {
       const int first = kPaired ? 4 * kBits * (1 - i) : start_bit(i) % 8;
       shifts_[i] = StateHash::shifts([&](int word) { return first + kBits * (3 - word); });
     }
-    if constexpr (!kSums) {
+    // What the bytes of the upper half give, and those of the lower one.
+    const auto fill = [](__m512i(&to)[2], const auto& entry) {
       alignas(64) uint8_t table[128];
-      for (int i = 0; i < 128; ++i)
-        table[i] = static_cast<uint8_t>(code.table[i] + kBias);
+      for (uint32_t i = 0; i < 128; ++i)
+        table[i] = static_cast<uint8_t>(entry(i));
       for (int i = 0; i < 2; ++i)
-        table_[i] = _mm512_load_si512(table + 64 * i);
+        to[i] = _mm512_load_si512(table + 64 * i);
+    };
+    if constexpr (kSums) {
+      const int bias = kBias - byte_count(code, 127);
+      fill(table_, [&](uint32_t i) { return byte_count(code, i) + bias; });
+      fill(other_, [&](uint32_t i) { return byte_count(code, i); });
+    } else {
+      fill(table_, [&](uint32_t i) { return code.table[i] + kBias; });
     }
   }
 
@@ -309,11 +317,10 @@ class HashDecoder {
     if constexpr (Narrow) state = _mm512_and_si512(state, mask_);
     const __m512i upper = _mm512_mulhi_epu16(state, low_);
     if constexpr (kSums) {
-      // Twice the product has twice the lower seven bits of every byte and a bit of the byte below
-      // it. The mean of 2 a + 1 and of 2 b or 2 b + 1, rounded up, is a + b + 1 = level + 128.
       const __m512i low = _mm512_mullo_epi16(state, low_);
-      return _mm512_avg_epu8(_mm512_or_si512(low, _mm512_set1_epi8(1)),
-                             _mm512_add_epi16(upper, low));
+      const __m512i high = _mm512_add_epi16(upper, low);
+      return _mm512_add_epi8(_mm512_permutex2var_epi8(table_[0], high, table_[1]),
+                             _mm512_permutex2var_epi8(other_[0], low, other_[1]));
     } else {
       const __m512i high = _mm512_add_epi16(upper, _mm512_mullo_epi16(state, high_));
       return _mm512_permutex2var_epi8(table_[0], high, table_[1]);
@@ -323,7 +330,7 @@ class HashDecoder {
   bool narrow_;
   __m512i mask_, low_, high_;
   TileWindows<2 * kUnitWords, kWindows> windows_;
-  __m512i shifts_[2], table_[2];
+  __m512i shifts_[2], table_[2], other_[2];
 };
 
 template <class Steps>

@@ -7,7 +7,8 @@
 // at a place that is known when kernels are compiled.
 //
 // The four bytes of a product, seven bits of each, are operands of tensor cores, against inputs
-// x0 x1 x0 x1. No table.
+// x0 x1 x0 x1. No table: where the upper of the seven bits counts half (kBentBytes), sums of the
+// bytes as unsigned and as signed numbers say how much it is too much.
 #pragma once
 
 #include "kernels/cuda/weights/matrix_code.h"
@@ -16,7 +17,18 @@
 
 namespace walsh::cuda {
 
-inline constexpr int kTrellisZero = 127;  // what a sum of bytes is more than its level
+// What a code is beyond its bits, from a LevelTable (MatrixCode::levels or low).
+struct TrellisBytes {
+  uint32_t multiplier;
+  uint32_t bent;  // 1 or 0: whether the upper bits count half
+
+  __device__ __forceinline__ explicit TrellisBytes(const LevelTable& table)
+      : multiplier(table.words[0]), bent(table.words[1]) {}
+  // What two bytes count more than their level.
+  __device__ __forceinline__ int zero() const {
+    return 127 - 32 * static_cast<int>(bent);
+  }
+};
 
 // Of TrellisCode::step_bits.
 template <int Bits>
@@ -81,15 +93,16 @@ struct TrellisDecoder {
   // The levels plus 128 of eight columns of row g + 8 `half`: those of quads 0 and 1, or of 2 and 3
   // (`upper`), as bytes.
   static __device__ __forceinline__ void decode_bytes(const Stream& s, int upper, int half,
-                                                      uint32_t multiplier, uint32_t& low,
+                                                      const TrellisBytes& bytes, uint32_t& low,
                                                       uint32_t& high) {
     // The eight steps of these quads, and of them those from the newest of the row's second quad
     // on.
     Stream own = s;
     if (!upper) own = older<8 * Bits>(own);
     if (!half) own = older<2 * Bits>(own);
-    low = biased(state<5>(own) * multiplier, state<4>(own) * multiplier);
-    high = biased(state<1>(own) * multiplier, state<0>(own) * multiplier);
+    const uint32_t m = bytes.multiplier;
+    low = biased(state<5>(own) * m, state<4>(own) * m, bytes.bent);
+    high = biased(state<1>(own) * m, state<0>(own) * m, bytes.bent);
   }
 
  private:
@@ -106,10 +119,12 @@ struct TrellisDecoder {
     return out;
   }
 
-  // The levels of two steps plus 128.
-  static __device__ __forceinline__ uint32_t biased(uint32_t p, uint32_t q) {
+  // The levels of two steps plus 128. Half of what the upper bits are is taken from their sum.
+  static __device__ __forceinline__ uint32_t biased(uint32_t p, uint32_t q, uint32_t bent) {
     const uint32_t low = permute(p, q, 0x5410u), high = permute(p, q, 0x7632u);
-    return (low & 0x7f7f7f7fu) + (high & 0x7f7f7f7fu) + 0x01010101u;
+    const uint32_t upper = 0x40404040u * bent;
+    return (low & 0x7f7f7f7fu) + (high & 0x7f7f7f7fu) - ((low & upper) + (high & upper)) / 2 +
+           (0x01010101u + 0x20202020u * bent);
   }
 };
 
