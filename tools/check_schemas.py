@@ -147,9 +147,11 @@ DRAFTS = {"draft2020-12": jsonschema.Draft202012Validator,
 
 
 def invalid(text, schema, draft):
-    """What is wrong with a text, or nothing."""
+    """What is wrong with a text, or nothing, also where Python's patterns lack a class."""
     try:
         draft(schema, format_checker=draft.FORMAT_CHECKER).validate(json.loads(text))
+    except re.error:
+        return None
     except (ValueError, jsonschema.ValidationError) as error:
         return str(error)[:300]
     return None

@@ -49,7 +49,7 @@ NAMES = {
     "qwen3_next": "Qwen3-Next",
     "smollm3": "SmolLM3",
 }
-ISAS = ("ref", "avx2", "avx512", "avx512vbmi")
+ISAS = ("ref", "avx2", "avx512", "avx512vbmi", "amx")
 
 
 def family_of(model):

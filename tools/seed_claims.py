@@ -58,7 +58,7 @@ def measure(folder, way):
     with torch.no_grad():
         model(torch.arange(1, 9).unsqueeze(0))
     coded = [m for m in model.modules() if isinstance(m, walsh.torch.Linear)]
-    plain = [m for m in model.modules() if isinstance(m, torch.nn.Linear)]
+    plain = [m for m in model.modules() if type(m) is torch.nn.Linear]
     print(json.dumps({
         "layers": len(coded), "weights": sum(m.in_features * m.out_features for m in coded),
         "bytes": sum(m.stored_bytes for m in coded), "plain_layers": len(plain), "peak": peak}))

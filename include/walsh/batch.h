@@ -57,6 +57,10 @@ class TextBatch {
   // Throws what the first of them failed with. Not while another thread steps.
   std::vector<GenerationResult> generate(std::span<const std::string> prompts,
                                          const GenerationOptions& options = {});
+  // The same behind the tokens of prompts. `on_end` is told how many have ended, after each.
+  std::vector<GenerationResult> generate_tokens(std::span<const std::vector<int32_t>> prompts,
+                                                const GenerationOptions& options = {},
+                                                const std::function<void(size_t)>& on_end = {});
 
  private:
   struct Impl;

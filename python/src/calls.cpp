@@ -32,6 +32,8 @@ Calls& calls() {
   return *all;
 }
 
+thread_local std::atomic<bool>* current_flag = nullptr;
+
 [[noreturn]] void wait_for_the_end() {
   nanobind::set_leak_warnings(false);  // what this thread holds is never given back
   for (;;)
@@ -67,7 +69,8 @@ Call::Running::~Running() {
 Call::Call() = default;
 Call::~Call() = default;
 
-Stoppable::Stoppable(std::atomic<bool>& stop) : stop_(stop) {
+Stoppable::Stoppable(std::atomic<bool>& stop) : stop_(stop), outer_(current_flag) {
+  current_flag = &stop;
   Calls& all = calls();
   const std::lock_guard lock(all.mutex);
   if (all.ended) stop_ = true;
@@ -75,10 +78,15 @@ Stoppable::Stoppable(std::atomic<bool>& stop) : stop_(stop) {
 }
 
 Stoppable::~Stoppable() {
+  current_flag = outer_;
   Calls& all = calls();
   const std::lock_guard lock(all.mutex);
   all.flags.erase(&stop_);
   all.changed.notify_all();
+}
+
+std::atomic<bool>* Stoppable::current() {
+  return current_flag;
 }
 
 void end_calls() {

@@ -56,8 +56,12 @@ class Stoppable {
   Stoppable(const Stoppable&) = delete;
   Stoppable& operator=(const Stoppable&) = delete;
 
+  // The flag of the innermost one of this thread; null without one.
+  static std::atomic<bool>* current();
+
  private:
   std::atomic<bool>& stop_;
+  std::atomic<bool>* outer_;
 };
 
 // Ends what runs and waits for it; is called when the interpreter begins to end.

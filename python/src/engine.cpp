@@ -6,20 +6,20 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <array>
-#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <variant>
 
-#include "base/stop.h"
 #include "calls.h"
 #include "generate/sampling_options.h"
 #include "module.h"
+#include "shared_engine.h"
 #include "text_stream.h"
+#include "walsh/batch.h"
 #include "walsh/error.h"
 
 namespace walsh::python {
@@ -36,55 +36,6 @@ nb::object to_numpy(std::vector<float>&& values, const Shape& shape) {
       .cast(nb::rv_policy::reference);
 }
 
-// An engine that threads of Python may share: one call at a time, and none after close().
-class SharedEngine {
- public:
-  SharedEngine(const std::string& path, const EngineOptions& options)
-      : engine_(std::make_unique<Engine>(Engine::open(path, options))) {}
-  ~SharedEngine() { leave_to_parent(); }
-  SharedEngine(const SharedEngine&) = delete;
-  SharedEngine& operator=(const SharedEngine&) = delete;
-
-  // Calls body(engine) once every other call is done; throws usage if it is closed.
-  template <typename Body>
-  void use(const Body& body) {
-    if (process_ != this_process()) {
-      throw Error(ErrorCode::usage, "model",
-                  "it was opened before this process was forked off: open it here");
-    }
-    std::unique_lock lock(mutex_, std::defer_lock);
-    while (!lock.try_lock_for(std::chrono::milliseconds(20)))
-      check_stop();
-    if (!engine_) throw Error(ErrorCode::usage, "model", "it is closed");
-    body(*engine_);
-  }
-  // Two models at once. Locks are taken in one order, so that two threads that compare them either
-  // way do not wait for each other for ever.
-  template <typename Body>
-  static void use_both(SharedEngine& a, SharedEngine& b, const Body& body) {
-    const bool in_order = std::less<>()(&a, &b);
-    SharedEngine &first = in_order ? a : b, &second = in_order ? b : a;
-    first.use([&](Engine&) { second.use([&](Engine&) { body(*a.engine_, *b.engine_); }); });
-  }
-  void close() {
-    if (leave_to_parent()) return;
-    const std::lock_guard lock(mutex_);
-    engine_.reset();
-  }
-
- private:
-  // In the child of a fork: the threads that the engine would wait for do not exist there.
-  bool leave_to_parent() {
-    if (process_ == this_process()) return false;
-    (void)engine_.release();
-    return true;
-  }
-
-  const int process_ = this_process();
-  std::timed_mutex mutex_;
-  std::unique_ptr<Engine> engine_;
-};
-
 using Handle = std::shared_ptr<SharedEngine>;
 
 // A call that gives a value.
@@ -95,15 +46,27 @@ Result call(const Handle& handle, const Body& body) {
   return result;
 }
 
+// The same of what the engine answers while another call runs.
+template <typename Result, typename Body>
+Result ask(const Handle& handle, const Body& body) {
+  Result result{};
+  run_interruptible([&] { handle->ask([&](const Engine& engine) { result = body(engine); }); });
+  return result;
+}
+
 struct PyEngine {
   Handle handle;
 };
 
-void open_engine(PyEngine* self, const nb::bytes& path, const EngineOptions& options) {
+void open_engine(PyEngine* self, const nb::bytes& path, const EngineOptions& options,
+                 const nb::object& progress) {
   Handle handle;
   const std::string name = path_of(path);
-  const EngineOptions copy = options;
-  run_interruptible([&] { handle = std::make_shared<SharedEngine>(name, copy); });
+  EngineOptions copy = options;
+  Progress told(progress);
+  if (told.wanted())
+    copy.progress = [&](size_t done, size_t count, const std::string&) { told.set(done, count); };
+  run_interruptible([&] { handle = std::make_shared<SharedEngine>(name, copy); }, told);
   new (self) PyEngine{std::move(handle)};
 }
 
@@ -115,7 +78,7 @@ nb::dict info(const PyEngine& self) {
   double bits = 0;
   bool chat = false;
   run_interruptible([&] {
-    self.handle->use([&](Engine& engine) {
+    self.handle->ask([&](const Engine& engine) {
       notes = engine.notes();
       type = engine.type();
       device = engine.device();
@@ -178,13 +141,29 @@ nb::tuple kl_divergence(const PyEngine& self, const PyEngine& reference, const s
                         r.tokens);
 }
 
+// Positions that the longest of the prompts takes with its text.
+int64_t positions_of(const std::vector<std::vector<int32_t>>& prompts, int64_t max_tokens,
+                     int64_t most) {
+  if (max_tokens < 0) return most;
+  int64_t longest = 1;
+  for (const std::vector<int32_t>& prompt : prompts)
+    longest = std::max(longest, std::ssize(prompt));
+  return std::min(most, longest + std::min(max_tokens, most));
+}
+
 // Python owns the result.
 TextStream* stream(const PyEngine& self, const Tokens& tokens, const GenerationOptions& options) {
   std::vector<int32_t> prompt(tokens.data(), tokens.data() + tokens.size());
   return new TextStream(
       [handle = self.handle, prompt = std::move(prompt), options](const TextStream::Sink& sink) {
         GenerationResult result;
-        handle->use([&](Engine& engine) { result = engine.generate(prompt, options, sink); });
+        const auto generate = [&](Engine& engine) {
+          result = engine.generate(prompt, options, [&](std::string_view piece) {
+            handle->check_files();
+            return sink(piece);
+          });
+        };
+        handle->use(generate, SharedEngine::Kind::stream);
         return result;
       });
 }
@@ -213,8 +192,7 @@ const char* reason_name(FinishReason reason) {
   return "stopped";
 }
 
-nb::dict stream_result(const TextStream& stream) {
-  const GenerationResult r = stream.result();
+nb::dict result_dict(const GenerationResult& r) {
   nb::dict result;
   result["text"] = r.text;
   result["reason"] = reason_name(r.reason);
@@ -223,7 +201,32 @@ nb::dict stream_result(const TextStream& stream) {
   result["prompt_seconds"] = r.prompt_seconds;
   result["decode_seconds"] = r.decode_seconds;
   result["seed"] = r.seed;
+  result["stop"] = r.stop;
   return result;
+}
+
+// Continues many prompts together.
+nb::list generate_batch(const PyEngine& self, const std::vector<std::vector<int32_t>>& prompts,
+                        const GenerationOptions& options, int64_t running,
+                        const nb::object& progress) {
+  std::vector<GenerationResult> results;
+  Progress told(progress);
+  const GenerationOptions copy = options;
+  const auto generate = [&](Engine& engine) {
+    BatchOptions sizes;
+    sizes.running = std::min<int64_t>(running, std::ssize(prompts));
+    sizes.waiting = std::ssize(prompts);
+    sizes.kept = 0;
+    sizes.context = positions_of(prompts, options.max_tokens, engine.context());
+    TextBatch batch(engine, sizes);
+    results = batch.generate_tokens(prompts, copy,
+                                    [&](size_t ended) { told.set(ended, prompts.size()); });
+  };
+  run_interruptible([&] { self.handle->use(generate); }, told);
+  nb::list list;
+  for (const GenerationResult& result : results)
+    list.append(result_dict(result));
+  return list;
 }
 
 // What Python gives for a member: samplers as a list, biases as a mapping.
@@ -276,6 +279,10 @@ void bind_options(nb::module_& module) {
   nb::class_<Generation>(module, "GenerationOptions")
       .def(nb::init<>())
       .def_rw("max_tokens", &Generation::max_tokens)
+      .def_rw("stop", &Generation::stop)
+      .def_rw("grammar", &Generation::grammar)
+      .def_rw("json_schema", &Generation::json_schema)
+      .def_rw("lookup", &Generation::lookup)
       .def("set_sampling", &set_sampling);
   module.def("sampling_options", &sampling_rows);
   using Options = EngineOptions;
@@ -295,23 +302,30 @@ void bind_options(nb::module_& module) {
 }
 
 std::vector<int32_t> encode(const PyEngine& self, const std::string& text, bool add_special) {
-  return call<std::vector<int32_t>>(
-      self.handle, [&](Engine& engine) { return engine.encode(text, add_special); });
+  return ask<std::vector<int32_t>>(
+      self.handle, [&](const Engine& engine) { return engine.encode(text, add_special); });
 }
 
 std::vector<int32_t> encode_prompt(const PyEngine& self, const std::string& text) {
-  return call<std::vector<int32_t>>(self.handle,
-                                    [&](Engine& engine) { return engine.encode_prompt(text); });
+  return ask<std::vector<int32_t>>(
+      self.handle, [&](const Engine& engine) { return engine.encode_prompt(text); });
 }
 
 std::string decode(const PyEngine& self, const Tokens& tokens, bool skip_special) {
-  return call<std::string>(
-      self.handle, [&](Engine& engine) { return engine.decode(span_of(tokens), skip_special); });
+  return ask<std::string>(self.handle, [&](const Engine& engine) {
+    for (const int32_t token : span_of(tokens)) {
+      if (token >= 0 && token < engine.vocab_size()) continue;
+      throw Error(
+          ErrorCode::usage, "token " + std::to_string(token),
+          "is outside the vocabulary of " + std::to_string(engine.vocab_size()) + " tokens");
+    }
+    return engine.decode(span_of(tokens), skip_special);
+  });
 }
 
 std::string chat_prompt(const PyEngine& self, const std::string& messages, bool generation) {
-  return call<std::string>(
-      self.handle, [&](Engine& engine) { return engine.chat_prompt(messages, generation); });
+  return ask<std::string>(
+      self.handle, [&](const Engine& engine) { return engine.chat_prompt(messages, generation); });
 }
 
 }  // namespace
@@ -321,11 +335,13 @@ void bind_engine(nb::module_& module) {
   nb::class_<TextStream>(module, "TextStream")
       .def("next", &next_piece)
       .def("close", &TextStream::close, nb::call_guard<Unlocked>())
-      .def("result", &stream_result);
+      .def("result", [](const TextStream& stream) { return result_dict(stream.result()); });
   nb::class_<PyEngine>(module, "Engine")
-      .def("__init__", &open_engine)
+      .def("__init__", &open_engine, nb::arg(), nb::arg(), nb::arg("progress").none())
       .def(
           "close", [](PyEngine& self) { self.handle->close(); }, nb::call_guard<Unlocked>())
+      .def(
+          "cancel", [](PyEngine& self) { self.handle->cancel(); }, nb::call_guard<Unlocked>())
       .def("info", &info)
       .def("encode", &encode)
       .def("encode_prompt", &encode_prompt)
@@ -335,7 +351,9 @@ void bind_engine(nb::module_& module) {
       .def("logprobs", &logprobs)
       .def("perplexity", &perplexity)
       .def("kl_divergence", &kl_divergence)
-      .def("stream", &stream, nb::rv_policy::take_ownership);
+      .def("stream", &stream, nb::rv_policy::take_ownership)
+      .def("generate_batch", &generate_batch, nb::arg(), nb::arg(), nb::arg(),
+           nb::arg("progress").none());
 }
 
 }  // namespace walsh::python

@@ -77,27 +77,65 @@ class Worker {
   std::thread thread_;  // last: it uses all of the above
 };
 
-}  // namespace
-
-void run_interruptible(const std::function<void()>& work) {
-  std::exception_ptr error;
-  bool interrupted = false;
+// Runs `work` and calls look() now and then with the interpreter's lock held, and at last when it
+// is done; look() throws a Python error to end the work.
+void run_looking(const std::function<void()>& work, const std::function<void()>& look) {
+  std::exception_ptr error, wish;
   {
     Call call;
     Worker worker(work);
-    while (!worker.wait()) {
+    for (bool done = false; !done && !wish;) {
+      done = worker.wait();
       call.lock();
-      if (!interrupted && PyErr_CheckSignals() != 0) {
-        interrupted = true;
-        // What the handler raised stays set while the work comes to its end.
+      try {
+        look();
+      } catch (...) {  // the work comes to its end first
+        wish = std::current_exception();
         worker.stop();
       }
       call.unlock();
     }
+    while (!worker.wait()) {
+    }
     error = worker.error();
   }
-  if (interrupted) throw nb::python_error();
+  if (wish) std::rethrow_exception(wish);
   if (error) std::rethrow_exception(error);
+}
+
+}  // namespace
+
+void Progress::set(size_t done, size_t count) {
+  const std::lock_guard lock(mutex_);
+  done_ = done;
+  count_ = count;
+  changed_ = true;
+}
+
+bool Progress::tell() {
+  size_t done = 0, count = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!changed_ || !wanted()) return true;
+    changed_ = false;
+    done = done_;
+    count = count_;
+  }
+  const nb::object answer = function_(done, count);
+  return !answer.is(nb::bool_(false));
+}
+
+void run_interruptible(const std::function<void()>& work) {
+  run_looking(work, [] {
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  });
+}
+
+void run_interruptible(const std::function<void()>& work, Progress& progress) {
+  run_looking(work, [&] {
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (!progress.tell()) throw Error(ErrorCode::interrupted, "progress", "it asked for the end");
+  });
 }
 
 void register_errors(nb::module_& module) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <span>
 #include <string>
 
@@ -25,10 +26,30 @@ inline std::span<const int32_t> span_of(const Tokens& tokens) {
   return {tokens.data(), tokens.size()};
 }
 
+// How far work has come, for a function of Python that wants to know: a thread without the
+// interpreter's lock sets it, the thread that waits for the work tells it.
+class Progress {
+ public:
+  explicit Progress(nb::object function) : function_(std::move(function)) {}
+  bool wanted() const { return !function_.is_none(); }
+  void set(size_t done, size_t count);
+  // Calls function(done, count) if that has changed; throws what it throws. False: it wants an end.
+  bool tell();
+
+ private:
+  nb::object function_;
+  std::mutex mutex_;
+  size_t done_ = 0, count_ = 0;
+  bool changed_ = false;
+};
+
 // Runs `work`, which touches no Python object, on a thread of its own without the interpreter's
 // lock, while this thread looks for signals: Ctrl-C ends the work (walsh/stop.h) and raises
 // KeyboardInterrupt. Errors of the work are thrown here.
 void run_interruptible(const std::function<void()>& work);
+// The same with a progress, which may end the work: Error(interrupted), or what its function
+// throws.
+void run_interruptible(const std::function<void()>& work, Progress& progress);
 
 // walsh::Error becomes walsh.Error with the same text.
 void register_errors(nb::module_& module);

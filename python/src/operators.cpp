@@ -149,7 +149,8 @@ void decode(int64_t handle, uint64_t out, int64_t rows, int64_t cols) {
   const Layer layer = Layers::all().find(handle);
   expect("rows", rows, layer.host->form().rows);
   expect("columns", cols, layer.host->form().cols);
-  layer.host->decode(0, layer.host->form().rows, reinterpret_cast<float*>(out));
+  Layers::all().with_threads(
+      [&](RunThreads run) { layer.host->decode(reinterpret_cast<float*>(out), run); });
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "lost_files.h"
 #include "module.h"
 
 namespace walsh::python {
@@ -51,7 +52,7 @@ nb::dict tensor_dict(const TensorSummary& t) {
 nb::dict inspect_file(const nb::bytes& path, bool check) {
   FileSummary summary;
   const std::string name = path_of(path);
-  run_interruptible([&] { summary = inspect(name, check); });
+  run_interruptible([&] { reading_files(name, [&] { summary = inspect(name, check); }); });
   nb::dict result;
   result["bytes"] = summary.bytes;
   result["producer"] = summary.producer;
@@ -65,11 +66,17 @@ nb::dict inspect_file(const nb::bytes& path, bool check) {
 }
 
 nb::tuple quantize_folder(const nb::bytes& in, const nb::bytes& out, const CompressOptions& options,
-                          int threads) {
+                          int threads, const nb::object& progress) {
   CompressReport report;
+  Progress told(progress);
+  const auto tell = [&](size_t done, size_t count) {
+    told.set(done, count);
+    return true;
+  };
   const std::string from = path_of(in), to = path_of(out);
   const CompressOptions copy = options;  // Python may change its own meanwhile
-  run_interruptible([&] { report = quantize(from, to, copy, threads); });
+  const auto work = [&] { report = quantize(from, to, copy, threads, tell); };
+  run_interruptible([&] { reading_files(from, work); }, told);
   return nb::make_tuple(report.file_bytes, report.bits_per_weight, report.notes);
 }
 
@@ -84,7 +91,8 @@ nb::list format_list() {
 
 void bind_quantizer(nb::module_& module) {
   bind_options(module);
-  module.def("quantize", &quantize_folder);
+  module.def("quantize", &quantize_folder, nb::arg(), nb::arg(), nb::arg(), nb::arg(),
+             nb::arg("progress").none());
   module.def("inspect", &inspect_file);
   module.def("formats", &format_list);
 }

@@ -1,6 +1,7 @@
 """Experts of transformers models, which have them in two tensors per layer, as quantized layers."""
 from __future__ import annotations
 
+import copy
 import re
 from typing import Any, Callable, Iterator, Optional
 
@@ -8,6 +9,8 @@ import torch
 from torch import nn
 
 from ._error import Error, usage
+from ._expert_operators import MODULES, next_number
+from ._linear import Linear
 from ._rules import Rules
 
 GATE_UP, DOWN = "gate_up_proj", "down_proj"
@@ -30,15 +33,21 @@ def is_fused(module: nn.Module) -> bool:
     """Whether a module has experts with gates in tensors [experts, ...]."""
     weights = [module._parameters.get(name) for name in (GATE_UP, DOWN)]
     return (all(w is not None and w.dim() == 3 for w in weights)
-            and hasattr(module, "_apply_gate") and getattr(module, "has_gate", True)
+            and (hasattr(module, "_apply_gate") or is_presorted(module))
+            and getattr(module, "has_gate", True)
             and not getattr(module, "has_post_expert_norm", False))
+
+
+def is_presorted(module: nn.Module) -> bool:
+    """Whether experts take as many rows each, one expert after the other, as those of Llama 4."""
+    return type(module).__name__ == "Llama4TextExperts"
 
 
 class Shape:
     """The experts of a module: how many, and how their weights lie in its tensors."""
 
     def __init__(self, module: nn.Module) -> None:
-        self.transposed = bool(getattr(module, "is_transposed", False))
+        self.transposed = bool(getattr(module, "is_transposed", is_presorted(module)))
         self.interleaved = not getattr(module, "is_concatenated", True)
         self.bias = bool(getattr(module, "has_bias", False))
         down = getattr(module, DOWN)
@@ -62,6 +71,18 @@ class Shape:
             yield number, "gate_proj", gate
             yield number, "up_proj", up
 
+    def join(self, name: str, tensors: dict[tuple[int, str], torch.Tensor]) -> torch.Tensor:
+        """The tensor that `split` takes apart."""
+        parts = []
+        for number in range(self.count):
+            if name.startswith(DOWN):
+                own = tensors[number, DOWN]
+            else:
+                pair = tensors[number, "gate_proj"], tensors[number, "up_proj"]
+                own = torch.stack(pair, 1).flatten(0, 1) if self.interleaved else torch.cat(pair)
+            parts.append(own.T if self.transposed and own.dim() == 2 else own)
+        return torch.stack(parts).contiguous()
+
 
 class Experts(nn.Module):
     """Takes the place of a module of experts; every expert has three quantized layers."""
@@ -69,8 +90,9 @@ class Experts(nn.Module):
     def __init__(self, plain: nn.Module, make: Callable[[int, str], nn.Module],
                  names: tuple[str, ...] = PARTS) -> None:
         super().__init__()
-        shape = Shape(plain)
-        self.num_experts, self._interleaved = shape.count, shape.interleaved
+        self.shape = shape = Shape(plain)
+        self.num_experts = shape.count
+        self._presorted = is_presorted(plain)
         self._names = names  # of the parts, as the folder has them
         for number in range(shape.count):
             layers = {name: make(number, part) for name, part in zip(names, PARTS)}
@@ -78,24 +100,68 @@ class Experts(nn.Module):
         for name in [*plain._parameters]:  # what remains of it is its activation
             setattr(plain, name, None)
         self._plain = [plain]  # a list, so that it is not a module of this one
+        self._enter()
 
-    def forward(self, hidden_states: torch.Tensor, top_k_index: torch.Tensor,
-                top_k_weights: torch.Tensor) -> torch.Tensor:
+    def _enter(self) -> None:
+        """Takes a number of its own, by which the operators find the layers."""
+        self.number = next_number()
+        MODULES[self.number] = self
+
+    def __setstate__(self, state: Any) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._enter()
+
+    def layers(self, part: int) -> list[Any]:
+        """The layers of one part, by expert."""
+        name = self._names[part]
+        return [self._modules[str(n)][name] for n in range(self.num_experts)]  # type: ignore[index]
+
+    def _product(self, x: torch.Tensor, ids: torch.Tensor, part: int) -> torch.Tensor:
+        width, layers = self.shape.sizes(PARTS[part])[1], self.layers(part)
+        if all(isinstance(layer, Linear) for layer in layers):
+            return torch.ops.walsh.experts_linear(x, ids, self.number, part, width)
+        y = x.new_zeros((*ids.shape, width))  # some have an adapter around them
+        for number in ids.unique().tolist():
+            if 0 <= number < len(layers):
+                token, place = torch.where(ids == number)
+                y[token, place] = layers[number](x[token, place])
+        return y
+
+    def _products(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        """What the expert ids[t][k] makes of x[t][k]."""
+        gate, up = self._product(x, ids, 0), self._product(x, ids, 1)
+        plain = self._plain[0]
+        if self._presorted:
+            return self._product(up * plain.act_fn(gate), ids, 2)
+        both = (torch.stack((gate, up), -1).flatten(-2) if self.shape.interleaved
+                else torch.cat((gate, up), -1))
+        return self._product(plain._apply_gate(both), ids, 2)
+
+    def forward(self, hidden_states: torch.Tensor, top_k_index: Optional[torch.Tensor] = None,
+                top_k_weights: Optional[torch.Tensor] = None) -> torch.Tensor:
         """[tokens, hidden], and of every token the experts and their weights [tokens, chosen]."""
-        result = torch.zeros_like(hidden_states)
-        for number in top_k_index.unique().tolist():
-            if number >= self.num_experts:  # tokens of other processes
-                continue
-            gate_proj, up_proj, down_proj = (self._modules[str(number)][n] for n in self._names)
-            token, place = torch.where(top_k_index == number)
-            x = hidden_states[token]
-            gate, up = gate_proj(x), up_proj(x)
-            both = (torch.stack((gate, up), -1).flatten(-2) if self._interleaved
-                    else torch.cat((gate, up), -1))
-            y = down_proj(self._plain[0]._apply_gate(both))
-            y = y * top_k_weights[token, place, None]
-            result.index_add_(0, token, y.to(result.dtype))
-        return result
+        if top_k_index is None or top_k_weights is None:
+            x = hidden_states.reshape(self.num_experts, -1, hidden_states.shape[-1])
+            ids = torch.arange(self.num_experts, device=x.device)[:, None].expand(x.shape[:2])
+            return self._products(x, ids).reshape(-1, x.shape[-1])
+        x = hidden_states[:, None].expand(-1, top_k_index.shape[1], -1)
+        y = self._products(x, top_k_index) * top_k_weights[..., None]
+        return y.sum(1).to(hidden_states.dtype)
+
+
+def without_codes(experts: Experts, dtype: Optional[torch.dtype]) -> nn.Module:
+    """The module that an `Experts` replaced, with decoded weights."""
+    plain = copy.deepcopy(experts._plain[0])
+    kinds = [("weight", ""), ("bias", "_bias")][:2 if experts.shape.bias else 1]
+    for kind, ending in kinds:
+        values = {}
+        for part, name in enumerate(PARTS):
+            for number, layer in enumerate(experts.layers(part)):
+                value = layer.decoded_weight() if kind == "weight" else layer.bias.detach()
+                values[number, name] = value.to(dtype or experts.shape.dtype)
+        for name in (GATE_UP, DOWN):
+            setattr(plain, name + ending, nn.Parameter(experts.shape.join(name + ending, values)))
+    return plain
 
 
 def add_biases(plain: nn.Module, layers: dict[tuple[int, str], nn.Module]) -> None:
@@ -128,15 +194,15 @@ def quantize_experts(plain: nn.Module, encode: Callable[[tuple[int, str], torch.
     return Experts(plain, lambda *key: layers[key])
 
 
-def stored_experts(plain: nn.Module, stored: StoredExperts, layer: type) -> Experts:
-    """The empty layers, of class `layer`, of the experts that a folder has."""
+def stored_experts(plain: nn.Module, stored: StoredExperts) -> Experts:
+    """The empty layers of the experts that a folder has."""
     shape = Shape(plain)
 
     def make(number: int, part: str) -> nn.Module:
         inputs, outputs = shape.sizes(part)
         form = stored.forms[number, part]
-        return layer(inputs, outputs, shape.bias, type=form["type"], rotations=form["rotation"],
-                     dtype=shape.dtype, device="meta")
+        return Linear(inputs, outputs, shape.bias, type=form["type"], rotations=form["rotation"],
+                      dtype=shape.dtype, device="meta")
 
     return Experts(plain, make, stored.names)
 

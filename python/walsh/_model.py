@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from . import _walsh
 from ._error import usage
-from ._quantizer import Path, compress_options, set_option
+from ._quantizer import Path, Progress, compress_options, set_option
 
 Tokens = Union[Sequence[int], npt.NDArray[np.integer[Any]]]
 
@@ -26,6 +26,7 @@ class Generation(NamedTuple):
     prompt_seconds: float
     decode_seconds: float
     seed: int  # that was used
+    stop: str = ""  # the string of `stop` that ended it
 
 
 class Perplexity(NamedTuple):
@@ -88,6 +89,31 @@ def _set_sampling(options: _walsh.GenerationOptions, name: str, value: Any) -> N
         raise usage(name, f"{value!r} is not of the expected type") from None
 
 
+def _generation_options(max_tokens: int, stop: Union[str, Sequence[str]], grammar: str,
+                        json_schema: Union[str, Mapping[str, Any]], lookup: bool,
+                        sampling: Mapping[str, Any]) -> _walsh.GenerationOptions:
+    options = _walsh.GenerationOptions()
+    set_option(options, "max_tokens", max_tokens)
+    stops = [stop] if isinstance(stop, str) else stop
+    if not isinstance(stops, (list, tuple)):
+        raise usage("stop", f"{stop!r}, expected a text, or a list of them")
+    set_option(options, "stop", [_text(text, "stop") for text in stops])
+    set_option(options, "grammar", _text(grammar, "grammar"))
+    if not isinstance(json_schema, str):
+        try:
+            json_schema = json.dumps(json_schema)
+        except (TypeError, ValueError) as error:
+            raise usage("json_schema", str(error)) from None
+    set_option(options, "json_schema", _text(json_schema, "json_schema"))
+    set_option(options, "lookup", lookup)
+    for name, value in sampling.items():
+        if name not in _SAMPLING:
+            raise TypeError(f"there is no option {name!r} of how tokens are chosen")
+        if value is not None:
+            _set_sampling(options, name, value)
+    return options
+
+
 class TextStream:
     """The pieces of a text while it is generated; `result` has the whole once it has ended.
 
@@ -143,7 +169,9 @@ class Model:
     says how many of the last ones the GPU has, the experts of the first `cpu_experts` layers.
     Without these as much as fits is on the GPU.
 
-    Threads may share a model; their calls wait for each other.
+    Threads may share a model; their calls wait for each other, but for those that only make tokens
+    of texts and texts of tokens. `progress(done, count)` is called while the model is read; False
+    ends that.
 
     >>> import walsh
     >>> with walsh.Model(getfixture("tiny_model"), quantize="tq4") as model:
@@ -160,7 +188,8 @@ class Model:
                  device: str = "auto", threads: int = 0, context: int = 0,
                  activations: str = "auto", cache_keys: str = "f16", cache_values: str = "f16",
                  cache_window: int = 32, device_bytes: int = 0,
-                 gpu_layers: Optional[int] = None, cpu_experts: Optional[int] = None) -> None:
+                 gpu_layers: Optional[int] = None, cpu_experts: Optional[int] = None,
+                 progress: Optional[Progress] = None) -> None:
         options = _walsh.EngineOptions()
         for name, value in {"device": device, "threads": threads, "context": context,
                             "activations": activations, "cache_keys": cache_keys,
@@ -172,7 +201,7 @@ class Model:
             quantize = {"type": quantize}
         if quantize is not None:
             options.compress = compress_options(dict(quantize))
-        self._engine = _walsh.Engine(os.fsencode(path), options)
+        self._engine = _walsh.Engine(os.fsencode(path), options, progress)
         self._info = self._engine.info()
 
     def __enter__(self) -> Model:
@@ -187,8 +216,14 @@ class Model:
                 f"{self.device}>")
 
     def close(self) -> None:
-        """Gives the memory back; later calls are errors."""
+        """Gives the memory back; later calls are errors. Texts that are being generated end there,
+        other calls are waited for."""
         self._engine.close()
+
+    def cancel(self) -> None:
+        """Ends what runs in this model, from any thread: a text ends there with the reason
+        "stopped", another call raises `walsh.Error` with the code "interrupted"."""
+        self._engine.cancel()
 
     @property
     def type(self) -> str:
@@ -263,12 +298,21 @@ class Model:
         found = self._engine.logprobs(token_array(tokens), first)
         return [TokenPrediction(*prediction) for prediction in found]
 
+    def _prompt(self, prompt: Union[str, Tokens]) -> npt.NDArray[np.int32]:
+        if isinstance(prompt, str):
+            return np.array(self._engine.encode_prompt(_text(prompt, "prompt")), np.int32)
+        return token_array(prompt)
+
     def stream(self, prompt: Union[str, Tokens], *, max_tokens: int = 128,
+               stop: Union[str, Sequence[str]] = (), grammar: str = "",
+               json_schema: Union[str, Mapping[str, Any]] = "", lookup: bool = False,
                **sampling: Any) -> TextStream:
         """Continues a text (or token ids) piece by piece.
 
-        max_tokens=-1: until the context is full. `sampling` says how tokens are chosen; what is not
-        given is what the model's files say, else the default in brackets:
+        max_tokens=-1: until the context is full. `stop`: strings that end the text and are no part
+        of it. `grammar` in GBNF, or `json_schema`: what the text has to match. `lookup` evaluates
+        several tokens at once where the text repeats itself. `sampling` says how tokens are chosen;
+        what is not given is what the model's files say, else the default in brackets:
 
         {sampling}
 
@@ -277,23 +321,36 @@ class Model:
         >>> "".join(pieces) == stream.result.text, stream.result.tokens
         (True, 4)
         """
-        options = _walsh.GenerationOptions()
-        set_option(options, "max_tokens", max_tokens)
-        for name, value in sampling.items():
-            if name not in _SAMPLING:
-                raise TypeError(f"there is no option {name!r} of how tokens are chosen")
-            if value is not None:
-                _set_sampling(options, name, value)
-        if isinstance(prompt, str):
-            tokens = np.array(self._engine.encode_prompt(_text(prompt, "prompt")), np.int32)
-        else:
-            tokens = token_array(prompt)
-        return TextStream(self._engine.stream(tokens, options))
+        options = _generation_options(max_tokens, stop, grammar, json_schema, lookup, sampling)
+        return TextStream(self._engine.stream(self._prompt(prompt), options))
 
     def generate(self, prompt: Union[str, Tokens], **options: Any) -> Generation:
         """Continues a text at once; the options are those of `stream`."""
         with self.stream(prompt, **options) as stream:
             return stream.result
+
+    def generate_batch(self, prompts: Sequence[Union[str, Tokens]], *, max_tokens: int = 128,
+                       stop: Union[str, Sequence[str]] = (), grammar: str = "",
+                       json_schema: Union[str, Mapping[str, Any]] = "", running: int = 16,
+                       progress: Optional[Progress] = None, **sampling: Any) -> list[Generation]:
+        """Continues many texts together, `running` at a time, which is faster than one by one. The
+        options are those of `stream`; a seed is that of every text. `progress(done, count)` is
+        told how many have ended; False ends all.
+
+        >>> texts = getfixture("model").generate_batch(["Once", "The river"], max_tokens=4)
+        >>> [text.tokens for text in texts]
+        [4, 4]
+        """
+        if isinstance(prompts, (str, bytes)) or not isinstance(prompts, (list, tuple)):
+            raise usage("prompts", f"a value of type {type(prompts).__name__}, expected a list")
+        if isinstance(running, bool) or not isinstance(running, int) or running < 1:
+            raise usage("running", f"{running!r}, expected 1 or more")
+        options = _generation_options(max_tokens, stop, grammar, json_schema, False, sampling)
+        tokens = [self._prompt(prompt).tolist() for prompt in prompts]
+        if not tokens:
+            return []
+        found = self._engine.generate_batch(tokens, options, running, progress)
+        return [Generation(**text) for text in found]
 
     def perplexity(self, text: str, *, ctx: int = 512, chunks: int = 0) -> Perplexity:
         """Perplexity in windows of `ctx` tokens, the second half of each scored; chunks=0: all."""

@@ -56,13 +56,16 @@ def view_of(matrix: torch.Tensor, where: str) -> tuple[int, str, int, int, int]:
 LIBRARY = torch.library.Library("walsh", "DEF")
 LIBRARY.define("linear(Tensor x, int layer, int rows, bool exact) -> Tensor")
 LIBRARY.define("linear_input_grad(Tensor grad, int layer, int cols) -> Tensor")
+LIBRARY.define("decoded(int layer, int rows, int cols) -> Tensor")
 
 
 def _linear_cpu(x: torch.Tensor, layer: int, rows: int, exact: bool) -> torch.Tensor:
     matrix = as_rows(x)
-    y = x.new_empty((matrix.shape[0], max(rows, 0)))
+    # Made in the shape that it is returned in: a view may not be changed in place by its receiver
+    # while gradients are recorded.
+    y = x.new_empty((*x.shape[:-1], max(rows, 0)))
     _walsh.layer_multiply(layer, view_of(matrix, "input"), y.data_ptr(), rows, rows, exact)
-    return y.view(*x.shape[:-1], rows)
+    return y
 
 
 def decoded(layer: int, rows: int, cols: int) -> torch.Tensor:
@@ -136,6 +139,19 @@ def _backward(ctx: Any, grad: torch.Tensor) -> tuple[Optional[torch.Tensor], ...
     return torch.ops.walsh.linear_input_grad(grad, ctx.layer, ctx.cols), None, None, None
 
 
+def _save_for_second_backward(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    grad, ctx.layer, _ = inputs
+    ctx.rows = grad.shape[-1]
+
+
+def _second_backward(ctx: Any, grad: torch.Tensor) -> tuple[Optional[torch.Tensor], ...]:
+    return torch.ops.walsh.linear(grad, ctx.layer, ctx.rows, True), None, None
+
+
+def _decoded_fake(layer: int, rows: int, cols: int) -> torch.Tensor:
+    return torch.empty((rows, cols), dtype=torch.float32, device="cpu")
+
+
 LIBRARY.impl("linear", _linear_cpu, "CPU")
 LIBRARY.impl("linear", linear_cuda, "CUDA")
 LIBRARY.impl("linear_input_grad", _input_grad_cpu, "CPU")
@@ -144,15 +160,21 @@ torch.library.register_fake("walsh::linear", _linear_fake, lib=LIBRARY)
 torch.library.register_fake("walsh::linear_input_grad", _input_grad_fake, lib=LIBRARY)
 torch.library.register_autograd("walsh::linear", _backward, setup_context=_save_for_backward,
                                 lib=LIBRARY)
+torch.library.register_autograd("walsh::linear_input_grad", _second_backward,
+                                setup_context=_save_for_second_backward, lib=LIBRARY)
+LIBRARY.impl("decoded", decoded, "CompositeExplicitAutograd")
+torch.library.register_fake("walsh::decoded", _decoded_fake, lib=LIBRARY)
 
 
 def needs_dispatcher(x: torch.Tensor) -> bool:
     """Whether somebody beside the kernels wants to know of a product of x: gradients, compilers,
-    tracers, modes. Without them the way through PyTorch's dispatcher is longer than the launches.
+    tracers, modes, autocast. Without them the way through PyTorch's dispatcher is longer than the
+    launches.
     """
     return (torch.compiler.is_compiling() or type(x) is not torch.Tensor
             or (x.requires_grad and torch.is_grad_enabled())
             or torch._C._len_torch_dispatch_stack() > 0 or torch.jit.is_tracing()
+            or torch.is_autocast_enabled("cuda")
             or torch.autograd.forward_ad._current_level >= 0)
 
 

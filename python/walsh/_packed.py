@@ -54,12 +54,12 @@ def _table(layers: torch.Tensor, dimensions: int) -> list[Any]:
 
 
 def _multiply(x: torch.Tensor, table: list[list[int]], rows: int) -> torch.Tensor:
-    """The results of the layers of a table side by side, [rows of x, rows]."""
+    """The results of the layers of a table side by side, [..., rows]."""
     if sum(entry[1] for entry in table) != rows or any(entry[1] < 0 for entry in table):
         raise usage("layers", f"they do not have {rows} rows together")
     matrix = as_rows(x)
     view = view_of(matrix, "input")
-    y = x.new_empty((matrix.shape[0], rows))
+    y = x.new_empty((*x.shape[:-1], rows))
     address = y.data_ptr()
     for layer, own_rows, exact in table:
         if own_rows:
@@ -69,7 +69,7 @@ def _multiply(x: torch.Tensor, table: list[list[int]], rows: int) -> torch.Tenso
 
 
 def _linear_merged(x: torch.Tensor, layers: torch.Tensor, rows: int) -> torch.Tensor:
-    return _multiply(x, _table(layers, 2), rows).view(*x.shape[:-1], rows)
+    return _multiply(x, _table(layers, 2), rows)
 
 
 def _linear_merged_fake(x: torch.Tensor, layers: torch.Tensor, rows: int) -> torch.Tensor:

@@ -3,12 +3,14 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, NamedTuple, Optional, Sequence, Union
+from typing import Any, Callable, NamedTuple, Optional, Sequence, Union
 
 from . import _walsh
 from ._error import usage
 
 Path = Union[str, "os.PathLike[str]"]
+# Is told how much of how much is done; False ends the work.
+Progress = Callable[[int, int], Any]
 
 
 class Format(NamedTuple):
@@ -109,13 +111,15 @@ def quantize(source: Path, out: Path, *, type: str = "tq4", embed_type: str = ""
              seed: int = 42, balance: bool = True, fast: bool = False, shape_gain: bool = False,
              calibrate: Path = "", calibrate_tokens: int = 0, bits_per_weight: float = 0,
              file_bytes: int = 0, allocate_text: Path = "", recipe: Path = "",
-             output_format: str = "gguf", threads: Optional[int] = None) -> QuantizeReport:
+             output_format: str = "gguf", threads: Optional[int] = None,
+             progress: Optional[Progress] = None) -> QuantizeReport:
     """Compresses a Hugging Face folder into one file, which appears whole or not at all; or with
     `output_format="hf"` into a new folder that transformers loads, too.
 
     The options are those of `walsh quantize`: `type` of every linear layer, `overrides` as
     "re:PATTERN=TYPE" and `ignore` as "re:PATTERN" per tensor, `calibrate` a text to measure
     activations on; `bits_per_weight` or `file_bytes` choose the types by measuring.
+    `progress(done, count)` is told the number of tensors now and then; False ends the work.
 
     >>> import tempfile, walsh
     >>> folder = getfixture("tiny_model")
@@ -135,4 +139,4 @@ def quantize(source: Path, out: Path, *, type: str = "tq4", embed_type: str = ""
         "output_format": output_format})
     check_least("threads", threads)
     return QuantizeReport(*_walsh.quantize(os.fsencode(source), os.fsencode(out), options,
-                                           threads or 0))
+                                           threads or 0, progress))

@@ -78,6 +78,7 @@ class WalshStoredMethod(LinearMethodBase):  # type: ignore[misc]
                        output_partition_sizes: list[int], input_size: int, output_size: int,
                        params_dtype: torch.dtype, **others: Any) -> None:
         """Empty parameters, whose loaders keep what belongs to this process."""
+        self.dtype = params_dtype
         with layer_named(self.prefix):
             stored = Stored(layer, self.forms, output_partition_sizes, input_size_per_partition,
                             input_size)
@@ -105,6 +106,9 @@ class WalshStoredMethod(LinearMethodBase):  # type: ignore[misc]
             delattr(layer, name)
         layer.walsh_stored = None
         _install(layer, packed)
+        # As behind weights that were encoded here: LoRA asks it for type and device.
+        empty = torch.empty(0, dtype=self.dtype)
+        layer.register_parameter("weight", torch.nn.Parameter(empty, requires_grad=False))
 
     def apply(self, layer: torch.nn.Module, x: torch.Tensor,
               bias: Optional[torch.Tensor] = None) -> torch.Tensor:

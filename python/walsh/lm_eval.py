@@ -6,6 +6,8 @@ is the harness's own command with this model registered; importing the module re
 """
 from __future__ import annotations
 
+import json
+import pathlib
 from typing import Any, Optional, Sequence
 
 from lm_eval import utils
@@ -15,6 +17,51 @@ from tqdm import tqdm
 
 from ._error import usage
 from ._model import Model
+
+
+# Arguments of texts as the HF backend takes them, and their names here.
+_NAMES = {"temperature": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p",
+          "typical_p": "typical_p", "repetition_penalty": "repeat_penalty"}
+# What transformers chooses with where neither the arguments nor the model's files say it.
+_DEFAULTS = {"top_k": 50, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
+_LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+
+
+def _stored_choices(path: str) -> set[str]:
+    """What the folder's generation_config.json says of choosing tokens, which counts then."""
+    try:
+        stored = json.loads((pathlib.Path(path) / "generation_config.json").read_text())
+    except (OSError, ValueError):
+        return set()
+    return {name for name in _NAMES if stored.get(name) is not None}
+
+
+def generation_arguments(arguments: dict[str, Any], max_gen_toks: int, stored: set[str]
+                         ) -> tuple[int, list[str], dict[str, Any]]:
+    """Tokens at most, stop strings and options of a text, with the meaning and the defaults of
+    the HF backend: a temperature alone means sampling; without one texts are greedy.
+
+    >>> generation_arguments({"until": "a", "temperature": 0.5, "top_k": 3}, 9, {"top_p"})[2]
+    {'top_k': 3, 'min_p': 0.0, 'repeat_penalty': 1.0, 'repeat_last_n': -1, 'temperature': 0.5}
+    """
+    rest = {name: value for name, value in arguments.items() if value is not None}
+    until = rest.pop("until", [])
+    stops = [stop for stop in ([until] if isinstance(until, str) else until) if stop]
+    lengths = [rest.pop(name) for name in _LENGTHS if name in rest]
+    temperature = float(rest.get("temperature", 0.0))
+    sample = rest.pop("do_sample", temperature > 0)
+    if sample and temperature <= 0:
+        raise usage("temperature", f"{temperature}, expected more than 0 with do_sample")
+    for name in rest:
+        if name not in _NAMES:
+            raise usage(name, "is no argument of texts that walsh knows; known: "
+                              f"do_sample, until, {', '.join((*_LENGTHS, *_NAMES))}")
+    options = {_NAMES[name]: value for name, value in _DEFAULTS.items() if name not in stored}
+    options["repeat_last_n"] = -1  # of all tokens, as there
+    options.update({_NAMES[name]: value for name, value in rest.items()})
+    if not sample:
+        options["temperature"] = 0.0
+    return int(lengths[0]) if lengths else max_gen_toks, stops, options
 
 
 @register_model("walsh")
@@ -34,6 +81,7 @@ class WalshLM(TemplateLM):  # type: ignore[misc]
             device = "auto"
         self.model = Model(path or pretrained, quantize=quantize, device=device or "auto",
                            **options)
+        self._chosen = _stored_choices(path or pretrained)
         self.add_bos_token = add_bos_token
         self.max_gen_toks = int(max_gen_toks)
         beginning = self.model._engine.encode_prompt("")
@@ -119,22 +167,9 @@ class WalshLM(TemplateLM):  # type: ignore[misc]
         return results
 
     def _generate(self, prompt: str, arguments: dict[str, Any]) -> str:
-        until = arguments.get("until") or []
-        stops = [s for s in ([until] if isinstance(until, str) else until) if s]
-        most = int(arguments.get("max_gen_toks", arguments.get("max_tokens", self.max_gen_toks)))
-        sample = bool(arguments.get("do_sample", False))
-        temperature = float(arguments.get("temperature", 0)) if sample else 0.0
+        most, stops, sampling = generation_arguments(arguments, self.max_gen_toks, self._chosen)
         tokens = self.tok_encode(prompt)[-max(1, self.max_length - most):]
-        text = ""
-        with self.model.stream(tokens, max_tokens=most, temperature=temperature,
-                               top_p=arguments.get("top_p") if sample else None,
-                               repeat_penalty=1.0) as stream:
-            for piece in stream:
-                text += piece
-                ends = [text.index(s) for s in stops if s in text]
-                if ends:
-                    return text[:min(ends)]
-        return text
+        return self.model.generate(tokens, max_tokens=most, stop=stops, **sampling).text
 
 
 if __name__ == "__main__":

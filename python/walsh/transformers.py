@@ -15,21 +15,31 @@ from typing import Any, Optional, Sequence
 
 import torch
 from torch import nn
-from transformers.core_model_loading import ConversionOps
+from transformers.core_model_loading import ConversionOps, WeightConverter
+from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 from transformers.quantizers import HfQuantizer
-from transformers.quantizers.auto import register_quantization_config, register_quantizer
-from transformers.utils.quantization_config import QuantizationConfigMixin
+from transformers.quantizers.auto import (AUTO_QUANTIZATION_CONFIG_MAPPING, AutoHfQuantizer,
+                                          register_quantization_config, register_quantizer)
+from transformers.quantizers.quantizer_finegrained_fp8 import FineGrainedFP8HfQuantizer
+from transformers.utils.quantization_config import FineGrainedFP8Config, QuantizationConfigMixin
 
 from . import _walsh
+from ._checkpoint_names import FileNames, modules_of, part_names, saved_names
 from ._error import Error
-from ._experts import (DOWN, GATE_UP, Experts, Shape, add_biases, choose, group_stored, is_fused,
-                       stored_experts)
+from ._experts import (DOWN, GATE_UP, PARTS, Experts, Shape, add_biases, choose, group_stored,
+                       is_fused, split_name, stored_experts)
 from ._forms import check_shape, new_form, stored_forms
+from ._modules import count_codes, is_plain
 from ._rules import Rules
-from .torch import Linear
+from .torch import Linear, dequantize_model
 
 METHOD = "walsh"
 FORMAT_VERSION = 1
+
+# What walsh_autoload has put there until this module is imported.
+if not issubclass(AUTO_QUANTIZATION_CONFIG_MAPPING.get(METHOD, QuantizationConfigMixin),
+                  QuantizationConfigMixin):
+    del AUTO_QUANTIZATION_CONFIG_MAPPING[METHOD]
 
 # Routers, and gates with a row per head or one for all: small, and they decide too much to be
 # coded. The same stay plain in `walsh quantize`.
@@ -61,7 +71,12 @@ class WalshConfig(QuantizationConfigMixin):  # type: ignore[misc]
         self.fast, self.shape_gain = fast, shape_gain
         self.modules = modules or {}
         self.recipe = recipe or {}  # of a folder that the command wrote: all that decided its bytes
+        self.source: Any = None  # the config of an FP8 checkpoint that is compressed
         self.post_init()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it is written to a folder."""
+        return {name: value for name, value in super().to_dict().items() if name != "source"}
 
     def post_init(self) -> None:
         """Refuses a folder of a later version, unknown types and wrong rules."""
@@ -80,16 +95,23 @@ class WalshConfig(QuantizationConfigMixin):  # type: ignore[misc]
 
 
 class _Encode(ConversionOps):  # type: ignore[misc]
-    """Replaces a plain layer by a quantized one when its weights arrive."""
+    """Replaces a plain layer by a quantized one when its weights arrive. Behind operations that
+    every weight of a checkpoint passes (those that decode FP8) it lets others go on."""
 
     def __init__(self, quantizer: WalshQuantizer) -> None:
         self.hf_quantizer = quantizer
+
+    def __deepcopy__(self, memo: Any) -> _Encode:
+        """The loader copies operations for every weight; all of them fill one quantizer."""
+        return self
 
     def convert(self, input_dict: dict[str, Any], model: Optional[nn.Module] = None,
                 full_layer_name: Optional[str] = None, missing_keys: Optional[set[str]] = None,
                 **others: Any) -> dict[str, torch.Tensor]:
         """Takes the weight of one layer; nothing is left for the loader to set."""
         assert model is not None and full_layer_name is not None
+        if not self.hf_quantizer.param_needs_quantization(model, full_layer_name):
+            return input_dict
         value = next(iter(input_dict.values()))
         weight = value[0] if isinstance(value, list) else value
         name = full_layer_name.rpartition(".")[0]
@@ -100,6 +122,25 @@ class _Encode(ConversionOps):  # type: ignore[misc]
         if missing_keys is not None:
             missing_keys.discard(full_layer_name)
         return {}
+
+
+class _DecodeFp8(Fp8Dequantize):  # type: ignore[misc]
+    """Decodes blocks of FP8, also where the last ones of a matrix are smaller than the others (as
+    in the 576 rows of DeepSeek-V3): there a block's size is no share of the matrix."""
+
+    def _dequantize_one(self, quantized: torch.Tensor, scales: torch.Tensor,
+                        output_dtype: Optional[torch.dtype] = None) -> torch.Tensor:
+        block = getattr(self.hf_quantizer.quantization_config, "weight_block_size", None)
+        shape = quantized.shape[-2:]
+        if not block or scales.dim() < 2 or quantized.dtype != torch.float8_e4m3fn or any(
+                -(-size // part) != count
+                for size, part, count in zip(shape, block, scales.shape[-2:])):
+            return super()._dequantize_one(  # type: ignore[no-any-return]
+                quantized, scales, output_dtype)
+        own = scales.to(torch.float32)
+        for dim, (size, part) in enumerate(zip(shape, block), -2):
+            own = own.repeat_interleave(part, dim).narrow(dim, 0, size)
+        return (quantized.to(torch.float32) * own).to(output_dtype or torch.bfloat16)
 
 
 @register_quantizer(METHOD)
@@ -114,6 +155,12 @@ class WalshQuantizer(HfQuantizer):  # type: ignore[misc]
         self._types: dict[str, str] = {}  # of the layers that will be encoded
         # By the names of their modules; their layers, as they become ready.
         self._experts: dict[str, dict[tuple[int, str], Linear]] = {}
+        self._part_names = PARTS
+        # What decodes the checkpoint, where that is quantized by somebody else.
+        self._source: Optional[HfQuantizer] = None
+        if quantization_config.source is not None:
+            self._source = FineGrainedFP8HfQuantizer(quantization_config.source, pre_quantized=True)
+            quantization_config.source = None
 
     def _encoded(self, name: str, weight: torch.Tensor) -> Linear:
         config = self.quantization_config
@@ -125,8 +172,6 @@ class WalshQuantizer(HfQuantizer):  # type: ignore[misc]
         except Error as error:
             raise Error(error.code, f"{name}: {error.where}", error.reason) from None
         layer._is_hf_initialized = True
-        config.modules[name] = {"type": layer.format, "shape": list(weight.shape),
-                                "rotation": layer.rotations}
         return layer
 
     def encode(self, model: nn.Module, name: str, weight: torch.Tensor) -> None:
@@ -156,12 +201,31 @@ class WalshQuantizer(HfQuantizer):  # type: ignore[misc]
         """What the loader calls with such a weight."""
         return _Encode(self)
 
+    def update_weight_conversions(self, weight_conversions: list[Any], model: Any) -> list[Any]:
+        """Weights of FP8 are decoded before they are encoded."""
+        if self._source is None:
+            return list(super().update_weight_conversions(weight_conversions, model))
+        conversions = list(self._source.update_weight_conversions(weight_conversions, model))
+        for conversion in conversions:
+            if isinstance(conversion, WeightConverter):
+                operations = [_DecodeFp8(self._source) if isinstance(op, Fp8Dequantize) else op
+                              for op in conversion.operations]
+                conversion.operations = [*operations, _Encode(self)]
+        return conversions
+
+    def get_new_dtype(self, converter: Any, param: Any, dtype: Any) -> Any:
+        """Weights of FP8 and their scales are read as they are."""
+        if self._source is not None:
+            return self._source.get_new_dtype(converter, param, dtype)
+        return super().get_new_dtype(converter, param, dtype)
+
     def _process_model_before_weight_loading(self, model: nn.Module, **others: Any) -> None:
-        if self.pre_quantized:
+        if self.pre_quantized and self._source is None:
             self._replace_stored(model)
             return
         rules = self.quantization_config.rules()
         tied = set(getattr(model, "all_tied_weights_keys", None) or {})
+        self._part_names = part_names(model)
         for name, module in model.named_modules():
             if is_fused(module):
                 types = choose(name, module, rules)
@@ -170,42 +234,75 @@ class WalshQuantizer(HfQuantizer):  # type: ignore[misc]
                     self._experts[name] = {}
             elif isinstance(module, nn.Linear):
                 kind = rules.type_of(name)  # a rule may name a layer that stays plain anyway
-                if kind is not None and name + ".weight" not in tied and not _PLAIN.search(name):
+                if (kind is not None and is_plain(module) and not _PLAIN.search(name)
+                        and name + ".weight" not in tied):
                     self._types[name] = kind
         rules.check_used()
         self.quantization_config.modules = {}
 
     def _replace_stored(self, model: nn.Module) -> None:
-        modules = self.quantization_config.modules
-        experts, taken = group_stored(model, modules)
-        for name, stored in experts.items():
-            model.set_submodule(name, stored_experts(model.get_submodule(name), stored, Linear))
-        for name, form in modules.items():
-            if name in taken:
-                continue
-            try:
-                plain = model.get_submodule(name)
-            except AttributeError:
-                plain = None
-            if not isinstance(plain, nn.Linear):
-                raise Error("bad_input", f"quantization_config: {name}",
+        """Puts empty layers in the places of those that the folder has coded."""
+        names, forms = FileNames(model), {}
+        for stored_name, form in self.quantization_config.modules.items():
+            expert = split_name(stored_name)
+            if expert is not None:
+                ending = f".{expert[1]}.{expert[2]}"
+                found = names.find(expert[0], ending)
+                if found is not None and is_fused(model.get_submodule(found)):
+                    forms[found + ending] = form
+                    continue
+            place = names.find(stored_name)
+            if place is not None and is_plain(model.get_submodule(place)):
+                forms[place] = form
+            elif not names.is_beside(stored_name):
+                raise Error("bad_input", f"quantization_config: {stored_name}",
                             "the model has no such linear layer")
-            check_shape(form, plain.weight.shape, f"quantization_config: {name}")
-            layer = Linear(plain.in_features, plain.out_features, plain.bias is not None,
-                           type=form["type"], rotations=form["rotation"],
-                           dtype=plain.weight.dtype, device="meta")
-            model.set_submodule(name, layer)
+        experts, taken = group_stored(model, forms)
+        for name, stored in experts.items():
+            model.set_submodule(name, stored_experts(model.get_submodule(name), stored))
+        for name, form in forms.items():
+            if name not in taken:
+                plain: Any = model.get_submodule(name)
+                check_shape(form, plain.weight.shape, f"quantization_config: {name}")
+                model.set_submodule(name, Linear(
+                    plain.in_features, plain.out_features, plain.bias is not None,
+                    type=form["type"], rotations=form["rotation"], dtype=plain.weight.dtype,
+                    device="meta"))
+        for layer in modules_of(model, Linear).values():
+            layer._is_hf_initialized = True  # there is nothing to draw at random
 
-    def _process_model_after_weight_loading(self, model: nn.Module, **others: Any) -> nn.Module:
+    def _process_model_after_weight_loading(self, model: Any, **others: Any) -> nn.Module:
         for name, layers in self._experts.items():
             plain = model.get_submodule(name)
             add_biases(plain, layers)
-            model.set_submodule(name, Experts(plain, lambda *key, own=layers: own[key]))
+            model.set_submodule(name, Experts(plain, lambda *key, own=layers: own[key],
+                                              self._part_names))
         self._experts = {}
-        for module in model.modules():
-            if isinstance(module, Linear):
-                module.pack()
-        return model
+        if self._source is not None:  # what is saved is not FP8 again
+            model._weight_conversions = [
+                entry for entry in getattr(model, "_weight_conversions", None) or []
+                if not isinstance(entry, WeightConverter)]
+        for layer in modules_of(model, Linear).values():
+            layer.pack()
+        self._note_modules(model)
+        count_codes(model)
+        return model  # type: ignore[no-any-return]
+
+    def _note_modules(self, model: Any) -> None:
+        """What is coded, by the names that files of the model have."""
+        layers = modules_of(model, Linear)
+        names = saved_names(model, layers)
+        self.quantization_config.modules = {
+            names[name]: {"type": layer.format, "shape": [layer.out_features, layer.in_features],
+                          "rotation": layer.rotations} for name, layer in layers.items()}
+
+    def get_state_dict_and_metadata(self, model: Any) -> tuple[None, dict[str, Any]]:
+        """Is asked when the model is saved, before its config is written."""
+        self._note_modules(model)
+        return None, {}
+
+    def _dequantize(self, model: nn.Module, dtype: Optional[torch.dtype] = None) -> nn.Module:
+        return dequantize_model(model, dtype)
 
     def is_serializable(self) -> bool:
         """The model can be saved."""
@@ -213,10 +310,36 @@ class WalshQuantizer(HfQuantizer):  # type: ignore[misc]
 
     @property
     def is_trainable(self) -> bool:
-        """Codes are not trained; adapters beside the layers are, through the input's gradient."""
-        return False
+        """Adapters beside the layers are trained, through the gradients of their inputs."""
+        return True
 
     @property
     def is_compileable(self) -> bool:
         """torch.compile knows the operators."""
         return True
+
+
+def _accept_fp8() -> None:
+    """Lets WalshConfig be given for a checkpoint of FP8, which transformers refuses for every other
+    method; those that somebody else has quantized are refused with a line that says so."""
+    merge = AutoHfQuantizer.merge_quantization_configs.__func__  # type: ignore[attr-defined]
+
+    def merge_ours(cls: Any, stored: Any, given: Any) -> Any:
+        if not isinstance(given, WalshConfig):
+            return merge(cls, stored, given)
+        method = stored.get("quant_method") if isinstance(stored, dict) else stored.quant_method
+        if str(getattr(method, "value", method)) == METHOD:
+            return merge(cls, stored, given)
+        if str(getattr(method, "value", method)) != "fp8":
+            raise Error("usage", "quantization_config",
+                        f"the checkpoint is quantized by {method} already: WalshConfig is for "
+                        "plain weights and FP8")
+        source = FineGrainedFP8Config.from_dict(stored) if isinstance(stored, dict) else stored
+        source.dequantize = True
+        given.source = source
+        return given
+
+    AutoHfQuantizer.merge_quantization_configs = classmethod(merge_ours)  # type: ignore[assignment]
+
+
+_accept_fp8()

@@ -4,11 +4,11 @@
 #include <optional>
 #include <utility>
 
+#include "api/collected_text.h"
 #include "api/engine_access.h"
 #include "api/text_options.h"
 #include "schedule/failure.h"
 #include "schedule/scheduler.h"
-#include "text/stopped_text.h"
 
 namespace walsh {
 namespace {
@@ -30,54 +30,35 @@ class BatchText : public RequestSink {
   BatchText(const LoadedModel& model, std::span<const int32_t> prompt,
             const GenerationOptions& options, uint64_t seed, TextBatch::OnText on_text,
             TextBatch::OnEnd on_end)
-      : text_(model.tokenizer, prompt, options.stop),
-        on_text_(std::move(on_text)),
-        on_end_(std::move(on_end)) {
-    result_.seed = seed;
-  }
+      : text_(model.tokenizer, prompt, options.stop, std::move(on_text)),
+        on_end_(std::move(on_end)),
+        seed_(seed) {}
 
   bool chosen(const ScoredToken& token) override {
-    error_ = failure_of([&] { emit(text_.push(token.token)); });
-    return !error_ && wanted_ && !text_.stopped();
+    bool wanted = false;
+    error_ = failure_of([&] { wanted = text_.push(token.token); });
+    return wanted && !error_;
   }
 
   void ended(const RequestEnd& end) override {
-    if (!error_) error_ = failure_of([&] { emit(text_.finish()); });
-    result_.reason = public_reason(end.reason);
-    if (text_.stopped()) {
-      result_.stop = *text_.stop();
-      if (wanted_) result_.reason = FinishReason::stop_string;
-    }
-    result_.prompt_tokens = end.prompt_tokens;
-    result_.cached_tokens = end.cached_tokens;
-    result_.tokens = end.tokens;
-    result_.decoded_tokens = end.tokens > 0 ? end.tokens - 1 : 0;
-    result_.prompt_seconds = end.prompt_seconds;
-    result_.decode_seconds = end.decode_seconds;
-    tell();
+    if (!error_) error_ = failure_of([&] { text_.finish(); });
+    tell(end);
   }
 
   void failed(const Error& error) override {
     error_ = error;
-    tell();
+    tell({});
   }
 
  private:
-  void emit(const std::string& piece) {
-    if (!wanted_ || piece.empty()) return;
-    result_.text += piece;
-    wanted_ = !on_text_ || on_text_(piece);
-  }
-  void tell() {
-    if (on_end_) on_end_(result_, error_ ? &*error_ : nullptr);
+  void tell(const RequestEnd& end) {
+    if (on_end_) on_end_(text_.result(end, seed_), error_ ? &*error_ : nullptr);
   }
 
-  StoppedText text_;
-  TextBatch::OnText on_text_;
+  CollectedText text_;
   TextBatch::OnEnd on_end_;
-  GenerationResult result_;
+  const uint64_t seed_;
   std::optional<Error> error_;
-  bool wanted_ = true;
 };
 
 }  // namespace
@@ -137,6 +118,15 @@ void TextBatch::stop() {
 
 std::vector<GenerationResult> TextBatch::generate(std::span<const std::string> prompts,
                                                   const GenerationOptions& options) {
+  std::vector<std::vector<int32_t>> tokens;
+  for (const std::string& prompt : prompts)
+    tokens.push_back(encode_prompt(impl_->model->tokenizer, prompt));
+  return generate_tokens(tokens, options);
+}
+
+std::vector<GenerationResult> TextBatch::generate_tokens(
+    std::span<const std::vector<int32_t>> prompts, const GenerationOptions& options,
+    const std::function<void(size_t)>& on_end) {
   std::vector<GenerationResult> results(prompts.size());
   std::vector<std::optional<Error>> errors(prompts.size());
   std::vector<uint64_t> texts;
@@ -151,6 +141,7 @@ std::vector<GenerationResult> TextBatch::generate(std::span<const std::string> p
             results[i] = result;
             if (error != nullptr) errors[i] = *error;
             ++ended;
+            if (on_end) on_end(ended);
           }));
     }
   } catch (...) {  // nobody is there any more whom the others could tell

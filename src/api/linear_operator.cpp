@@ -207,10 +207,13 @@ std::vector<std::vector<std::byte>> LinearOperator::arrays() const {
   return result;
 }
 
-void LinearOperator::decode(int64_t begin, int64_t end, float* out) const {
+void LinearOperator::decode(float* out, RunThreads run) const {
   const std::vector<std::vector<std::byte>> stored = arrays();
-  std::vector<std::span<const std::byte>> spans(stored.begin(), stored.end());
-  decode_rows(stored_tensor(form_, spans), begin, end, out);
+  const std::vector<std::span<const std::byte>> spans(stored.begin(), stored.end());
+  const Tensor tensor = stored_tensor(form_, spans);
+  for_parts(run, form_.rows, form_.rows * form_.cols, [&](int64_t first, int64_t last) {
+    decode_rows(tensor, first, last, out + first * form_.cols);
+  });
 }
 
 // One product: the rows of the input in the forms that the passes read, then the panels.

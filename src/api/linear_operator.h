@@ -74,8 +74,8 @@ class LinearOperator {
   // y[m][rows] = x[m][cols] W^T with int8 activations as the format asks, or with float32 ones if
   // `exact`; y has the type and row count of x and `y_stride` values from row to row.
   void multiply(const MatrixView& x, void* y, int64_t y_stride, bool exact, RunThreads run) const;
-  // Rows [begin, end) in the original basis, out[(end - begin) * cols].
-  void decode(int64_t begin, int64_t end, float* out) const;
+  // All rows in the original basis, out[rows * cols].
+  void decode(float* out, RunThreads run) const;
 
  private:
   struct Pass {

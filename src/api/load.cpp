@@ -57,6 +57,7 @@ LoadedModel load_model(const std::string& path, const Recipe* recipe, const Load
                        const GenerationOptions* generation_options,
                        const TemplateText* chat_template) {
   const auto source = open_weights(path, recipe, *options.pool);
+  source->use_on(options.device);
   const ModelConfig config = read_config(*source);
   // The small files first: what is wrong with them is told before the weights take their time.
   Tokenizer tokenizer = read_tokenizer(*source);
@@ -117,6 +118,7 @@ std::unique_ptr<WeightSource> open_weights(const std::string& path, const Recipe
 }
 
 Model load_weights(WeightSource& source, const LoadOptions& options) {
+  source.use_on(options.device);
   return Model::load(source, read_config(source), options);
 }
 

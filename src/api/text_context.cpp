@@ -6,7 +6,6 @@
 #include "api/text_options.h"
 #include "base/stop.h"
 #include "generate/generator.h"
-#include "text/stopped_text.h"
 
 namespace walsh {
 namespace {
@@ -52,41 +51,29 @@ GenerationResult TextContext::generate(std::span<const int32_t> prompt,
                                        const GenerationOptions& options,
                                        const TextCallback& on_text) {
   GenerateOptions generation = generate_options(text_options(model_, options), options);
-  StoppedText text(model_.tokenizer, prompt, options.stop);
-  GenerationResult result;
-  bool wanted = true;
-  const auto emit = [&](const std::string& piece) {
-    if (!wanted || piece.empty()) return;
-    result.text += piece;
-    wanted = !on_text || on_text(piece);
-  };
+  CollectedText text(model_.tokenizer, prompt, options.stop, on_text);
   if (!options.keep_context) tokens_.clear();
   generation.known = keep(prompt);
-  const GenerateResult done = walsh::generate(session_, prompt, generation, [&](int32_t token) {
-    emit(text.push(token));
-    return wanted && !text.stopped();
-  });
+  const GenerateResult done = walsh::generate(session_, prompt, generation,
+                                              [&](int32_t token) { return text.push(token); });
   if (options.keep_context && done.intact) {
     tokens_.assign(prompt.begin(), prompt.end());
     tokens_.insert(tokens_.end(), done.tokens.begin(), done.tokens.end());
     tokens_.resize(static_cast<size_t>(session_.position()));
   }
   const StopScope whole(kNotStopped);
-  emit(text.finish());
-  result.reason = public_reason(done.reason);
-  if (text.stopped()) {
-    result.stop = *text.stop();
-    if (wanted) result.reason = FinishReason::stop_string;
-  }
-  result.prompt_tokens = done.prompt_tokens;
-  result.cached_tokens = generation.known;
-  result.tokens = static_cast<int64_t>(done.tokens.size());
-  result.prompt_seconds = done.prompt_seconds;
-  result.decode_seconds = done.decode_seconds;
+  text.finish();
+  RequestEnd end;
+  end.reason = done.reason;
+  end.prompt_tokens = done.prompt_tokens;
+  end.cached_tokens = generation.known;
+  end.tokens = static_cast<int64_t>(done.tokens.size());
+  end.prompt_seconds = done.prompt_seconds;
+  end.decode_seconds = done.decode_seconds;
+  GenerationResult result = text.result(end, generation.sampler.seed);
   result.decoded_tokens = done.decoded_tokens;
   result.drafted = done.drafted;
   result.drafted_right = done.drafted_right;
-  result.seed = generation.sampler.seed;
   return result;
 }
 

@@ -2,18 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
-#include <string_view>
 #include <vector>
 
+#include "api/collected_text.h"
 #include "api/load.h"
 #include "model/session.h"
 #include "walsh/engine.h"
 
 namespace walsh {
-
-using TextCallback = std::function<bool(std::string_view)>;
 
 class TextContext {
  public:

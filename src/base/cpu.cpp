@@ -2,6 +2,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 #include <atomic>
@@ -13,7 +15,7 @@
 namespace walsh {
 namespace {
 
-constexpr Isa kAll[] = {Isa::ref, Isa::avx2, Isa::avx512, Isa::avx512vbmi};
+constexpr Isa kAll[] = {Isa::ref, Isa::avx2, Isa::avx512, Isa::avx512vbmi, Isa::amx};
 std::atomic<int> forced{-1};
 
 Isa parse(std::string_view name, const char* where) {
@@ -25,7 +27,7 @@ Isa parse(std::string_view name, const char* where) {
   }
   throw Error(ErrorCode::usage, where,
               "unknown instruction set '" + std::string(name) +
-                  "', expected ref, avx2, avx512 or avx512vbmi");
+                  "', expected ref, avx2, avx512, avx512vbmi or amx");
 }
 
 #if defined(__x86_64__)
@@ -33,6 +35,17 @@ Isa parse(std::string_view name, const char* where) {
 bool has_f16c() {
   unsigned eax, ebx, ecx, edx;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+
+// Whether there are tiles for int8 and Linux lets this process use them. The registers are so large
+// that it has to be asked first (arch_prctl(2)); what it grants holds for all threads.
+bool has_amx() {
+  constexpr unsigned kTile = 1u << 24, kInt8 = 1u << 25;  // CPUID leaf 7, EDX
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  unsigned eax, ebx, ecx, edx;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+  if ((edx & kTile) == 0 || (edx & kInt8) == 0) return false;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 #endif
 
@@ -48,6 +61,8 @@ std::string_view isa_name(Isa isa) {
       return "avx512";
     case Isa::avx512vbmi:
       return "avx512vbmi";
+    case Isa::amx:
+      return "amx";
   }
   return "?";
 }
@@ -63,7 +78,10 @@ bool isa_supported(Isa isa) {
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
   if (isa == Isa::avx512) return avx512;
-  return avx512 && __builtin_cpu_supports("avx512vbmi");
+  const bool vbmi = avx512 && __builtin_cpu_supports("avx512vbmi");
+  if (isa == Isa::avx512vbmi) return vbmi;
+  static const bool amx = vbmi && has_amx();
+  return amx;
 #else
   return false;
 #endif

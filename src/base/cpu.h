@@ -7,8 +7,9 @@
 namespace walsh {
 
 // Each level is complete by itself. avx2: AVX2 + FMA + F16C. avx512: F, BW, VL, DQ, VNNI.
-// avx512vbmi: avx512 plus VBMI (Ice Lake, Sapphire Rapids, Zen 4 and later).
-enum class Isa { ref, avx2, avx512, avx512vbmi };
+// avx512vbmi: avx512 plus VBMI (Ice Lake, Sapphire Rapids, Zen 4 and later). amx: avx512vbmi plus
+// the matrix unit for int8 (Sapphire Rapids and later), where the system lets this process use it.
+enum class Isa { ref, avx2, avx512, avx512vbmi, amx };
 
 std::string_view isa_name(Isa isa);
 
@@ -22,8 +23,8 @@ std::vector<Isa> supported_isas();
 // best supported. Throws usage if WALSH_ISA names an unknown or unsupported level.
 Isa current_isa();
 
-// Forces a level by name ("ref", "avx2", "avx512", "avx512vbmi"); empty text undoes it. Throws
-// usage for an unknown or unsupported name.
+// Forces a level by name ("ref", "avx2", "avx512", "avx512vbmi", "amx"); an empty text undoes it.
+// Throws usage for an unknown or unsupported name.
 void force_isa(std::string_view name);
 
 }  // namespace walsh

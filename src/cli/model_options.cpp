@@ -64,7 +64,7 @@ void MachineOptions::add_to(CLI::App& command) {
 }
 
 void MachineOptions::add_isa_to(CLI::App& command) {
-  command.add_option("--isa", isa, "Instruction set: ref, avx2, avx512, avx512vbmi")
+  command.add_option("--isa", isa, "Instruction set: ref, avx2, avx512, avx512vbmi, amx")
       ->group("Machine")
       ->type_name("ISA");
 }
@@ -264,6 +264,14 @@ LoadedModel ModelOptions::load_plain(const std::string& path, const Device& devi
   return with_notes_printed(show_progress(std::move(wanted), [&](const LoadOptions& options) {
     return load_model(path, nullptr, options);
   }));
+}
+
+void tell_idle_lookup(const Model& model) {
+  const char* why = model.cache.coded()          ? "a coded cache"
+                    : is_recurrent(model.config) ? "recurrent layers"
+                                                 : nullptr;
+  if (why != nullptr)
+    print_note(std::string("--spec ngram changes nothing: no token can be taken back from ") + why);
 }
 
 }  // namespace walsh::cli

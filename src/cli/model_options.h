@@ -77,4 +77,7 @@ struct ModelOptions {
   std::optional<Recipe> wanted_recipe() const;
 };
 
+// A note if --spec ngram has no effect, whatever text is continued.
+void tell_idle_lookup(const Model& model);
+
 }  // namespace walsh::cli

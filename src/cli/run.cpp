@@ -190,9 +190,10 @@ bool wants_conversation(const Options& options, const std::string& prompt,
 void tell_idle_flags(const Options& options, const LoadedModel& model, bool conversation) {
   if (!conversation && options.chat.given())
     print_note("the flags of chat templates change nothing: the text goes on as it is");
+  for (const std::string& note : idle_sampling_flags(options.generation))
+    print_note(note);
   if (!options.generation.lookup) return;
-  if (model.model.cache.coded())
-    print_note("--spec ngram changes nothing: no token can be taken back from a coded cache");
+  tell_idle_lookup(model.model);
   if (!options.generation.grammar.empty() || !options.generation.json_schema.empty())
     print_note("--spec ngram changes nothing where the text has to match something");
 }

@@ -4,6 +4,8 @@
 
 #include <charconv>
 #include <cmath>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -80,6 +82,24 @@ void add_sampling_options(CLI::App& command, GenerationOptions& options) {
         },
         row.member);
   }
+}
+
+std::vector<std::string> idle_sampling_flags(const GenerationOptions& options) {
+  std::vector<std::string> notes;
+  const auto needs = [&](bool given, const char* flag, const std::optional<float>& other,
+                         const char* other_flag) {
+    if (given && other.value_or(0) == 0)
+      notes.push_back(fmt::format("{} changes nothing: it needs {}", flag, other_flag));
+  };
+  const auto& dry = options.dry_multiplier;
+  needs(options.dry_base.has_value(), "--dry-base", dry, "--dry-multiplier");
+  needs(options.dry_allowed_length.has_value(), "--dry-allowed-length", dry, "--dry-multiplier");
+  needs(options.dry_penalty_last_n.has_value(), "--dry-penalty-last-n", dry, "--dry-multiplier");
+  needs(options.dry_sequence_breakers.has_value(), "--dry-sequence-breaker", dry,
+        "--dry-multiplier");
+  needs(options.xtc_threshold.has_value(), "--xtc-threshold", options.xtc_probability,
+        "--xtc-probability");
+  return notes;
 }
 
 void add_generation_options(CLI::App& command, GenerationOptions& options) {

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 #include "walsh/engine.h"
 
@@ -13,6 +14,9 @@ void add_sampling_options(CLI::App& command, GenerationOptions& options);
 
 // The same with -n.
 void add_generation_options(CLI::App& command, GenerationOptions& options);
+
+// What was given and has no effect on a text that these options are for, each as a note.
+std::vector<std::string> idle_sampling_flags(const GenerationOptions& options);
 
 // Sets what the flag --`name` sets. Throws usage for a name that is none and for a wrong value; the
 // options are unchanged then.

@@ -154,6 +154,7 @@ int serve(const Options& options) {
   const OrderedJson variables = options.chat.variables();
   const LoadedModel model =
       options.model.load(use, pool, given ? &*given : nullptr, &names.sampling);
+  if (options.scheduler.lookup) tell_idle_lookup(model.model);
   Scheduler scheduler(model.model, options.scheduler);
   Service service(model, scheduler, names,
                   model.chat ? make_chat_prompt(*model.chat, variables) : ChatPrompt());

@@ -44,6 +44,9 @@ class WeightSource {
   virtual StoredForm form_of(const std::string& name) const { return {.format = &format_of(name)}; }
   // Throws bad_input naming file and tensor if it is missing or its content is not usable.
   virtual Tensor load(const std::string& name) = 0;
+  // Tells which device will compute with the weights, before anybody asks for their forms: a source
+  // that can give a tensor in several forms chooses one that the device is fast with.
+  virtual void use_on(const Device& /*device*/) {}
   // Coded matrices of the layers and the head may from now on be given in the memory of `device`,
   // if it makes them there; others stay in host memory.
   virtual void encode_on(const Device& /*device*/) {}

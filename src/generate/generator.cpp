@@ -223,6 +223,7 @@ void continue_text(TokenSource& source, std::span<const int32_t> prompt,
                    GenerateResult& result) {
   result.prompt_tokens = static_cast<int64_t>(prompt.size());
   auto start = Clock::now();
+  check_stop();  // a GPU does not look at it
   int32_t token = source.first(prompt, static_cast<size_t>(options.known));
   result.prompt_seconds = seconds_since(start);
   if (options.max_tokens == 0) return;
@@ -248,6 +249,7 @@ void continue_text(TokenSource& source, std::span<const int32_t> prompt,
     }
     start = Clock::now();
     try {
+      check_stop();
       token = source.next(token);
     } catch (const Error& e) {
       if (e.code() != ErrorCode::interrupted) throw;

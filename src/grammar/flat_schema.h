@@ -59,6 +59,7 @@ struct Evaluated {
 //                                 that have no such name; not exact: more than that is refused
 //   has                           a list of {names, patterns, key, value}: there is such a property
 //   contains                      a list of {schema, least, most, from}
+//   oneForm                       values are written in one way only, so that equal ones are seen
 //
 // Paths are those of the schema that the client has sent.
 struct FlatSchema {

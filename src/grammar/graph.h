@@ -58,9 +58,12 @@ struct Graph {
   std::vector<Node> nodes;
   std::vector<Rule> rules;
   RuleId root = 0;
-  std::vector<uint32_t> rank;          // of a node: behind those that reach it without consuming
-  std::vector<int> depth;              // of a node: calls inside each other on the way to its end
-  std::vector<bool> is_end;            // of a node: whether its rule ends there
+  std::vector<uint32_t> rank;  // of a node: behind those that reach it without consuming
+  std::vector<int> depth;      // of a node: calls inside each other on the way to its end
+  std::vector<bool> is_end;    // of a node: whether its rule ends there
+  // Of a node: whether a list whose items have to differ begins with its '[' (DistinctItems); empty
+  // where there is none.
+  std::vector<bool> opens_distinct;
   std::array<uint8_t, 256> classes{};  // bytes that no edge tells apart have one class
   std::vector<uint8_t> class_bytes;    // a byte of each class
 };
@@ -94,6 +97,8 @@ class GraphBuilder {
   void byte(NodeId from, uint8_t first, uint8_t last, NodeId to);
   void empty(NodeId from, NodeId to);
   void call(NodeId from, RuleId rule, NodeId to);
+  // The way behind '[' from a new node, with which a list whose items have to differ begins.
+  NodeId open_distinct(NodeId from);
 
   // These add a path behind `from` and return its last node.
   NodeId text(NodeId from, std::string_view text);

@@ -92,6 +92,14 @@ void GraphBuilder::call(NodeId from, RuleId rule, NodeId to) {
   graph_.nodes[from].calls.push_back({rule, to});
 }
 
+NodeId GraphBuilder::open_distinct(NodeId from) {
+  const NodeId open = node();
+  empty(from, open);
+  graph_.opens_distinct.resize(graph_.nodes.size(), false);
+  graph_.opens_distinct[open] = true;
+  return text(open, "[");
+}
+
 NodeId GraphBuilder::text(NodeId from, std::string_view text) {
   for (const char c : text) {
     const NodeId next = node();

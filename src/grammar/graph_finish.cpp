@@ -248,6 +248,7 @@ Graph GraphBuilder::finish(RuleId root) {
   graph.root = root;
   budget_->spend(graph.nodes.size() + 4 * edges_, where_);
   shorten_edges(graph);
+  if (!graph.opens_distinct.empty()) graph.opens_distinct.resize(graph.nodes.size(), false);
   graph.is_end.assign(graph.nodes.size(), false);
   for (const Rule& rule : graph.rules)
     graph.is_end[rule.end] = true;

@@ -105,6 +105,10 @@ RuleId JsonRules::character() {
   });
 }
 
+RuleId JsonRules::letter() {
+  return once(letter_, "letter", [&](NodeId from, NodeId to) { one_of(from, complement({}), to); });
+}
+
 // Its loop reads plain characters itself, so that they lead back to the same state at once.
 RuleId JsonRules::string() {
   return once(string_, "string", [&](NodeId from, NodeId to) {

@@ -26,6 +26,8 @@ class JsonRules {
   RuleId space();
   // One character of a string with all its ways to be written.
   RuleId character();
+  // The same written in one way only: without \u and needless backslashes.
+  RuleId letter();
 
   // These add a path behind `from` and return its last node.
   NodeId spaced(NodeId from, const char* text);  // `text`, then space
@@ -42,7 +44,7 @@ class JsonRules {
   void members(NodeId from, NodeId to, RuleId member);
 
   GraphBuilder& builder_;
-  std::optional<RuleId> value_, object_, array_, string_, number_, space_, character_;
+  std::optional<RuleId> value_, object_, array_, string_, number_, space_, character_, letter_;
   std::map<std::string, RuleId> sets_;  // characters of other languages
 };
 
@@ -66,10 +68,16 @@ struct NumberRange {
   bool least_excluded = false, most_excluded = false;
   int64_t multiple = 1, not_multiple = 0;  // integers only; 0: any
   bool uneven = false;                     // others only: no integers
+  // Multiples are of 10^-places, and have no more digits behind the point.
+  int places = 0;
+  bool shortest = false;  // of multiples: without zeros at the end, so that each has one form
 };
 // The numbers of a range: integers of at most 16 digits on a side without a bound, others with at
 // most 6 digits behind the point more than the bounds have and without an exponent.
 void add_integers(GraphBuilder& builder, NodeId from, const NumberRange& range, NodeId to);
 void add_numbers(GraphBuilder& builder, NodeId from, const NumberRange& range, NodeId to);
+// Multiples of `range.multiple` * 10^-places with at most 15 digits, or as many as a bound has.
+// False if bounds and places together have too many digits.
+bool add_multiples(GraphBuilder& builder, NodeId from, const NumberRange& range, NodeId to);
 
 }  // namespace walsh::grammar

@@ -187,6 +187,108 @@ void add_magnitudes(GraphBuilder& builder, NodeId from, const Magnitude& low, co
   Fraction(builder, last, nullptr, high, uneven, to).add(builder.text(from, std::to_string(last)));
 }
 
+// Positive multiples of range.multiple * 10^-places: the digits of a whole number with a point in
+// front of the last `places` ones. Zeros behind the point may be left out at the end.
+class FixedPoint {
+ public:
+  FixedPoint(GraphBuilder& builder, const NumberRange& range, NodeId to)
+      : builder_(builder),
+        range_(range),
+        places_(static_cast<size_t>(range.places)),
+        modulus_(std::lcm(range.multiple, std::max<int64_t>(1, range.not_multiple))),
+        to_(to) {}
+
+  // 1 <= least <= most, counted in 10^-places.
+  void add(NodeId from, int64_t least, int64_t most) {
+    const size_t longest = std::max(std::to_string(most).size(), places_ + 1);
+    int64_t first = 1;  // of so many digits
+    for (size_t i = 0; i < places_; ++i)
+      first *= 10;
+    for (size_t size = places_ + 1; size <= longest; ++size, first *= 10) {
+      const int64_t low = std::max(least, size == places_ + 1 ? 1 : first);
+      const int64_t high = size == longest ? most : std::min(most, first * 10 - 1);
+      if (low > high) continue;
+      low_ = padded(low, size);
+      high_ = padded(high, size);
+      tight_.clear();
+      builder_.empty(from, node({size, true, true, false, false, 0}));
+    }
+  }
+
+ private:
+  struct State {
+    size_t left;     // digits to come
+    bool low, high;  // the digits so far are those of the bound
+    bool pointed;    // the point is there
+    bool zero;       // the last digit is one
+    int64_t rest;
+    auto operator<=>(const State&) const = default;
+  };
+
+  static std::string padded(int64_t number, size_t size) {
+    std::string digits = std::to_string(number);
+    return digits.insert(0, size - digits.size(), '0');
+  }
+
+  // Whether only zeros may be left.
+  bool may_end(const State& at) const {
+    if (at.left > places_ || (at.left == places_ && at.pointed)) return false;
+    if (range_.shortest && at.pointed && at.zero) return false;
+    if (at.low && low_.find_first_not_of('0', low_.size() - at.left) != low_.npos) return false;
+    int64_t rest = at.rest;
+    for (size_t i = 0; i < at.left; ++i)
+      rest = rest * 10 % modulus_;
+    return rest % range_.multiple == 0 &&
+           (range_.not_multiple == 0 || rest % range_.not_multiple != 0);
+  }
+
+  NodeId node(const State& at) {
+    auto& known = at.low || at.high ? tight_ : free_;
+    const auto [entry, added] = known.try_emplace(at, 0);
+    if (!added) return entry->second;
+    const NodeId node = entry->second = builder_.node();
+    if (may_end(at)) builder_.empty(node, to_);
+    if (at.left == places_ && !at.pointed) {
+      State behind = at;
+      behind.pointed = true;
+      builder_.byte(node, '.', '.', this->node(behind));
+    } else if (at.left > 0) {
+      digits(node, at);
+    }
+    return node;
+  }
+
+  void digits(NodeId from, const State& at) {
+    const size_t place = low_.size() - at.left;
+    const char first = at.low ? low_[place] : '0', last = at.high ? high_[place] : '9';
+    for (char c = first; c <= last; ++c) {
+      const State next{
+          at.left - 1, at.low && c == first,        at.high && c == last,
+          at.pointed,  range_.shortest && c == '0', (at.rest * 10 + (c - '0')) % modulus_};
+      builder_.byte(from, static_cast<uint8_t>(c), static_cast<uint8_t>(c), node(next));
+    }
+  }
+
+  GraphBuilder& builder_;
+  const NumberRange& range_;
+  const size_t places_;
+  const int64_t modulus_;
+  const NodeId to_;
+  std::string low_, high_;
+  std::map<State, NodeId> tight_, free_;
+};
+
+// A bound in units of 10^-places, if that has at most 18 digits.
+std::optional<Decimal> shifted(const Decimal& bound, size_t places) {
+  Decimal result = bound;
+  result.fraction.resize(std::max(places, result.fraction.size()), '0');
+  result.digits += result.fraction.substr(0, places);
+  result.fraction.erase(0, places);
+  result.digits.erase(0, std::min(result.digits.find_first_not_of('0'), result.digits.size() - 1));
+  if (result.digits.size() > kMaxDigits) return std::nullopt;
+  return result;
+}
+
 // The least integer that is not below a bound, or the greatest that is not above it.
 int64_t whole_bound(const Decimal& bound, bool excluded, bool upper) {
   const int64_t magnitude = std::stoll(bound.digits);
@@ -246,6 +348,23 @@ void add_integers(GraphBuilder& builder, NodeId from, const NumberRange& range, 
   if (least < 0)
     add_positive_integers(builder, builder.text(from, "-"), std::max<int64_t>(1, -most), -least,
                           range, to);
+}
+
+bool add_multiples(GraphBuilder& builder, NodeId from, const NumberRange& range, NodeId to) {
+  constexpr int64_t kLargestMultiple = 999'999'999'999'999;  // 15 digits
+  const auto places = static_cast<size_t>(range.places);
+  const auto low = range.least ? shifted(*range.least, places) : std::nullopt;
+  const auto high = range.most ? shifted(*range.most, places) : std::nullopt;
+  if ((range.least && !low) || (range.most && !high)) return false;
+  const int64_t least = low ? whole_bound(*low, range.least_excluded, false) : -kLargestMultiple;
+  const int64_t most = high ? whole_bound(*high, range.most_excluded, true) : kLargestMultiple;
+  if (least <= 0 && most >= 0 && range.not_multiple == 0) builder.byte(from, '0', '0', to);
+  if (most > 0 && least <= most)
+    FixedPoint(builder, range, to).add(from, std::max<int64_t>(1, least), most);
+  if (least < 0 && least <= most)
+    FixedPoint(builder, range, to)
+        .add(builder.text(from, "-"), std::max<int64_t>(1, -most), -least);
+  return true;
 }
 
 void add_numbers(GraphBuilder& builder, NodeId from, const NumberRange& range, NodeId to) {

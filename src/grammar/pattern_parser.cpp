@@ -7,6 +7,8 @@
 #include <tuple>
 #include <utility>
 
+#include "grammar/character_classes.h"
+#include "io/printable.h"
 #include "text/utf8.h"
 #include "walsh/error.h"
 
@@ -223,6 +225,9 @@ class Parser {
         return all_codes_ ? spaces() : common_part(spaces(), complement({{0xFEFF, 0xFEFF}}));
       case 'S':
         return others(spaces());
+      case 'p':
+      case 'P':
+        return property(c == 'P');
       case 'x':
         return one(hex(2));
       case 'u':
@@ -235,6 +240,18 @@ class Parser {
     if (std::isalnum(static_cast<unsigned char>(c)) != 0 || static_cast<unsigned char>(c) >= 0x80)
       fail(fmt::format("'\\{}' is not supported", c));
     return one(static_cast<char32_t>(c));
+  }
+
+  // What a validator with newer tables may know otherwise is neither in a property nor outside.
+  CodeSet property(bool negated) {
+    const size_t end = take("{") ? text_.find('}', at_) : text_.npos;
+    if (end == text_.npos) fail("the name of a property in braces is expected");
+    const std::string_view name = text_.substr(at_, end - at_);
+    const auto set = characters_of(name);
+    if (!set) fail(fmt::format("no property is called '{}'", printable(name, 40)));
+    at_ = end + 1;
+    if (!negated) return *set;
+    return all_codes_ ? complement(*set) : common_part(others(*set), *characters_of("Assigned"));
   }
 
   char32_t code_point() {

@@ -1,5 +1,6 @@
 // Arrays: items at places, numbers of items, items that are contained, items that differ.
 #include <algorithm>
+#include <bit>
 #include <map>
 
 #include "grammar/schema_compiler.h"
@@ -9,8 +10,8 @@ namespace walsh::grammar {
 namespace {
 
 constexpr size_t kMaxCounted = 5'000;  // states of an array that counts what it contains
-constexpr size_t kMaxSubsets = 6;      // values of which every order can be written
-constexpr size_t kMaxDistinct = 256;   // values that may have to differ
+constexpr size_t kMaxSubsets = 6;      // values of which the graph has every order
+constexpr size_t kMaxDistinct = 256;   // values that are counted
 
 struct Contained {
   OrderedJson schema;
@@ -42,23 +43,17 @@ std::optional<OrderedJson> SchemaCompiler::all_values(const OrderedJson& schema,
   return values;
 }
 
-// Few values in any order, more of them in their own order only.
-void SchemaCompiler::add_distinct(NodeId from, const FlatSchema& schema, const OrderedJson& values,
-                                  int64_t least, int64_t most, NodeId to) {
-  const auto count = static_cast<int64_t>(values.size());
-  if (most < 0 || most > count) most = count;
-  if (least > most) return;
-  const bool any_order = values.size() <= kMaxSubsets;
+// Few values in any order.
+void SchemaCompiler::add_any_order(NodeId from, const FlatSchema& schema, const OrderedJson& values,
+                                   int64_t least, int64_t most, NodeId to) {
   const NodeId close = builder_.node(), behind = builder_.node();
   builder_.byte(close, ']', ']', to);
   builder_.call(behind, json_.space(), close);
   const NodeId open = builder_.call(builder_.text(from, "["), json_.space());
   if (least == 0) builder_.empty(open, close);
-  // What was written: a set of values, or how many and the next that may be.
-  using Written = std::pair<int64_t, uint64_t>;
-  std::map<Written, NodeId> nodes;
-  std::vector<Written> waiting;
-  const auto node_of = [&](const Written& written) {
+  std::map<uint64_t, NodeId> nodes;  // by the set of values that were written
+  std::vector<uint64_t> waiting;
+  const auto node_of = [&](uint64_t written) {
     const auto [place, added] = nodes.try_emplace(written, 0);
     if (added) {
       place->second = builder_.node();
@@ -66,22 +61,48 @@ void SchemaCompiler::add_distinct(NodeId from, const FlatSchema& schema, const O
     }
     return place->second;
   };
-  builder_.empty(open, node_of({0, 0}));
+  builder_.empty(open, node_of(0));
   while (!waiting.empty()) {
-    const Written at = waiting.back();
+    const uint64_t written = waiting.back();
     waiting.pop_back();
-    const NodeId node = nodes.at(at);
-    if (at.first >= std::max<int64_t>(1, least)) builder_.empty(node, behind);
-    if (at.first == most) continue;
-    const NodeId next = at.first == 0 ? node : json_.spaced(node, ",");
-    for (size_t i = any_order ? 0 : at.second; i < values.size(); ++i) {
-      const uint64_t bit = uint64_t{1} << (i & 63);
-      if (any_order && (at.second & bit) != 0) continue;
-      const uint64_t then = any_order ? at.second | bit : i + 1;
-      builder_.call(next, rule_of({{"const", values[i]}}, schema.path + "/items"),
-                    node_of({at.first + 1, then}));
+    const NodeId node = nodes.at(written);
+    const int64_t count = std::popcount(written);
+    if (count >= std::max<int64_t>(1, least)) builder_.empty(node, behind);
+    if (count == most) continue;
+    const NodeId next = count == 0 ? node : json_.spaced(node, ",");
+    for (size_t i = 0; i < values.size(); ++i) {
+      const uint64_t bit = uint64_t{1} << i;
+      if ((written & bit) == 0)
+        builder_.call(next, rule_of({{"const", values[i]}}, schema.path + "/items"),
+                      node_of(written | bit));
     }
   }
+}
+
+// The rule of an item. Where items have to differ they are what can be told apart by their texts,
+// each of which is then written in one way only.
+RuleId SchemaCompiler::item_rule(const FlatSchema& schema, const OrderedJson& item,
+                                 const std::string& path) {
+  if (!schema.keywords.contains("uniqueItems")) return rule_of(item, path);
+  const RuleId rule = builder_.rule(path);
+  for (FlatSchema way : reader_.read(item, path)) {
+    if (!way.keywords.contains("enum") && !way.keywords.contains("type") && meant_kinds(way) == 0)
+      way.keywords["type"] = names_of(kNull | kBoolean | kInteger | kFraction | kString);
+    const bool lists = way.keywords.contains("enum")
+                           ? std::any_of(way.keywords["enum"].begin(), way.keywords["enum"].end(),
+                                         [](const OrderedJson& value) {
+                                           return value.is_structured() || value.is_number_float();
+                                         })
+                           : (meant_kinds(way) &
+                              ~unsigned{kNull | kBoolean | kInteger | kFraction | kString}) != 0 ||
+                                 meant_kinds(way) == 0;
+    if (lists)
+      reader_.refuse(schema.path + "/uniqueItems",
+                     "cannot be enforced: only strings, numbers, booleans and null can");
+    way.keywords["oneForm"] = true;
+    add_flat(builder_.start(rule), way, builder_.end(rule));
+  }
+  return rule;
 }
 
 // A node per number of items, up to where that no longer matters, and per numbers of those that
@@ -112,7 +133,9 @@ void SchemaCompiler::add_containing(NodeId from, const FlatSchema& schema, int64
     }
     return place->second;
   };
-  const NodeId open = builder_.call(builder_.text(from, "["), json_.space());
+  const bool distinct = schema.keywords.contains("uniqueItems");
+  const NodeId open = builder_.call(
+      distinct ? builder_.open_distinct(from) : builder_.text(from, "["), json_.space());
   builder_.empty(open, node_of(Counts(contained.size() + 1, 0)));
   while (!waiting.empty()) {
     const Counts counts = waiting.back();
@@ -149,7 +172,7 @@ void SchemaCompiler::add_containing(NodeId from, const FlatSchema& schema, int64
     const NodeId next = counts[0] == 0 ? node : json_.spaced(node, ",");
     for (const Way& way : ways)
       if (way.item != false)
-        builder_.call(next, rule_of(way.item, schema.path + "/items"), node_of(way.then));
+        builder_.call(next, item_rule(schema, way.item, schema.path + "/items"), node_of(way.then));
   }
 }
 
@@ -167,23 +190,27 @@ void SchemaCompiler::add_array(NodeId from, const FlatSchema& schema, NodeId to)
   least = std::max(least, count);
   if (!more || items == false) most = count;
   if (most >= 0 && most < least) return;
-  const bool contains = schema.keywords.contains("contains");
-  if (schema.keywords.contains("uniqueItems") && (most < 0 || most > 1)) {
-    const auto values = tuple ? std::nullopt : all_values(items, schema.path + "/items");
-    if (!values || contains)
-      reader_.refuse(schema.path + "/uniqueItems",
-                     "cannot be enforced: only items of few values can");
-    return add_distinct(from, schema, *values, least, most, to);
+  FlatSchema one = schema;
+  if (most == 0 || most == 1) one.keywords.erase("uniqueItems");
+  const bool distinct = one.keywords.contains("uniqueItems");
+  if (distinct && !tuple && !schema.keywords.contains("contains")) {
+    if (const auto values = all_values(items, schema.path + "/items")) {
+      const auto size = static_cast<int64_t>(values->size());
+      most = most < 0 ? size : std::min(most, size);
+      if (least > most) return;
+      if (values->size() <= kMaxSubsets) return add_any_order(from, one, *values, least, most, to);
+    }
   }
-  if (contains) return add_containing(from, schema, least, most, to);
+  if (schema.keywords.contains("contains")) return add_containing(from, one, least, most, to);
   const NodeId close = builder_.node();
   builder_.byte(close, ']', ']', to);
-  NodeId at = builder_.call(builder_.text(from, "["), json_.space());
+  NodeId at = distinct ? builder_.open_distinct(from) : builder_.text(from, "[");
+  at = builder_.call(at, json_.space());
   if (least == 0) builder_.empty(at, close);
   for (int64_t i = 0; i < count; ++i) {
     if (i > 0) at = json_.spaced(at, ",");
-    at = builder_.call(at, rule_of(first[static_cast<size_t>(i)],
-                                   schema.path + "/prefixItems/" + std::to_string(i)));
+    at = builder_.call(at, item_rule(one, first[static_cast<size_t>(i)],
+                                     schema.path + "/prefixItems/" + std::to_string(i)));
   }
   const NodeId behind = builder_.node();  // the last item
   builder_.call(behind, json_.space(), close);
@@ -191,7 +218,7 @@ void SchemaCompiler::add_array(NodeId from, const FlatSchema& schema, NodeId to)
     if (count > 0) builder_.empty(at, behind);
     return;
   }
-  const RuleId item = rule_of(items, schema.path + "/items");
+  const RuleId item = item_rule(one, items, schema.path + "/items");
   if (count == 0) {
     at = builder_.call(at, item);
     ++count;

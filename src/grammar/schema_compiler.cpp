@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "grammar/distinct_items.h"
 #include "grammar/json_schema.h"
 #include "grammar/schema_references.h"
 #include "grammar/stack_space.h"
@@ -185,9 +186,9 @@ std::vector<bool> SchemaCompiler::generates(const Ways& ways, const OrderedJson&
     const uint64_t most = 100'000 + 1000 * text.size();
     if (space->bytes() > kMaxTrialBytes) space.emplace(graph, where);
     space->allow(most);
-    StateId state = space->start();
-    for (const char c : text)
-      state = space->next(state, static_cast<uint8_t>(c));
+    const DistinctItems none;
+    DistinctItems::Trial items(none);
+    const StateId state = read_text(*space, space->start(), items, text);
     result.push_back(space->complete(state));
     builder_.budget().spend(text.size() + most - space->steps_left(), where);
   }

@@ -76,12 +76,14 @@ class SchemaCompiler {
   // schema_numbers.cpp
   std::pair<std::optional<Decimal>, bool> number_bound(const FlatSchema& schema, bool upper) const;
   NumberRange number_range(const FlatSchema& schema) const;
+  void choose_places(const FlatSchema& schema, unsigned kinds, NumberRange& range) const;
   void add_number(NodeId from, const FlatSchema& schema, unsigned kinds, NodeId to);
   // schema_arrays.cpp
   std::optional<OrderedJson> all_values(const OrderedJson& schema, const std::string& path);
   void add_array(NodeId from, const FlatSchema& schema, NodeId to);
-  void add_distinct(NodeId from, const FlatSchema& schema, const OrderedJson& values, int64_t least,
-                    int64_t most, NodeId to);
+  void add_any_order(NodeId from, const FlatSchema& schema, const OrderedJson& values,
+                     int64_t least, int64_t most, NodeId to);
+  RuleId item_rule(const FlatSchema& schema, const OrderedJson& item, const std::string& path);
   void add_containing(NodeId from, const FlatSchema& schema, int64_t least, int64_t most,
                       NodeId to);
   // schema_objects.cpp

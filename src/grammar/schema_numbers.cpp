@@ -13,6 +13,8 @@ namespace walsh::grammar {
 namespace {
 
 constexpr int64_t kMaxMultiple = 1000;
+constexpr size_t kMostPlaces = 15;
+constexpr const char* kTooManyDigits = "its digits, or those of several together, are above 1000";
 constexpr size_t kSafeDigits = 15;     // that a double keeps
 constexpr int64_t kRoundedOff = 2048;  // more than the distance of doubles of 18 digits
 
@@ -68,27 +70,64 @@ NumberRange SchemaCompiler::number_range(const FlatSchema& schema) const {
   NumberRange range;
   std::tie(range.least, range.least_excluded) = number_bound(schema, false);
   std::tie(range.most, range.most_excluded) = number_bound(schema, true);
-  const auto multiple = [&](const OrderedJson& of) {
-    const double value = of.is_number() ? of.get<double>() : 0;
-    if (!(value >= 1 && value <= kMaxMultiple) ||
-        value != static_cast<double>(static_cast<int64_t>(value)))
-      reader_.refuse(schema.path + "/multipleOf",
-                     fmt::format("cannot be enforced: only 1 to {} can", kMaxMultiple));
-    return static_cast<int64_t>(value);
+  range.shortest = schema.keywords.contains("oneForm");
+  const auto refuse = [&](const char* reason) {
+    reader_.refuse(schema.path + "/multipleOf", fmt::format("cannot be enforced: {}", reason));
   };
-  if (schema.keywords.contains("multipleOf"))
-    for (const OrderedJson& one : schema.keywords["multipleOf"])
-      range.multiple = std::lcm(range.multiple, multiple(one));
+  // A multiple and the place of its last digit behind the point.
+  const auto parsed = [&](const OrderedJson& of) {
+    const auto decimal = of.is_number() ? parse_decimal(of.dump()) : std::nullopt;
+    if (!decimal || decimal->negative || decimal->fraction.size() > kMostPlaces ||
+        number_value(decimal, 0) == 0)
+      refuse("a number above 0 with at most 15 digits behind the point is expected");
+    const std::string digits = decimal->digits + decimal->fraction;
+    const bool short_enough = digits.find_last_not_of('0') - digits.find_first_not_of('0') < 9;
+    const double value = short_enough ? std::strtod(digits.c_str(), nullptr) : 1e18;
+    if (value > static_cast<double>(kMaxMultiple)) refuse(kTooManyDigits);
+    return std::pair(static_cast<int64_t>(value), static_cast<int>(decimal->fraction.size()));
+  };
+  if (schema.keywords.contains("multipleOf")) {
+    for (const OrderedJson& one : schema.keywords["multipleOf"]) {
+      auto [multiple, places] = parsed(one);
+      if (&one == &schema.keywords["multipleOf"].front()) {
+        range.multiple = multiple;
+        range.places = places;
+      }
+      for (; places < range.places && multiple <= kMaxMultiple; ++places)
+        multiple *= 10;
+      for (; range.places < places && range.multiple <= kMaxMultiple; ++range.places)
+        range.multiple *= 10;
+      range.multiple = std::lcm(range.multiple, multiple);
+      if (range.multiple > kMaxMultiple) refuse(kTooManyDigits);
+    }
+  }
   if (schema.keywords.contains("-multipleOf")) {
     const OrderedJson& list = schema.keywords["-multipleOf"];
-    if (list.size() > 1)
-      reader_.refuse(schema.path + "/multipleOf", "cannot be enforced where several must not hold");
-    range.not_multiple = multiple(list[0]);
+    if (list.size() > 1) refuse("several must not hold");
+    const auto [multiple, places] = parsed(list[0]);
+    if (places > 0 || range.places > 0) refuse("it must not hold, and has digits behind the point");
+    range.not_multiple = multiple;
   }
   if (std::lcm(range.multiple, std::max<int64_t>(1, range.not_multiple)) > kMaxMultiple)
-    reader_.refuse(schema.path + "/multipleOf",
-                   fmt::format("cannot be enforced: together they are more than {}", kMaxMultiple));
+    refuse(kTooManyDigits);
   return range;
+}
+
+// What is left of fractions that have to be integers, or must not be.
+void SchemaCompiler::choose_places(const FlatSchema& schema, unsigned kinds,
+                                   NumberRange& range) const {
+  if (range.places == 0) return;
+  int64_t power = 1;
+  for (int i = 0; i < range.places; ++i)
+    power *= 10;
+  if ((kinds & kFraction) == 0) {
+    range.multiple /= std::gcd(range.multiple, power);
+    range.places = 0;
+  } else if ((kinds & kInteger) == 0) {
+    if (std::lcm(range.multiple, power) > kMaxMultiple)
+      reader_.refuse(schema.path + "/multipleOf", "cannot be enforced where integers are left out");
+    range.not_multiple = power;
+  }
 }
 
 void SchemaCompiler::add_number(NodeId from, const FlatSchema& schema, unsigned kinds, NodeId to) {
@@ -108,7 +147,10 @@ void SchemaCompiler::add_number(NodeId from, const FlatSchema& schema, unsigned 
     }
   }
   NumberRange range = number_range(bounded);
-  const bool whole = (kinds & kFraction) == 0 || schema.keywords.contains("multipleOf");
+  choose_places(schema, kinds, range);
+  const bool multiples = range.places > 0;
+  const bool whole =
+      (kinds & kFraction) == 0 || (schema.keywords.contains("multipleOf") && !multiples);
   if (whole && (kinds & kInteger) == 0) return;
   // The pieces between the values that are left out.
   std::vector<double> excluded;
@@ -118,13 +160,21 @@ void SchemaCompiler::add_number(NodeId from, const FlatSchema& schema, unsigned 
   std::sort(excluded.begin(), excluded.end());
   excluded.erase(std::unique(excluded.begin(), excluded.end()), excluded.end());
   const bool any = !range.least && !range.most && excluded.empty() && range.not_multiple == 0;
-  if (any && !whole && (kinds & kInteger) != 0) return builder_.call(from, json_.number(), to);
+  if (any && !whole && !multiples && !range.shortest && (kinds & kInteger) != 0)
+    return builder_.call(from, json_.number(), to);
   const double low = number_value(range.least, -HUGE_VAL),
                high = number_value(range.most, HUGE_VAL);
   const auto add = [&](NumberRange piece) {
-    if (whole || range.not_multiple > 0) add_integers(builder_, from, piece, to);
+    if (multiples) {
+      if (!add_multiples(builder_, from, piece, to))
+        reader_.refuse(schema.path + "/multipleOf",
+                       "cannot be enforced: a bound and its digits are more than 18");
+      return;
+    }
+    const bool apart = range.not_multiple > 0 || (range.shortest && (kinds & kInteger) != 0);
+    if (whole || apart) add_integers(builder_, from, piece, to);
     if (whole) return;
-    piece.uneven = (kinds & kInteger) == 0 || range.not_multiple > 0;
+    piece.uneven = (kinds & kInteger) == 0 || apart;
     add_numbers(builder_, from, piece, to);
   };
   for (const double value : excluded) {

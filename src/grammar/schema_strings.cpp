@@ -83,9 +83,14 @@ void SchemaCompiler::add_string(NodeId from, const FlatSchema& schema, NodeId to
     builder_.empty(json_.other_string(from, names), to);
     return;
   }
-  if (least == 0 && most < 0) return builder_.call(from, json_.string(), to);
+  const bool one_form = schema.keywords.contains("oneForm");
+  if (least == 0 && most < 0) {
+    if (one_form) return builder_.empty(json_.other_string(from, {}), to);
+    return builder_.call(from, json_.string(), to);
+  }
+  const RuleId character = one_form ? json_.letter() : json_.character();
   const NodeId inside = builder_.text(from, "\"");
-  builder_.byte(builder_.repeat(inside, json_.character(), least, most), '"', '"', to);
+  builder_.byte(builder_.repeat(inside, character, least, most), '"', '"', to);
 }
 
 bool SchemaCompiler::is_text(const FlatSchema& schema) const {

@@ -246,6 +246,13 @@ StateId StackSpace::next_plain(StateId state) {
   return plain_[rows_[state]] = all;
 }
 
+bool StackSpace::opens_distinct(StateId state) const {
+  if (graph_.opens_distinct.empty()) return false;
+  const auto all = frames(state);
+  return std::any_of(all.begin(), all.end(),
+                     [&](const Frame& frame) { return graph_.opens_distinct[frame.node]; });
+}
+
 StateId StackSpace::import(const StackSpace& other, StateId state) {
   std::unordered_map<StateId, StateId> known = {{kDead, kDead}, {kBottom, kBottom}};
   // Sets that are below others are made before them, and have smaller numbers.

@@ -43,6 +43,9 @@ class StackSpace {
   static constexpr StateId kDiffers = 0xFFFFFFFE;
   StateId next_plain(StateId state);
 
+  // Whether '[' may begin a list whose items have to differ.
+  bool opens_distinct(StateId state) const;
+
   // The same state of another space of the same graph.
   StateId import(const StackSpace& other, StateId state);
 

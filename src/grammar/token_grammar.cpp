@@ -42,6 +42,13 @@ TokenGrammar::TokenGrammar(Graph graph, std::shared_ptr<const TokenVocabulary> v
       known_(std::make_shared<Known>(graph_, where_)) {
   known_->space.allow(kSteps);
   known_->space.start();
+  if (graph_.opens_distinct.empty()) return;
+  brackets_ = quotes_ = TokenSet(vocabulary_->size());
+  for (size_t id = 0; id < vocabulary_->size(); ++id) {
+    const auto token = static_cast<int32_t>(id);
+    if (vocabulary_->text(token).find('[') != std::string::npos) brackets_.add(token);
+    if (vocabulary_->text(token).find('"') != std::string::npos) quotes_.add(token);
+  }
 }
 
 std::shared_ptr<TokenGrammar::Known> TokenGrammar::known() const {
@@ -73,9 +80,13 @@ std::shared_ptr<const TokenSet> TokenMatcher::allowed() {
   const std::lock_guard lock(known_->mutex);
   auto& masks = known_->masks;
   auto& places = known_->places;
+  const auto apart = [&](std::shared_ptr<const TokenSet> mask) {
+    if (grammar_->graph_.opens_distinct.empty()) return mask;
+    return std::make_shared<const TokenSet>(without_repeated(*mask));
+  };
   if (const auto place = places.find(state_); place != places.end()) {
     masks.splice(masks.begin(), masks, place->second);
-    return masks.front().second;
+    return apart(masks.front().second);
   }
   known_->space.allow(kSteps);
   auto mask =
@@ -86,7 +97,34 @@ std::shared_ptr<const TokenSet> TokenMatcher::allowed() {
     places.erase(masks.back().first);
     masks.pop_back();
   }
-  return mask;
+  return apart(mask);
+}
+
+// Of tokens that may come next those that neither end an item which is in its list already nor lead
+// to where nothing else is left.
+TokenSet TokenMatcher::without_repeated(const TokenSet& tokens) {
+  using Place = DistinctItems::Place;
+  StackSpace& space = known_->space;
+  space.allow(kSteps);
+  // A string that takes any character as often as it likes can always become another one.
+  const auto unbounded = [&](Place place, StateId state) {
+    return place == Place::text && space.next_plain(state) == state;
+  };
+  TokenSet looked_at = tokens;
+  if (items_.place() == Place::outside) looked_at.keep_only(grammar_->brackets_);
+  if (unbounded(items_.place(), state_)) looked_at.keep_only(grammar_->quotes_);
+  TokenSet result = tokens;
+  DistinctItems::Trial trial(items_);
+  looked_at.for_each([&](int32_t token) {
+    trial.reset();
+    const StateId state = read_text(space, state_, trial, grammar_->vocabulary().text(token));
+    const bool ends = trial.place() == Place::outside || trial.place() == Place::behind;
+    bool wrong = state == StackSpace::kDead;
+    if (!wrong && !ends && !unbounded(trial.place(), state))
+      wrong = (trial.place() == Place::before || !trial.is_new()) && trial.is_lost(space, state);
+    if (wrong) result.remove(token);
+  });
+  return result;
 }
 
 bool TokenMatcher::accept(int32_t token) {
@@ -98,11 +136,11 @@ bool TokenMatcher::accept(int32_t token) {
   {
     const std::lock_guard lock(known_->mutex);
     known_->space.allow(kSteps);
-    StateId state = state_;
-    for (const char c : text)
-      state = known_->space.next(state, static_cast<uint8_t>(c));
+    DistinctItems::Trial items(items_);
+    const StateId state = read_text(known_->space, state_, items, text);
     if (state == StackSpace::kDead) return false;
     state_ = state;
+    items_.keep(items);
     look();
     if (known_->space.bytes() > kMaxBytes) full = known_;
   }

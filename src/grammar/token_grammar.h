@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "grammar/distinct_items.h"
 #include "grammar/graph.h"
 #include "grammar/stack_space.h"
 #include "grammar/token_vocabulary.h"
@@ -43,6 +44,7 @@ class TokenGrammar {
 
   const Graph graph_;
   const std::shared_ptr<const TokenVocabulary> vocabulary_;
+  TokenSet brackets_, quotes_;  // tokens with '[' and '"', where the items of some lists differ
   const std::string where_;
   mutable std::mutex mutex_;  // of known_
   mutable std::shared_ptr<Known> known_;
@@ -64,10 +66,12 @@ class TokenMatcher {
 
  private:
   void look();
+  TokenSet without_repeated(const TokenSet& tokens);
 
   std::shared_ptr<const TokenGrammar> grammar_;
   std::shared_ptr<TokenGrammar::Known> known_;
   StateId state_ = StackSpace::kDead;
+  DistinctItems items_;
   bool complete_ = false, can_continue_ = false;
 };
 

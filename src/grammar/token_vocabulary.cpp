@@ -39,6 +39,11 @@ void TokenSet::add_all(const TokenSet& other) {
     words_[i] |= other.words_[i];
 }
 
+void TokenSet::keep_only(const TokenSet& other) {
+  for (size_t i = 0; i < words_.size(); ++i)
+    words_[i] &= other.words_[i];
+}
+
 bool TokenSet::empty() const {
   return std::all_of(words_.begin(), words_.end(), [](uint64_t word) { return word == 0; });
 }

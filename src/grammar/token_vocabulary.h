@@ -1,6 +1,7 @@
 // The bytes of a model's tokens in the order in which a grammar's automaton reads them.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,6 +22,13 @@ class TokenSet {
     return (words_[static_cast<size_t>(token) / 64] & bit(token)) != 0;
   }
   void add_all(const TokenSet& other);
+  void keep_only(const TokenSet& other);
+  template <typename Call>
+  void for_each(Call call) const {
+    for (size_t i = 0; i < words_.size(); ++i)
+      for (uint64_t left = words_[i]; left != 0; left &= left - 1)
+        call(static_cast<int32_t>(64 * i) + std::countr_zero(left));
+  }
   bool empty() const;
   size_t bytes() const { return words_.size() * sizeof(uint64_t); }
   // 64 tokens each, the first ones in the low bits.

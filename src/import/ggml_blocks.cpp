@@ -28,22 +28,16 @@ void decode_q4_1(const uint8_t* b, float* out) {
   }
 }
 
-// Code i of 32 with five bits: nibbles, and the fifth bits in one word in front of them.
-int five_bits(const uint8_t* high, const uint8_t* nibbles, int i) {
-  const int low = i < 16 ? nibbles[i] & 15 : nibbles[i - 16] >> 4;
-  return low | static_cast<int>((u32_at(high) >> i) & 1) << 4;
-}
-
 void decode_q5_0(const uint8_t* b, float* out) {
   const float d = half_at(b);
   for (int i = 0; i < 32; ++i)
-    out[i] = d * static_cast<float>(five_bits(b + 2, b + 6, i) - 16);
+    out[i] = d * static_cast<float>(ggml_five_bits(b + 2, b + 6, i) - 16);
 }
 
 void decode_q5_1(const uint8_t* b, float* out) {
   const float d = half_at(b), m = half_at(b + 2);
   for (int i = 0; i < 32; ++i)
-    out[i] = d * static_cast<float>(five_bits(b + 4, b + 8, i)) + m;
+    out[i] = d * static_cast<float>(ggml_five_bits(b + 4, b + 8, i)) + m;
 }
 
 void decode_q8_0(const uint8_t* b, float* out) {
@@ -82,23 +76,6 @@ void decode_q3_k(const uint8_t* b, float* out) {
   }
 }
 
-// Six bits each of eight scales and eight minima in 12 bytes, times the block's two factors.
-struct ScalesAndMinima {
-  float scale[8], minimum[8];
-
-  explicit ScalesAndMinima(const uint8_t* b) {
-    const float d = half_at(b), dmin = half_at(b + 2);
-    const uint8_t* packed = b + 4;
-    for (int k = 0; k < 4; ++k) {
-      scale[k] = d * static_cast<float>(packed[k] & 63);
-      minimum[k] = dmin * static_cast<float>(packed[k + 4] & 63);
-      const int low = packed[k + 8] & 15, upper = packed[k + 8] >> 4;
-      scale[k + 4] = d * static_cast<float>(low | (packed[k] >> 6 << 4));
-      minimum[k + 4] = dmin * static_cast<float>(upper | (packed[k + 4] >> 6 << 4));
-    }
-  }
-};
-
 // Value i of 256 nibbles: 32 bytes hold two runs of 32 values.
 int nibble(const uint8_t* codes, int i) {
   const uint8_t byte = codes[i / 64 * 32 + i % 32];
@@ -106,13 +83,13 @@ int nibble(const uint8_t* codes, int i) {
 }
 
 void decode_q4_k(const uint8_t* b, float* out) {
-  const ScalesAndMinima s(b);
+  const GgmlScalesAndMinima s(b);
   for (int i = 0; i < 256; ++i)
     out[i] = s.scale[i / 32] * static_cast<float>(nibble(b + 16, i)) - s.minimum[i / 32];
 }
 
 void decode_q5_k(const uint8_t* b, float* out) {
-  const ScalesAndMinima s(b);
+  const GgmlScalesAndMinima s(b);
   const uint8_t *high = b + 16, *codes = b + 48;
   for (int i = 0; i < 256; ++i) {
     const int code = nibble(codes, i) | (high[i % 32] >> (i / 32) & 1) << 4;
@@ -160,22 +137,17 @@ void decode_tq2_0(const uint8_t* b, float* out) {
 constexpr std::array<int8_t, 16> kFp4 = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 void decode_mxfp4(const uint8_t* b, float* out) {
-  const uint32_t bits = b[0] < 2 ? uint32_t{0x200000} << b[0] : (uint32_t{b[0]} - 1) << 23;
-  const float d = std::bit_cast<float>(bits);
+  const float d = ggml_e8m0_half(b[0]);
   for (int i = 0; i < 16; ++i) {
     out[i] = d * static_cast<float>(kFp4[b[1 + i] & 15]);
     out[i + 16] = d * static_cast<float>(kFp4[b[1 + i] >> 4]);
   }
 }
 
-// The levels of the four-bit types that are not linear.
-constexpr std::array<int8_t, 16> kCurve = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                           1,    13,   25,  38,  53,  69,  89,  113};
-
 void decode_curve(const uint8_t* codes, float d, float* out) {
   for (int i = 0; i < 16; ++i) {
-    out[i] = d * static_cast<float>(kCurve[codes[i] & 15]);
-    out[i + 16] = d * static_cast<float>(kCurve[codes[i] >> 4]);
+    out[i] = d * static_cast<float>(kGgmlCurve[codes[i] & 15]);
+    out[i + 16] = d * static_cast<float>(kGgmlCurve[codes[i] >> 4]);
   }
 }
 
@@ -184,12 +156,8 @@ void decode_iq4_nl(const uint8_t* b, float* out) {
 }
 
 void decode_iq4_xs(const uint8_t* b, float* out) {
-  const float d = half_at(b);
-  const uint16_t high = u16_at(b + 2);
-  for (int k = 0; k < 8; ++k) {
-    const int scale = nibble_at(b + 4, k) | (high >> 2 * k & 3) << 4;
-    decode_curve(b + 8 + 16 * k, d * static_cast<float>(scale - 32), out + 32 * k);
-  }
+  for (int k = 0; k < 8; ++k)
+    decode_curve(b + 8 + 16 * k, ggml_iq4_xs_scale(b, k), out + 32 * k);
 }
 
 void decode_f32(const uint8_t* b, float* out) {

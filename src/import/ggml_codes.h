@@ -1,6 +1,8 @@
 // What the decoders of ggml's blocks have in common.
 #pragma once
 
+#include <array>
+#include <bit>
 #include <cstdint>
 
 #include "base/half.h"
@@ -25,6 +27,45 @@ inline float half_at(const uint8_t* p) {
 // Nibble k of a run, the low one of a byte first.
 inline int nibble_at(const uint8_t* p, int k) {
   return p[k / 2] >> (k % 2 * 4) & 15;
+}
+
+// Code i of 32 with five bits: nibbles, and the fifth bits in one word in front of them.
+inline int ggml_five_bits(const uint8_t* high, const uint8_t* nibbles, int i) {
+  const int low = i < 16 ? nibbles[i] & 15 : nibbles[i - 16] >> 4;
+  return low | static_cast<int>((u32_at(high) >> i) & 1) << 4;
+}
+
+// Of Q4_K and Q5_K: six bits each of eight scales and eight minima in 12 bytes, times the block's
+// two factors.
+struct GgmlScalesAndMinima {
+  float scale[8], minimum[8];
+
+  explicit GgmlScalesAndMinima(const uint8_t* b) {
+    const float d = half_at(b), dmin = half_at(b + 2);
+    const uint8_t* packed = b + 4;
+    for (int k = 0; k < 4; ++k) {
+      scale[k] = d * static_cast<float>(packed[k] & 63);
+      minimum[k] = dmin * static_cast<float>(packed[k + 4] & 63);
+      const int low = packed[k + 8] & 15, upper = packed[k + 8] >> 4;
+      scale[k + 4] = d * static_cast<float>(low | (packed[k] >> 6 << 4));
+      minimum[k + 4] = dmin * static_cast<float>(upper | (packed[k + 4] >> 6 << 4));
+    }
+  }
+};
+
+// Half of the value of an E8M0 scale.
+inline float ggml_e8m0_half(uint8_t e) {
+  return std::bit_cast<float>(e < 2 ? uint32_t{0x200000} << e : (uint32_t{e} - 1) << 23);
+}
+
+// The levels of the four-bit types that are not linear.
+inline constexpr std::array<int8_t, 16> kGgmlCurve = {
+    -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+
+// The scale of the k-th 32 weights of a block of IQ4_XS.
+inline float ggml_iq4_xs_scale(const uint8_t* b, int k) {
+  const int scale = nibble_at(b + 4, k) | (u16_at(b + 2) >> 2 * k & 3) << 4;
+  return half_at(b) * static_cast<float>(scale - 32);
 }
 
 // The types whose codes are points of a grid (ggml_grid_blocks.cpp).

@@ -17,18 +17,17 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kGroup = 32;  // weights per scale of Q8_0 and Q4_0
-
-bool is_type(const TensorInfo& info, GgmlType type) {
-  return info.gguf->type == static_cast<uint32_t>(type);
+bool is_dense(const TensorInfo& info) {
+  return ggml_type_info(info.gguf->type)->block == 1;
 }
 
-// Codes follow each other in blocks, so that columns cannot change their places or become rows.
-bool keeps_codes(const TensorInfo& info, GgufCodes codes) {
-  return codes == GgufCodes::keep && info.shape.size() >= 2 &&
-         (is_type(info, GgmlType::q8_0) || is_type(info, GgmlType::q4_0)) &&
-         !info.name.ends_with(".linear_attn.out_proj.weight") &&
-         !info.name.ends_with(".self_attn.k_b_proj.weight");
+// The format of a matrix that becomes codes, or null. Codes follow each other in blocks, so that
+// columns cannot change their places or become rows.
+const Format* code_format(const TensorInfo& info, GgufCodes codes) {
+  const bool in_place = info.shape.size() >= 2 &&
+                        !info.name.ends_with(".linear_attn.out_proj.weight") &&
+                        !info.name.ends_with(".self_attn.k_b_proj.weight");
+  return in_place ? gguf_code_format(info.gguf->type, codes) : nullptr;
 }
 
 // Values that are not those of the file: they are given as float32.
@@ -137,36 +136,34 @@ std::span<T> allocate(Tensor& tensor, size_t count) {
   return result;
 }
 
-// Rows of q8_0 and q4_0: a scale and the codes of 32 weights follow each other in the file, and
-// stand in arrays of their own here.
-void split_blocks(const Rows& source, int64_t first, Tensor& tensor) {
-  const int bits = tensor.format->code[0].bits;
-  const size_t groups = static_cast<size_t>(tensor.cols / kGroup);
-  const size_t code_bytes = groups * static_cast<size_t>(kGroup * bits / 8),
-               scale_bytes = 2 * groups;
-  const auto rows = static_cast<size_t>(tensor.rows);
-  const auto memory = allocate<std::byte>(tensor, rows * (code_bytes + scale_bytes));
-  const auto codes = memory.first(rows * code_bytes), scales = memory.subspan(rows * code_bytes);
-  const size_t block = 2 + static_cast<size_t>(kGroup * bits / 8);
+// Rows of codes: scales and codes follow each other in the file, and stand in arrays of their own
+// here.
+void split_blocks(const Rows& source, const TensorInfo& info, int64_t first, Tensor& tensor) {
+  const ScalarCode& code = tensor.format->code[0];
+  const auto rows = static_cast<size_t>(tensor.rows), cols = static_cast<size_t>(tensor.cols);
+  const size_t groups = cols / static_cast<size_t>(code.group);
+  const size_t code_bytes = cols * static_cast<size_t>(code.bits) / 8;
+  const auto memory =
+      allocate<std::byte>(tensor, rows * (code_bytes + groups * (code.has_offset ? 4 : 2)));
+  const auto codes = memory.first(rows * code_bytes);
+  const auto scales = memory.subspan(codes.size(), rows * groups * 2);
+  const auto offsets = memory.subspan(codes.size() + scales.size());
+  std::vector<float> values(cols);
+  std::vector<uint16_t> row_scales(groups), row_offsets(groups);
   for (size_t r = 0; r < rows; ++r) {
-    const std::byte* in = source.row(first + static_cast<int64_t>(r)).data();
-    std::byte* out = &codes[r * code_bytes];
-    for (size_t g = 0; g < groups; ++g, in += block) {
-      std::memcpy(&scales[r * scale_bytes + 2 * g], in, 2);
-      if (bits == 8) {
-        std::memcpy(out + g * 32, in + 2, 32);
-        continue;
-      }
-      uint8_t nibbles[32];
-      for (size_t i = 0; i < 16; ++i) {
-        nibbles[i] = std::to_integer<uint8_t>(in[2 + i]) & 15;
-        nibbles[i + 16] = std::to_integer<uint8_t>(in[2 + i]) >> 4;
-      }
-      pack_codes(tensor.format->code[0], nibbles, kGroup, out + g * 16);
+    const auto row = source.row(first + static_cast<int64_t>(r));
+    if (!read_gguf_codes(info.gguf->type, row, *tensor.format, values, &codes[r * code_bytes],
+                         row_scales.data(), row_offsets.data())) {
+      throw Error(ErrorCode::bad_input, info.where(),
+                  fmt::format("row {} holds a scale or an offset that f16 does not",
+                              first + static_cast<int64_t>(r)));
     }
+    std::memcpy(&scales[r * groups * 2], row_scales.data(), groups * 2);
+    if (code.has_offset) std::memcpy(&offsets[r * groups * 2], row_offsets.data(), groups * 2);
   }
   tensor.pass[0].codes = codes;
   tensor.pass[0].scales = scales;
+  if (code.has_offset) tensor.pass[0].offsets = offsets;
 }
 
 template <typename T, typename Convert>
@@ -183,20 +180,19 @@ void decode(Rows& source, int64_t first, Tensor& tensor, Convert convert) {
   tensor.data = std::as_bytes(out);
 }
 
-// Counts of matrices by type, as "Q4_K (49 tensors), Q6_K (7 tensors)".
-std::string list_types(const Checkpoint& checkpoint, auto&& wanted) {
+// Counts of matrices by what `name_of` calls them, as "Q4_K (49 tensors), Q6_K (7 tensors)"; those
+// without a name do not count.
+std::string list_types(const Checkpoint& checkpoint, auto&& name_of) {
   std::map<std::string, int> counts;
-  for (const TensorInfo& info : checkpoint.tensors())
-    if (info.gguf && info.shape.size() >= 2 && wanted(info)) ++counts[info.dtype_text];
+  for (const TensorInfo& info : checkpoint.tensors()) {
+    if (!info.gguf || info.shape.size() < 2) continue;
+    if (const std::string name = name_of(info); !name.empty()) ++counts[name];
+  }
   std::string text;
   for (const auto& [type, count] : counts)
     text += fmt::format("{}{} ({} tensor{})", text.empty() ? "" : ", ", type, count,
                         count == 1 ? "" : "s");
   return text;
-}
-
-bool is_dense(const TensorInfo& info) {
-  return ggml_type_info(info.gguf->type)->block == 1;
 }
 
 }  // namespace
@@ -206,7 +202,7 @@ const Format& gguf_format(const TensorInfo& info, GgufCodes codes) {
     throw Error(ErrorCode::bad_input, info.where(),
                 "has type " + info.dtype_text + ", which is not read");
   }
-  if (keeps_codes(info, codes)) return get_format(is_type(info, GgmlType::q8_0) ? "q8_0" : "q4_0");
+  if (const Format* coded = code_format(info, codes)) return *coded;
   if (is_computed(info)) return dense_format(DType::f32);
   if (is_dense(info)) return dense_format(info.dtype());
   return dense_format(info.dtype_text == "MXFP4" ? DType::bf16 : DType::f16);
@@ -222,7 +218,7 @@ Tensor load_gguf_rows(const std::shared_ptr<const Checkpoint>& checkpoint, const
     rotation = {RotationKind::none, 32, 0, false};
   Rows source(*checkpoint, info);
   if (!tensor.format->dense) {
-    split_blocks(source, first, tensor);
+    split_blocks(source, info, first, tensor);
     return tensor;
   }
   if (is_dense(info) && !is_computed(info) && source.is_plain()) {
@@ -252,21 +248,18 @@ Tensor load_gguf_rows(const std::shared_ptr<const Checkpoint>& checkpoint, const
 }
 
 std::string describe_gguf(const Checkpoint& checkpoint, GgufCodes codes) {
-  const std::string kept =
-      list_types(checkpoint, [&](const TensorInfo& t) { return keeps_codes(t, codes); });
-  const std::string others = list_types(
-      checkpoint, [&](const TensorInfo& t) { return !is_dense(t) && !keeps_codes(t, codes); });
-  if (kept.empty() && others.empty()) return {};
-  std::string text = checkpoint.folder() + ": ";
-  if (!others.empty()) text += others + " dequantized to 16 bits";
-  if (!kept.empty()) text += (others.empty() ? "" : ", ") + kept + " as they are";
-  return text;
+  const std::string list = list_types(checkpoint, [&](const TensorInfo& info) -> std::string {
+    if (is_dense(info)) return {};
+    const Format* coded = code_format(info, codes);
+    return info.dtype_text + " as " + (coded != nullptr ? std::string(coded->name) : "16 bits");
+  });
+  return list.empty() ? list : checkpoint.folder() + ": " + list;
 }
 
 std::string warn_of_quantized(const Checkpoint& checkpoint) {
-  const std::string types = list_types(checkpoint, [](const TensorInfo& t) {
-    const GgmlTypeInfo& type = *ggml_type_info(t.gguf->type);
-    return type.block_bytes < type.block;
+  const std::string types = list_types(checkpoint, [](const TensorInfo& info) {
+    const GgmlTypeInfo& type = *ggml_type_info(info.gguf->type);
+    return type.block_bytes < type.block ? info.dtype_text : std::string();
   });
   if (types.empty()) return {};
   return checkpoint.folder() + ": is quantized to less than 8 bits, " + types +

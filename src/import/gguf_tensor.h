@@ -5,23 +5,19 @@
 #include <string>
 
 #include "formats/tensor.h"
+#include "import/gguf_codes.h"
 #include "io/checkpoint.h"
 
 namespace walsh {
 
-// What becomes of the types that walsh has as formats of its own, Q8_0 and Q4_0.
-enum class GgufCodes : uint8_t {
-  keep,  // they stay as they are
-  drop   // they are dequantized as all others are
-};
-
-// How a tensor is given: F32, F16 and BF16 as they are, other types as f16, except that MXFP4,
-// whose range is wider, is bf16. Throws bad_input naming the tensor for types without weights.
+// How a tensor is given: F32, F16 and BF16 as they are, blocks of a matrix as gguf_code_format has
+// it. What is dequantized becomes f16, but MXFP4, whose range is wider, bf16. Throws bad_input
+// naming the tensor for types without weights.
 const Format& gguf_format(const TensorInfo& info, GgufCodes codes);
 
 // Rows [first, first + rows) of the matrix (a vector is one row) in the order of the checkpoint
 // that the file was made from. In place where nothing changes, otherwise in memory of its own.
-// Throws bad_input naming the tensor for a value that f16 does not hold.
+// Throws bad_input naming the tensor for a value or a scale that f16 does not hold.
 Tensor load_gguf_rows(const std::shared_ptr<const Checkpoint>& checkpoint, const TensorInfo& info,
                       GgufCodes codes, int64_t first, int64_t rows);
 

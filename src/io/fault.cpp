@@ -1,5 +1,6 @@
 #include "io/fault.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -75,16 +76,57 @@ void FaultEntry::leave() noexcept {
   list_ = nullptr;
 }
 
+FaultEntry* FaultEntry::mapping_of(const void* address) noexcept {
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  for (FaultEntry* entry = g_mappings; entry != nullptr; entry = entry->next_) {
+    if (at >= entry->begin_ && at - entry->begin_ < entry->bytes_) return entry;
+  }
+  return nullptr;
+}
+
 }  // namespace detail
 
 const char* mapped_path(const void* address) noexcept {
   const TriedLock lock;
   if (!lock.holds()) return nullptr;
-  const auto at = reinterpret_cast<uintptr_t>(address);
-  for (const detail::FaultEntry* entry = g_mappings; entry != nullptr; entry = entry->next_) {
-    if (at >= entry->begin_ && at - entry->begin_ < entry->bytes_) return entry->path_;
+  const detail::FaultEntry* entry = detail::FaultEntry::mapping_of(address);
+  return entry == nullptr ? nullptr : entry->path_;
+}
+
+bool replace_lost_pages(const void* address) noexcept {
+  const TriedLock lock;
+  if (!lock.holds()) return false;
+  detail::FaultEntry* entry = detail::FaultEntry::mapping_of(address);
+  if (entry == nullptr) return false;
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(address) / page * page;
+  const uintptr_t end = entry->begin_ + entry->bytes_;
+  void* zeros = ::mmap(reinterpret_cast<void*>(begin), end - begin, PROT_READ,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  entry->lost_ = zeros != MAP_FAILED;
+  return entry->lost_;
+}
+
+std::optional<std::string> lost_file(std::string_view beginning) {
+  for (std::string found;;) {
+    const char* path = nullptr;
+    {
+      // Nothing may be allocated while the lock is held: the text is copied where it fits.
+      const SpinLock lock;
+      for (const detail::FaultEntry* entry = g_mappings; entry != nullptr; entry = entry->next_) {
+        if (entry->lost_ && std::string_view(entry->path_).starts_with(beginning))
+          path = entry->path_;
+      }
+      if (path == nullptr) return std::nullopt;
+      const std::string_view text(path);
+      if (text.size() <= found.size()) {
+        text.copy(found.data(), text.size());
+        found.resize(text.size());
+        return found;
+      }
+    }
+    found.resize(2 * found.size() + 4096);
   }
-  return nullptr;
 }
 
 void remove_temporary_files() noexcept {

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "io/printable.h"
+#include "io/wide_integers.h"
 
 namespace walsh {
 namespace {
@@ -45,8 +46,9 @@ void empty(Value& value) noexcept {
 template <typename Value>
 class Builder final : public nlohmann::json_sax<Value> {
  public:
-  Builder(std::string_view text, std::string_view where, const JsonLimits& limits)
-      : text_(text), where_(where), limits_(limits) {}
+  // `exact`: integers of more than 64 bits are kept (io/wide_integers.h).
+  Builder(std::string_view text, std::string_view where, const JsonLimits& limits, bool exact)
+      : text_(text), where_(where), limits_(limits), exact_(exact) {}
   // Does nothing to a document that was taken.
   ~Builder() override { empty(root_); }
 
@@ -56,7 +58,11 @@ class Builder final : public nlohmann::json_sax<Value> {
   bool boolean(bool value) override { return add(value); }
   bool number_integer(int64_t value) override { return add(value); }
   bool number_unsigned(uint64_t value) override { return add(value); }
-  bool number_float(double value, const std::string&) override { return add(value); }
+  bool number_float(double value, const std::string& text) override {
+    const bool whole = text.find_first_not_of("-0123456789") == text.npos;
+    if (!whole || !exact_) return add(value);
+    return add(Value::binary({text.begin(), text.end()}));
+  }
   bool string(std::string& value) override { return add(std::move(value)); }
   bool binary(typename Value::binary_t&) override {
     fail("binary value");
@@ -159,6 +165,7 @@ class Builder final : public nlohmann::json_sax<Value> {
 
   std::string_view text_, where_;
   JsonLimits limits_;
+  const bool exact_;
   Value root_;
   std::vector<Value*> open_;  // stable: a container does not grow while one of its values is open
   std::vector<std::unordered_map<std::string, size_t>> keys_;  // of open objects
@@ -166,9 +173,10 @@ class Builder final : public nlohmann::json_sax<Value> {
 };
 
 template <typename Value>
-Value parse(std::string_view text, std::string_view where, const JsonLimits& limits) {
+Value parse(std::string_view text, std::string_view where, const JsonLimits& limits,
+            bool exact = false) {
   try {
-    Builder<Value> builder(text, where, limits);
+    Builder<Value> builder(text, where, limits, exact);
     Value::sax_parse(text.begin(), text.end(), &builder);
     return builder.take();
   } catch (const nlohmann::json::exception& e) {
@@ -216,6 +224,11 @@ OrderedJson parse_ordered_json(std::string_view text, std::string_view where,
   return parse<OrderedJson>(text, where, limits);
 }
 
+OrderedJson parse_exact_json(std::string_view text, std::string_view where,
+                             const JsonLimits& limits) {
+  return parse<OrderedJson>(text, where, limits, true);
+}
+
 std::string describe_json(const Json& value) {
   switch (value.type()) {
     case Json::value_t::null:
@@ -233,6 +246,8 @@ std::string describe_json(const Json& value) {
       return "an array";
     case Json::value_t::object:
       return "an object";
+    case Json::value_t::binary:
+      return "an integer of " + std::to_string(value.get_binary().size()) + " digits";
     default:
       return "an unknown value";
   }

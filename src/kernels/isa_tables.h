@@ -1,6 +1,6 @@
 // What each instruction set provides: one namespace per folder, functions of exactly the types in
 // Ops. avx512vbmi has its own matmuls and takes everything else from avx512, which takes products
-// by look-up from avx2.
+// by look-up from avx2. amx has a matmul of many vectors and takes everything else from avx512vbmi.
 #pragma once
 
 #include <type_traits>
@@ -96,5 +96,10 @@ detail::MatmulI8 matmul_i8;
 detail::MatmulI8 matmul_table_trellis, matmul_hash_trellis;  // called by matmul_i8
 detail::MatmulLookup matmul_lookup;
 }  // namespace avx512vbmi
+
+namespace amx {
+detail::MatmulI8 matmul_i8;
+detail::MatmulI8 matmul_hash_trellis;  // called by matmul_i8
+}  // namespace amx
 
 }  // namespace walsh

@@ -30,6 +30,7 @@ ReadLines* best_read_lines() {
 }
 
 MultiplyAdd* best_multiply_add() {
+  if (isa_supported(Isa::amx)) return amx::multiply_add;
   if (isa_supported(Isa::avx512)) return avx512::multiply_add;
   return isa_supported(Isa::avx2) ? avx2::multiply_add : ref::multiply_add;
 }

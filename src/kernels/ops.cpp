@@ -34,6 +34,12 @@ constexpr Ops with_vbmi(Ops ops) {
 }
 constexpr Ops kAvx512VbmiOps = with_vbmi(kAvx512Ops);
 
+constexpr Ops with_tiles(Ops ops) {
+  ops.matmul_i8 = amx::matmul_i8;
+  return ops;
+}
+constexpr Ops kAmxOps = with_tiles(kAvx512VbmiOps);
+
 }  // namespace
 
 int64_t delta_rule_scratch(const DeltaShape& shape) {
@@ -57,6 +63,8 @@ const Ops& ops(Isa isa) {
       return kAvx512Ops;
     case Isa::avx512vbmi:
       return kAvx512VbmiOps;
+    case Isa::amx:
+      return kAmxOps;
   }
   return kRefOps;
 }

@@ -27,4 +27,8 @@ ReadLines read_lines;
 MultiplyAdd multiply_add;
 }  // namespace avx512
 
+namespace amx {
+MultiplyAdd multiply_add;
+}  // namespace amx
+
 }  // namespace walsh

@@ -173,6 +173,9 @@ class Session::Batcher {
 
   void finish() {
     if (runs_.empty()) return;
+    // Between two batches all sequences are whole, and a GPU does not look at requests to stop.
+    if (behind_another_) check_stop();
+    behind_another_ = true;
     session_.run(tokens_, runs_, marks_, false);
     Executor& executor = *session_.executor_;
     const auto count = static_cast<int64_t>(wanted_.size());
@@ -204,6 +207,7 @@ class Session::Batcher {
   std::vector<int64_t> marks_;
   std::vector<Wanted> wanted_;  // rows whose logits are wanted
   int64_t prompts_ = 0;         // runs of several rows
+  bool behind_another_ = false;
 };
 
 void Session::evaluate(std::span<const SequenceTokens> batch, BatchSink sink) {
@@ -218,6 +222,7 @@ void Session::evaluate(std::span<const SequenceTokens> batch, BatchSink sink) {
 void Session::forward(std::span<const int32_t> tokens, LogitSink sink, int64_t first_logit,
                       int64_t sequence) {
   if (tokens.empty()) return;
+  check_stop();
   const auto count = static_cast<int64_t>(tokens.size());
   const SequenceTokens item{sequence, tokens, std::clamp<int64_t>(count - first_logit, 0, count)};
   evaluate({&item, 1},
@@ -264,6 +269,7 @@ void Session::submit(std::span<const SequenceTokens> batch) {
          rest = rest.subspan(static_cast<size_t>(max_rows()))) {
       const Run part{item.sequence, position(item.sequence), max_rows(), 0};
       run(rest.first(static_cast<size_t>(max_rows())), {&part, 1}, {&mark, 1}, false);
+      check_stop();
       mark -= max_rows();
     }
     tokens.insert(tokens.end(), rest.begin(), rest.end());

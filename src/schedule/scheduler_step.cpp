@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/stop.h"
 #include "schedule/failure.h"
 #include "schedule/logprobs.h"
 #include "schedule/scheduler.h"
@@ -132,7 +133,10 @@ void Scheduler::evaluate(std::vector<Piece>& pieces) {
   const auto on_host = std::span<const Piece>(host, pieces.end());
   const auto run = [](std::span<const Piece> part, const auto& body) {
     if (part.empty()) return;
-    const auto failure = failure_of(body);
+    const auto failure = failure_of([&] {
+      check_stop();  // a GPU does not look at it
+      body();
+    });
     if (!failure) return;
     for (const Piece& piece : part)
       piece.active->error = failure;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "grammar/tagged_object.h"
+#include "io/wide_integers.h"
 #include "serve/answer_reader.h"
 #include "serve/tool_request.h"
 #include "walsh/error.h"
@@ -67,7 +68,7 @@ CallBegin match_begin(std::string_view text) {
 
 std::optional<OrderedJson> parsed(const std::string& text) {
   try {
-    return parse_ordered_json(text, "an answer", {.refuse_duplicate_keys = false});
+    return parse_exact_json(text, "an answer", {.refuse_duplicate_keys = false});
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -333,7 +334,7 @@ std::string AnswerReader::parameter(const std::string& name, std::string_view va
     if (value.ends_with('\n')) value.remove_suffix(1);
   }
   const auto json = is_text(name) ? std::nullopt : parsed(trimmed(value));
-  return json ? json->dump() : OrderedJson(std::string(value)).dump();
+  return json ? dump_exact(*json) : OrderedJson(std::string(value)).dump();
 }
 
 // The beginning of a value, without what may be that of the tag behind it.
@@ -401,7 +402,7 @@ bool AnswerReader::add_whole_call(const std::string& object) {
   for (const char* key : {"arguments", "parameters"})
     if (json->contains(key)) arguments = (*json)[key];
   begin_call(name);
-  add_arguments(arguments.is_string() ? arguments.get<std::string>() : arguments.dump());
+  add_arguments(arguments.is_string() ? arguments.get<std::string>() : dump_exact(arguments));
   end_call();
   return true;
 }

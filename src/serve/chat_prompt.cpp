@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "io/wide_integers.h"
 #include "serve/api_error.h"
 #include "serve/fields.h"
 #include "serve/ordered_fields.h"
@@ -34,8 +35,8 @@ void open_arguments(OrderedJson& message, int64_t& values) {
     const auto arguments = function.find("arguments");
     if (arguments == function.end() || !arguments->is_string()) continue;
     try {
-      *arguments = parse_ordered_json(arguments->get_ref<const std::string&>(), "arguments",
-                                      {.values = &values});
+      *arguments = parse_exact_json(arguments->get_ref<const std::string&>(), "arguments",
+                                    {.values = &values});
     } catch (const Error&) {  // the template gets what the client has sent
       if (values < 0) refuse_value("messages", "with fewer values in the arguments of its calls");
     }
@@ -44,11 +45,11 @@ void open_arguments(OrderedJson& message, int64_t& values) {
 
 // `developer`: whether the template knows that role. Others would refuse it or leave its messages
 // out; OpenAI's newer models call so what older ones call the system.
-OrderedJson messages_of(const OrderedJson& request, bool developer) {
+OrderedJson messages_of(OrderedJson& request, bool developer) {
   const auto messages = request.find("messages");
   if (messages == request.end() || !messages->is_array() || messages->empty())
     refuse_value("messages", "a list of messages");
-  OrderedJson result = *messages;
+  OrderedJson result = std::move(*messages);
   int64_t values = kMostBodyValues;
   for (size_t i = 0; i < result.size(); ++i) {
     const std::string path = fmt::format("messages[{}]", i);
@@ -81,7 +82,7 @@ const OrderedJson* list(const OrderedJson& request, const char* key) {
 }
 
 std::string apply(const ChatTemplate& chat_template, const OrderedJson& variables,
-                  const OrderedJson& request) {
+                  OrderedJson& request) {
   ChatOptions options;
   options.variables = variables;
   if (!is_text(request, "tool_choice", "none")) options.tools = list(request, "tools");
@@ -114,7 +115,7 @@ std::string apply(const ChatTemplate& chat_template, const OrderedJson& variable
 }  // namespace
 
 ChatPrompt make_chat_prompt(const ChatTemplate& chat_template, OrderedJson variables) {
-  return [&chat_template, variables = std::move(variables)](const OrderedJson& request) {
+  return [&chat_template, variables = std::move(variables)](OrderedJson& request) {
     return apply(chat_template, variables, request);
   };
 }

@@ -10,7 +10,8 @@
 namespace walsh {
 
 // From the whole request, whose keys are in the client's order: templates show them to the model.
-using ChatPrompt = std::function<std::string(const OrderedJson& request)>;
+// Takes the messages, which may be long, out of it.
+using ChatPrompt = std::function<std::string(OrderedJson& request)>;
 
 // By the model's template, which outlives the result: messages (texts in parts are joined,
 // arguments of tool calls become objects, as transformers' templates want them), tools,

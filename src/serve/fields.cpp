@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "io/wide_integers.h"
+
 namespace walsh {
 
 Fields::Fields(const Json& object, std::string path) : object_(object), path_(std::move(path)) {
@@ -98,9 +100,12 @@ Json parse_body(const std::string& body) {
 
 OrderedJson parse_ordered_body(const std::string& body) {
   OrderedJson json = parsed([&](const JsonLimits& limits) {
-    return parse_ordered_json(body, "the request's body", limits);
+    return parse_exact_json(body, "the request's body", limits);
   });
   if (!json.is_object()) Fields(Json(json), "");  // says what it is
+  // What a tool was called with is shown to the model as it is.
+  for (auto& [key, value] : json.get_ref<OrderedJson::object_t&>())
+    if (key != "messages" && key != "input") round_wide_integers(value);
   return json;
 }
 

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "io/wide_integers.h"
 #include "serve/translated_reply.h"
 
 namespace walsh {
@@ -32,8 +33,13 @@ Json end_of(const Json& choice) {
 }
 
 Json open_object(const std::string& text) {
-  Json object = Json::parse(text, nullptr, false);
-  return object.is_object() ? object : Json::object();
+  try {
+    const OrderedJson object =
+        parse_exact_json(text, "arguments", {.refuse_duplicate_keys = false});
+    if (object.is_object()) return object;
+  } catch (const Error&) {  // a text that was cut off
+  }
+  return Json::object();
 }
 
 class MessagesReply : public TranslatedReply {

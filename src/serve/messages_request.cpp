@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "io/wide_integers.h"
 #include "serve/api_error.h"
 #include "serve/messages_api.h"
 #include "serve/messages_tools.h"
@@ -48,7 +49,8 @@ void add_blocks(const OrderedJson& content, const std::string& role, const std::
       calls.push_back(
           {{"id", text_value(block, "id", at)},
            {"type", "function"},
-           {"function", {{"name", text_value(block, "name", at)}, {"arguments", input.dump()}}}});
+           {"function",
+            {{"name", text_value(block, "name", at)}, {"arguments", dump_exact(input)}}}});
     } else if (type == "tool_result") {
       const auto result = block.find("content");
       messages.push_back({{"role", "tool"},

@@ -356,7 +356,7 @@ void Service::completions(const HttpRequest& request, const std::shared_ptr<Http
   start(std::move(completion), request, reply);
 }
 
-std::string Service::chat_prompt(const OrderedJson& body) const {
+std::string Service::chat_prompt(OrderedJson& body) const {
   if (!chat_)
     throw ApiError(400, "the model has no chat template: use /v1/completions", "messages");
   return chat_(body);
@@ -366,9 +366,10 @@ void Service::chat(const HttpRequest& request, const std::shared_ptr<HttpReply>&
   answer_chat(request, read_body(request), reply);
 }
 
-void Service::answer_chat(const HttpRequest& request, const OrderedJson& body,
+void Service::answer_chat(const HttpRequest& request, OrderedJson body,
                           const std::shared_ptr<HttpReply>& reply) {
-  auto completion = parse_chat(body, model_, prompt_limits(), options_.sampling, chat_prompt(body));
+  const std::string prompt = chat_prompt(body);
+  auto completion = parse_chat(body, model_, prompt_limits(), options_.sampling, prompt);
   completion.text.owner = owner_of(request, body);
   start(std::move(completion), request, reply);
 }

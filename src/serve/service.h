@@ -85,7 +85,7 @@ class Service {
   void detokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void apply_template(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void metrics(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
-  void answer_chat(const HttpRequest& request, const OrderedJson& body,
+  void answer_chat(const HttpRequest& request, OrderedJson body,
                    const std::shared_ptr<HttpReply>& reply);
   void version(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void start(CompletionRequest wanted, const HttpRequest& request,
@@ -93,7 +93,8 @@ class Service {
   Json describe_model() const;
   // The request's body, an object whose fields are counted where they mean nothing.
   OrderedJson read_body(const HttpRequest& request);
-  std::string chat_prompt(const OrderedJson& body) const;
+  // Takes the messages out of the body.
+  std::string chat_prompt(OrderedJson& body) const;
   PromptLimits prompt_limits() const;
 
   const LoadedModel& model_;

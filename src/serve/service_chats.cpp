@@ -1,4 +1,6 @@
 // Endpoints that are chats in another form.
+#include <utility>
+
 #include "io/json.h"
 #include "serve/api_error.h"
 #include "serve/messages_api.h"
@@ -19,9 +21,9 @@ OrderedJson with_salt(OrderedJson chat, const OrderedJson& body) {
 
 void Service::responses(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
   const OrderedJson body = read_body(request);
-  const OrderedJson chat = with_salt(chat_of_responses(body), body);
+  OrderedJson chat = with_salt(chat_of_responses(body), body);
   try {
-    answer_chat(request, chat, responses_reply(reply, body));
+    answer_chat(request, std::move(chat), responses_reply(reply, body));
   } catch (const ApiError& e) {
     throw renamed(e, responses_names());
   }
@@ -29,16 +31,16 @@ void Service::responses(const HttpRequest& request, const std::shared_ptr<HttpRe
 
 void Service::messages(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
   const OrderedJson body = read_body(request);
-  const OrderedJson chat = with_salt(chat_of_messages(body), body);
+  OrderedJson chat = with_salt(chat_of_messages(body), body);
   try {
-    answer_chat(request, chat, messages_reply(reply));
+    answer_chat(request, std::move(chat), messages_reply(reply));
   } catch (const ApiError& e) {
     throw renamed(e, messages_names());
   }
 }
 
 void Service::count_tokens(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-  const OrderedJson chat = chat_of_messages(read_body(request), true);
+  OrderedJson chat = chat_of_messages(read_body(request), true);
   const std::string prompt = chat_prompt(chat);
   const size_t count = model_.tokenizer.encode(prompt, false).size();
   reply->send(json_response({{"input_tokens", count}}));

@@ -81,7 +81,7 @@ void Service::detokenize(const HttpRequest& request, const std::shared_ptr<HttpR
 }
 
 void Service::apply_template(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-  const OrderedJson body = read_body(request);
+  OrderedJson body = read_body(request);
   reply->send(json_response({{"prompt", chat_prompt(body)}}));
 }
 

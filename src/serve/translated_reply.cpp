@@ -6,12 +6,10 @@
 #include <random>
 #include <string_view>
 
+#include "io/wide_integers.h"
+
 namespace walsh {
 namespace {
-
-std::string dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
 
 // Paths begin a text or stand behind a quote; the same word elsewhere is none.
 std::string rename_fields(std::string text, const FieldNames& names) {
@@ -37,7 +35,8 @@ ApiError renamed(const ApiError& error, const FieldNames& names) {
 
 void TranslatedReply::send(HttpResponse response) {
   const Json body = Json::parse(response.body, nullptr, false);
-  if (!body.is_discarded()) response.body = dump(response.status < 400 ? whole(body) : error(body));
+  if (!body.is_discarded())
+    response.body = dump_exact(response.status < 400 ? whole(body) : error(body));
   reply_->send(std::move(response));
 }
 
@@ -61,7 +60,7 @@ void TranslatedReply::event(std::string text) {
 
 void TranslatedReply::emit(const Json& data) {
   reply_->event(fmt::format("event: {}\ndata: {}\n\n",
-                            data.at("type").get_ref<const std::string&>(), dump(data)));
+                            data.at("type").get_ref<const std::string&>(), dump_exact(data)));
 }
 
 std::string new_name(const char* prefix) {

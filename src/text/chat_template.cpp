@@ -58,26 +58,27 @@ ChatTemplate::Named read_templates(const OrderedJson& config, std::string_view w
 }
 
 // Without fields that are null, with the reasoning under the names that templates use.
-OrderedJson normal_message(const OrderedJson& message, std::string_view where) {
+OrderedJson normal_message(OrderedJson message, std::string_view where) {
   if (!message.is_object()) fail(where, "a message is not an object");
-  const OrderedJson* reasoning = nullptr;
+  OrderedJson reasoning;
   for (const char* name : kReasoningFields) {
-    if (reasoning == nullptr) reasoning = find(message, name);
+    const OrderedJson* value = reasoning.is_null() ? find(message, name) : nullptr;
+    if (value != nullptr) reasoning = *value;
   }
   // Members are added without a search: keys are unique, and there may be very many.
   OrderedJson out = OrderedJson::object();
   auto& members = out.get_ref<OrderedJson::object_t&>();
-  if (reasoning != nullptr) {
+  if (!reasoning.is_null()) {
     const OrderedJson* own = find(message, "thinking");
-    members.push_back({"thinking", own != nullptr ? *own : *reasoning});
+    members.push_back({"thinking", own != nullptr ? *own : reasoning});
   }
-  bool placed = reasoning == nullptr;
-  for (const auto& [key, value] : message.get_ref<const OrderedJson::object_t&>()) {
-    if (value.is_null() || (reasoning != nullptr && key == "thinking")) continue;
+  bool placed = reasoning.is_null();
+  for (auto& [key, value] : message.get_ref<OrderedJson::object_t&>()) {
+    if (value.is_null() || (!reasoning.is_null() && key == "thinking")) continue;
     placed |= key == "reasoning_content";
-    members.push_back({key, value});
+    members.push_back({key, std::move(value)});
   }
-  if (!placed) members.push_back({"reasoning_content", *reasoning});
+  if (!placed) members.push_back({"reasoning_content", std::move(reasoning)});
   return out;
 }
 
@@ -197,24 +198,23 @@ const std::string& ChatTemplate::source(bool with_tools) const {
   return choose("", with_tools).source;
 }
 
-std::string ChatTemplate::apply(const OrderedJson& messages, const ChatOptions& options) const {
+std::string ChatTemplate::apply(OrderedJson messages, const ChatOptions& options) const {
   const Entry& entry = choose(options.name, options.tools != nullptr);
   if (!messages.is_array() || messages.empty()) fail(where_, "the conversation has no message");
   if (!options.continue_field.empty() && options.add_generation_prompt) {
     fail(where_, "a message is to be continued, and an answer is to be begun");
   }
-  OrderedJson chat = OrderedJson::array();
-  for (const OrderedJson& message : messages)
-    chat.push_back(normal_message(message, where_));
+  for (OrderedJson& message : messages)
+    message = normal_message(std::move(message), where_);
   std::optional<Continuation> continuation;
   if (!options.continue_field.empty()) {
-    continuation.emplace(chat.back(), options.continue_field, entry.source, where_);
+    continuation.emplace(messages.back(), options.continue_field, entry.source, where_);
   }
   const OrderedJson nothing, prompt = options.add_generation_prompt;
   std::vector<OrderedJson> tokens;
   tokens.reserve(special_tokens_.size());
   jinja::Template::Variables variables = {
-      {"messages", &chat},
+      {"messages", &messages},
       {"tools", options.tools != nullptr ? options.tools : &nothing},
       {"documents", options.documents != nullptr ? options.documents : &nothing},
       {"add_generation_prompt", &prompt}};

@@ -48,7 +48,7 @@ class ChatTemplate {
   // The prompt for messages, a list of objects with a "role". Throws bad_input for a conversation
   // that the template refuses (its own words are the reason) or that is none; limit if the text or
   // the work would exceed jinja::Limits.
-  std::string apply(const OrderedJson& messages, const ChatOptions& options = {}) const;
+  std::string apply(OrderedJson messages, const ChatOptions& options = {}) const;
 
   const Named& special_tokens() const { return special_tokens_; }
   // The text of the template that is used with or without tools: what it speaks of shows what it

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -27,20 +30,34 @@ const std::string& oniguruma_word() {
   return members;
 }
 
+// Characters as members of a class.
+std::string class_members(std::span<const CharacterRange> ranges) {
+  std::string members;
+  for (const auto& [first, last] : ranges)
+    members += fmt::format("\\x{{{:X}}}-\\x{{{:X}}}", uint32_t{first}, uint32_t{last});
+  return members;
+}
+
 // What PCRE2's tables may lack of a class, as members; a category of one letter has those of all
 // that begin with it.
 std::string newer_members(std::string_view name) {
+  if (name.size() != 1) return class_members(newer_characters(name));
   std::string members;
-  const auto append = [&members](std::string_view of) {
-    for (const auto& [first, last] : newer_characters(of))
-      members += fmt::format("\\x{{{:X}}}-\\x{{{:X}}}", uint32_t{first}, uint32_t{last});
-  };
-  if (name.size() != 1) {
-    append(name);
-    return members;
-  }
   for (const std::string_view category : kCategories) {
-    if (category.size() == 2 && category[0] == name[0]) append(category);
+    if (category.size() == 2 && category[0] == name[0])
+      members += class_members(newer_characters(category));
+  }
+  return members;
+}
+
+// What PCRE2's tables may have too much of a class: characters that got a category since are not
+// assigned there, so that they are in Cn and in C.
+std::string older_members(std::string_view name) {
+  if (name != "C" && name != "Cn") return {};
+  std::string members;
+  for (const std::string_view category : kCategories) {
+    const bool other = category[0] != 'C' || (name == "Cn" && category != "Cn");
+    if (category.size() == 2 && other) members += class_members(newer_characters(category));
   }
   return members;
 }
@@ -173,13 +190,14 @@ class Translator {
   }
 
   void character_class() {
+    const size_t begin = out_.size();
     copy(1);
-    if (starts_with("^")) {
-      copy(1);
-    }
+    const bool negated = starts_with("^");
+    if (negated) ++pos_;
     if (starts_with("]")) {
       refuse("']' at the start of a class");
     }
+    alternatives_.clear();
     while (pos_ < in_.size() && in_[pos_] != ']') {
       if (in_[pos_] == '[') {
         refuse("a nested class");
@@ -197,17 +215,38 @@ class Translator {
       refuse("a class without end");
     }
     copy(1);
+    const std::string inside = out_.substr(begin + 1, out_.size() - begin - 2);
+    out_.resize(begin);
+    if (alternatives_.empty()) {
+      out_.append(negated ? "[^" : "[").append(inside).append("]");
+    } else {
+      add_alternatives(inside, negated);
+    }
   }
 
-  // A set that can be written as class members, in or outside a class.
+  // A class with what cannot be a member of it: one character that any of them has, or none.
+  void add_alternatives(const std::string& inside, bool negated) {
+    std::string any;
+    if (!inside.empty()) any.append("[").append(inside).append("]");
+    for (const std::string& one : alternatives_)
+      any.append(any.empty() ? "" : "|").append(one);
+    out_ += negated ? fmt::format("(?:(?!{})(?s:.))", any) : fmt::format("(?:{})", any);
+  }
+
+  // A set that can be written as class members, in or outside a class. A class has no member for
+  // what is in neither of two sets: that is an alternative to the class.
   void members(std::string_view set, bool negated, bool in_class) {
-    if (in_class) {
-      if (negated) {
-        refuse("a negated word or hexadecimal set inside a class");
-      }
+    if (in_class && !negated) {
       out_ += set;
     } else {
-      out_.append(negated ? "[^" : "[").append(set).append("]");
+      one_character(fmt::format("[{}{}]", negated ? "^" : "", set), in_class);
+    }
+  }
+  void one_character(std::string expression, bool in_class) {
+    if (in_class) {
+      alternatives_.push_back(std::move(expression));
+    } else {
+      out_ += expression;
     }
   }
 
@@ -306,12 +345,15 @@ class Translator {
     pos_ = end + 1;
   }
 
-  // A class has no member for what is in neither of two sets: a negated set inside it stays
-  // PCRE2's.
   void property(std::string_view name, std::string_view kind, bool negated, bool in_class) {
-    const std::string newer = newer_members(name);
-    if (newer.empty() || (negated && in_class)) {
-      out_ += fmt::format("\\{}{{{}{}}}", negated ? 'P' : 'p', kind, name);
+    const std::string newer = newer_members(name), older = older_members(name);
+    const std::string own = fmt::format("\\{}{{{}{}}}", negated ? 'P' : 'p', kind, name);
+    if (!older.empty()) {
+      if (negated) return members(own + older, false, in_class);
+      return one_character(fmt::format("(?:(?![{}]){})", older, own), in_class);
+    }
+    if (newer.empty()) {
+      out_ += own;
     } else {
       members(fmt::format("\\p{{{}{}}}{}", kind, name, newer), negated, in_class);
     }
@@ -345,6 +387,7 @@ class Translator {
   size_t pos_ = 0;
   bool group_start_ = true;
   std::string out_;
+  std::vector<std::string> alternatives_;  // to the class that is being read
 };
 
 }  // namespace

@@ -103,6 +103,15 @@ TEST(TextBatch, GivesEveryTextWhatItWouldBeAlone) {
     EXPECT_EQ(results[i].prompt_tokens, expected.prompt_tokens) << prompts[i];
   }
   EXPECT_TRUE(batch.generate({}, options).empty());
+  std::vector<std::vector<int32_t>> tokens;
+  for (const std::string& prompt : prompts)
+    tokens.push_back(engine.encode_prompt(prompt));
+  std::vector<size_t> ended;
+  const auto again = batch.generate_tokens(tokens, options, [&](size_t n) { ended.push_back(n); });
+  ASSERT_EQ(again.size(), prompts.size());
+  for (size_t i = 0; i < prompts.size(); ++i)
+    EXPECT_EQ(again[i].text, results[i].text) << prompts[i];
+  EXPECT_EQ(ended, (std::vector<size_t>{1, 2, 3, 4, 5}));
 }
 
 TEST(TextBatch, IsFedByOtherThreadsAndStops) {

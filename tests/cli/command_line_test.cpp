@@ -199,6 +199,11 @@ TEST_F(CommandLine, FlagsOfRunningModelsThatChangeNothingAreTold) {
   EXPECT_TRUE(told({"--spec", "ngram", "-ctk", "q8_0"}));
   EXPECT_TRUE(told({"--chat-template-kwargs", "{}"}));
   EXPECT_FALSE(told({}));
+  EXPECT_TRUE(told({"--dry-base", "2"}));
+  EXPECT_TRUE(told({"--dry-sequence-breaker", "x"}));
+  EXPECT_TRUE(told({"--xtc-threshold", "0.2", "--xtc-probability", "0"}));
+  EXPECT_FALSE(told({"--dry-base", "2", "--dry-multiplier", "0.8"}));
+  EXPECT_FALSE(told({"--xtc-threshold", "0.2", "--xtc-probability", "0.5"}));
   expect_error(walsh({"eval", model(), "--text", text(), "--reference-device", "cpu"}), 2,
                "--reference-device: works only with --reference");
   expect_error(walsh({"bench", model(), "--type", "tq3"}), 2, "--synthetic");

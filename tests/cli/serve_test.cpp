@@ -110,6 +110,13 @@ TEST_F(ServeCommand, SaysInOneLineWhereItListens) {
   EXPECT_THAT(with_server("--host ::1", shown), HasSubstr("; http://[::1]:"));
 }
 
+TEST_F(ServeCommand, TellsWhichFlagsChangeNothing) {
+  with_server("--spec ngram -ctk q8_0", "true");
+  EXPECT_THAT(slurp(file("log")), HasSubstr("--spec ngram changes nothing"));
+  with_server("--spec ngram", "true");
+  EXPECT_THAT(slurp(file("log")), testing::Not(HasSubstr("changes nothing")));
+}
+
 TEST_F(ServeCommand, FlagsMayComeAsVariables) {
   const CommandResult r =
       walsh({"serve", model(), "--port", "0"}, "WALSH_ARG_HOST=0.0.0.0 WALSH_ARG_CTX=64");

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "grammar/distinct_items.h"
 #include "grammar/gbnf.h"
 #include "grammar/stack_space.h"
 #include "grammar/token_grammar.h"
@@ -35,10 +36,9 @@ inline grammar::Graph gbnf(std::string_view text) {
 inline bool matches(const grammar::Graph& graph, std::string_view text) {
   grammar::StackSpace space(graph, "grammar");
   space.allow(100'000'000);
-  auto state = space.start();
-  for (const char c : text)
-    state = space.next(state, static_cast<uint8_t>(c));
-  return space.complete(state);
+  const grammar::DistinctItems none;
+  grammar::DistinctItems::Trial items(none);
+  return space.complete(read_text(space, space.start(), items, text));
 }
 
 // The text of random tokens of those that are allowed, until nothing can follow or, where the text

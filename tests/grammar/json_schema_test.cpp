@@ -107,7 +107,8 @@ TEST(JsonSchema, Arrays) {
   expect_matches(R"({"items": [{"type": "integer"}], "additionalItems": {"type": "null"}})",
                  {"[1]", "[1,null,null]"}, {"[null]", "[1,1]"});
   expect_matches(R"({"type": "array", "maxItems": 0})", {"[]", "[ ]"}, {"[1]"});
-  EXPECT_THAT(refusal(R"({"type": "array", "uniqueItems": true})"), HasSubstr("/uniqueItems"));
+  EXPECT_THAT(refusal(R"({"items": {"type": "object"}, "uniqueItems": true})"),
+              HasSubstr("/uniqueItems"));
   expect_matches(R"({"type": "array", "contains": {"const": 1}, "minContains": 2,
                      "maxContains": 2})",
                  {"[1, 1]", "[0, 1, null, 1]"}, {"[]", "[1]", "[1, 1, 1]", "[1 1]"});
@@ -164,8 +165,7 @@ TEST(JsonSchema, PatternsAndLengthsCountTogether) {
 }
 
 TEST(JsonSchema, WhatIsNoRegularLanguageIsRefused) {
-  for (const char* pattern :
-       {"(a)\\\\1", "(?:(?!a)b)*", "\\\\p{L}", "[a", "(a", "a{2,1}", "x++", "*"})
+  for (const char* pattern : {"(a)\\\\1", "(?:(?!a)b)*", "[a", "(a", "a{2,1}", "x++", "*"})
     EXPECT_THAT(refusal(std::string(R"({"pattern": ")") + pattern + "\"}"),
                 HasSubstr("schema/pattern"))
         << pattern;
@@ -209,7 +209,38 @@ TEST(JsonSchema, IntegersLieBetweenTheirBounds) {
   expect_matches(R"({"type": "integer", "minimum": -0.5})", {"0", "9999999999999999"}, {"-1"});
   EXPECT_THAT(refusal(R"({"type": "integer", "minimum": 3, "maximum": 2})"),
               HasSubstr("no finite text"));
-  EXPECT_THAT(refusal(R"({"type": "number", "multipleOf": 0.1})"), HasSubstr("/multipleOf"));
+  EXPECT_THAT(refusal(R"({"type": "number", "multipleOf": 1.234})"), HasSubstr("/multipleOf"));
+}
+
+// The same as whole numbers of thousandths.
+TEST(JsonSchema, MultiplesMayHaveDigitsBehindThePoint) {
+  const auto check = [](const char* multiple, int thousandths, int least, int most) {
+    const auto graph =
+        compile(fmt::format(R"({{"multipleOf": {}, "minimum": {}, "exclusiveMaximum": {}}})",
+                            multiple, least / 1000.0, most / 1000.0));
+    for (int i = -4000; i <= 4000; ++i) {
+      std::string text =
+          fmt::format("{}{}.{:03}", i < 0 ? "-" : "", std::abs(i) / 1000, std::abs(i) % 1000);
+      while (text.back() == '0')
+        text.pop_back();
+      if (text.back() == '.') text.pop_back();
+      const bool expected = i % thousandths == 0 && i >= least && i < most;
+      ASSERT_EQ(matches(graph, text), expected) << multiple << " " << text;
+    }
+  };
+  check("0.01", 10, -3000, 3000);
+  check("0.5", 500, -2500, 3500);
+  check("0.25", 250, 125, 2001);
+  check("1.5", 1500, -4000, 4000);
+  check("0.007", 7, -1, 2345);
+  check("2e-2", 20, -3999, -1999);
+  expect_matches(R"({"type": "number", "multipleOf": 0.01})", {"19.99", "20", "20.0", "0.10", "-3"},
+                 {"0.001", "1.", ".5", "20.000", "00.1", "-0"});
+  expect_matches(R"({"type": "integer", "multipleOf": 2.5})", {"0", "5", "-10"}, {"2", "2.5"});
+  expect_matches(R"({"multipleOf": 0.5, "not": {"type": "integer"}})", {"0.5", "-1.5"},
+                 {"1", "1.0", "0"});
+  expect_matches(R"({"allOf": [{"multipleOf": 0.2}, {"multipleOf": 0.5}]})", {"1", "0", "-3.0"},
+                 {"0.2", "0.5", "1.2"});
 }
 
 TEST(JsonSchema, NumbersLieBetweenTheirBounds) {
@@ -403,7 +434,7 @@ TEST(JsonSchema, References) {
 TEST(JsonSchema, WhatCannotBeEnforcedIsNamedWithItsPath) {
   EXPECT_THAT(refusal(R"({"properties": {"a": {"items": {"disallow": "null"}}}})"),
               HasSubstr("schema/properties/a/items/disallow: cannot be enforced"));
-  EXPECT_THAT(refusal(R"({"type": "array", "items": {"type": "string"}, "uniqueItems": true})"),
+  EXPECT_THAT(refusal(R"({"type": "array", "items": {"type": "array"}, "uniqueItems": true})"),
               HasSubstr("schema/uniqueItems: cannot be enforced"));
   EXPECT_THAT(refusal(R"({"type": "strnig"})"), HasSubstr("schema/type: '\"strnig\"' is no type"));
   EXPECT_THAT(refusal(R"({"minLength": "2"})"), HasSubstr("schema/minLength"));

@@ -43,6 +43,21 @@ TEST(PatternText, MayHaveLinesQuotesAndAllCharacters) {
   EXPECT_FALSE(matches(compile("."), "\n"));
 }
 
+TEST(PatternText, HasTheCharactersOfProperties) {
+  const auto words = compile(R"(\p{Lu}[\p{L}\p{Mn}]*( \P{L}+)?)");
+  EXPECT_TRUE(matches(words, "\xC3\x89tat"));
+  EXPECT_TRUE(matches(words, "\xD0\x96\xD1\x83\xD0\xBA 12!"));
+  EXPECT_FALSE(matches(words, "\xC3\xA9tat"));
+  EXPECT_FALSE(matches(words, "Abc x"));
+  EXPECT_TRUE(matches(compile(R"(\p{Script=Greek}+)"), "\xCE\xB1\xCE\xB2"));
+  EXPECT_FALSE(matches(compile(R"(\p{sc=Greek}+)"), "ab"));
+  EXPECT_TRUE(matches(compile(R"([^\p{Letter}\p{General_Category=Decimal_Number}])"), "-"));
+  EXPECT_FALSE(matches(compile(R"([^\p{Letter}\p{gc=Nd}])"), "7"));
+  EXPECT_TRUE(matches(compile(R"(\p{Alphabetic}\p{ASCII})"), "a~"));
+  for (const char* pattern : {R"(\p{Lettter})", R"(\pL)", R"(\p{L)", R"(\p{a=b})", R"(\p{})"})
+    EXPECT_THROW(compile(pattern), Error) << pattern;
+}
+
 TEST(PatternText, RefusesWhatIsNoRegularLanguage) {
   for (const char* pattern : {"(a)\\1", "(a", "[a", "(?:(?=a)a)*"})
     EXPECT_THROW(compile(pattern), Error) << pattern;

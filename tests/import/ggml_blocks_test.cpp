@@ -5,42 +5,21 @@
 
 #include <cmath>
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "ggml_stream.h"
 #include "io/gguf_types.h"
 
 namespace walsh {
 namespace {
 
 using Json = nlohmann::json;
-constexpr size_t kBlocks = 512;
-
-Json goldens() {
-  std::ifstream file(WALSH_TEST_DATA "/gguf_blocks.json");
-  return Json::parse(file);
-}
-
 std::vector<std::byte> from_hex(const std::string& text) {
   std::vector<std::byte> bytes;
   for (size_t i = 0; i < text.size(); i += 2)
     bytes.push_back(static_cast<std::byte>(std::stoi(text.substr(i, 2), nullptr, 16)));
-  return bytes;
-}
-
-// The same bytes as the script's, scales kept finite.
-std::vector<std::byte> stream(size_t block_bytes, const Json& clear) {
-  std::vector<std::byte> bytes(kBlocks * block_bytes);
-  uint64_t state = 1;
-  for (std::byte& byte : bytes) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    byte = static_cast<std::byte>(state >> 56);
-  }
-  for (size_t block = 0; block < kBlocks; ++block)
-    for (const size_t at : clear)
-      bytes[block * block_bytes + at] &= std::byte{0xBF};
   return bytes;
 }
 
@@ -59,7 +38,7 @@ std::string fnv1a(const std::vector<float>& values) {
 }
 
 TEST(GgmlBlocks, EveryTypeDecodesAsTheReferenceImplementationDoes) {
-  const Json all = goldens();
+  const Json all = test::ggml_goldens();
   size_t types = 0;
   for (const auto& [name, golden] : all.items()) {
     SCOPED_TRACE(name);
@@ -79,8 +58,8 @@ TEST(GgmlBlocks, EveryTypeDecodesAsTheReferenceImplementationDoes) {
       std::memcpy(&value, &expected[4 * i], 4);
       ASSERT_EQ(values[i], value) << "weight " << i;
     }
-    values.resize(kBlocks * info->block);
-    decode_ggml(id, stream(info->block_bytes, golden["clear"]), values.data());
+    values.resize(test::kStreamBlocks * info->block);
+    decode_ggml(id, test::ggml_stream(info->block_bytes, golden["clear"]), values.data());
     EXPECT_EQ(fnv1a(values), golden["stream"].get<std::string>());
     ++types;
   }

@@ -30,6 +30,23 @@ TEST(Fault, KnowsTheFileOfAnAddress) {
   EXPECT_EQ(mapped_path(nullptr), nullptr);
 }
 
+TEST(Fault, PutsZerosInPlaceOfWhatIsLost) {
+  TemporaryFolder folder;
+  const std::string text(3 * 65536, 'x');
+  const MappedFile file(folder.write("a", text));
+  const MappedFile other(folder.write("b", text));
+  EXPECT_FALSE(replace_lost_pages(&folder));
+  EXPECT_FALSE(lost_file(""));
+  EXPECT_TRUE(replace_lost_pages(file.bytes().data() + 65536 + 5));
+  EXPECT_EQ(lost_file(""), folder.file("a"));
+  EXPECT_EQ(lost_file(folder.file("a")), folder.file("a"));
+  EXPECT_EQ(lost_file(folder.file("b")), std::nullopt);
+  EXPECT_EQ(file.bytes()[65535], std::byte{'x'});
+  EXPECT_EQ(file.bytes()[65536], std::byte{0});
+  EXPECT_EQ(file.bytes()[3 * 65536 - 1], std::byte{0});
+  EXPECT_EQ(other.bytes()[65536], std::byte{'x'});
+}
+
 TEST(Fault, RemovesTheFilesThatAreNotFinished) {
   TemporaryFolder folder;
   const AtomicFile first(folder.file("a")), second(folder.file("b"));

@@ -1,5 +1,6 @@
 #include "io/json.h"
 
+#include "io/wide_integers.h"
 #include "io_testing.h"
 #include "limited_memory.h"
 
@@ -127,6 +128,24 @@ TEST(JsonDeathTest, RunningOutOfMemoryIsALimitErrorAndNotTheEndOfTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(parse_without_memory(), ::testing::ExitedWithCode(exit_status(ErrorCode::limit)),
               "config.json: not enough memory to parse");
+}
+
+TEST(WideIntegers, AreKeptDigitByDigit) {
+  const char* text =
+      R"({"a":[123456789012345678901234,-18446744073709551616,18446744073709551615],)"
+      R"("b":1e30,"c":"\u00e9"})";
+  OrderedJson value = parse_exact_json(text, "x");
+  EXPECT_EQ(wide_integer(value["a"][0]), "123456789012345678901234");
+  EXPECT_EQ(wide_integer(value["a"][2]), std::nullopt);
+  EXPECT_EQ(value["b"], 1e30);
+  EXPECT_EQ(dump_exact(value),
+            R"({"a":[123456789012345678901234,-18446744073709551616,18446744073709551615],)"
+            "\"b\":1e+30,\"c\":\"\xC3\xA9\"}");
+  EXPECT_EQ(dump_exact(Json(value["a"][0])), "123456789012345678901234");
+  EXPECT_EQ(describe_json(Json(value["a"][0])), "an integer of 24 digits");
+  round_wide_integers(value);
+  EXPECT_EQ(value["a"][0], 123456789012345678901234.0);
+  EXPECT_EQ(value["a"][1], -18446744073709551616.0);
 }
 
 TEST(JsonGetters, ReturnValuesInRange) {

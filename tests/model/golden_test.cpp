@@ -44,7 +44,7 @@ TEST_P(GoldenTest, LogitsAndGreedyTextEqualTransformers) {
 std::vector<Case> cases() {
   std::vector<Case> list;
   for (const std::string& model : test::tiny_models()) {
-    for (const char* isa : {"ref", "avx2", "avx512", "avx512vbmi"})
+    for (const char* isa : {"ref", "avx2", "avx512", "avx512vbmi", "amx"})
       list.push_back({model, isa, std::string(isa) == "avx2" ? 2 : 1});
   }
   for (const char* model :

@@ -133,6 +133,22 @@ TEST_F(RecurrentTest, ABatchThatFailedIsAsIfItHadNotBeen) {
   EXPECT_EQ(last_logits(session, other), alone(expected));
 }
 
+// On a GPU nobody else looks at the request.
+TEST_F(RecurrentTest, ARequestToStopInFrontOfABatchTakesNothingBack) {
+  Session session(model_, {250});
+  const auto text = tokens(60), other = tokens(20, 2);
+  read(session, text, 0);
+  const std::atomic<bool> stop = true;
+  {
+    const StopScope scope(stop);
+    EXPECT_THROW(session.forward(other, [](int64_t, std::span<const float>) {}), Error);
+  }
+  EXPECT_EQ(session.position(), 60);
+  auto expected = std::vector(text.begin(), text.end());
+  expected.insert(expected.end(), other.begin(), other.end());
+  EXPECT_EQ(last_logits(session, other), alone(expected));
+}
+
 TEST_F(RecurrentTest, StatesCountAgainstTheLimitOfMemory) {
   SessionOptions options{64};
   options.snapshots = 100000;

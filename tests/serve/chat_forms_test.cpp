@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "serve/api_error.h"
+#include "serve/fields.h"
 #include "serve/messages_api.h"
 #include "serve/responses_api.h"
 
@@ -255,6 +256,21 @@ TEST(MessagesApi, AnswersWithBlocks) {
   EXPECT_EQ(called["stop_reason"], "tool_use");
   EXPECT_EQ(called["content"],
             Json::parse(R"([{"type": "tool_use", "id": "1", "name": "f", "input": {"a": 1}}])"));
+}
+
+TEST(MessagesApi, LongIntegersAreHandedOnAsTheyAre) {
+  const char* body = R"({"max_tokens": 1, "messages": [{"role": "user", "content": "a"},
+      {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "f",
+        "input": {"id": 123456789012345678901234}}]},
+      {"role": "user", "content": "b"}]})";
+  const OrderedJson chat = chat_of_messages(parse_ordered_body(body));
+  EXPECT_EQ(chat["messages"][1]["tool_calls"][0]["function"]["arguments"],
+            R"({"id":123456789012345678901234})");
+  const auto recorded = std::make_shared<Recorded>();
+  answer(*messages_reply(recorded), *recorded, R"({"content": null, "tool_calls": [{"id": "1",
+    "function": {"name": "f", "arguments": "{\"id\": -123456789012345678901234}"}}]})",
+         "tool_calls");
+  EXPECT_THAT(recorded->response.body, testing::HasSubstr(R"({"id":-123456789012345678901234})"));
 }
 
 TEST(MessagesApi, StreamsBlocks) {

@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "io/wide_integers.h"
 #include "text_test_util.h"
 
 namespace walsh {
@@ -94,6 +95,20 @@ TEST(ChatTemplate, WrongConversationsAreRefused) {
   EXPECT_NE(error_of([&] { made.apply(kUser, options); }), "");
   options.variables = json("[]");
   EXPECT_NE(error_of([&] { made.apply(kUser, options); }), "");
+}
+
+// As Python's integers, up to 128 bits.
+TEST(ChatTemplate, IntegersMayBeLong) {
+  const ChatTemplate made({{"default", "{{ messages[0].a | tojson }} {{ messages[0].a.x + 1 }}"}},
+                          {}, "t");
+  const auto applied = [&](const std::string& number) {
+    return made.apply(parse_exact_json("[{\"role\": \"a\", \"a\": {\"x\": " + number + "}}]", "t"));
+  };
+  EXPECT_EQ(applied("123456789012345678901234"),
+            "{\"x\": 123456789012345678901234} 123456789012345678901235");
+  EXPECT_EQ(applied("-18446744073709551617"),
+            "{\"x\": -18446744073709551617} -18446744073709551616");
+  EXPECT_THROW(applied(std::string(40, '9')), Error);
 }
 
 TEST(ChatTemplate, FieldsThatAreNullAreLeftOut) {

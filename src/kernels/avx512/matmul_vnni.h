@@ -1,7 +1,7 @@
-// The int8 matmul on VNNI. A 32-bit lane is one row, activations are broadcast four columns at a
-// time, so there are no horizontal sums. Few vectors: codes are decoded in registers and reused for
-// every vector. Many: a slab of two panels is decoded once into first-level cache and a
-// register-blocked product runs over it.
+// The int8 matmul on VNNI and on tiles (AMX). A 32-bit lane is one row, activations are broadcast
+// four columns at a time, so there are no horizontal sums. Few vectors: codes are decoded in
+// registers and reused for every vector. Many: a slab of two panels is decoded once into
+// first-level cache, and a register-blocked product or one of tiles runs over it.
 #pragma once
 
 #include <immintrin.h>
@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "kernels/avx512/matmul_weights.h"
+#include "kernels/avx512/tile_sums.h"
 
 namespace walsh::avx512 {
 
@@ -17,7 +18,9 @@ using namespace detail;
 
 namespace {  // a copy for each instruction set that it is compiled for
 
-class MatmulVnni {
+// Tiles is the matrix unit that sums the products of 16 vectors and more, or NoTiles.
+template <class Tiles>
+class IntegerMatmul {
  public:
   using Call = VnniCall;
 
@@ -155,7 +158,8 @@ class MatmulVnni {
 
   static constexpr int64_t kSlabColumns = 512;
   static constexpr int kTile = 12;           // vectors whose sums stay in registers
-  static constexpr int kBlock = 16 * kTile;  // vectors per pass over the codes
+  // Vectors per pass over the codes.
+  static constexpr int kBlock = Tiles::kPresent ? 8 * kMostTileVectors : 16 * kTile;
 
   static constexpr int kSlabPanels = 2;
 
@@ -194,6 +198,22 @@ class MatmulVnni {
     });
   }
 
+  // The same by tiles, for one or two tiles of vectors.
+  template <int Panels, int Vectors>
+  static void sum_columns_by_tiles(const uint8_t* bytes, const int8_t* q, int64_t ldq,
+                                   int64_t columns, int32_t* sums) {
+    if (columns % kTileColumns == 0) {
+      TileSums<Tiles, Panels, Vectors / kTileVectors>::sum(bytes, kSlabPanels, q, ldq, columns,
+                                                           sums);
+      return;
+    }
+    constexpr int kPart = 8;  // vectors whose sums stay in registers
+    for (int v = 0; v < Vectors; v += kPart) {
+      sum_columns<Panels, kPart>(bytes, q + v * ldq, ldq, columns,
+                                 sums + v * Panels * kPanelRows);
+    }
+  }
+
   // totals[token][panel][row] += slab times vectors [v0, v0 + Vectors). totals: that of v0's token.
   // One for all decoders whose scales are alike: compiling it is most of the work.
   template <class Scaling, int Panels, int Vectors>
@@ -203,8 +223,12 @@ class MatmulVnni {
     for (int64_t c = s.begin, columns; c < s.end; c += columns) {
       columns = Scaling::columns(call, c);
       alignas(64) int32_t sums[Vectors * Panels * kPanelRows];
-      sum_columns<Panels, Vectors>(s.bytes + (c - s.begin) * kPanelRows * kSlabPanels,
-                                   call.q(v0) + c, call.x.cols, columns, sums);
+      const uint8_t* bytes = s.bytes + (c - s.begin) * kPanelRows * kSlabPanels;
+      if constexpr (Vectors % kTileVectors == 0) {
+        sum_columns_by_tiles<Panels, Vectors>(bytes, call.q(v0) + c, call.x.cols, columns, sums);
+      } else {
+        sum_columns<Panels, Vectors>(bytes, call.q(v0) + c, call.x.cols, columns, sums);
+      }
       __m512 scale[Panels], offset[Panels];
       for (int p = 0; p < Panels; ++p) {
         scale[p] = Scaling::scale(call, s.panel + p, Scaling::group(call, c));
@@ -274,10 +298,20 @@ class MatmulVnni {
       for (int p = 0; p < Panels; ++p)
         decode_panel(call, weights, panel + p, begin, end, bytes + 4 * p * kPanelRows);
       const Slab s{call, panel, begin, end, bytes};
-      for (int64_t v = 0; v < vectors; v += kTile) {
-        float* out = totals + v / planes * Panels * kPanelRows;
-        multiply_rest<typename Weights::Scaling, Panels, kTile>(
-            s, v0 + v, std::min<int64_t>(kTile, vectors - v), out);
+      using Scaling = typename Weights::Scaling;
+      const auto out = [&](int64_t v) { return totals + v / planes * Panels * kPanelRows; };
+      int64_t v = 0;
+      if constexpr (Tiles::kPresent) {
+        for (; vectors - v >= kMostTileVectors; v += kMostTileVectors)
+          multiply_slab<Scaling, Panels, kMostTileVectors>(s, v0 + v, out(v));
+        if (vectors - v >= kTileVectors) {
+          multiply_slab<Scaling, Panels, kTileVectors>(s, v0 + v, out(v));
+          v += kTileVectors;
+        }
+      }
+      for (; v < vectors; v += kTile) {
+        multiply_rest<Scaling, Panels, kTile>(s, v0 + v, std::min<int64_t>(kTile, vectors - v),
+                                              out(v));
       }
     }
     for (int64_t t = 0; t < tokens; ++t) {
@@ -290,6 +324,7 @@ class MatmulVnni {
 
   template <class Weights>
   static void run_slabs(const Call& call, const Weights& weights) {
+    [[maybe_unused]] const typename Tiles::Use use;
     const int64_t vectors = call.m * call.x.planes;
     for (int64_t panel = call.panel_begin; panel < call.panel_end; panel += kSlabPanels) {
       for (int64_t v = 0; v < vectors; v += kBlock) {
@@ -303,17 +338,22 @@ class MatmulVnni {
     }
   }
 
+  // Few vectors are not the business of tiles: whoever has them calls the matmul without.
   template <class Weights>
   static void run_with(const Call& call, const Weights& weights) {
-    if (call.m * call.x.planes > kMostDirect) {
+    if (Tiles::kPresent || call.m * call.x.planes > kMostDirect) {
       run_slabs(call, weights);
-    } else if (call.x.planes == 2) {
-      run_direct<2>(call, weights);
-    } else {
-      run_direct<1>(call, weights);
+    } else if constexpr (!Tiles::kPresent) {
+      if (call.x.planes == 2) {
+        run_direct<2>(call, weights);
+      } else {
+        run_direct<1>(call, weights);
+      }
     }
   }
 };
+
+using MatmulVnni = IntegerMatmul<NoTiles>;
 
 }  // namespace
 }  // namespace walsh::avx512

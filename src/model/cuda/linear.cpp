@@ -132,7 +132,8 @@ CudaLinear::Extent CudaLinear::extent(const CudaShapes& shapes, int64_t max_rows
   extent.prompts = exact || (library && long_prompts);
   extent.rows |= extent.prompts;
   if (!extent.prompts) extent.scratch = 0;
-  extent.quantized_rows = extent.prompts ? std::min(max_rows, cuda::kMaxRowsFrom) : max_rows;
+  constexpr int64_t kMostQuantized = std::max(cuda::kMaxRowsFrom, cuda::kMaxBatch);
+  extent.quantized_rows = extent.prompts ? std::min(max_rows, kMostQuantized) : max_rows;
   if (exact) extent.quantized_rows = 0;
   return extent;
 }
@@ -149,10 +150,36 @@ CudaLinear::CudaLinear(const CudaShapes& shapes, int64_t max_rows)
     buffer = cuda::Activations(extent_.quantized_rows, round_up(shape.cols, kActivationBlock),
                                shape.group, shape.planes);
   }
+  make_batch_space();
   if (extent_.rows)
     rows_ = cuda::Buffer(static_cast<uint64_t>(max_rows * extent_.stride * extent_.row_bytes));
   if (!extent_.prompts) return;
   gemm_ = std::make_unique<cuda::DequantizedGemm>(extent_.scratch);
+}
+
+void CudaLinear::make_batch_space() {
+  const int64_t rows = std::min(extent_.quantized_rows, cuda::kMaxBatch);
+  if (rows <= kMaxVectors || !cuda::BatchSpace::is_supported()) return;
+  int64_t cols = 0;
+  int planes = 1;
+  for (const cuda::Activations& buffer : quantized_) {
+    if (buffer.group != cuda::kChunkColumns || buffer.q.empty()) continue;
+    cols = std::max(cols, buffer.cols);
+    planes = std::max(planes, buffer.planes);
+  }
+  if (cols > 0) batch_ = cuda::BatchSpace(rows, cols, planes);
+}
+
+bool CudaLinear::in_batch(const Input& input, const Linear& linear, int64_t m) const {
+  if (exact_ || batch_.empty() || m > cuda::kMaxBatch) return false;
+  const CudaWeights& weights = cuda_weights(linear);
+  cuda::Matmul product;
+  for (size_t pass = 0; pass < weights.pass.size(); ++pass) {
+    const PreparedInput& form = input.forms[static_cast<size_t>(linear.input[pass])];
+    product.pass[pass] = &weights.pass[pass];
+    product.input[pass] = &quantized_[static_cast<size_t>(form.buffer)];
+  }
+  return batch_.can_multiply(product, m);
 }
 
 bool CudaLinear::is_in_front(const Linear& linear, int64_t m) {
@@ -176,8 +203,9 @@ void CudaLinear::multiply(const Input& input, const CudaSource& source,
       small_items.push_back(item);
       continue;
     }
-    const bool many =
-        is_dense ? m > kDenseVectors : exact_ || m >= cuda::rows_from(*item.linear->format);
+    const bool many = is_dense ? m > kDenseVectors
+                               : exact_ || (m >= cuda::rows_from(*item.linear->format) &&
+                                            !in_batch(input, *item.linear, m));
     (many && gemm_ ? row_items : is_dense ? dense_items : coded_items).push_back(item);
   }
   if (front == nullptr && coded_items.empty()) {
@@ -262,7 +290,7 @@ void CudaLinear::coded(const Coded& coded, int64_t m, cuda::Stream stream) {
   if (m <= kMaxVectors) {
     cuda::gemv(std::span<const cuda::Matmul>(coded.products), m, stream);
   } else {
-    cuda::int8_gemm(coded.products, m, stream);
+    cuda::int8_gemm(coded.products, m, stream, batch_);
   }
 }
 

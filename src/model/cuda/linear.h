@@ -95,8 +95,11 @@ class CudaLinear {
     bool rows = false;           // that or products that rotate weights are
   };
   static Extent extent(const CudaShapes& shapes, int64_t max_rows);
+  void make_batch_space();
 
   void coded(const Coded& coded, int64_t m, cuda::Stream stream);
+  // Whether m rows are multiplied by the kernels for batches.
+  bool in_batch(const Input& input, const Linear& linear, int64_t m) const;
   // Small products, inputs of coded ones, and what else there is.
   void in_front(const CudaSource& source, std::span<const CudaMatmul> items,
                 std::span<const cuda::InputForm> forms, const CudaFront* front, int64_t m,
@@ -115,6 +118,7 @@ class CudaLinear {
   bool exact_;                                // 16-bit rows for coded weights whatever m is
   bool rotate_weights_;                       // where there are rotations
   std::vector<cuda::Activations> quantized_;  // as Model::buffers
+  cuda::BatchSpace batch_;                    // for more rows than decoding has, where it helps
   cuda::Buffer float_rows_;                   // [16][stride], for plain weights
   cuda::Buffer rows_;                         // [max_rows][stride], if Extent::rows
   std::unique_ptr<cuda::DequantizedGemm> gemm_;

@@ -234,9 +234,13 @@ const Format& CheckpointSource::format_of(const std::string& name) const {
   return dense_format(stored_.kind == StoredQuantization::Kind::fp8 ? DType::f32 : DType::bf16);
 }
 
+void CheckpointSource::use_on(const Device& device) {
+  if (codes_ != GgufCodes::drop) codes_ = device.cuda ? GgufCodes::symmetric : GgufCodes::keep;
+}
+
 std::vector<std::string> CheckpointSource::notes() const {
   std::vector<std::string> notes = checkpoint_->notes();
-  const std::string note = codes_ == GgufCodes::keep ? describe_gguf(*checkpoint_, codes_)
+  const std::string note = codes_ != GgufCodes::drop ? describe_gguf(*checkpoint_, codes_)
                                                      : warn_of_quantized(*checkpoint_);
   if (!note.empty()) notes.push_back(note);
   return notes;

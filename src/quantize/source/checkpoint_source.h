@@ -48,6 +48,8 @@ class CheckpointSource : public WeightSource {
   const Format& format_of(const std::string& name) const override;
   // A matrix, or a vector as one row. Throws bad_input for another rank or element type.
   Tensor load(const std::string& name) override;
+  // Blocks of a GGUF file become codes that the device multiplies with, unless none are wanted.
+  void use_on(const Device& device) override;
   void release(const std::string& name) override;
   // What load() gives, without its values.
   Tensor describe(const std::string& name) const;

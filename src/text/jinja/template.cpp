@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "io/wide_integers.h"
 #include "text/jinja/interpreter.h"
 #include "text/jinja/parser.h"
 #include "text/utf8.h"
@@ -12,6 +13,18 @@ namespace {
 constexpr size_t kMaxSource = size_t{1} << 20;
 constexpr uint64_t kStepsPerByte = 4;  // of the variables
 constexpr size_t kMemoryPerByte = 64;
+
+Value to_integer(Runtime& runtime, std::string_view text) {
+  const bool negative = text.starts_with('-');
+  Integer result = 0;
+  for (const char c : text.substr(negative ? 1 : 0)) {
+    const Integer digit = negative ? '0' - c : c - '0';
+    if (__builtin_mul_overflow(result, Integer{10}, &result) ||
+        __builtin_add_overflow(result, digit, &result))
+      runtime.fail_limit("an integer needs more than 128 bits");
+  }
+  return result;
+}
 
 // Texts stay where they are: the caller's values outlive the rendering.
 Value to_value(Runtime& runtime, const OrderedJson& json) {
@@ -24,6 +37,8 @@ Value to_value(Runtime& runtime, const OrderedJson& json) {
       return Integer{json.get<uint64_t>()};
     case OrderedJson::value_t::number_float:
       return json.get<double>();
+    case OrderedJson::value_t::binary:
+      return to_integer(runtime, *wide_integer(json));
     case OrderedJson::value_t::string:
       return Text{json.get_ref<const std::string&>()};
     case OrderedJson::value_t::array: {

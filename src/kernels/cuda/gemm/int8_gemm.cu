@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <string>
+#include <vector>
 
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/gemm/int8_tile.h"
@@ -116,9 +117,9 @@ void gemm_by_tiles(std::span<const Matmul> products, int64_t m, TileShape shape,
 
 }  // namespace detail
 
-void int8_gemm(std::span<const Matmul> products, int64_t m, Stream stream) {
-  if (m <= 0) return;
-  if (m <= kMaxVectors) return gemv(products, m, stream);
+namespace {
+
+void int8_gemm_by_tiles(std::span<const Matmul> products, int64_t m, Stream stream) {
   const auto has_tiles = [](const Matmul& p) {
     return detail::kernel_for(p, 0) != nullptr && (!p.pass[1] || detail::kernel_for(p, 1));
   };
@@ -132,6 +133,19 @@ void int8_gemm(std::span<const Matmul> products, int64_t m, Stream stream) {
   detail::gemm_by_tiles(products, m,
                         large_blocks >= 96 ? detail::TileShape::large : detail::TileShape::medium,
                         stream);
+}
+
+}  // namespace
+
+void int8_gemm(std::span<const Matmul> products, int64_t m, Stream stream,
+               const BatchSpace& space) {
+  if (m <= 0) return;
+  if (m <= kMaxVectors) return gemv(products, m, stream);
+  std::vector<Matmul> batch, others;
+  for (const Matmul& p : products)
+    (space.can_multiply(p, m) ? batch : others).push_back(p);
+  if (!batch.empty()) space.multiply(batch, m, stream);
+  if (!others.empty()) int8_gemm_by_tiles(others, m, stream);
 }
 
 }  // namespace walsh::cuda

@@ -1,0 +1,70 @@
+// Keeps the items of a list apart from each other ("uniqueItems" of JSON schemas), which no grammar
+// of finite size can say: what has been written is remembered, and an item that is there already
+// may not end.
+//
+// Items are strings, numbers and words, and the grammar lets each of them be written in one way
+// only, so that equal texts are equal values. Of texts only hashes are kept.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "grammar/stack_space.h"
+
+namespace walsh::grammar {
+
+class DistinctItems {
+ public:
+  // Where a text is: outside of such lists; in front of an item; in a string, or behind a backslash
+  // there; in something else; behind an item.
+  enum class Place : uint8_t { outside, before, text, escape, other, behind };
+
+  Place place() const { return place_; }
+
+  // What would follow: a trial does not change anything until it is kept.
+  class Trial {
+   public:
+    explicit Trial(const DistinctItems& from) : from_(&from) { reset(); }
+    // Begins anew.
+    void reset();
+    Place place() const { return place_; }
+
+    // Goes behind a byte; `opens`: such a list begins where it is '['. False if an item ends there
+    // that is in the list already.
+    bool read(uint8_t byte, bool opens);
+    // Whether the item so far is the beginning of no other, so that it will be a new one.
+    bool is_new() const;
+    // Whether all ways in which the text can go on from `state` end an item that is there already.
+    bool is_lost(StackSpace& space, StateId state) const;
+
+   private:
+    friend class DistinctItems;
+    void begin_item(uint8_t byte);
+    void lengthen_item(uint8_t byte);
+    bool end_item();
+
+    const DistinctItems* from_;
+    Place place_ = Place::outside;
+    uint64_t hash_ = 0;
+    bool fresh_ = false;  // a new list has begun: of `from_` nothing counts
+    bool ended_ = false;  // so has the item that was open in `from_`
+    std::vector<uint64_t> items_, beginnings_, open_;  // more than `from_` has
+  };
+
+  void keep(const Trial& trial);
+
+ private:
+  Place place_ = Place::outside;
+  uint64_t hash_ = 0;                        // of the item so far
+  std::unordered_set<uint64_t> items_;       // of the list so far
+  std::unordered_set<uint64_t> beginnings_;  // of these items
+  std::vector<uint64_t> open_;               // beginnings of the item so far
+};
+
+// The state behind a text, which is followed by `items` as well; dead if an item is there twice.
+StateId read_text(StackSpace& space, StateId state, DistinctItems::Trial& items,
+                  std::string_view text);
+
+}  // namespace walsh::grammar

@@ -1,0 +1,52 @@
+// The matrix unit of Intel's AMX: tiles of 16 rows of 64 bytes (Intel's Architecture Instruction
+// Set Extensions manual, chapter 3). What its members do, kernels/avx512/tile_sums.h says.
+#pragma once
+
+#include <cstdint>
+
+namespace walsh::amx {
+
+// The compiler knows nothing of the registers: nothing else in this program touches them.
+struct Int8Tiles {
+  static constexpr bool kPresent = true;
+
+  // Tells the processor the sizes of the tiles, and in the end that their content is not needed.
+  class Use {
+   public:
+    Use() {
+      struct alignas(64) Sizes {
+        uint8_t palette = 1, first_row = 0, unused[14] = {};
+        uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+        uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+      };
+      static_assert(sizeof(Sizes) == 64);
+      static constexpr Sizes kSizes;
+      __asm__ volatile("ldtilecfg %0" ::"m"(kSizes));
+    }
+    ~Use() { __asm__ volatile("tilerelease" ::); }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+  };
+
+  template <int Tile>
+  static void load(const void* from, int64_t stride) {
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(Tile)
+                     : "memory");
+  }
+  template <int Tile>
+  static void zero() {
+    __asm__ volatile("tilezero %%tmm%c0" ::"i"(Tile));
+  }
+  template <int Tile>
+  static void store(void* to, int64_t stride) {
+    __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(stride), "i"(Tile)
+                     : "memory");
+  }
+  template <int Sums, int Vectors, int Weights>
+  static void dot() {
+    __asm__ volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Sums), "i"(Vectors),
+                     "i"(Weights));
+  }
+};
+
+}  // namespace walsh::amx

@@ -1,0 +1,26 @@
+// Look-up of 16 bytes with VBMI's byte permute: it reads the low 6 bits of an index, so a table
+// repeated four times makes masking the nibble unnecessary.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "kernels/unroll.h"
+
+namespace walsh::avx512vbmi {
+
+class PermuteLookup {
+ public:
+  explicit PermuteLookup(const uint8_t* table)
+      : table_(_mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(table)))) {}
+
+  WALSH_INLINE __m512i operator()(__m512i index) const {
+    return _mm512_permutexvar_epi8(index, table_);
+  }
+
+ private:
+  __m512i table_;
+};
+
+}  // namespace walsh::avx512vbmi

@@ -1,0 +1,208 @@
+#include "kernels/cuda/gemm/batch_gemm.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "kernels/cuda/gemv/gemv_args.h"
+#include "kernels/cuda/launch.h"
+#include "walsh/error.h"
+
+namespace walsh::cuda {
+namespace detail {
+namespace {
+
+constexpr int64_t kVectorsOfSpace = 128;  // a batch is padded to a multiple of it at most
+
+template <typename Decoder>
+BatchLauncher batch_launcher() {
+  // Those of trellis codes have not run on a GPU since a byte's upper bit counts half.
+  if constexpr (kIsTrellis<Decoder>) {
+    return nullptr;
+  } else {
+    return launch_batch<Decoder>;
+  }
+}
+// Scales of 8-bit codes change within 128 columns.
+template <>
+BatchLauncher batch_launcher<ScalarDecoder<8>>() {
+  return nullptr;
+}
+// Product codes have none.
+template <>
+BatchLauncher batch_launcher<ProductDecoder>() {
+  return nullptr;
+}
+
+BatchLauncher launcher_of(DecoderKind decoder) {
+  return with_decoder(decoder, []<typename Decoder>() { return batch_launcher<Decoder>(); });
+}
+
+BatchForm form_of(DecoderKind decoder) {
+  return is_trellis(decoder) ? BatchForm::doubled : BatchForm::plain;
+}
+
+int shift_of(int64_t group, int64_t cols) {
+  return group >= cols ? 31 : std::countr_zero(static_cast<uint64_t>(group));
+}
+
+bool has_groups(const Matrix& w) {
+  const auto known = [&](int64_t group) {
+    return group == w.cols || group == kChunkColumns || group == kKTileColumns;
+  };
+  return w.cols % kKTileColumns == 0 && known(w.group) &&
+         (w.offset_group == 0 || (known(w.offset_group) && w.offset_group >= kKTileColumns));
+}
+
+BatchMatrix batch_matrix(const PassMatmul& p) {
+  const Matrix& w = *p.matrix;
+  BatchMatrix b;
+  b.codes = w.codes.as<const uint4>();
+  b.scales = w.scales.as<const uint32_t>();
+  b.offsets = w.offset_group != 0 ? w.offsets.as<const uint32_t>() : nullptr;
+  b.row_factors = w.row_factors.empty() ? nullptr : w.row_factors.as<const uint32_t>();
+  b.bias = p.pass == 0 ? p.product->bias : nullptr;
+  b.y = p.product->y;
+  b.ldy = p.product->ldy;
+  b.rows = static_cast<int>(w.rows);
+  b.tiles = static_cast<int>(w.tiles());
+  b.add = p.product->add || p.pass > 0;
+  return b;
+}
+
+// Products that share input, codes and groups.
+BatchLaunch batch_launch(std::span<const PassMatmul> group, int64_t m, BatchShape shape) {
+  const Matrix& w = *group.front().matrix;
+  BatchLaunch launch;
+  for (const PassMatmul& p : group)
+    launch.matrix[launch.count++] = batch_matrix(p);
+  launch.levels = w.code.levels;
+  launch.unit = w.code.unit;
+  launch.inverse_unit = 1 / launch.unit;
+  launch.groups = static_cast<int>(w.groups());
+  launch.group_shift = shift_of(w.group, w.cols);
+  if (w.offset_group != 0) {
+    launch.offset_groups = static_cast<int>((w.cols + w.offset_group - 1) / w.offset_group);
+    launch.offset_shift = shift_of(w.offset_group, w.cols);
+  }
+  launch.m = static_cast<int>(m);
+  launch.vector_blocks = static_cast<int>((m + shape.vectors - 1) / shape.vectors);
+  launch.k_tiles = static_cast<int>(w.cols / kKTileColumns);
+  launch.planes = group.front().input->planes;
+  return launch;
+}
+
+BatchPack batch_pack(const Activations& x, int64_t m, int vectors, BatchForm form) {
+  BatchPack pack;
+  pack.q = x.q.as<const int8_t>();
+  pack.x_scales = x.scales.as<const float>();
+  pack.sums = x.sums.as<const int32_t>();
+  pack.m = static_cast<int>(m);
+  pack.cols = static_cast<int>(x.cols);
+  pack.planes = x.planes;
+  pack.vectors = vectors;
+  pack.form = form;
+  return pack;
+}
+
+uint64_t input_bytes(int64_t m, int64_t cols, int planes) {
+  const int64_t padded = (m + kVectorsOfSpace - 1) / kVectorsOfSpace * kVectorsOfSpace;
+  return static_cast<uint64_t>(padded * (cols / kKTileColumns) * planes *
+                               batch_step_bytes(BatchForm::doubled, 1));
+}
+
+// Two parts of blocks of results per block of a launch.
+uint64_t part_bytes() {
+  return static_cast<uint64_t>(current_device().multiprocessors) * 2 * kBatchValues * sizeof(float);
+}
+uint64_t arrived_bytes() {
+  constexpr int kMostGroups = 4;
+  return static_cast<uint64_t>(current_device().multiprocessors) * kMostGroups * sizeof(int);
+}
+
+}  // namespace
+
+BatchShape batch_shape(int64_t rows, int64_t cols, int64_t m) {
+  constexpr int64_t kManyRows = 16384, kManyWeights = int64_t{40} << 20;
+  if (m <= 32) return {32, 4};
+  if (m <= 64) return {64, rows >= kManyRows ? 3 : 2};
+  if (m <= 96) return {96, 2};
+  if (m <= 128 && rows * cols < kManyWeights) return {64, 2};
+  return {m > 128 && m <= 192 ? 96 : 128, 2};
+}
+
+}  // namespace detail
+
+using detail::PassMatmul;
+
+BatchSpace::BatchSpace(int64_t max_m, int64_t cols, int planes)
+    : inputs_(detail::input_bytes(max_m, cols, planes), true),
+      parts_(detail::part_bytes()),
+      arrived_(detail::arrived_bytes(), true) {}
+
+uint64_t BatchSpace::bytes(int64_t max_m, int64_t cols, int planes) {
+  return detail::input_bytes(max_m, cols, planes) + detail::part_bytes() + detail::arrived_bytes();
+}
+
+bool BatchSpace::is_supported() {
+  const detail::BatchLauncher launcher = detail::launcher_of(DecoderKind::scalar3);
+  return launcher({32, 4}, nullptr, nullptr);
+}
+
+bool BatchSpace::knows(const Matrix& matrix) {
+  const detail::BatchLauncher launcher = detail::launcher_of(matrix.code.decoder);
+  return launcher != nullptr && detail::has_groups(matrix) && launcher({32, 4}, nullptr, nullptr);
+}
+
+bool BatchSpace::can_multiply(const Matmul& product, int64_t m) const {
+  const auto fits = [&](int pass) {
+    if (product.pass[pass] == nullptr) return true;
+    const Matrix& w = *product.pass[pass];
+    const Activations* x = product.input[pass];
+    return x != nullptr && knows(w) && x->cols == w.cols && x->group == kChunkColumns &&
+           m <= x->max_m && detail::input_bytes(m, x->cols, x->planes) <= inputs_.bytes();
+  };
+  return !empty() && fits(0) && fits(1);
+}
+
+void BatchSpace::multiply(std::span<const Matmul> products, int64_t m, Stream stream) const {
+  multiply(products, m, {}, stream);
+}
+
+void BatchSpace::multiply(std::span<const Matmul> products, int64_t m, detail::BatchShape wanted,
+                          Stream stream) const {
+  for (const Matmul& p : products)
+    if (!can_multiply(p, m)) detail::refuse_matmul(fmt::format("a batch of {} vectors", m));
+  const Activations* packed = nullptr;  // what inputs_ holds, and how
+  detail::BatchPack last;
+  for (int pass = 0; pass < 2; ++pass) {
+    detail::for_launches(products, pass, [&](std::span<const PassMatmul> group) {
+      const Activations& x = *group.front().input;
+      const DecoderKind decoder = group.front().matrix->code.decoder;
+      int64_t rows = 0;
+      for (const PassMatmul& p : group)
+        rows += p.matrix->rows;
+      const detail::BatchShape shape =
+          wanted.vectors > 0 ? wanted : detail::batch_shape(rows, x.cols, m);
+      detail::BatchPack pack = detail::batch_pack(x, m, shape.vectors, detail::form_of(decoder));
+      // As TrellisBytes::zero() of device code.
+      const bool bent = group.front().matrix->code.levels.words[1] != 0;
+      if (is_trellis(decoder)) pack.zero = bent ? 95 : 127;
+      pack.to = inputs_.as<std::byte>();
+      if (packed != &x || last.vectors != pack.vectors || last.form != pack.form ||
+          last.zero != pack.zero)
+        detail::pack_batch(pack, stream);
+      packed = &x, last = pack;
+      detail::BatchLaunch launch = detail::batch_launch(group, m, shape);
+      launch.inputs = pack.to;
+      launch.parts = parts_.as<float4>();
+      launch.arrived = arrived_.as<int>();
+      if (!detail::launcher_of(decoder)(shape, &launch, stream))
+        detail::refuse_matmul("no kernel for a batch");
+      return true;
+    });
+  }
+}
+
+}  // namespace walsh::cuda

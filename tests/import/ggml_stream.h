@@ -1,0 +1,34 @@
+// Random blocks of ggml's types, the same as those of tools/make_gguf_goldens.py.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+namespace walsh::test {
+
+inline constexpr size_t kStreamBlocks = 512;
+
+// By the type's name: its id, a block with its values, and which bytes are those of scales.
+inline nlohmann::json ggml_goldens() {
+  std::ifstream file(WALSH_TEST_DATA "/gguf_blocks.json");
+  return nlohmann::json::parse(file);
+}
+
+// `clear`: the upper bytes of fp16 numbers in a block, which are kept below 2.
+inline std::vector<std::byte> ggml_stream(size_t block_bytes, const nlohmann::json& clear) {
+  std::vector<std::byte> bytes(kStreamBlocks * block_bytes);
+  uint64_t state = 1;
+  for (std::byte& byte : bytes) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    byte = static_cast<std::byte>(state >> 56);
+  }
+  for (size_t block = 0; block < kStreamBlocks; ++block)
+    for (const size_t at : clear)
+      bytes[block * block_bytes + at] &= std::byte{0xBF};
+  return bytes;
+}
+
+}  // namespace walsh::test
