@@ -53,8 +53,9 @@ set(WALSH_ALONE_arch family_* rope)
 set(WALSH_ALONE_cli bench bench_formats bench_report eval formats inspect inspect_folder
     inspect_gguf line_editor quantize run serve template_options)
 set(WALSH_ALONE_formats format product scalar trellis)
-set(WALSH_ALONE_grammar gbnf graph_finish number_rules pattern_automaton schema_arrays)
-set(WALSH_ALONE_import gguf_places)
+set(WALSH_ALONE_grammar character_classes gbnf graph_finish number_rules pattern_automaton
+    schema_arrays)
+set(WALSH_ALONE_import gguf_codes gguf_places)
 set(WALSH_ALONE_io gguf atomic_file)
 set(WALSH_ALONE_kernels matrix_code)
 set(WALSH_ALONE_model executor_memory linear)
@@ -64,7 +65,7 @@ set(WALSH_ALONE_quantize balance encode_rows error_feedback feedback_scalar fold
 set(WALSH_ALONE_serve answer_calls chat_prompt messages_api messages_request)
 set(WALSH_ALONE_text decoder lexer operations text_filters pattern normalizer pre_tokenizer
     bpe_reader post_processor)
-set(WALSH_ALONE_test_api bos_windows_test)
+set(WALSH_ALONE_test_api bos_windows_test load_test)
 set(WALSH_ALONE_test_base thread_pool_test)
 set(WALSH_ALONE_test_cache attention_test)
 set(WALSH_ALONE_test_formats product_test)
