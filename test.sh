@@ -40,7 +40,9 @@ cuda=()
 if ! nvidia-smi > /dev/null 2>&1; then
   cuda=(-DWALSH_CUDA_ARCHITECTURES="${WALSH_CUDA_ARCHITECTURES:-90a}")
 fi
+# WALSH_UNITY=ON ./test.sh: several sources as one take less time, where everything is compiled once.
 cmake --preset "$preset" -DWALSH_TESTS=ON -DWALSH_WERROR="$werror" "${cuda[@]}" \
-  -DWALSH_PYTHON="$package" -DPython_EXECUTABLE="${WALSH_PYTHON:-python3}"
+  -DWALSH_UNITY="${WALSH_UNITY:-OFF}" -DWALSH_PYTHON="$package" \
+  -DPython_EXECUTABLE="${WALSH_PYTHON:-python3}"
 cmake --build --preset "$preset" --parallel "$jobs"
 ctest --preset "$preset" -j "$jobs" --output-on-failure

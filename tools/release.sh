@@ -29,12 +29,12 @@ export SOURCE_DATE_EPOCH
 
 cmake --preset release -DWALSH_TESTS=OFF -DWALSH_CUDA="$cuda" -DWALSH_STATIC_LIBRARIES=ON \
   -DWALSH_SHARED=OFF
-cmake --build --preset release --parallel "$(nproc)"
+cmake --build --preset release --parallel "$(nproc)" --target walsh_command
 cpack -G DEB --config build/release/CPackConfig.cmake -B "$work/deb"
 cp "$work"/deb/*.deb "$files/"
 name=walsh-$version-linux-x86_64
-cmake --install build/release --prefix "$work/$name" --strip
-rm -rf "$work/$name/lib" "$work/$name/include"  # they are built against a system's own packages
+# The program alone: the library is built against a system's own packages.
+cmake --install build/release --prefix "$work/$name" --component program --strip
 cp README.md CHANGELOG.md LICENSE "$work/$name/"
 tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
   -czf "$files/$name.tar.gz" "$name"

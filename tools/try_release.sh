@@ -15,14 +15,17 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { echo "try_release: $*" >&2; exit 1; }
 
-own_mirror() {
-  sed -n 's/^URIs: *\([^ ]*\).*/\1/p; s/^deb \(\[[^]]*\] \)\?\([^ ]*\) .*/\2/p' \
-    /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | grep -m 1 'debian/\?$'
+own_mirror() {  # of the files of apt's two kinds, not all need be there
+  local sources places
+  sources=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null || true)
+  places=$(sed -n 's/^URIs: *\([^ ]*\).*/\1/p; s/^deb \(\[[^]]*\] \)\?\([^ ]*\) .*/\2/p' \
+    <<<"$sources")
+  grep -m 1 'debian/\?$' <<<"$places"
 }
 
 check_program() {  # check_program ROOT PROGRAM: as its user would, from a model to a text
   local inside="$2 quantize /models/walsh-tiny-13m /tmp/tiny.gguf --type tq4 &&
-    $2 run /tmp/tiny.gguf -p 'The river' -n 8 --temp 0 && $2 --version --verbose"
+    $2 run /tmp/tiny.gguf -p 'The river' -n 8 --temp 0 --raw && $2 --version --verbose"
   chroot "$1" /bin/sh -c "$inside" >"$work/said" 2>&1 || fail "$2: $(cat "$work/said")"
   grep -q 'The river' "$work/said" || fail "$2 wrote: $(cat "$work/said")"
 }

@@ -23,10 +23,11 @@ struct CompressOptions {
   bool balance = true;           // channel balancing before the rotation
   bool fast = false;             // search scales from one starting value instead of ten
   bool shape_gain = false;       // norm-preserving scales instead of least squares
-  std::string calibrate;         // path of a calibration text; quantize() only
-  int64_t calibrate_tokens = 0;  // how many of its tokens; 0: 98304, or all if it has fewer
-  // Chooses a type per tensor by measuring (docs/allocation.md), for this many bits per weight of
-  // the linear layers or bytes of the file; `type` is then not used. quantize() only.
+  std::string calibrate;         // path of a text to measure activations on; quantize() only
+  int64_t calibrate_tokens = 0;  // of it; 0: 98304, or what it has
+  std::string curvature;         // folder of python -m walsh.curvature on that text; may be empty
+  // A type for every tensor, chosen by measuring (docs/allocation.md): for so many bits per weight
+  // of the linear layers, or bytes of the file; `type` then is not used. quantize() only.
   double bits_per_weight = 0;
   uint64_t file_bytes = 0;
   std::string allocate_text;  // path of a text to measure on; empty: the model generates one

@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "io/checksum.h"
 #include "lost_files.h"
 #include "module.h"
 
@@ -29,6 +30,7 @@ void bind_options(nb::module_& module) {
       .def_rw("shape_gain", &Options::shape_gain)
       .def_rw("calibrate", &Options::calibrate)
       .def_rw("calibrate_tokens", &Options::calibrate_tokens)
+      .def_rw("curvature", &Options::curvature)
       .def_rw("bits_per_weight", &Options::bits_per_weight)
       .def_rw("file_bytes", &Options::file_bytes)
       .def_rw("allocate_text", &Options::allocate_text)
@@ -87,6 +89,12 @@ nb::list format_list() {
   return result;
 }
 
+// XXH3-128 of bytes, as 32 hex digits.
+std::string checksum_of(
+    const nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>& bytes) {
+  return checksum({reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()}).hex();
+}
+
 }  // namespace
 
 void bind_quantizer(nb::module_& module) {
@@ -95,6 +103,7 @@ void bind_quantizer(nb::module_& module) {
              nb::arg("progress").none());
   module.def("inspect", &inspect_file);
   module.def("formats", &format_list);
+  module.def("checksum", &checksum_of);
 }
 
 }  // namespace walsh::python

@@ -109,16 +109,17 @@ def quantize(source: Path, out: Path, *, type: str = "tq4", embed_type: str = ""
              head_type: str = "", overrides: Sequence[str] = (), ignore: Sequence[str] = (),
              rotation: str = "hadamard", rotate: str = "input", block: int = 0, signs: bool = True,
              seed: int = 42, balance: bool = True, fast: bool = False, shape_gain: bool = False,
-             calibrate: Path = "", calibrate_tokens: int = 0, bits_per_weight: float = 0,
-             file_bytes: int = 0, allocate_text: Path = "", recipe: Path = "",
-             output_format: str = "gguf", threads: Optional[int] = None,
+             calibrate: Path = "", calibrate_tokens: int = 0, curvature: Path = "",
+             bits_per_weight: float = 0, file_bytes: int = 0, allocate_text: Path = "",
+             recipe: Path = "", output_format: str = "gguf", threads: Optional[int] = None,
              progress: Optional[Progress] = None) -> QuantizeReport:
     """Compresses a Hugging Face folder into one file, which appears whole or not at all; or with
     `output_format="hf"` into a new folder that transformers loads, too.
 
     The options are those of `walsh quantize`: `type` of every linear layer, `overrides` as
     "re:PATTERN=TYPE" and `ignore` as "re:PATTERN" per tensor, `calibrate` a text to measure
-    activations on; `bits_per_weight` or `file_bytes` choose the types by measuring.
+    activations on, `curvature` what `python -m walsh.curvature` has measured on it;
+    `bits_per_weight` or `file_bytes` choose the types by measuring.
     `progress(done, count)` is told the number of tensors now and then; False ends the work.
 
     >>> import tempfile, walsh
@@ -134,7 +135,8 @@ def quantize(source: Path, out: Path, *, type: str = "tq4", embed_type: str = ""
         "overrides": list(overrides), "ignore": list(ignore), "rotation": rotation,
         "rotate": rotate, "block": block, "signs": signs, "seed": seed, "balance": balance,
         "fast": fast, "shape_gain": shape_gain, "calibrate": calibrate,
-        "calibrate_tokens": calibrate_tokens, "bits_per_weight": float(bits_per_weight),
+        "calibrate_tokens": calibrate_tokens, "curvature": curvature,
+        "bits_per_weight": float(bits_per_weight),
         "file_bytes": file_bytes, "allocate_text": allocate_text, "recipe": recipe,
         "output_format": output_format})
     check_least("threads", threads)

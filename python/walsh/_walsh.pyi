@@ -24,6 +24,7 @@ class CompressOptions:
     shape_gain: bool
     calibrate: str
     calibrate_tokens: int
+    curvature: str
     bits_per_weight: float
     file_bytes: int
     allocate_text: str
@@ -86,6 +87,7 @@ def quantize(source: bytes, out: bytes, options: CompressOptions,
              threads: int, progress: Optional[Callable[[int, int], Any]]
              ) -> tuple[int, float, list[str]]: ...
 def inspect(path: bytes, check: bool) -> dict[str, Any]: ...
+def checksum(data: Any, /) -> str: ...
 def formats() -> list[tuple[str, float, float, str]]: ...
 
 # Layers of other frameworks, by number. Memory crosses the border as addresses.

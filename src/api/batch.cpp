@@ -84,16 +84,13 @@ int64_t TextBatch::context() const {
 uint64_t TextBatch::add(std::span<const int32_t> prompt, const GenerationOptions& options,
                         OnText on_text, OnEnd on_end) {
   TextOptions text = text_options(*impl_->model, options);
+  const uint64_t seed = text.sampler.seed;
   TextRequest request;
+  static_cast<ChoiceOptions&>(request) = std::move(text);
   request.prompt.assign(prompt.begin(), prompt.end());
-  request.sampler = text.sampler;
   request.max_tokens = options.max_tokens;
-  request.biases = std::move(text.biases);
-  request.breakers = std::move(text.breakers);
-  request.stop_ids = std::move(text.stop_ids);
-  request.grammar = std::move(text.grammar);
-  auto sink = std::make_shared<BatchText>(*impl_->model, prompt, options, text.sampler.seed,
-                                          std::move(on_text), std::move(on_end));
+  auto sink = std::make_shared<BatchText>(*impl_->model, prompt, options, seed, std::move(on_text),
+                                          std::move(on_end));
   return impl_->scheduler.add(std::move(request), std::move(sink));
 }
 

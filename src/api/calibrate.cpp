@@ -35,6 +35,11 @@ PreparedCalibration prepare_calibration(const std::string& folder, const Recipe&
   result.description.checksum = checksum(std::as_bytes(std::span(text))).hex();
   result.description.tokens = window * static_cast<int64_t>(windows.size());
   result.description.window = window;
+  if (!request.curvature.empty()) {
+    result.curvature = std::make_shared<const CurvatureFiles>(request.curvature);
+    result.curvature->check_text(result.description.checksum);
+    result.description.curvature = result.curvature->checksum();
+  }
   std::optional<Rotation> fold;
   if (recipe.rotate == RotateAt::residual) fold = fold_rotation(recipe);
   result.statistics =
@@ -58,6 +63,7 @@ std::unique_ptr<Compressor> open_calibrated(const std::string& folder, Recipe re
   auto compressor = open_compressor(folder, recipe, pool);
   check_texts(*compressor);
   compressor->calibrate(std::move(calibration.statistics));
+  compressor->use_curvature(std::move(calibration.curvature));
   return compressor;
 }
 

@@ -16,8 +16,9 @@ namespace walsh {
 struct CalibrationRequest {
   std::string text;             // path; empty: no calibration
   int64_t tokens = 0;           // 0: as calibrate/text_windows.h
-  std::function<void()> check;  // called regularly while measuring; may throw to stop
-  std::shared_ptr<const std::string> content;  // of the text, once read
+  std::function<void()> check;  // called now and then while measuring; may throw to stop
+  std::shared_ptr<const std::string> content;  // of the text, once it was read
+  std::string curvature = {};  // folder of CurvatureFiles; empty: errors at outputs count alike
 
   // Reads the text, if there is one. Callers that use the request more than once must do so first,
   // because a pipe can be read only once. Throws io, limit, interrupted.
@@ -27,11 +28,12 @@ struct CalibrationRequest {
 struct PreparedCalibration {
   CalibrationText description;  // for Recipe::calibration
   std::shared_ptr<InputStatistics> statistics;
+  std::shared_ptr<const CurvatureFiles> curvature;  // null: none
 };
 
-// Prepares calibration for recipes with the same rotation as `recipe`. Reads the text and the
-// checkpoint's tokenizer; measures nothing yet. `pool` must outlive the result. Throws usage if the
-// text is too short or the model cannot be rotated so, bad_input or io.
+// For recipes that rotate as `recipe` does. Reads the text and the checkpoint's tokenizer; nothing
+// is measured until it is asked for. `pool` outlives the result. Throws usage if the text is too
+// short or the model cannot be rotated so, bad_input (also for a curvature of another text) or io.
 PreparedCalibration prepare_calibration(const std::string& folder, const Recipe& recipe,
                                         const CalibrationRequest& request, ThreadPool& pool);
 

@@ -12,11 +12,7 @@ namespace {
 
 GenerateOptions generate_options(TextOptions text, const GenerationOptions& options) {
   GenerateOptions generation;
-  generation.sampler = text.sampler;
-  generation.breakers = std::move(text.breakers);
-  generation.biases = std::move(text.biases);
-  generation.stop_ids = std::move(text.stop_ids);
-  generation.grammar = std::move(text.grammar);
+  static_cast<ChoiceOptions&>(generation) = std::move(text);
   generation.lookup = options.lookup;
   generation.max_tokens = options.max_tokens;
   return generation;

@@ -125,7 +125,7 @@ void LayerStatistics::advance() {
 }
 
 void LayerStatistics::run_layer(int64_t index) {
-  const Layer& layer = model_.layers[static_cast<size_t>(index)];
+  const LayerSteps& layer = model_.steps.layers[static_cast<size_t>(index)];
   const LayerDesc& desc = model_.config.layers[static_cast<size_t>(index)];
   for (size_t i = 0; i < desc.activations.size(); ++i) {
     const auto reader =
@@ -135,8 +135,8 @@ void LayerStatistics::run_layer(int64_t index) {
   }
   for_pieces(
       [&](int64_t) {
-        for (const ForwardOp& op : executor_->pass().layer(index))
-          executor_->execute(op);
+        for (const Step& step : layer.steps)
+          executor_->execute(step);
       },
       index == 0);
   for (const MatrixDesc& m : desc.matrices)
@@ -144,7 +144,7 @@ void LayerStatistics::run_layer(int64_t index) {
 }
 
 void LayerStatistics::run_head() {
-  measure(model_.head_input, model_.config.hidden, plan_.head);
+  measure(model_.input(-1, 0), model_.config.hidden, plan_.head);
   for_pieces([&](int64_t rows) { executor_->prepare_head(0, rows); }, false);
 }
 
@@ -159,7 +159,7 @@ void LayerStatistics::for_pieces(const std::function<void(int64_t rows)>& steps,
       const auto tokens =
           std::span(window).subspan(static_cast<size_t>(begin), static_cast<size_t>(rows));
       executor_->run_parts({tokens, {&run, 1}}, [&] {
-        executor_->execute(executor_->pass().embed());
+        executor_->embed();
         for (int64_t r = 0; r < rows && !first; ++r) {
           const std::span<float> x = executor_->hidden(r);
           std::copy_n(next + r * model_.config.hidden, x.size(), x.begin());
@@ -207,11 +207,12 @@ void LayerStatistics::fold(const Measured& measured, const CpuExecutor::InputRow
   const int64_t width = measured.moments.width;
   pool_.for_each(rows.count, [&](int64_t r) {
     float* x = folded_rows_.data() + r * width;
-    if (measured.input->gain.empty()) {
+    if (!measured.input->norm.present()) {
       std::copy_n(rows.values + r * rows.stride, width, x);
     } else {
       const int64_t row = rows.of_batch == nullptr ? r : rows.of_batch[r];
-      ops().rms_norm(executor_->hidden(row).data(), no_gain_.data(), width, measured.input->eps, x);
+      ops().rms_norm(executor_->hidden(row).data(), no_gain_.data(), width,
+                     measured.input->norm.eps, x);
     }
     measured.rotate(x);
   });

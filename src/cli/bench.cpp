@@ -264,23 +264,24 @@ void measure_routing(const Model& model, BenchResult& result) {
   std::vector<ChosenExpert> chosen;
   ExpertSlots slots;
   double seconds = 0;
-  for (const Model& part : model.all_parts()) {
-    for (size_t i = 0; i < part.layers.size(); ++i) {
-      const ExpertsDesc& experts = part.config.layers[i].experts;
-      if (!experts.present()) continue;
-      result.router_bytes += static_cast<double>(part.layers[i].matrix(experts.router).bytes());
-      chosen.resize(static_cast<size_t>(experts.chosen));
-      logits.resize(static_cast<size_t>(experts.count));
-      for (int token = 0; token < kTokens; ++token) {
-        for (float& logit : logits)
-          logit = static_cast<float>(random.normal());
-        const Stopwatch watch;
-        choose_experts(experts, logits.data(), part.layers[i].choice_bias, chosen, scratch);
-        slots.group(chosen, experts.chosen, experts.count);
-        seconds += watch.seconds();
-      }
+  const auto choose = [&](const Model& part, const Step& step, const step::Route& route) {
+    const ExpertsDesc& experts = route.experts;
+    result.router_bytes += static_cast<double>(part.matrix(step.layer, experts.router).bytes());
+    chosen.resize(static_cast<size_t>(experts.chosen));
+    logits.resize(static_cast<size_t>(experts.count));
+    for (int token = 0; token < kTokens; ++token) {
+      for (float& logit : logits)
+        logit = static_cast<float>(random.normal());
+      const Stopwatch watch;
+      choose_experts(experts, logits.data(), part.vector(step.layer, route.bias), chosen, scratch);
+      slots.group(chosen, experts.chosen, experts.count);
+      seconds += watch.seconds();
     }
-  }
+  };
+  for (const Model& part : model.all_parts())
+    for (const LayerSteps& layer : part.steps.layers)
+      for (const Step& step : layer.steps)
+        if (const auto* route = std::get_if<step::Route>(&step.op)) choose(part, step, *route);
   result.routing_seconds = seconds / kTokens;
 }
 

@@ -376,6 +376,12 @@ Action add_quantize(CLI::App& command) {
       ->needs(calibrate)
       ->group("Compression");
   command
+      .add_option("--curvature", options->calibration.curvature,
+                  "What python -m walsh.curvature has measured on that text: less error again")
+      ->type_name("DIR")
+      ->needs(calibrate)
+      ->group("Compression");
+  command
       .add_option(
           "--device", options->device,
           "Device that encodes scalar and trellis formats: cpu, cuda, cuda:N or auto (a GPU if "

@@ -4,11 +4,8 @@
 #include <chrono>
 #include <deque>
 #include <memory>
-#include <optional>
 
 #include "base/stop.h"
-#include "generate/constraint.h"
-#include "generate/ngram.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -38,74 +35,35 @@ class TokenSource {
   virtual void report(GenerateResult&) const {}
 };
 
-// Sampling on the host: logits are copied from the device.
+// Logits come to the host, which chooses; with drafts several tokens at once. What is chosen behind
+// each token of a draft is what would be chosen without it, as long as the tokens before it were
+// right.
 class HostTokens : public TokenSource {
  public:
-  HostTokens(Session& session, const GenerateOptions& options)
-      : session_(session), sampler_(options.sampler, options.biases, options.breakers) {
-    if (options.grammar) constraint_.emplace(options.grammar, options.stop_ids);
-  }
-
-  int32_t first(std::span<const int32_t> prompt, size_t known) override {
-    for (const int32_t token : prompt)
-      sampler_.read(token);
-    int32_t chosen = 0;
-    const std::span<const int32_t> rest = prompt.subspan(known);
-    session_.forward(
-        rest, [&](int64_t, std::span<const float> logits) { chosen = choose(logits); },
-        static_cast<int64_t>(rest.size()) - 1);
-    return chosen;
-  }
-  bool ended() const override { return constraint_ && constraint_->ended(); }
-  bool can_continue() const override { return session_.position() < session_.capacity(); }
-  int32_t next(int32_t token) override {
-    sampler_.accept(token);
-    int32_t chosen = 0;
-    session_.forward({&token, 1},
-                     [&](int64_t, std::span<const float> logits) { chosen = choose(logits); });
-    return chosen;
-  }
-  int32_t choose(std::span<const float> logits) {
-    if (!constraint_) return sampler_.sample(logits);
-    const auto allowed = constraint_->allowed(logits);
-    if (allowed.empty()) return kNoToken;
-    const int32_t token = sampler_.sample(allowed);
-    constraint_->accept(token);
-    return token;
-  }
-
- protected:
-  Session& session_;
-  Sampler sampler_;
-  std::optional<Constraint> constraint_;
-};
-
-// Sampling on the host with drafts. The token chosen after each drafted token is the one that would
-// be chosen without the draft, as long as the drafted tokens before it were right.
-class LookedUpTokens : public HostTokens {
- public:
-  LookedUpTokens(Session& session, const GenerateOptions& options)
-      : HostTokens(session, options), most_(options.max_tokens) {}
-  // Removes tokens from the session that were evaluated but not asked for.
-  ~LookedUpTokens() override {
+  HostTokens(Session& session, const GenerateOptions& options, bool lookup)
+      : session_(session), chooser_(options, lookup), most_(options.max_tokens) {}
+  // Takes tokens back that nobody asked for any more.
+  ~HostTokens() override {
     if (!ahead_.empty())
       session_.truncate(session_.position() - static_cast<int64_t>(ahead_.size()));
   }
 
   int32_t first(std::span<const int32_t> prompt, size_t known) override {
     for (const int32_t token : prompt)
-      draft_.add(token);
-    given_ = 1;
-    return HostTokens::first(prompt, known);
+      chooser_.read(token);
+    const std::span<const int32_t> rest = prompt.subspan(known);
+    session_.forward(
+        rest, [&](int64_t, std::span<const float> logits) { choose(logits); },
+        static_cast<int64_t>(rest.size()) - 1);
+    return take();
   }
-  bool can_continue() const override { return !ahead_.empty() || HostTokens::can_continue(); }
-
+  bool ended() const override { return chooser_.ended(); }
+  bool can_continue() const override {
+    return !ahead_.empty() || session_.position() < session_.capacity();
+  }
   int32_t next(int32_t token) override {
     if (ahead_.empty()) evaluate(token);
-    const int32_t chosen = ahead_.front();
-    ahead_.pop_front();
-    ++given_;
-    return chosen;
+    return take();
   }
   void report(GenerateResult& result) const override {
     result.drafted = drafted_;
@@ -113,45 +71,45 @@ class LookedUpTokens : public HostTokens {
   }
 
  private:
-  void take(int32_t token) {
-    sampler_.accept(token);
-    draft_.add(token);
+  void choose(std::span<const float> logits) {
+    ahead_.push_back(chooser_.choose(logits).value_or(kNoToken));
+  }
+
+  int32_t take() {
+    const int32_t token = ahead_.front();
+    ahead_.pop_front();
+    ++given_;
+    return token;
   }
 
   void evaluate(int32_t token) {
-    take(token);
-    // One token is evaluated in any case, without a draft.
+    // One token comes without a draft.
     int64_t room = session_.capacity() - session_.position() - 1;
     room = std::min(room, session_.max_rows() - 1);
     if (most_ >= 0) room = std::min(room, most_ - given_ - 1);
-    const std::vector<int32_t> drafted = draft_.draft(std::max<int64_t>(0, room));
+    const size_t drafted = chooser_.draft(room).size();
     std::vector<int32_t> tokens = {token};
-    tokens.insert(tokens.end(), drafted.begin(), drafted.end());
+    tokens.insert(tokens.end(), chooser_.drafted().begin(), chooser_.drafted().end());
     const int64_t before = session_.position();
-    bool right = true;
-    const auto choose = [&](int64_t index, std::span<const float> logits) {
-      if (!right) return;
-      const int32_t chosen = sampler_.sample(logits);
-      ahead_.push_back(chosen);
-      const auto i = static_cast<size_t>(index);
-      right = i < drafted.size() && drafted[i] == chosen;
-      if (right) take(chosen);
-    };
     try {
-      session_.forward(tokens, choose);
-    } catch (...) {  // the session's state no longer matches the chosen tokens
+      session_.forward(tokens, [&](int64_t, std::span<const float> logits) {
+        if (chooser_.is_right()) choose(logits);
+      });
+    } catch (...) {  // the session is no longer what was chosen from
       ahead_.clear();
       throw;
     }
+    if (drafted == 0) return;
     session_.truncate(before + static_cast<int64_t>(ahead_.size()));
-    if (drafted.empty()) return;
-    draft_.judge(drafted.size(), ahead_.size() - 1);
-    drafted_ += static_cast<int64_t>(drafted.size());
-    right_ += static_cast<int64_t>(ahead_.size()) - 1;
+    const size_t right = ahead_.size() - 1;
+    chooser_.judge(right);
+    drafted_ += static_cast<int64_t>(drafted);
+    right_ += static_cast<int64_t>(right);
   }
 
-  NgramDraft draft_;
-  std::deque<int32_t> ahead_;  // chosen, but not yet returned
+  Session& session_;
+  TextChooser chooser_;
+  std::deque<int32_t> ahead_;  // chosen and not yet given
   const int64_t most_;
   int64_t given_ = 0, drafted_ = 0, right_ = 0;
 };
@@ -204,12 +162,10 @@ class DeviceTokens : public TokenSource {
 };
 
 std::unique_ptr<TokenSource> token_source(Session& session, const GenerateOptions& options) {
-  if (options.lookup && session.rewinds() && !options.grammar)
-    return std::make_unique<LookedUpTokens>(session, options);
-  if (session.can_sample() && options.sampler.on_devices() && !options.grammar &&
-      options.biases.empty())
+  const bool lookup = options.lookup && session.rewinds() && !options.grammar;
+  if (!lookup && session.can_sample() && options.on_devices())
     return std::make_unique<DeviceTokens>(session, options.sampler, options.max_tokens);
-  return std::make_unique<HostTokens>(session, options);
+  return std::make_unique<HostTokens>(session, options, lookup);
 }
 
 // Calls the callback without stop requests, which would interrupt it half-way and lose its token.
@@ -228,8 +184,7 @@ void continue_text(TokenSource& source, std::span<const int32_t> prompt,
   result.prompt_seconds = seconds_since(start);
   if (options.max_tokens == 0) return;
   for (;;) {
-    const auto& stops = options.stop_ids;
-    if (token == kNoToken || std::find(stops.begin(), stops.end(), token) != stops.end()) {
+    if (token == kNoToken || options.stops(token)) {
       result.reason = StopReason::stop_token;
       return;
     }

@@ -3,28 +3,20 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
 #include <vector>
 
-#include "generate/sampler.h"
-#include "grammar/token_grammar.h"
+#include "generate/text_chooser.h"
 #include "model/session.h"
 
 namespace walsh {
 
-struct GenerateOptions {
-  SamplerOptions sampler;
-  int64_t max_tokens = -1;        // 0: only the prompt is evaluated; -1: until the context is full
-  std::vector<TokenBias> biases;  // tokens are then chosen on the host
-  std::vector<int32_t> stop_ids;  // end the text and are not part of it
-  // The grammar that the text must match; null: none. Tokens are then sampled on the host.
-  std::shared_ptr<const grammar::TokenGrammar> grammar;
-  std::shared_ptr<const SequenceBreakers> breakers;  // for DRY
-  // Evaluates several drafted tokens at once where the text repeats itself (generate/ngram.h). On
-  // the CPU the text is the same with and without it; on a GPU logits are rounded differently, and
-  // tokens are sampled on the host. Has no effect with coded caches, from which no token can be
-  // removed.
+// What keeps tokens from being chosen on the device is a bias or a grammar (ChoiceOptions).
+struct GenerateOptions : ChoiceOptions {
+  int64_t max_tokens = -1;  // 0: only the prompt is evaluated; -1: until the context is full
+  // Several tokens are evaluated at once where the text repeats itself (generate/ngram.h). The text
+  // is the same on the CPU; on a GPU logits are rounded differently, and tokens are chosen on the
+  // host. Has no effect with coded keys and values, of which no token can be taken back.
   bool lookup = false;
   int64_t known = 0;  // tokens of the prompt that are in the session already; fewer than all
 };

@@ -39,7 +39,9 @@ int64_t size_value(const Json& value, const char* what, std::string_view where) 
   return value.get<int64_t>();
 }
 
-void check_metadata(const Json& metadata, std::string_view where) {
+// Copies it to `result`, unless that is null.
+void read_metadata(const Json& metadata, std::string_view where,
+                   std::map<std::string, std::string>* result) {
   if (!metadata.is_object()) {
     refuse(where, "__metadata__ is " + describe_json(metadata) + ", expected an object");
   }
@@ -48,6 +50,7 @@ void check_metadata(const Json& metadata, std::string_view where) {
       refuse(where, "__metadata__ \"" + printable(key) + "\" is " + describe_json(value) +
                         ", expected a string");
     }
+    if (result != nullptr) (*result)[key] = value.get<std::string>();
   }
 }
 
@@ -134,7 +137,8 @@ std::optional<int> safetensors_dtype_bits(std::string_view dtype) {
 }
 
 std::vector<SafetensorsEntry> parse_safetensors(std::span<const std::byte> bytes,
-                                                std::string_view where) {
+                                                std::string_view where,
+                                                std::map<std::string, std::string>* metadata) {
   ByteReader reader(bytes, where);
   const uint64_t header_size = reader.u64("the header length");
   if (header_size < 2 || header_size > kMaxHeaderBytes || header_size > reader.remaining()) {
@@ -151,7 +155,7 @@ std::vector<SafetensorsEntry> parse_safetensors(std::span<const std::byte> bytes
   entries.reserve(header.size());
   for (const auto& [name, value] : header.items()) {
     if (name == "__metadata__") {
-      check_metadata(value, where);
+      read_metadata(value, where, metadata);
     } else {
       entries.push_back(read_entry(name, value, buffer_size, where));
     }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -27,7 +28,9 @@ std::optional<int> safetensors_dtype_bits(std::string_view dtype);
 // 100 MB, lies inside the file and is a JSON object; every dtype is known; rank <= 8; the shape's
 // byte size does not overflow and equals the given range; the ranges cover the buffer exactly,
 // without holes or overlaps; names are distinct plain UTF-8; __metadata__ maps strings to strings.
-std::vector<SafetensorsEntry> parse_safetensors(std::span<const std::byte> bytes,
-                                                std::string_view where);
+// What __metadata__ says is put into `metadata`, unless it is null.
+std::vector<SafetensorsEntry> parse_safetensors(
+    std::span<const std::byte> bytes, std::string_view where,
+    std::map<std::string, std::string>* metadata = nullptr);
 
 }  // namespace walsh

@@ -1,5 +1,5 @@
-// A device that evaluates batches of tokens by the operations of forward.h. Sequences, positions
-// and chunks are the business of Session, which knows no device.
+// A device that evaluates batches of tokens by a model's steps (model/steps.h). Sequences, chunks
+// and positions are the business of Session, which knows no device.
 #pragma once
 
 #include <cstdint>

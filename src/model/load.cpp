@@ -52,33 +52,33 @@ size_t check_names(const WeightSource& source, const ModelConfig& config) {
 // Brings the tensors of a source into a Model, or a part of one, one after the other.
 class ModelLoader {
  public:
-  // Refuses what can be refused before a tensor is read.
-  ModelLoader(WeightSource& source, const ModelConfig& config, const LoadOptions& options,
-              Progress& progress)
+  // `steps`: of the config, which are not refused. Refuses what else can be refused before a tensor
+  // is read.
+  ModelLoader(WeightSource& source, const ModelConfig& config, ModelSteps steps,
+              const LoadOptions& options, Progress& progress)
       : source_(source),
         options_(options),
         placement_(make_placement(options.device)),
         progress_(progress) {
     model_.config = config;
+    model_.steps = std::move(steps);
+    require_matrices();
     model_.device = options.device;
     model_.activations = options.activations;
     model_.rotate_weights = options.rotate_weights;
     model_.cache = options.cache;
     model_.pool_ = options.pool;
     choose_positions(config, options.use.max_positions);
-    model_.device_spare = placement_->plan(source, config, options);
+    model_.device_spare = placement_->plan(source, config, model_.steps, options);
   }
 
   Model load() {
     if (options_.device.cuda) source_.encode_on(options_.device);
     const ModelConfig& c = model_.config;
     if (!c.embedding.empty()) load_embedding();
-    for (const LayerDesc& layer : c.layers)
-      load_layer(layer);
-    if (!c.head.weight.empty()) {
-      load_norm(c.head_input, model_.head_input);
-      load_matrix(c.head, model_.head_input, model_.head);
-    }
+    for (size_t i = 0; i < c.layers.size(); ++i)
+      load_layer(c.layers[i].matrices, model_.steps.layers[i], model_.layers.emplace_back());
+    if (!c.head.weight.empty()) load_head();
     placement_->finish();
     return std::move(model_);
   }
@@ -99,6 +99,19 @@ class ModelLoader {
   }
 
  private:
+  // What the list of steps does not know the form of is not there.
+  void require_matrices() {
+    const ModelConfig& c = model_.config;
+    const auto require = [&](const MatrixDesc& m, const MatrixForm& form) {
+      if (form.stored.format == nullptr)
+        fail(source_, m.weight, "missing, but the config asks for it");
+    };
+    for (size_t i = 0; i < c.layers.size(); ++i)
+      for (size_t m = 0; m < c.layers[i].matrices.size(); ++m)
+        require(c.layers[i].matrices[m], model_.steps.layers[i].matrices[m]);
+    if (!c.head.weight.empty()) require(c.head, model_.steps.head.matrices[0]);
+  }
+
   Tensor tensor(const std::string& name, int64_t rows, int64_t cols) {
     if (options_.progress)
       options_.progress(std::min(progress_.done, progress_.total), progress_.total, name);
@@ -112,25 +125,7 @@ class ModelLoader {
     return result;
   }
 
-  // The gain of a norm; nothing if there is no such norm.
-  std::vector<float> gain(const NormDesc& norm) {
-    std::vector<float> values = vector(norm.weight, norm.width);
-    for (float& value : values)
-      value += norm.gain_offset;
-    return values;
-  }
-
-  void load_norm(const ActivationDesc& activation, Input& input) {
-    input.gain = gain(activation.norm);
-    input.eps = activation.norm.eps;
-  }
-
-  // A norm or a bias as float32; nothing for an empty name.
-  std::vector<float> vector(const std::string& name, int64_t size) {
-    return name.empty() ? std::vector<float>() : values(name, 1, size);
-  }
-
-  // What is no matrix that an activation is multiplied with, as float32.
+  // What is no matrix that an activation is multiplied with, as float32 and as it is stored.
   std::vector<float> values(const std::string& name, int64_t rows, int64_t cols) {
     const Tensor stored = tensor(name, rows, cols);
     if (!stored.format->dense) fail(source_, name, "a vector in a coded format");
@@ -151,72 +146,77 @@ class ModelLoader {
     model_.device_embedding = placement_->place_embedding(model_.embedding);
   }
 
-  void load_layer(const LayerDesc& desc) {
-    Layer& layer = model_.layers.emplace_back();
-    for (const ActivationDesc& activation : desc.activations)
-      load_norm(activation, layer.inputs.emplace_back());
-    layer.q_norm = gain(desc.attention.q_norm);
-    layer.k_norm = gain(desc.attention.k_norm);
-    layer.after_attention = gain(desc.after_attention);
-    layer.after_mlp = gain(desc.after_mlp);
-    if (desc.delta_net.present()) load_delta_net(desc.delta_net, layer.delta_net);
-    layer.sinks = vector(desc.attention.sinks, desc.attention.heads);
-    layer.choice_bias = vector(desc.experts.routing.bias, desc.experts.count);
-    for (const MatrixDesc& m : desc.matrices)
-      load_matrix(m, layer.inputs[static_cast<size_t>(m.input)], layer.matrices.emplace_back());
+  void load_layer(const std::vector<MatrixDesc>& matrices, LayerSteps& steps, Layer& layer) {
+    for (const VectorDesc& desc : steps.vectors)
+      layer.vectors.push_back(vector(desc));
+    make_rotators(steps);
+    for (size_t i = 0; i < matrices.size(); ++i)
+      load_matrix(matrices[i], steps.matrices[i], layer.matrices.emplace_back());
   }
 
-  void load_delta_net(const DeltaNetDesc& desc, DeltaNetWeights& weights) {
-    const std::vector<float> rows = values(desc.convolution, desc.channels(), desc.taps);
-    weights.taps.resize(rows.size());
-    for (int64_t c = 0; c < desc.channels(); ++c) {
-      for (int64_t t = 0; t < desc.taps; ++t) {
-        weights.taps[static_cast<size_t>(t * desc.channels() + c)] =
-            rows[static_cast<size_t>(c * desc.taps + t)];
-      }
+  void load_head() {
+    LayerSteps& steps = model_.steps.head;
+    for (const VectorDesc& desc : steps.vectors)
+      model_.head_vectors.push_back(vector(desc));
+    make_rotators(steps);
+    load_matrix(model_.config.head, steps.matrices[0], model_.head);
+  }
+
+  // A vector as it is computed with.
+  std::vector<float> vector(const VectorDesc& desc) {
+    using Form = VectorDesc::Form;
+    if (desc.form == Form::constant)
+      return std::vector<float>(static_cast<size_t>(desc.size()), desc.offset);
+    std::vector<float> stored = values(desc.name, desc.rows, desc.cols);
+    if (desc.form == Form::exponential)
+      for (float& value : stored)
+        value = std::exp(value);
+    if (desc.offset != 0)
+      for (float& value : stored)
+        value += desc.offset;
+    if (desc.form != Form::transposed) return stored;
+    std::vector<float> result(stored.size());
+    for (int64_t r = 0; r < desc.rows; ++r) {
+      for (int64_t c = 0; c < desc.cols; ++c)
+        result[static_cast<size_t>(c * desc.rows + r)] =
+            stored[static_cast<size_t>(r * desc.cols + c)];
     }
-    weights.rate = vector(desc.rate, desc.value_heads);
-    for (float& rate : weights.rate)
-      rate = std::exp(rate);
-    weights.bias = vector(desc.bias, desc.value_heads);
-    weights.norm = gain(desc.norm);
-    const auto dim = static_cast<float>(desc.key_dim);
-    weights.query_scale.assign(static_cast<size_t>(desc.key_dim), 1 / dim);
-    weights.key_scale.assign(static_cast<size_t>(desc.key_dim), 1 / std::sqrt(dim));
+    return result;
   }
 
-  void load_matrix(const MatrixDesc& m, Input& input, Linear& linear) {
+  // Those of the forms that the inputs of a layer are made in.
+  void make_rotators(LayerSteps& steps) {
+    for (Input& input : steps.inputs)
+      for (PreparedInput& form : input.forms)
+        form.transform.rotator = rotator(form.rotation, form.transform.cols);
+  }
+
+  void load_matrix(const MatrixDesc& m, const MatrixForm& form, Linear& linear) {
     const bool tied = m.weight == model_.config.embedding;
     Tensor stored = tied ? model_.embedding : tensor(m.weight, m.rows, m.cols);
     linear.rows = m.rows;
     linear.cols = m.cols;
     linear.format = stored.format;
-    linear.bias = vector(m.bias, m.rows);
-    linear.output = output_rotator(m.weight, m.rows);
-    if (stored.format->dense) {
-      linear.input[0] = add_form(input, {{nullptr, m.cols, m.cols}, 0, 0, 0});
-    }
-    for (int pass = 0; pass < stored.format->passes; ++pass)
-      linear.input[pass] = add_form(input, coded_form(stored, pass));
+    std::copy(std::begin(form.input), std::end(form.input), std::begin(linear.input));
+    if (!m.bias.empty()) linear.bias = values(m.bias, 1, m.rows);
+    linear.output = rotator(form.stored.output, m.rows);
+    check_form(m.weight, stored, form.stored);
     placement_->place(linear, std::move(stored), m);
     const bool in_use = linear.is_dense() && !model_.device.cuda;
     if (!tied && !in_use) source_.release(m.weight);
   }
 
-  PreparedInput coded_form(const Tensor& stored, int pass) {
-    PreparedInput form;
-    const int64_t padded = padded_cols(*stored.format, stored.cols);
-    form.transform = {rotator(stored.rotation[pass], padded), stored.cols, padded};
-    const BufferShape shape =
-        prepared_shape({stored.format, {stored.rotation[0], stored.rotation[1]}, kNoRotation}, pass,
-                       stored.cols, source_.folded(), options_);
-    form.planes = shape.planes;
-    form.group = shape.group;
-    return form;
-  }
-
-  const Rotator* output_rotator(const std::string& name, int64_t rows) {
-    return rotator(source_.form_of(name).output, rows);
+  // The list of steps was made of what the source says of its tensors.
+  void check_form(const std::string& name, const Tensor& stored, const StoredForm& said) {
+    const auto is_same = [](const Rotation& a, const Rotation& b) {
+      return a == b || (a.kind == RotationKind::none && b.kind == RotationKind::none);
+    };
+    bool same = stored.format->dense ? said.format->dense : stored.format == said.format;
+    for (int pass = 0; pass < stored.format->passes; ++pass)
+      same = same && is_same(stored.rotation[pass], said.rotation[pass]);
+    if (same) return;
+    throw Error(ErrorCode::internal, source_.path() + ": tensor " + name,
+                "is stored in another form than its source says");
   }
 
   // The one rotator for equal rotations of equal length; null for none.
@@ -229,31 +229,6 @@ class ModelLoader {
     return model_.rotators_.back().get();
   }
 
-  // Index of the form within the site, which it joins if it is new.
-  int add_form(Input& input, PreparedInput form) {
-    std::set<int> taken;
-    for (size_t i = 0; i < input.forms.size(); ++i) {
-      const PreparedInput& f = input.forms[i];
-      if (f.transform.rotator == form.transform.rotator &&
-          f.transform.cols == form.transform.cols && f.planes == form.planes) {
-        return static_cast<int>(i);
-      }
-      taken.insert(f.buffer);
-    }
-    form.buffer = find_buffer({form.transform.cols, form.planes, form.group}, taken);
-    input.forms.push_back(form);
-    return static_cast<int>(input.forms.size()) - 1;
-  }
-
-  int find_buffer(const BufferShape& shape, const std::set<int>& taken) {
-    for (size_t i = 0; i < model_.buffers.size(); ++i) {
-      const int index = static_cast<int>(i);
-      if (model_.buffers[i] == shape && !taken.contains(index)) return index;
-    }
-    model_.buffers.push_back(shape);
-    return static_cast<int>(model_.buffers.size()) - 1;
-  }
-
   WeightSource& source_;
   const LoadOptions options_;
   std::unique_ptr<Placement> placement_;
@@ -263,26 +238,34 @@ class ModelLoader {
 
 namespace {
 
+// The steps of a model, or of a part of one, which the device can execute.
+ModelSteps supported_steps(const WeightSource& source, const ModelConfig& config,
+                           const LoadOptions& options) {
+  ModelSteps steps = make_steps(config, source, options);
+  refuse_unsupported(source, config, steps, options);
+  return steps;
+}
+
 // A model, or its two parts, for which there is room: what can be refused before a tensor is read
 // is refused when this is made.
 class Loading {
  public:
   Loading(WeightSource& source, const ModelConfig& config, const LoadOptions& options)
       : config_(config) {
-    refuse_unsupported(source, config, options);
-    loaders_.push_back(std::make_unique<ModelLoader>(source, config, options, progress_));
+    add(source, config, supported_steps(source, config, options), options);
   }
 
+  // What the second part refuses is known before the first one is planned.
   Loading(WeightSource& source, const ModelConfig& config, const LoadOptions& options,
           const LayerSplit& split)
       : config_(config) {
     LoadOptions cpu = options;
     cpu.device = {};
     const ModelParts parts = split_config(config, split);
-    refuse_unsupported(source, parts.first, cpu);
-    refuse_unsupported(source, parts.second, options);
-    loaders_.push_back(std::make_unique<ModelLoader>(source, parts.first, cpu, progress_));
-    loaders_.push_back(std::make_unique<ModelLoader>(source, parts.second, options, progress_));
+    ModelSteps first = supported_steps(source, parts.first, cpu);
+    ModelSteps second = supported_steps(source, parts.second, options);
+    add(source, parts.first, std::move(first), cpu);
+    add(source, parts.second, std::move(second), options);
   }
 
   Loading(const Loading&) = delete;
@@ -297,6 +280,12 @@ class Loading {
   }
 
  private:
+  void add(WeightSource& source, const ModelConfig& config, ModelSteps steps,
+           const LoadOptions& options) {
+    loaders_.push_back(
+        std::make_unique<ModelLoader>(source, config, std::move(steps), options, progress_));
+  }
+
   const ModelConfig& config_;
   Progress progress_;
   std::vector<std::unique_ptr<ModelLoader>> loaders_;
@@ -305,7 +294,7 @@ class Loading {
 bool is_supported(const WeightSource& source, const ModelConfig& config,
                   const LoadOptions& options) {
   try {
-    refuse_unsupported(source, config, options);
+    supported_steps(source, config, options);
     return true;
   } catch (const Error&) {
     return false;

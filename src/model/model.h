@@ -18,6 +18,7 @@
 #include "formats/weight_source.h"
 #include "kernels/ops.h"
 #include "model/kv_pages.h"
+#include "model/steps.h"
 
 namespace walsh {
 
@@ -43,57 +44,18 @@ struct Linear {
   std::shared_ptr<const DeviceWeights> device_weights;  // on another device
   std::vector<float> bias;                              // [rows] or empty
   const Rotator* output = nullptr;                      // the products give R y; null: y itself
-  int input[2] = {0, 0};  // per pass: index of the prepared input x_p of the site
+  int input[2] = {0, 0};  // per pass: index of the prepared input x_p (MatrixForm)
 
   bool is_dense() const { return format->dense; }
   uint64_t bytes() const;  // read per product
 };
 
-// One form of an activation that some matrix of a site reads.
-struct PreparedInput {
-  InputTransform transform;
-  int planes = 0;  // int8 planes; 0: float32
-  int group = 0;   // values per int8 scale
-  int buffer = 0;  // index into Model::buffers, distinct within a site
-};
-
-// An activation read by several matrices. Every distinct form of it is prepared once per token.
-struct Input {
-  std::vector<float> gain;  // of the RMSNorm in front of it, empty if none
-  float eps = 0;            // of that norm
-  std::vector<PreparedInput> forms;
-};
-
-// What a gated delta net has besides matrices.
-struct DeltaNetWeights {
-  std::vector<float> taps;        // [taps][channels]
-  std::vector<float> rate, bias;  // [value_heads]; e^rate
-  std::vector<float> norm;        // the gain, [value_dim]
-  // [key_dim]: what a query and a key divided by the root of its mean square is multiplied with.
-  std::vector<float> query_scale, key_scale;
-};
-
 // The weights of a layer, in the places that its description (ModelConfig::layers) gives them.
 struct Layer {
-  std::vector<Input> inputs;     // as LayerDesc::activations
-  std::vector<Linear> matrices;  // as LayerDesc::matrices
-  // Gains of its other norms; empty if there is none.
-  std::vector<float> q_norm, k_norm, after_attention, after_mlp;
-  DeltaNetWeights delta_net;
-  std::vector<float> sinks;        // of attention [heads], empty if there are none
-  std::vector<float> choice_bias;  // RoutingDesc::bias, empty if there is none
+  std::vector<Linear> matrices;             // as LayerDesc::matrices
+  std::vector<std::vector<float>> vectors;  // as layer_vectors()
 
   const Linear& matrix(int index) const { return matrices[static_cast<size_t>(index)]; }
-  const Input& input(int index) const { return inputs[static_cast<size_t>(index)]; }
-};
-
-// The workspace that a prepared input is written to, shared by all layers.
-struct BufferShape {
-  int64_t cols = 0;
-  int planes = 0;
-  int group = 0;
-
-  bool operator==(const BufferShape&) const = default;
 };
 
 // Numbers of layers: all of them, or planned from the memory that the GPU has.
@@ -160,6 +122,21 @@ class Model {
   // The format of most of those weights.
   std::string_view type_name() const;
 
+  // What a vector of a layer, or of the head (-1), holds; nothing for vector -1.
+  std::span<const float> vector(int layer, int index) const {
+    if (index < 0) return {};
+    const auto& vectors = layer < 0 ? head_vectors : layers[static_cast<size_t>(layer)].vectors;
+    return vectors[static_cast<size_t>(index)];
+  }
+  // Matrix 0 of layer -1 is the head.
+  const Linear& matrix(int layer, int index) const {
+    return layer < 0 ? head : layers[static_cast<size_t>(layer)].matrix(index);
+  }
+  // The activations that a layer, or the head (-1), reads.
+  const Input& input(int layer, int index) const {
+    return steps.of(layer).inputs[static_cast<size_t>(index)];
+  }
+
   bool has_embedding() const { return embedding.format != nullptr; }
   bool has_head() const { return head.format != nullptr; }
   // The parts of a model in parts, or the model itself: what has layers, embedding and head.
@@ -174,12 +151,12 @@ class Model {
   ActivationMode activations = ActivationMode::automatic;
   bool rotate_weights = false;  // LoadOptions
   CacheTypes cache;             // of its sessions
+  ModelSteps steps;             // what executors run
   std::vector<Layer> layers;
   Tensor embedding;
   std::shared_ptr<const DeviceWeights> device_embedding;  // on another device than the CPU
-  Input head_input;                                       // with the final norm's gain
   Linear head;
-  std::vector<BufferShape> buffers;
+  std::vector<std::vector<float>> head_vectors;  // the final norm's gain
   // Of a model on two devices its parts in the order of the computation (model/split.h), each with
   // a config of what it has; the model itself has no weights then.
   std::vector<Model> parts;

@@ -10,68 +10,121 @@
 namespace walsh {
 namespace {
 
-uint64_t count(int64_t n) {
+uint64_t count_of(int64_t n) {
   return static_cast<uint64_t>(n);
 }
 
 OpCount count_scalar_pass(const ScalarCode& code, int64_t rows, int64_t padded, int planes) {
-  const uint64_t weights = count(rows * padded);
+  const uint64_t weights = count_of(rows * padded);
   const int64_t per_row =
       code.sub_group != 0 ? sub_groups_per_row(code, padded) : groups_per_row(code, padded);
-  uint64_t scales = count(rows * per_row);
-  if (code.has_offset) scales += count(rows * groups_per_row(code, padded));
+  uint64_t scales = count_of(rows * per_row);
+  if (code.has_offset) scales += count_of(rows * groups_per_row(code, padded));
   OpCount ops;
-  ops.multiplications = ops.additions = (weights + scales) * count(planes);
+  ops.multiplications = ops.additions = (weights + scales) * count_of(planes);
   ops.lookups = code.bits == 8 ? 0 : weights;
   return ops;
 }
 
 OpCount count_trellis(const TrellisCode& code, int64_t rows, int64_t padded, int planes) {
   const int64_t stored_rows = tile_rows(rows) * kTileRows;
-  const uint64_t weights = count(stored_rows * padded);
-  const uint64_t scales = count(stored_rows * column_blocks(padded));
+  const uint64_t weights = count_of(stored_rows * padded);
+  const uint64_t scales = count_of(stored_rows * column_blocks(padded));
   OpCount ops;
-  const uint64_t steps = weights / count(code.values);
+  const uint64_t steps = weights / count_of(code.values);
   ops.lookups = code.rule == TrellisRule::table       ? steps
                 : code.rule == TrellisRule::quantiles ? weights
                                                       : 0;
-  ops.multiplications = ops.additions = (weights + scales) * count(planes);
+  ops.multiplications = ops.additions = (weights + scales) * count_of(planes);
   ops.multiplications += steps;
   if (code.rule == TrellisRule::bytes) ops.additions += weights;
-  if (!code.block_scales) ops.multiplications += count(stored_rows);
+  if (!code.block_scales) ops.multiplications += count_of(stored_rows);
   return ops;
 }
 
 OpCount count_lookup(const ProductCode& code, int64_t rows, int64_t padded, int planes) {
-  const uint64_t vectors = count(padded / kProductValues);
-  const uint64_t scales = count(rows * product_groups(code, padded));
+  const uint64_t vectors = count_of(padded / kProductValues);
+  const uint64_t scales = count_of(rows * product_groups(code, padded));
   const uint64_t products = vectors * kProductEntries;
   OpCount ops;
-  ops.multiplications = (products * kProductValues + scales) * count(planes);
-  ops.lookups = count(rows) * vectors * count(planes);
-  ops.additions = (products * (kProductValues - 1) + count(rows * padded) + scales) * count(planes);
+  ops.multiplications = (products * kProductValues + scales) * count_of(planes);
+  ops.lookups = count_of(rows) * vectors * count_of(planes);
+  ops.additions =
+      (products * (kProductValues - 1) + count_of(rows * padded) + scales) * count_of(planes);
   ops.additions += ops.lookups;
-  return ops;
-}
-
-OpCount count_linear(const Linear& linear, const Input& input) {
-  int planes = 1;
-  OpCount ops;
-  if (!linear.is_dense()) planes = input.forms[static_cast<size_t>(linear.input[0])].planes;
-  ops += count_product(*linear.format, linear.rows, linear.cols, planes);
-  ops.additions += linear.bias.size();
-  if (linear.output != nullptr) ops += count_transform(linear.output->rotation(), linear.rows);
   return ops;
 }
 
 OpCount count_forms(const Input& input) {
   OpCount ops;
-  for (const PreparedInput& form : input.forms) {
-    if (form.transform.rotator != nullptr)
-      ops += count_transform(form.transform.rotator->rotation(), form.transform.cols);
-  }
+  for (const PreparedInput& form : input.forms)
+    ops += count_transform(form.rotation, form.transform.cols);
   return ops;
 }
+
+// Counts the steps of one layer of a part of a model.
+class StepCount {
+ public:
+  StepCount(const std::vector<MatrixDesc>& matrices, const LayerSteps& layer)
+      : matrices_(matrices), layer_(layer), made_(layer.inputs.size()) {}
+
+  OpCount count(const Step& step) {
+    return std::visit([this](const auto& s) { return count(s); }, step.op);
+  }
+
+ private:
+  OpCount count(const step::Product& s) {
+    OpCount ops = make(s.input);
+    for (const step::Product::Output& output : s.outputs)
+      ops += multiply(output.matrix);
+    return ops;
+  }
+  // What down reads is another input for every expert.
+  OpCount count(const step::Experts& s) {
+    OpCount ops = make(s.input);
+    ops += make(s.gated_input);
+    for (int64_t e = 0; e < s.experts.chosen; ++e) {
+      for (const int matrix : {s.experts.gate(e), s.experts.up(e), s.experts.down(e)})
+        ops += multiply(matrix);
+      if (e > 0) ops += count_forms(layer_.inputs[static_cast<size_t>(s.gated_input)]);
+    }
+    return ops;
+  }
+  OpCount count(const step::Logits&) {
+    OpCount ops = make(0);
+    ops += multiply(0);
+    return ops;
+  }
+  template <typename Any>
+  OpCount count(const Any&) const {
+    return {};
+  }
+
+  // The forms of an input, once.
+  OpCount make(int input) {
+    const auto index = static_cast<size_t>(input);
+    if (made_[index]) return {};
+    made_[index] = true;
+    return count_forms(layer_.inputs[index]);
+  }
+
+  OpCount multiply(int matrix) const {
+    const auto index = static_cast<size_t>(matrix);
+    const MatrixDesc& desc = matrices_[index];
+    const MatrixForm& form = layer_.matrices[index];
+    const Input& input = layer_.inputs[static_cast<size_t>(desc.input)];
+    const int planes =
+        form.stored.format->dense ? 1 : input.forms[static_cast<size_t>(form.input[0])].planes;
+    OpCount ops = count_product(*form.stored.format, desc.rows, desc.cols, planes);
+    if (!desc.bias.empty()) ops.additions += count_of(desc.rows);
+    ops += count_transform(form.stored.output, desc.rows);
+    return ops;
+  }
+
+  const std::vector<MatrixDesc>& matrices_;
+  const LayerSteps& layer_;
+  std::vector<bool> made_;  // inputs
+};
 
 }  // namespace
 
@@ -89,7 +142,7 @@ OpCount count_product(const Format& format, int64_t rows, int64_t cols, int plan
   OpCount ops;
   switch (format.kind) {
     case CodeKind::none:
-      ops.multiplications = ops.additions = count(rows * cols);
+      ops.multiplications = ops.additions = count_of(rows * cols);
       break;
     case CodeKind::scalar:
       for (int pass = 0; pass < format.passes; ++pass)
@@ -122,40 +175,22 @@ OpCount count_transform(const Rotation& rotation, int64_t size) {
   return ops;
 }
 
-namespace {
-
-OpCount count_layer_of_part(const Model& model, int64_t index) {
-  const Layer& layer = model.layers[static_cast<size_t>(index)];
-  const LayerDesc& desc = model.config.layers[static_cast<size_t>(index)];
-  const ExpertsDesc& experts = desc.experts;
-  OpCount ops;
-  for (const Input& input : layer.inputs)
-    ops += count_forms(input);
-  for (size_t i = 0; i < layer.matrices.size(); ++i) {
-    if (!desc.of_one_token(desc.matrices[i])) continue;
-    const Input& input = layer.input(desc.matrices[i].input);
-    ops += count_linear(layer.matrices[i], input);
-    const bool own_input = experts.present() && desc.matrices[i].expert > 0 &&
-                           static_cast<int>(i) == experts.down(desc.matrices[i].expert);
-    if (own_input) ops += count_forms(input);
-  }
-  return ops;
-}
-
-}  // namespace
-
 OpCount count_layer(const Model& model, int64_t index) {
   OpCount ops;
-  for (const Model& part : model.all_parts())
-    ops += count_layer_of_part(part, index);
+  for (const Model& part : model.all_parts()) {
+    const auto i = static_cast<size_t>(index);
+    StepCount layer(part.config.layers[i].matrices, part.steps.layers[i]);
+    for (const Step& step : part.steps.layers[i].steps)
+      ops += layer.count(step);
+  }
   return ops;
 }
 
 OpCount count_head(const Model& whole) {
   const Model& model = whole.all_parts().back();
-  OpCount ops = count_forms(model.head_input);
-  ops += count_linear(model.head, model.head_input);
-  return ops;
+  const std::vector<MatrixDesc> matrices{model.config.head};
+  StepCount head(matrices, model.steps.head);
+  return head.count(model.steps.head.steps.front());
 }
 
 OpCount count_embedding(const Model& whole) {

@@ -3,7 +3,7 @@
 
 #include "base/function_ref.h"
 #include "model/executor.h"
-#include "model/forward.h"
+#include "model/steps.h"
 
 namespace walsh {
 
@@ -12,14 +12,14 @@ inline constexpr int64_t kCpuRows = 256;
 
 class PartExecutor : public Executor {
  public:
-  // The operations of its part.
-  virtual const ForwardPass& pass() const = 0;
-  // A batch of which single operations are executed: what `body` does between start and end, by
+  // The steps of its part.
+  virtual const ModelSteps& steps() const = 0;
+  // A batch of which single steps are executed: what `body` does between start and end, by
   // the functions below and logits().
   virtual void run_parts(const Batch& batch, FunctionRef<void()> body) = 0;
   // The tokens become the residual stream, if the part has the embedding.
   virtual void embed() = 0;
-  // The operations of the layers [begin, end), each over the rows that it needs.
+  // The steps of the layers [begin, end), each over the rows that it needs.
   virtual void run_layers(int64_t begin, int64_t end) = 0;
   // `count` rows of the residual stream or of `branch` from `first` on, [count][hidden] in host
   // memory; reading waits for them.

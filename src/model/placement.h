@@ -13,7 +13,10 @@ class Placement {
 
   // Before the first tensor: throws limit with the numbers if the model will not fit. Returns
   // Model::device_spare.
-  virtual uint64_t plan(const WeightSource&, const ModelConfig&, const LoadOptions&) { return 0; }
+  virtual uint64_t plan(const WeightSource&, const ModelConfig&, const ModelSteps&,
+                        const LoadOptions&) {
+    return 0;
+  }
   // Fills in what the device multiplies with: Linear::dense, passes or device_weights. format,
   // rows, cols and bias are set; a device may have a plain matrix in a wider format. Matrices come
   // in the order of their layers.

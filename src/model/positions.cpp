@@ -32,10 +32,12 @@ int64_t choose_positions(const ModelConfig& config, int64_t wanted) {
   return wanted;
 }
 
-float query_growth(const AttentionDesc& a, int64_t position) {
-  if (a.growth == 0) return 1;
-  const int64_t steps = (position + 1) / a.growth_step;
-  return 1 + a.growth * std::log1p(static_cast<float>(steps));
+float query_factor(const ModelConfig& config, const QueryFactors& f, int64_t position) {
+  float factor = 1;
+  if (f.rope >= 0) factor = query_scale(config.ropes[static_cast<size_t>(f.rope)], position);
+  if (f.growth == 0) return factor;
+  const int64_t steps = (position + 1) / f.growth_step;
+  return factor * (1 + f.growth * std::log1p(static_cast<float>(steps)));
 }
 
 }  // namespace walsh

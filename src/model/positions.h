@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "arch/config.h"
+#include "model/steps.h"
 
 namespace walsh {
 
@@ -14,7 +14,7 @@ int64_t most_positions(const ModelConfig& config);
 // `wanted`, or for 0 most_positions up to a limit of 4096. Throws usage if the model has fewer.
 int64_t choose_positions(const ModelConfig& config, int64_t wanted);
 
-// The factor of queries that grow (AttentionDesc::growth); 1 where they do not.
-float query_growth(const AttentionDesc& attention, int64_t position);
+// The factor of queries at a position.
+float query_factor(const ModelConfig& config, const QueryFactors& factors, int64_t position);
 
 }  // namespace walsh

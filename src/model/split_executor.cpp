@@ -22,7 +22,7 @@ void SplitExecutor::describe(const Model& model) {
     const auto layer = static_cast<int64_t>(i);
     const LayerDesc& front = model.parts[kLast].config.layers[i];
     for (const size_t part : {kLast, size_t{0}}) {
-      if (parts_[part]->pass().layer(layer).empty()) continue;
+      if (parts_[part]->steps().layers[i].steps.empty()) continue;
       const bool takes = part == 0 && experts_elsewhere(front) && front.mlp.width > 0;
       if (steps_.empty() || steps_.back().part != part || takes)
         steps_.push_back({part, layer, layer, takes});
@@ -47,14 +47,14 @@ void SplitExecutor::run(const Batch& batch) {
   parts_[0]->run_parts(batch, [&] { parts_[1]->run_parts(batch, [&] { compute(); }); });
 }
 
-// Rows of `branch` begin with the first one that an operation is for.
+// Rows of `branch` begin with the first one that a step is for.
 void SplitExecutor::compute() {
   size_t at = 0;
   parts_[at]->embed();
   for (const Step& step : steps_) {
-    const ForwardPass& pass = parts_[step.part]->pass();
-    const bool only_wanted = pass.only_wanted_rows(pass.layer(step.begin).front());
-    const int64_t first = only_wanted ? first_wanted_ : 0;
+    const ModelSteps& steps = parts_[step.part]->steps();
+    const auto& layer = steps.layers[static_cast<size_t>(step.begin)];
+    const int64_t first = layer.steps.front().only_wanted ? first_wanted_ : 0;
     hand_over(Rows::stream, at, step.part, first, m_ - first);
     if (step.takes_branch) hand_over(Rows::branch, at, step.part, 0, m_ - first);
     at = step.part;

@@ -35,29 +35,7 @@ std::string why_not_weight_side(const StoredForm& form) {
   return {};
 }
 
-int planes_of(const Format& format, ActivationMode mode) {
-  switch (mode) {
-    case ActivationMode::automatic:
-    case ActivationMode::lut:
-      return format.activation_planes;
-    case ActivationMode::i8:
-      return 1;
-    case ActivationMode::i8x2:
-      return 2;
-    case ActivationMode::f16:
-    case ActivationMode::f32:
-      break;
-  }
-  return 0;
-}
-
 }  // namespace
-
-bool is_rotated(const StoredForm& form) {
-  for (int pass = 0; pass < form.format->passes; ++pass)
-    if (form.rotation[pass].kind != RotationKind::none) return true;
-  return false;
-}
 
 std::string why_not(const LoadOptions& options) {
   const ActivationMode mode = options.activations;
@@ -99,117 +77,140 @@ std::string why_not_embedding(const StoredForm& form, const Device& device) {
 
 namespace {
 
-// What a GPU has one of where a model could have several, and what it does in another order.
-std::string why_not_heads(const ModelConfig& config, const AttentionDesc& a) {
-  if (a.head_dim > kMostGpuHeadDim)
-    return fmt::format("heads of more than {} values", kMostGpuHeadDim);
-  if (a.head_dim % kGpuHeadUnit != 0)
-    return fmt::format("heads of {} values, which are no multiple of {},", a.head_dim,
-                       kGpuHeadUnit);
-  if (a.unit_eps != 0) {
-    // Their length is taken before they turn, which only keeps it without a magnitude.
-    const bool turned = a.rope >= 0;
-    const RopeConfig rope = turned ? config.ropes[static_cast<size_t>(a.rope)] : RopeConfig();
-    if (turned && rope_table(rope, a.head_dim, config.max_positions).magnitude != 1)
-      return "queries and keys of unit length whose rope has a magnitude";
-    if (a.q_norm.present()) return "queries and keys of unit length with norms";
-  }
-  if (a.growth == 0) return {};
-  if (a.rope >= 0 && config.ropes[static_cast<size_t>(a.rope)].query_beta != 0)
-    return "queries that grow twice";
-  const bool same =
-      std::all_of(config.layers.begin(), config.layers.end(), [&](const LayerDesc& l) {
-        const AttentionDesc& other = l.attention;
-        return other.growth == 0 ||
-               (other.growth == a.growth && other.growth_step == a.growth_step);
-      });
-  return same ? "" : "queries that grow differently from layer to layer";
+const std::string& name_of(const ModelConfig& config, int layer, int matrix) {
+  return layer < 0 ? config.head.weight
+                   : config.layers[static_cast<size_t>(layer)].matrix(matrix).weight;
 }
 
-}  // namespace
+// What kernels of a GPU do not compute, by the kind of step.
+class GpuLimits {
+ public:
+  explicit GpuLimits(const ModelConfig& config) : config_(config) {}
 
-std::string why_not(const ModelConfig& config, const Device& device) {
-  if (!device.cuda) return {};
-  for (const LayerDesc& layer : config.layers) {
-    if (const std::string reason = why_not_heads(config, layer.attention); !reason.empty())
-      return reason + " work only on the CPU: use --device cpu";
-    const DeltaNetDesc& d = layer.delta_net;
-    if (layer.experts.count > kMostGpuExperts)
-      return fmt::format("layers with more than {} experts work only on the CPU: use --device cpu",
-                         kMostGpuExperts);
-    if (layer.mlp.function == GateFunction::clamped_silu && layer.mlp.width > 0)
-      return "clamped gates outside experts work only on the CPU: use --device cpu";
-    if (std::max(d.key_dim, d.value_dim) > kMostGpuDeltaDim)
-      return fmt::format(
-          "recurrent heads of more than {} values work only on the CPU: use "
-          "--device cpu",
-          kMostGpuDeltaDim);
+  std::string operator()(const step::PrepareHeads& s) const {
+    if (s.shape.dim > kMostGpuHeadDim)
+      return fmt::format("heads of more than {} values", kMostGpuHeadDim);
+    if (s.shape.dim % kGpuHeadUnit != 0)
+      return fmt::format("heads of {} values, which are no multiple of {},", s.shape.dim,
+                         kGpuHeadUnit);
+    // Their length is taken before they turn, from which it differs by the magnitude of the rope:
+    // of whole heads that is a factor, of parts of them it is not.
+    if (!s.unit.present() || s.rope < 0) return {};
+    const RopeConfig& rope = config_.ropes[static_cast<size_t>(s.rope)];
+    const RopeTable table = rope_table(rope, s.shape.dim, config_.max_positions);
+    const auto turned = 2 * static_cast<int64_t>(table.frequencies.size());
+    if (table.magnitude != 1 && turned != s.shape.dim)
+      return "queries and keys of unit length of which a rope with a magnitude turns a part";
+    return {};
+  }
+  std::string operator()(const step::Experts& s) const {
+    if (s.experts.count <= kMostGpuExperts) return {};
+    return fmt::format("layers with more than {} experts", kMostGpuExperts);
+  }
+  std::string operator()(const step::Product& s) const {
+    const bool clamped = s.up.present() && s.gate.function == GateFunction::clamped_silu;
+    return clamped ? "clamped gates outside experts" : "";
+  }
+  std::string operator()(const step::DeltaRule& s) const {
+    if (std::max(s.net.key_dim, s.net.value_dim) <= kMostGpuDeltaDim) return {};
+    return fmt::format("recurrent heads of more than {} values", kMostGpuDeltaDim);
+  }
+  template <typename Any>
+  std::string operator()(const Any&) const {
+    return {};
+  }
+
+ private:
+  const ModelConfig& config_;
+};
+
+// A GPU finds the matrices of a layer's experts by their number, so that all are stored alike.
+Refusal why_not_experts(const ModelConfig& config, const LayerSteps& layer, const Step& step,
+                        const LoadOptions& options) {
+  if (options.rotate_weights)
+    return {"--rotate weights has no kernels for experts: leave it out", ""};
+  if (options.activations == ActivationMode::f16)
+    return {"f16 activations do not work with experts: use auto, i8 or i8x2", ""};
+  const std::vector<int> matrices = matrices_of(step);
+  for (size_t i = 3; i < matrices.size(); ++i) {
+    const auto form_of = [&](int matrix) -> const StoredForm& {
+      return layer.matrices[static_cast<size_t>(matrix)].stored;
+    };
+    const StoredForm &form = form_of(matrices[i]), &wanted = form_of(matrices[i % 3]);
+    if (form.format == nullptr || wanted.format == nullptr) continue;
+    const bool same = form.format == wanted.format && form.rotation[0] == wanted.rotation[0] &&
+                      form.rotation[1] == wanted.rotation[1];
+    if (same) continue;
+    return {fmt::format("experts of a layer in several formats ({} and {}) work only on the CPU: "
+                        "use --device cpu",
+                        form.format->name, wanted.format->name),
+            name_of(config, step.layer, matrices[i])};
   }
   return {};
 }
 
-namespace {
-
-// A GPU finds the matrices of a layer's experts by their number, so that all are stored alike.
-void refuse_experts(const WeightSource& source, const ModelConfig& config,
-                    const LoadOptions& options) {
-  if (!options.device.cuda) return;
-  const auto refuse = [](const std::string& where, const std::string& reason) {
-    throw Error(ErrorCode::usage, where, reason);
-  };
-  for (const LayerDesc& layer : config.layers) {
-    const ExpertsDesc& e = layer.experts;
-    if (!e.present()) continue;
-    if (options.rotate_weights)
-      refuse(source.path(), "--rotate weights has no kernels for experts: leave it out");
-    if (options.activations == ActivationMode::f16)
-      refuse(source.path(),
-             "f16 activations do not work with experts: use auto, i8 "
-             "or i8x2");
-    for (const MatrixDesc& m : layer.matrices) {
-      if (m.expert <= 0) continue;
-      const int own = static_cast<int>(&m - layer.matrices.data());
-      const std::string& first = layer.matrix(e.first + (own - e.first) % 3).weight;
-      if (!source.contains(m.weight) || !source.contains(first)) continue;
-      const StoredForm form = source.form_of(m.weight), wanted = source.form_of(first);
-      const bool same = form.format == wanted.format && form.rotation[0] == wanted.rotation[0] &&
-                        form.rotation[1] == wanted.rotation[1];
-      if (same) continue;
-      refuse(source.path() + ": tensor " + m.weight,
-             fmt::format("experts of a layer in several formats ({} and {}) work only on the CPU: "
-                         "use --device cpu",
-                         form.format->name, wanted.format->name));
-    }
-  }
+// Calls see(step) for all steps of the layers and the head.
+template <typename See>
+void each_step(const ModelSteps& steps, const See& see) {
+  for (const LayerSteps& layer : steps.layers)
+    std::for_each(layer.steps.begin(), layer.steps.end(), see);
+  std::for_each(steps.head.steps.begin(), steps.head.steps.end(), see);
 }
 
 }  // namespace
 
+Refusal why_not(const ModelConfig& config, const ModelSteps& steps, const Step& step,
+                const LoadOptions& options) {
+  const LayerSteps& layer = steps.of(step.layer);
+  if (options.device.cuda) {
+    if (const std::string limit = std::visit(GpuLimits(config), step.op); !limit.empty())
+      return {limit + " work only on the CPU: use --device cpu", ""};
+    if (std::holds_alternative<step::Experts>(step.op)) {
+      Refusal refusal = why_not_experts(config, layer, step, options);
+      if (!refusal.reason.empty()) return refusal;
+    }
+  }
+  if (layer.matrices.empty()) return {};
+  for (const int matrix : matrices_of(step)) {
+    const StoredForm& form = layer.matrices[static_cast<size_t>(matrix)].stored;
+    if (form.format == nullptr) continue;
+    if (std::string reason = why_not(form, options); !reason.empty())
+      return {std::move(reason), name_of(config, step.layer, matrix)};
+  }
+  return {};
+}
+
+std::string why_not(const ModelConfig& config, const Device& device) {
+  LoadOptions options;
+  options.device = device;
+  const ModelSteps steps = make_steps(config);
+  std::string reason;
+  each_step(steps, [&](const Step& step) {
+    if (reason.empty()) reason = why_not(config, steps, step, options).reason;
+  });
+  return reason;
+}
+
 void refuse_unsupported(const WeightSource& source, const ModelConfig& config,
-                        const LoadOptions& options) {
-  const auto refuse = [&](const std::string& name, const std::string& reason) {
-    if (!reason.empty()) throw Error(ErrorCode::usage, source.path() + ": tensor " + name, reason);
+                        const ModelSteps& steps, const LoadOptions& options) {
+  const auto refuse = [&](const std::string& tensor, const std::string& reason) {
+    if (reason.empty()) return;
+    throw Error(ErrorCode::usage,
+                tensor.empty() ? source.path() : source.path() + ": tensor " + tensor, reason);
   };
-  if (const std::string reason = why_not(config, options.device); !reason.empty())
-    throw Error(ErrorCode::usage, source.path(), reason);
-  refuse_experts(source, config, options);
   bool coded = false, rotated = false;
-  const auto check = [&](const MatrixDesc& m) {
-    if (!source.contains(m.weight)) return;
-    const StoredForm form = source.form_of(m.weight);
-    refuse(m.weight, why_not(form, options));
-    coded |= !form.format->dense;
-    rotated |= is_rotated(form);
-  };
-  for (const LayerDesc& layer : config.layers) {
-    for (const MatrixDesc& m : layer.matrices)
-      check(m);
-  }
-  check(config.head);
-  if (source.contains(config.embedding)) {
-    const StoredForm form = source.form_of(config.embedding);
-    refuse(config.embedding, why_not_embedding(form, options.device));
-  }
+  each_step(steps, [&](const Step& step) {
+    const Refusal refusal = why_not(config, steps, step, options);
+    refuse(refusal.tensor, refusal.reason);
+    for (const int matrix : matrices_of(step)) {
+      const StoredForm& form = steps.of(step.layer).matrices[static_cast<size_t>(matrix)].stored;
+      if (form.format == nullptr) continue;
+      coded |= !form.format->dense;
+      rotated |= is_rotated(form);
+    }
+  });
+  if (steps.embedding.format != nullptr)
+    refuse(config.embedding, why_not_embedding(steps.embedding, options.device));
   const std::string reason = why_not(options);
   if (!reason.empty() && (coded || options.rotate_weights))
     throw Error(ErrorCode::usage, "device " + options.device.name(), reason);
@@ -217,21 +218,6 @@ void refuse_unsupported(const WeightSource& source, const ModelConfig& config,
     throw Error(ErrorCode::usage, source.path(),
                 "no matrix of this model is rotated: leave out --rotate weights");
   }
-}
-
-BufferShape prepared_shape(const StoredForm& form, int pass, int64_t cols, bool folded,
-                           const LoadOptions& options) {
-  const Format& format = *form.format;
-  BufferShape shape;
-  shape.cols = padded_cols(format, cols);
-  const bool rotated = form.rotation[pass].kind != RotationKind::none;
-  if (!(options.rotate_weights && is_rotated(form)))
-    shape.planes = planes_of(format, options.activations);
-  if (shape.planes > 0) {
-    const bool in_rotated_basis = rotated || (folded && format.rotation_block > 0);
-    shape.group = in_rotated_basis ? kActivationGroup : kPlainGroup;
-  }
-  return shape;
 }
 
 }  // namespace walsh

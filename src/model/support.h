@@ -7,6 +7,7 @@
 #include "arch/config.h"
 #include "formats/weight_source.h"
 #include "model/model.h"
+#include "model/steps.h"
 
 namespace walsh {
 
@@ -19,10 +20,17 @@ inline constexpr int64_t kMostGpuExperts = 800, kMostGpuDeltaDim = 256;
 // Values of a head of attention that their kernels have: so many at most, a multiple of the unit.
 inline constexpr int64_t kMostGpuHeadDim = 256, kGpuHeadUnit = 8;
 
-// Whether a matrix that is stored so is rotated.
-bool is_rotated(const StoredForm& form);
+// Why the device of the options cannot execute a step: no reason if it can. With a tensor it is
+// how that is stored.
+struct Refusal {
+  std::string reason, tensor;
+};
+// The one question about a step of the list: what it computes, and how its matrices are stored as
+// far as that is known.
+Refusal why_not(const ModelConfig& config, const ModelSteps& steps, const Step& step,
+                const LoadOptions& options);
 
-// Why the device cannot compute layers of this kind; empty if it can.
+// The same for what all steps compute, however matrices are stored; empty if the device can.
 std::string why_not(const ModelConfig& config, const Device& device);
 // Why options.device cannot multiply with a matrix that is stored so; empty if it can.
 std::string why_not(const StoredForm& form, const LoadOptions& options);
@@ -31,14 +39,9 @@ std::string why_not_embedding(const StoredForm& form, const Device& device);
 // Why coded weights cannot be multiplied as the options say, whatever their format.
 std::string why_not(const LoadOptions& options);
 
-// Throws usage naming tensor and reason, or the option, where one of these says no to a tensor of
-// the model. Tensors that are missing are left to the loader.
+// Throws usage naming tensor and reason, or the option, where one of these says no to a step or the
+// embedding. Tensors that are missing are left to the loader.
 void refuse_unsupported(const WeightSource& source, const ModelConfig& config,
-                        const LoadOptions& options);
-
-// The input that pass `pass` of a coded matrix reads: cols and int8 planes, 0 of which are float
-// rows. `folded`: of a source whose activations are rotated already.
-BufferShape prepared_shape(const StoredForm& form, int pass, int64_t cols, bool folded,
-                           const LoadOptions& options);
+                        const ModelSteps& steps, const LoadOptions& options);
 
 }  // namespace walsh

@@ -8,29 +8,20 @@
 #include <vector>
 
 #include "generate/generator.h"
-#include "generate/sampler.h"
-#include "grammar/token_grammar.h"
-#include "kernels/sampler_options.h"
 #include "walsh/error.h"
 
 namespace walsh {
 
-struct TextRequest {
+struct TextRequest : ChoiceOptions {
   std::vector<int32_t> prompt;
-  SamplerOptions sampler;   // checked
   int64_t max_tokens = -1;  // -1: until the context is full
-  std::vector<TokenBias> biases;
-  std::shared_ptr<const SequenceBreakers> breakers;  // for DRY
-  std::vector<int32_t> stop_ids;                     // end the text and are not part of it
-  // Number of most probable tokens whose logarithmic probabilities (natural, before any sampling
-  // option) are reported besides that of the chosen token; -1: report none.
+  // Natural logarithms of probabilities (before any sampling option): of each token that is chosen
+  // and of so many best ones; -1: none.
   int logprobs = -1;
-  // The grammar that the text must match; null: none.
-  std::shared_ptr<const grammar::TokenGrammar> grammar;
-  bool prompt_logprobs = false;  // also report those of the prompt's tokens after the first
-  bool shares_prefix = true;     // may reuse a cached prefix
-  // Prefixes are shared only among texts of one owner: reuse shows in counters and times, from
-  // which anybody could otherwise guess the texts of others token by token.
+  bool prompt_logprobs = false;  // the same for the tokens of the prompt behind the first
+  bool shares_prefix = true;     // takes over what is known of its beginning
+  // Beginnings are shared among texts of one owner only: what was taken over shows in figures and
+  // times, from which anybody could guess the texts of others token by token.
   std::string owner;
 };
 

@@ -255,20 +255,14 @@ void Scheduler::start_choosing(Active& active) {
   if (active.admitted == Clock::time_point()) active.admitted = Clock::now();
   const TextRequest& request = active.request;
   active.on_device = session_.can_sample() && request.logprobs < 0 && !request.prompt_logprobs &&
-                     request.sampler.on_devices() && request.biases.empty() && !request.grammar;
+                     request.on_devices();
   if (active.on_device) {
     session_.start_sampling(after_draws(request.sampler, active.generated), active.tokens,
                             active.sequence);
-  } else if (!active.sampler) {
-    active.sampler.emplace(request.sampler, request.biases, request.breakers);
-    if (request.grammar) active.constraint.emplace(request.grammar, request.stop_ids);
+  } else if (!active.chooser) {
+    active.chooser.emplace(request, options_.lookup && session_.rewinds());
     for (const int32_t token : active.tokens)
-      active.sampler->read(token);
-  }
-  if (options_.lookup && !active.on_device && !active.lookup && session_.rewinds()) {
-    active.lookup.emplace();
-    for (const int32_t token : active.tokens)
-      active.lookup->add(token);
+      active.chooser->read(token);
   }
 }
 

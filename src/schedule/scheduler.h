@@ -21,9 +21,7 @@
 #include <optional>
 #include <vector>
 
-#include "generate/constraint.h"
-#include "generate/ngram.h"
-#include "generate/sampler.h"
+#include "generate/text_chooser.h"
 #include "model/session.h"
 #include "schedule/prefix_cache.h"
 #include "schedule/request.h"
@@ -102,19 +100,16 @@ class Scheduler {
     // Prompt and generated tokens, of which the first `position` are in the sequence.
     std::vector<int32_t> tokens;
     int64_t generated = 0;
-    // tokens in the sequence; prompt tokens taken from the cache
-    int64_t evaluated = 0, cached = 0;
-    std::optional<Sampler> sampler;  // for sampling on the host
-    std::optional<Constraint> constraint;
-    std::optional<NgramDraft> lookup;
-    std::vector<int32_t> drafted, attempt;  // the draft; the last token followed by the draft
-    bool wrong = false;                     // the draft is wrong from the current position on
-    bool on_device = false;                 // tokens are sampled on the device
-    int32_t untold = -1;  // the latest token, if the sink is told about it in the next step
+    int64_t evaluated = 0, cached = 0;   // tokens of the sequence; of the prompt, not evaluated
+    std::optional<TextChooser> chooser;  // on the host
+    std::vector<int32_t> attempt;        // the last token and the draft, if there is one
+    bool on_device = false;              // chosen by the device
+    int32_t untold = -1;  // the latest token, if the sink is to hear of it in the next step
     std::vector<ScoredToken> prompt_scores;
     std::optional<StopReason> ended;  // set: removed after the step
     std::optional<Error> error;
 
+    bool has_draft() const { return chooser && !chooser->drafted().empty(); }
     int64_t missing() const { return static_cast<int64_t>(tokens.size()) - evaluated; }
   };
   // A part of a batch.
@@ -157,7 +152,6 @@ class Scheduler {
   void evaluate(std::vector<Piece>& pieces);
   void evaluate_on_host(std::span<const Piece> pieces);
   void evaluate_on_device(std::span<const Piece> pieces);
-  void receive_drafted(Active& active, size_t index, std::span<const float> logits);
   void judge_draft(Active& active);
   void receive(const Piece& piece, int64_t index, std::span<const float> logits);
   void choose(Active& active, std::span<const float> logits);

@@ -38,7 +38,7 @@ std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
   prompt_rows_ = 0;
   std::vector<Piece> pieces;
   const auto add = [&](Active* active, int64_t rows) {
-    if (!active->drafted.empty()) {
+    if (active->has_draft()) {
       const auto all = static_cast<int64_t>(active->attempt.size());
       return pieces.push_back({active, {active->sequence, active->attempt, all}, true});
     }
@@ -55,7 +55,7 @@ std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
   auto to_come = static_cast<int64_t>(prompts.size());
   int64_t long_ones = session_.max_prompts();
   for (Active* active : prompts) {
-    active->drafted.clear();
+    if (active->chooser) active->chooser->draft(0);
     const int64_t share = long_ones > 0 ? for_prompts / to_come : 1;
     const int64_t rows = std::min(active->missing(), std::max<int64_t>(1, share));
     if (rows > 1) --long_ones;
@@ -67,8 +67,10 @@ std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
   }
   for (Active* active : others) {
     draft(*active, drafts && long_ones > 0 ? left : 0);
-    if (!active->drafted.empty()) --long_ones;
-    left -= static_cast<int64_t>(active->drafted.size());
+    if (active->has_draft()) {
+      --long_ones;
+      left -= static_cast<int64_t>(active->attempt.size()) - 1;
+    }
     add(active, 1);
   }
   return pieces;
@@ -76,15 +78,13 @@ std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
 
 // Drafts tokens after the last one of a text, as far as the text may continue.
 void Scheduler::draft(Active& active, int64_t most) {
-  active.drafted.clear();
-  if (!active.lookup || active.generated == 0) return;
+  if (!active.chooser) return;
   most = std::min(most, session_.capacity() - static_cast<int64_t>(active.tokens.size()));
   if (active.request.max_tokens >= 0)
     most = std::min(most, active.request.max_tokens - active.generated - 1);
-  if (most > 0) active.drafted = active.lookup->draft(most);
+  const auto& drafted = active.chooser->draft(active.generated > 0 ? most : 0);
   active.attempt = {active.tokens.back()};
-  active.attempt.insert(active.attempt.end(), active.drafted.begin(), active.drafted.end());
-  active.wrong = false;
+  active.attempt.insert(active.attempt.end(), drafted.begin(), drafted.end());
 }
 
 // plan(), reduced to the pages that are free: the latest request waits until there are enough.
@@ -156,7 +156,7 @@ void Scheduler::evaluate_on_host(std::span<const Piece> pieces) {
     receive(pieces[item], index, logits);
   });
   for (const Piece& piece : pieces) {
-    if (!piece.active->drafted.empty()) judge_draft(*piece.active);
+    if (piece.active->has_draft()) judge_draft(*piece.active);
     piece.active->evaluated = session_.position(piece.active->sequence);
   }
 }
@@ -190,50 +190,40 @@ void Scheduler::evaluate_on_device(std::span<const Piece> pieces) {
   }
 }
 
-// Receives the logits of token `index` of a piece.
+// Logits of token `index` of a piece. What is chosen behind a draft counts as long as that was
+// right and the text goes on.
 void Scheduler::receive(const Piece& piece, int64_t index, std::span<const float> logits) {
   Active& active = *piece.active;
   const auto rows = static_cast<int64_t>(piece.tokens.tokens.size());
-  if (!active.drafted.empty()) return receive_drafted(active, static_cast<size_t>(index), logits);
+  if (active.has_draft()) {
+    if (active.chooser->is_right() && !active.ended && !active.error) choose(active, logits);
+    return;
+  }
   if (piece.last && index + 1 == rows) return choose(active, logits);
   const auto next = static_cast<size_t>(active.evaluated + index + 1);
   active.prompt_scores.push_back(score_token(logits, active.tokens[next], active.request.logprobs));
 }
 
-// The sampled token counts if the draft before it was right.
-void Scheduler::receive_drafted(Active& active, size_t index, std::span<const float> logits) {
-  if (active.wrong) return;
-  const size_t before = active.tokens.size();
-  choose(active, logits);
-  const bool chosen = active.tokens.size() > before && !active.ended;
-  active.wrong =
-      !chosen || index >= active.drafted.size() || active.drafted[index] != active.tokens.back();
-}
-
-// Removes the wrong part of an evaluated draft.
+// Takes back what was wrong of a draft that has been evaluated.
 void Scheduler::judge_draft(Active& active) {
   const int64_t before = active.evaluated;
   const auto known = static_cast<int64_t>(active.tokens.size()) - 1;
   if (session_.position(active.sequence) > known) session_.truncate(known, active.sequence);
   const auto right = static_cast<size_t>(std::max<int64_t>(0, known - before - 1));
-  active.lookup->judge(active.drafted.size(), right);
-  totals_.drafted_tokens += active.drafted.size();
+  totals_.drafted_tokens += active.chooser->drafted().size();
   totals_.drafted_right += right;
-  active.drafted.clear();
+  active.chooser->judge(right);
 }
 
 void Scheduler::choose(Active& active, std::span<const float> logits) {
   // A failure here, such as logits that are not numbers, fails only this text.
   const auto failure = failure_of([&] {
-    std::span<const float> allowed = logits;
-    if (active.constraint) allowed = active.constraint->allowed(logits);
-    if (allowed.empty()) {
+    const std::optional<int32_t> chosen = active.chooser->choose(logits);
+    if (!chosen) {
       active.ended = StopReason::stop_token;
       return;
     }
-    const int32_t token = active.sampler->sample(allowed);
-    active.sampler->accept(token);
-    if (active.constraint) active.constraint->accept(token);
+    const int32_t token = *chosen;
     accept(active, active.request.logprobs < 0
                        ? ScoredToken{token, 0, {}}
                        : score_token(logits, token, active.request.logprobs));
@@ -250,8 +240,7 @@ void Scheduler::accept(Active& active, const ScoredToken& token) {
     active.ended = StopReason::max_tokens;
     return;
   }
-  const auto& stops = request.stop_ids;
-  if (std::find(stops.begin(), stops.end(), token.token) != stops.end()) {
+  if (request.stops(token.token)) {
     active.ended = StopReason::stop_token;
     return;
   }
@@ -264,7 +253,7 @@ void Scheduler::accept(Active& active, const ScoredToken& token) {
     active.untold = token.token;
   } else if (!active.sink->chosen(token)) {
     active.ended = StopReason::callback;
-  } else if (active.constraint && active.constraint->ended()) {
+  } else if (active.chooser && active.chooser->ended()) {
     active.ended = StopReason::stop_token;
   } else if (active.generated == request.max_tokens) {
     active.ended = StopReason::max_tokens;
@@ -272,7 +261,6 @@ void Scheduler::accept(Active& active, const ScoredToken& token) {
     active.ended = StopReason::context_full;
   }
   active.tokens.push_back(token.token);
-  if (active.lookup) active.lookup->add(token.token);
 }
 
 // A text whose sink wants no more tokens may have been submitted with this one already; that result

@@ -56,9 +56,9 @@ std::vector<InputMoments> measure_at_once(const Model& model, const Windows& win
     moments.emplace_back(width);
   };
   for (size_t layer = 0; layer < model.layers.size(); ++layer)
-    for (size_t i = 0; i < model.layers[layer].inputs.size(); ++i)
-      site(model.layers[layer].inputs[i], c.layers[layer].activations[i].width);
-  site(model.head_input, c.hidden);
+    for (size_t i = 0; i < model.steps.layers[layer].inputs.size(); ++i)
+      site(model.steps.layers[layer].inputs[i], c.layers[layer].activations[i].width);
+  site(model.input(-1, 0), c.hidden);
   SessionOptions options;
   options.max_positions = static_cast<int64_t>(windows.front().size());
   KvPages pages(kv_shape(model, options));
@@ -74,9 +74,10 @@ std::vector<InputMoments> measure_at_once(const Model& model, const Windows& win
     EXPECT_LE(rows, executor.max_rows());
     const Run run{0, 0, rows};
     executor.run_parts({window, {&run, 1}}, [&] {
-      executor.execute(executor.pass().embed());
-      for (const ForwardOp& op : executor.pass().layers())
-        executor.execute(op);
+      executor.embed();
+      for (const LayerSteps& layer : executor.steps().layers)
+        for (const Step& step : layer.steps)
+          executor.execute(step);
       executor.prepare_head(0, rows);
     });
   }
@@ -201,7 +202,7 @@ TEST(LayerStatistics, AreSecondMomentsOfTheNormalizedEmbeddingsAtTheFirstSite) {
         squares += double{v} * double{v};
       const double scale = 1 / std::sqrt(squares / static_cast<double>(n) +
                                          double{c.layers[0].activations[0].norm.eps});
-      const std::vector<float>& gain = model.layers[0].inputs[0].gain;
+      const std::span<const float> gain = model.vector(0, model.input(0, 0).norm.gain);
       for (size_t i = 0; i < n; ++i) {
         for (size_t j = 0; j < n; ++j) {
           expected[i * n + j] +=

@@ -14,11 +14,18 @@ server=
 trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$work"' EXIT
 fail() { echo "error: $*"; exit 1; }
 
+# What built the library builds its users: compilers, pkg-config and the places where packages are
+# may be others than the first ones on the PATH and those of the distribution.
+cached() { sed -n "s/^$1:[^=]*=//p" "$build/CMakeCache.txt"; }
+cxx=$(cached CMAKE_CXX_COMPILER)
+pkg_config=$(cached PKG_CONFIG_EXECUTABLE)
+places=$(cached CMAKE_PREFIX_PATH)
+
 cmake --install "$build" --prefix "$work/prefix" >"$work/log"
 test -x "$work/prefix/bin/walsh"
 for header in "$work"/prefix/include/walsh/*.h; do
   echo "#include <walsh/$(basename "$header")>" |
-    c++ -std=c++20 -Wall -Wextra -Wpedantic -Wconversion -Werror -fsyntax-only \
+    "$cxx" -std=c++20 -Wall -Wextra -Wpedantic -Wconversion -Werror -fsyntax-only \
       -I "$work/prefix/include" -x c++ -
 done
 echo '#include <walsh/walsh.h>' |
@@ -52,7 +59,8 @@ mkdir "$work/header"
 sed -n '2,/^#pragma once/s|^// \{0,5\}||p' "$prefix/include/walsh/engine.h" >"$work/header/main.cpp"
 
 build_with() {  # build_with static|shared SOURCE_FOLDER BUILD_FOLDER
-  cmake -S "$2" -B "$3" -DCMAKE_PREFIX_PATH="$prefix" -DWALSH_LIBRARY="$1" \
+  cmake -S "$2" -B "$3" -DCMAKE_PREFIX_PATH="$prefix${places:+;$places}" -DWALSH_LIBRARY="$1" \
+    -DPKG_CONFIG_EXECUTABLE="$pkg_config" -DCMAKE_CXX_COMPILER="$cxx" \
     -DCMAKE_C_FLAGS="$flags" -DCMAKE_CXX_FLAGS="$flags" -DCMAKE_BUILD_TYPE=Release \
     >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
   cmake --build "$3" --parallel 2 >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
@@ -110,13 +118,19 @@ done
 
 pc=$(dirname "$(find "$prefix" -name walsh.pc)")
 library_path=$(dirname "$pc")
-export PKG_CONFIG_PATH=$pc
-read -ra static <<<"$(pkg-config --cflags --static --libs walsh)"
-read -ra plain <<<"$(pkg-config --cflags --libs walsh)"
+# Where the packages that walsh needs are known from PKG_CONFIG_PATH alone, as with a compiler's or
+# a user's own prefix, they are still found.
+known=${PKG_CONFIG_LIBDIR:-$("$pkg_config" --variable pc_path pkg-config)}
+mkdir "$work/empty"
+export PKG_CONFIG_LIBDIR=$work/empty
+export PKG_CONFIG_PATH=$pc:${PKG_CONFIG_PATH:+$PKG_CONFIG_PATH:}$known
+read -ra static <<<"$("$pkg_config" --cflags --static --libs walsh)"
+read -ra plain <<<"$("$pkg_config" --cflags --libs walsh)"
 # shellcheck disable=SC2086  # several flags
-c++ -std=c++20 $flags "$here/consumer.cpp" "${static[@]/-lwalsh/-l:libwalsh.a}" -o "$work/consumer"
+"$cxx" -std=c++20 $flags "$here/consumer.cpp" "${static[@]/-lwalsh/-l:libwalsh.a}" \
+  -o "$work/consumer"
 grep -q '^tq3 3.125' <<<"$("$work/consumer")"
 # shellcheck disable=SC2086
-c++ -std=c++20 $flags "$here/consumer.cpp" "${plain[@]}" -o "$work/consumer"
+"$cxx" -std=c++20 $flags "$here/consumer.cpp" "${plain[@]}" -o "$work/consumer"
 grep -q '^tq3 3.125' <<<"$(LD_LIBRARY_PATH=$library_path "$work/consumer")"
 echo "the installed package works"

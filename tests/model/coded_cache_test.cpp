@@ -173,10 +173,11 @@ TEST_F(CodedCaches, ResetLeavesNothingBehind) {
       CpuExecutor& executor = sequence.executor;
       const walsh::Run run{0, 0, count, 1};
       executor.run_parts({std::span(tokens_).first(static_cast<size_t>(count)), {&run, 1}}, [&] {
-        executor.execute(executor.pass().embed());
+        executor.embed();
         std::ranges::fill(executor.hidden(count / 2), spoilt);
-        for (const ForwardOp& op : executor.pass().layers())
-          executor.execute(op);
+        for (const LayerSteps& layer : executor.steps().layers)
+          for (const Step& step : layer.steps)
+            executor.execute(step);
         executor.logits(0, 1);
       });
       const auto row = executor.logit_row(0);
@@ -195,11 +196,11 @@ TEST_F(CodedCaches, AFailedBatchIsNotGoneOnWith) {
   const auto run = [&](int64_t position, int64_t rows, bool fails) {
     const walsh::Run one{0, position, rows};
     executor.run_parts({std::span(tokens_).subspan(0, static_cast<size_t>(rows)), {&one, 1}}, [&] {
-      executor.execute(executor.pass().embed());
-      for (const int64_t layer : {0, 1}) {
+      executor.embed();
+      for (const int layer : {0, 1}) {
         if (fails && layer == 1) throw Error(ErrorCode::limit, "test", "no memory");
-        for (const ForwardOp& op : executor.pass().layer(layer).first(2))  // up to the cache
-          executor.execute(op);
+        for (const Step& step : std::span(executor.steps().of(layer).steps).first(2))
+          executor.execute(step);  // up to the cache
       }
     });
   };

@@ -31,14 +31,13 @@ class TestSource : public WeightSource {
     return list;
   }
   void release(const std::string&) override {}
-  const Format& format_of(const std::string& name) const override {
-    const bool use_b = b_ != nullptr && name.find(b_part_) != std::string::npos;
-    return decode ? dense_format(DType::f32) : (use_b ? *b_ : a_).format_of(name);
+  StoredForm form_of(const std::string& name) const override {
+    return decode ? StoredForm{.format = &dense_format(DType::f32)} : source_of(name).form_of(name);
   }
+  const Format& format_of(const std::string& name) const override { return *form_of(name).format; }
 
   Tensor load(const std::string& name) override {
-    const bool use_b = b_ != nullptr && name.find(b_part_) != std::string::npos;
-    Tensor tensor = use_b ? b_->load(name) : a_.load(name);
+    Tensor tensor = source_of(name).load(name);
     if (name == transposed) std::swap(tensor.rows, tensor.cols);
     return decode ? decoded(tensor) : tensor;
   }
@@ -58,6 +57,10 @@ class TestSource : public WeightSource {
     result.data = std::as_bytes(std::span(*values));
     result.owner = values;
     return result;
+  }
+
+  WeightSource& source_of(const std::string& name) const {
+    return b_ != nullptr && name.find(b_part_) != std::string::npos ? *b_ : a_;
   }
 
   WeightSource& a_;
@@ -169,6 +172,7 @@ TEST(CodedModelParts, TiedHeadReadsTheCodedEmbedding) {
     ThreadPool pool(1);
     ModelConfig config = parse_config(from.config_json(), "test");
     config.tied_head = true;
+    config.head.weight = config.embedding;
     const Model model = Model::load(from, config, {&pool, ActivationMode::f32, {}});
     Session session(model, {64});
     return test::all_logits(session, some_tokens(9));
@@ -189,8 +193,8 @@ TEST(CodedModelParts, MatricesOfOneInputMayDifferInFormat) {
         << other;
     ThreadPool pool(1);
     const Model model = load(mixed, pool, ActivationMode::automatic);
-    EXPECT_GE(model.layers[0].inputs[0].forms.size(), 2u) << other;
-    EXPECT_EQ(model.layers[0].inputs[2].forms.size(), 1u) << "gate and up share one";
+    EXPECT_GE(model.input(0, 0).forms.size(), 2u) << other;
+    EXPECT_EQ(model.input(0, 2).forms.size(), 1u) << "gate and up share one";
     EXPECT_EQ(model.type_name(), "tq3");
   }
 }

@@ -213,7 +213,15 @@ TEST(Synthetic, EndsWhenTheCallerAsks) {
   EXPECT_THROW(source.load("model.layers.0.mlp.down_proj.weight"), Error);
 }
 
-// The goldens might not notice if a feature were ignored, so each feature must change the logits.
+// The step of a kind that a layer has.
+template <typename Kind>
+Kind& step_of(Model& model, size_t layer) {
+  for (Step& step : model.steps.layers[layer].steps)
+    if (auto* found = std::get_if<Kind>(&step.op)) return *found;
+  throw Error(ErrorCode::internal, "test", "no such step");
+}
+
+// What the goldens would not notice if it were ignored: each feature must move the logits.
 TEST(Features, EveryFeatureOfTheConfigShowsInTheLogits) {
   const auto changed = [](const char* name, auto&& change) {
     ThreadPool pool(1);
@@ -225,11 +233,18 @@ TEST(Features, EveryFeatureOfTheConfigShowsInTheLogits) {
     Session after(model, {64});
     return worst_difference(test::all_logits(after, tokens), expected);
   };
-  EXPECT_GT(changed("mistral-tiny", [](Model& m) { m.config.layers[1].attention.window = 17; }),
+  EXPECT_GT(changed("mistral-tiny",
+                    [](Model& m) {
+                      step_of<step::Attend>(m, 1).reach = 17;
+                      m.config.layers[1].attention.window = 17;
+                    }),
             0.01);
-  EXPECT_GT(
-      changed("qwen2-window-tiny", [](Model& m) { m.config.layers[0].attention.window = 11; }),
-      0.01);
+  EXPECT_GT(changed("qwen2-window-tiny",
+                    [](Model& m) {
+                      step_of<step::Attend>(m, 0).reach = 11;
+                      m.config.layers[0].attention.window = 11;
+                    }),
+            0.01);
   EXPECT_GT(changed("llama31-tiny", [](Model& m) { m.config.ropes[0].factor = 1; }), 0.01);
   EXPECT_GT(changed("llama2-bias-tiny", [](Model& m) { m.config.ropes[0].factor = 1; }), 0.01);
   EXPECT_GT(changed("llama2-bias-tiny", [](Model& m) { m.layers[0].matrices[3].bias.clear(); }),
@@ -237,8 +252,9 @@ TEST(Features, EveryFeatureOfTheConfigShowsInTheLogits) {
   EXPECT_GT(changed("llama2-bias-tiny", [](Model& m) { m.layers[0].matrices[6].bias.clear(); }),
             0.01);
   EXPECT_GT(changed("qwen2-tiny", [](Model& m) { m.layers[2].matrices[1].bias.clear(); }), 0.001);
-  EXPECT_GT(changed("qwen3-tiny", [](Model& m) { m.config.layers[0].attention.q_norm = {}; }),
-            0.01);
+  EXPECT_GT(
+      changed("qwen3-tiny", [](Model& m) { step_of<step::PrepareHeads>(m, 0).query_norm = {}; }),
+      0.01);
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <atomic>
 
 #include "golden.h"
-#include "model/forward.h"
 #include "model/op_count.h"
 #include "model/synthetic.h"
 #include "model_support.h"

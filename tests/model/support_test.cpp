@@ -247,7 +247,8 @@ class MixedExperts : public SyntheticSource {
 
 std::string reason_against(const WeightSource& source, const LoadOptions& options) {
   try {
-    refuse_unsupported(source, parse_config(source.config_json(), "test"), options);
+    const ModelConfig config = parse_config(source.config_json(), "test");
+    refuse_unsupported(source, config, make_steps(config, source, options), options);
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::usage);
     return e.what();
@@ -289,20 +290,28 @@ TEST(Support, AGpuNamesWhatItHasNoRoomFor) {
   EXPECT_THAT(why_not(config, kCpu), IsEmpty());
   config.layers[0].experts.count = kMostGpuExperts;
   EXPECT_THAT(why_not(config, kGpu), IsEmpty());
-  config.layers[0].delta_net.key_dim = kMostGpuDeltaDim + 16;
+  const SyntheticSource recurrent("tiny-delta", {&tq3, &tq3, &tq3});
+  config = parse_config(recurrent.config_json(), "test");
+  EXPECT_THAT(why_not(config, kGpu), IsEmpty());
+  for (LayerDesc& layer : config.layers)
+    if (layer.delta_net.present()) layer.delta_net.key_dim = kMostGpuDeltaDim + 16;
   EXPECT_THAT(why_not(config, kGpu), HasSubstr("more than 256 values"));
 }
 
 TEST(Support, AGpuRefusesKindsOfAttentionInOneLine) {
-  const auto reason = [](const auto& change) {
-    ModelConfig config;
-    config.layers.resize(2);
-    change(config.layers[1].attention);
+  const auto reason_of = [](const char* shape, const auto& change) {
+    const Format& tq3 = get_format("tq3");
+    const SyntheticSource source(shape, {&tq3, &tq3, &tq3});
+    ModelConfig config = parse_config(source.config_json(), "test");
+    change(config, config.layers[1].attention);
     EXPECT_THAT(why_not(config, kCpu), IsEmpty());
     return why_not(config, kGpu);
   };
+  const auto reason = [&](const auto& change) {
+    return reason_of("tiny", [&](ModelConfig&, AttentionDesc& a) { change(a); });
+  };
   EXPECT_THAT(reason([](AttentionDesc&) {}), IsEmpty());
-  EXPECT_THAT(reason([](AttentionDesc& a) { a.latent.rank = 8; }), IsEmpty());
+  EXPECT_THAT(reason_of("tiny-latent", [](ModelConfig&, AttentionDesc&) {}), IsEmpty());
   EXPECT_THAT(reason([](AttentionDesc& a) { a.chunk = 8; }), IsEmpty());
   EXPECT_THAT(reason([](AttentionDesc& a) { a.unit_eps = 1e-5F; }), IsEmpty());
   EXPECT_THAT(reason([](AttentionDesc& a) { a.growth = 1; }), IsEmpty());
@@ -313,9 +322,31 @@ TEST(Support, AGpuRefusesKindsOfAttentionInOneLine) {
               HasSubstr("heads of 100 values, which are no multiple of 8, work only on the CPU"));
   EXPECT_THAT(reason([](AttentionDesc& a) {
                 a.unit_eps = 1e-5F;
-                a.q_norm.weight = "norm";
+                a.q_norm = {"norm", a.head_dim, 1e-5F, 0};
+                a.k_norm = {"norm", a.head_dim, 1e-5F, 0};
               }),
-              HasSubstr("unit length with norms"));
+              IsEmpty())
+      << "a norm in front of the one that gives heads unit length";
+}
+
+// Factors of queries are a table for each kind, and a rope's magnitude is a factor of what is
+// normed: neither is a reason to refuse a model. What a rope does to a part of a head only is.
+TEST(Support, AGpuRunsQueriesThatGrowInAnyWay) {
+  const Format& tq3 = get_format("tq3");
+  const SyntheticSource source("tiny", {&tq3, &tq3, &tq3});
+  ModelConfig config = parse_config(source.config_json(), "test");
+  ASSERT_GE(config.layers.size(), 2u);
+  config.ropes[0].query_beta = 0.1F;
+  config.ropes[0].original_max_positions = 64;
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    config.layers[i].attention.growth = i == 0 ? 0.1F : 0.2F;
+    config.layers[i].attention.growth_step = 8;
+  }
+  EXPECT_THAT(why_not(config, kGpu), IsEmpty());
+  const ModelSteps steps = make_steps(config);
+  ASSERT_EQ(steps.query_factors.size(), 2u);
+  EXPECT_EQ(steps.query_factors[0].rope, 0);
+  EXPECT_NE(steps.query_factors[0], steps.query_factors[1]);
 }
 
 }  // namespace

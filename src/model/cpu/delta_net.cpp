@@ -108,10 +108,9 @@ void CpuDeltaNet::keep_rows(int64_t layer, const Part& part, RowsView channels, 
 }
 
 // From the last row on, so that the rows in front of one are still what the convolution reads.
-void CpuDeltaNet::convolve_channels(int64_t layer, const Part& part, RowsView channels,
-                                    int64_t begin, int64_t end) {
+void CpuDeltaNet::convolve_channels(const float* taps, int64_t layer, const Part& part,
+                                    RowsView channels, int64_t begin, int64_t end) {
   const DeltaNetDesc& d = desc_of(layer);
-  const float* taps = model_.layers[static_cast<size_t>(layer)].delta_net.taps.data();
   const int64_t kept = d.taps - 1, n = end - begin;
   float* before = rows_of(layer, static_cast<int32_t>(runs_[part.run].sequence));
   float last[kMaxTaps * kChannelBlock];
@@ -138,39 +137,44 @@ void CpuDeltaNet::convolve_channels(int64_t layer, const Part& part, RowsView ch
 }
 
 // Lengths of queries and keys; logarithms of decays and strengths.
-void CpuDeltaNet::finish_rows(int64_t layer, RowsView channels, RowsView decay, RowsView strength,
-                              int64_t begin, int64_t end) const {
-  const DeltaNetDesc& d = desc_of(layer);
-  const DeltaNetWeights& weights = model_.layers[static_cast<size_t>(layer)].delta_net;
+void CpuDeltaNet::finish_rows(const step::Convolve& s, int layer, RowsView channels, RowsView decay,
+                              RowsView strength, int64_t begin, int64_t end) const {
+  const DeltaNetDesc& d = s.net;
+  const float* query_scale = model_.vector(layer, s.query_scale).data();
+  const float* key_scale = model_.vector(layer, s.key_scale).data();
+  const std::span<const float> rate = model_.vector(layer, s.rate),
+                               bias = model_.vector(layer, s.bias);
   const float eps = kLengthEpsilon / static_cast<float>(d.key_dim);
   for (int64_t row = begin; row < end; ++row) {
     float* q = channels.row(row);
     float* k = q + d.key_width();
     for (int64_t h = 0; h < d.key_heads; ++h, q += d.key_dim, k += d.key_dim) {
-      ops_.rms_norm(q, weights.query_scale.data(), d.key_dim, eps, q);
-      ops_.rms_norm(k, weights.key_scale.data(), d.key_dim, eps, k);
+      ops_.rms_norm(q, query_scale, d.key_dim, eps, q);
+      ops_.rms_norm(k, key_scale, d.key_dim, eps, k);
     }
     float *a = decay.row(row), *b = strength.row(row);
     for (int64_t h = 0; h < d.value_heads; ++h) {
       const auto i = static_cast<size_t>(h);
-      a[h] = -weights.rate[i] * softplus(a[h] + weights.bias[i]);
+      a[h] = -rate[i] * softplus(a[h] + bias[i]);
       b[h] = 1 / (1 + std::exp(-b[h]));
     }
   }
 }
 
-void CpuDeltaNet::convolve(int64_t layer, RowsView channels, RowsView decay, RowsView strength) {
-  const DeltaNetDesc& d = desc_of(layer);
+void CpuDeltaNet::convolve(const step::Convolve& s, int layer, RowsView channels, RowsView decay,
+                           RowsView strength) {
+  const DeltaNetDesc& d = s.net;
+  const float* taps = model_.vector(layer, s.taps).data();
   const std::vector<Part> all = parts();
   const int64_t blocks = (d.channels() + kChannelBlock - 1) / kChannelBlock;
   model_.pool().for_each(blocks * static_cast<int64_t>(all.size()), [&](int64_t item) {
     const int64_t begin = item % blocks * kChannelBlock;
-    convolve_channels(layer, all[static_cast<size_t>(item / blocks)], channels, begin,
+    convolve_channels(taps, layer, all[static_cast<size_t>(item / blocks)], channels, begin,
                       std::min(begin + kChannelBlock, d.channels()));
   });
   const int64_t m = all.back().first + all.back().rows;
   model_.pool().for_ranges(m, 1, [&](int64_t begin, int64_t end) {
-    finish_rows(layer, channels, decay, strength, begin, end);
+    finish_rows(s, layer, channels, decay, strength, begin, end);
   });
 }
 

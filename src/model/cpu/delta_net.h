@@ -31,8 +31,9 @@ class CpuDeltaNet {
   // A batch begins: sequences that begin with it have states of zeros.
   void start(std::span<const Run> runs, std::span<const StateMark> marks);
 
-  // The operations of forward.h for all rows of the batch.
-  void convolve(int64_t layer, RowsView channels, RowsView decay, RowsView strength);
+  // The steps for all rows of the batch.
+  void convolve(const step::Convolve& s, int layer, RowsView channels, RowsView decay,
+                RowsView strength);
   // Row `skip` of the batch is the first one that is written, to row 0 of `mixed`.
   void apply_rule(int64_t layer, RowsView channels, RowsView decay, RowsView strength,
                   RowsView mixed, int64_t skip);
@@ -53,13 +54,13 @@ class CpuDeltaNet {
   float* rows_of(int64_t layer, int32_t slot);
   float* head_of(int64_t layer, int32_t slot, int64_t head);
   std::vector<Part> parts() const;
-  void convolve_channels(int64_t layer, const Part& part, RowsView channels, int64_t begin,
-                         int64_t end);
+  void convolve_channels(const float* taps, int64_t layer, const Part& part, RowsView channels,
+                         int64_t begin, int64_t end);
   // The last rows of the first `rows` ones of a part, those of the slot in front of them.
   void keep_rows(int64_t layer, const Part& part, RowsView channels, int64_t rows, int64_t begin,
                  int64_t end, float* out, int64_t stride);
-  void finish_rows(int64_t layer, RowsView channels, RowsView decay, RowsView strength,
-                   int64_t begin, int64_t end) const;
+  void finish_rows(const step::Convolve& s, int layer, RowsView channels, RowsView decay,
+                   RowsView strength, int64_t begin, int64_t end) const;
   void run_head(int64_t layer, const Part& part, int64_t head, DeltaRows rows, RowsView mixed,
                 int64_t skip, float* scratch);
 

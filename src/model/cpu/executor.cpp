@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "base/checked.h"
+#include "model/positions.h"
 
 namespace walsh {
 namespace {
@@ -40,7 +41,6 @@ CpuExecutor::CpuExecutor(const Model& model, const KvPages& pages, uint64_t max_
       max_rows_(std::min(kCpuRows, std::max(pages.shape().capacity, pages.shape().sequences))),
       logit_rows_(std::clamp(kLogitFloats / model.config.vocab, int64_t{1}, max_rows_)),
       positions_(static_cast<size_t>(max_rows_)),
-      pass_(model.config),
       cache_(make_kv_cache(model, pages, max_rows_, max_bytes)),
       delta_net_(model, pages.shape().sequences + snapshots, max_bytes - cache_->bytes()) {
   allocate(pages.shape().capacity, max_bytes - cache_->bytes() - delta_net_.bytes());
@@ -49,15 +49,16 @@ CpuExecutor::CpuExecutor(const Model& model, const KvPages& pages, uint64_t max_
 void CpuExecutor::allocate(int64_t positions, uint64_t max_bytes) {
   const ModelConfig& c = model_.config;
   const LayerWidths w = widest(c);
-  std::array<int64_t, kRowKinds> widths = row_widths(c);
-  if (!model_.has_head()) widths[static_cast<size_t>(Rows::logits)] = 0;
+  std::array<int64_t, kRowKinds> widths = model_.steps.strides();
+  // It also takes what is added to the stream, and rows of that whose logits are wanted.
+  widths[static_cast<size_t>(Rows::branch)] = c.hidden;
   const auto count = [&](size_t i) {
     return static_cast<Rows>(i) == Rows::logits ? logit_rows_ : max_rows_;
   };
   uint64_t bytes = expert_bytes(model_, max_rows_);
   for (size_t i = 0; i < rows_.size(); ++i)
     bytes += RowBuffer::bytes(count(i), widths[i]);
-  for (const BufferShape& shape : model_.buffers)
+  for (const BufferShape& shape : model_.steps.buffers)
     bytes += Workspace::bytes(shape, max_rows_);
   check_limit(bytes, max_bytes);
   for (size_t i = 0; i < rows_.size(); ++i)
@@ -67,12 +68,12 @@ void CpuExecutor::allocate(int64_t positions, uint64_t max_bytes) {
     rope.table = rope_table(config, w.head_dim, positions);
     rope.cos = AlignedArray<float>(static_cast<size_t>(max_rows_ * rope.pairs()));
     rope.sin = AlignedArray<float>(static_cast<size_t>(max_rows_ * rope.pairs()));
-    if (config.query_beta != 0) rope.query = AlignedArray<float>(static_cast<size_t>(max_rows_));
   }
-  ones_.assign(static_cast<size_t>(w.head_dim), 1.0f);
+  for (size_t i = 0; i < model_.steps.query_factors.size(); ++i)
+    query_factors_.emplace_back(static_cast<size_t>(max_rows_));
   int64_t scratch = std::max(model_.embedding_scratch(),
                              attention_scratch(max_rows_, positions, static_cast<int>(w.head_dim)));
-  for (const BufferShape& shape : model_.buffers) {
+  for (const BufferShape& shape : model_.steps.buffers) {
     workspaces_.emplace_back(shape, max_rows_);
     scratch = std::max(scratch, shape.cols);
   }
@@ -130,9 +131,9 @@ void CpuExecutor::run(const Batch& batch) {
 void CpuExecutor::run_layers(int64_t begin, int64_t end) {
   const int64_t first = wanted_.empty() ? m_ : wanted_.front();
   for (int64_t layer = begin; layer < end; ++layer) {
-    for (const ForwardOp& op : pass_.layer(layer)) {
-      const int64_t skip = pass_.only_wanted_rows(op) ? first : 0;
-      if (skip < m_ || op.kind == ForwardOp::Kind::delta_rule) execute(op, skip);
+    for (const Step& step : model_.steps.layers[static_cast<size_t>(layer)].steps) {
+      const int64_t skip = step.only_wanted ? first : 0;
+      if (skip < m_ || step.changes_state) execute(step, skip);
     }
   }
 }
@@ -154,38 +155,17 @@ void CpuExecutor::copy_pages(std::span<const PageCopy> copies) {
     cache_->copy_page(copy);
 }
 
-void CpuExecutor::execute(const ForwardOp& op, int64_t skip) {
-  switch (op.kind) {
-    case ForwardOp::Kind::embed:
-      return embed();
-    case ForwardOp::Kind::multiply:
-      return multiply(op, skip);
-    case ForwardOp::Kind::place_heads:
-      return place_heads(op.layer);
-    case ForwardOp::Kind::attend:
-      return attend(op.layer, skip);
-    case ForwardOp::Kind::convolve:
-      return delta_net_.convolve(op.layer, view(Rows::channels), view(Rows::decay),
-                                 view(Rows::strength));
-    case ForwardOp::Kind::delta_rule:
-      return delta_net_.apply_rule(op.layer, view(Rows::channels), view(Rows::decay),
-                                   view(Rows::strength), view(Rows::mixed), skip);
-    case ForwardOp::Kind::gate_mixed:
-      return gate_mixed(op, skip);
-    case ForwardOp::Kind::add_branch:
-      return add_branch(op, skip);
-    case ForwardOp::Kind::route:
-      return route(op, skip);
-    case ForwardOp::Kind::experts:
-      return run_experts(op);
-    case ForwardOp::Kind::add_experts:
-      return sum_experts(op, skip);
-  }
+void CpuExecutor::execute(const Step& step, int64_t skip) {
+  std::visit([&](const auto& s) { perform(s, step.layer, skip); }, step.op);
 }
 
 void CpuExecutor::embed() {
+  execute(model_.steps.embed);
+}
+
+void CpuExecutor::perform(const step::Embed& s, int, int64_t) {
   for_rows(m_, [&](int64_t row, float* scratch) {
-    model_.embed(tokens_[static_cast<size_t>(row)], rows(Rows::stream).row(row), scratch);
+    model_.embed(tokens_[static_cast<size_t>(row)], rows(s.to.rows).row(row), scratch);
   });
 }
 
@@ -194,10 +174,11 @@ void CpuExecutor::find_angles() {
   for_rows(m_, [&](int64_t row, float*) {
     const int64_t at_row = positions_[static_cast<size_t>(row)];
     const auto position = static_cast<float>(at_row);
-    for (size_t r = 0; r < ropes_.size(); ++r) {
-      Rope& rope = ropes_[r];
-      if (!rope.query.empty())
-        rope.query[static_cast<size_t>(row)] = query_scale(model_.config.ropes[r], at_row);
+    for (size_t i = 0; i < query_factors_.size(); ++i) {
+      query_factors_[i][static_cast<size_t>(row)] =
+          query_factor(model_.config, model_.steps.query_factors[i], at_row);
+    }
+    for (Rope& rope : ropes_) {
       for (int64_t i = 0; i < rope.pairs(); ++i) {
         const float angle = position * rope.table.frequencies[static_cast<size_t>(i)];
         const auto at = static_cast<size_t>(row * rope.pairs() + i);
@@ -208,64 +189,62 @@ void CpuExecutor::find_angles() {
   });
 }
 
-// Rows of the batch from `skip` on. What a block computes begins at the first row of its buffers;
-// the residual stream and what goes to the cache keep their places.
-void CpuExecutor::multiply(const ForwardOp& op, int64_t skip) {
-  const Layer& layer = model_.layers[static_cast<size_t>(op.layer)];
-  const LayerDesc& desc = model_.config.layers[static_cast<size_t>(op.layer)];
-  const Input& input = layer.input(op.input);
-  const int64_t m = m_ - skip;
-  if (op.from == Rows::gate) {
-    prepare_gated(desc, input, m);
-  } else {
-    RowBuffer& from = rows(op.from);
-    prepare(input, from.row(op.from == Rows::stream ? skip : 0), from.stride, m);
-  }
-  std::vector<Matmul> products;
-  for (const ForwardOp::Matmul& product : op.matmuls) {
-    RowBuffer& to = rows(op.add ? Rows::branch : product.to);
-    products.push_back(
-        {&layer.matrix(product.matrix), &input, to.row(0), to.stride, m, &workspaces_});
-  }
-  multiply(products);
-  if (op.add) add_rows(rows(Rows::branch).row(0), 1, m, rows(Rows::stream).row(skip));
+CpuExecutor::Source CpuExecutor::source(int layer, int index) const {
+  const Input& input = model_.input(layer, index);
+  return {input, vector(layer, input.norm.gain)};
 }
 
-// The input of down: function(gate) * up.
-void CpuExecutor::prepare_gated(const LayerDesc& desc, const Input& input, int64_t m) {
+// Rows of the batch from `skip` on. What a block computes begins at the first row of its buffers;
+// the residual stream and what goes to the cache keep their places.
+void CpuExecutor::perform(const step::Product& s, int layer, int64_t skip) {
+  const Source made = source(layer, s.input);
+  const int64_t m = m_ - skip;
+  if (s.up.present()) {
+    prepare_gated(s, made, m);
+  } else {
+    RowBuffer& from = rows(s.from.rows);
+    prepare(made, from.row(s.from.rows == Rows::stream ? skip : 0), from.stride, m);
+  }
+  std::vector<Matmul> products;
+  for (const step::Product::Output& output : s.outputs) {
+    RowBuffer& to = rows(s.add ? Rows::branch : output.to.rows);
+    products.push_back(
+        {&model_.matrix(layer, output.matrix), &made.input, to.row(0), to.stride, m, &workspaces_});
+  }
+  multiply(products);
+  if (s.add) add_rows(rows(Rows::branch).row(0), 1, m, rows(Rows::stream).row(skip));
+}
+
+void CpuExecutor::prepare_gated(const step::Product& s, const Source& source, int64_t m) {
   for_rows(m, [&](int64_t row, float* scratch) {
-    float* gate = rows(Rows::gate).row(row);
-    gate_row(desc.mlp, gate, rows(Rows::up).row(row), desc.mlp.width);
-    prepare_row(input, gate, row, scratch, workspaces_);
+    float* gate = rows(s.from.rows).row(row);
+    gate_row(s.gate, gate, rows(s.up.rows).row(row), s.from.width);
+    prepare_row(source, gate, row, scratch, workspaces_);
   });
-  tell(input, m);
+  tell(source.input, m);
 }
 
 // gate = function(gate) * up; up may change.
-void CpuExecutor::gate_row(const MlpDesc& mlp, float* gate, float* up, int64_t width) const {
-  if (mlp.function == GateFunction::clamped_silu) {
+void CpuExecutor::gate_row(const GateRule& rule, float* gate, float* up, int64_t width) const {
+  if (rule.function == GateFunction::clamped_silu) {
     // silu(slope g) / slope is g / (1 + exp(-slope g)).
     for (int64_t i = 0; i < width; ++i) {
-      gate[i] = mlp.slope * std::min(gate[i], mlp.limit);
-      up[i] = (1 + std::clamp(up[i], -mlp.limit, mlp.limit)) / mlp.slope;
+      gate[i] = rule.slope * std::min(gate[i], rule.limit);
+      up[i] = (1 + std::clamp(up[i], -rule.limit, rule.limit)) / rule.slope;
     }
   }
-  const auto gate_mul = mlp.function == GateFunction::gelu_tanh ? ops_.gelu_mul : ops_.silu_mul;
+  const auto gate_mul = rule.function == GateFunction::gelu_tanh ? ops_.gelu_mul : ops_.silu_mul;
   gate_mul(gate, up, width, gate);
 }
 
-void CpuExecutor::add_branch(const ForwardOp& op, int64_t skip) {
-  const LayerDesc& desc = model_.config.layers[static_cast<size_t>(op.layer)];
-  const Layer& layer = model_.layers[static_cast<size_t>(op.layer)];
-  const NormDesc& norm = op.after_attention ? desc.after_attention : desc.after_mlp;
-  const std::vector<float>& gain = op.after_attention ? layer.after_attention : layer.after_mlp;
-  RowBuffer& branch = rows(Rows::branch);
-  if (norm.present()) {
+void CpuExecutor::perform(const step::AddBranch& s, int layer, int64_t skip) {
+  RowBuffer& branch = rows(s.branch.rows);
+  if (s.norm.present()) {
     for_rows(m_ - skip, [&](int64_t row, float*) {
-      ops_.rms_norm(branch.row(row), gain.data(), norm.width, norm.eps, branch.row(row));
+      normalize(s.norm, layer, branch.row(row), s.branch.width);
     });
   }
-  add_rows(branch.row(0), desc.branch_scale, m_ - skip, rows(Rows::stream).row(skip));
+  add_rows(branch.row(0), s.scale, m_ - skip, rows(s.to.rows).row(skip));
 }
 
 std::span<float> CpuExecutor::hidden(int64_t row) {
@@ -274,7 +253,7 @@ std::span<float> CpuExecutor::hidden(int64_t row) {
 
 void CpuExecutor::prepare_head(int64_t row, int64_t count) {
   RowBuffer& stream = rows(Rows::stream);
-  prepare(model_.head_input, stream.row(row), stream.stride, count);
+  prepare(source(-1, 0), stream.row(row), stream.stride, count);
 }
 
 // Rows of the stream that are not neighbours become the first ones of `branch`.
@@ -286,23 +265,31 @@ void CpuExecutor::gather_wanted(int64_t first, int64_t count) {
 }
 
 void CpuExecutor::logits(int64_t first, int64_t count) {
-  const ModelConfig& c = model_.config;
-  RowBuffer& out = rows(Rows::logits);
+  first_logit_ = first;
+  logit_count_ = count;
+  execute(model_.steps.head.steps.front());
+}
+
+// Of the wanted rows that logits() was called for.
+void CpuExecutor::perform(const step::Logits& s, int layer, int64_t) {
+  RowBuffer& out = rows(s.to.rows);
+  const int64_t first = first_logit_, count = logit_count_;
   const int64_t row = wanted_[static_cast<size_t>(first)];
+  const Source made = source(layer, 0);
   if (wanted_[static_cast<size_t>(first + count - 1)] == row + count - 1) {
     prepare_head(row, count);
   } else {
     gather_wanted(first, count);
     const RowBuffer& branch = rows(Rows::branch);
-    prepare(model_.head_input, branch.values.data(), branch.stride, count);
+    prepare(made, branch.values.data(), branch.stride, count);
   }
-  const Matmul head{&model_.head, &model_.head_input, out.row(0), out.stride, count, &workspaces_};
+  const Matmul head{&model_.head, &made.input, out.row(0), out.stride, count, &workspaces_};
   multiply({&head, 1});
-  if (c.logit_scale == 1 && c.logit_cap == 0) return;
+  if (s.scale == 1 && s.cap == 0) return;
   for_rows(count, [&](int64_t r, float*) {
-    for (int64_t i = 0; i < c.vocab; ++i)
-      out.row(r)[i] *= c.logit_scale;
-    if (c.logit_cap != 0) ops_.soft_cap(out.row(r), c.vocab, c.logit_cap);
+    for (int64_t i = 0; i < s.to.width; ++i)
+      out.row(r)[i] *= s.scale;
+    if (s.cap != 0) ops_.soft_cap(out.row(r), s.to.width, s.cap);
   });
 }
 
@@ -310,11 +297,11 @@ std::span<const float> CpuExecutor::logit_row(int64_t index) {
   return {rows(Rows::logits).row(index), static_cast<size_t>(model_.config.vocab)};
 }
 
-void CpuExecutor::prepare(const Input& input, const float* x, int64_t ldx, int64_t m) {
+void CpuExecutor::prepare(const Source& source, const float* x, int64_t ldx, int64_t m) {
   for_rows(m, [&](int64_t row, float* scratch) {
-    prepare_row(input, x + row * ldx, row, scratch, workspaces_);
+    prepare_row(source, x + row * ldx, row, scratch, workspaces_);
   });
-  tell(input, m);
+  tell(source.input, m);
 }
 
 void CpuExecutor::tell(const Input& input, int64_t m) const {
@@ -327,16 +314,17 @@ void CpuExecutor::tell(const Input& input, int64_t m) const {
   }
 }
 
-void CpuExecutor::prepare_row(const Input& input, const float* x, int64_t row, float* scratch,
+void CpuExecutor::prepare_row(const Source& source, const float* x, int64_t row, float* scratch,
                               std::vector<Workspace>& workspaces) {
-  const float* gain = input.gain.empty() ? nullptr : input.gain.data();
-  for (const PreparedInput& form : input.forms) {
+  const float* gain = source.gain;
+  const float eps = source.input.norm.eps;
+  for (const PreparedInput& form : source.input.forms) {
     Workspace& to = workspaces[static_cast<size_t>(form.buffer)];
     if (form.planes > 0) {
-      prepare_input(ops_, form.transform, x, gain, input.eps, scratch, &to.quantized, row);
+      prepare_input(ops_, form.transform, x, gain, eps, scratch, &to.quantized, row);
     } else {
-      prepare_input(ops_, form.transform, x, gain, input.eps, to.rows.data() + row * to.stride,
-                    nullptr, row);
+      prepare_input(ops_, form.transform, x, gain, eps, to.rows.data() + row * to.stride, nullptr,
+                    row);
     }
   }
 }

@@ -1,4 +1,4 @@
-// The operations of the forward pass on the CPU.
+// Runs the steps of a model on the CPU.
 #pragma once
 
 #include <array>
@@ -47,10 +47,10 @@ class CpuExecutor : public PartExecutor {
   void run_layers(int64_t begin, int64_t end) override;
   void read_rows(Rows which, int64_t first, int64_t count, float* to) override;
   void write_rows(Rows which, int64_t first, int64_t count, const float* from) override;
-  // One operation over the rows of the batch from `skip` on.
-  void execute(const ForwardOp& op, int64_t skip = 0);
-  const ForwardPass& pass() const override { return pass_; }
-  // The residual stream of a row of the batch, [hidden], to be read or replaced between operations.
+  // One step over the rows of the batch from `skip` on.
+  void execute(const Step& step, int64_t skip = 0);
+  const ModelSteps& steps() const override { return model_.steps; }
+  // The residual stream of a row of the batch, [hidden], to be read or replaced between steps.
   std::span<float> hidden(int64_t row);
   // What logits() does before its product, for `rows` rows from `row` on.
   void prepare_head(int64_t row, int64_t rows);
@@ -70,34 +70,46 @@ class CpuExecutor : public PartExecutor {
   struct Rope {
     RopeTable table;
     AlignedArray<float> cos, sin;  // [max_rows][frequencies]
-    AlignedArray<float> query;     // [max_rows] factors of queries; empty: all are 1
 
     int64_t pairs() const { return static_cast<int64_t>(table.frequencies.size()); }
   };
+  // An activation, and the gain of the norm in front of it, or null.
+  struct Source {
+    const Input& input;
+    const float* gain;
+  };
+  Source source(int layer, int input) const;
+  const float* vector(int layer, int index) const { return model_.vector(layer, index).data(); }
   RowBuffer& rows(Rows which) { return rows_[static_cast<size_t>(which)]; }
   RowsView view(Rows which) { return {rows(which).values.data(), rows(which).stride}; }
   void allocate(int64_t positions, uint64_t max_bytes);
   void find_angles();
-  void multiply(const ForwardOp& op, int64_t skip);
-  void add_branch(const ForwardOp& op, int64_t skip);
-  void attend(int64_t layer, int64_t skip);
-  void route(const ForwardOp& op, int64_t skip);
-  void run_experts(const ForwardOp& op);
+  // The steps, over the rows from `skip` on.
+  void perform(const step::Embed& s, int layer, int64_t skip);
+  void perform(const step::Product& s, int layer, int64_t skip);
+  void perform(const step::PrepareHeads& s, int layer, int64_t skip);
+  void perform(const step::Attend& s, int layer, int64_t skip);
+  void perform(const step::Convolve& s, int layer, int64_t skip);
+  void perform(const step::DeltaRule& s, int layer, int64_t skip);
+  void perform(const step::GateHeads& s, int layer, int64_t skip);
+  void perform(const step::Route& s, int layer, int64_t skip);
+  void perform(const step::Experts& s, int layer, int64_t skip);
+  void perform(const step::AddExperts& s, int layer, int64_t skip);
+  void perform(const step::AddBranch& s, int layer, int64_t skip);
+  void perform(const step::Logits& s, int layer, int64_t skip);
   void weigh_slot(int64_t slot, int64_t width);
-  void sum_experts(const ForwardOp& op, int64_t skip);
   void allocate_experts();
   static std::set<int> expert_buffers(const Model& model);
   static uint64_t expert_bytes(const Model& model, int64_t rows);
   void gather_expert_rows(const Input& input);
-  void add_products(const ForwardOp& op, int (ExpertsDesc::*matrix)(int64_t) const, RowBuffer& to,
-                    std::vector<Matmul>& products);
-  void gate_row(const MlpDesc& mlp, float* gate, float* up, int64_t width) const;
-  void prepare_gated(const LayerDesc& desc, const Input& input, int64_t m);
-  const AttentionDesc& attention_of(int64_t layer) const;
-  void prepare(const Input& input, const float* x, int64_t ldx, int64_t m);
+  void add_products(const step::Experts& s, int layer, int (ExpertsDesc::*matrix)(int64_t) const,
+                    RowBuffer& to, std::vector<Matmul>& products);
+  void gate_row(const GateRule& rule, float* gate, float* up, int64_t width) const;
+  void prepare_gated(const step::Product& s, const Source& source, int64_t m);
+  void prepare(const Source& source, const float* x, int64_t ldx, int64_t m);
   void tell(const Input& input, int64_t m) const;
   void tell_experts(const Input& input) const;
-  void prepare_row(const Input& input, const float* x, int64_t row, float* scratch,
+  void prepare_row(const Source& source, const float* x, int64_t row, float* scratch,
                    std::vector<Workspace>& workspaces);
   void multiply(std::span<const Matmul> products);
   void multiply_units(const Matmul& product, int64_t begin, int64_t end);
@@ -106,17 +118,14 @@ class CpuExecutor : public PartExecutor {
                 int64_t end);
   // Outputs of a two-sided rotation, then their bias.
   void rotate_back(const Matmul& product);
-  void gate_mixed(const ForwardOp& op, int64_t skip);
-  void place_heads(int64_t layer);
-  void take_gates(const AttentionDesc& a, int64_t row);
-  void place_row(const Layer& layer, const AttentionDesc& a, int64_t row);
-  void turn_heads(const AttentionDesc& a, float* x, int64_t heads, int64_t dim, int64_t row);
-  void make_units(const AttentionDesc& a, float* x, int64_t heads) const;
-  void spread_latent(const AttentionDesc& a, int64_t row);
-  void close_values(const AttentionDesc& a, int64_t rows);
-  void raise_query(const AttentionDesc& a, int64_t row);
-  void attend_run(int64_t layer, size_t index, int64_t first, int64_t skip);
-  void add_sinks(int64_t layer, const QueryRows& queries);
+  void take_gates(const step::PrepareHeads& s, int64_t row);
+  void prepare_heads_of(const step::PrepareHeads& s, int layer, int64_t row);
+  void normalize(const Norm& norm, int layer, float* x, int64_t width) const;
+  void turn_heads(int rope, float* x, int64_t heads, int64_t dim, int64_t row);
+  void spread_latent(const step::PrepareHeads& s, int64_t row);
+  void close_values(const step::Attend& s, int64_t rows);
+  void attend_run(const step::Attend& s, int layer, size_t index, int64_t first, int64_t skip);
+  void add_sinks(const step::Attend& s, int layer, const QueryRows& queries);
   void gather_wanted(int64_t first, int64_t count);
   void add_rows(const float* branch, float scale, int64_t m, float* x);
   // Calls body(row, scratch) for each of m rows; a single one stays on this thread.
@@ -130,16 +139,16 @@ class CpuExecutor : public PartExecutor {
   int64_t m_ = 0;       // rows of the current batch
   std::span<const int32_t> tokens_;
   std::span<const Run> runs_;
-  std::vector<int64_t> positions_;     // per row
-  std::vector<int64_t> wanted_;        // rows whose logits are wanted
-  std::vector<Workspace> workspaces_;  // as Model::buffers
-  ForwardPass pass_;
-  std::array<RowBuffer, kRowKinds> rows_;  // by Rows; those of logits are logit_rows_
+  std::vector<int64_t> positions_;             // per row
+  std::vector<int64_t> wanted_;                // rows whose logits are wanted
+  int64_t first_logit_ = 0, logit_count_ = 0;  // of these, by the latest call of logits()
+  std::vector<Workspace> workspaces_;          // as ModelSteps::buffers
+  std::array<RowBuffer, kRowKinds> rows_;      // by Rows; those of logits are logit_rows_
   std::unique_ptr<KvCache> cache_;
   CpuDeltaNet delta_net_;
   std::vector<AlignedArray<float>> scratch_, log_sums_;  // per thread
   std::vector<Rope> ropes_;
-  std::vector<float> ones_;  // gains of make_units(), [largest head_dim]
+  std::vector<AlignedArray<float>> query_factors_;  // as ModelSteps, of rows
   // Of the layer with experts that is computed.
   struct Experts {
     std::vector<ChosenExpert> chosen;  // [rows][chosen]

@@ -29,11 +29,12 @@ void CpuExecutor::allocate_experts() {
     inputs.resize(workspaces_.size());
     for (const int buffer : expert_buffers(model_)) {
       const auto index = static_cast<size_t>(buffer);
-      inputs[index] = Workspace(model_.buffers[index], max_rows_);
+      inputs[index] = Workspace(model_.steps.buffers[index], max_rows_);
     }
   }
 }
 
+// Those of the forms that matrices of experts read.
 std::set<int> CpuExecutor::expert_buffers(const Model& model) {
   std::set<int> buffers;
   for (size_t i = 0; i < model.layers.size(); ++i) {
@@ -41,7 +42,7 @@ std::set<int> CpuExecutor::expert_buffers(const Model& model) {
     for (size_t m = 0; m < desc.matrices.size(); ++m) {
       if (desc.matrices[m].expert < 0) continue;
       const Linear& linear = model.layers[i].matrices[m];
-      const Input& input = model.layers[i].input(desc.matrices[m].input);
+      const Input& input = model.input(static_cast<int>(i), desc.matrices[m].input);
       for (int pass = 0; pass < linear.format->passes || pass == 0; ++pass)
         buffers.insert(input.forms[static_cast<size_t>(linear.input[pass])].buffer);
     }
@@ -57,17 +58,16 @@ uint64_t CpuExecutor::expert_bytes(const Model& model, int64_t rows) {
       2 * RowBuffer::bytes(slots, w.expert) + RowBuffer::bytes(slots, model.config.hidden);
   for (const int buffer : expert_buffers(model))
     sum += static_cast<uint64_t>(w.experts) *
-           Workspace::bytes(model.buffers[static_cast<size_t>(buffer)], rows);
+           Workspace::bytes(model.steps.buffers[static_cast<size_t>(buffer)], rows);
   return sum;
 }
 
-void CpuExecutor::route(const ForwardOp& op, int64_t skip) {
-  const ExpertsDesc& e = model_.config.layers[static_cast<size_t>(op.layer)].experts;
-  const Layer& layer = model_.layers[static_cast<size_t>(op.layer)];
+void CpuExecutor::perform(const step::Route& s, int layer, int64_t skip) {
+  const ExpertsDesc& e = s.experts;
   const int64_t m = m_ - skip;
   const std::span chosen(experts_.chosen.data(), static_cast<size_t>(m * e.chosen));
   for (int64_t row = 0; row < m; ++row) {
-    choose_experts(e, rows(Rows::router).row(row), layer.choice_bias,
+    choose_experts(e, rows(s.logits.rows).row(row), model_.vector(layer, s.bias),
                    chosen.subspan(static_cast<size_t>(row * e.chosen)), experts_.scores);
   }
   experts_.slots.group(chosen, e.chosen, e.count);
@@ -84,18 +84,17 @@ void CpuExecutor::weigh_slot(int64_t slot, int64_t width) {
 }
 
 // One product of every chosen expert over its rows, for the matrix that `matrix` names.
-void CpuExecutor::add_products(const ForwardOp& op, int (ExpertsDesc::*matrix)(int64_t) const,
-                               RowBuffer& to, std::vector<Matmul>& products) {
-  const LayerDesc& desc = model_.config.layers[static_cast<size_t>(op.layer)];
-  const Layer& layer = model_.layers[static_cast<size_t>(op.layer)];
-  for (int64_t e = 0; e < desc.experts.count; ++e) {
+void CpuExecutor::add_products(const step::Experts& s, int layer,
+                               int (ExpertsDesc::*matrix)(int64_t) const, RowBuffer& to,
+                               std::vector<Matmul>& products) {
+  const bool is_last = matrix == &ExpertsDesc::down;
+  const Input& input = model_.input(layer, is_last ? s.gated_input : s.input);
+  for (int64_t e = 0; e < s.experts.count; ++e) {
     const int64_t count = experts_.slots.count(e);
     if (count == 0) continue;
     const int64_t first = experts_.slots.first[static_cast<size_t>(e)];
-    const int index = (desc.experts.*matrix)(e);
-    const Input& input = layer.input(desc.matrix(index).input);
-    products.push_back({&layer.matrix(index), &input, to.row(first), to.stride, count,
-                        &experts_.inputs[static_cast<size_t>(e)]});
+    products.push_back({&model_.matrix(layer, (s.experts.*matrix)(e)), &input, to.row(first),
+                        to.stride, count, &experts_.inputs[static_cast<size_t>(e)]});
   }
 }
 
@@ -120,28 +119,26 @@ void CpuExecutor::gather_expert_rows(const Input& input) {
   }
 }
 
-void CpuExecutor::run_experts(const ForwardOp& op) {
-  const LayerDesc& desc = model_.config.layers[static_cast<size_t>(op.layer)];
-  const Layer& layer = model_.layers[static_cast<size_t>(op.layer)];
-  const ExpertsDesc& e = desc.experts;
-  const Input& input = layer.input(desc.matrix(e.router).input);
+void CpuExecutor::perform(const step::Experts& s, int layer, int64_t) {
+  const ExpertsDesc& e = s.experts;
+  const Input& input = model_.input(layer, s.input);
   gather_expert_rows(input);
   tell_experts(input);
   std::vector<Matmul> products;
-  add_products(op, &ExpertsDesc::gate, experts_.gate, products);
-  add_products(op, &ExpertsDesc::up, experts_.up, products);
+  add_products(s, layer, &ExpertsDesc::gate, experts_.gate, products);
+  add_products(s, layer, &ExpertsDesc::up, experts_.up, products);
   multiply(products);
-  const Input& gated = layer.input(desc.matrix(e.down(0)).input);
+  const Source gated = source(layer, s.gated_input);
   for_rows(static_cast<int64_t>(experts_.slots.row.size()), [&](int64_t slot, float* scratch) {
     float* gate = experts_.gate.row(slot);
     if (e.routing.of_input) weigh_slot(slot, e.width);
-    gate_row(desc.mlp, gate, experts_.up.row(slot), e.width);
+    gate_row(s.gate, gate, experts_.up.row(slot), e.width);
     const auto own = static_cast<size_t>(experts_.slots.expert[static_cast<size_t>(slot)]);
     prepare_row(gated, gate, slot - experts_.slots.first[own], scratch, experts_.inputs[own]);
   });
-  tell_experts(gated);
+  tell_experts(gated.input);
   products.clear();
-  add_products(op, &ExpertsDesc::down, experts_.out, products);
+  add_products(s, layer, &ExpertsDesc::down, experts_.out, products);
   multiply(products);
 }
 
@@ -161,27 +158,28 @@ void CpuExecutor::tell_experts(const Input& input) const {
   }
 }
 
-void CpuExecutor::sum_experts(const ForwardOp& op, int64_t skip) {
-  const LayerDesc& desc = model_.config.layers[static_cast<size_t>(op.layer)];
-  const ExpertsDesc& e = desc.experts;
-  const int64_t hidden = model_.config.hidden;
+void CpuExecutor::perform(const step::AddExperts& s, int, int64_t skip) {
+  const ExpertsDesc& e = s.experts;
+  const int64_t width = s.branch.width;
   for_rows(m_ - skip, [&](int64_t row, float*) {
-    float* sum = rows(Rows::branch).row(row);
-    if (desc.mlp.width == 0) {
-      std::fill_n(sum, hidden, 0.0f);
-    } else if (e.shared_gate >= 0) {
-      const float share = 1 / (1 + std::exp(-*rows(Rows::share).row(row)));
-      for (int64_t i = 0; i < hidden; ++i)
+    float* sum = rows(s.branch.rows).row(row);
+    if (!s.shared) {
+      std::fill_n(sum, width, 0.0f);
+    } else if (s.share.present()) {
+      const float share = 1 / (1 + std::exp(-*rows(s.share.rows).row(row)));
+      for (int64_t i = 0; i < width; ++i)
         sum[i] *= share;
     }
     for (int64_t k = 0; k < e.chosen; ++k) {
       const auto choice = static_cast<size_t>(row * e.chosen + k);
       const float weight = e.routing.of_input ? 1 : experts_.chosen[choice].weight;
       const float* out = experts_.out.row(experts_.slots.slot[choice]);
-      for (int64_t i = 0; i < hidden; ++i)
+      for (int64_t i = 0; i < width; ++i)
         sum[i] += weight * out[i];
     }
   });
+  if (s.to.present())
+    add_rows(rows(s.branch.rows).row(0), s.scale, m_ - skip, rows(s.to.rows).row(skip));
 }
 
 }  // namespace walsh

@@ -24,13 +24,6 @@ cuda::DeltaDims dims_of(const DeltaNetDesc& d) {
   return dims;
 }
 
-void upload_values(const std::vector<float>& values, const cuda::Buffer& to,
-                   cuda::Uploader& uploader) {
-  if (values.size() * sizeof(float) != to.bytes())
-    throw Error(ErrorCode::internal, "GPU constants", "sizes differ from those that were planned");
-  uploader.copy(to.as(), values.data(), to.bytes());
-}
-
 // The marks of a run, in the order of their rows.
 std::vector<StateMark> marks_of(std::span<const StateMark> marks, size_t run) {
   std::vector<StateMark> own;
@@ -43,44 +36,29 @@ std::vector<StateMark> marks_of(std::span<const StateMark> marks, size_t run) {
 
 }  // namespace
 
-CudaDeltaNet::CudaDeltaNet(const ModelConfig& config, int64_t slots, int64_t max_rows) {
+CudaDeltaNet::CudaDeltaNet(const ModelSteps& steps, const CudaVectors* vectors, int64_t slots,
+                           int64_t max_rows)
+    : layers_(steps.layers.size()) {
   int64_t channels = 0;
-  for (const LayerDesc& desc : config.layers) {
-    const DeltaNetDesc& d = desc.delta_net;
-    Layer& layer = layers_.emplace_back();
-    if (!d.present()) continue;
-    layer.dims = dims_of(d);
+  const auto place = [&](const step::Convolve& s, int index) {
+    Layer& layer = layers_[static_cast<size_t>(index)];
+    layer.dims = dims_of(s.net);
     layer.rows_at = slot_floats_;
     layer.states_at = layer.rows_at + round_up(layer.dims.kept_floats(), kAlignment);
     slot_floats_ = layer.states_at + layer.dims.state_floats();
-    layer.taps = floats(d.taps * d.channels());
-    layer.rate = floats(d.value_heads);
-    layer.bias = floats(d.value_heads);
-    layer.norm = floats(d.value_dim);
-    layer.query_scale = floats(d.key_dim);
-    layer.key_scale = floats(d.key_dim);
-    channels = std::max(channels, d.channels());
-  }
+    channels = std::max(channels, s.channels.width);
+    if (vectors == nullptr) return;
+    layer.taps = vectors->at(index, s.taps);
+    layer.rate = vectors->at(index, s.rate);
+    layer.bias = vectors->at(index, s.bias);
+    layer.query_scale = vectors->at(index, s.query_scale);
+    layer.key_scale = vectors->at(index, s.key_scale);
+  };
+  for (const LayerSteps& layer : steps.layers)
+    for (const Step& step : layer.steps)
+      if (const auto* s = std::get_if<step::Convolve>(&step.op)) place(*s, step.layer);
   states_ = floats(slots * slot_floats_);
   convolved_ = floats(max_rows * channels);
-}
-
-void CudaDeltaNet::upload(const Model& model, cuda::Uploader& uploader) const {
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    const Layer& layer = layers_[i];
-    const DeltaNetWeights& weights = model.layers[i].delta_net;
-    if (layer.dims.value_heads == 0) continue;
-    upload_values(weights.taps, layer.taps, uploader);
-    upload_values(weights.rate, layer.rate, uploader);
-    upload_values(weights.bias, layer.bias, uploader);
-    upload_values(weights.norm, layer.norm, uploader);
-    upload_values(weights.query_scale, layer.query_scale, uploader);
-    upload_values(weights.key_scale, layer.key_scale, uploader);
-  }
-}
-
-const float* CudaDeltaNet::norm(int64_t layer) const {
-  return at(layer).norm.as<const float>();
 }
 
 void CudaDeltaNet::copy_part(int64_t from, int64_t to, int64_t begin, int64_t count,
@@ -107,11 +85,11 @@ cuda::ConvolveCall CudaDeltaNet::convolve_call(const Layer& layer, const Rows& r
   call.out = convolved_.as<float>();
   call.decay = rows.decay;
   call.strength = rows.strength;
-  call.taps = layer.taps.as<const float>();
-  call.rate = layer.rate.as<const float>();
-  call.bias = layer.bias.as<const float>();
-  call.query_scale = layer.query_scale.as<const float>();
-  call.key_scale = layer.key_scale.as<const float>();
+  call.taps = layer.taps;
+  call.rate = layer.rate;
+  call.bias = layer.bias;
+  call.query_scale = layer.query_scale;
+  call.key_scale = layer.key_scale;
   call.m = rows.m;
   return call;
 }

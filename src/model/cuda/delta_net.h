@@ -1,5 +1,5 @@
-// Gated delta nets on a GPU: the states of sequences and snapshots, and the operations of forward.h
-// over the rows of a batch.
+// Gated delta nets on a GPU: the states of sequences and snapshots, and their steps over the rows
+// of a batch.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "kernels/cuda/delta/delta.h"
+#include "model/cuda/vectors.h"
 #include "model/executor.h"
-#include "model/model.h"
 #include "model/row_groups.h"
 
 namespace walsh {
@@ -25,14 +25,12 @@ class CudaDeltaNet {
     int64_t m = 0;
   };
 
-  // Takes states in `slots` slots (model/state_snapshots.h), the layers' constants, and workspaces
-  // for batches of up to max_rows rows; nothing without recurrent layers.
-  CudaDeltaNet(const ModelConfig& config, int64_t slots, int64_t max_rows);
+  // Takes states in `slots` slots (model/state_snapshots.h), and workspaces for batches of up to
+  // max_rows rows; nothing without recurrent layers, of which `vectors` has what they have besides
+  // matrices. Without these it only takes memory.
+  CudaDeltaNet(const ModelSteps& steps, const CudaVectors* vectors, int64_t slots,
+               int64_t max_rows);
 
-  // What the layers have besides matrices.
-  void upload(const Model& model, cuda::Uploader& uploader) const;
-  // Gains of the norm of each head of a layer.
-  const float* norm(int64_t layer) const;
   void copy(int32_t from, int32_t to, cuda::Stream stream) const;
 
   // What a step of a layer is told of a row of single ones.
@@ -40,7 +38,7 @@ class CudaDeltaNet {
     return convolve_call(at(layer), rows);
   }
 
-  // The operations for all rows of a batch, whose runs and marks live until its end.
+  // The steps for all rows of a batch, whose runs and marks live until its end.
   void convolve(int64_t layer, const Rows& rows, std::span<const Run> runs,
                 std::span<const StateMark> marks, cuda::Stream stream) const;
   // Rows before `skip` are not written.
@@ -52,7 +50,8 @@ class CudaDeltaNet {
   struct Layer {
     cuda::DeltaDims dims;
     int64_t rows_at = 0, states_at = 0;  // in a slot
-    cuda::Buffer taps, rate, bias, norm, query_scale, key_scale;
+    const float *taps = nullptr, *rate = nullptr, *bias = nullptr;
+    const float *query_scale = nullptr, *key_scale = nullptr;
   };
 
   const Layer& at(int64_t layer) const { return layers_[static_cast<size_t>(layer)]; }

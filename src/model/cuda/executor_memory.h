@@ -13,7 +13,7 @@
 #include "model/cuda/delta_net.h"
 #include "model/cuda/experts.h"
 #include "model/cuda/linear.h"
-#include "model/forward.h"
+#include "model/cuda/vectors.h"
 #include "model/kv_pages.h"
 
 namespace walsh {
@@ -29,42 +29,27 @@ struct CudaKvMemory {
   std::unique_ptr<CudaCodedCache> coded;  // or null: fp16
 };
 
-// What a buffer holds, or null if it is empty.
-inline const float* floats(const cuda::Buffer& buffer) {
-  return buffer.empty() ? nullptr : buffer.as<float>();
-}
-
 struct CudaMemory {
-  CudaMemory(const ModelConfig& config, const CudaShapes& shapes, const KvShape& shape,
-             int64_t max_rows);
+  CudaMemory(const CudaSizes& sizes, const KvShape& shape, int64_t max_rows);
 
   static constexpr int64_t kStaged = 4;  // arrays of `staged`
-  // Gains of a layer's norms, float; empty where there is none.
-  struct Gains {
-    std::vector<cuda::Buffer> inputs;
-    cuda::Buffer q_norm, k_norm, after_attention, after_mlp;
-    // What else a layer has: logits of attention's sinks, the bias of the choice of experts.
-    cuda::Buffer sinks, choice_bias;
-  };
   struct Rope {
     int pairs = 0;
+    float magnitude = 1;    // of what is rotated
     cuda::Buffer cos, sin;  // float [positions][pairs]
-    cuda::Buffer query;     // float [positions], factors of queries; empty: all are 1
   };
 
   int64_t max_rows, logit_rows;  // of a batch; of logits that are computed together
   int64_t history_stride;        // ids of a sequence that sampling can remember
   CudaKvMemory cache;
+  CudaVectors vectors;
   CudaDeltaNet delta_net;
   CudaLinear linear;
   CudaExperts experts;
-  std::vector<Gains> gains;  // by layer
-  cuda::Buffer final_gain;
-  std::vector<Rope> ropes;  // as ModelConfig::ropes
-  cuda::Buffer growth;      // float [positions], factors of queries without rope, or empty
+  std::vector<Rope> ropes;                  // as ModelConfig::ropes
+  std::vector<cuda::Buffer> query_factors;  // as ModelSteps has them: float [positions]
   std::array<cuda::Buffer, kRowKinds>
-      rows;              // by Rows: float [max_rows][width]; [logit_rows][vocab]
-  cuda::Buffer queries;  // float [max_rows][query width] without their gates, where there are any
+      rows;  // by Rows: float [max_rows][stride]; of logits [logit_rows][vocab]
   cuda::AttentionScratch attention_scratch;
   // int32 [kStaged][max_rows]: tokens, positions and sequences of the batch, and the rows whose
   // logits are wanted.
@@ -77,7 +62,6 @@ struct CudaMemory {
 inline constexpr uint64_t kCudaReserve = uint64_t{256} << 20;
 
 // What CudaMemory will take, and the reserve.
-uint64_t cuda_memory_bytes(const ModelConfig& config, const CudaShapes& shapes,
-                           const KvShape& shape, int64_t max_rows);
+uint64_t cuda_memory_bytes(const CudaSizes& sizes, const KvShape& shape, int64_t max_rows);
 
 }  // namespace walsh

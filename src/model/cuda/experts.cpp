@@ -1,6 +1,9 @@
 #include "model/cuda/experts.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
 
 #include "base/checked.h"
 
@@ -26,13 +29,56 @@ std::vector<const std::byte*> arrays_of(const Linear& linear) {
   return arrays;
 }
 
-std::vector<const std::byte*> arrays_of(const ExpertsDesc& e, const Layer& layer, int64_t expert) {
+std::vector<const std::byte*> arrays_of(const Model& model, int layer, const ExpertsDesc& e,
+                                        int64_t expert) {
   std::vector<const std::byte*> all;
   for (const int matrix : {e.gate(expert), e.up(expert), e.down(expert)})
-    for (const std::byte* array : arrays_of(layer.matrix(matrix)))
+    for (const std::byte* array : arrays_of(model.matrix(layer, matrix)))
       all.push_back(array);
   return all;
 }
+
+// Adds the most buffers of each shape, and the widest plain rows, that some matrices of a layer
+// read: distinct int8 forms of one input.
+class ShapeCount {
+ public:
+  void add(const LayerSteps& layer, const Input& input, std::span<const int> matrices,
+           ModelSteps const& steps) {
+    std::set<int> seen;
+    std::map<Key, int> here;
+    for (const int matrix : matrices) {
+      const MatrixForm& form = layer.matrices[static_cast<size_t>(matrix)];
+      const Format& format = *form.stored.format;
+      if (format.dense) {
+        const PreparedInput& rows = input.forms[static_cast<size_t>(form.input[0])];
+        floats_ = std::max(floats_, rows.transform.cols);
+      }
+      for (int pass = 0; pass < format.passes && !format.dense; ++pass) {
+        const PreparedInput& read = input.forms[static_cast<size_t>(form.input[pass])];
+        const BufferShape& shape = steps.buffers[static_cast<size_t>(read.buffer)];
+        if (shape.planes > 0 && seen.insert(form.input[pass]).second)
+          ++here[{shape.cols, shape.planes, shape.group}];
+      }
+    }
+    for (const auto& [shape, count] : here)
+      most_[shape] = std::max(most_[shape], count);
+  }
+
+  int64_t floats() const { return floats_; }
+  std::vector<BufferShape> shapes() const {
+    std::vector<BufferShape> all;
+    for (const auto& [shape, count] : most_)
+      all.insert(all.end(), static_cast<size_t>(count),
+                 {std::get<0>(shape), std::get<1>(shape), std::get<2>(shape)});
+    return all;
+  }
+
+ private:
+  using Key = std::tuple<int64_t, int, int>;
+
+  std::map<Key, int> most_;
+  int64_t floats_ = 0;
+};
 
 void prepare_forms(const cuda::InputSource& source, std::span<const cuda::InputForm> forms,
                    int64_t m, cuda::Stream stream) {
@@ -43,16 +89,38 @@ void prepare_forms(const cuda::InputSource& source, std::span<const cuda::InputF
 
 }  // namespace
 
-int64_t most_expert_rows(const CudaShapes::Experts& experts) {
-  return experts.chosen == 0 ? kMostSlots : std::max<int64_t>(1, kMostSlots / experts.chosen);
+// All experts of a layer read what the first one does.
+ExpertShapes expert_shapes(const CudaSizes& sizes) {
+  ExpertShapes shapes;
+  ShapeCount inputs, gated;
+  const auto add = [&](const LayerSteps& layer, const step::Experts& s) {
+    const ExpertsDesc& e = s.experts;
+    shapes.count = std::max(shapes.count, e.count);
+    shapes.chosen = std::max(shapes.chosen, e.chosen);
+    shapes.width = std::max(shapes.width, e.width);
+    const int first[] = {e.gate(0), e.up(0)}, last[] = {e.down(0)};
+    inputs.add(layer, layer.inputs[static_cast<size_t>(s.input)], first, sizes.steps);
+    gated.add(layer, layer.inputs[static_cast<size_t>(s.gated_input)], last, sizes.steps);
+  };
+  for (const LayerSteps& layer : sizes.steps.layers)
+    for (const Step& step : layer.steps)
+      if (const auto* s = std::get_if<step::Experts>(&step.op)) add(layer, *s);
+  shapes.inputs = inputs.shapes();
+  shapes.gated = gated.shapes();
+  shapes.input_floats = inputs.floats();
+  shapes.gated_floats = gated.floats();
+  return shapes;
 }
 
-int64_t expert_stride(const LayerDesc& desc, const Layer& layer) {
-  const ExpertsDesc& e = desc.experts;
-  const auto first = arrays_of(e, layer, 0);
+int64_t most_expert_rows(const ExpertShapes& shapes) {
+  return shapes.chosen == 0 ? kMostSlots : std::max<int64_t>(1, kMostSlots / shapes.chosen);
+}
+
+int64_t expert_stride(const Model& model, int layer, const ExpertsDesc& e) {
+  const auto first = arrays_of(model, layer, e, 0);
   int64_t stride = 0;
   for (int64_t expert = 1; expert < e.count; ++expert) {
-    const auto own = arrays_of(e, layer, expert);
+    const auto own = arrays_of(model, layer, e, expert);
     for (size_t i = 0; i < own.size() && own.size() == first.size(); ++i) {
       if (own[i] == nullptr && first[i] == nullptr) continue;
       const auto distance = static_cast<int64_t>(reinterpret_cast<uintptr_t>(own[i]) -
@@ -67,7 +135,7 @@ int64_t expert_stride(const LayerDesc& desc, const Layer& layer) {
   return stride;
 }
 
-CudaExperts::CudaExperts(const CudaShapes::Experts& shapes, int64_t hidden, int64_t max_rows)
+CudaExperts::CudaExperts(const ExpertShapes& shapes, int64_t hidden, int64_t max_rows)
     : hidden_(hidden) {
   if (shapes.count == 0) return;
   const int64_t slots = max_rows * shapes.chosen;
@@ -109,8 +177,8 @@ cuda::SlotArrays CudaExperts::slots() const {
   return {row_.as<int32_t>(), slot_.as<int32_t>(), items_.as<cuda::ExpertItem>()};
 }
 
-void CudaExperts::plan(const LayerDesc& desc, const Layer& layer, int64_t m) {
-  const ExpertsDesc& e = desc.experts;
+void CudaExperts::plan(const ExpertLayer& layer, int64_t m) {
+  const ExpertsDesc& e = layer.desc();
   const bool tiles = cuda::have_tiles(*layer.matrix(e.gate(0)).format) &&
                      cuda::have_tiles(*layer.matrix(e.up(0)).format) &&
                      cuda::have_tiles(*layer.matrix(e.down(0)).format);
@@ -129,21 +197,22 @@ cuda::RouteCall CudaExperts::route_call(const ExpertsDesc& experts, const float*
   return call;
 }
 
-CudaFront CudaExperts::front(const LayerDesc& desc, const Layer& layer, const float* logits,
-                             const float* bias, int64_t m) {
-  plan(desc, layer, m);
-  front_forms_ = describe(desc, layer, inputs_, first_products(desc.experts)).forms;
-  front_route_.call = route_call(desc.experts, logits, bias, m);
+CudaFront CudaExperts::front(const ExpertLayer& layer, const float* logits, const float* bias,
+                             int64_t m) {
+  plan(layer, m);
+  const Input& input = layer.model.input(layer.layer, layer.step.input);
+  front_forms_ = describe(layer, input, inputs_, first_products(layer.desc())).forms;
+  front_route_.call = route_call(layer.desc(), logits, bias, m);
   front_route_.plan = plan_;
   front_route_.slots = slots();
   front_route_.arrived = arrived_.as<int32_t>();
   return {front_forms_, &front_route_};
 }
 
-void CudaExperts::route(const LayerDesc& desc, const Layer& layer, const float* logits,
-                        const float* bias, int64_t m, cuda::Stream stream) {
-  plan(desc, layer, m);
-  cuda::route(route_call(desc.experts, logits, bias, m), plan_, slots(), stream);
+void CudaExperts::route(const ExpertLayer& layer, const float* logits, const float* bias, int64_t m,
+                        cuda::Stream stream) {
+  plan(layer, m);
+  cuda::route(route_call(layer.desc(), logits, bias, m), plan_, slots(), stream);
 }
 
 std::array<CudaExperts::Product, 2> CudaExperts::first_products(const ExpertsDesc& experts) const {
@@ -151,29 +220,29 @@ std::array<CudaExperts::Product, 2> CudaExperts::first_products(const ExpertsDes
            {experts.up(0), up_.as<float>(), experts.width}}};
 }
 
-void CudaExperts::begin(const LayerDesc& desc, const Layer& layer, int64_t stride,
-                        const cuda::InputSource& source, bool prepared, int64_t m,
-                        cuda::Stream stream) {
-  cuda::ExpertBatch work = batch(desc.experts, m);
+void CudaExperts::begin(const ExpertLayer& layer, const cuda::InputSource& source, bool prepared,
+                        int64_t m, cuda::Stream stream) {
+  cuda::ExpertBatch work = batch(layer.desc(), m);
   work.rows = row_.as<const int32_t>();
-  const Described first = describe(desc, layer, inputs_, first_products(desc.experts));
+  const Input& input = layer.model.input(layer.layer, layer.step.input);
+  const Described first = describe(layer, input, inputs_, first_products(layer.desc()));
   if (!prepared) prepare_forms(source, first.forms, m, stream);
-  multiply(first, stride, work, nullptr, stream);
+  multiply(first, layer.stride, work, nullptr, stream);
 }
 
 // The sum follows the products, or is made by them where rows are few. Blocks that have few slots
 // make their inputs themselves.
-void CudaExperts::finish(const LayerDesc& desc, const Layer& layer, int64_t stride,
-                         cuda::ExpertSum call, cuda::Stream stream) {
-  const ExpertsDesc& e = desc.experts;
+void CudaExperts::finish(const ExpertLayer& layer, cuda::ExpertSum call, cuda::Stream stream) {
+  const ExpertsDesc& e = layer.desc();
+  const GateRule& rule = layer.step.gate;
   const int64_t slots = call.m * e.chosen;
   const std::array<Product, 1> last{{{e.down(0), results_.as<float>(), hidden_}}};
-  const Described down = describe(desc, layer, gated_, last);
+  const Described down =
+      describe(layer, layer.model.input(layer.layer, layer.step.gated_input), gated_, last);
   auto *gate = gate_.as<float>(), *up = up_.as<float>();
   call.results = results_.as<float>();
   call.slot = slot_.as<const int32_t>();
   if (!e.routing.of_input) call.weights = weights_.as<float>();
-  call.shared = desc.mlp.width > 0;
   call.width = hidden_;
   call.chosen = static_cast<int>(e.chosen);
   if (e.routing.of_input) {
@@ -184,10 +253,10 @@ void CudaExperts::finish(const LayerDesc& desc, const Layer& layer, int64_t stri
   tail.source.x = gate;
   tail.source.up = up;
   tail.source.ldx = tail.source.width = e.width;
-  tail.source.function = desc.mlp.function;
-  if (desc.mlp.function == GateFunction::clamped_silu) {
+  tail.source.function = rule.function;
+  if (rule.function == GateFunction::clamped_silu) {
     tail.source.function = GateFunction::silu;
-    tail.clamp = {true, desc.mlp.slope, desc.mlp.limit};
+    tail.clamp = {true, rule.slope, rule.limit};
   }
   tail.forms = down.forms;
   tail.makes_inputs = by_blocks && cuda::can_make_inputs(down.forms);
@@ -197,11 +266,11 @@ void CudaExperts::finish(const LayerDesc& desc, const Layer& layer, int64_t stri
   }
   const bool sums = by_blocks && call.m <= cuda::kMaxVectors;
   if (sums) tail.sum = {call, row_.as<const int32_t>(), arrived_.as<int32_t>() + 1};
-  multiply(down, stride, batch(e, call.m), by_blocks ? &tail : nullptr, stream);
+  multiply(down, layer.stride, batch(e, call.m), by_blocks ? &tail : nullptr, stream);
   if (!sums) cuda::sum_experts(call, stream);
 }
 
-CudaExperts::Described CudaExperts::describe(const LayerDesc& desc, const Layer& layer,
+CudaExperts::Described CudaExperts::describe(const ExpertLayer& layer, const Input& input,
                                              Inputs& inputs, std::span<const Product> products) {
   Described all;
   std::vector<Product> coded;
@@ -223,15 +292,14 @@ CudaExperts::Described CudaExperts::describe(const LayerDesc& desc, const Layer&
                          weights.bias.empty() ? nullptr : weights.bias.as<float>(), product.y,
                          product.ldy, false});
   }
-  if (!coded.empty()) describe_coded(desc, layer, inputs, coded, all);
+  if (!coded.empty()) describe_coded(layer, input, inputs, coded, all);
   return all;
 }
 
 // Every form that one of the matrices reads is made once, in the first workspace of its shape that
 // no other one has.
-void CudaExperts::describe_coded(const LayerDesc& desc, const Layer& layer, Inputs& inputs,
+void CudaExperts::describe_coded(const ExpertLayer& layer, const Input& input, Inputs& inputs,
                                  std::span<const Product> products, Described& all) {
-  const Input& input = layer.input(desc.matrix(products.front().matrix).input);
   std::vector<cuda::Activations*> of_form(input.forms.size());
   const auto workspace = [&](const BufferShape& shape) -> cuda::Activations& {
     for (cuda::Activations& a : inputs.quantized) {

@@ -1,5 +1,5 @@
-// Experts on a GPU: their workspaces, and the operations of forward.h over the rows of a batch. The
-// host knows neither which experts rows get nor how many rows an expert has.
+// Experts on a GPU: their workspaces, and their steps over the rows of a batch. The host knows
+// neither which experts rows get nor how many rows an expert has.
 #pragma once
 
 #include <array>
@@ -14,34 +14,51 @@
 
 namespace walsh {
 
-// Rows of a batch so that every slot can be a row of one launch.
-int64_t most_expert_rows(const CudaShapes::Experts& experts);
+// What their workspaces are sized by: the most of all layers.
+struct ExpertShapes {
+  int64_t count = 0, chosen = 0, width = 0;    // 0: there are none
+  std::vector<BufferShape> inputs, gated;      // int8 forms of what gate and up read, and down
+  int64_t input_floats = 0, gated_floats = 0;  // values of rows for plain matrices
+};
+ExpertShapes expert_shapes(const CudaSizes& sizes);
 
-// Distance in bytes of the arrays of neighbouring experts, which is that of all arrays of the layer
-// (base/cuda/memory_pool.h). Throws internal if it is not.
-int64_t expert_stride(const LayerDesc& desc, const Layer& layer);
+// Rows of a batch so that every slot can be a row of one launch.
+int64_t most_expert_rows(const ExpertShapes& shapes);
+
+// The experts of a layer of a loaded model.
+struct ExpertLayer {
+  const Model& model;
+  const step::Experts& step;
+  int layer = 0;
+  // Distance in bytes of the arrays of neighbouring experts (expert_stride).
+  int64_t stride = 0;
+
+  const ExpertsDesc& desc() const { return step.experts; }
+  const Linear& matrix(int index) const { return model.matrix(layer, index); }
+};
+// The distance, which is that of all arrays of the layer (base/cuda/memory_pool.h). Throws internal
+// if it is not.
+int64_t expert_stride(const Model& model, int layer, const ExpertsDesc& experts);
 
 class CudaExperts {
  public:
   // Takes workspaces for batches of up to max_rows rows; none without experts.
-  CudaExperts(const CudaShapes::Experts& shapes, int64_t hidden, int64_t max_rows);
+  CudaExperts(const ExpertShapes& shapes, int64_t hidden, int64_t max_rows);
 
   // What a launch in front of the router's other products does for m rows: the choice by logits
   // [m][count], and the inputs of the experts' first products. It names what lives until the next
   // call.
-  CudaFront front(const LayerDesc& desc, const Layer& layer, const float* logits, const float* bias,
-                  int64_t m);
+  CudaFront front(const ExpertLayer& layer, const float* logits, const float* bias, int64_t m);
   // Chooses the experts of m rows by their logits [m][count].
-  void route(const LayerDesc& desc, const Layer& layer, const float* logits, const float* bias,
-             int64_t m, cuda::Stream stream);
+  void route(const ExpertLayer& layer, const float* logits, const float* bias, int64_t m,
+             cuda::Stream stream);
   // gate and up of the chosen ones for the rows of the source; `prepared`: a launch in front has
   // made their inputs.
-  void begin(const LayerDesc& desc, const Layer& layer, int64_t stride,
-             const cuda::InputSource& source, bool prepared, int64_t m, cuda::Stream stream);
+  void begin(const ExpertLayer& layer, const cuda::InputSource& source, bool prepared, int64_t m,
+             cuda::Stream stream);
   // down of these, and the sum of it, where the call says; results, slots, weights and width are
   // added to the call.
-  void finish(const LayerDesc& desc, const Layer& layer, int64_t stride, cuda::ExpertSum call,
-              cuda::Stream stream);
+  void finish(const ExpertLayer& layer, cuda::ExpertSum call, cuda::Stream stream);
 
  private:
   // One product for every slot: the matrix of the first expert.
@@ -65,13 +82,13 @@ class CudaExperts {
 
   static Inputs make_inputs(const std::vector<BufferShape>& shapes, int64_t floats, int64_t rows);
   std::array<Product, 2> first_products(const ExpertsDesc& experts) const;
-  static Described describe(const LayerDesc& desc, const Layer& layer, Inputs& inputs,
+  static Described describe(const ExpertLayer& layer, const Input& input, Inputs& inputs,
                             std::span<const Product> products);
-  static void describe_coded(const LayerDesc& desc, const Layer& layer, Inputs& inputs,
+  static void describe_coded(const ExpertLayer& layer, const Input& input, Inputs& inputs,
                              std::span<const Product> products, Described& all);
   static void multiply(const Described& products, int64_t stride, const cuda::ExpertBatch& batch,
                        const cuda::ExpertTail* tail, cuda::Stream stream);
-  void plan(const LayerDesc& desc, const Layer& layer, int64_t m);
+  void plan(const ExpertLayer& layer, int64_t m);
   cuda::RouteCall route_call(const ExpertsDesc& experts, const float* logits, const float* bias,
                              int64_t m) const;
   cuda::SlotArrays slots() const;

@@ -4,8 +4,6 @@
 
 #include "base/checked.h"
 #include "kernels/cuda/weight_side/weight_side.h"
-#include "model/cuda/expert_shapes.h"
-#include "model/part_executor.h"
 
 namespace walsh {
 namespace {
@@ -73,60 +71,27 @@ cuda::RowMatmul row_matmul(const CudaMatmul& item) {
 
 }  // namespace
 
-CudaShapes shapes_of(const Model& model, int64_t snapshots) {
-  CudaShapes shapes;
-  shapes.snapshots = snapshots;
-  if (!model.has_embedding()) shapes.most_rows = kCpuRows;
-  shapes.buffers = model.buffers;
-  shapes.activations = model.activations;
-  shapes.cache = model.cache;
-  const auto add = [&](const Linear& l, bool head) {
-    const bool rotated_back = model.rotate_weights && is_rotated(cuda_weights(l));
-    shapes.matrices.push_back({l.format, l.rows, l.cols, head, rotated_back, !l.bias.empty()});
-  };
-  add(model.head, true);
-  ExpertShapes experts;
-  for (size_t i = 0; i < model.layers.size(); ++i) {
-    const LayerDesc& desc = model.config.layers[i];
-    const Layer& layer = model.layers[i];
-    for (size_t m = 0; m < layer.matrices.size(); ++m)
-      if (desc.matrices[m].expert < 0) add(layer.matrices[m], false);
-    experts.add_layer(desc.experts, [&](int matrix, ExpertShapes::Forms& forms) {
-      const Linear& l = layer.matrix(matrix);
-      const Input& input = layer.input(desc.matrix(matrix).input);
-      if (l.is_dense()) forms.add_floats(l.cols);
-      for (int pass = 0; pass < l.format->passes; ++pass) {
-        const PreparedInput& form = input.forms[static_cast<size_t>(l.input[pass])];
-        forms.add(l.input[pass], model.buffers[static_cast<size_t>(form.buffer)]);
-      }
-    });
-  }
-  shapes.experts = experts.shapes();
-  return shapes;
-}
-
-CudaLinear::Extent CudaLinear::extent(const CudaShapes& shapes, int64_t max_rows) {
+CudaLinear::Extent CudaLinear::extent(const CudaSizes& sizes, int64_t max_rows) {
   Extent extent;
-  const bool exact = shapes.activations == ActivationMode::f16;
+  const bool exact = sizes.activations == ActivationMode::f16;
   const bool library = cuda::DequantizedGemm::unavailable_reason().empty();
   bool dense = false;
   int64_t shortest = cuda::kMaxRowsFrom;
-  for (const CudaShapes::Matrix& matrix : shapes.matrices) {
-    const int64_t cols = padded_cols(*matrix.format, matrix.cols);
+  each_common_matrix(sizes, [&](const MatrixDesc& m, const MatrixForm& form, bool is_head) {
+    const Format& format = *form.stored.format;
+    const int64_t cols = padded_cols(format, m.cols);
     extent.stride = std::max(extent.stride, round_up(cols, kRowAlignment));
-    if (matrix.format->dense) {
+    if (format.dense) {
       dense = true;
-      if (matrix.format->dtype == DType::f32) extent.row_bytes = 4;
-      continue;
-    }
-    if (matrix.rotated_back) {
+      if (format.dtype == DType::f32) extent.row_bytes = 4;
+    } else if (sizes.rotate_weights && is_rotated(form.stored)) {
       extent.rows = true;
-      continue;
+    } else {
+      shortest = std::min(shortest, cuda::rows_from(format));
+      const int64_t rows = is_head ? std::min(m.rows, kHeadSlice) : m.rows;
+      extent.scratch = std::max(extent.scratch, cuda::DequantizedGemm::scratch_for(rows, cols));
     }
-    shortest = std::min(shortest, cuda::rows_from(*matrix.format));
-    const int64_t rows = matrix.head ? std::min(matrix.rows, kHeadSlice) : matrix.rows;
-    extent.scratch = std::max(extent.scratch, cuda::DequantizedGemm::scratch_for(rows, cols));
-  }
+  });
   extent.scratch = std::min(extent.scratch, kMaxScratch);
   const bool long_prompts = max_rows >= shortest || (dense && max_rows > kDenseVectors);
   extent.prompts = exact || (library && long_prompts);
@@ -138,13 +103,15 @@ CudaLinear::Extent CudaLinear::extent(const CudaShapes& shapes, int64_t max_rows
   return extent;
 }
 
-CudaLinear::CudaLinear(const CudaShapes& shapes, int64_t max_rows)
-    : extent_(extent(shapes, max_rows)),
-      exact_(shapes.activations == ActivationMode::f16),
-      rotate_weights_(std::any_of(shapes.matrices.begin(), shapes.matrices.end(),
-                                  [](const auto& m) { return m.rotated_back; })),
+CudaLinear::CudaLinear(const CudaSizes& sizes, int64_t max_rows)
+    : extent_(extent(sizes, max_rows)),
+      exact_(sizes.activations == ActivationMode::f16),
+      rotate_weights_(false),
       float_rows_(static_cast<uint64_t>(kMaxVectors * extent_.stride) * sizeof(float)) {
-  for (const BufferShape& shape : shapes.buffers) {
+  each_common_matrix(sizes, [&](const MatrixDesc&, const MatrixForm& form, bool) {
+    rotate_weights_ |= sizes.rotate_weights && is_rotated(form.stored);
+  });
+  for (const BufferShape& shape : sizes.steps.buffers) {
     cuda::Activations& buffer = quantized_.emplace_back();
     if (shape.planes == 0 || extent_.quantized_rows == 0) continue;
     buffer = cuda::Activations(extent_.quantized_rows, round_up(shape.cols, kActivationBlock),

@@ -11,8 +11,8 @@
 #include "kernels/cuda/gemv/gemv.h"
 #include "kernels/cuda/persistent/program.h"
 #include "kernels/cuda/rows/gated_heads.h"
+#include "model/cuda/sizes.h"
 #include "model/cuda/weights.h"
-#include "model/model.h"
 
 namespace walsh {
 
@@ -36,35 +36,10 @@ struct CudaFront {
   const cuda::FrontRoute* route = nullptr;
 };
 
-// What the workspaces of a model are sized by; known before it is loaded.
-struct CudaShapes {
-  struct Matrix {
-    const Format* format = nullptr;
-    int64_t rows = 0, cols = 0;
-    bool head = false;
-    bool rotated_back = false;  // as a weight, not its activation
-    bool biased = false;
-  };
-  // Of experts: they have workspaces of their own, for a row of every slot.
-  struct Experts {
-    int64_t count = 0, chosen = 0, width = 0;    // the most of all layers; 0: there are none
-    std::vector<BufferShape> inputs, gated;      // int8 forms of what gate and up read, and down
-    int64_t input_floats = 0, gated_floats = 0;  // values of rows for plain ones
-  };
-  std::vector<Matrix> matrices;      // but those of experts
-  std::vector<BufferShape> buffers;  // of prepared inputs, as Model::buffers
-  Experts experts;
-  int64_t snapshots = 0;  // SessionOptions
-  int64_t most_rows = 0;  // of a batch of a part of a model; 0: no limit
-  ActivationMode activations = ActivationMode::automatic;
-  CacheTypes cache;
-};
-CudaShapes shapes_of(const Model& model, int64_t snapshots);
-
 class CudaLinear {
  public:
   // Takes workspaces for up to max_rows rows of every input.
-  CudaLinear(const CudaShapes& shapes, int64_t max_rows);
+  CudaLinear(const CudaSizes& sizes, int64_t max_rows);
 
   // With a front the first item is a product for which is_in_front() holds.
   void multiply(const Input& input, const CudaSource& source, std::span<const CudaMatmul> items,
@@ -94,7 +69,7 @@ class CudaLinear {
     bool prompts = false;        // cuBLASLt is used
     bool rows = false;           // that or products that rotate weights are
   };
-  static Extent extent(const CudaShapes& shapes, int64_t max_rows);
+  static Extent extent(const CudaSizes& sizes, int64_t max_rows);
   void make_batch_space();
 
   void coded(const Coded& coded, int64_t m, cuda::Stream stream);
@@ -117,7 +92,7 @@ class CudaLinear {
   Extent extent_;
   bool exact_;                                // 16-bit rows for coded weights whatever m is
   bool rotate_weights_;                       // where there are rotations
-  std::vector<cuda::Activations> quantized_;  // as Model::buffers
+  std::vector<cuda::Activations> quantized_;  // as ModelSteps::buffers
   cuda::BatchSpace batch_;                    // for more rows than decoding has, where it helps
   cuda::Buffer float_rows_;                   // [16][stride], for plain weights
   cuda::Buffer rows_;                         // [max_rows][stride], if Extent::rows

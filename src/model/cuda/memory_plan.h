@@ -6,7 +6,7 @@
 
 #include "arch/config.h"
 #include "formats/weight_source.h"
-#include "model/cuda/linear.h"
+#include "model/cuda/sizes.h"
 #include "model/kv_pages.h"
 #include "model/model.h"
 
@@ -29,12 +29,16 @@ uint64_t expert_pool_bytes(const WeightSource& source, const LayerDesc& layer);
 
 // Tokens of one batch: the most of 4096, 2048, 1024 and 512 with which an executor's memory fits
 // into `available` bytes (512 if none does), no more than there can be.
-int64_t choose_cuda_rows(const ModelConfig& config, const CudaShapes& shapes, const KvShape& cache,
-                         uint64_t available);
+int64_t choose_cuda_rows(const CudaSizes& sizes, const KvShape& cache, uint64_t available);
 
 // The plan with the largest batch that fits into `available` bytes: the memory that loading and an
-// executor take, made under a counter. Throws limit with the numbers if none fits.
+// executor take, made under a counter. Throws limit with the numbers if none fits, usage for what
+// the device refuses.
 MemoryPlan plan_cuda_memory(const WeightSource& source, const ModelConfig& config,
                             const LoadOptions& options, uint64_t available);
+// The same of a model whose steps are known and not refused.
+MemoryPlan plan_cuda_memory(const WeightSource& source, const ModelConfig& config,
+                            const ModelSteps& steps, const LoadOptions& options,
+                            uint64_t available);
 
 }  // namespace walsh

@@ -21,13 +21,13 @@ class CudaPlacement : public Placement {
     uploader_ = std::make_unique<cuda::Uploader>();
   }
 
-  uint64_t plan(const WeightSource& source, const ModelConfig& config,
+  uint64_t plan(const WeightSource& source, const ModelConfig& config, const ModelSteps& steps,
                 const LoadOptions& options) override {
     const uint64_t free = cuda::use_device(device_.index).free_bytes;
     uint64_t spare = std::min(free, options.device_spare);
     if (options.device_bytes > 0)
       spare = std::max(spare, free - std::min(free, options.device_bytes));
-    plan_cuda_memory(source, config, options, free - spare);
+    plan_cuda_memory(source, config, steps, options, free - spare);
     for (const LayerDesc& layer : config.layers)
       if (layer.experts.present()) pool_bytes_.push_back(expert_pool_bytes(source, layer));
     return spare;

@@ -42,10 +42,13 @@ double product_cost(const Format& format, const EncodeOptions& options) {
 }
 
 constexpr CodecEncoder kDense = {encode_rows, nullptr, dense_cost};
-constexpr CodecEncoder kScalar = {encode_rows, encode_scalar_with_feedback, scalar_cost};
-constexpr CodecEncoder kTrellis = {encode_trellis, encode_trellis_with_feedback, trellis_cost,
-                                   encode_trellis_on, encode_trellis_with_feedback_on};
-constexpr CodecEncoder kProduct = {encode_product, nullptr, product_cost};
+constexpr CodecEncoder kScalar = {encode_rows, encode_scalar_with_feedback, scalar_cost, nullptr,
+                                  nullptr,     encode_scalar_two_sided};
+constexpr CodecEncoder kTrellis = {
+    encode_trellis,    encode_trellis_with_feedback,    trellis_cost,
+    encode_trellis_on, encode_trellis_with_feedback_on, encode_trellis_two_sided};
+constexpr CodecEncoder kProduct = {encode_product, nullptr, product_cost,
+                                   nullptr,        nullptr, encode_product_two_sided};
 
 }  // namespace
 

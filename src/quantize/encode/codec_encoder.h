@@ -28,6 +28,11 @@ struct CodecEncoder {
                                   const EncodeOptions& options, const ErrorFeedback& feedback,
                                   ReadRows read_rows, const TensorStorage& storage,
                                   ThreadPool& pool, ErrorSum& errors) = nullptr;
+  // With the errors of outputs fed back as well, on a device or without; null if it cannot.
+  void (*encode_two_sided)(TileDevice* device, const Tensor& tensor, const EncodeOptions& options,
+                           const ErrorFeedback& inputs, const ErrorFeedback& outputs,
+                           ReadRows read_rows, const TensorStorage& storage, ThreadPool& pool,
+                           ErrorSum& errors) = nullptr;
 };
 
 // Of any format.

@@ -13,12 +13,15 @@ namespace {
 // False if the device does not know the code, or has no memory for the search: it may hold the
 // weights of a model that is encoded while it is loaded.
 bool encoded_on(detail::TileDevice* device, const Tensor& tensor, const EncodeOptions& options,
-                ReadRows read_rows, const ErrorFeedback* feedback,
+                ReadRows read_rows, const ErrorFeedback* feedback, const ErrorFeedback* outputs,
                 const detail::TensorStorage& storage, ThreadPool& pool, detail::ErrorSum& errors) {
   const detail::CodecEncoder& encoder = detail::encoder_of(*tensor.format);
   if (!device || !encoder.encode_on || !device->searches(tensor.format->trellis)) return false;
   try {
-    if (feedback) {
+    if (feedback && outputs) {
+      encoder.encode_two_sided(device, tensor, options, *feedback, *outputs, read_rows, storage,
+                               pool, errors);
+    } else if (feedback) {
       encoder.encode_with_feedback_on(*device, tensor, options, *feedback, read_rows, storage, pool,
                                       errors);
     } else {
@@ -36,7 +39,8 @@ bool encoded_on(detail::TileDevice* device, const Tensor& tensor, const EncodeOp
 Tensor encode_tensor(const Format& format, const Rotation (&rotation)[2],
                      const EncodeOptions& options, int64_t rows, int64_t cols, ReadRows read_rows,
                      ThreadPool& pool, double* squared_error, double* squared_norm,
-                     const ErrorFeedback* feedback, detail::TileDevice* device) {
+                     const ErrorFeedback* feedback, detail::TileDevice* device,
+                     const ErrorFeedback* outputs) {
   const std::shared_ptr<detail::TensorStorage> storage =
       detail::allocate_tensor(format, rows, cols);
   Tensor tensor;
@@ -52,8 +56,11 @@ Tensor encode_tensor(const Format& format, const Rotation (&rotation)[2],
 
   detail::ErrorSum errors(rows);
   const detail::CodecEncoder& encoder = detail::encoder_of(format);
-  if (!encoded_on(device, tensor, options, read_rows, feedback, *storage, pool, errors)) {
-    if (feedback && encoder.encode_with_feedback) {
+  if (!encoded_on(device, tensor, options, read_rows, feedback, outputs, *storage, pool, errors)) {
+    if (feedback && outputs && encoder.encode_two_sided) {
+      encoder.encode_two_sided(nullptr, tensor, options, *feedback, *outputs, read_rows, *storage,
+                               pool, errors);
+    } else if (feedback && encoder.encode_with_feedback) {
       encoder.encode_with_feedback(tensor, options, *feedback, read_rows, *storage, pool, errors);
     } else {
       encoder.encode(tensor, options, read_rows, *storage, pool, errors);

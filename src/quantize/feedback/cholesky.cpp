@@ -135,6 +135,31 @@ bool factor_upper(float* a, int64_t n, ThreadPool& pool) {
   return UpperFactor(a, n, pool).run();
 }
 
+// On failure the upper triangle is restored from the lower one, which stays as it is.
+double factor_damped(float* a, int64_t n, double unit, double damping, double most,
+                     ThreadPool& pool) {
+  std::vector<float> diagonal;
+  for (int64_t i = 0; i < n; ++i)
+    diagonal.push_back(a[i * n + i]);
+  for (; damping <= most; damping *= 4) {
+    for (int64_t i = 0; i < n; ++i)
+      a[i * n + i] = static_cast<float>(double{diagonal[static_cast<size_t>(i)]} + damping * unit);
+    if (factor_upper(a, n, pool)) return damping;
+    transpose(a, n, pool);
+    mirror(a, n, pool);
+  }
+  return -1;
+}
+
+void mirror(float* a, int64_t n, ThreadPool& pool) {
+  pool.for_each(pieces(n, kRows), [&](int64_t piece) {
+    for (int64_t i = piece * kRows; i < std::min(n, (piece + 1) * kRows); ++i) {
+      for (int64_t j = 0; j < i; ++j)
+        a[i * n + j] = a[j * n + i];
+    }
+  });
+}
+
 void transpose(float* a, int64_t n, ThreadPool& pool) {
   const int64_t squares = pieces(n, kSquare);
   pool.for_each(squares, [&](int64_t row) {

@@ -12,6 +12,16 @@ namespace walsh::detail {
 // instruction set. False if the matrix is not positive definite; the upper triangle is lost then.
 bool factor_upper(float* a, int64_t n, ThreadPool& pool);
 
+// The same of a symmetric matrix, both triangles given, with `damping` times `unit` added to its
+// diagonal, or 4, 16, ... times as much until that is positive definite. Returns the damping that
+// was needed, or a negative number where even `most` was not enough. What is below the diagonal is
+// lost.
+double factor_damped(float* a, int64_t n, double unit, double damping, double most,
+                     ThreadPool& pool);
+
+// The upper triangle of a[n][n] below the diagonal.
+void mirror(float* a, int64_t n, ThreadPool& pool);
+
 // Transposes a[n][n] in place.
 void transpose(float* a, int64_t n, ThreadPool& pool);
 

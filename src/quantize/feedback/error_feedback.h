@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "base/aligned.h"
@@ -32,6 +33,13 @@ class ErrorFeedback {
   ErrorFeedback(const InputMoments& moments, std::span<const float> scales,
                 const Rotation& rotation, int64_t padded, ThreadPool& pool);
 
+  // Of the outputs: errors of a column e[size] of the matrix cause e^T H e, with H the moments of
+  // the gradients there. They are divided by scales[size] (or empty), then turned by `rotate` (or
+  // empty), as the rows of the matrix are multiplied and turned. Throws bad_input with an empty
+  // `where` for moments that are not positive semidefinite, limit.
+  static ErrorFeedback of_outputs(const InputMoments& moments, std::span<const float> scales,
+                                  const std::function<void(float*)>& rotate, ThreadPool& pool);
+
   int64_t size() const { return size_; }
   // C_ij for j in [0, size); 0 for j < i.
   const float* row(int64_t i) const { return factor_.data() + i * size_; }
@@ -39,9 +47,11 @@ class ErrorFeedback {
   double damping() const { return damping_; }
 
  private:
-  void fill(const InputMoments& moments, std::span<const float> scales, const Rotation& rotation,
-            ThreadPool& pool);
-  bool factor(double mean, std::span<const float> diagonal, ThreadPool& pool);
+  ErrorFeedback(int64_t size, double damping);
+  void fill(const InputMoments& moments, std::span<const float> scales,
+            const std::function<void(float*)>& rotate, ThreadPool& pool);
+  // False where `most` damping is not enough.
+  bool factor(int64_t width, double most, ThreadPool& pool);
 
   int64_t size_;
   double damping_;

@@ -30,4 +30,22 @@ void encode_trellis_with_feedback_on(TileDevice& device, const Tensor& tensor,
                                      ReadRows read_rows, const TensorStorage& storage,
                                      ThreadPool& pool, ErrorSum& errors);
 
+// All kinds of codes with errors fed back in two directions (two_sided.h); `outputs` has the size
+// of the rows.
+// Needs memory for three times the tensor in floats and twice its rows squared. `device` searches
+// the tiles of trellis codes unless it is null; others take no notice of it.
+void encode_scalar_two_sided(TileDevice* device, const Tensor& tensor, const EncodeOptions& options,
+                             const ErrorFeedback& inputs, const ErrorFeedback& outputs,
+                             ReadRows read_rows, const TensorStorage& storage, ThreadPool& pool,
+                             ErrorSum& errors);
+void encode_trellis_two_sided(TileDevice* device, const Tensor& tensor,
+                              const EncodeOptions& options, const ErrorFeedback& inputs,
+                              const ErrorFeedback& outputs, ReadRows read_rows,
+                              const TensorStorage& storage, ThreadPool& pool, ErrorSum& errors);
+
+void encode_product_two_sided(TileDevice* device, const Tensor& tensor,
+                              const EncodeOptions& options, const ErrorFeedback& inputs,
+                              const ErrorFeedback& outputs, ReadRows read_rows,
+                              const TensorStorage& storage, ThreadPool& pool, ErrorSum& errors);
+
 }  // namespace walsh::detail

@@ -1,162 +1,48 @@
 #include <algorithm>
-#include <cmath>
-#include <optional>
 #include <vector>
 
-#include "base/half.h"
 #include "quantize/feedback/feedback_encoder.h"
 #include "quantize/feedback/feedback_strip.h"
-#include "quantize/scalar/encoder_codebook.h"
-#include "quantize/scalar/encoder_search.h"
+#include "quantize/feedback/scalar_rows.h"
 #include "quantize/scalar/scalar_passes.h"
 
 namespace walsh::detail {
 namespace {
 
-// A factor beyond these is no correction of a scale but a row that was lost.
-constexpr double kLeastFactor = 0.5, kLargestFactor = 2;
-
-// The nearest value of a scalar code at a scale and offset.
-class ValueRounder {
- public:
-  explicit ValueRounder(const ScalarCode& code) {
-    if (code.levels == nullptr) return;
-    codebook_.emplace(code);
-    ladder_ = codebook_->ladder(1, 1);
-  }
-
-  struct Rounded {
-    uint8_t code;
-    float value;
-  };
-  Rounded operator()(float x, float scale, float offset) const {
-    if (scale == 0) return {codebook_ ? codebook_->zero_code() : uint8_t{0}, offset};
-    const float u = (x - offset) / scale;
-    if (!codebook_) {
-      const float level = std::clamp(std::round(u), -127.0f, 127.0f);
-      return {static_cast<uint8_t>(static_cast<int8_t>(level)), scale * level + offset};
-    }
-    int rank = 0;
-    for (int t = 0; t + 1 < ladder_.count; ++t)
-      rank += u > ladder_.thresholds[t];
-    return {codebook_->code(static_cast<uint8_t>(rank)), scale * ladder_.levels[rank] + offset};
-  }
-
- private:
-  std::optional<Codebook> codebook_;
-  Ladder ladder_{};
-};
-
-// Scales of a row that is being encoded, as they are stored.
-struct RowScales {
-  std::vector<uint16_t> scales, offsets, sub_scales;
-};
-
-// Encodes strips of rows; one per thread.
+// Encodes a strip of rows; one per thread.
 class ScalarStripEncoder {
  public:
   ScalarStripEncoder(const ScalarCode& code, const EncodeOptions& options,
                      const ErrorFeedback& feedback)
-      : code_(code),
-        options_(options),
-        padded_(feedback.size()),
-        group_(code.group == 0 ? padded_ : code.group),
-        round_(code),
+      : padded_(feedback.size()),
         strip_(feedback),
-        codes_(static_cast<size_t>(FeedbackStrip::kRows * padded_)),
-        targets_(static_cast<size_t>(group_)),
-        unused_(static_cast<size_t>(code_bytes_per_row(code, padded_))) {
-    for (RowScales& row : rows_) {
-      const auto groups = static_cast<size_t>(groups_per_row(code, padded_));
-      row.scales.resize(groups);
-      if (code.has_offset) row.offsets.resize(groups);
-      row.sub_scales.resize(static_cast<size_t>(sub_groups_per_row(code, padded_)));
-    }
-  }
+        coded_(code, options, FeedbackStrip::kRows, feedback.size()) {}
 
   FeedbackStrip& strip() { return strip_; }
 
-  // `out` has the places of the first row's codes and scales.
-  void encode(int64_t rows, PassOutput out) {
+  void encode(int64_t rows) {
     strip_.start(rows);
     for (int64_t begin = 0; begin < padded_; begin += FeedbackStrip::kBlock) {
       const int64_t end = std::min(padded_, begin + FeedbackStrip::kBlock);
-      for (int64_t r = 0; r < rows; ++r)
-        encode_block(r, begin, end);
+      for (int64_t r = 0; r < rows; ++r) {
+        coded_.encode(
+            r, begin, end, [&](int64_t j) { return strip_.target(r, j); },
+            [&](int64_t j, float value) { strip_.set(r, j, 1, &value); });
+      }
       strip_.finish_block(end);
     }
-    double factors[FeedbackStrip::kRows];
-    std::fill_n(factors, rows, 1.0);
-    if (code_.fit == ScaleFit::search && options_.scale_rule == ScaleRule::search) {
-      strip_.row_factors(factors);
-    }
-    for (int64_t r = 0; r < rows; ++r) {
-      store(r, std::clamp(factors[r], kLeastFactor, kLargestFactor), out);
-      out.codes += code_bytes_per_row(code_, padded_);
-      out.scales += groups_per_row(code_, padded_);
-      if (code_.has_offset) out.offsets += groups_per_row(code_, padded_);
-      if (code_.sub_group != 0) out.sub_scales += sub_groups_per_row(code_, padded_);
-    }
+    std::fill_n(factors_, rows, 1.0);
+    if (coded_.has_factors()) strip_.row_factors(factors_);
   }
+
+  // Then, where the row belongs.
+  void store(int64_t r, const PassOutput& out) const { coded_.store(r, factors_[r], out); }
 
  private:
-  void encode_block(int64_t r, int64_t begin, int64_t end) {
-    RowScales& row = rows_[r];
-    for (int64_t j = begin; j < end; ++j) {
-      const auto group = static_cast<size_t>(j / group_);
-      if (j % group_ == 0) choose_scales(r, j);
-      float scale = f16_to_f32(row.scales[group]);
-      if (code_.sub_group != 0) {
-        scale *= f16_to_f32(row.sub_scales[static_cast<size_t>(j / code_.sub_group)]);
-      }
-      const float offset = code_.has_offset ? f16_to_f32(row.offsets[group]) : 0.0f;
-      const ValueRounder::Rounded rounded = round_(strip_.target(r, j), scale, offset);
-      codes_[static_cast<size_t>(r * padded_ + j)] = rounded.code;
-      strip_.set(r, j, 1, &rounded.value);
-    }
-  }
-
-  // By the plain encoder, whose codes are not needed.
-  void choose_scales(int64_t r, int64_t begin) {
-    const int64_t n = std::min(group_, padded_ - begin);
-    for (int64_t i = 0; i < n; ++i)
-      targets_[static_cast<size_t>(i)] = strip_.target(r, begin + i);
-    RowScales& row = rows_[r];
-    const auto group = static_cast<size_t>(begin / group_);
-    PassOutput out;
-    out.codes = unused_.data();
-    out.scales = &row.scales[group];
-    if (code_.has_offset) out.offsets = &row.offsets[group];
-    if (code_.sub_group != 0) {
-      out.sub_scales = &row.sub_scales[static_cast<size_t>(begin / code_.sub_group)];
-    }
-    encode_rows(code_, options_, targets_.data(), 1, n, out);
-  }
-
-  // Puts codes and scales of a row times its factor where they belong.
-  void store(int64_t r, double factor, const PassOutput& out) {
-    const RowScales& row = rows_[r];
-    const auto scaled = [&](uint16_t half) {
-      return saturated_half(static_cast<float>(double{f16_to_f32(half)} * factor), kLargestHalf);
-    };
-    pack_codes(code_, codes_.data() + r * padded_, padded_, out.codes);
-    for (size_t g = 0; g < row.scales.size(); ++g) {
-      out.scales[g] = code_.sub_group == 0 ? scaled(row.scales[g]) : row.scales[g];
-      if (code_.has_offset) out.offsets[g] = scaled(row.offsets[g]);
-    }
-    for (size_t g = 0; g < row.sub_scales.size(); ++g)
-      out.sub_scales[g] = scaled(row.sub_scales[g]);
-  }
-
-  const ScalarCode& code_;
-  const EncodeOptions& options_;
-  int64_t padded_, group_;
-  ValueRounder round_;
+  int64_t padded_;
   FeedbackStrip strip_;
-  std::vector<uint8_t> codes_;  // [kRows][padded]
-  RowScales rows_[FeedbackStrip::kRows];
-  AlignedArray<float> targets_;    // of a group
-  std::vector<std::byte> unused_;  // codes of the search for scales
+  ScalarRows coded_;
+  double factors_[FeedbackStrip::kRows] = {};
 };
 
 // The work of one call, shared by the threads.
@@ -182,9 +68,11 @@ class ScalarFeedback {
         passes_.encode(pass, options_, row, buffer.data(), source);
       passes_.rotate(last, row, source, strip.strip().row(row - begin));
     }
-    strip.encode(end - begin, passes_.output(last, begin));
-    for (int64_t row = begin; row < end; ++row)
+    strip.encode(end - begin);
+    for (int64_t row = begin; row < end; ++row) {
+      strip.store(row - begin, passes_.output(last, row));
       passes_.subtract(last, row, buffer.data(), x + (row - begin) * cols);
+    }
   }
 
  private:

@@ -214,6 +214,10 @@ void Compressor::calibrate(std::shared_ptr<InputStatistics> statistics) {
   calibration_.emplace(std::move(statistics), pool_);
 }
 
+void Compressor::use_curvature(std::shared_ptr<const CurvatureFiles> curvature) {
+  curvature_ = std::move(curvature);
+}
+
 Calibration& Compressor::calibration() {
   if (!calibration_) {
     throw Error(ErrorCode::internal, path(),
@@ -305,6 +309,10 @@ std::optional<Checksum> Compressor::encoding_key(const std::string& name) {
     const Checksum measured = calibration().checksum(plan.site, plan.expert);
     sum.update(std::as_bytes(std::span(&measured, 1)));
   }
+  if (fed_back_above(plan)) {
+    const Checksum measured = curvature_->checksum(source_, origin(name));
+    sum.update(std::as_bytes(std::span(&measured, 1)));
+  }
   return sum.digest();
 }
 
@@ -354,7 +362,7 @@ std::vector<std::string> Compressor::notes() const {
 bool Compressor::fed_back(const TensorPlan& plan) const {
   const auto embedding = static_cast<int>(sites_.size()) - 1;
   return recipe_.calibration && plan.site >= 0 && plan.site != embedding &&
-         detail::encoder_of(*plan.format).encode_with_feedback != nullptr;
+         (detail::encoder_of(*plan.format).encode_with_feedback != nullptr || fed_back_above(plan));
 }
 
 int Compressor::measured_site(const TensorPlan& plan) const {
@@ -368,15 +376,47 @@ void Compressor::measure(const TensorPlan& plan) {
   if (const int site = measured_site(plan); site >= 0) calibration().measure(site);
 }
 
-std::shared_ptr<const ErrorFeedback> Compressor::feedback(const TensorPlan& plan) {
-  if (!fed_back(plan)) return nullptr;
+// The head is not measured: what all of its outputs do together has no room.
+bool Compressor::fed_back_above(const TensorPlan& plan) const {
+  return curvature_ && recipe_.calibration && plan.linear &&
+         detail::encoder_of(*plan.format).encode_two_sided != nullptr;
+}
+
+Compressor::Feedback Compressor::feedback(const TensorPlan& plan) {
+  if (!fed_back(plan)) return {};
   if (!calibration().suffices(plan.site, plan.expert)) {
     uncalibrated_.insert(plan.name);
-    return nullptr;
+    return {};
   }
-  return calibration().feedback(plan.site, plan.expert, column_scales(plan.name),
-                                plan.rotation[plan.format->passes - 1],
-                                padded_cols(*plan.format, plan.cols));
+  return {calibration().feedback(plan.site, plan.expert, column_scales(plan.name),
+                                 plan.rotation[plan.format->passes - 1],
+                                 padded_cols(*plan.format, plan.cols)),
+          fed_back_above(plan) ? output_feedback(plan) : nullptr};
+}
+
+// In the basis of the rows as read() makes them: folded, then scaled, then rotated, of which the
+// first two never meet.
+std::shared_ptr<const ErrorFeedback> Compressor::output_feedback(const TensorPlan& plan) {
+  const auto moments = curvature_->moments(source_, origin(plan.name), plan.rows);
+  if (!moments) return nullptr;
+  std::vector<float> factors;
+  if (plan.fed_site >= 0) {
+    const Site& fed = sites_[static_cast<size_t>(plan.fed_site)];
+    factors = feeder_factors(fed.feeder, scales(plan.fed_site), plan.rows);
+  }
+  std::function<void(float*)> rotate;
+  if (fold_) rotate = fold_->output_rotation(plan.name, plan.rows);
+  if (plan.output_rotation.kind != RotationKind::none) {
+    const auto rotator = std::make_shared<const Rotator>(plan.output_rotation, plan.rows);
+    rotate = [rotator](float* y) { rotator->apply(y); };
+  }
+  try {
+    return std::make_shared<const ErrorFeedback>(
+        ErrorFeedback::of_outputs(*moments, factors, rotate, pool_));
+  } catch (const Error& e) {
+    if (!e.where().empty()) throw;
+    throw Error(e.code(), curvature_->path() + ": tensor " + origin(plan.name), e.reason());
+  }
 }
 
 Tensor Compressor::encode(const TensorPlan& plan, const Tensor& source) {
@@ -384,22 +424,22 @@ Tensor Compressor::encode(const TensorPlan& plan, const Tensor& source) {
   if (gpu && gpu_->supports(*plan.format, plan.rotation, plan.cols)) {
     return encode_on_gpu(plan, source);
   }
-  const auto feedback = this->feedback(plan);
-  Encoded encoded = encode_rows(plan, source, column_scales(plan.name), feedback.get(),
+  const Feedback feedback = this->feedback(plan);
+  Encoded encoded = encode_rows(plan, source, column_scales(plan.name), feedback,
                                 gpu_ ? &gpu_->tiles() : nullptr, pool_);
   nmse_[plan.name] = encoded.nmse;
   return std::move(encoded.tensor);
 }
 
 Compressor::Encoded Compressor::encode_rows(const TensorPlan& plan, const Tensor& source,
-                                            std::span<const float> scales,
-                                            const ErrorFeedback* feedback,
+                                            std::span<const float> scales, const Feedback& feedback,
                                             detail::TileDevice* device, ThreadPool& pool) {
   Encoded result;
   with_rows(plan, source, scales, [&](ReadRows read_rows) {
     double error = 0, norm = 0;
-    result.tensor = encode_tensor(*plan.format, plan.rotation, recipe_.encode, plan.rows, plan.cols,
-                                  read_rows, pool, &error, &norm, feedback, device);
+    result.tensor =
+        encode_tensor(*plan.format, plan.rotation, recipe_.encode, plan.rows, plan.cols, read_rows,
+                      pool, &error, &norm, feedback.inputs.get(), device, feedback.outputs.get());
     refuse_lost_scales(result.tensor, read_rows, pool, error, norm);
     result.nmse = norm > 0 ? error / norm : 0.0;
   });

@@ -14,6 +14,7 @@
 #include "io/checksum.h"
 #include "quantize/cuda/encoder.h"
 #include "quantize/feedback/calibration.h"
+#include "quantize/feedback/curvature_files.h"
 #include "quantize/pipeline/background.h"
 #include "quantize/recipe/recipe.h"
 #include "quantize/source/checkpoint_source.h"
@@ -59,6 +60,8 @@ class Compressor : public WeightSource {
   // What a recipe with a calibration text needs before anything is loaded; several compressors that
   // load the same layer at the same time may share it.
   void calibrate(std::shared_ptr<InputStatistics> statistics);
+  // What errors at outputs cost, beside a calibration on the same text.
+  void use_curvature(std::shared_ptr<const CurvatureFiles> curvature);
 
   // Formats may change once more in settle_formats().
   const std::vector<TensorPlan>& tensors() const { return tensors_; }
@@ -141,7 +144,12 @@ class Compressor : public WeightSource {
   std::vector<float> balance(const Site& site, std::vector<float> sizes);
   Calibration& calibration();
   bool fed_back(const TensorPlan& plan) const;
-  std::shared_ptr<const ErrorFeedback> feedback(const TensorPlan& plan);  // null if not
+  struct Feedback {
+    std::shared_ptr<const ErrorFeedback> inputs, outputs;  // null if not
+  };
+  Feedback feedback(const TensorPlan& plan);
+  bool fed_back_above(const TensorPlan& plan) const;
+  std::shared_ptr<const ErrorFeedback> output_feedback(const TensorPlan& plan);
   std::vector<float> gain(const Site& site);
   Tensor folded_gain(const TensorPlan& plan);
   double misfit(const TensorPlan& plan);
@@ -156,7 +164,7 @@ class Compressor : public WeightSource {
   };
   // By encode_tensor.
   Encoded encode_rows(const TensorPlan& plan, const Tensor& source, std::span<const float> scales,
-                      const ErrorFeedback* feedback, detail::TileDevice* device, ThreadPool& pool);
+                      const Feedback& feedback, detail::TileDevice* device, ThreadPool& pool);
   Tensor encode(const TensorPlan& plan, const Tensor& source);
   Tensor encode_on_gpu(const TensorPlan& plan, const Tensor& source);
 
@@ -169,7 +177,7 @@ class Compressor : public WeightSource {
     Searcher* searcher = nullptr;
     Tensor source;
     std::span<const float> scales;
-    std::shared_ptr<const ErrorFeedback> feedback;
+    Feedback feedback;
     Encoded encoded;
     std::unique_ptr<Background> work;  // ends before the others do
   };
@@ -184,6 +192,7 @@ class Compressor : public WeightSource {
   ThreadPool& pool_;
   std::unique_ptr<ResidualFold> fold_;  // with RotateAt::residual
   std::optional<Calibration> calibration_;
+  std::shared_ptr<const CurvatureFiles> curvature_;  // null: none
   std::string folded_config_;
   std::vector<TensorPlan> tensors_;
   std::map<std::string, size_t> index_;

@@ -40,8 +40,8 @@ bool Compressor::begin(const std::string& name) {
   Begun& job = *begun;
   begun->work = std::make_unique<Background>([this, &plan, &job] {
     if (gpu_) cuda::select_device(gpu_index_);
-    job.encoded = encode_rows(plan, job.source, job.scales, job.feedback.get(),
-                              job.searcher->device, *job.searcher->pool);
+    job.encoded = encode_rows(plan, job.source, job.scales, job.feedback, job.searcher->device,
+                              *job.searcher->pool);
   });
   begun_[name] = std::move(begun);
   return true;

@@ -146,6 +146,28 @@ float ProductSearch::scale_of(const float* x, int64_t n) {
   return rms_ > 0 ? std::ldexp(refit(rms_), exponent_) : 0.0f;
 }
 
+void ProductSearch::encode_block(const float* x, float scale, uint8_t* pointers, uint8_t* negative,
+                                 float* values) {
+  constexpr int kVectors = kProductBlock / kProductValues;
+  if (!(scale > 0)) {
+    std::fill_n(pointers, kVectors, uint8_t{0});
+    std::fill_n(negative, kProductBlock, uint8_t{0});
+    std::fill_n(values, kProductBlock, 0.0f);
+    return;
+  }
+  set_targets(x, kProductBlock, scale, code_.unit, targets_);
+  uint8_t found[kSearchVectors];
+  kernel_(table_, targets_, 2 * kVectors, found);  // the least number that it takes
+  std::copy_n(found, kVectors, pointers);
+  for (int64_t col = 0; col < kProductBlock; ++col) {
+    const int vector = product_vector(col), value = product_value(col);
+    const int entry = codebook_[pointers[vector] * kProductValues + value];
+    negative[col] = targets_.pairs[value / 2][vector][value % 2] < kProductSteps * entry;
+    const int level = entry + (negative[col] ? -code_.residual : code_.residual);
+    values[col] = scale * code_.unit * static_cast<float>(level);
+  }
+}
+
 uint16_t ProductSearch::encode(const float* x, int64_t n, uint8_t* pointers, uint8_t* negative) {
   normalize(x, n);
   Trial chosen;

@@ -11,6 +11,9 @@ namespace walsh::detail {
 // Columns of a group at most; a group is a multiple of 32 columns.
 inline constexpr int kProductGroup = kSearchVectors * kProductValues;
 
+// Columns whose vectors lie side by side.
+inline constexpr int64_t kProductBlock = 16;
+
 // Targets of x[n] at `scale`: x / scale in steps of a code with this unit.
 void set_targets(const float* x, int64_t n, float scale, float unit, ProductTargets& targets);
 class ProductSearch {
@@ -21,6 +24,9 @@ class ProductSearch {
   // Codes x[n], n at most kProductGroup, and returns its fp16 scale: pointers[n / 4], four per 16
   // columns, and negative[n], 0 or 1. Scales saturate; a group of zeros has scale 0.
   uint16_t encode(const float* x, int64_t n, uint8_t* pointers, uint8_t* negative);
+  // Codes kProductBlock columns at a scale that is chosen, and tells what they decode to.
+  void encode_block(const float* x, float scale, uint8_t* pointers, uint8_t* negative,
+                    float* values);
   // The scale alone, not rounded, that suits x from a single start; 0 for zeros.
   float scale_of(const float* x, int64_t n);
 

@@ -133,6 +133,7 @@ std::string recipe_json(const Recipe& recipe) {
     const CalibrationText& text = *recipe.calibration;
     json["calibration"] = {
         {"text", text.checksum}, {"tokens", text.tokens}, {"window", text.window}};
+    if (!text.curvature.empty()) json["calibration"]["curvature"] = text.curvature;
   }
   return json.dump();
 }

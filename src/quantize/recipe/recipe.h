@@ -45,6 +45,7 @@ RotateAt parse_rotate_at(std::string_view name);  // throws usage
 struct CalibrationText {
   std::string checksum;  // of the text
   int64_t tokens = 0, window = 0;
+  std::string curvature = {};  // checksum of what was measured of outputs; empty: nothing
 };
 
 struct Recipe {

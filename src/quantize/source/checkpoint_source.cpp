@@ -205,6 +205,13 @@ CheckpointSource::Place CheckpointSource::place_of(const std::string& name) cons
   return {stored.part, stored.values->shape};
 }
 
+Checksum CheckpointSource::stored_checksum(const std::string& name) const {
+  const Stored stored = get(name);
+  const auto [known, fresh] = checksums_.try_emplace(stored.values->name);
+  if (fresh) known->second = checksum(checkpoint_->data(*stored.values));
+  return known->second;
+}
+
 std::vector<std::string> CheckpointSource::names() const {
   std::vector<std::string> result;
   for (const TensorInfo& info : checkpoint_->tensors()) {

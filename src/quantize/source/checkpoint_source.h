@@ -10,6 +10,7 @@
 #include "formats/weight_source.h"
 #include "import/gguf_tensor.h"
 #include "io/checkpoint.h"
+#include "io/checksum.h"
 #include "quantize/source/scaled_values.h"
 
 namespace walsh {
@@ -61,6 +62,8 @@ class CheckpointSource : public WeightSource {
     std::vector<int64_t> shape;
   };
   Place place_of(const std::string& name) const;
+  // Of the bytes that a tensor is stored in, maybe among others.
+  Checksum stored_checksum(const std::string& name) const;
   const std::shared_ptr<const Checkpoint>& checkpoint() const { return checkpoint_; }
 
  private:
@@ -89,6 +92,7 @@ class CheckpointSource : public WeightSource {
   GgufCodes codes_;
   std::map<std::string, TensorPart> parts_;                // by the name of the part
   std::map<std::string, std::vector<std::string>> split_;  // their names, by that of the source
+  mutable std::map<std::string, Checksum> checksums_;      // that were asked for, by stored tensor
 };
 
 }  // namespace walsh

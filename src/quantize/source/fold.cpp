@@ -208,6 +208,16 @@ std::function<void(float* x)> ResidualFold::input_rotation(const std::string& na
   };
 }
 
+std::function<void(float* y)> ResidualFold::output_rotation(const std::string& name,
+                                                            int64_t rows) const {
+  const auto it = tensors_.find(name);
+  if (it == tensors_.end() || it->second->rows == Basis::own) return {};
+  const FoldedTensor& folded = *it->second;
+  return [r = make_transform(plan_, rotation_, folded.rows, folded.heads, rows)](float* y) {
+    r.apply(y);
+  };
+}
+
 const std::string& ResidualFold::origin(const std::string& name) const {
   const auto it = tensors_.find(name);
   return it == tensors_.end() ? name : it->second->source;

@@ -48,6 +48,8 @@ class ResidualFold {
   // gain if there is one; empty if the activation stays as it is. May be called by several threads
   // and outlives this object. Throws bad_input for a width that does not fit.
   std::function<void(float* x)> input_rotation(const std::string& name, int64_t width) const;
+  // The same of the outputs y[rows] of a matrix.
+  std::function<void(float* y)> output_rotation(const std::string& name, int64_t rows) const;
   // The tensor of the checkpoint, of equal shape, that `name` is made from.
   const std::string& origin(const std::string& name) const;
 

@@ -1,0 +1,232 @@
+#include "model/cuda/launches.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/cuda/rows/query_source.h"
+
+namespace walsh {
+
+CudaLaunches::CudaLaunches(const CudaOperands& operands, CudaMemory& memory, const CudaBatch& batch,
+                           cuda::Stream stream)
+    : operands_(operands),
+      model_(operands.model()),
+      memory_(memory),
+      batch_(batch),
+      stream_(stream) {}
+
+void CudaLaunches::run(int64_t begin, int64_t end) {
+  for (int64_t layer = begin; layer < end; ++layer)
+    run_layer(model_.steps.layers[static_cast<size_t>(layer)]);
+}
+
+void CudaLaunches::run_layer(const LayerSteps& layer) {
+  steps_ = layer.steps;
+  for (at_ = 0; at_ < steps_.size(); ++at_) {
+    const Step& step = steps_[at_];
+    layer_ = step.layer;
+    skip_ = step.only_wanted ? batch_.first_wanted() : 0;
+    if (skip_ < batch_.rows() || step.changes_state)
+      std::visit([this](const auto& s) { perform(s); }, step.op);
+  }
+}
+
+void CudaLaunches::embed() {
+  std::visit([this](const auto& s) { perform(s); }, model_.steps.embed.op);
+}
+
+void CudaLaunches::perform(const step::Embed& s) {
+  cuda::embed(operands_.embedding(), operands_.staged(0), batch_.rows(), operands_.row(s.to),
+              s.to.stride, model_.config.embedding_scale, stream_);
+}
+
+void CudaLaunches::perform(const step::Product& s) {
+  CudaSource source{operands_.source(s, layer_, skip_), {}};
+  if (s.from.rows == Rows::mixed) source.gates = std::exchange(gates_, {});
+  const std::vector<CudaMatmul> items = operands_.products(s, layer_, skip_);
+  const auto* route = following<step::Route>(1);
+  const auto* experts = following<step::Experts>(2);
+  routed_in_front_ = route != nullptr && experts != nullptr &&
+                     CudaLinear::is_in_front(*items.front().linear, rows());
+  CudaFront front;
+  if (routed_in_front_) {
+    front = memory_.experts.front(operands_.experts(*experts, layer_), operands_.row(route->logits),
+                                  operands_.vector(layer_, route->bias), rows());
+  }
+  memory_.linear.multiply(model_.input(layer_, s.input), source, items, rows(), stream_,
+                          routed_in_front_ ? &front : nullptr);
+}
+
+// Keys and values of a latent get their heads.
+void CudaLaunches::spread_latent(const step::PrepareHeads& s) {
+  cuda::LatentHeads call;
+  call.key = operands_.row(s.key);
+  call.value = operands_.row(s.value);
+  call.shared_key = operands_.row(s.shared_key);
+  call.ld = s.key.stride;
+  call.m = batch_.rows();
+  call.heads = static_cast<int>(s.shape.heads);
+  call.head_dim = static_cast<int>(s.shape.dim);
+  call.rope_dim = static_cast<int>(s.shared_key.width);
+  call.value_dim = static_cast<int>(s.value_dim);
+  cuda::spread_heads(call, stream_);
+}
+
+// Every norm.width of the values of all rows, which lie one behind the other.
+void CudaLaunches::norm_all(const Norm& norm, float* x, int64_t width) {
+  cuda::norm_rows(x, batch_.rows() * (width / norm.width), norm.width,
+                  operands_.vector(layer_, norm.gain), norm.eps, stream_);
+}
+
+// Queries are read where they stand beside their gates, unless something is done to them before.
+void CudaLaunches::perform(const step::PrepareHeads& s) {
+  const int64_t m = batch_.rows();
+  const bool coded = memory_.cache.coded != nullptr;
+  const bool has_norm = CudaOperands::has_norm_in_front(s);
+  const bool gated = s.gates.present(), in_place = !coded && !has_norm;
+  if (gated && !in_place) {
+    cuda::take_queries(operands_.row(s.query), m, static_cast<int>(s.shape.heads),
+                       static_cast<int>(s.shape.dim), operands_.row(s.to), stream_);
+  }
+  if (has_norm) {
+    norm_all(s.query_norm, operands_.row(s.to), s.to.width);
+    norm_all(s.key_norm, operands_.row(s.key), s.key.width);
+  }
+  if (s.shared_key.present()) spread_latent(s);
+  const cuda::RopeCall call = operands_.rope_call(s, layer_, m);
+  if (coded) return memory_.cache.coded->keep(layer_, call, operands_.places(), stream_);
+  cuda::QuerySource from{operands_.row(s.to), s.to.stride, s.shape.dim};
+  if (gated && in_place) from = {operands_.row(s.query), s.query.stride, 2 * s.shape.dim};
+  cuda::rope_and_store(call, from, memory_.cache.pools[static_cast<size_t>(layer_)],
+                       memory_.cache.table, operands_.places(), stream_);
+}
+
+void CudaLaunches::perform(const step::Attend& s) {
+  if (memory_.cache.coded) {
+    memory_.cache.coded->attend(layer_, operands_.attention_rows(s, layer_, batch_.rows()), skip_,
+                                memory_.attention_scratch, stream_);
+  } else {
+    attend_pages(s);
+  }
+  if (s.value_dim < s.shape.dim) close_values(s);
+}
+
+void CudaLaunches::attend_pages(const step::Attend& s) {
+  const auto call = [&](int64_t begin, int64_t end) {
+    return operands_.attention_call(s, layer_, begin, end - begin);
+  };
+  for (const RowGroup& group : batch_.groups()) {
+    const int64_t begin = std::max(group.first, skip_), end = group.end();
+    if (!group.single && begin < end) cuda::attend_prefill(call(begin, end), stream_);
+    for (int64_t row = begin; group.single && row < end; row += cuda::kMaxVectors) {
+      cuda::attend_decode(call(row, std::min(end, row + cuda::kMaxVectors)), group.longest,
+                          memory_.attention_scratch, stream_);
+    }
+  }
+}
+
+// Of what attention to a latent gives, the values that the product behind it reads.
+void CudaLaunches::close_values(const step::Attend& s) {
+  cuda::close_values(operands_.row(s.to, skip_), s.to.stride, rows(),
+                     static_cast<int>(s.shape.heads), static_cast<int>(s.shape.dim),
+                     static_cast<int>(s.value_dim), stream_);
+}
+
+void CudaLaunches::perform(const step::Convolve& s) {
+  convolved_ = &s;
+  memory_.delta_net.convolve(layer_, operands_.delta_rows(s, {}, batch_.rows()), batch_.runs(),
+                             batch_.marks(), stream_);
+}
+
+// Of all rows, whose results from skip_ on are wanted: the state goes on in any case.
+void CudaLaunches::perform(const step::DeltaRule& s) {
+  memory_.delta_net.apply_rule(layer_, operands_.delta_rows(*convolved_, s.to, batch_.rows()),
+                               batch_.runs(), batch_.groups(), batch_.marks(), skip_, stream_);
+}
+
+// Where the product behind it can make its input of what the mixer gives and its gates, nothing is
+// left to do.
+void CudaLaunches::perform(const step::GateHeads& s) {
+  const cuda::HeadGates gates = operands_.head_gates(s, layer_, skip_);
+  gates_ = {};
+  if (cuda::can_prepare(gates)) {
+    gates_ = gates;
+  } else {
+    cuda::gate_heads(operands_.row(s.x, skip_), gates, rows(), static_cast<int>(s.heads), stream_);
+  }
+}
+
+void CudaLaunches::perform(const step::Route& s) {
+  const auto* experts = following<step::Experts>(1);
+  if (routed_in_front_ || experts == nullptr) return;
+  memory_.experts.route(operands_.experts(*experts, layer_), operands_.row(s.logits),
+                        operands_.vector(layer_, s.bias), rows(), stream_);
+}
+
+// What down makes of its input waits for AddExperts: a shared expert is multiplied before.
+void CudaLaunches::perform(const step::Experts& s) {
+  experts_ = &s;
+  memory_.experts.begin(operands_.experts(s, layer_),
+                        operands_.source(s.from, s.norm, layer_, skip_), routed_in_front_, rows(),
+                        stream_);
+}
+
+void CudaLaunches::perform(const step::AddExperts& s) {
+  cuda::ExpertSum call;
+  if (s.share.present()) call.share = operands_.row(s.share);
+  call.out = operands_.row(s.branch);
+  call.shared = s.shared;
+  if (s.to.present()) {
+    call.stream = operands_.row(s.to, skip_);
+    call.scale = s.scale;
+  }
+  call.m = rows();
+  memory_.experts.finish(operands_.experts(*experts_, layer_), call, stream_);
+}
+
+void CudaLaunches::perform(const step::AddBranch& s) {
+  cuda::BranchCall call;
+  call.branch = operands_.row(s.branch);
+  call.gain = operands_.vector(layer_, s.norm.gain);
+  call.eps = s.norm.eps;
+  call.scale = s.scale;
+  call.x = operands_.row(s.to, skip_);
+  call.m = rows();
+  call.width = s.to.width;
+  cuda::add_branch(call, stream_);
+}
+
+// Rows of the stream whose logits are wanted, one behind the other; if they are not, they become
+// the first rows of `gate`, which nothing reads any more.
+const float* CudaLaunches::wanted_rows(const Operand& from, int64_t first, int64_t count) {
+  const int32_t begin = batch_.wanted()[static_cast<size_t>(first)];
+  if (batch_.wanted()[static_cast<size_t>(first + count - 1)] == begin + count - 1)
+    return operands_.row(from, begin);
+  float* gathered = operands_.row({Rows::gate, from.width});
+  cuda::gather_rows(operands_.row(from), from.width, operands_.staged(3) + first, count, gathered,
+                    stream_);
+  return gathered;
+}
+
+void CudaLaunches::logits(int64_t first, int64_t count) {
+  first_logit_ = first;
+  logit_count_ = count;
+  layer_ = -1;
+  std::visit([this](const auto& s) { perform(s); }, model_.steps.head.steps.front().op);
+}
+
+void CudaLaunches::perform(const step::Logits& s) {
+  CudaSource source{operands_.source(s.from, s.norm, -1, 0), {}};
+  source.rows.x = wanted_rows(s.from, first_logit_, logit_count_);
+  const CudaMatmul head{&model_.head, operands_.row(s.to), s.to.stride, false};
+  memory_.linear.multiply(model_.input(-1, 0), source, {&head, 1}, logit_count_, stream_);
+  cap(logit_count_);
+}
+
+void CudaLaunches::cap(int64_t count) {
+  const auto& s = std::get<step::Logits>(model_.steps.head.steps.front().op);
+  if (s.scale == 1 && s.cap == 0) return;
+  cuda::cap_logits(operands_.row(s.to), count, s.to.width, s.scale, s.cap, stream_);
+}
+
+}  // namespace walsh

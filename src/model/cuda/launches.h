@@ -1,0 +1,75 @@
+// Runs the steps of a model on a GPU one by one: every step is a launch or a few.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "model/cuda/batch.h"
+#include "model/cuda/operands.h"
+
+namespace walsh {
+
+class CudaLaunches {
+ public:
+  // All outlive it.
+  CudaLaunches(const CudaOperands& operands, CudaMemory& memory, const CudaBatch& batch,
+               cuda::Stream stream);
+
+  void embed();
+  // The steps of the layers [begin, end), each over the rows that it needs.
+  void run(int64_t begin, int64_t end);
+  // Logits of `rows` of the wanted rows from the `first` one on.
+  void logits(int64_t first, int64_t rows);
+  // What is done to logits behind their product.
+  void cap(int64_t rows);
+
+ private:
+  // The steps, over the rows of the batch from skip_ on.
+  void perform(const step::Embed& s);
+  void perform(const step::Product& s);
+  void perform(const step::PrepareHeads& s);
+  void perform(const step::Attend& s);
+  void perform(const step::Convolve& s);
+  void perform(const step::DeltaRule& s);
+  void perform(const step::GateHeads& s);
+  void perform(const step::Route& s);
+  void perform(const step::Experts& s);
+  void perform(const step::AddExperts& s);
+  void perform(const step::AddBranch& s);
+  void perform(const step::Logits& s);
+
+  void run_layer(const LayerSteps& layer);
+  // The step `ahead` places behind the one that is performed, if it is of this kind.
+  template <typename Kind>
+  const Kind* following(size_t ahead) const {
+    return at_ + ahead < steps_.size() ? std::get_if<Kind>(&steps_[at_ + ahead].op) : nullptr;
+  }
+  const float* wanted_rows(const Operand& from, int64_t first, int64_t rows);
+  void spread_latent(const step::PrepareHeads& s);
+  void norm_all(const Norm& norm, float* x, int64_t width);
+  void close_values(const step::Attend& s);
+  void attend_pages(const step::Attend& s);
+  int64_t rows() const { return batch_.rows() - skip_; }
+
+  const CudaOperands& operands_;
+  const Model& model_;
+  CudaMemory& memory_;
+  const CudaBatch& batch_;
+  cuda::Stream stream_;
+
+  // Of the step that is performed:
+  std::span<const Step> steps_;  // its layer's,
+  size_t at_ = 0;                // its place among them,
+  int layer_ = -1;
+  int64_t skip_ = 0;
+  int64_t first_logit_ = 0, logit_count_ = 0;  // of logits()
+  // What earlier steps of the layer left to later ones: gates of what the mixer gives, which the
+  // product behind it takes with its input, whether the launch of the router's product has chosen
+  // the experts and made their inputs, and what the sum of experts is of.
+  cuda::HeadGates gates_;
+  bool routed_in_front_ = false;
+  const step::Convolve* convolved_ = nullptr;
+  const step::Experts* experts_ = nullptr;
+};
+
+}  // namespace walsh

@@ -1,0 +1,67 @@
+// What the operands of steps are on a GPU: where rows, vectors and caches lie, and the calls of
+// kernels that follow from a step, whether it is launched or a phase of a program.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/rows/gated_heads.h"
+#include "kernels/cuda/rows/rows.h"
+#include "model/cuda/executor_memory.h"
+#include "model/model.h"
+
+namespace walsh {
+
+class CudaOperands {
+ public:
+  // Both outlive it.
+  CudaOperands(const Model& model, const CudaMemory& memory);
+
+  const Model& model() const { return model_; }
+  const CudaMemory& memory() const { return memory_; }
+
+  const cuda::StoredTable& embedding() const { return embedding_; }  // of a model that has one
+  // Row `index` of an operand.
+  float* row(const Operand& operand, int64_t index = 0) const;
+  const float* vector(int layer, int index) const { return memory_.vectors.at(layer, index); }
+  // An array of CudaMemory::staged, and what it has of all rows of a batch.
+  int32_t* staged(int64_t array) const;
+  cuda::RowPlaces places() const { return {staged(1), staged(2)}; }
+
+  // Rows from `first` on, normed by a norm of the layer if there is one.
+  cuda::InputSource source(const Operand& from, const Norm& norm, int layer, int64_t first) const;
+  // What a product reads and writes for the rows of a batch from `skip` on. The residual stream
+  // and what mixers give keep their places; what a block computes besides begins at the first row.
+  cuda::InputSource source(const step::Product& s, int layer, int64_t skip) const;
+  std::vector<CudaMatmul> products(const step::Product& s, int layer, int64_t skip) const;
+
+  // Whether queries and keys have a norm that is not the one that rope_call() has.
+  static bool has_norm_in_front(const step::PrepareHeads& s) {
+    return s.norms_all_heads() || (s.query_norm.present() && s.unit.present());
+  }
+  // Of all m rows. Heads of unit length are normed before they turn: turned, they are longer by
+  // the magnitude of the rope, by which their gains are less (vectors are uploaded so).
+  cuda::RopeCall rope_call(const step::PrepareHeads& s, int layer, int64_t m) const;
+  cuda::AttentionRows attention_rows(const step::Attend& s, int layer, int64_t m) const;
+  // Of the rows [first, first + rows), to keys and values in fp16 pages.
+  cuda::AttentionCall attention_call(const step::Attend& s, int layer, int64_t first,
+                                     int64_t rows) const;
+  // Gates of rows from `skip` on: those of delta nets are rows of their own, those of attention
+  // stand where its queries do, behind the queries of their head.
+  cuda::HeadGates head_gates(const step::GateHeads& s, int layer, int64_t skip) const;
+  CudaDeltaNet::Rows delta_rows(const step::Convolve& s, const Operand& mixed, int64_t m) const;
+  ExpertLayer experts(const step::Experts& s, int layer) const {
+    return {model_, s, layer, expert_strides_[static_cast<size_t>(layer)]};
+  }
+  // By how much a rope makes what it turns longer; 1 for none.
+  float magnitude(int rope) const;
+
+ private:
+  const Model& model_;
+  const CudaMemory& memory_;
+  std::vector<int64_t> expert_strides_;  // of layers; 0 where there are no experts
+  cuda::StoredTable embedding_;
+};
+
+}  // namespace walsh

@@ -1,0 +1,55 @@
+// What an executor on a GPU does behind the logits: tokens are chosen on the device, become the
+// next batch there, and come to the host one batch later.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "model/cuda/batch.h"
+#include "model/cuda/operands.h"
+#include "model/cuda/pinned_uploads.h"
+
+namespace walsh {
+
+class CudaSampling {
+ public:
+  static constexpr size_t kOpenBatches = 2;  // whose tokens were not taken
+
+  // All outlive it.
+  CudaSampling(const CudaOperands& operands, const KvPages& pages);
+
+  bool available() const;
+  // Executor::start_sampling().
+  void start(int64_t sequence, const SamplerOptions& options, std::span<const int32_t> history,
+             cuda::Stream stream);
+  // Whether a token of the batch is drawn, and not only the best one taken.
+  bool draws(const CudaBatch& batch) const;
+  // Which of the places takes what is chosen next; throws internal if all are open.
+  size_t free_slot() const;
+  size_t next_slot() const { return static_cast<size_t>(submitted_) % kOpenBatches; }
+  // Chooses a token behind each of `rows` rows of logits.
+  void sample(const CudaBatch& batch, const Operand& logits, int64_t rows, cuda::Stream stream);
+  // What was chosen of `rows` rows is the host's once the stream has come to here.
+  void keep(int64_t rows, cuda::Stream stream);
+  // Executor::sampled().
+  std::span<const int32_t> take();
+
+ private:
+  // Tokens on their way to the host.
+  struct Slot {
+    cuda::PinnedBuffer tokens;
+    cuda::StreamEvent done;
+    size_t count = 0;
+  };
+
+  const CudaOperands& operands_;
+  const CudaMemory& memory_;
+  const KvPages& pages_;
+  PinnedUploads uploads_;     // what sampling of new sequences needs
+  std::vector<bool> greedy_;  // per sequence
+  Slot slots_[kOpenBatches];
+  int64_t submitted_ = 0, taken_ = 0;  // batches that chose tokens
+};
+
+}  // namespace walsh

@@ -1,0 +1,36 @@
+// The vectors of all layers in GPU memory: gains, sinks and whatever else a layer has beside its
+// matrices and their biases.
+#pragma once
+
+#include <vector>
+
+#include "base/cuda/device.h"
+#include "model/model.h"
+
+namespace walsh {
+
+class CudaVectors {
+ public:
+  // Takes memory for those that the steps name, in the places that these give them.
+  explicit CudaVectors(const ModelSteps& steps);
+
+  // A vector of a layer, or of the head (-1); null for vector -1.
+  const float* at(int layer, int index) const;
+  // Brings all values of the model there, those of constants included.
+  void upload(const Model& model, cuda::Uploader& uploader) const;
+  // Brings other values to the place of one.
+  void upload(int layer, int index, const std::vector<float>& values,
+              cuda::Uploader& uploader) const;
+
+ private:
+  const cuda::Buffer& buffer(int layer, int index) const;
+
+  std::vector<std::vector<cuda::Buffer>> layers_;
+  std::vector<cuda::Buffer> head_;
+};
+
+// Copies values to a buffer that was made for as many.
+void upload_values(const std::vector<float>& values, const cuda::Buffer& to,
+                   cuda::Uploader& uploader);
+
+}  // namespace walsh

@@ -1,0 +1,386 @@
+#include "model/steps.h"
+
+#include <algorithm>
+
+namespace walsh {
+namespace {
+
+template <typename... Cases>
+struct Overloaded : Cases... {
+  using Cases::operator()...;
+};
+template <typename... Cases>
+Overloaded(Cases...) -> Overloaded<Cases...>;
+
+// Makes the steps of one layer.
+class LayerBuilder {
+ public:
+  LayerBuilder(const ModelConfig& config, int index, ModelSteps& all)
+      : config_(config),
+        desc_(config.layers[static_cast<size_t>(index)]),
+        index_(index),
+        is_last_(static_cast<size_t>(index) + 1 == config.layers.size()),
+        all_(all),
+        layer_(all.layers[static_cast<size_t>(index)]) {}
+
+  void build() {
+    layer_.vectors = layer_vectors(desc_);
+    for (const ActivationDesc& activation : desc_.activations)
+      layer_.inputs.push_back({norm(activation.norm), {}});
+    layer_.matrices.resize(desc_.matrices.size());
+    if (desc_.delta_net.present()) {
+      add_delta_net();
+    } else if (desc_.attention.present()) {
+      add_attention();
+    }
+    if (desc_.experts.present()) {
+      add_experts();
+    } else if (desc_.mlp.width > 0) {
+      add_mlp();
+    }
+  }
+
+ private:
+  int vector(const std::string& name) const { return find_vector(layer_.vectors, name); }
+
+  Norm norm(const NormDesc& desc) const {
+    if (!desc.present()) return {};
+    return {vector(desc.weight), desc.width, desc.eps};
+  }
+
+  GateRule gate_rule() const { return {desc_.mlp.function, desc_.mlp.slope, desc_.mlp.limit}; }
+
+  Operand stream() const { return {Rows::stream, config_.hidden}; }
+  Operand branch() const { return {Rows::branch, config_.hidden}; }
+
+  int64_t rows_of(int matrix) const { return desc_.matrix(matrix).rows; }
+
+  // `before_state`: what goes to the cache or to a state, which every row is needed for.
+  template <typename Kind>
+  void add(Kind kind, bool before_state = false) {
+    Step& step = layer_.steps.emplace_back();
+    step.op = std::move(kind);
+    step.layer = index_;
+    step.only_wanted = is_last_ && !before_state;
+    step.changes_state = std::holds_alternative<step::DeltaRule>(step.op);
+  }
+
+  // Of the input that the matrix reads.
+  step::Product product(int matrix, Rows from, int64_t stride = 0) const {
+    step::Product product;
+    product.input = desc_.matrix(matrix).input;
+    const Input& input = layer_.inputs[static_cast<size_t>(product.input)];
+    const int64_t width = desc_.input_of(desc_.matrix(matrix)).width;
+    product.from = {from, width, std::max(width, stride)};
+    product.norm = input.norm;
+    return product;
+  }
+
+  void multiply(step::Product& product, int matrix, Rows to, int64_t stride = 0) const {
+    const int64_t width = rows_of(matrix);
+    product.outputs.push_back({matrix, {to, width, std::max(width, stride)}});
+  }
+
+  // The input of `down`.
+  step::Product gated_product(int matrix) const {
+    step::Product result = product(matrix, Rows::gate);
+    result.up = {Rows::up, result.from.width};
+    result.gate = gate_rule();
+    return result;
+  }
+
+  // stream += scale * norm(matrix(..)).
+  void add_exit(step::Product product, int matrix, const NormDesc& after) {
+    const bool plain = !after.present() && desc_.branch_scale == 1;
+    product.add = plain;
+    multiply(product, matrix, plain ? Rows::stream : Rows::branch);
+    add(std::move(product));
+    if (!plain) add(step::AddBranch{branch(), stream(), norm(after), desc_.branch_scale});
+  }
+
+  HeadShape head_shape() const {
+    const AttentionDesc& a = desc_.attention;
+    return {a.heads, a.kv_heads, a.head_dim};
+  }
+
+  // The latents of queries, if they have one, and of keys and values, then the heads, which leave
+  // room for what is added to each.
+  void add_latent_products() {
+    const AttentionDesc& a = desc_.attention;
+    const LatentDesc& l = a.latent;
+    const bool of_latent = l.query_rank > 0;
+    step::Product first = product(l.down, Rows::stream);
+    if (of_latent) {
+      multiply(first, l.query_down, Rows::query_latent);
+    } else {
+      multiply(first, a.q, Rows::query);
+    }
+    multiply(first, l.down, Rows::latent);
+    multiply(first, l.shared_key, Rows::shared_key);
+    add(std::move(first), true);
+    if (of_latent) {
+      step::Product query = product(a.q, Rows::query_latent);
+      multiply(query, a.q, Rows::query);
+      add(std::move(query), true);
+    }
+    step::Product heads = product(a.k, Rows::latent);
+    multiply(heads, a.k, Rows::key, a.kv_width());
+    multiply(heads, a.v, Rows::value, a.kv_width());
+    add(std::move(heads), true);
+  }
+
+  // The place of the layer's factors of queries among those of the model.
+  int query_factors() {
+    const AttentionDesc& a = desc_.attention;
+    QueryFactors own;
+    if (a.rope >= 0 && config_.ropes[static_cast<size_t>(a.rope)].query_beta != 0)
+      own.rope = a.rope;
+    if (a.growth != 0) {
+      own.growth = a.growth;
+      own.growth_step = a.growth_step;
+    }
+    if (own == QueryFactors()) return -1;
+    auto& known = all_.query_factors;
+    const auto found = std::find(known.begin(), known.end(), own);
+    const auto place = static_cast<int>(found - known.begin());
+    if (found == known.end()) known.push_back(own);
+    return place;
+  }
+
+  void add_attention() {
+    const AttentionDesc& a = desc_.attention;
+    if (a.latent.present()) {
+      add_latent_products();
+    } else {
+      step::Product heads = product(a.q, Rows::stream);
+      multiply(heads, a.q, Rows::query);
+      multiply(heads, a.k, Rows::key);
+      multiply(heads, a.v, Rows::value);
+      add(std::move(heads), true);
+    }
+    const int64_t value_dim = a.latent.present() ? a.latent.value_dim : a.head_dim;
+    step::PrepareHeads prepare;
+    prepare.shape = head_shape();
+    prepare.query = {Rows::query, a.query_rows()};
+    prepare.key = {Rows::key, a.kv_width()};
+    prepare.value = {Rows::value, a.kv_width()};
+    prepare.to = {a.gated ? Rows::head_query : Rows::query, a.query_width()};
+    if (a.gated) prepare.gates = {Rows::mixer_gate, a.query_width()};
+    if (a.latent.present()) prepare.shared_key = {Rows::shared_key, a.latent.rope_dim};
+    prepare.value_dim = value_dim;
+    prepare.query_norm = norm(a.q_norm);
+    prepare.key_norm = norm(a.k_norm);
+    if (a.unit_eps != 0) prepare.unit = {vector(kUnitGain), a.head_dim, a.unit_eps};
+    prepare.rope = a.rope;
+    prepare.factors = query_factors();
+    const Operand queries = prepare.to;
+    add(std::move(prepare), true);
+    const Operand mixed{Rows::mixed, a.query_width()};
+    step::Attend attend;
+    attend.shape = head_shape();
+    attend.query = queries;
+    attend.to = mixed;
+    attend.reach = a.reach();
+    attend.scale = a.scale;
+    attend.logit_cap = a.logit_cap;
+    attend.sinks = vector(a.sinks);
+    attend.value_dim = value_dim;
+    add(std::move(attend));
+    if (a.gated)
+      add(step::GateHeads{mixed, {Rows::mixer_gate, a.query_width()}, a.heads, a.head_dim, {}});
+    add_exit(product(a.o, Rows::mixed, a.query_width()), a.o, desc_.after_attention);
+  }
+
+  void add_delta_net() {
+    const DeltaNetDesc& d = desc_.delta_net;
+    step::Product first = product(d.qkv, Rows::stream);
+    multiply(first, d.qkv, Rows::channels);
+    multiply(first, d.z, Rows::mixer_gate);
+    multiply(first, d.b, Rows::strength);
+    multiply(first, d.a, Rows::decay);
+    add(std::move(first), true);
+    const Operand channels{Rows::channels, d.channels()}, decay{Rows::decay, d.value_heads},
+        strength{Rows::strength, d.value_heads}, mixed{Rows::mixed, d.value_width()};
+    step::Convolve convolve;
+    convolve.net = d;
+    convolve.channels = channels;
+    convolve.decay = decay;
+    convolve.strength = strength;
+    convolve.taps = vector(d.convolution);
+    convolve.rate = vector(d.rate);
+    convolve.bias = vector(d.bias);
+    convolve.query_scale = vector(kQueryLengthGain);
+    convolve.key_scale = vector(kKeyLengthGain);
+    add(std::move(convolve), true);
+    add(step::DeltaRule{d, channels, decay, strength, mixed});
+    add(step::GateHeads{
+        mixed, {Rows::mixer_gate, d.value_width()}, d.value_heads, d.value_dim, norm(d.norm)});
+    add_exit(product(d.o, Rows::mixed), d.o, desc_.after_attention);
+  }
+
+  // The router and the shared expert read the input of the experts, so it is made once.
+  void add_experts() {
+    const ExpertsDesc& e = desc_.experts;
+    const MlpDesc& shared = desc_.mlp;
+    const bool has_shared = shared.gate >= 0;
+    step::Product first = product(e.router, Rows::stream);
+    multiply(first, e.router, Rows::router);
+    if (has_shared) {
+      multiply(first, shared.gate, Rows::gate);
+      multiply(first, shared.up, Rows::up);
+    }
+    if (e.shared_gate >= 0) multiply(first, e.shared_gate, Rows::share);
+    const Operand from = first.from;
+    const Norm in_front = first.norm;
+    const int input = first.input;
+    add(std::move(first));
+    add(step::Route{e, {Rows::router, e.count}, vector(e.routing.bias)});
+    add(step::Experts{e, input, desc_.matrix(e.down(0)).input, from, in_front, gate_rule()});
+    if (has_shared) {
+      step::Product down = gated_product(shared.down);
+      multiply(down, shared.down, Rows::branch);
+      add(std::move(down));
+    }
+    step::AddExperts sum;
+    sum.experts = e;
+    sum.shared = shared.width > 0;
+    if (e.shared_gate >= 0) sum.share = {Rows::share, 1};
+    sum.branch = branch();
+    const bool plain = !desc_.after_mlp.present();
+    if (plain) {
+      sum.to = stream();
+      sum.scale = desc_.branch_scale;
+    }
+    add(std::move(sum));
+    if (!plain) add(step::AddBranch{branch(), stream(), norm(desc_.after_mlp), desc_.branch_scale});
+  }
+
+  void add_mlp() {
+    const MlpDesc& mlp = desc_.mlp;
+    step::Product first = product(mlp.up, Rows::stream);
+    multiply(first, mlp.gate, Rows::gate);
+    multiply(first, mlp.up, Rows::up);
+    add(std::move(first));
+    step::Product down = gated_product(mlp.down);
+    if (!experts_elsewhere(desc_)) return add_exit(std::move(down), mlp.down, desc_.after_mlp);
+    multiply(down, mlp.down, Rows::branch);
+    add(std::move(down));
+  }
+
+  const ModelConfig& config_;
+  const LayerDesc& desc_;
+  const int index_;
+  const bool is_last_;
+  ModelSteps& all_;
+  LayerSteps& layer_;
+};
+
+void add_head(const ModelConfig& config, LayerSteps& head) {
+  const NormDesc& desc = config.head_input.norm;
+  if (desc.present())
+    head.vectors.push_back(
+        {desc.weight, 1, desc.width, desc.gain_offset, VectorDesc::Form::stored, true});
+  const Norm norm = desc.present() ? Norm{0, desc.width, desc.eps} : Norm();
+  head.inputs.push_back({norm, {}});
+  head.matrices.resize(1);
+  head.steps.emplace_back().op = step::Logits{{Rows::stream, config.hidden},
+                                              {Rows::logits, config.vocab},
+                                              norm,
+                                              config.logit_scale,
+                                              config.logit_cap};
+}
+
+}  // namespace
+
+bool experts_elsewhere(const LayerDesc& layer) {
+  return !layer.experts.present() && layer.experts.chosen > 0;
+}
+
+ModelSteps make_steps(const ModelConfig& config) {
+  ModelSteps all;
+  all.embed.op = step::Embed{{Rows::stream, config.hidden}};
+  all.layers.resize(config.layers.size());
+  for (size_t i = 0; i < config.layers.size(); ++i)
+    LayerBuilder(config, static_cast<int>(i), all).build();
+  if (!config.head.weight.empty()) add_head(config, all.head);
+  return all;
+}
+
+std::vector<Operand> operands_of(const Step& step) {
+  const Overloaded each{[](const step::Embed& s) { return std::vector{s.to}; },
+                        [](const step::Product& s) {
+                          std::vector all{s.from, s.up};
+                          for (const auto& output : s.outputs)
+                            all.push_back(output.to);
+                          return all;
+                        },
+                        [](const step::PrepareHeads& s) {
+                          return std::vector{s.query, s.key, s.value, s.to, s.gates, s.shared_key};
+                        },
+                        [](const step::Attend& s) {
+                          return std::vector{s.query, s.to};
+                        },
+                        [](const step::Convolve& s) {
+                          return std::vector{s.channels, s.decay, s.strength};
+                        },
+                        [](const step::DeltaRule& s) {
+                          return std::vector{s.channels, s.decay, s.strength, s.to};
+                        },
+                        [](const step::GateHeads& s) {
+                          return std::vector{s.x, s.gate};
+                        },
+                        [](const step::Route& s) { return std::vector{s.logits}; },
+                        [](const step::Experts& s) { return std::vector{s.from}; },
+                        [](const step::AddExperts& s) {
+                          return std::vector{s.share, s.branch, s.to};
+                        },
+                        [](const step::AddBranch& s) {
+                          return std::vector{s.branch, s.to};
+                        },
+                        [](const step::Logits& s) {
+                          return std::vector{s.from, s.to};
+                        }};
+  std::vector<Operand> all = std::visit(each, step.op);
+  std::erase_if(all, [](const Operand& operand) { return !operand.present(); });
+  return all;
+}
+
+std::vector<int> matrices_of(const Step& step) {
+  const Overloaded each{
+      [](const step::Product& s) {
+        std::vector<int> all;
+        for (const auto& output : s.outputs)
+          all.push_back(output.matrix);
+        return all;
+      },
+      [](const step::Experts& s) {
+        std::vector<int> all;
+        for (int64_t e = 0; e < s.experts.count; ++e)
+          all.insert(all.end(), {s.experts.gate(e), s.experts.up(e), s.experts.down(e)});
+        return all;
+      },
+      [](const step::Logits&) { return std::vector{0}; },
+      [](const auto&) { return std::vector<int>(); }};
+  return std::visit(each, step.op);
+}
+
+std::array<int64_t, kRowKinds> ModelSteps::strides() const {
+  std::array<int64_t, kRowKinds> most = {};
+  const auto see = [&](const Step& step) {
+    for (const Operand& operand : operands_of(step)) {
+      int64_t& own = most[static_cast<size_t>(operand.rows)];
+      own = std::max(own, operand.stride);
+    }
+  };
+  see(embed);
+  for (const LayerSteps& layer : layers)
+    std::for_each(layer.steps.begin(), layer.steps.end(), see);
+  std::for_each(head.steps.begin(), head.steps.end(), see);
+  return most;
+}
+
+bool ModelSteps::uses(Rows rows) const {
+  return strides()[static_cast<size_t>(rows)] > 0;
+}
+
+}  // namespace walsh

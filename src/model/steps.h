@@ -1,0 +1,292 @@
+// A model as the one list of steps that executors run. A step names the rows that it reads and
+// writes, with their widths, and the matrices and vectors of its layer by their places in it; how
+// matrices are stored and in which forms their inputs are made stands beside. Executors run the
+// list, record it or make one launch of it; loading, the plan of memory, parts on two devices,
+// calibration, counts and refusals read it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "arch/config.h"
+#include "formats/weight_source.h"
+#include "kernels/ops.h"
+
+namespace walsh {
+
+struct LoadOptions;
+
+// What a device keeps for every row of a batch (a token), as float32.
+enum class Rows : uint8_t {
+  stream,        // the residual stream
+  branch,        // what a block will add to it
+  query,         // of all heads; behind each its gates, where attention has them
+  head_query,    // the same without gates
+  key,           // of all heads; of latent attention, until PrepareHeads, what is not rotated
+  value,         // the same; of latent attention value_dim values of each head
+  latent,        // of keys and values
+  query_latent,  // of queries
+  shared_key,    // what is rotated of the keys of latent attention, the same for all heads
+  channels,      // of a delta net: queries, keys, values
+  decay,         // of each value head: a, then the logarithm of the decay
+  strength,      // of each value head: b, then its sigmoid
+  mixed,         // what attention or the delta net gives
+  mixer_gate,    // of mixed
+  gate,          // of the MLP
+  up,            // of the MLP
+  router,        // the logits of the experts
+  share,         // whose sigmoid multiplies what the shared expert adds
+  logits
+};
+inline constexpr size_t kRowKinds = static_cast<size_t>(Rows::logits) + 1;
+
+// `width` values of every row of a kind; 0: the step has no such operand. Where rows are packed,
+// they are `stride` values apart.
+struct Operand {
+  Rows rows = Rows::stream;
+  int64_t width = 0, stride = 0;
+
+  Operand() = default;
+  Operand(Rows kind, int64_t values) : Operand(kind, values, values) {}
+  Operand(Rows kind, int64_t values, int64_t apart) : rows(kind), width(values), stride(apart) {}
+  bool present() const { return width > 0; }
+};
+
+// x / rms(x) * gain over each `width` values; `gain` is a vector of the layer, -1: there is no such
+// norm.
+struct Norm {
+  int gain = -1;
+  int64_t width = 0;
+  float eps = 0;
+
+  bool present() const { return gain >= 0; }
+};
+
+// gate = function(gate) * up (GateFunction).
+struct GateRule {
+  GateFunction function = GateFunction::silu;
+  float slope = 1, limit = 0;
+};
+
+struct HeadShape {
+  int64_t heads = 0, kv_heads = 0, dim = 0;
+
+  int64_t query_width() const { return heads * dim; }
+  int64_t kv_width() const { return kv_heads * dim; }
+};
+
+namespace step {
+
+// to = the rows of the embedding.
+struct Embed {
+  Operand to;
+};
+
+// to = matrix(input) for each output. The input is one of the layer's; it is made from the rows
+// `from`: normed, or gated by `up`.
+struct Product {
+  struct Output {
+    int matrix = 0;
+    Operand to;
+  };
+
+  int input = 0;
+  Operand from, up;
+  Norm norm;
+  GateRule gate;
+  std::vector<Output> outputs;
+  bool add = false;  // `to` is added to
+};
+
+// Heads of queries and keys, in this order: queries are taken apart from their gates; norms, over a
+// head or over all of them; rope; unit length; factors of queries by their position. Then keys and
+// values go to the cache.
+struct PrepareHeads {
+  HeadShape shape;
+  Operand query, key, value;
+  Operand to, gates;      // of queries and their gates; without gates `to` is `query`
+  Operand shared_key;     // of latent attention: of every key in front of its own values
+  int64_t value_dim = 0;  // values of a head that `value` has, shape.dim in the cache
+  Norm query_norm, key_norm, unit;
+  int rope = -1;     // of ModelConfig::ropes; -1: nothing is rotated
+  int factors = -1;  // of ModelSteps::query_factors; -1: all are 1
+
+  bool norms_all_heads() const { return query_norm.present() && query_norm.width != shape.dim; }
+};
+
+// to = attention of queries to the cache, of which every head keeps `value_dim` values.
+struct Attend {
+  HeadShape shape;
+  Operand query, to;
+  int64_t reach = 0;  // as first_seen() of kernels/first_seen.h has it
+  float scale = 0, logit_cap = 0;
+  int sinks = -1;  // vector [heads], or -1
+  int64_t value_dim = 0;
+};
+
+// channels = what the delta net reads; decay and strength become those of the rule. The last rows
+// go to the sequence's state.
+struct Convolve {
+  DeltaNetDesc net;
+  Operand channels, decay, strength;
+  int taps = -1, rate = -1, bias = -1, query_scale = -1, key_scale = -1;  // vectors
+};
+
+// to = the delta rule of channels, which changes the sequence's state.
+struct DeltaRule {
+  DeltaNetDesc net;
+  Operand channels, decay, strength, to;
+};
+
+// x = x * sigmoid(gate), or norm(x) * silu(gate), for heads of `dim` values.
+struct GateHeads {
+  Operand x, gate;
+  int64_t heads = 0, dim = 0;
+  Norm norm;
+};
+
+// Chooses the experts of every row by its logits (model/routing.h).
+struct Route {
+  ExpertsDesc experts;
+  Operand logits;
+  int bias = -1;  // vector [experts], or -1
+};
+
+// down(gated gate and up) for every row and each of its experts, of the input that the product of
+// the router has made: nothing may change it before.
+struct Experts {
+  ExpertsDesc experts;
+  int input = 0, gated_input = 0;  // of gate and up, of down
+  Operand from;
+  Norm norm;
+  GateRule gate;
+};
+
+// branch = the sum of weight * expert, and of what branch holds of a shared expert, times
+// sigmoid(share) if there is one. With `to` it is then scaled and added to that.
+struct AddExperts {
+  ExpertsDesc experts;
+  bool shared = false;
+  Operand share, branch, to;
+  float scale = 1;
+};
+
+// to += scale * norm(branch).
+struct AddBranch {
+  Operand branch, to;
+  Norm norm;
+  float scale = 1;
+};
+
+// to = cap(scale * head(norm(from))).
+struct Logits {
+  Operand from, to;
+  Norm norm;
+  float scale = 1, cap = 0;
+};
+
+}  // namespace step
+
+struct Step {
+  std::variant<step::Embed, step::Product, step::PrepareHeads, step::Attend, step::Convolve,
+               step::DeltaRule, step::GateHeads, step::Route, step::Experts, step::AddExperts,
+               step::AddBranch, step::Logits>
+      op;
+  int layer = -1;  // -1: embedding and head
+  // Rows whose logits nobody wants need not take part: all of the last layer but what goes to the
+  // cache or to a state.
+  bool only_wanted = false;
+  // It is executed without any row that is wanted, for the state behind it.
+  bool changes_state = false;
+};
+
+// All that a step reads and writes.
+std::vector<Operand> operands_of(const Step& step);
+// The matrices of its layer that it multiplies with, as often as they stand there.
+std::vector<int> matrices_of(const Step& step);
+
+// One form of an activation that some matrix reads.
+struct PreparedInput {
+  InputTransform transform;  // its rotator is that of a loaded model
+  Rotation rotation = kNoRotation;
+  int planes = 0;  // int8 planes; 0: float32
+  int group = 0;   // values per int8 scale
+  int buffer = 0;  // index into ModelSteps::buffers, distinct within an input
+};
+
+// An activation read by several matrices. Every distinct form of it is made once per token.
+struct Input {
+  Norm norm;
+  std::vector<PreparedInput> forms;
+};
+
+// The workspace that a prepared input is written to, shared by all layers.
+struct BufferShape {
+  int64_t cols = 0;
+  int planes = 0;
+  int group = 0;
+
+  bool operator==(const BufferShape&) const = default;
+};
+
+// How a matrix is stored, and which forms of its input its passes read. Without a format it is not
+// known yet.
+struct MatrixForm {
+  StoredForm stored;
+  int input[2] = {0, 0};
+};
+
+// A layer's operands, in the places of its description, and its steps.
+struct LayerSteps {
+  std::vector<Input> inputs;         // as LayerDesc::activations
+  std::vector<MatrixForm> matrices;  // as LayerDesc::matrices
+  std::vector<VectorDesc> vectors;   // as layer_vectors()
+  std::vector<Step> steps;
+};
+
+// Factors of queries by their position: those of a rope and those that grow (AttentionDesc).
+struct QueryFactors {
+  int rope = -1;  // whose config has them; -1: none
+  float growth = 0;
+  int64_t growth_step = 1;
+
+  bool operator==(const QueryFactors&) const = default;
+};
+
+struct ModelSteps {
+  Step embed;
+  std::vector<LayerSteps> layers;
+  LayerSteps head;  // one input, one matrix, the final norm's gain
+  StoredForm embedding;
+  std::vector<BufferShape> buffers;
+  std::vector<QueryFactors> query_factors;  // distinct ones
+
+  const LayerSteps& of(int layer) const {
+    return layer < 0 ? head : layers[static_cast<size_t>(layer)];
+  }
+  // The most values between neighbouring rows of each kind.
+  std::array<int64_t, kRowKinds> strides() const;
+  bool uses(Rows rows) const;
+};
+
+// Whether another part of the model has the layer's experts (model/split.h).
+bool experts_elsewhere(const LayerDesc& layer);
+// The list of a model, or of a part of one (model/split.h): a layer of that may be without its
+// mixer or without anything; where it has a shared expert and no others, or others and no matrices
+// of the shared one, that leaves what it gives in `branch`, or finds it there.
+ModelSteps make_steps(const ModelConfig& config);
+// The same with the forms of all matrices that the source has, as the options want their inputs.
+ModelSteps make_steps(const ModelConfig& config, const WeightSource& source,
+                      const LoadOptions& options);
+
+// The input that pass `pass` of a coded matrix reads: cols and int8 planes, 0 of which are float
+// rows. `folded`: of a source whose activations are rotated already.
+BufferShape prepared_shape(const StoredForm& form, int pass, int64_t cols, bool folded,
+                           const LoadOptions& options);
+// Whether a matrix that is stored so is rotated.
+bool is_rotated(const StoredForm& form);
+
+}  // namespace walsh

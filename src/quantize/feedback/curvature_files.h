@@ -1,0 +1,56 @@
+// What `python -m walsh.curvature` has measured of a checkpoint: the second moments of the
+// gradients of its loss at the outputs of its matrices (docs/calibration.md). A folder with a
+// safetensors file per layer; a tensor has the upper triangle of the mean of g g^T, row by row.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "io/checksum.h"
+#include "io/mapped_file.h"
+#include "quantize/feedback/input_statistics.h"
+#include "quantize/source/checkpoint_source.h"
+
+namespace walsh {
+
+class CurvatureFiles {
+ public:
+  // Reads the headers. Throws io or bad_input for a folder that has no such files, or unfinished,
+  // damaged or contradicting ones.
+  explicit CurvatureFiles(const std::string& folder);
+
+  const std::string& path() const { return folder_; }
+  // Throws bad_input unless it was measured on the text with this checksum (CalibrationText).
+  void check_text(const std::string& checksum) const;
+  // Of all that was measured.
+  std::string checksum() const;
+  // Of what was measured of a matrix of the checkpoint.
+  Checksum checksum(const CheckpointSource& checkpoint, const std::string& matrix) const;
+
+  // The gradients at the `rows` outputs of a matrix; nothing if no token reached it. Throws
+  // bad_input naming the tensor if it was not measured, with other weights or another shape, is
+  // damaged or not finite.
+  std::optional<InputMoments> moments(const CheckpointSource& checkpoint, const std::string& matrix,
+                                      int64_t rows) const;
+
+ private:
+  struct Measured {
+    std::string where;  // for messages
+    int64_t rows = 0, tokens = 0;
+    std::string weights, checksum;      // of the stored weights, of the values
+    std::span<const std::byte> values;  // f32, empty without tokens
+  };
+  void open_layer(const std::string& path);
+  const Measured& find(const CheckpointSource& checkpoint, const std::string& matrix) const;
+
+  std::string folder_, text_;
+  std::vector<MappedFile> files_;
+  std::map<std::string, Measured> matrices_;
+};
+
+}  // namespace walsh
