@@ -27,7 +27,7 @@ class WeightSource {
   virtual ~WeightSource() = default;
 
   virtual std::string path() const = 0;  // for messages
-  // What whoever uses it should know and what is no error: sentences that name the place.
+  // Facts that a user should know but that are not errors, as sentences that name the place.
   virtual std::vector<std::string> notes() const { return {}; }
   // The Hugging Face files; empty when absent. Verbatim, unless a note says otherwise.
   virtual std::string_view config_json() const = 0;

@@ -62,8 +62,8 @@ struct Graph {
   std::vector<uint32_t> rank;  // of a node: above nodes that reach it without consuming
   std::vector<int> depth;      // of a node: nested calls on the way to its end
   std::vector<bool> is_end;    // of a node: whether it is the end of its rule
-  // Of a node: whether its '[' begins a list whose items must differ (DistinctItems). Empty if no
-  // node does.
+  // Tells, per node, whether its '[' begins a list whose items must differ (DistinctItems). Empty
+  // if no node does.
   std::vector<bool> opens_distinct;
   std::array<uint8_t, 256> classes{};  // bytes that no edge distinguishes share a class
   std::vector<uint8_t> class_bytes;    // one byte of each class

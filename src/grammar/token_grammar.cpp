@@ -101,8 +101,8 @@ std::shared_ptr<const TokenSet> TokenMatcher::allowed() {
   return apart(mask);
 }
 
-// Of tokens that may come next those that neither end an item which is in its list already nor lead
-// to where nothing else is left.
+// Returns those of the tokens that may come next which neither end an item that is already in its
+// list nor lead to a place where no other item remains.
 TokenSet TokenMatcher::without_repeated(const TokenSet& tokens) {
   using Place = DistinctItems::Place;
   StackSpace& space = known_->space;

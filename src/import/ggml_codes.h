@@ -35,8 +35,8 @@ inline int ggml_five_bits(const uint8_t* high, const uint8_t* nibbles, int i) {
   return low | static_cast<int>((u32_at(high) >> i) & 1) << 4;
 }
 
-// Of Q4_K and Q5_K: six bits each of eight scales and eight minima in 12 bytes, times the block's
-// two factors.
+// The scales and minima of Q4_K and Q5_K: six bits each for eight scales and eight minima in 12
+// bytes, times the two factors of the block.
 struct GgmlScalesAndMinima {
   float scale[8], minimum[8];
 

@@ -55,7 +55,7 @@ template <int Values, int Bits, TrellisRule Rule = TrellisRule::table>
 struct TrellisSteps {
   static constexpr TrellisRule kRule = Rule;
   static constexpr int kValues = Values, kBits = Bits;
-  // Of a unit, which is two tiles.
+  // Words of a unit, which is two tiles.
   static constexpr int kUnitWords = 2 * kTileWeights / Values * Bits / 32;
 };
 

@@ -83,8 +83,9 @@ struct LoadOptions {
   // With a GPU: so many of the last layers, and the head, are there. If these are not all, the
   // others and the embedding are on the CPU; 0: the whole model. kPlanned: as many as fit.
   int64_t gpu_layers = kAllLayers;
-  // Of so many of the first layers the CPU computes the routed experts, where they lie, and has the
-  // embedding. kPlanned: none if gpu_layers is a number, else as few as fit.
+  // The number of layers, counted from the first, whose routed experts the CPU computes from its
+  // own memory; it has the embedding, too. kPlanned: none if gpu_layers is a number, else as few as
+  // fit.
   int64_t cpu_experts = 0;
 };
 
@@ -157,8 +158,8 @@ class Model {
   std::shared_ptr<const DeviceWeights> device_embedding;  // on another device than the CPU
   Linear head;
   std::vector<std::vector<float>> head_vectors;  // the final norm's gain
-  // Of a model on two devices its parts in the order of the computation (model/split.h), each with
-  // a config of what it has; the model itself has no weights then.
+  // For a model on two devices: its parts in the order of the computation (model/split.h), each
+  // with the config of what it has. The model itself has no weights then.
   std::vector<Model> parts;
 
  private:

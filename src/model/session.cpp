@@ -116,7 +116,7 @@ std::vector<StateMark> Session::place_marks(std::span<const Run> runs,
   for (size_t i = 0; i < runs.size() && recurrent_; ++i) {
     if (marks[i] < 1 || marks[i] > runs[i].rows) continue;
     const int32_t slot = snapshots_.add(runs[i].sequence, runs[i].position + marks[i]);
-    // Of more marks than there are slots the last ones have them.
+    // If there are more marks than slots, the last marks get them.
     std::erase_if(placed, [&](const StateMark& mark) { return mark.slot == slot; });
     if (slot >= 0) placed.push_back({i, marks[i], slot});
   }

@@ -15,8 +15,8 @@ SplitExecutor::SplitExecutor(const Model& model, Parts parts)
   describe(model);
 }
 
-// Of a layer that both have, the second part computes what comes in front of the first one's
-// experts. Neighbouring layers of one part are a step.
+// If both parts have something of a layer, the second part computes what comes before the first
+// one's experts. Consecutive layers of one part are one step.
 void SplitExecutor::describe(const Model& model) {
   for (size_t i = 0; i < model.config.layers.size(); ++i) {
     const auto layer = static_cast<int64_t>(i);

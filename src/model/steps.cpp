@@ -65,7 +65,7 @@ class LayerBuilder {
     step.changes_state = std::holds_alternative<step::DeltaRule>(step.op);
   }
 
-  // Of the input that the matrix reads.
+  // Multiplies the input that the matrix reads.
   step::Product product(int matrix, Rows from, int64_t stride = 0) const {
     step::Product product;
     product.input = desc_.matrix(matrix).input;

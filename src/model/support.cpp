@@ -16,7 +16,7 @@ bool is_scalar_up_to(const Format& format, int bits) {
   return true;
 }
 
-// Of a matrix that is rotated.
+// For a rotated matrix.
 std::string why_not_weight_side(const StoredForm& form) {
   const Format& format = *form.format;
   if (!is_scalar_up_to(format, kMostWeightSideBits)) {

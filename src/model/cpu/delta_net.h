@@ -39,7 +39,7 @@ class CpuDeltaNet {
                   RowsView mixed, int64_t skip);
 
  private:
-  // Of a layer: where its part of a slot begins, in floats; the last `taps - 1` rows that the
+  // Where a layer's part of a slot begins, in floats: first the last `taps - 1` rows that the
   // convolution has read, then the heads.
   struct LayerPlace {
     int64_t rows = 0, heads = 0;

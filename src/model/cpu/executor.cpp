@@ -270,7 +270,7 @@ void CpuExecutor::logits(int64_t first, int64_t count) {
   execute(model_.steps.head.steps.front());
 }
 
-// Of the wanted rows that logits() was called for.
+// Computes the logits of the rows that logits() was called for.
 void CpuExecutor::perform(const step::Logits& s, int layer, int64_t) {
   RowBuffer& out = rows(s.to.rows);
   const int64_t first = first_logit_, count = logit_count_;

@@ -66,7 +66,7 @@ class CpuExecutor : public PartExecutor {
     int64_t m;
     const std::vector<Workspace>* x;
   };
-  // Of one of ModelConfig::ropes: its table, and the angles of the rows of the current batch.
+  // The table of one of ModelConfig::ropes, and the angles of the rows of the current batch.
   struct Rope {
     RopeTable table;
     AlignedArray<float> cos, sin;  // [max_rows][frequencies]
@@ -113,7 +113,7 @@ class CpuExecutor : public PartExecutor {
                    std::vector<Workspace>& workspaces);
   void multiply(std::span<const Matmul> products);
   void multiply_units(const Matmul& product, int64_t begin, int64_t end);
-  // Of the rows [row_begin, row_end) and the tokens [begin, end).
+  // Adds the bias to rows [row_begin, row_end) of tokens [begin, end).
   void add_bias(const Matmul& product, int64_t row_begin, int64_t row_end, int64_t begin,
                 int64_t end);
   // Outputs of a two-sided rotation, then their bias.
@@ -149,13 +149,13 @@ class CpuExecutor : public PartExecutor {
   std::vector<AlignedArray<float>> scratch_, log_sums_;  // per thread
   std::vector<Rope> ropes_;
   std::vector<AlignedArray<float>> query_factors_;  // as ModelSteps, of rows
-  // Of the layer with experts that is computed.
+  // About the current layer with experts.
   struct Experts {
     std::vector<ChosenExpert> chosen;  // [rows][chosen]
     ExpertSlots slots;
     std::vector<float> weights;  // of each slot
     RowBuffer gate, up, out;     // by slot
-    // Of every expert, as workspaces_; those that no expert reads are empty.
+    // One list per expert, like workspaces_; inputs that no expert reads are empty.
     std::vector<std::vector<Workspace>> inputs;
     std::vector<float> scores;
   };

@@ -16,7 +16,7 @@ void CpuExecutor::perform(const step::Attend& s, int layer, int64_t skip) {
   if (s.value_dim < s.shape.dim) close_values(s, m_ - skip);
 }
 
-// Of the rows of `mixed` the value_dim values of every head, which are the first of its own.
+// Keeps, of each head in the rows of `mixed`, the first value_dim values.
 void CpuExecutor::close_values(const step::Attend& s, int64_t count) {
   for_rows(count, [&](int64_t row, float*) {
     float* x = rows(s.to.rows).row(row);

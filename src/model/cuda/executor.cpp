@@ -179,8 +179,9 @@ void CudaExecutor::compute_layers(int64_t begin, int64_t end) {
   }
 }
 
-// Of a part of a model what is computed without a break is recorded as one graph, by its first
-// layer. It runs once before, so that every kernel and algorithm is loaded.
+// If the model is one of two parts, the layers that are computed without a break are recorded as
+// one graph, which is found by its first layer. They run once before that, so that every kernel and
+// algorithm is loaded.
 void CudaExecutor::run_layers(int64_t begin, int64_t end) {
   cuda::select_device(model_.device.index);
   if (!can_record()) return compute_layers(begin, end);

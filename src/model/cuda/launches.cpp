@@ -125,7 +125,7 @@ void CudaLaunches::attend_pages(const step::Attend& s) {
   }
 }
 
-// Of what attention to a latent gives, the values that the product behind it reads.
+// Keeps the values of a latent attention's output that the next product reads.
 void CudaLaunches::close_values(const step::Attend& s) {
   cuda::close_values(operands_.row(s.to, skip_), s.to.stride, rows(),
                      static_cast<int>(s.shape.heads), static_cast<int>(s.shape.dim),
@@ -138,7 +138,8 @@ void CudaLaunches::perform(const step::Convolve& s) {
                              batch_.marks(), stream_);
 }
 
-// Of all rows, whose results from skip_ on are wanted: the state goes on in any case.
+// Computes all rows, although only results from skip_ on are wanted, because the state has to
+// advance.
 void CudaLaunches::perform(const step::DeltaRule& s) {
   memory_.delta_net.apply_rule(layer_, operands_.delta_rows(*convolved_, s.to, batch_.rows()),
                                batch_.runs(), batch_.groups(), batch_.marks(), skip_, stream_);

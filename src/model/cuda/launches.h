@@ -57,7 +57,7 @@ class CudaLaunches {
   const CudaBatch& batch_;
   cuda::Stream stream_;
 
-  // Of the step that is performed:
+  // About the step that is being performed:
   std::span<const Step> steps_;  // its layer's,
   size_t at_ = 0;                // its place among them,
   int layer_ = -1;

@@ -95,7 +95,7 @@ bool OneLaunch::add(const step::PrepareHeads& s) {
   return true;
 }
 
-// Of one row, whose queries stand where their product writes them, beside their gates.
+// Attention of one row. Its queries are where their product writes them, beside their gates.
 bool OneLaunch::add(const step::Attend& s) {
   const step::PrepareHeads& heads = *waiting_.heads;
   if (!is_phase(heads, s)) return false;

@@ -40,11 +40,11 @@ class CudaOperands {
   static bool has_norm_in_front(const step::PrepareHeads& s) {
     return s.norms_all_heads() || (s.query_norm.present() && s.unit.present());
   }
-  // Of all m rows. Heads of unit length are normed before they turn: turned, they are longer by
-  // the magnitude of the rope, by which their gains are less (vectors are uploaded so).
+  // For all m rows. Heads of unit length are normed before the rotation. The rotation makes them
+  // longer by the magnitude of the rope, so their gains are uploaded smaller by it.
   cuda::RopeCall rope_call(const step::PrepareHeads& s, int layer, int64_t m) const;
   cuda::AttentionRows attention_rows(const step::Attend& s, int layer, int64_t m) const;
-  // Of the rows [first, first + rows), to keys and values in fp16 pages.
+  // For rows [first, first + rows), over keys and values in fp16 pages.
   cuda::AttentionCall attention_call(const step::Attend& s, int layer, int64_t first,
                                      int64_t rows) const;
   // Gates of rows from `skip` on: those of delta nets are rows of their own, those of attention

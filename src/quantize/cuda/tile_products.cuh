@@ -125,8 +125,8 @@ class TileProductsBlock
     for (int i = 0; i < 32; ++i)
       least.v[i / 4][i / 2 % 2][i % 2] = INT32_MAX;
     const int part = lane_ % 4, line = lane_ / 4;
-    // Of sums in the upper half and squares: the sums twice, or the lower and twice the upper byte
-    // of the squares.
+    // Bytes of the sums, which are in the upper half, and of their squares: the sum twice, or the
+    // lower byte and twice the upper byte of the square.
     const uint32_t pick[2] = {part < 3 ? 0x3232u : 0x5554u, part < 3 ? 0x3232u : 0x7776u};
     const uint32_t step = static_cast<uint32_t>(classes_) * args_.multiplier;
     uint32_t product = static_cast<uint32_t>(begin * classes_ + classes + line) * args_.multiplier;
@@ -156,7 +156,8 @@ class TileProductsBlock
     }
   }
 
-  // Of a product: what its bytes 0 and 2, and 1 and 3, count together, in bytes 2 and 3.
+  // Returns, in bytes 2 and 3, the sums of bytes 0 and 2 and of bytes 1 and 3 of a product, as they
+  // count.
   __device__ __forceinline__ uint32_t sums_of(uint32_t product) const {
     return ((product & 0x7f7f7f7fu) - ((product & args_.half_bits) >> 1)) * 65537u;
   }

@@ -35,7 +35,7 @@ struct CodecEncoder {
                            ErrorSum& errors) = nullptr;
 };
 
-// Of any format.
+// Returns the encoder of any format.
 const CodecEncoder& encoder_of(const Format& format);
 
 }  // namespace walsh::detail

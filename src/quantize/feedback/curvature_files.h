@@ -27,9 +27,9 @@ class CurvatureFiles {
   const std::string& path() const { return folder_; }
   // Throws bad_input unless it was measured on the text with this checksum (CalibrationText).
   void check_text(const std::string& checksum) const;
-  // Of all that was measured.
+  // Returns the checksum of everything measured.
   std::string checksum() const;
-  // Of what was measured of a matrix of the checkpoint.
+  // Returns the checksum of what was measured for a matrix of the checkpoint.
   Checksum checksum(const CheckpointSource& checkpoint, const std::string& matrix) const;
 
   // The gradients at the `rows` outputs of a matrix; nothing if no token reached it. Throws

@@ -11,7 +11,7 @@
 namespace walsh {
 namespace {
 
-// Of calibration_damping: chosen by the error on other text (docs/calibration.md).
+// The constants of calibration_damping, chosen by the error on other text (docs/calibration.md).
 constexpr double kRootShare = 0.4, kSquareShare = 0.3;
 constexpr double kLeastDamping = 0.01, kHopelessDamping = 1e12;
 constexpr double kLeastOutputDamping = 0.05;  // from 0.03 to 0.3 the error differs by 1 %

@@ -33,10 +33,11 @@ class ErrorFeedback {
   ErrorFeedback(const InputMoments& moments, std::span<const float> scales,
                 const Rotation& rotation, int64_t padded, ThreadPool& pool);
 
-  // Of the outputs: errors of a column e[size] of the matrix cause e^T H e, with H the moments of
-  // the gradients there. They are divided by scales[size] (or empty), then turned by `rotate` (or
-  // empty), as the rows of the matrix are multiplied and turned. Throws bad_input with an empty
-  // `where` for moments that are not positive semidefinite, limit.
+  // Feedback over the outputs: errors of a column e[size] of the matrix cause e^T H e, where H is
+  // the moments of the gradients there. The gradients are divided by scales[size] (or empty), then
+  // rotated by `rotate` (or empty), just as the rows of the matrix are multiplied and rotated.
+  // Throws bad_input with an empty `where` for moments that are not positive semidefinite, and
+  // limit.
   static ErrorFeedback of_outputs(const InputMoments& moments, std::span<const float> scales,
                                   const std::function<void(float*)>& rotate, ThreadPool& pool);
 

@@ -22,7 +22,7 @@ class TwoSidedTiles {
 
   int64_t tile_cols() const { return matrix_.cols() / kTileCols; }
 
-  // Of tile (row, col): targets[kTileWeights] in the order of the sequence.
+  // Sets the targets of tile (row, col): targets[kTileWeights], in the order of the sequence.
   void set_targets(int64_t row, int64_t col, float* targets) {
     const Block tile = block(row, col);
     float wanted[kTileWeights];
@@ -58,7 +58,7 @@ class TwoSidedTiles {
     return {first, std::min<int64_t>(kTileRows, matrix_.rows() - first), col * kTileCols,
             kTileCols};
   }
-  // Of the tile's first row.
+  // Returns the factors of the tile's first row.
   const float* factors(const float* all, const Block& tile) const {
     return all + tile.row * job_.powers.blocks() + column_block(tile.col, matrix_.cols());
   }

@@ -88,7 +88,8 @@ const std::vector<float>& Compressor::scales(int site_number) {
 
 std::vector<float> Compressor::balance(const Site& site, std::vector<float> sizes) {
   std::vector<double> norms(sizes.size(), 0.0);
-  // Of the checkpoint's matrices: a fold that leaves the columns' basis leaves their norms, too.
+  // Uses the checkpoint's matrices: a fold that keeps the basis of the columns keeps their norms,
+  // too.
   for (const std::string& name : site.matrices) {
     const Tensor matrix = source_.load(name);
     if (matrix.cols != static_cast<int64_t>(sizes.size())) {

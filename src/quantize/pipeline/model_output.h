@@ -35,7 +35,8 @@ struct WrittenTensors {
 class ModelOutput {
  public:
   virtual ~ModelOutput() = default;
-  // Of everything that will be written, known in advance; of a folder without its small files.
+  // The size of everything that will be written, known in advance; a folder's small files are not
+  // counted.
   virtual uint64_t bytes() const = 0;
   virtual void open(const std::string& path) = 0;
   // Bytes of array `array` of the tensor's array_specs, from `offset` on.
@@ -44,8 +45,8 @@ class ModelOutput {
   virtual void commit(const WrittenTensors& written) = 0;
 };
 
-// Of what the compressor, whose formats are settled, gives. Throws usage for a recipe whose model
-// such an output cannot hold.
+// Makes the output for a compressor whose formats are settled. Throws usage for a recipe whose
+// model such an output cannot hold.
 std::unique_ptr<ModelOutput> make_output(Compressor& source, const OutputOptions& options);
 std::unique_ptr<ModelOutput> make_file_output(Compressor& source);
 std::unique_ptr<ModelOutput> make_folder_output(Compressor& source, uint64_t shard_bytes);

@@ -82,7 +82,7 @@ class Starts {
   Starts(const Starts&) = delete;
   Starts& operator=(const Starts&) = delete;
 
-  // Of the next tensor.
+  // Returns the start of the next tensor.
   Start next() {
     if (ahead_.empty()) start();
     Start result = std::move(ahead_.front());

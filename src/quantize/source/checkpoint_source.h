@@ -62,7 +62,7 @@ class CheckpointSource : public WeightSource {
     std::vector<int64_t> shape;
   };
   Place place_of(const std::string& name) const;
-  // Of the bytes that a tensor is stored in, maybe among others.
+  // Returns the checksum of the bytes in which a tensor is stored, possibly together with others.
   Checksum stored_checksum(const std::string& name) const;
   const std::shared_ptr<const Checkpoint>& checkpoint() const { return checkpoint_; }
 
@@ -81,7 +81,7 @@ class CheckpointSource : public WeightSource {
   GgufCodes codes_of(const Stored& stored) const;
   StoredArray array(const TensorInfo& info) const;
   Tensor describe_whole(const Stored& stored) const;
-  // Of parts with a shape.
+  // For parts with a shape.
   Tensor describe_steps(const std::string& name, const Stored& stored) const;
   Tensor load_steps(const Stored& stored, Tensor tensor) const;
   // `count` rows (elements of a vector), described by `tensor`, in the order of the checkpoint.

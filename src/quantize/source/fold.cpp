@@ -88,8 +88,8 @@ class BlockTransform {
   std::vector<Part> parts_;
 };
 
-// Of vectors of `width` values; each key-value head has a matrix of its own, which all query heads
-// that read it share.
+// Transforms vectors of `width` values. Each key-value head has a matrix of its own, which all
+// query heads that read it share.
 BlockTransform make_transform(const ResidualPlan& plan, const Rotation& fold, Basis basis,
                               const std::string& heads, int64_t width) {
   BlockTransform result;

@@ -15,7 +15,7 @@ namespace walsh::detail {
 struct FedBackRows {
   const ErrorFeedback& feedback;
   int64_t rows = 0;  // a multiple of kTileRows, but for the last ones of a matrix
-  // Of TileDevice::rows(), lost behind the call: [rows][feedback.size()], rotated.
+  // From TileDevice::rows(), invalid after the call: [rows][feedback.size()], rotated.
   const float* x = nullptr;
   // [rows][column_blocks]: what targets, and what the levels that were chosen, are multiplied with.
   const float* target_factors = nullptr;

@@ -44,8 +44,9 @@ struct TrellisTable {
   AlignedArray<float> searched;  // the same in what targets are looked for in
   AlignedArray<float> ordered;   // [class / 16][first bits of the state][values][class mod 16]
   AlignedArray<float> by_class;  // [class][values][first bits of the state]
-  // Of codes with whole costs, both weights of a state side by side: in the order of `ordered`,
-  // with the classes of a block innermost, and in that of the way back, [class][first bits].
+  // For codes with whole costs: both weights of a state side by side, once in the order of
+  // `ordered`, with the classes of a block innermost, and once in the order of tracing back,
+  // [class][first bits].
   AlignedArray<int16_t> whole_ordered, whole_by_class;
 
   explicit TrellisTable(const TrellisCode& code);
@@ -56,7 +57,7 @@ struct TrellisTable {
   bool whole() const { return parts != 0; }
   int states() const { return 1 << state_bits; }
   int classes() const { return 1 << (state_bits - step_bits); }
-  // Of weight t of a tile with these states of its steps.
+  // Returns the level of weight t of a tile, given the states of its steps.
   float level(const uint16_t* of_steps, int t) const {
     return levels.data()[t % values * states() + of_steps[t / values]];
   }

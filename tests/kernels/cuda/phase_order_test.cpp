@@ -141,7 +141,7 @@ struct Phase {
   Work work;
   int in, out;
   int read, written;  // versions
-  int turn = -1;      // a product whose input pairs make: the how manieth
+  int turn = -1;      // a product whose input pairs make: its number among those
   int also = -1;      // another array, which every block with results reads wholly, -1: none
   int also_read = 0;
 };

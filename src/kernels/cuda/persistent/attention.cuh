@@ -40,7 +40,7 @@ class AttendPhase {
   static constexpr int kChunks = Dim / 32;   // of 32 columns of a key
   static constexpr int kWords = Dim / 16;    // of a lane's columns of a value
   static constexpr int kVectors = Dim / 64;  // of 16 bytes each
-  // Of queries; the padding puts every head into other banks.
+  // Row length of queries; the padding puts every head into other banks.
   static constexpr int kRowBytes = Dim * 2 + 16;
   static constexpr int kPassHeads = kHeadPass / Dim;  // heads whose sums are combined in one pass
   // The keys of a tile, and the values, are loaded in this many steps: beside the sums of 256

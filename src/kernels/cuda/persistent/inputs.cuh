@@ -191,7 +191,7 @@ class InputKTile {
       largest = max(__reduce_max_sync(~0u, __float_as_uint(sum)), 0x10000000u);
     }
     const auto exponent = static_cast<int>(largest >> 23);
-    // Of 2^26 and less, so that 32 lanes' stay below 2^32.
+    // At most 2^26, so that the sum over 32 lanes stays below 2^32.
     squares_ = __float2uint_rn(sum * __uint_as_float(static_cast<uint32_t>(279 - exponent) << 23));
     exponent_ = exponent == 255 ? 0x7ff : exponent - 152 + 1023 + 2 * down;  // infinite, or not
   }

@@ -1,10 +1,10 @@
 // Decodes hash trellis codes (formats/trellis.h, TrellisRule::bytes) from a lane's words
 // (weights/trellis_layout.h).
 //
-// Of a group of 64 columns a lane has sixteen consecutive steps of one tile. Their states extend 16
-// - k bits back into the steps of the previous lane. So a lane's bits of a group, together with the
-// lowest word of that lane, are one bit stream that begins at a word, and the position of every
-// state is known at compile time.
+// A lane has sixteen consecutive steps of one tile for each group of 64 columns. Their states
+// extend 16 - k bits back into the steps of the previous lane. So a lane's bits of a group,
+// together with the lowest word of that lane, are one bit stream that begins at a word, and the
+// position of every state is known at compile time.
 //
 // The four bytes of a product, seven bits each, are operands of tensor cores, against inputs x0 x1
 // x0 x1. No table is needed: if the upper of the seven bits counts half (kBentBytes), the
