@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""Checks sizes of the sources: lines per file, columns, share of comments, stray characters."""
+"""Checks sizes of the sources: lines per file, columns, share of comments, stray characters; and
+that comments begin with a subject."""
 import pathlib
+import re
 import sys
 
 MEDIAN, P90, MAXIMUM = 220, 600, 1000  # lines of a hand-written file
 COLUMNS = 100
 COMMENT_SHARE = (0.10, 0.18)  # of the lines that are not empty, src/ and include/
 CODE = {".h", ".cpp", ".inc", ".cu", ".cuh", ".py", ".sh", ".cmake"}
+# Comments that begin so have left out what they speak of ("Of the rows from first on.").
+NO_SUBJECT = re.compile(r"\s*// (Of|Who|Whoever|What who) ")
 # Tables and golden data: not hand-written.
 GENERATED = ("tests/data/", "src/text/unicode_table", "src/formats/codebook_table")
 
@@ -59,6 +63,8 @@ def main():
                 problems.append(f"{name}:{number}: {len(line)} columns")
             if line != line.rstrip():
                 problems.append(f"{name}:{number}: trailing space")
+            if NO_SUBJECT.match(line):
+                problems.append(f"{name}:{number}: a comment without a subject")
         if name.startswith(("src/", "include/")):
             file_comments, file_lines = comment_lines(text)
             comments += file_comments

@@ -34,7 +34,7 @@ MatrixView view_of(const MatrixTuple& matrix) {
   return {reinterpret_cast<const void*>(address), dtype_of(type), rows, cols, stride};
 }
 
-// Of arrays that exist, so `type` is a name as files have it.
+// The arrays exist, so `type` is a name as files have it.
 LayerForm form_of(const std::string& type, int64_t rows, int64_t cols,
                   const std::vector<RotationTuple>& rotations) {
   LayerForm form = {&stored_format(type), rows, cols, {}};

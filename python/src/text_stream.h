@@ -30,7 +30,7 @@ class TextStream {
   std::optional<std::string> next();
   // Ends the work and waits for it.
   void close();
-  // Of work that is done, of closed work its text so far; before that nothing is in it.
+  // The result of finished work; for closed work, its text so far. Empty before that.
   GenerationResult result() const;
 
  private:
