@@ -16,8 +16,8 @@ namespace walsh {
 
 namespace keys {
 inline constexpr const char* kVersion = "walsh.format_version";
-// u64 low, high of XXH3-128 of everything in front of the tensor data, these 16 bytes being zero;
-// in every file from kCheckedVersion on.
+// u64 low, high: the XXH3-128 of everything before the tensor data, with these 16 bytes set to
+// zero. Every file from kCheckedVersion on has it.
 inline constexpr const char* kHeader = "walsh.header.checksum";
 inline constexpr const char* kFamily = "walsh.family";
 inline constexpr const char* kProducer = "walsh.producer";
@@ -36,8 +36,8 @@ inline constexpr const char* kSources = "walsh.tensor.source_type";
 inline constexpr const char* kLinear = "walsh.tensor.linear";       // u8
 inline constexpr const char* kRotations = "walsh.tensor.rotation";  // u32 kind, block, seed, signs
 inline constexpr const char* kOutputs = "walsh.tensor.output_rotation";  // as above, one per tensor
-// Matrices whose columns were multiplied by scales that stand in no norm (inputs balanced by
-// calibration), and those scales, f32 [cols] of each, one after the other.
+// Matrices whose columns were multiplied by scales that no norm contains (inputs balanced by
+// calibration), and those scales, f32 [cols] of each matrix, one after the other.
 inline constexpr const char* kScaled = "walsh.balance.tensor";
 inline constexpr const char* kScales = "walsh.balance.scale";
 inline constexpr const char* kErrors = "walsh.tensor.nmse";         // f32, balanced basis
@@ -67,8 +67,8 @@ struct StoredTensor {
 
 class WalshFile : public WeightSource {
  public:
-  // Throws bad_input unless the file is a complete walsh file of a version that is known, and its
-  // header has the checksum that it tells.
+  // Throws bad_input unless the file is a complete walsh file of a known version whose header
+  // matches its checksum.
   static std::unique_ptr<WalshFile> open(const std::string& path);
 
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
@@ -77,11 +77,11 @@ class WalshFile : public WeightSource {
   std::string producer() const { return producer_; }
   // The argument of ResidualFold, if the model is folded.
   const std::optional<Rotation>& fold() const { return fold_; }
-  // What the columns of a matrix were multiplied with, [cols], if no norm tells; empty otherwise.
+  // Returns the factors of a matrix's columns, [cols], if no norm contains them; otherwise empty.
   std::span<const float> column_scales(const std::string& name) const;
-  uint64_t version() const { return version_; }  // of the file's format
+  uint64_t version() const { return version_; }  // of the file format
   uint64_t file_bytes() const { return file_->bytes().size(); }
-  // Throws bad_input naming the tensor if its content does not have the stored checksum.
+  // Throws bad_input, naming the tensor, if its content does not match the stored checksum.
   void verify(const StoredTensor& tensor) const;
 
   std::string path() const override { return file_->path(); }
@@ -93,7 +93,7 @@ class WalshFile : public WeightSource {
   bool contains(const std::string& name) const override { return find(name) != nullptr; }
   std::vector<std::string> names() const override;
   const Format& format_of(const std::string& name) const override;
-  // Verifies the checksum: reading every byte once costs little beside packing it.
+  // Verifies the checksum. Reading every byte once costs little compared with packing it.
   Tensor load(const std::string& name) override;
   void release(const std::string& name) override;
   bool folded() const override { return fold_.has_value(); }

@@ -13,8 +13,8 @@ namespace walsh {
 
 class WalshFolder : public WeightSource {
  public:
-  // Throws as Checkpoint::open, read_folder_config and parse_config; bad_input for a module whose
-  // arrays are missing or have other sizes than its shape says.
+  // Throws what Checkpoint::open, read_folder_config and parse_config throw, and bad_input for a
+  // module whose arrays are missing or do not have the sizes that its shape requires.
   static std::unique_ptr<WalshFolder> open(const std::string& folder);
 
   const std::string& producer() const { return config_.producer; }
@@ -29,7 +29,7 @@ class WalshFolder : public WeightSource {
   std::string_view tokenizer_json() const override { return dense_.tokenizer_json(); }
   std::string_view tokenizer_config_json() const override { return dense_.tokenizer_config_json(); }
   bool contains(const std::string& name) const override;
-  // Parts of fused matrices by their own names.
+  // Parts of fused matrices have their own names.
   std::vector<std::string> names() const override;
   const Format& format_of(const std::string& name) const override;
   StoredForm form_of(const std::string& name) const override;
@@ -41,10 +41,10 @@ class WalshFolder : public WeightSource {
     StoredModule form;
     std::vector<const TensorInfo*> arrays;  // in the order of array_specs
   };
-  // What a tensor is stored in: all of it, or the rows of a part.
+  // Where a tensor is stored: in all of a coded matrix, or in the rows of a part.
   struct Found {
-    const Coded* coded = nullptr;      // null: it is not coded
-    const TensorPart* part = nullptr;  // null: all of it
+    const Coded* coded = nullptr;      // null: not coded
+    const TensorPart* part = nullptr;  // null: the whole matrix
   };
 
   WalshFolder(FolderConfig config, CheckpointSource dense)
@@ -55,7 +55,7 @@ class WalshFolder : public WeightSource {
   Tensor load_whole(const Coded& coded, const std::string& name) const;
 
   FolderConfig config_;
-  CheckpointSource dense_;  // of what is not coded
+  CheckpointSource dense_;  // for tensors that are not coded
   std::shared_ptr<const Checkpoint> checkpoint_;
   std::map<std::string, Coded> coded_;       // by the name of the weight
   std::map<std::string, TensorPart> parts_;  // of coded weights, by their names

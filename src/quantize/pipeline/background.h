@@ -1,4 +1,4 @@
-// Work on a thread of its own beside what its owner does.
+// Runs work on a thread of its own while its owner does something else.
 #pragma once
 
 #include <atomic>
@@ -12,17 +12,17 @@ namespace walsh {
 
 class Background {
  public:
-  // Throws limit when the system refuses to start a thread.
+  // Throws limit if the system refuses to start a thread.
   explicit Background(std::function<void()> work);
-  // Has the work stop as by a StopScope (walsh/stop.h), and waits for its end.
+  // Requests the work to stop, as a StopScope does (walsh/stop.h), and waits for its end.
   ~Background();
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
-  // Waits for the end; what the work has thrown is rethrown. Throws interrupted when the caller
-  // shall stop.
+  // Waits for the end and rethrows what the work has thrown. Throws interrupted if the caller is
+  // asked to stop.
   void wait();
-  // The same without what the work has thrown.
+  // Waits for the end, but does not rethrow.
   void wait_for_end();
 
  private:

@@ -1,4 +1,4 @@
-// What a compressed checkpoint is written to: one walsh file, or a Hugging Face folder.
+// The output of compression: a walsh file, or a Hugging Face folder.
 #pragma once
 
 #include <cstddef>
@@ -20,18 +20,18 @@ enum class OutputKind : uint8_t {
 
 struct OutputOptions {
   OutputKind kind = OutputKind::file;
-  uint64_t shard_bytes = 5'000'000'000;  // a folder's weights are cut into files of this size
+  uint64_t shard_bytes = 5'000'000'000;  // a folder's weights are divided into files of this size
 };
-// "gguf" or "hf"; throws usage.
+// Parses "gguf" or "hf"; throws usage for anything else.
 OutputKind parse_output_kind(std::string_view name);
 
-// Known when all tensors are written, by their index.
+// Results that are known when all tensors are written, by the index of the tensor.
 struct WrittenTensors {
   std::vector<float> errors;
   std::vector<Checksum> checksums;
 };
 
-// Calls come in the order of the declarations; without commit() nothing is left behind.
+// Calls must come in the order of the declarations. Without commit() nothing is left behind.
 class ModelOutput {
  public:
   virtual ~ModelOutput() = default;
@@ -39,7 +39,7 @@ class ModelOutput {
   // counted.
   virtual uint64_t bytes() const = 0;
   virtual void open(const std::string& path) = 0;
-  // Bytes of array `array` of the tensor's array_specs, from `offset` on.
+  // Writes bytes of array `array` of the tensor's array_specs, from `offset` on.
   virtual void write(const TensorPlan& plan, size_t array, std::span<const std::byte> bytes,
                      uint64_t offset) = 0;
   virtual void commit(const WrittenTensors& written) = 0;

@@ -1,4 +1,4 @@
-// Opens whatever a command was given as a model.
+// Opens a model, whatever form it has.
 #pragma once
 
 #include <memory>
@@ -11,12 +11,12 @@
 
 namespace walsh {
 
-// A checkpoint folder or a foreign GGUF file, prepared for compression. Throws usage if `path` is a
-// walsh file already or a folder that walsh has coded; bad_input for a file of another kind.
+// Opens a checkpoint folder or a foreign GGUF file for compression. Throws usage if `path` is
+// already a walsh file or a folder coded by walsh, and bad_input for a file of another kind.
 std::unique_ptr<Compressor> open_compressor(const std::string& path, const Recipe& recipe,
                                             ThreadPool& pool);
 
-// A walsh file, or a folder in walsh's codes, or a Hugging Face folder or a foreign GGUF file: as
+// Opens a walsh file, a folder in walsh's codes, a Hugging Face folder or a foreign GGUF file: as
 // it is, or compressed while loading if `recipe` is given.
 std::unique_ptr<WeightSource> open_source(const std::string& path, const Recipe* recipe,
                                           ThreadPool& pool);

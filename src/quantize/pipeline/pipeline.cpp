@@ -46,7 +46,7 @@ Checksum write_tensor(ModelOutput& output, const TensorPlan& plan,
   return sum.digest();
 }
 
-// The arrays of a tensor in one piece of memory of its size.
+// Splits one piece of memory into the arrays of a tensor.
 std::vector<std::span<const std::byte>> split(const TensorPlan& plan,
                                               std::span<const std::byte> content) {
   std::vector<std::span<const std::byte>> arrays;
@@ -63,12 +63,13 @@ struct Written {
   bool resumed = false;
 };
 
-// What is done before a tensor is loaded, maybe while the one before it is still encoded.
+// The work before a tensor is loaded, which may happen while the previous one is still being
+// encoded.
 struct Start {
-  std::optional<Checksum> key;               // of the journal
-  std::optional<ResumeFile::Record> record;  // an earlier run's
-  bool begun = false;                        // Compressor::begin
-  std::exception_ptr error;                  // to be told when its turn comes
+  std::optional<Checksum> key;               // key in the journal
+  std::optional<ResumeFile::Record> record;  // from an earlier run
+  bool begun = false;                        // see Compressor::begin
+  std::exception_ptr error;                  // thrown when it is the tensor's turn
 };
 
 // Starts tensors in their order: one, or while a device encodes it those up to the next one that a
@@ -139,7 +140,7 @@ Written encode_and_write(ModelOutput& output, Compressor& source, const TensorPl
   return {write_tensor(output, plan, arrays), nmse, false};
 }
 
-// What WalshFile::open would refuse must not be written.
+// Files that WalshFile::open would refuse must not be written.
 void check_rotations(const std::vector<TensorPlan>& tensors, uint64_t file_bytes) {
   OrthogonalWork work;
   for (const TensorPlan& plan : tensors) {

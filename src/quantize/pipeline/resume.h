@@ -37,12 +37,12 @@ class ResumeFile {
     double nmse = 0;
     AlignedArray<std::byte> content;  // the arrays of the tensor, one after the other
   };
-  // Empty if there is none of `bytes` bytes, or if it is damaged.
+  // Returns nothing if there is no record of `bytes` bytes, or if it is damaged.
   std::optional<Record> find(const Checksum& key, uint64_t bytes) const;
   void add(const Checksum& key, double nmse, std::span<const std::span<const std::byte>> arrays);
-  // Deletes the file: the output is complete.
+  // Deletes the file, because the output is complete.
   void remove();
-  // False if it is done without.
+  // Returns false if the journal is not used after an error.
   bool usable() const { return fd_ >= 0; }
 
  private:
@@ -58,7 +58,7 @@ class ResumeFile {
   bool has_the_name() const;
   void append(const Checksum& key, double nmse, std::span<const std::span<const std::byte>> arrays);
   void close();
-  // Closes it and tells why.
+  // Closes the journal and reports the reason.
   void give_up(const std::string& reason);
 
   std::string path_;

@@ -1,4 +1,4 @@
-// How long encoding will go on, from how long what is done has taken.
+// Estimates how long encoding will take, from the time that finished tensors took.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,15 @@ namespace walsh {
 // format, or as all that was measured.
 class TimeEstimate {
  public:
-  // A step that is ahead. `kind` is a step_kind, `work` the expected cost in any unit.
+  // Adds a step that is still to be done. `kind` is a step_kind, `work` the expected cost in any
+  // unit.
   void add(const std::string& kind, double work);
-  // It is done and took so long.
+  // The step is done and took `seconds`.
   void finish(const std::string& kind, double work, double seconds);
-  // It was not necessary.
+  // The step was not necessary.
   void skip(const std::string& kind, double work);
 
-  // For all steps that are ahead; negative if nothing was measured so far.
+  // The time for all remaining steps; negative if nothing was measured yet.
   double seconds_left() const;
 
  private:
@@ -34,7 +35,8 @@ class TimeEstimate {
   Kind total_;
 };
 
-// "FORMAT NAME" for tensors that cost the same: those of a format that differ in their layer only.
+// Returns "FORMAT NAME", which is the same for tensors of equal cost: those of one format that
+// differ only in their layer.
 std::string step_kind(std::string_view tensor, const Format& format);
 
 // Nanoseconds that a weight takes on one core, about: measured with AVX-512, and not far from the

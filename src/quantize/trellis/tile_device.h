@@ -1,5 +1,5 @@
-// A device that searches many tiles of trellis codes at once, with the bytes of TileSearch: what
-// the encoders of trellis tensors need of a GPU, without knowing of one.
+// The interface through which the encoders of trellis tensors use a GPU: a device that searches
+// many tiles of trellis codes at once, with the same bytes as TileSearch.
 #pragma once
 
 #include <cstdint>
@@ -10,54 +10,56 @@
 
 namespace walsh::detail {
 
-// Rows that are encoded tile column by tile column, each with the errors of those before it fed
+// Rows that are encoded one tile column after the other, with the errors of earlier columns fed
 // back (quantize/feedback/feedback_strip.h).
 struct FedBackRows {
   const ErrorFeedback& feedback;
-  int64_t rows = 0;  // a multiple of kTileRows, but for the last ones of a matrix
+  int64_t rows = 0;  // a multiple of kTileRows, except for the last rows of a matrix
   // From TileDevice::rows(), invalid after the call: [rows][feedback.size()], rotated.
   const float* x = nullptr;
-  // [rows][column_blocks]: what targets, and what the levels that were chosen, are multiplied with.
+  // [rows][column_blocks]: the factors of the targets, and of the levels that were chosen.
   const float* target_factors = nullptr;
   const float* level_factors = nullptr;
   double* row_factors = nullptr;  // result: FeedbackStrip::row_factors, [rows]
 };
 
-// One caller at a time. Everything throws limit if memory runs out.
+// One caller at a time. All functions throw limit if memory runs out.
 class TileDevice {
  public:
   virtual ~TileDevice() = default;
 
   virtual bool searches(const TrellisCode& code) const = 0;
-  // What the calls behind this one work with, until the next one.
+  // Sets the code that the following calls work with, until the next prepare().
   virtual void prepare(const TrellisCode& code, const TrellisTable& table, int seam_weights) = 0;
 
-  // Batches of about so many tiles are searched at full speed. Two can be under way: while the
-  // device works on one slot (0 or 1), the host fills the other.
+  // Batches of about this many tiles run at full speed. Two can be in flight: while the device
+  // works on one slot (0 or 1), the host fills the other.
   virtual int64_t batch_tiles() const = 0;
-  // Room for targets[tiles][kTileWeights], valid until the next call for the same slot.
+  // Returns memory for targets[tiles][kTileWeights], valid until the next call for the same slot.
   virtual float* targets(int slot, int64_t tiles) = 0;
   virtual void start(int slot, int64_t tiles) = 0;
-  // Waits for it: states[tiles][kTileWeights], of which the first 256 / V of a tile are set.
+  // Waits for the slot and returns states[tiles][kTileWeights], of which the first 256 / V of each
+  // tile are set.
   virtual const uint16_t* finish(int slot) = 0;
 
-  // How many rows of so many columns feed_back takes at most, a multiple of kTileRows.
+  // The most rows of `cols` columns that feed_back takes, a multiple of kTileRows.
   virtual int64_t fed_back_rows(int64_t cols) const = 0;
-  // Room for FedBackRows::x, valid until the next call.
+  // Returns memory for FedBackRows::x, valid until the next call.
   virtual float* rows(int64_t count, int64_t cols) = 0;
-  // The states of [tile columns][tile rows][kTileWeights], valid until the next call.
+  // Returns the states [tile columns][tile rows][kTileWeights], valid until the next call.
   virtual const uint16_t* feed_back(const FedBackRows& rows) = 0;
 
-  // Whether others beside it take memory of the same device. What it has none for is then an error
-  // (limit) of the encoding, which may succeed when they have ended, and not left to the CPU.
+  // Returns whether other searches use memory of the same device. If so, lack of device memory is
+  // an error (limit) of the encoding, which may succeed after they have ended, instead of work for
+  // the CPU.
   virtual bool shared() const { return false; }
 
-  // Waits for what is under way and gives back the device's memory, which the weights of a model
-  // need that is encoded while it is loaded. prepare() comes next.
+  // Waits for pending work and frees the device's memory, which a model that is encoded while
+  // loading needs for its weights. Call prepare() before the next search.
   virtual void release() = 0;
 };
 
-// Gives back what a device has taken for a tensor, also if that fails.
+// Frees what a device has allocated for a tensor, also if encoding fails.
 class TileDeviceUse {
  public:
   explicit TileDeviceUse(TileDevice& device) : device_(device) {}

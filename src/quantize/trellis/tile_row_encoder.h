@@ -1,5 +1,5 @@
-// What a row of tiles needs around the search for its states: targets before it, codes and scales
-// behind it.
+// The work around the search for the states of a row of tiles: targets before it, codes and scales
+// after it.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,7 @@
 
 namespace walsh::detail {
 
-// What all rows of a tensor share.
+// What all rows of tiles of a tensor share.
 struct TrellisJob {
   const Tensor& tensor;
   const TensorStorage& storage;
@@ -30,13 +30,13 @@ class TileRowEncoder {
   // x[kTileRows][padded]: rotated rows, zeros beyond the last one. Sets targets[count] of the tiles
   // from tile `first` on.
   void set_targets(const float* x, int64_t first, int64_t count, float* targets) const;
-  // The codes of the tiles from tile `first` on become states[count][kTileWeights].
+  // Stores the codes of the tiles from tile `first` on, states[count][kTileWeights].
   void accept(const float* x, int64_t first, int64_t count, const uint16_t* states);
-  // Sets the scales of the rows, when all tiles are accepted.
+  // Sets the scales of the rows, after all tiles were accepted.
   void store_scales() const;
 
  private:
-  // The product of scales that a row's block starts with; 0 where all is zero.
+  // The product of scales with which a block of a row starts; 0 if all its weights are zero.
   float& start(int row, int64_t block) {
     return start_[static_cast<size_t>(row * blocks_ + block)];
   }

@@ -25,7 +25,7 @@ constexpr int whole_parts(const TrellisCode& code) {
   return code.rule == TrellisRule::quantiles ? 4 : 0;
 }
 inline constexpr float kLargestWholeTarget = 160;
-// What targets are multiplied with before they are rounded, or 0.
+// The factor of targets before they are rounded, or 0.
 constexpr float target_scale(const TrellisCode& code) {
   return static_cast<float>(whole_parts(code)) / code.unit;
 }
@@ -41,7 +41,7 @@ struct TrellisTable {
   int parts = 0;                 // whole_parts
   float scale = 0;               // target_scale
   AlignedArray<float> levels;    // [values][2^state_bits]
-  AlignedArray<float> searched;  // the same in what targets are looked for in
+  AlignedArray<float> searched;  // the same in the units of the search
   AlignedArray<float> ordered;   // [class / 16][first bits of the state][values][class mod 16]
   AlignedArray<float> by_class;  // [class][values][first bits of the state]
   // For codes with whole costs: both weights of a state side by side, once in the order of
@@ -50,9 +50,9 @@ struct TrellisTable {
   AlignedArray<int16_t> whole_ordered, whole_by_class;
 
   explicit TrellisTable(const TrellisCode& code);
-  void set_order();  // the others from `levels`
+  void set_order();  // computes the others from `levels`
   void set_whole_order();
-  // What the search looks for in the place of a target.
+  // Returns the value that the search uses in place of a target.
   float searched_target(float x) const;
   bool whole() const { return parts != 0; }
   int states() const { return 1 << state_bits; }
@@ -72,7 +72,8 @@ void trellis_forward_ref(const TrellisTable& table, const float* x, int steps, f
 void trellis_forward_avx2(const TrellisTable& table, const float* x, int steps, float* best);
 void trellis_forward_avx512(const TrellisTable& table, const float* x, int steps, float* best);
 
-// The same of kTilesAtOnce tiles, x and best by tile: the bits of each are those of one alone.
+// The same for kTilesAtOnce tiles, with x and best per tile. The bits of each tile are those of the
+// single-tile function.
 using TrellisForwardTiles = void (*)(const TrellisTable& table, const float* const* x, int steps,
                                      float* const* best);
 
@@ -96,7 +97,7 @@ void whole_forward_avx2(const TrellisTable& table, const int16_t* const* x, int 
 void whole_forward_avx512(const TrellisTable& table, const int16_t* const* x, int tiles, int steps,
                           int32_t* const* best);
 
-// Those for current_isa().
+// The implementations for current_isa().
 TrellisForward trellis_forward();
 TrellisForwardTiles trellis_forward_tiles();
 WholeForward whole_forward();
