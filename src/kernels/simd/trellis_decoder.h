@@ -191,19 +191,13 @@ class WindowHashDecoder {
 
   // Sums of seven bits of two bytes each. Twice the product has twice these bits in every byte and
   // a bit of the byte below it: the mean of 2 a + 1 and of 2 b or 2 b + 1, rounded up, is
-  // a + b + 1. Where the upper bits count half (kBentBytes), the mean of that and of the same
-  // without the upper bits, but 64 more, is what a and b count together + 33. Both are level + 128.
+  // a + b + 1 = level + 128.
   struct Sums {
-    Ints one, set, keep, shift;
-    explicit Sums(const TrellisCode& code)
-        : one(Arch::set16(0x0101)),
-          set(Arch::set16(code.table == nullptr ? 0x0101 : 0x8181)),
-          keep(Arch::set16(code.table == nullptr ? 0xffff : 0x7f7f)),
-          shift(Arch::set16(0x0101u * ((Arch::kBias - 128) & 0xff))) {}
+    Ints one, shift;
+    explicit Sums(const TrellisCode&)
+        : one(Arch::set16(0x0101)), shift(Arch::set16(0x0101u * ((Arch::kBias - 128) & 0xff))) {}
     WALSH_INLINE Ints operator()(Ints low, Ints high) const {
-      const Ints whole = Arch::mean8(Arch::bit_or(low, one), high);
-      const Ints lower = Arch::mean8(Arch::bit_or(low, set), Arch::bit_and(high, keep));
-      const Ints sums = Arch::mean8(whole, lower);
+      const Ints sums = Arch::mean8(Arch::bit_or(low, one), high);
       if constexpr (Arch::kBias == 128) return sums;
       return Arch::add8(sums, shift);
     }

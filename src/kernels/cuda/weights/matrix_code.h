@@ -97,8 +97,7 @@ struct MatrixCode {
   DecoderKind decoder = DecoderKind::scalar2;
   float unit = 1;  // of the int8 levels
   // Of scalar codes; product codes have twice the residual in the second byte of levels and low,
-  // trellis codes the multiplier in the first word of both, and in the second whether the upper of
-  // a byte's seven bits counts half (kBentBytes).
+  // trellis codes the multiplier in the first word of both.
   LevelTable levels{};       // int8; of 8 bits the code itself
   LevelTable low{}, high{};  // the bytes of the f16 levels
   bool own_table = false;    // the tensor's, so that no other matrix has the same
