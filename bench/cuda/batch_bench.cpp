@@ -219,7 +219,7 @@ int main(int argc, char** argv) {
       formats.push_back(argv[i]);
     }
   }
-  if (formats.empty()) formats = {"itq3_s", "tq2", "tq4"};
+  if (formats.empty()) formats = {"itq3_s", "tq2", "tq4", "tc3:h"};
   if (others) bench_plain();
   for (const char* name : formats)
     bench(name, others);

@@ -19,7 +19,7 @@ WHY_NOT = ("PyTorch sees no GPU" if not torch.cuda.is_available()
 gpu = pytest.mark.skipif(bool(WHY_NOT), reason=f"no GPU to test on: {WHY_NOT}")
 TYPES = [f.name for f in walsh.formats() if f.name not in ("f32", "f16", "bf16")]
 # Trellis codes whose levels would be looked up: GPUs have kernels for those that compute them.
-CPU_ONLY = [kind for kind in TYPES if kind.startswith("tc") and not kind.endswith((":h", ":b"))]
+CPU_ONLY = [kind for kind in TYPES if kind.startswith("tc") and not kind.endswith(":h")]
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 # Of results, relative to those of the CPU with the same int8 inputs: sums in another order, and
 # the rounding of results (twice) or, from some number of rows on, of weights to 16 bits.

@@ -131,8 +131,7 @@ constexpr TrellisCode pairs(int bits, uint32_t multiplier, const PairTable& tabl
 
 // One product per step of two weights (docs/formats/tc.md). Units are such that the root mean
 // square of the levels is 1.06, 1.09, 1.12, 1.18 and 1.25 standard deviations of the weights at 2
-// to 4 bits, of bent bytes 1.03, 1.06, 1.11, 1.14 and 1.18. Those of quantiles come out best of a
-// search for targets that are 3 % larger.
+// to 4 bits. Those of quantiles come out best of a search for targets that are 3 % larger.
 constexpr TrellisCode hashed(TrellisRule rule, int bits, uint32_t multiplier, float unit) {
   const bool quantiles = rule == TrellisRule::quantiles;
   TrellisCode code;
@@ -165,13 +164,6 @@ constexpr Format trellis(FormatId id, std::string_view name, TrellisCode code, d
 constexpr Format bytes_trellis(FormatId id, std::string_view name, int bits, uint32_t half,
                                float unit, double bound, std::string_view note) {
   return trellis(id, name, hashed(TrellisRule::bytes, bits, half * 0x10001u, unit), bound, note);
-}
-
-constexpr Format bent_trellis(FormatId id, std::string_view name, int bits, uint32_t half,
-                              float unit, double bound, std::string_view note) {
-  Format format = bytes_trellis(id, name, bits, half, unit, bound, note);
-  format.trellis.table = kBentBytes.data();
-  return format;
 }
 
 constexpr Format quantile_trellis(FormatId id, std::string_view name, int bits, uint32_t multiplier,
@@ -259,18 +251,8 @@ constexpr Format kFormats[] = {
     residual(FormatId::tq3_2, "tq3+2", 3, 2, 3.7e-3, 1, "3 bits and a 2-bit residual"),
     product("pq3", false, "a codebook for four weights and a sign for each"),
     product("pq3:layer", true, "the same with a codebook of 1 KiB trained for each tensor"),
-    bent_trellis(FormatId::tc2_h, "tc2:b", 4, 0x39e5u, 0.02983198f, 0.0705,
-                 "trellis of bent bytes of a product, 2 bits"),
-    bent_trellis(FormatId::tc2_5_h, "tc2.5:b", 5, 0x3e0bu, 0.03069447f, 0.0361,
-                 "trellis of bent bytes of a product, 2.5 bits"),
-    bent_trellis(FormatId::tc3_h, "tc3:b", 6, 0x3aedu, 0.03215150f, 0.0186,
-                 "trellis of bent bytes of a product, 3 bits"),
-    bent_trellis(FormatId::tc3_5_h, "tc3.5:b", 7, 0x39d9u, 0.03301248f, 0.0097,
-                 "trellis of bent bytes of a product, 3.5 bits"),
-    bent_trellis(FormatId::tc4_h, "tc4:b", 8, 0x65a7u, 0.03484981f, 0.0051,
-                 "trellis of bent bytes of a product, 4 bits"),
     bytes_trellis(FormatId::tc2_h, "tc2:h", 4, 0x61f7u, 0.02094743f, 0.0727,
-                  "trellis of bytes of a product, 4 bits per pair; tc2 for short"),
+                  "trellis of bytes of a product, 4 bits per pair: the fastest, tc2 for short"),
     bytes_trellis(FormatId::tc2_5_h, "tc2.5:h", 5, 0x569fu, 0.02147361f, 0.0376,
                   "trellis of bytes of a product, 5 bits per pair; tc2.5 for short"),
     bytes_trellis(FormatId::tc3_h, "tc3:h", 6, 0x5ab1u, 0.02211055f, 0.0195,
@@ -309,11 +291,6 @@ constexpr Format kFormats[] = {
             "trellis of pairs of weights, 7 bits per pair"),
 };
 
-// Codes of bytes that are counted in different ways share an id.
-bool same_levels(const Format& a, const Format& b) {
-  return a.id == b.id && a.trellis.table == b.trellis.table;
-}
-
 constexpr std::string_view kBlocks = ":blocks";
 constexpr int kStateBits[] = {8, 10, 12, 14, 16};
 constexpr int kLeastClassBits = 4;  // the search works on vectors of 16 classes
@@ -337,9 +314,9 @@ class TrellisProfiles {
       if (format.name == name) return &format;
     return nullptr;
   }
-  const Format* find(const Format& like, int state_bits, bool block_scales) const {
+  const Format* find(FormatId id, int state_bits, bool block_scales) const {
     for (const Format& format : formats_) {
-      if (same_levels(format, like) && format.trellis.state_bits == state_bits &&
+      if (format.id == id && format.trellis.state_bits == state_bits &&
           format.trellis.block_scales == block_scales) {
         return &format;
       }
@@ -447,12 +424,12 @@ const Format& stored_format(std::string_view name) {
 
 const Format& trellis_profile(const Format& format, int state_bits, bool block_scales) {
   for (const Format& base : kFormats) {
-    if (base.kind == CodeKind::trellis && same_levels(base, format) &&
+    if (base.kind == CodeKind::trellis && base.id == format.id &&
         base.trellis.state_bits == state_bits && !block_scales) {
       return base;
     }
   }
-  if (const Format* found = trellis_profiles().find(format, state_bits, block_scales)) {
+  if (const Format* found = trellis_profiles().find(format.id, state_bits, block_scales)) {
     return *found;
   }
   throw Error(ErrorCode::usage, "format",
@@ -463,8 +440,7 @@ const Format& trellis_profile(const Format& format, int state_bits, bool block_s
 const Format& fast_trellis_profile(const Format& format) {
   const bool blocks = format.trellis.block_scales;
   for (const Format& base : kFormats) {
-    if (!same_levels(base, format) || base.trellis.state_bits != format.trellis.state_bits)
-      continue;
+    if (base.id != format.id || base.trellis.state_bits != format.trellis.state_bits) continue;
     return trellis_profile(format, format.trellis.state_bits - 2, blocks);
   }
   return format;

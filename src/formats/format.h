@@ -79,7 +79,7 @@ struct ScalarCode {
 // What the product P = state * multiplier mod 2^32 of a trellis says about the weights of a step.
 enum class TrellisRule : uint8_t {
   table,     // its upper bits are the index of an entry
-  bytes,     // two weights: what seven bits of a byte of either half count together
+  bytes,     // two weights: the sum of seven bits of a byte of either half, no table
   quantiles  // two weights: seven bits of a byte of the upper half are the index of a level
 };
 
@@ -87,7 +87,7 @@ enum class TrellisRule : uint8_t {
 // `state_bits` bits, and the state gives `values` consecutive weights of a tile. With bytes b0
 // (lowest) to b3 of the product, the level v of the state is unit times
 //   table      table[(P >> (32 - table_bits)) * values + v]
-//   bytes      count(b_v) + count(b_(2 + v)) - count(127); both halves of the multiplier are equal
+//   bytes      (b_v mod 128) + (b_(2 + v) mod 128) - 127; both halves of the multiplier are equal
 //   quantiles  table[b_(2 + v) mod 128]
 struct TrellisCode {
   TrellisRule rule = TrellisRule::table;
@@ -96,7 +96,7 @@ struct TrellisCode {
   int values = 1;      // V; 256 / V steps make a tile
   int table_bits = 0;  // log2 of the table's entries
   uint32_t multiplier = 0;
-  const int8_t* table = nullptr;  // [2^table_bits][values]; [128] of quantiles, counts (or null)
+  const int8_t* table = nullptr;  // [2^table_bits][values]; [128] of quantiles
   float unit = 1;
   float prescale = 1;         // the encoder's targets are x / (prescale * scale)
   bool block_scales = false;  // an fp16 scale per row and column block, not per row and per block

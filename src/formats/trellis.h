@@ -71,24 +71,10 @@ uint32_t trellis_state(const TrellisCode& code, const std::byte* tile, int step)
 // Sets a tile from the states of its steps, of which only the lowest step_bits matter.
 void pack_tile(const TrellisCode& code, const uint16_t* states, std::byte* tile);
 
-// What seven bits of a byte count in codes of bytes: their number, or in codes with the table
-// kBentBytes that with 32 for the upper bit in the place of 64. Sums of two such numbers lie nearer
-// to N(0,1): two of the seven bits are equally large, and sums of many small parts are normal.
-inline constexpr std::array<int8_t, 128> kBentBytes = [] {
-  std::array<int8_t, 128> counts{};
-  for (uint32_t i = 0; i < counts.size(); ++i)
-    counts[i] = static_cast<int8_t>(i % 64 + i / 64 * 32);
-  return counts;
-}();
-constexpr int byte_count(const TrellisCode& code, uint32_t bits) {
-  return code.table == nullptr ? static_cast<int>(bits) : code.table[bits];
-}
-
 constexpr int trellis_level_i8(const TrellisCode& code, uint32_t state, int value) {
   const uint32_t product = state * code.multiplier;
   const uint32_t low = product >> (8 * value) & 127u, high = product >> (16 + 8 * value) & 127u;
-  if (code.rule == TrellisRule::bytes)
-    return byte_count(code, low) + byte_count(code, high) - byte_count(code, 127);
+  if (code.rule == TrellisRule::bytes) return static_cast<int>(low + high) - 127;
   if (code.rule == TrellisRule::quantiles) return code.table[high];
   const uint32_t index = product >> (32 - code.table_bits);
   return code.table[index * static_cast<uint32_t>(code.values) + static_cast<uint32_t>(value)];

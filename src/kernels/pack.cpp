@@ -84,13 +84,12 @@ bool pairs_of_magnitudes(const TrellisCode& code) {
   return true;
 }
 
-// Returns whether a hash code is of the kind that formats/format.h describes. Kernels double the
-// multiplier in 16 bits for sums of bytes, and support two ways to count these bytes.
+// Whether a code of one product per step is of the kind that formats/format.h describes. Kernels
+// double the multiplier of sums of bytes in 16 bits.
 bool known_hash(const TrellisCode& code) {
   if (code.rule == TrellisRule::bytes) {
     const uint32_t half = code.multiplier & 0xffffu;
-    return code.multiplier >> 16 == half && half < 0x8000u &&
-           (code.table == nullptr || code.table == kBentBytes.data());
+    return code.multiplier >> 16 == half && half < 0x8000u;
   }
   for (int i = 0; i < 64; ++i) {
     if (code.table[i] != -code.table[127 - i]) return false;

@@ -148,7 +148,7 @@ TEST_F(BenchCommand, FormatsListsErrorsAndBounds) {
 }
 
 TEST_F(BenchCommand, FormatsChecksBoundsWithEveryInstructionSet) {
-  const CommandResult r = walsh({"formats", "tc3:b:L10", "tq3", "--check", "-t", "2"});
+  const CommandResult r = walsh({"formats", "tc3:h:L10", "tq3", "--check", "-t", "2"});
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_NE(r.out.find("all bounds hold"), std::string::npos) << r.out;
 }

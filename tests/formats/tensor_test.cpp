@@ -25,7 +25,7 @@ TEST(Registry, namesAreUniqueAndFound) {
     EXPECT_EQ(format.passes, format.dense ? 0 : format.code[1].bits != 0 ? 2 : 1);
     EXPECT_EQ(format.bound > 0, !format.dense) << format.name;
   }
-  EXPECT_EQ(names.size(), 44u);
+  EXPECT_EQ(names.size(), 39u);
 }
 
 TEST(Registry, activationsAddLessThanATenthOfTheError) {

@@ -51,7 +51,7 @@ std::vector<TrellisCode> some_codes() {
     for (int bits : {12, 14, 16})
       codes.push_back(trellis_profile(get_format(name), bits, false).trellis);
   }
-  for (const char* name : {"tc2:h", "tc2.5:h", "tc3:h", "tc3.5:h", "tc4:h", "tc3:h:L12", "tc3:b"})
+  for (const char* name : {"tc2:h", "tc2.5:h", "tc3:h", "tc3.5:h", "tc4:h", "tc3:h:L12"})
     codes.push_back(get_format(name).trellis);
   return codes;
 }
@@ -125,8 +125,6 @@ TEST(TrellisProfiles, fastOnesHaveTwoStateBitsLessThanTheDefault) {
                                    {"tc3:L14", "tc3:L14"},
                                    {"tc3.5:L14", "tc3.5:L12"},
                                    {"tc3:h", "tc3:h:L14"},
-                                   {"tc3:b", "tc3:b:L14"},
-                                   {"tc3:b:blocks", "tc3:b:L14:blocks"},
                                    {"tc3:v2:L12", "tc3:v2:L12"}}) {
     EXPECT_EQ(fast_trellis_profile(get_format(name)).name, fast);
   }
@@ -205,30 +203,6 @@ TEST(TrellisLevels, ofProductsAreSumsOfBytesOrQuantiles) {
       const double density = std::exp(-level * level / 2) / std::sqrt(2 * M_PI);
       EXPECT_NEAR(got, share, 0.51 * 2.660067 / 127 * density + 1e-4) << state;
     }
-  }
-}
-
-TEST(TrellisLevels, ofBentBytesCountTheUpperBitHalf) {
-  for (const auto& [name, deviations] : {std::pair{"tc2:b", 1.03},
-                                         {"tc2.5:b", 1.06},
-                                         {"tc3:b", 1.11},
-                                         {"tc3.5:b", 1.14},
-                                         {"tc4:b", 1.18}}) {
-    const TrellisCode& code = get_format(name).trellis;
-    double sum = 0, square = 0;
-    for (uint32_t state = 0; state < 1u << 16; ++state) {
-      const auto product = static_cast<uint32_t>(uint64_t{state} * code.multiplier);
-      for (int v = 0; v < 2; ++v) {
-        int level = -95;
-        for (const uint32_t byte : {product >> 8 * v, product >> (16 + 8 * v)})
-          level += static_cast<int>((byte & 63) + ((byte & 64) != 0 ? 32 : 0));
-        ASSERT_EQ(trellis_level_i8(code, state, v), level) << name << ' ' << state;
-        sum += level;
-        square += level * level;
-      }
-    }
-    EXPECT_NEAR(sum / (1 << 17), 0, 1.5) << name;
-    EXPECT_NEAR(std::sqrt(square / (1 << 17)) * static_cast<double>(code.unit), deviations, 1e-5);
   }
 }
 
@@ -330,7 +304,7 @@ TEST(TrellisTensor, arraysAndTheirShapes) {
 TEST(TrellisTensor, valueIsTheProductOfScalesAndLevel) {
   for (const char* name :
        {"tc2:L12", "tc3:L8", "tc4:L16:blocks", "tc3:L10:blocks", "tc5:L10", "tc6:L16", "tc2.5:L14",
-        "tc3:v2:blocks", "tc3.5:L14", "tc3:h", "tc3:b", "tc3.5:hq:L14:blocks"}) {
+        "tc3:v2:blocks", "tc3.5:L14", "tc3:h", "tc3.5:hq:L14:blocks"}) {
     Tensor tensor;
     tensor.format = &get_format(name);
     tensor.rows = 21;

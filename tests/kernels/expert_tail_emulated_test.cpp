@@ -28,9 +28,9 @@ struct InputsCase {
   int slots, planes, group, block;  // block 0: not rotated
   bool clamped;
   int scale_columns;
-  bool sums = false;  // of trellis codes, for which one vector stands doubled
+  bool zeros = false;  // of trellis codes, for which one vector stands doubled
 
-  bool doubled() const { return sums && scale_columns == 1; }
+  bool doubled() const { return zeros && scale_columns == 1; }
 };
 
 struct ImageCall {
@@ -40,7 +40,7 @@ struct ImageCall {
   int first_slot, slots;
   int k_tiles, first_k_tile, scale_columns;
   bool doubled;
-  bool sums;
+  bool zeros;
   std::byte* out;
 };
 
@@ -48,7 +48,7 @@ __global__ void image_kernel(ImageCall call) {
   WALSH_DYNAMIC_SHARED(std::byte, memory);
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const int vectors = call.slots * call.form.planes;
-  const InputImage image{memory, vectors, call.scale_columns, kTestWarps, call.doubled, call.sums};
+  const InputImage image{memory, vectors, call.scale_columns, kTestWarps, call.doubled, call.zeros};
   const int bytes = image.k_tile_bytes(call.form.group);
   make_slot_inputs({call.in, call.form, call.clamp, call.first_slot, call.slots},
                    {image, bytes, call.first_k_tile, call.k_tiles}, warp, lane);
@@ -96,7 +96,7 @@ void expect_inputs(const InputsCase& c) {
   launch("image", image_kernel,
          {dim3(1), dim3(kTestWarps * 32), static_cast<size_t>(count * bytes)}, nullptr,
          ImageCall{input_view(source), form_view(source, form, rows), clamp, kFirst, c.slots, count,
-                   first_k_tile, c.scale_columns, c.doubled(), c.sums, image.data()});
+                   first_k_tile, c.scale_columns, c.doubled(), c.zeros, image.data()});
   for (int k = 0; k < count; ++k) {
     const std::byte* k_tile = image.data() + k * bytes;
     for (int n = 0; n < vectors; ++n) {
@@ -114,7 +114,7 @@ void expect_inputs(const InputsCase& c) {
         std::memcpy(scale, k_tile + q_bytes + (g * c.scale_columns + n) * 8, 8);
         ASSERT_EQ(scale[0], prepared.scales.as<float>()[at]);
         const int32_t sum = prepared.sums.as<int32_t>()[at];
-        const float second = c.sums ? sum_member(sum) : static_cast<float>(sum) * scale[0];
+        const float second = c.zeros ? zero_member(sum) : static_cast<float>(sum) * scale[0];
         ASSERT_EQ(__float_as_int(scale[1]), __float_as_int(second));
       }
     }

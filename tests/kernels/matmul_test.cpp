@@ -10,7 +10,6 @@
 #include "base/random.h"
 #include "formats/format.h"
 #include "formats/tensor.h"
-#include "formats/trellis.h"
 #include "kernels/ops.h"
 #include "random_halves.h"
 
@@ -168,8 +167,7 @@ void for_coded_formats(const Body& body) {
        {"tc2:L16",        "tc3:L8",    "tc3:L14",          "tc4:L16",    "tc2:L12:blocks",
         "tc4:L10:blocks", "tc5:L10",   "tc5:L16:blocks",   "tc6:L10",    "tc6:L14",
         "tc6:L16",        "tc2.5:L10", "tc2.5:L14:blocks", "tc3:v2:L16", "tc3.5:L12:blocks",
-        "tc3.5:L16",      "tc3:h:L12", "tc4:b:L14:blocks", "tc3:hq:L14", "tc2.5:hq:blocks",
-        "tc3:b:L12",      "tc3.5:h:blocks"})
+        "tc3.5:L16",      "tc3:h:L12", "tc4:h:L14:blocks", "tc3:hq:L14", "tc2.5:hq:blocks"})
     body(get_format(name), 0);
 }
 
@@ -412,11 +410,6 @@ TEST(PackPanels, RefusesTrellisCodesWithoutKernels) {
   expect_refused();
   format.trellis.multiplier = 0x7fff7fff;
   EXPECT_NO_THROW(pack_panels(RandomTensor(format, 16, 32, 8).tensor, 0));
-  std::vector<int8_t> counts(kBentBytes.begin(), kBentBytes.end());
-  format = get_format("tc3:b");
-  EXPECT_NO_THROW(pack_panels(RandomTensor(format, 16, 32, 8).tensor, 0));
-  format.trellis.table = counts.data();  // kernels know where the table is, not what it says
-  expect_refused();
   format = get_format("tc3.5:L14");
   std::vector<int8_t> table(format.trellis.table, format.trellis.table + 2048);
   format.trellis.table = table.data();

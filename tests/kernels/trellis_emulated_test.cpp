@@ -23,33 +23,17 @@ namespace {
 constexpr int kColumns = 256;  // of a k-tile
 constexpr int kTiles = kColumns / kTileCols;
 
-// Codes whose bytes count what they are, and those in which the upper bit counts half, all of which
-// the kernels for a step's bits read.
-template <int Bits, bool Bent>
-struct BytesCode {
-  static constexpr int kBits = Bits;
-  static constexpr bool kBent = Bent;
-};
-template <typename Code>
+template <int Bits>
 const TrellisCode& code_of() {
-  constexpr const char* kPlain[] = {"tc2:h", "tc2.5:h", "tc3:h", "tc3.5:h", "tc4:h"};
-  constexpr const char* kBent[] = {"tc2:b", "tc2.5:b", "tc3:b", "tc3.5:b", "tc4:b"};
-  return stored_format((Code::kBent ? kBent : kPlain)[Code::kBits - 4]).trellis;
-}
-template <typename Code>
-LevelTable table_of() {
-  LevelTable table{};
-  table.words[0] = code_of<Code>().multiplier;
-  table.words[1] = code_of<Code>().table != nullptr ? 1 : 0;
-  return table;
+  constexpr const char* kNames[] = {"tc2:h", "tc2.5:h", "tc3:h", "tc3.5:h", "tc4:h"};
+  return get_format(kNames[Bits - 4]).trellis;
 }
 
 // The tiles of a k-tile with random bits, and the words that every lane has of them.
-template <typename Code>
+template <int Bits>
 struct KTile {
-  static constexpr int kBits = Code::kBits;
-  std::array<std::array<std::byte, 16 * kBits>, kTiles> tile;
-  uint32_t words[32][4 * TrellisDecoder<kBits>::kVectors] = {};
+  std::array<std::array<std::byte, 16 * Bits>, kTiles> tile;
+  uint32_t words[32][4 * TrellisDecoder<Bits>::kVectors] = {};
 
   explicit KTile(uint64_t seed) {
     Random random(seed);
@@ -58,9 +42,9 @@ struct KTile {
         b = static_cast<std::byte>(random.next() & 255);
     for (int lane = 0; lane < 32; ++lane) {
       for (int q = 0; q < kTrellisGroups; ++q) {
-        const std::byte* from = tile_of(lane, q) + trellis_tile_byte(kBits, lane);
-        for (int i = 0; i < 2 * kBits; ++i) {
-          const int place = trellis_byte(kBits, q, i);
+        const std::byte* from = tile_of(lane, q) + trellis_tile_byte(Bits, lane);
+        for (int i = 0; i < 2 * Bits; ++i) {
+          const int place = trellis_byte(Bits, q, i);
           words[lane][place / 4] |= std::to_integer<uint32_t>(from[i]) << (8 * (place % 4));
         }
       }
@@ -71,28 +55,28 @@ struct KTile {
     return tile[static_cast<size_t>(4 * q + lane % 4)].data();
   }
   auto stream(int lane, int q) const {
-    return TrellisDecoder<kBits>::stream(words[lane], words[trellis_lane_before(lane)], q);
+    return TrellisDecoder<Bits>::stream(words[lane], words[trellis_lane_before(lane)], q);
   }
   int level(int row, int column) const {
     const int position = tile_position(row, column % kTileCols);
     const uint32_t state = trellis_state(
-        code_of<Code>(), tile[static_cast<size_t>(column / kTileCols)].data(), position / 2);
-    return trellis_level_i8(code_of<Code>(), state, position % 2);
+        code_of<Bits>(), tile[static_cast<size_t>(column / kTileCols)].data(), position / 2);
+    return trellis_level_i8(code_of<Bits>(), state, position % 2);
   }
 };
 
-template <typename Code>
+template <typename Bits>
 class TrellisCodes : public testing::Test {};
-using AllCodes =
-    testing::Types<BytesCode<4, true>, BytesCode<5, true>, BytesCode<6, true>, BytesCode<7, true>,
-                   BytesCode<8, true>, BytesCode<5, false>, BytesCode<6, false>>;
-TYPED_TEST_SUITE(TrellisCodes, AllCodes);
+using AllBits = testing::Types<std::integral_constant<int, 4>, std::integral_constant<int, 5>,
+                               std::integral_constant<int, 6>, std::integral_constant<int, 7>,
+                               std::integral_constant<int, 8>>;
+TYPED_TEST_SUITE(TrellisCodes, AllBits);
 
-template <int Quad, typename Code>
-void expect_products(const KTile<Code>& k_tile, int lane, int q) {
-  const TrellisCode& code = code_of<Code>();
+template <int Bits, int Quad>
+void expect_products(const KTile<Bits>& k_tile, int lane, int q) {
+  const TrellisCode& code = code_of<Bits>();
   uint32_t p[4];
-  TrellisDecoder<Code::kBits>::template products<Quad>(k_tile.stream(lane, q), code.multiplier, p);
+  TrellisDecoder<Bits>::template products<Quad>(k_tile.stream(lane, q), code.multiplier, p);
   for (int i = 0; i < 4; ++i) {
     const int step = 16 * (lane / 4) + 4 * Quad + i;
     EXPECT_EQ(p[i], trellis_state(code, k_tile.tile_of(lane, q), step) * code.multiplier)
@@ -101,27 +85,28 @@ void expect_products(const KTile<Code>& k_tile, int lane, int q) {
 }
 
 TYPED_TEST(TrellisCodes, LanesHaveTheStatesOfTheirSteps) {
+  constexpr int kBits = TypeParam::value;
   for (uint64_t seed = 1; seed <= 20; ++seed) {
-    const KTile<TypeParam> k_tile(seed);
+    const KTile<kBits> k_tile(seed);
     for (int lane = 0; lane < 32; ++lane) {
       for (int q = 0; q < kTrellisGroups; ++q) {
-        expect_products<0>(k_tile, lane, q);
-        expect_products<1>(k_tile, lane, q);
-        expect_products<2>(k_tile, lane, q);
-        expect_products<3>(k_tile, lane, q);
+        expect_products<kBits, 0>(k_tile, lane, q);
+        expect_products<kBits, 1>(k_tile, lane, q);
+        expect_products<kBits, 2>(k_tile, lane, q);
+        expect_products<kBits, 3>(k_tile, lane, q);
       }
     }
   }
 }
 
 TYPED_TEST(TrellisCodes, BytesAreLevelsOfHalfATile) {
-  constexpr int kBits = TypeParam::kBits;
-  const KTile<TypeParam> k_tile(30);
+  constexpr int kBits = TypeParam::value;
+  const KTile<kBits> k_tile(30);
   for (int i = 0; i < 32 * kTrellisGroups * 4; ++i) {
     const int lane = i % 32, q = i / 32 % kTrellisGroups, half = i / 128 % 2, upper = i / 256;
     uint32_t words[2];
     TrellisDecoder<kBits>::decode_bytes(k_tile.stream(lane, q), upper, half,
-                                        TrellisBytes(table_of<TypeParam>()), words[0], words[1]);
+                                        code_of<kBits>().multiplier, words[0], words[1]);
     for (int c = 0; c < 8; ++c) {
       const int column = 64 * q + 16 * (lane % 4) + 8 * upper + c;
       EXPECT_EQ(static_cast<int>(words[c / 4] >> (8 * (c % 4)) & 255) - 128,
@@ -134,9 +119,9 @@ TYPED_TEST(TrellisCodes, BytesAreLevelsOfHalfATile) {
 // Values for dequantizing a matrix: pair [c][i][p] of a lane has columns 128 c + 32 i + 8 t + 2 p
 // and the next.
 TYPED_TEST(TrellisCodes, LevelsOfAWeightTileHaveTheirColumns) {
-  constexpr int kBits = TypeParam::kBits;
+  constexpr int kBits = TypeParam::value;
   using Decoder = TrellisDecoder<kBits>;
-  const KTile<TypeParam> k_tile(31);
+  const KTile<kBits> k_tile(31);
   detail::TileStage<Decoder> stage;
   auto* words = reinterpret_cast<uint32_t*>(stage.codes);
   for (int i = 0; i < 32 * Decoder::kWords; ++i) {
@@ -145,7 +130,7 @@ TYPED_TEST(TrellisCodes, LevelsOfAWeightTileHaveTheirColumns) {
     words[w / 4 * 128 + lane * in_vector + w % 4] = k_tile.words[lane][w];
   }
   detail::PassView view;
-  view.level_low = table_of<TypeParam>();
+  view.level_low.words[0] = code_of<kBits>().multiplier;
   for (int i = 0; i < 64; ++i) {
     const int lane = i % 32, half = i / 32;
     uint32_t levels[2][4][4];
@@ -199,12 +184,12 @@ std::vector<std::vector<int8_t>> random_inputs(int vectors) {
 
 // Sums of a k-tile by one warp against those of the levels: of all columns with their inputs' sums
 // known, and of each 32 columns.
-template <typename Code, int Tiles8, bool Doubled>
+template <int Bits, int Tiles8, bool Doubled>
 void expect_sums(int vectors) {
-  using Dot = TrellisDot<TrellisDecoder<Code::kBits>, Tiles8, Doubled>;
-  const KTile<Code> k_tile(11);
+  using Dot = TrellisDot<TrellisDecoder<Bits>, Tiles8, Doubled>;
+  const KTile<Bits> k_tile(11);
   const auto x = random_inputs(vectors);
-  const TrellisBytes bytes(table_of<Code>());
+  const uint32_t multiplier = code_of<Bits>().multiplier;
   std::vector<int> all(32 * Dot::kNTiles * 4), blocks(all.size() * 8);
   emulated::Block* block = nullptr;
   emulated::Block warp(32, 16 * 2 * kColumns, [&] {
@@ -221,19 +206,19 @@ void expect_sums(int vectors) {
     typename Dot::Sums sums;
     for (int q = 0; q < kTrellisGroups; ++q) {
       const auto stream = k_tile.stream(lane, q);
-      Dot::add_group(stream, bytes.multiplier, 0, p, q, sums);
+      Dot::add_group(stream, multiplier, 0, p, q, sums);
       typename Dot::Sums apart[2];
-      Dot::add_blocks(stream, bytes.multiplier, 0, p, q, apart);
+      Dot::add_blocks(stream, multiplier, 0, p, q, apart);
       for (int i = 0; i < Dot::kNTiles * 4 * 2; ++i)
         blocks[static_cast<size_t>((lane * 8 + 2 * q + i % 2) * Dot::kNTiles * 4 + i / 2)] =
-            apart[i % 2].of(i / 8, i / 2 % 4, bytes, apart[i % 2].inputs[i / 8][i / 2 % 4]);
+            apart[i % 2].of(i / 8, i / 2 % 4, 0);
     }
     for (int i = 0; i < Dot::kNTiles * 4; ++i) {
       const auto vector = static_cast<size_t>(
           Tiles8 == 0 ? 0 : std::min(8 * (i / 4) + 2 * (lane % 4) + i % 2, vectors - 1));
       const int inputs = std::accumulate(x[vector].begin(), x[vector].end(), 0);
       all[static_cast<size_t>(lane * Dot::kNTiles * 4 + i)] =
-          sums.of(i / 4, i % 4, bytes, inputs);
+          sums.of(i / 4, i % 4, -kTrellisZero * inputs);
     }
   });
   block = &warp;
@@ -256,24 +241,24 @@ void expect_sums(int vectors) {
 }
 
 TYPED_TEST(TrellisCodes, SumsAreThoseOfLevels) {
-  expect_sums<TypeParam, 0, false>(1);
-  expect_sums<TypeParam, 0, true>(1);
+  constexpr int kBits = TypeParam::value;
+  expect_sums<kBits, 0, false>(1);
+  expect_sums<kBits, 0, true>(1);
   for (const int vectors : {2, 3, 8})
-    expect_sums<TypeParam, 1, false>(vectors);
-  expect_sums<TypeParam, 2, false>(13);
+    expect_sums<kBits, 1, false>(vectors);
+  expect_sums<kBits, 2, false>(13);
 }
 
 // A launch of the kernel of products: `rows` rows, k-tiles enough for every warp to pass from tile
 // to tile, and scales that differ.
-template <typename Code, int Flush, int Tiles8>
+template <typename Decoder, int Bits, int Flush, int Tiles8>
 void expect_products_of_launch(int rows, int k_tiles, int vectors) {
-  constexpr int kBits = Code::kBits;
   const int tiles = (rows + kTileRows - 1) / kTileRows, cols = k_tiles * kColumns;
   const int group = Flush == 32 ? 32 : 256, x_group = 128;
-  std::vector<KTile<Code>> weights;
+  std::vector<KTile<Bits>> weights;
   for (int i = 0; i < tiles * k_tiles; ++i)
     weights.emplace_back(100 + static_cast<uint64_t>(i));
-  constexpr int kWords = 2 * kBits;
+  constexpr int kWords = 2 * Bits;
   std::vector<uint4> codes(weights.size() * kWords * 8);
   auto* words = reinterpret_cast<uint32_t*>(codes.data());
   for (size_t i = 0; i < weights.size(); ++i, words += kWords * 32) {
@@ -318,7 +303,7 @@ void expect_products_of_launch(int rows, int k_tiles, int vectors) {
   args.tiles = tiles;
   args.k_tiles = args.slice_k_tiles = k_tiles;
   args.m = args.vectors = vectors;
-  args.table = table_of<Code>();
+  args.table.words[0] = code_of<Bits>().multiplier;
   args.scale_vectors = 2 * kColumns / group;
   args.scale_step = args.scale_vectors * 16;
   args.scale_tile = groups * kTileRows * 2;
@@ -329,7 +314,7 @@ void expect_products_of_launch(int rows, int k_tiles, int vectors) {
   const int blocks = std::min(tiles, 2);
   args.tiles_per_block = tiles / blocks;
   args.blocks_with_more = tiles % blocks;
-  using Block = GemvBlock<TrellisDecoder<kBits>, Flush, Tiles8>;
+  using Block = GemvBlock<Decoder, Flush, Tiles8>;
   const int bytes = Block::kMemory.ring_bytes() + Block::kMemory.sum_bytes +
                     k_tiles * input_bytes(vectors, Tiles8, x_group, Tiles8 == 0);
   gridDim = dim3(static_cast<unsigned>(blocks));
@@ -365,13 +350,14 @@ void expect_products_of_launch(int rows, int k_tiles, int vectors) {
 }
 
 TYPED_TEST(TrellisCodes, LaunchesMultiplyWithLevels) {
-  constexpr int kBits = TypeParam::kBits;
-  expect_products_of_launch<TypeParam, 128, 0>(40, 9, 1);
-  if constexpr (kBits == 5) expect_products_of_launch<TypeParam, 32, 0>(16, 3, 1);
+  constexpr int kBits = TypeParam::value;
+  using Decoder = TrellisDecoder<kBits>;
+  expect_products_of_launch<Decoder, kBits, 128, 0>(40, 9, 1);
+  if constexpr (kBits == 5) expect_products_of_launch<Decoder, kBits, 32, 0>(16, 3, 1);
   if constexpr (kBits == 6) {
-    expect_products_of_launch<TypeParam, 128, 1>(16, 4, 5);
-    expect_products_of_launch<TypeParam, 32, 1>(16, 1, 2);
-    expect_products_of_launch<TypeParam, 128, 2>(16, 2, 11);
+    expect_products_of_launch<Decoder, kBits, 128, 1>(16, 4, 5);
+    expect_products_of_launch<Decoder, kBits, 32, 1>(16, 1, 2);
+    expect_products_of_launch<Decoder, kBits, 128, 2>(16, 2, 11);
   }
 }
 

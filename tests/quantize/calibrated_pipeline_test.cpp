@@ -169,7 +169,7 @@ TEST_F(CalibratedPipeline, NothingIsCompressedBeforeItIsMeasured) {
 // Several matrices at once, with the errors of each fed back on the GPU.
 TEST_F(CalibratedPipeline, AGpuGivesTheSameFile) {
   if (cuda::devices().empty()) GTEST_SKIP() << "no CUDA device: " << cuda::unavailable_reason();
-  for (const char* type : {"tc3:b", "tc4:b", "tc2:L8", "tq3"}) {
+  for (const char* type : {"tc3:h", "tc4:h", "tc2:L8", "tq3"}) {
     quantize_to_file(*compressor(type), tiny_.file("cpu.gguf"), {});
     const auto gpu = compressor(type);
     gpu->use_gpu(cuda::devices().front().index);

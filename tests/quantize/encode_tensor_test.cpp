@@ -252,9 +252,9 @@ class FailingDevice : public detail::TileDevice {
 TEST(EncodeTensor, whatADeviceHasNoMemoryForTheCpuEncodes) {
   const Matrix m = normal_matrix(40, 96, 4);
   FailingDevice full(ErrorCode::limit);
-  testing_support::expect_same_tiles(full, "tc2:b:L8", m, Effort::fast);
+  testing_support::expect_same_tiles(full, "tc2:h:L8", m, Effort::fast);
   EXPECT_EQ(full.released, 1);
-  testing_support::expect_same_fed_back(full, "tc2:b:L8", m, Effort::fast);
+  testing_support::expect_same_fed_back(full, "tc2:h:L8", m, Effort::fast);
   EXPECT_EQ(full.prepared, 2);
   EXPECT_EQ(full.released, 2);
 }
@@ -262,7 +262,7 @@ TEST(EncodeTensor, whatADeviceHasNoMemoryForTheCpuEncodes) {
 TEST(EncodeTensor, aDeviceThatFailsOtherwiseIsAnError) {
   FailingDevice broken(ErrorCode::internal);
   const auto result = testing_support::encode_tiles(
-      get_format("tc2:b:L8"), normal_matrix(40, 96, 4), Effort::fast, nullptr, &broken);
+      get_format("tc2:h:L8"), normal_matrix(40, 96, 4), Effort::fast, nullptr, &broken);
   EXPECT_EQ(result.refusal, "none is left");
 }
 

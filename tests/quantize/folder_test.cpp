@@ -112,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(Models, FolderOfAFamily, testing::ValuesIn(small_models
 
 TEST_F(Folder, HasAnyFormat) {
   const std::string model = WALSH_TEST_DATA "/models/qwen3-tiny";
-  for (const char* type : {"tq4+2", "tc3:b", "pq3", "q8_0"}) {
+  for (const char* type : {"tq4+2", "tc3:h", "pq3", "q8_0"}) {
     SCOPED_TRACE(type);
     const Recipe recipe = recipe_of(type);
     expect_same(write(model, recipe, {}), write(model, recipe, kFolder));

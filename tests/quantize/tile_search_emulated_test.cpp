@@ -36,14 +36,14 @@ class EmulatedTiles : public testing::Test {
 
 TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuAtEveryRate) {
   for (const char* name :
-       {"tc2:b:L8", "tc2.5:b:L10", "tc3:b:L10", "tc3.5:b:L12", "tc4:b:L12", "tc3:hq:L10", "tc2:L8",
-        "tc3:L8", "tc4:L8", "tc5:L10", "tc6:L10", "tc3:v2:L10", "tc3:h:L10", "tc3:b:L10:blocks"})
+       {"tc2:h:L8", "tc2.5:h:L10", "tc3:h:L10", "tc3.5:h:L12", "tc4:h:L12", "tc3:hq:L10", "tc2:L8",
+        "tc3:L8", "tc4:L8", "tc5:L10", "tc6:L10", "tc3:v2:L10", "tc3:h:L10:blocks"})
     expect_same_tiles(device_, name, normal_matrix(16, 64), Effort::fast);
-  expect_same_tiles(device_, "tc3:b:L10", normal_matrix(20, 64, 3));
+  expect_same_tiles(device_, "tc3:h:L10", normal_matrix(20, 64, 3));
 }
 
 TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuWithAllStateBits) {
-  expect_same_tiles(device_, "tc3:b", normal_matrix(3, 32));
+  expect_same_tiles(device_, "tc3:h", normal_matrix(3, 32));
 }
 
 // Costs as products of tensor cores, of which a block takes 16 tiles.
@@ -54,24 +54,23 @@ TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuAsProducts) {
     EXPECT_FALSE(cuda::encoding::plan_tile_search(code, 2, small_device()).products) << name;
     expect_same_tiles(device_, name, tiles, Effort::fast);
   };
-  expect_same("tc2.5:b:L12", normal_matrix(16, 192));
-  expect_same("tc3:h:L12", normal_matrix(16, 192));
-  expect_same("tc3:b:L12", odd_tiles(16, 192));
+  expect_same("tc2.5:h:L12", normal_matrix(16, 192));
+  expect_same("tc3:h:L12", odd_tiles(16, 192));
 }
 
 TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuForOddValues) {
-  for (const char* name : {"tc3:b:L10", "tc2:b:L8:blocks"})
+  for (const char* name : {"tc3:h:L10", "tc2:h:L8:blocks"})
     expect_same_tiles(device_, name, odd_tiles(16, 96));
 }
 
 // Two rows of tiles at a time, the last one with fewer rows.
 TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuInSeveralBatches) {
   ASSERT_EQ(device_.batch_tiles(), 8);
-  expect_same_tiles(device_, "tc2:b:L8", normal_matrix(5 * 16 - 3, 64), Effort::fast);
+  expect_same_tiles(device_, "tc2:h:L8", normal_matrix(5 * 16 - 3, 64), Effort::fast);
 }
 
 TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuWithErrorFeedback) {
-  expect_same_fed_back(device_, "tc3:b:L10", normal_matrix(37, 160, 5), Effort::fast);
+  expect_same_fed_back(device_, "tc3:h:L10", normal_matrix(37, 160, 5), Effort::fast);
   expect_same_fed_back(device_, "tc2:h:L8:blocks", odd_tiles(18, 160), Effort::fast);
 }
 

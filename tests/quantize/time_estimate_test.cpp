@@ -85,7 +85,7 @@ TEST(TimeEstimate, IsGoodWithinAFactorOfTwoAfterTheFirstTenth) {
       {"tq4", "tq3", "tq4", 48, 60, 48, 8, 6},
       {"tc3:L12", "tc3:L12", "tc3:L12", 520, 800, 520, 5, 8},
       {"tq4", "tc3", "tq4", 48, 1700, 48},
-      {"bf16", "tc4:b:L14", "tc3", 1, 500, 1700},
+      {"bf16", "tc4:h:L14", "tc3", 1, 500, 1700},
   };
   for (const Machine& machine : machines) {
     for (const int layers : {12, 32, 80})

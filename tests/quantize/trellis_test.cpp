@@ -55,7 +55,7 @@ std::vector<TrellisCode> small_codes() {
   std::vector<TrellisCode> codes = {pair_code(5), pair_code(7)};
   for (const char* name :
        {"tc2:L8", "tc3:L8", "tc4:L8", "tc2:L10", "tc3:L10", "tc4:L10", "tc5:L10", "tc6:L10",
-        "tc2.5:L10", "tc3:v2:L10", "tc3.5:L12", "tc3:h:L12", "tc3:b:L12", "tc4:hq:L12"})
+        "tc2.5:L10", "tc3:v2:L10", "tc3.5:L12", "tc3:h:L12", "tc4:hq:L12"})
     codes.push_back(get_format(name).trellis);
   return codes;
 }
@@ -131,7 +131,7 @@ TEST(TrellisForward, findsTheLeastCostOfEveryClass) {
 }
 
 TEST_F(TrellisOnEachIsa, tilesTogetherHaveTheStatesOfEachAlone) {
-  for (const char* name : {"tc3:L8", "tc2.5:L10", "tc4:b:L12"}) {
+  for (const char* name : {"tc3:L8", "tc2.5:L10", "tc4:h:L12"}) {
     const TrellisTable table(get_format(name).trellis);
     const auto x = normals(6 * kTileWeights, 8);
     std::vector<uint16_t> alone(x.size()), together(x.size());
@@ -176,8 +176,8 @@ std::vector<int16_t> whole_targets(const TrellisTable& table, const std::vector<
   return targets;
 }
 
-constexpr const char* kWholeCodes[] = {"tc2:b:L8",  "tc2.5:b:L10", "tc3:b:L10", "tc3.5:b:L12",
-                                       "tc4:b:L12", "tc3:h:L10",   "tc2:hq:L8", "tc3:hq:L10"};
+constexpr const char* kWholeCodes[] = {"tc2:h:L8",  "tc2.5:h:L10", "tc3:h:L10", "tc3.5:h:L12",
+                                       "tc4:h:L12", "tc2:hq:L8",   "tc3:hq:L10"};
 
 TEST_F(TrellisOnEachIsa, wholeCostsAreThoseInFloats) {
   constexpr int kSteps = 9, kTiles = TrellisTable::kTilesAtOnce;

@@ -243,7 +243,6 @@ class HashDecoder {
 
   explicit HashDecoder(const TrellisCode& code)
       : narrow_(code.state_bits < kMostStateBits),
-        bent_(kSums && code.table != nullptr),
         mask_(_mm512_set1_epi16(static_cast<short>((1u << code.state_bits) - 1))),
         low_(_mm512_set1_epi16(static_cast<short>(code.multiplier << (kSums ? 1 : 0)))),
         high_(_mm512_set1_epi16(static_cast<short>(code.multiplier >> 16))),
@@ -267,9 +266,9 @@ class HashDecoder {
   WALSH_INLINE void decode(const uint32_t* words, int, const Emit& emit) const {
     const auto* bytes = reinterpret_cast<const uint8_t*>(words);
     if (narrow_) {
-      bent_ ? decode_unit<true, kSums>(bytes, emit) : decode_unit<true, false>(bytes, emit);
+      decode_unit<true>(bytes, emit);
     } else {
-      bent_ ? decode_unit<false, kSums>(bytes, emit) : decode_unit<false, false>(bytes, emit);
+      decode_unit<false>(bytes, emit);
     }
   }
 
@@ -288,46 +287,41 @@ class HashDecoder {
     return start_bit(j) / 8 + (kWholeBytes ? 3 - i / 2 + i % 2 : i);
   }
 
-  // Narrow: states of fewer than 16 bits, whose words have bits of older steps above them.
-  template <bool Narrow, bool Bent, typename Emit>
+  // Narrow: states of less than 16 bits, whose words have bits of older steps above them.
+  template <bool Narrow, typename Emit>
   WALSH_INLINE void decode_unit(const uint8_t* bytes, const Emit& emit) const {
     detail::unroll<2>([&](auto tile) WALSH_INLINE {
       const auto loaded = windows_.load(bytes + 2 * kUnitWords * tile);
       detail::unroll<kWindows>([&](auto i) WALSH_INLINE {
         const __m512i window = windows_.of(loaded, i);
         if constexpr (kPaired) {
-          emit(detail::Quad<4 * tile + 2 * i>{}, levels<Narrow, Bent>(window, shifts_[0]));
-          emit(detail::Quad<4 * tile + 2 * i + 1>{}, levels<Narrow, Bent>(window, shifts_[1]));
+          emit(detail::Quad<4 * tile + 2 * i>{}, levels<Narrow>(window, shifts_[0]));
+          emit(detail::Quad<4 * tile + 2 * i + 1>{}, levels<Narrow>(window, shifts_[1]));
         } else {
-          emit(detail::Quad<4 * tile + i>{}, levels<Narrow, Bent>(window, shifts_[i % 2]));
+          emit(detail::Quad<4 * tile + i>{}, levels<Narrow>(window, shifts_[i % 2]));
         }
       });
     });
   }
 
-  template <bool Narrow, bool Bent>
+  template <bool Narrow>
   WALSH_INLINE __m512i levels(__m512i window, __m512i shifts) const {
     __m512i state = kWholeBytes ? window : _mm512_multishift_epi64_epi8(shifts, window);
     if constexpr (Narrow) state = _mm512_and_si512(state, mask_);
     const __m512i upper = _mm512_mulhi_epu16(state, low_);
     if constexpr (kSums) {
       // Twice the product has twice the lower seven bits of every byte and a bit of the byte below
-      // it. The mean of 2 a + 1 and of 2 b or 2 b + 1, rounded up, is a + b + 1 = level + 128. For
-      // bent bytes see kernels/simd/trellis_decoder.h.
-      const __m512i low = _mm512_mullo_epi16(state, low_), high = _mm512_add_epi16(upper, low);
-      const __m512i whole = _mm512_avg_epu8(_mm512_or_si512(low, _mm512_set1_epi8(1)), high);
-      if constexpr (!Bent) return whole;
-      const __m512i set = _mm512_or_si512(low, _mm512_set1_epi8(static_cast<char>(0x81)));
-      const __m512i lower =
-          _mm512_avg_epu8(set, _mm512_and_si512(high, _mm512_set1_epi8(0x7f)));
-      return _mm512_avg_epu8(whole, lower);
+      // it. The mean of 2 a + 1 and of 2 b or 2 b + 1, rounded up, is a + b + 1 = level + 128.
+      const __m512i low = _mm512_mullo_epi16(state, low_);
+      return _mm512_avg_epu8(_mm512_or_si512(low, _mm512_set1_epi8(1)),
+                             _mm512_add_epi16(upper, low));
     } else {
       const __m512i high = _mm512_add_epi16(upper, _mm512_mullo_epi16(state, high_));
       return _mm512_permutex2var_epi8(table_[0], high, table_[1]);
     }
   }
 
-  bool narrow_, bent_;
+  bool narrow_;
   __m512i mask_, low_, high_;
   TileWindows<2 * kUnitWords, kWindows> windows_;
   __m512i shifts_[2], table_[2];

@@ -189,22 +189,15 @@ class WindowHashDecoder {
   // Quads per window: 7 k + 16 bits hold two quads, if they fit into 64.
   static constexpr int kQuads = kBits <= 6 ? 2 : 1, kWindows = 4 / kQuads;
 
-  // Levels that are sums of seven bits of two bytes each. Doubling the product doubles these bits
-  // in every byte and adds a bit of the byte below: the mean of 2 a + 1 and of 2 b or 2 b + 1,
-  // rounded up, is a + b + 1. If the upper bits count half (kBentBytes), this is averaged with the
-  // same without the upper bits but 64 larger, which gives a + b, so counted, + 33. Both results
-  // are level + 128.
+  // Sums of seven bits of two bytes each. Twice the product has twice these bits in every byte and
+  // a bit of the byte below it: the mean of 2 a + 1 and of 2 b or 2 b + 1, rounded up, is
+  // a + b + 1 = level + 128.
   struct Sums {
-    Ints one, set, keep, shift;
-    explicit Sums(const TrellisCode& code)
-        : one(Arch::set16(0x0101)),
-          set(Arch::set16(code.table == nullptr ? 0x0101 : 0x8181)),
-          keep(Arch::set16(code.table == nullptr ? 0xffff : 0x7f7f)),
-          shift(Arch::set16(0x0101u * ((Arch::kBias - 128) & 0xff))) {}
+    Ints one, shift;
+    explicit Sums(const TrellisCode&)
+        : one(Arch::set16(0x0101)), shift(Arch::set16(0x0101u * ((Arch::kBias - 128) & 0xff))) {}
     WALSH_INLINE Ints operator()(Ints low, Ints high) const {
-      const Ints whole = Arch::mean8(Arch::bit_or(low, one), high);
-      const Ints lower = Arch::mean8(Arch::bit_or(low, set), Arch::bit_and(high, keep));
-      const Ints sums = Arch::mean8(whole, lower);
+      const Ints sums = Arch::mean8(Arch::bit_or(low, one), high);
       if constexpr (Arch::kBias == 128) return sums;
       return Arch::add8(sums, shift);
     }

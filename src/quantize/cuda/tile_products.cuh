@@ -2,11 +2,11 @@
 // whole numbers (detail::target_scale), and tensor cores make them.
 //
 // With targets X in half units, half of (X - 2 l)^2 is, up to what all states of a step share,
-// 2 l^2 - 2 X l, and l + args.zero is what two bytes of the state's product count. An m16n8k16
-// product takes eight classes with two first bits as its rows and eight tiles as its columns: of
-// the 16 bytes of a row, lanes 0 to 2 of four have the two sums twice, whose factors are six equal
-// shares of -2 X, and lane 3 the squares. It starts from the costs of the step before. A warp has
-// 64 neighbouring classes of all 16 tiles: 32 least costs per lane, for which it runs the pairs of
+// 2 l^2 - 2 X l, and l + 127 is the sum of two bytes of the state's product. An m16n8k16 product
+// takes eight classes with two first bits as its rows and eight tiles as its columns: of the 16
+// bytes of a row, lanes 0 to 2 of four have the two sums twice, whose factors are six equal shares
+// of -2 X, and lane 3 the squares. It starts from the costs of the step before. A warp has 64
+// neighbouring classes of all 16 tiles: 32 least costs per lane, for which it runs the pairs of
 // first bits.
 #pragma once
 
@@ -76,10 +76,11 @@ class TileProductsBlock
 
   // As the products have it.
   __device__ __forceinline__ int32_t cost_of(int tile, int at, int state, int32_t cost) const {
-    const uint32_t sums = sums_of(static_cast<uint32_t>(state) * args_.multiplier);
+    const uint32_t product = static_cast<uint32_t>(state) * args_.multiplier;
 #pragma unroll
     for (int v = 0; v < 2; ++v) {
-      const int level = static_cast<int>(sums >> (8 * v + 16) & 255u) - args_.zero;
+      const int level =
+          static_cast<int>((product >> (8 * v) & 127) + (product >> (8 * v + 16) & 127)) - 127;
       cost += 2 * level * (level - memory_->targets[at + v][tile]);
     }
     return cost;
@@ -156,10 +157,10 @@ class TileProductsBlock
     }
   }
 
-  // Returns, in bytes 2 and 3, the sums of bytes 0 and 2 and of bytes 1 and 3 of a product, as they
-  // count.
-  __device__ __forceinline__ uint32_t sums_of(uint32_t product) const {
-    return ((product & 0x7f7f7f7fu) - ((product & args_.half_bits) >> 1)) * 65537u;
+  // Returns, in bytes 2 and 3, the sums of bytes 0 and 2 and of bytes 1 and 3 of a product, without
+  // their upper bits.
+  __device__ __forceinline__ static uint32_t sums_of(uint32_t product) {
+    return (product & 0x7f7f7f7fu) * 65537u;
   }
 
   // The costs that the sums start from: of the classes that the states with two first bits follow.

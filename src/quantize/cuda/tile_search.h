@@ -36,10 +36,6 @@ struct TileSearchArgs {
   float target_scale = 0;   // detail::target_scale
   float target_parts = 0;   // detail::whole_parts
   uint32_t multiplier = 0;  // of the code
-  // For a code of bytes: which bits of its products count half (kBentBytes), and by how much the
-  // sum of two bytes exceeds its level.
-  uint32_t half_bits = 0;
-  int zero = 0;
   int step_bits = 0, state_bits = 0;
   int seam = 0;  // weights on either side of it that are searched first
   int64_t tiles = 0;

@@ -139,10 +139,6 @@ TileSearchArgs TileSearchTables::args(const TileSearchPlan& plan) const {
   args.target_parts = static_cast<float>(detail::whole_parts(code_));
   args.unit = code_.unit;
   args.multiplier = code_.multiplier;
-  if (code_.rule == TrellisRule::bytes) {
-    args.half_bits = code_.table != nullptr ? 0x40404040u : 0;
-    args.zero = byte_count(code_, 127);
-  }
   args.step_bits = code_.step_bits;
   args.state_bits = code_.state_bits;
   return args;

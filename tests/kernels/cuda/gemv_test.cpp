@@ -82,7 +82,7 @@ void for_coded_formats(const Body& body) {
     body(format);
     if (testing::Test::HasFatalFailure()) return;
   }
-  for (const char* name : {"tc2.5:b:blocks", "tc3:b:blocks", "tc4:b:blocks"}) {
+  for (const char* name : {"tc2.5:h:blocks", "tc3:h:blocks", "tc4:h:blocks"}) {
     SCOPED_TRACE(name);
     body(get_format(name));
     if (testing::Test::HasFatalFailure()) return;
@@ -169,7 +169,7 @@ TEST(GpuGemv, MatchTheCpuForEveryFormatAndShape) {
 TEST(GpuGemv, CodedWeightsTakeInputsWithScalesPer32Columns) {
   WALSH_NEED_GPU();
   constexpr int64_t kRows = 40, kCols = 1376, kM = 3;
-  for (const char* name : {"itq3_s", "itq3_s8", "tq2", "tq4", "tq3:full", "tc3:b", "tc3.5:b"}) {
+  for (const char* name : {"itq3_s", "itq3_s8", "tq2", "tq4", "tq3:full", "tc3:h", "tc3.5:h"}) {
     SCOPED_TRACE(name);
     const Weights w(get_format(name), kRows, kCols, 7);
     Inputs x(get_format(name), kM, kCols, 8);
@@ -182,7 +182,7 @@ TEST(GpuGemv, CodedWeightsTakeInputsWithScalesPer32Columns) {
 TEST(GpuGemv, ATokenDoesNotDependOnTheOthers) {
   WALSH_NEED_GPU();
   constexpr int64_t kRows = 70, kM = 16;
-  for (const char* name : {"itq3_s", "itq3_s8", "tq2", "tq4+4", "q8_0", "tc2:b", "tc2.5:b"}) {
+  for (const char* name : {"itq3_s", "itq3_s8", "tq2", "tq4+4", "q8_0", "tc2:h", "tc2.5:h"}) {
     for (const int64_t cols : {2048, 14336}) {
       SCOPED_TRACE(std::string(name) + " " + std::to_string(cols));
       const Format& format = get_format(name);

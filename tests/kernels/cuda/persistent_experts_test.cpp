@@ -352,7 +352,7 @@ TEST(GpuStepExperts, SaysNoToWhatNoStepCanDo) {
   EXPECT_TRUE(says({"tq3", 512, 256, 0, rule_of(80, 2)}));
   EXPECT_FALSE(says({"tq3", 512, 256, 0, rule_of(80, 64)})) << "chosen";
   EXPECT_FALSE(says({"tq3", 512, 264, 0, rule_of(8, 2)})) << "half a tile";
-  EXPECT_FALSE(says({"tc3:b", 512, 256, 0, rule_of(8, 2)})) << "trellis codes";
+  EXPECT_FALSE(says({"tc3:h", 512, 256, 0, rule_of(8, 2)})) << "trellis codes";
 }
 
 }  // namespace

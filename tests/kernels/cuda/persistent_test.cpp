@@ -121,7 +121,7 @@ void expect_products_of(std::span<const char* const> names, int64_t cols, bool n
 TEST(GpuPersistent, MultipliesProductsOfDifferentFormatsAsSingleLaunches) {
   WALSH_NEED_STEPS();
   const std::vector<const char*> mixes[] = {
-      {"tq2", "tq3", "tq4"},    {"tc3:b", "tq4", "tc3.5:b"}, {"tc2.5:b", "tc4:b", "tc2:b"},
+      {"tq2", "tq3", "tq4"},    {"tc3:h", "tq4", "tc3.5:h"}, {"tc2.5:h", "tc4:h", "tc2:h"},
       {"tq4", "tq2", "tq2"},    {"tq3", "itq3_s"},  // of equal bits
       {"itq3_s", "tq4", "tq2"}, {"itq3_s8", "q4_0", "q8_0"}, {"tq2", "q8_0", "itq3_s8"}};
   for (const auto& names : mixes) {

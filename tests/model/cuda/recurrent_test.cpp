@@ -138,7 +138,7 @@ TEST_P(GpuExpertModels, TakeThePlannedMemory) {
 
 INSTANTIATE_TEST_SUITE_P(Formats, GpuExpertModels,
                          testing::Values("f16", "tq2", "tq3", "tq4", "tq4+4", "q8_0", "q4_0",
-                                         "itq3_s8", "pq3", "tc3:b"));
+                                         "itq3_s8", "pq3", "tc3:h"));
 
 }  // namespace
 }  // namespace walsh

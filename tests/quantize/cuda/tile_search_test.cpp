@@ -24,9 +24,9 @@ class GpuTilesTest : public testing::Test {
 };
 
 TEST_F(GpuTilesTest, HaveTheBytesOfTheCpuAtEveryRate) {
-  for (const char* name : {"tc2:b", "tc2.5:b", "tc3:b", "tc3.5:b", "tc4:b", "tc2:hq", "tc3:hq",
+  for (const char* name : {"tc2:h", "tc2.5:h", "tc3:h", "tc3.5:h", "tc4:h", "tc2:hq", "tc3:hq",
                            "tc4:hq", "tc2:L12", "tc3:L12", "tc4:L12", "tc5", "tc6", "tc2.5:L14",
-                           "tc3:v2", "tc3.5:L14", "tc3:L8", "tc3:b:blocks", "tc3:b:L14"}) {
+                           "tc3:v2", "tc3.5:L14", "tc3:L8", "tc3:h:blocks", "tc3:h:L14"}) {
     if (!device_->searches(get_format(name).trellis)) continue;
     expect_same_tiles(*device_, name, normal_matrix(20, 352));
     expect_same_tiles(*device_, name, normal_matrix(16, 64, 3), Effort::fast);
@@ -34,25 +34,25 @@ TEST_F(GpuTilesTest, HaveTheBytesOfTheCpuAtEveryRate) {
 }
 
 TEST_F(GpuTilesTest, HaveTheBytesOfTheCpuForOddValues) {
-  for (const char* name : {"tc3:b", "tc2:b:blocks", "tc3:L12"})
+  for (const char* name : {"tc3:h", "tc2:h:blocks", "tc3:L12"})
     expect_same_tiles(*device_, name, odd_tiles(24, 160));
 }
 
 // Groups of two, four and eight tiles in a block, and several batches.
 TEST_F(GpuTilesTest, HaveTheBytesOfTheCpuForManyTiles) {
-  expect_same_tiles(*device_, "tc3:b", normal_matrix(64, 1024));
-  expect_same_tiles(*device_, "tc3:b", normal_matrix(128, 1536));
-  expect_same_tiles(*device_, "tc4:b", normal_matrix(256, 1088));
+  expect_same_tiles(*device_, "tc3:h", normal_matrix(64, 1024));
+  expect_same_tiles(*device_, "tc3:h", normal_matrix(128, 1536));
+  expect_same_tiles(*device_, "tc4:h", normal_matrix(256, 1088));
   expect_same_tiles(*device_, "tc3:L8", normal_matrix(2048, 4096));
 }
 
 TEST_F(GpuTilesTest, HaveTheBytesOfTheCpuWithErrorFeedback) {
-  for (const char* name : {"tc3:b", "tc2:b", "tc4:b:blocks", "tc3:L12", "tc3:v2:L12"}) {
+  for (const char* name : {"tc3:h", "tc2:h", "tc4:h:blocks", "tc3:L12", "tc3:v2:L12"}) {
     if (!device_->searches(get_format(name).trellis)) continue;
     expect_same_fed_back(*device_, name, normal_matrix(37, 160, 5));
   }
-  expect_same_fed_back(*device_, "tc3:b:L10", normal_matrix(200, 1100, 6), Effort::fast);
-  expect_same_fed_back(*device_, "tc3:b:L12", odd_tiles(24, 160));
+  expect_same_fed_back(*device_, "tc3:h:L10", normal_matrix(200, 1100, 6), Effort::fast);
+  expect_same_fed_back(*device_, "tc3:h:L12", odd_tiles(24, 160));
 }
 
 }  // namespace

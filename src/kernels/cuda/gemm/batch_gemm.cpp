@@ -17,12 +17,7 @@ constexpr int64_t kVectorsOfSpace = 128;  // a batch is padded to a multiple of 
 
 template <typename Decoder>
 BatchLauncher batch_launcher() {
-  // Those of trellis codes have not run on a GPU since a byte's upper bit counts half.
-  if constexpr (kIsTrellis<Decoder>) {
-    return nullptr;
-  } else {
-    return launch_batch<Decoder>;
-  }
+  return launch_batch<Decoder>;
 }
 // Scales of 8-bit codes change within 128 columns.
 template <>
@@ -186,12 +181,8 @@ void BatchSpace::multiply(std::span<const Matmul> products, int64_t m, detail::B
       const detail::BatchShape shape =
           wanted.vectors > 0 ? wanted : detail::batch_shape(rows, x.cols, m);
       detail::BatchPack pack = detail::batch_pack(x, m, shape.vectors, detail::form_of(decoder));
-      // As TrellisBytes::zero() of device code.
-      const bool bent = group.front().matrix->code.levels.words[1] != 0;
-      if (is_trellis(decoder)) pack.zero = bent ? 95 : 127;
       pack.to = inputs_.as<std::byte>();
-      if (packed != &x || last.vectors != pack.vectors || last.form != pack.form ||
-          last.zero != pack.zero)
+      if (packed != &x || last.vectors != pack.vectors || last.form != pack.form)
         detail::pack_batch(pack, stream);
       packed = &x, last = pack;
       detail::BatchLaunch launch = detail::batch_launch(group, m, shape);

@@ -78,7 +78,6 @@ struct BatchPack {
   int m = 0, cols = 0, planes = 1;
   int vectors = 0;  // of a block
   BatchForm form = BatchForm::plain;
-  int zero = 0;  // doubled: what two bytes count more than their level
 };
 void pack_batch(const BatchPack& pack, Stream stream);
 

@@ -41,25 +41,20 @@ struct BatchOperands<TrellisDecoder<Bits>> {
                                                 const uint32_t (&before)[4],
                                                 const LevelTable& table, uint32_t (&a)[4][4]) {
     const auto stream = Decoder::stream(words, before, Turn);
-    const TrellisBytes bytes(table);
-    quad<0>(stream, bytes, a[0]);
-    quad<1>(stream, bytes, a[1]);
-    quad<2>(stream, bytes, a[2]);
-    quad<3>(stream, bytes, a[3]);
+    quad<0>(stream, table.words[0], a[0]);
+    quad<1>(stream, table.words[0], a[1]);
+    quad<2>(stream, table.words[0], a[2]);
+    quad<3>(stream, table.words[0], a[3]);
   }
 
  private:
-  // What the upper bits of bytes are too much where they count half is taken from them.
   template <int Quad>
   static __device__ __forceinline__ void quad(const typename Decoder::Stream& stream,
-                                              const TrellisBytes& bytes, uint32_t (&a)[4]) {
-    const uint32_t upper = 0x40404040u * bytes.bent;
+                                              uint32_t multiplier, uint32_t (&a)[4]) {
+    constexpr uint32_t kBits = 0x7f7f7f7fu;
     uint32_t s[4];
-    Decoder::template products<Quad>(stream, bytes.multiplier, s);
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      s[i] = (s[i] & 0x7f7f7f7fu) - (s[i] & upper) / 2;
-    a[0] = s[0], a[1] = s[2], a[2] = s[1], a[3] = s[3];
+    Decoder::template products<Quad>(stream, multiplier, s);
+    a[0] = s[0] & kBits, a[1] = s[2] & kBits, a[2] = s[1] & kBits, a[3] = s[3] & kBits;
   }
 };
 

@@ -3,6 +3,7 @@
 #include "kernels/cuda/gemm/batch_launch.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/weights/permute.cuh"
+#include "kernels/cuda/weights/trellis_decoder.cuh"
 
 namespace walsh::cuda::detail {
 namespace {
@@ -57,7 +58,7 @@ __global__ void __launch_bounds__(kThreads) pack_kernel(const __grid_constant__ 
   const float scale = p.x_scales[group + c];
   if constexpr (Form == BatchForm::doubled) {
     reinterpret_cast<float2*>(scales)[c * p.vectors + in_block] =
-        make_float2(scale, __fmul_rn(static_cast<float>(-p.zero * p.sums[group + c]), scale));
+        make_float2(scale, __fmul_rn(static_cast<float>(-kTrellisZero * p.sums[group + c]), scale));
   } else {
     scales[c * p.vectors + in_block] = scale;
     if (c > 0) return;

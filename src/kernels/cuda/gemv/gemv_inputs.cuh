@@ -7,16 +7,16 @@
 
 namespace walsh::cuda {
 
-// Layout per k-tile of 256 columns: q as [chunk][vector][128], with 16-byte pieces swapped in odd
-// vectors (so that the lanes of a read use different banks); then (scale, sum * scale) as
-// [group][column]. For trellis codes (gemv/trellis_dot.cuh) the second member is sum_member of the
-// sum, and a single vector is stored doubled.
+// By k-tile of 256 columns: q as [chunk][vector][128], whose 16-byte pieces are swapped in odd
+// vectors (lanes of a read in banks of their own); then (scale, sum * scale) as [group][column].
+// Of trellis codes (gemv/trellis_dot.cuh) the second member is zero_member of the sum, and one
+// vector stands doubled.
 struct InputImage {
   std::byte* k_tiles;
   int vectors, scale_columns;
   int warps;  // per block
   bool doubled = false;
-  bool sums = false;  // the second members are sum_member
+  bool zeros = false;  // second members are zero_member
 
   // Bytes of q per k-tile, without scales.
   __device__ __forceinline__ int q_bytes() const {
@@ -27,7 +27,7 @@ struct InputImage {
   }
   // The two members for a group's scale.
   __device__ __forceinline__ float2 scale_pair(float scale, int sum) const {
-    return make_float2(scale, sums ? sum_member(sum) : static_cast<float>(sum) * scale);
+    return make_float2(scale, zeros ? zero_member(sum) : static_cast<float>(sum) * scale);
   }
   // Groups per k-tile, of 32 or 128 columns each.
   static __device__ int k_tile_groups(int group) {

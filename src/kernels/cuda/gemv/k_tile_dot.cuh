@@ -217,7 +217,7 @@ struct KTileDot {
       refill();
       const uint32_t before[4] = {w.x, w.y, w.z, w.w};
       multiply_trellis<TrellisDot<Decoder, Tiles8, kDoubled>>(args, words, before, scales,
-                                                              TrellisBytes(table), x, p, y);
+                                                              table.words[0], x, p, y);
     } else {
       uint32_t offset = 0;
       if (args.offset_vectors > 0) offset = shared_word(side + (kOffsets - kScales));
@@ -288,7 +288,7 @@ struct KTileDot {
                                                           const uint32_t (&words)[kVectors * 4],
                                                           const uint32_t (&before)[4],
                                                           const uint32_t (&scales)[kScaleWords],
-                                                          const TrellisBytes& bytes, uint32_t x,
+                                                          uint32_t multiplier, uint32_t x,
                                                           const Places& p, float (&y)[kNTiles][4]) {
 #pragma unroll
     for (int chunk = 0; chunk < 2; ++chunk) {
@@ -298,57 +298,54 @@ struct KTileDot {
         const auto stream = Decoder::stream(words, before, q);
         if constexpr (Flush == 32) {
           sums[0] = sums[1] = {};
-          Trellis::add_blocks(stream, bytes.multiplier, x, p, q, sums);
-          flush_block(args, bytes, scales[2 * q], x + p.scales, 2 * q, sums[0], y);
-          flush_block(args, bytes, scales[2 * q + 1], x + p.scales, 2 * q + 1, sums[1], y);
+          Trellis::add_blocks(stream, multiplier, x, p, q, sums);
+          flush_block(args, scales[2 * q], x + p.scales, 2 * q, sums[0], y);
+          flush_block(args, scales[2 * q + 1], x + p.scales, 2 * q + 1, sums[1], y);
         } else {
-          Trellis::add_group(stream, bytes.multiplier, x, p, q, sums[0]);
+          Trellis::add_group(stream, multiplier, x, p, q, sums[0]);
         }
       }
-      if constexpr (Flush == 128) {
-        flush_chunk(bytes, halves(scales[0]), x + p.scales + chunk * kScaleColumns * 8, sums[0], y);
-      }
+      if constexpr (Flush == 128)
+        flush_chunk(halves(scales[0]), x + p.scales + chunk * kScaleColumns * 8, sums[0], y);
     }
   }
 
   template <typename Args, typename Sums>
-  static __device__ __forceinline__ void flush_block(const Args& args, const TrellisBytes& bytes,
-                                                     uint32_t scale_word, uint32_t x_scales,
-                                                     int block, const Sums& sums,
+  static __device__ __forceinline__ void flush_block(const Args& args, uint32_t scale_word,
+                                                     uint32_t x_scales, int block, const Sums& sums,
                                                      float (&y)[kNTiles][4]) {
     int sum[kNTiles][4];
 #pragma unroll
     for (int n = 0; n < kNTiles; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        sum[n][i] = sums.of(n, i, bytes, sums.inputs[n][i]);
+        sum[n][i] = sums.of(n, i, 0);
     }
     flush(args, scale_word, 0, x_scales, block, sum, y);
   }
 
-  // Returns the sum of a group of inputs, from the two members of its scale.
-  static __device__ __forceinline__ int sum_of(float scale, float second) {
-    return kOwn ? __float_as_int(second) : input_sum(scale, second);
+  // What sums over a group of inputs are too small by, from the two members of its scale.
+  static __device__ __forceinline__ int zero_of(float scale, float second) {
+    return kOwn ? __float_as_int(second) : -kTrellisZero * input_sum(scale, second);
   }
 
   // flush() for trellis codes, which have no offsets and whose unit is multiplied at the end.
   template <typename Sums>
-  static __device__ __forceinline__ void flush_chunk(const TrellisBytes& bytes, float2 scale,
-                                                     uint32_t place, const Sums& sums,
+  static __device__ __forceinline__ void flush_chunk(float2 scale, uint32_t place, const Sums& sums,
                                                      float (&y)[kNTiles][4]) {
-    const auto add = [&](int n, int i, float s, int sum) {
-      y[n][i] = fmaf(static_cast<float>(sums.of(n, i, bytes, sum)), s, y[n][i]);
+    const auto add = [&](int n, int i, float s, int zero) {
+      y[n][i] = fmaf(static_cast<float>(sums.of(n, i, zero)), s, y[n][i]);
     };
 #pragma unroll
     for (int n = 0; n < kNTiles; ++n) {
       if constexpr (Tiles8 == 0) {
         const float2 v = shared_float2(place);
-        const int sum = sum_of(v.x, v.y);
-        add(n, 0, scale.x * v.x, sum);
-        add(n, 2, scale.y * v.x, sum);
+        const int zero = zero_of(v.x, v.y);
+        add(n, 0, scale.x * v.x, zero);
+        add(n, 2, scale.y * v.x, zero);
       } else {
         const float4 v = shared_float4(place + n * 64);
-        const int even = sum_of(v.x, v.y), odd = sum_of(v.z, v.w);
+        const int even = zero_of(v.x, v.y), odd = zero_of(v.z, v.w);
         add(n, 0, scale.x * v.x, even);
         add(n, 1, scale.x * v.z, odd);
         add(n, 2, scale.y * v.x, even);

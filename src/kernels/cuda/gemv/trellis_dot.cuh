@@ -33,50 +33,56 @@ __device__ __forceinline__ uint2 doubled(uint32_t quad) {
   return make_uint2(permute(quad, 0, 0x1010u), permute(quad, 0, 0x3232u));
 }
 
-// Encodes the sum of a group's inputs as the second member of its scale in shared memory.
-__device__ __forceinline__ float sum_member(int sum) {
-  return __int_as_float(sum);
+// What the sum of bytes over a group of inputs with this sum is too small by, as the second member
+// of the group's scale in shared memory.
+__device__ __forceinline__ float zero_member(int sum) {
+  return __int_as_float(-kTrellisZero * sum);
 }
 
 template <typename Decoder, int Tiles8, bool Doubled>
 struct TrellisDot {
   static constexpr int kNTiles = Tiles8 == 0 ? 1 : Tiles8;
+  // Sums that do not wait for each other.
+  static constexpr int kChains = Tiles8 > 0 ? 1 : 2;
 
   using Stream = typename Decoder::Stream;
   using Places = InputPlaces<kNTiles>;
 
-  // A byte is seven bits times two. With t its upper bit and c the value of the other six bits, it
-  // is 2 c + 128 t as an unsigned number and 2 c - 128 t as a signed one. The value c + 64 t is
-  // therefore 4/8 of the unsigned sum; if the upper bit counts only 32, the value is 3/8 of the
-  // unsigned sum plus 1/8 of the signed one.
   struct Sums {
-    int positive[kNTiles][4] = {}, mixed[kNTiles][4] = {};
-    int inputs[kNTiles][4] = {};  // only for columns whose sum of inputs is not known
+    int part[kChains][kNTiles][4] = {};
 
-    __device__ __forceinline__ void add(int n, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-      mma_uint8(positive[n], a, b0, b1, positive[n]);
-      mma_int8(mixed[n], a, b0, b1, mixed[n]);
+    __device__ __forceinline__ void add(int quad, int n, const uint32_t (&a)[4], uint32_t b0,
+                                        uint32_t b1) {
+      int(&sum)[4] = part[quad % kChains][n];
+      mma_int8(sum, a, b0, b1, sum);
     }
-    __device__ __forceinline__ void add_inputs(int n, uint32_t b0, uint32_t b1) {
-      constexpr uint32_t kOnes = 0x00000101u;
-      const uint32_t a[4] = {kOnes, kOnes, kOnes, kOnes};
-      mma_int8(inputs[n], a, b0, b1, inputs[n]);
+    // Takes kTrellisZero from every level of columns whose inputs' sum is not known.
+    __device__ __forceinline__ void add_zeros(int n, uint32_t b0, uint32_t b1) {
+      constexpr uint32_t kZeros = 0x00000101u * (256 - kTrellisZero);
+      const uint32_t a[4] = {kZeros, kZeros, kZeros, kZeros};
+      mma_int8(part[0][n], a, b0, b1, part[0][n]);
     }
-    // Returns the sum of levels; `sum` is the sum of the inputs.
-    __device__ __forceinline__ int of(int n, int i, const TrellisBytes& bytes, int sum) const {
-      const int bent = static_cast<int>(bytes.bent);
-      return (((4 - bent) * positive[n][i] + bent * mixed[n][i]) >> 3) - bytes.zero() * sum;
+    // The sum of levels, `zero` being -kTrellisZero times the inputs' sum, or taken already.
+    __device__ __forceinline__ int of(int n, int i, int zero) const {
+      int sum = zero;
+#pragma unroll
+      for (int c = 0; c < kChains; ++c)
+        sum += part[c][n][i];
+      return sum;
     }
   };
 
   // Adds group `q` of the k-tile with inputs at x.
   static __device__ __forceinline__ void add_group(const Stream& s, uint32_t multiplier, uint32_t x,
                                                    const Places& p, int q, Sums& sums) {
-    const auto add = [&](int n, const auto& a, uint32_t b0, uint32_t b1) {
-      sums.add(n, a, b0, b1);
-    };
-    add_half<0>(s, multiplier, x, p, q, add);
-    add_half<1>(s, multiplier, x, p, q, add);
+    add_half<0>(s, multiplier, x, p, q,
+                [&](int quad, int n, const auto& a, uint32_t b0, uint32_t b1) {
+                  sums.add(quad, n, a, b0, b1);
+                });
+    add_half<1>(s, multiplier, x, p, q,
+                [&](int quad, int n, const auto& a, uint32_t b0, uint32_t b1) {
+                  sums.add(quad, n, a, b0, b1);
+                });
   }
 
   // add_group with separate sums for the two blocks of 32 columns: two tiles, two lanes of four.
@@ -84,12 +90,12 @@ struct TrellisDot {
                                                     uint32_t x, const Places& p, int q,
                                                     Sums (&sums)[2]) {
     const bool second = threadIdx.x / 2 % 2 != 0;
-    const auto add = [&](int n, const auto& a, uint32_t b0, uint32_t b1) {
+    const auto add = [&](int quad, int n, const auto& a, uint32_t b0, uint32_t b1) {
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
         const bool mine = second == (k == 1);
-        sums[k].add(n, a, mine ? b0 : 0u, mine ? b1 : 0u);
-        sums[k].add_inputs(n, mine ? b0 : 0u, mine ? b1 : 0u);
+        sums[k].add(quad, n, a, mine ? b0 : 0u, mine ? b1 : 0u);
+        sums[k].add_zeros(n, mine ? b0 : 0u, mine ? b1 : 0u);
       }
     };
     add_half<0>(s, multiplier, x, p, q, add);
@@ -97,7 +103,7 @@ struct TrellisDot {
   }
 
  private:
-  // Calls add(n, a, b0, b1) for quads 2 Half and 2 Half + 1, with doubled products.
+  // add(quad, n, a, b0, b1) of quads 2 Half and 2 Half + 1.
   template <int Half, typename Add>
   static __device__ __forceinline__ void add_half(const Stream& s, uint32_t multiplier, uint32_t x,
                                                   const Places& p, int q, const Add& add) {
@@ -106,23 +112,23 @@ struct TrellisDot {
     for (int n = 0; n < kNTiles; ++n)
       load_inputs(x, p, n, q, Half, b[n]);
     uint32_t first[4], second[4];
-    Decoder::template products<2 * Half>(s, 2 * multiplier, first);
+    Decoder::template products<2 * Half>(s, multiplier, first);
     add_quad(
-        first, [&](int n) { return make_uint2(b[n][0], b[n][1]); }, add);
-    Decoder::template products<2 * Half + 1>(s, 2 * multiplier, second);
+        2 * Half, first, [&](int n) { return make_uint2(b[n][0], b[n][1]); }, add);
+    Decoder::template products<2 * Half + 1>(s, multiplier, second);
     add_quad(
-        second, [&](int n) { return make_uint2(b[n][2], b[n][3]); }, add);
+        2 * Half + 1, second, [&](int n) { return make_uint2(b[n][2], b[n][3]); }, add);
   }
 
   template <typename Inputs, typename Add>
-  static __device__ __forceinline__ void add_quad(const uint32_t (&s)[4], const Inputs& inputs,
-                                                  const Add& add) {
-    constexpr uint32_t kBits = 0xfefefefeu;
+  static __device__ __forceinline__ void add_quad(int quad, const uint32_t (&s)[4],
+                                                  const Inputs& inputs, const Add& add) {
+    constexpr uint32_t kBits = 0x7f7f7f7fu;
     const uint32_t a[4] = {s[0] & kBits, s[2] & kBits, s[1] & kBits, s[3] & kBits};
 #pragma unroll
     for (int n = 0; n < kNTiles; ++n) {
       const uint2 b = inputs(n);
-      add(n, a, b.x, b.y);
+      add(quad, n, a, b.x, b.y);
     }
   }
 

@@ -229,7 +229,7 @@ __device__ __forceinline__ void store_lane(const PairInputs& own, std::byte* k_t
     own.store(to, doubled(part.low));
     own.store(to + 8, doubled(part.high));
     k_tile += kKTileColumns;
-    second = sum_member(part.sum);
+    second = zero_member(part.sum);
   } else {
     own.store(k_tile + lane_byte(lane), make_uint2(part.low, part.high));
   }

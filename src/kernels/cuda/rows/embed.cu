@@ -31,8 +31,7 @@ struct PassView {
   int residual = 0;
   int step_bits = 0;  // of trellis codes; otherwise 0
   uint32_t multiplier = 0;
-  uint32_t bent = 0;                   // 1: kBentBytes
-  const __half* col_scales = nullptr;  // of trellis codes; null: scales are per row and block
+  const __half* col_scales = nullptr;  // of trellis codes, null: scales are per row and block
   float unit = 1;
   int bits = 0, row_bytes = 0;
   int group = 0, groups = 0;  // columns per scale
@@ -91,9 +90,7 @@ __device__ float trellis_value(const PassView& w, int64_t row, int column, int p
   for (int i = 0; i < 3; ++i)
     window |= uint32_t{w.codes[tile * tile_bytes + (bit / 8 + i) % tile_bytes]} << (8 * i);
   const uint32_t product = (window >> (bit % 8) & 0xffffu) * w.multiplier >> (8 * (position % 2));
-  const uint32_t upper = (product >> 6 & 1u) + (product >> 22 & 1u);  // bits that may count half
-  const int level = static_cast<int>((product & 127u) + (product >> 16 & 127u)) - 127 +
-                    32 * static_cast<int>(w.bent * (1 - upper));
+  const int level = static_cast<int>((product & 127u) + (product >> 16 & 127u)) - 127;
   const int64_t block = column_block(column, padded);
   const float scale = w.col_scales ? __half2float(w.scales[row]) * __half2float(w.col_scales[block])
                                    : __half2float(w.scales[row * w.groups + block]);
@@ -226,7 +223,6 @@ void describe(const TrellisCode& code, const StoredTable::Pass& stored, int64_t 
               PassView& w) {
   w.step_bits = code.step_bits;
   w.multiplier = code.multiplier;
-  w.bent = code.table != nullptr ? 1 : 0;
   w.unit = code.unit;
   w.groups = static_cast<int>(column_blocks(padded));
   w.col_scales = code.block_scales ? nullptr : static_cast<const __half*>(stored.col_scales);

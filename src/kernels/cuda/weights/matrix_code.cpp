@@ -47,9 +47,7 @@ MatrixCode trellis_code(const TrellisCode& code) {
   out.decoder =
       static_cast<DecoderKind>(static_cast<int>(DecoderKind::trellis4) + code.step_bits - 4);
   out.unit = code.unit;
-  out.levels.words[0] = code.multiplier;
-  out.levels.words[1] = code.table != nullptr ? 1 : 0;
-  out.low = out.levels;
+  out.levels.words[0] = out.low.words[0] = code.multiplier;
   return out;
 }
 

@@ -94,10 +94,9 @@ constexpr int table_bytes(DecoderKind kind) {
 
 struct MatrixCode {
   DecoderKind decoder = DecoderKind::scalar2;
-  float unit = 1;  // factor of the int8 levels
-  // For scalar codes. Product codes have twice the residual in the second byte of levels and low.
-  // Trellis codes have the multiplier in the first word of both; the second word is 1 if the upper
-  // of a byte's seven bits counts half (kBentBytes).
+  float unit = 1;  // of the int8 levels
+  // Of scalar codes; product codes have twice the residual in the second byte of levels and low,
+  // trellis codes the multiplier in the first word of both.
   LevelTable levels{};       // int8; of 8 bits the code itself
   LevelTable low{}, high{};  // the bytes of the f16 levels
   bool own_table = false;    // the table belongs to the tensor, so that matrices may not share it

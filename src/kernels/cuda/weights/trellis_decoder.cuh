@@ -6,9 +6,8 @@
 // together with the lowest word of that lane, are one bit stream that begins at a word, and the
 // position of every state is known at compile time.
 //
-// The four bytes of a product, seven bits each, are operands of tensor cores, against inputs x0 x1
-// x0 x1. No table is needed: if the upper of the seven bits counts half (kBentBytes), the
-// correction follows from the sums of the bytes as unsigned and as signed numbers.
+// The four bytes of a product, seven bits of each, are operands of tensor cores, against inputs
+// x0 x1 x0 x1. No table.
 #pragma once
 
 #include "kernels/cuda/weights/matrix_code.h"
@@ -17,16 +16,7 @@
 
 namespace walsh::cuda {
 
-// The parameters of a code besides its bits, read from a LevelTable (MatrixCode::levels or low).
-struct TrellisBytes {
-  uint32_t multiplier;
-  uint32_t bent;  // 1: the upper bits count half; 0: they do not
-
-  __device__ __forceinline__ explicit TrellisBytes(const LevelTable& table)
-      : multiplier(table.words[0]), bent(table.words[1]) {}
-  // A sum of two bytes exceeds its level by this.
-  __device__ __forceinline__ int zero() const { return 127 - 32 * static_cast<int>(bent); }
-};
+inline constexpr int kTrellisZero = 127;  // what a sum of bytes is more than its level
 
 // `Bits` is TrellisCode::step_bits.
 template <int Bits>
@@ -91,15 +81,14 @@ struct TrellisDecoder {
   // Levels plus 128, as bytes, of eight columns of row g + 8 `half`: those of quads 0 and 1, or 2
   // and 3 if `upper`.
   static __device__ __forceinline__ void decode_bytes(const Stream& s, int upper, int half,
-                                                      const TrellisBytes& bytes, uint32_t& low,
+                                                      uint32_t multiplier, uint32_t& low,
                                                       uint32_t& high) {
     // Selects the eight steps of these quads, starting with the newest of the row's second quad.
     Stream own = s;
     if (!upper) own = older<8 * Bits>(own);
     if (!half) own = older<2 * Bits>(own);
-    const uint32_t m = bytes.multiplier;
-    low = biased(state<5>(own) * m, state<4>(own) * m, bytes.bent);
-    high = biased(state<1>(own) * m, state<0>(own) * m, bytes.bent);
+    low = biased(state<5>(own) * multiplier, state<4>(own) * multiplier);
+    high = biased(state<1>(own) * multiplier, state<0>(own) * multiplier);
   }
 
  private:
@@ -116,12 +105,10 @@ struct TrellisDecoder {
     return out;
   }
 
-  // Levels plus 128 of two steps. If `bent`, half of the upper bits is subtracted from the sum.
-  static __device__ __forceinline__ uint32_t biased(uint32_t p, uint32_t q, uint32_t bent) {
+  // The levels of two steps plus 128.
+  static __device__ __forceinline__ uint32_t biased(uint32_t p, uint32_t q) {
     const uint32_t low = permute(p, q, 0x5410u), high = permute(p, q, 0x7632u);
-    const uint32_t upper = 0x40404040u * bent;
-    return (low & 0x7f7f7f7fu) + (high & 0x7f7f7f7fu) - ((low & upper) + (high & upper)) / 2 +
-           (0x01010101u + 0x20202020u * bent);
+    return (low & 0x7f7f7f7fu) + (high & 0x7f7f7f7fu) + 0x01010101u;
   }
 };
 

@@ -188,8 +188,8 @@ __device__ inline void decode_steps(const PassView& w, const TileStage<Decoder>&
 #pragma unroll
     for (int q = 0; q < kTrellisGroups; ++q) {
       uint32_t low, high;
-      Decoder::decode_bytes(Decoder::stream(words, before, q), lane % 2, half,
-                            TrellisBytes(w.level_low), low, high);
+      Decoder::decode_bytes(Decoder::stream(words, before, q), lane % 2, half, w.level_low.words[0],
+                            low, high);
       bytes_to_f16(low, high, levels[q / 2][q % 2 * 2 + odd]);
     }
   }

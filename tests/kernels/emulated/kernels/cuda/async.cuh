@@ -106,8 +106,8 @@ inline uint32_t cluster_address(uint32_t address, int rank) {
 
 // The fragments of mma.m16n8k32: of a lane 4 g + t rows g and g + 8 and columns 4 t.., 16 + 4 t..
 // of a, as rows of b those, column g; of the result columns 2 t and 2 t + 1.
-template <typename Left>
-void mma_bytes(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, const int (&c)[4]) {
+inline void mma_int8(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                     const int (&c)[4]) {
   struct Lane {
     uint32_t a[4], b[2];
   };
@@ -121,18 +121,10 @@ void mma_bytes(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, co
       const unsigned of = k % 16 / 4, shift = 8 * (k % 4);
       const uint32_t left = all[4 * g + of].a[half + 2 * (k / 16)];
       const uint32_t right = all[4 * column + of].b[k / 16];
-      sum += static_cast<Left>(left >> shift) * static_cast<int8_t>(right >> shift);
+      sum += static_cast<int8_t>(left >> shift) * static_cast<int8_t>(right >> shift);
     }
     d[i] = sum;
   }
-}
-inline void mma_int8(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
-                     const int (&c)[4]) {
-  mma_bytes<int8_t>(d, a, b0, b1, c);
-}
-inline void mma_uint8(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
-                      const int (&c)[4]) {
-  mma_bytes<uint8_t>(d, a, b0, b1, c);
 }
 
 }  // namespace walsh::cuda
