@@ -84,8 +84,8 @@ bool pairs_of_magnitudes(const TrellisCode& code) {
   return true;
 }
 
-// Whether a code of one product per step is of the kind that formats/format.h describes. Kernels
-// double the multiplier of sums of bytes in 16 bits.
+// Whether a hash code is of the kind that formats/format.h describes. Kernels double the multiplier
+// in 16 bits for sums of bytes.
 bool known_hash(const TrellisCode& code) {
   if (code.rule == TrellisRule::bytes) {
     const uint32_t half = code.multiplier & 0xffffu;

@@ -287,7 +287,7 @@ class HashDecoder {
     return start_bit(j) / 8 + (kWholeBytes ? 3 - i / 2 + i % 2 : i);
   }
 
-  // Narrow: states of less than 16 bits, whose words have bits of older steps above them.
+  // Narrow: states of fewer than 16 bits, whose words have bits of older steps above them.
   template <bool Narrow, typename Emit>
   WALSH_INLINE void decode_unit(const uint8_t* bytes, const Emit& emit) const {
     detail::unroll<2>([&](auto tile) WALSH_INLINE {
@@ -310,8 +310,8 @@ class HashDecoder {
     if constexpr (Narrow) state = _mm512_and_si512(state, mask_);
     const __m512i upper = _mm512_mulhi_epu16(state, low_);
     if constexpr (kSums) {
-      // Twice the product has twice the lower seven bits of every byte and a bit of the byte below
-      // it. The mean of 2 a + 1 and of 2 b or 2 b + 1, rounded up, is a + b + 1 = level + 128.
+      // Doubling the product doubles the lower seven bits of every byte and adds a bit of the byte
+      // below. The mean of 2 a + 1 and of 2 b or 2 b + 1, rounded up, is a + b + 1 = level + 128.
       const __m512i low = _mm512_mullo_epi16(state, low_);
       return _mm512_avg_epu8(_mm512_or_si512(low, _mm512_set1_epi8(1)),
                              _mm512_add_epi16(upper, low));

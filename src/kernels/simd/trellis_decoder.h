@@ -189,9 +189,9 @@ class WindowHashDecoder {
   // Quads per window: 7 k + 16 bits hold two quads, if they fit into 64.
   static constexpr int kQuads = kBits <= 6 ? 2 : 1, kWindows = 4 / kQuads;
 
-  // Sums of seven bits of two bytes each. Twice the product has twice these bits in every byte and
-  // a bit of the byte below it: the mean of 2 a + 1 and of 2 b or 2 b + 1, rounded up, is
-  // a + b + 1 = level + 128.
+  // Levels that are sums of two bytes' lower seven bits. Doubling the product doubles these bits
+  // and adds a bit of the byte below: the mean of 2 a + 1 and of 2 b or 2 b + 1, rounded up, is a +
+  // b + 1 = level + 128.
   struct Sums {
     Ints one, shift;
     explicit Sums(const TrellisCode&)

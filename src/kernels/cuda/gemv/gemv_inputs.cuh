@@ -7,16 +7,16 @@
 
 namespace walsh::cuda {
 
-// By k-tile of 256 columns: q as [chunk][vector][128], whose 16-byte pieces are swapped in odd
-// vectors (lanes of a read in banks of their own); then (scale, sum * scale) as [group][column].
-// Of trellis codes (gemv/trellis_dot.cuh) the second member is zero_member of the sum, and one
-// vector stands doubled.
+// Layout per k-tile of 256 columns: q as [chunk][vector][128], with 16-byte pieces swapped in odd
+// vectors (so that the lanes of a read use different banks); then (scale, sum * scale) as
+// [group][column]. For trellis codes (gemv/trellis_dot.cuh) the second member is zero_member of the
+// sum, and a single vector is stored doubled.
 struct InputImage {
   std::byte* k_tiles;
   int vectors, scale_columns;
   int warps;  // per block
   bool doubled = false;
-  bool zeros = false;  // second members are zero_member
+  bool zeros = false;  // the second members are zero_member
 
   // Bytes of q per k-tile, without scales.
   __device__ __forceinline__ int q_bytes() const {

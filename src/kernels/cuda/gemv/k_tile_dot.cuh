@@ -324,7 +324,7 @@ struct KTileDot {
     flush(args, scale_word, 0, x_scales, block, sum, y);
   }
 
-  // What sums over a group of inputs are too small by, from the two members of its scale.
+  // The correction of sums over a group of inputs, from the two members of its scale.
   static __device__ __forceinline__ int zero_of(float scale, float second) {
     return kOwn ? __float_as_int(second) : -kTrellisZero * input_sum(scale, second);
   }

@@ -33,8 +33,8 @@ __device__ __forceinline__ uint2 doubled(uint32_t quad) {
   return make_uint2(permute(quad, 0, 0x1010u), permute(quad, 0, 0x3232u));
 }
 
-// What the sum of bytes over a group of inputs with this sum is too small by, as the second member
-// of the group's scale in shared memory.
+// The correction of the sum of bytes over a group of inputs with this sum, stored as the second
+// member of the group's scale in shared memory.
 __device__ __forceinline__ float zero_member(int sum) {
   return __int_as_float(-kTrellisZero * sum);
 }
@@ -42,7 +42,7 @@ __device__ __forceinline__ float zero_member(int sum) {
 template <typename Decoder, int Tiles8, bool Doubled>
 struct TrellisDot {
   static constexpr int kNTiles = Tiles8 == 0 ? 1 : Tiles8;
-  // Sums that do not wait for each other.
+  // Independent sums, so that products do not wait for each other.
   static constexpr int kChains = Tiles8 > 0 ? 1 : 2;
 
   using Stream = typename Decoder::Stream;
@@ -56,13 +56,14 @@ struct TrellisDot {
       int(&sum)[4] = part[quad % kChains][n];
       mma_int8(sum, a, b0, b1, sum);
     }
-    // Takes kTrellisZero from every level of columns whose inputs' sum is not known.
+    // Subtracts kTrellisZero from every level of columns whose sum of inputs is not known.
     __device__ __forceinline__ void add_zeros(int n, uint32_t b0, uint32_t b1) {
       constexpr uint32_t kZeros = 0x00000101u * (256 - kTrellisZero);
       const uint32_t a[4] = {kZeros, kZeros, kZeros, kZeros};
       mma_int8(part[0][n], a, b0, b1, part[0][n]);
     }
-    // The sum of levels, `zero` being -kTrellisZero times the inputs' sum, or taken already.
+    // The sum of levels; `zero` is -kTrellisZero times the inputs' sum, or 0 if that was subtracted
+    // already.
     __device__ __forceinline__ int of(int n, int i, int zero) const {
       int sum = zero;
 #pragma unroll
@@ -103,7 +104,7 @@ struct TrellisDot {
   }
 
  private:
-  // add(quad, n, a, b0, b1) of quads 2 Half and 2 Half + 1.
+  // Calls add(quad, n, a, b0, b1) for quads 2 Half and 2 Half + 1.
   template <int Half, typename Add>
   static __device__ __forceinline__ void add_half(const Stream& s, uint32_t multiplier, uint32_t x,
                                                   const Places& p, int q, const Add& add) {

@@ -31,7 +31,7 @@ struct PassView {
   int residual = 0;
   int step_bits = 0;  // of trellis codes; otherwise 0
   uint32_t multiplier = 0;
-  const __half* col_scales = nullptr;  // of trellis codes, null: scales are per row and block
+  const __half* col_scales = nullptr;  // of trellis codes; null: scales are per row and block
   float unit = 1;
   int bits = 0, row_bytes = 0;
   int group = 0, groups = 0;  // columns per scale

@@ -94,8 +94,8 @@ constexpr int table_bytes(DecoderKind kind) {
 
 struct MatrixCode {
   DecoderKind decoder = DecoderKind::scalar2;
-  float unit = 1;  // of the int8 levels
-  // Of scalar codes; product codes have twice the residual in the second byte of levels and low,
+  float unit = 1;  // factor of the int8 levels
+  // For scalar codes; product codes have twice the residual in the second byte of levels and low,
   // trellis codes the multiplier in the first word of both.
   LevelTable levels{};       // int8; of 8 bits the code itself
   LevelTable low{}, high{};  // the bytes of the f16 levels

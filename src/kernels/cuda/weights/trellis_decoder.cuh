@@ -6,8 +6,8 @@
 // together with the lowest word of that lane, are one bit stream that begins at a word, and the
 // position of every state is known at compile time.
 //
-// The four bytes of a product, seven bits of each, are operands of tensor cores, against inputs
-// x0 x1 x0 x1. No table.
+// The four bytes of a product, seven bits each, are operands of tensor cores, against inputs x0 x1
+// x0 x1. No table is needed.
 #pragma once
 
 #include "kernels/cuda/weights/matrix_code.h"
@@ -16,7 +16,7 @@
 
 namespace walsh::cuda {
 
-inline constexpr int kTrellisZero = 127;  // what a sum of bytes is more than its level
+inline constexpr int kTrellisZero = 127;  // a sum of two bytes exceeds its level by this
 
 // `Bits` is TrellisCode::step_bits.
 template <int Bits>
@@ -105,7 +105,7 @@ struct TrellisDecoder {
     return out;
   }
 
-  // The levels of two steps plus 128.
+  // Levels plus 128 of two steps.
   static __device__ __forceinline__ uint32_t biased(uint32_t p, uint32_t q) {
     const uint32_t low = permute(p, q, 0x5410u), high = permute(p, q, 0x7632u);
     return (low & 0x7f7f7f7fu) + (high & 0x7f7f7f7fu) + 0x01010101u;
