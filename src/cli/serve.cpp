@@ -304,6 +304,17 @@ void add_variables(CLI::App& command) {
   }
 }
 
+// Newer versions of CLI11 pass over a variable whose value an option does not take.
+void refuse_ignored_variables(const CLI::App& command) {
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string variable = option->get_envname();
+    if (variable.empty() || option->count() > 0 || value_of(variable).empty()) continue;
+    throw Error(ErrorCode::usage, variable,
+                fmt::format("{} does not take the value {}", option->get_name(false, true),
+                            printable(value_of(variable))));
+  }
+}
+
 }  // namespace
 
 Action add_serve(CLI::App& command) {
@@ -318,7 +329,10 @@ Action add_serve(CLI::App& command) {
   add_sampling_options(command, options->service.sampling);
   add_variables(command);
   command.footer("Every long flag has a variable: --api-key is WALSH_ARG_API_KEY; flags win.");
-  return [options] { return serve(*options); };
+  return [options, &command] {
+    refuse_ignored_variables(command);
+    return serve(*options);
+  };
 }
 
 }  // namespace walsh::cli

@@ -257,7 +257,7 @@ TEST_F(TypedChat, LinesCanBeEditedAndComeBack) {
   again.wait_for("/save");
   // Between two prompts the terminal is an ordinary one, which would take the end for its own.
   again.type("\n/help\n");
-  again.wait_for("begin again");
+  again.wait_for("forget all messages");
   again.wait_for("\n> ");
   again.type("\x04");
   EXPECT_EQ(again.finish(), 0);

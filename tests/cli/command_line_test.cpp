@@ -77,9 +77,11 @@ TEST_F(CommandLine, EscapesAreReadWhereTheyAreWanted) {
 
 TEST_F(CommandLine, NumbersOutOfRangeAreToldWithTheirRange) {
   const CommandResult r = run({model(), "-p", "a", "-c", "-1"});
-  expect_error(r, 2, "--ctx: Value -1 not in range 0 to 1099511627776");
+  // Versions of CLI11 write the range as "0 to N" or "[0 - N]".
+  expect_error(r, 2, "--ctx: Value -1 not in range ");
+  EXPECT_NE(r.err.find("1099511627776"), std::string::npos) << r.err;
   expect_error(walsh({"eval", model(), "--text", text(), "--stride", "0"}), 2,
-               "--stride: Value 0 not in range 1 to 1099511627776");
+               "--stride: Value 0 not in range ");
   expect_error(run({model(), "-p", "a", "-s", "99999999999999999999"}), 2, "64 bits");
 }
 

@@ -285,10 +285,25 @@ TEST(Support, AGpuNamesWhatItHasNoRoomFor) {
   const Format& tq3 = get_format("tq3");
   const SyntheticSource source("tiny-moe", {&tq3, &tq3, &tq3});
   ModelConfig config = parse_config(source.config_json(), "test");
-  config.layers[0].experts.count = kMostGpuExperts + 1;
+  const auto set_experts = [&](int64_t count) {
+    LayerDesc& layer = config.layers[0];
+    const auto first = static_cast<size_t>(layer.experts.first);
+    const auto of_all = static_cast<size_t>(3 * count);
+    const std::vector<MatrixDesc> behind(
+        layer.matrices.begin() + layer.experts.down(layer.experts.count - 1) + 1,
+        layer.matrices.end());
+    ASSERT_TRUE(behind.empty());
+    layer.matrices.resize(first + of_all, layer.matrices[first]);
+    for (size_t i = 0; i < of_all; ++i) {
+      layer.matrices[first + i] = layer.matrices[first + i % 3];
+      layer.matrices[first + i].expert = static_cast<int>(i / 3);
+    }
+    layer.experts.count = count;
+  };
+  set_experts(kMostGpuExperts + 1);
   EXPECT_THAT(why_not(config, kGpu), HasSubstr("more than 800 experts"));
   EXPECT_THAT(why_not(config, kCpu), IsEmpty());
-  config.layers[0].experts.count = kMostGpuExperts;
+  set_experts(kMostGpuExperts);
   EXPECT_THAT(why_not(config, kGpu), IsEmpty());
   const SyntheticSource recurrent("tiny-delta", {&tq3, &tq3, &tq3});
   config = parse_config(recurrent.config_json(), "test");

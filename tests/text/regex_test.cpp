@@ -41,6 +41,7 @@ TEST(Regex, UsesOnigurumasSets) {
   EXPECT_EQ(found("\\w+", "a\u0301_1 \u00BD"), (Strings{"a\u0301_1", "\u00BD"}));
   EXPECT_EQ(found("[\\w]+", "a\u0301_1 \u00BD"), (Strings{"a\u0301_1"}));
   EXPECT_EQ(found("\\h+", "face gap"), (Strings{"face", "a"}));
+  EXPECT_EQ(found("[\\H]+", "face gap"), (Strings{" g", "p"}));
   EXPECT_EQ(found("\\p{Greek}+", "\u03B1\u0342x"), (Strings{"\u03B1"}));  // script, not extensions
   EXPECT_EQ(found("\\bab", "ab \u0301ab _ab"), (Strings{"ab"}));
   EXPECT_EQ(found("(?i:'S)", "'s 'S '\u017F"), (Strings{"'s", "'S", "'\u017F"}));
@@ -56,12 +57,12 @@ TEST(Regex, UsesOnigurumasAnchorsAndDot) {
 
 TEST(Regex, RefusesWhatPcre2WouldReadDifferently) {
   for (const char* pattern :
-       {"[a[bc]]",      "[[:alpha:]]", "[a&&b]",  "[^\\W]", "[]a]",      "(?<name>a)",
-        "(?x)a b",      "a(?i)b",      "a{1,3}+", "a{2}?",  "\\Ka",      "\\R",
-        "\\1",          "(a)\\g<1>",   "\\pL",    "\\p{}",  "\\p{Foo}",  "\\p{L",
-        "\\xE9",        "\\u12",       "\\x{}",   "[a",     "a\\",       "(",
-        "a)",           "*",           "(?#c)",   "(?",     "\\Q.\\E",   "(*UTF)a",
-        "\\p{Foo:Bar}", "[\\H]",       "\\u{41}", "a{256}", "a{1,1001}", "a{99999999999}"}) {
+       {"[a[bc]]",   "[[:alpha:]]", "[a&&b]",    "[]a]",          "(?<name>a)", "(?x)a b",
+        "a(?i)b",    "a{1,3}+",     "a{2}?",     "\\Ka",          "\\R",        "\\1",
+        "(a)\\g<1>", "\\pL",        "\\p{}",     "\\p{Foo}",      "\\p{L",      "\\xE9",
+        "\\u12",     "\\x{}",       "[a",        "a\\",           "(",          "a)",
+        "*",         "(?#c)",       "(?",        "\\Q.\\E",       "(*UTF)a",    "\\p{Foo:Bar}",
+        "\\u{41}",   "a{256}",      "a{1,1001}", "a{99999999999}"}) {
     const std::string message = error_of([&] { oniguruma_regex(pattern, "the file"); });
     EXPECT_THAT(message, testing::StartsWith("the file: pattern ")) << pattern;
   }

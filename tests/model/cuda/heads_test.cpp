@@ -19,6 +19,9 @@ struct Heads {
   float unit_eps = 0;  // AttentionDesc
   bool magnitude = false, rope_factors = false, growth = false;
   const char* cache = "f16";
+  // Of all factors together queries are several times as long, and with them the error that
+  // rounding them to fp16 makes in the logits of attention.
+  double bound = 1e-3;
 };
 
 class GpuHeads : public test::GpuTest, public testing::WithParamInterface<Heads> {
@@ -64,12 +67,12 @@ TEST_P(GpuHeads, AreThoseOfTheCpu) {
   const std::vector<int32_t> tokens = test::random_tokens(90, 500, 21);
   Session expected(cpu, {128}), session(gpu, {128});
   const test::Rows wanted = test::all_logits(expected, tokens);
-  EXPECT_LT(test::divergence(wanted, test::all_logits(session, tokens)), 1e-3);
+  EXPECT_LT(test::divergence(wanted, test::all_logits(session, tokens)), GetParam().bound);
   session.reset();
   test::Rows steps;
   for (const int32_t token : tokens)
     steps.push_back(behind(session, {&token, 1}));
-  EXPECT_LT(test::divergence(wanted, steps), 1e-3) << "one by one";
+  EXPECT_LT(test::divergence(wanted, steps), GetParam().bound) << "one by one";
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -80,8 +83,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Heads{"UnitBehindNormsOfAMagnitude", "tiny-moe", 1e-5F, true},
                     Heads{"TwoFactors", "tiny", 0, false, true, true},
                     Heads{"FactorsByLayer", "tiny", 0, false, false, true},
-                    Heads{"All", "tiny-moe", 1e-5F, true, true, true},
-                    Heads{"AllCoded", "tiny-moe", 1e-5F, true, true, true, "q8_0"}),
+                    Heads{"All", "tiny-moe", 1e-5F, true, true, true, "f16", 5e-3},
+                    Heads{"AllCoded", "tiny-moe", 1e-5F, true, true, true, "q8_0", 5e-3}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
