@@ -19,8 +19,8 @@ struct Heads {
   float unit_eps = 0;  // AttentionDesc
   bool magnitude = false, rope_factors = false, growth = false;
   const char* cache = "f16";
-  // Of all factors together queries are several times as long, and with them the error that
-  // rounding them to fp16 makes in the logits of attention.
+  // All factors together make queries several times as long, and with them the error that rounding
+  // to fp16 makes in the logits of attention.
   double bound = 1e-3;
 };
 
