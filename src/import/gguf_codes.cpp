@@ -17,8 +17,8 @@ namespace {
 constexpr int kGroup = 32;  // weights per scale
 
 // Type ids of ggml that have four bits and 32 weights per scale.
-constexpr uint32_t kQ4_0 = 2, kQ4_1 = 3, kQ5_0 = 6, kQ8_0 = 8, kQ4_K = 12, kIq4Nl = 20,
-                   kIq4Xs = 23, kMxfp4 = 39;
+constexpr uint32_t kQ4_0 = 2, kQ4_1 = 3, kQ5_0 = 6, kQ8_0 = 8, kQ4_K = 12, kIq4Nl = 20, kIq4Xs = 23,
+                   kMxfp4 = 39;
 
 // Levels of 4-bit codes in rising order, as GPU kernels want them: those below 8 are negative.
 struct Levels {
@@ -80,7 +80,8 @@ uint8_t same(int code) {
   return static_cast<uint8_t>(code);
 }
 
-void read_q4_0(const uint8_t* b, Group* out) {
+// Q4_0 and IQ4_NL: the codes mean different levels.
+void read_scaled_nibbles(const uint8_t* b, Group* out) {
   out->scale = half_at(b);
   halves_of_nibbles(b + 2, *out, same);
 }
@@ -105,11 +106,6 @@ void read_q4_k(const uint8_t* b, Group* out) {
       out[k].codes[i] = k % 2 == 0 ? byte & 15 : byte >> 4;
     }
   }
-}
-
-void read_iq4_nl(const uint8_t* b, Group* out) {
-  out->scale = half_at(b);
-  halves_of_nibbles(b + 2, *out, same);
 }
 
 void read_iq4_xs(const uint8_t* b, Group* out) {
@@ -145,13 +141,13 @@ using GroupReader = void(const uint8_t* block, Group* groups);
 GroupReader* exact_reader(uint32_t type, const Format& format) {
   switch (type) {
     case kQ4_0:
-      return read_q4_0;
+      return read_scaled_nibbles;
     case kQ4_1:
       return &format == &kWithOffset ? read_q4_1 : nullptr;
     case kQ4_K:
       return &format == &kWithOffset ? read_q4_k : nullptr;
     case kIq4Nl:
-      return read_iq4_nl;
+      return read_scaled_nibbles;
     case kIq4Xs:
       return read_iq4_xs;
     case kMxfp4:
