@@ -11,6 +11,7 @@
 #include "generate/constraint.h"
 #include "generate/ngram.h"
 #include "generate/sampler.h"
+#include "generate/sampling_options.h"
 
 namespace walsh {
 
@@ -23,7 +24,7 @@ struct ChoiceOptions {
   std::shared_ptr<const grammar::TokenGrammar> grammar;  // that it has to match; null: anything
 
   // Whether a device that chooses tokens by itself can do it.
-  bool on_devices() const { return sampler.on_devices() && biases.empty() && !grammar; }
+  bool on_devices() const { return walsh::on_devices(sampler) && biases.empty() && !grammar; }
   bool stops(int32_t token) const;
 };
 

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "base/random.h"
+#include "generate/sampling_options.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -457,17 +458,20 @@ TEST(Sampler, StepsAreMadeInTheOrderThatIsAskedFor) {
 
 TEST(Sampler, DevicesTakeTheUsualStepsOnly) {
   SamplerOptions o;
-  EXPECT_TRUE(o.on_devices());
+  EXPECT_TRUE(on_devices(o));
   const auto refuses = [](auto change) {
     SamplerOptions changed;
     change(changed);
-    return !changed.on_devices();
+    return !on_devices(changed);
   };
   EXPECT_TRUE(refuses([](SamplerOptions& c) { c.typical_p = 0.9f; }));
   EXPECT_TRUE(refuses([](SamplerOptions& c) { c.top_n_sigma = 1; }));
   EXPECT_TRUE(refuses([](SamplerOptions& c) { c.xtc_probability = 0.1f; }));
   EXPECT_TRUE(refuses([](SamplerOptions& c) { c.dry_multiplier = 1; }));
+  EXPECT_TRUE(refuses([](SamplerOptions& c) { c.presence_penalty = -1; }));
   EXPECT_TRUE(refuses([](SamplerOptions& c) { set_sampler_order(c, "top_k;temperature"); }));
+  EXPECT_FALSE(refuses([](SamplerOptions& c) { c.temperature = 2; }));
+  EXPECT_FALSE(refuses([](SamplerOptions& c) { c.dry_base = 2; })) << "without a multiplier";
   EXPECT_TRUE(refuses([](SamplerOptions& c) {
     set_sampler_order(c, "temperature;penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc");
   }));
