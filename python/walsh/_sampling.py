@@ -8,6 +8,10 @@ class SamplingOptions(TypedDict, total=False):
 
     #: Randomness; 0: always the best token (0 to 1000) [0.8]
     temperature: Optional[float]
+    #: The temperature varies by this much, with the entropy of the tokens; 0: not (0 to 1000) [0]
+    dynatemp_range: Optional[float]
+    #: Power of the entropy's share of its maximum by which that temperature grows (0 to 100) [1]
+    dynatemp_exponent: Optional[float]
     #: Keep the k best tokens; 0 and -1: all (a whole number of at least -1) [40]
     top_k: Optional[int]
     #: Keep the fewest tokens with this total probability; 1: all (0 to 1) [0.95]

@@ -85,7 +85,7 @@ double weight_of(double logit, double best, double temperature) {
 // Whether only the best logit can be chosen.
 bool is_greedy(const SamplerOptions& options) {
   const auto* end = options.order.data() + options.steps;
-  return options.temperature == 0 && options.xtc_probability <= 0 &&
+  return options.temperature == 0 && options.dynatemp_range <= 0 && options.xtc_probability <= 0 &&
          std::find(options.order.data(), end, SamplerStep::temperature) != end;
 }
 
@@ -283,7 +283,23 @@ struct Sampler::Steps {
     s.sorted_ = s.candidates_.size();
   }
 
-  static void set_temperature(Sampler& s) { s.temperature_ = s.options_.temperature; }
+  // Zhu et al. 2024, "EDT: Improving large language models' generation by entropy-based dynamic
+  // temperature sampling", as in llama.cpp.
+  static void set_temperature(Sampler& s) {
+    const SamplerOptions& o = s.options_;
+    s.temperature_ = o.temperature;
+    if (o.dynatemp_range <= 0) return;
+    s.temperature_ = 1;
+    const double total = s.weigh();
+    if (s.candidates_.size() < 2) return;
+    double entropy = 0;
+    for (const double w : s.weights_)
+      if (w > 0) entropy -= w / total * std::log(w / total);
+    const double share = entropy / std::log(static_cast<double>(s.weights_.size()));
+    const double least = std::max(0.0, static_cast<double>(o.temperature) - o.dynatemp_range);
+    const double most = static_cast<double>(o.temperature) + o.dynatemp_range;
+    s.temperature_ = least + (most - least) * std::pow(share, o.dynatemp_exponent);
+  }
 
   struct Row {
     SamplerStep step;

@@ -34,6 +34,9 @@ constexpr SamplerOrder default_sampler_order() {
 // (generate/sampling_options.h).
 struct SamplerOptions {
   float temperature = 0.8f;  // 0: the best token (of equal ones the lowest id)
+  // Dynamic temperature: between temperature - range and + range, growing with the entropy's share
+  // of its maximum to the power of the exponent; range 0: off.
+  float dynatemp_range = 0, dynatemp_exponent = 1;
   int top_k = 40;            // keep the k best tokens; 0: all
   float top_p = 0.95f;       // keep the fewest tokens with this total probability; 1: all
   float min_p = 0.05f;       // keep tokens with this share of the best one's probability; 0: all

@@ -456,6 +456,47 @@ TEST(Sampler, StepsAreMadeInTheOrderThatIsAskedFor) {
   EXPECT_THROW(set_sampler_order(o, "top_k;top_k"), Error);
 }
 
+// The share of each token, from the definition.
+std::map<int32_t, double> dynamic_shares(const SamplerOptions& o,
+                                         const std::vector<float>& logits) {
+  const auto shares = [&](double temperature) {
+    std::map<int32_t, double> all;
+    double total = 0;
+    for (size_t i = 0; i < logits.size(); ++i)
+      total += all[static_cast<int32_t>(i)] = std::exp(logits[i] / temperature);
+    for (auto& [token, share] : all)
+      share /= total;
+    return all;
+  };
+  double entropy = 0;
+  for (const auto& [token, share] : shares(1))
+    entropy -= share * std::log(share);
+  const double part = entropy / std::log(static_cast<double>(logits.size()));
+  const double least = std::max(0.0, static_cast<double>(o.temperature - o.dynatemp_range));
+  return shares(least + (o.temperature + o.dynatemp_range - least) *
+                            std::pow(part, static_cast<double>(o.dynatemp_exponent)));
+}
+
+TEST(Sampler, TheTemperatureMayFollowTheEntropy) {
+  for (const auto& logits : {std::vector<float>{2, 1, 0}, std::vector<float>{4, 0.5f, 0.5f, -1}})
+    for (const float exponent : {0.5f, 1.0f, 3.0f}) {
+      SamplerOptions o = plain();
+      o.temperature = 1.1f;
+      o.dynatemp_range = 0.7f;
+      o.dynatemp_exponent = exponent;
+      const auto expected = dynamic_shares(o, logits);
+      const auto found = frequencies(o, logits);
+      for (const auto& [token, share] : expected)
+        EXPECT_NEAR(found.contains(token) ? found.at(token) : 0, share, 0.02) << token;
+    }
+  SamplerOptions o = plain();
+  o.temperature = 0;
+  EXPECT_EQ(frequencies(o, {2, 1, 0}).size(), 1u);
+  o.dynatemp_range = 2;
+  EXPECT_EQ(frequencies(o, {2, 1, 0}).size(), 3u) << "0 to 2";
+  EXPECT_FALSE(on_devices(o));
+}
+
 TEST(Sampler, DevicesTakeTheUsualStepsOnly) {
   SamplerOptions o;
   EXPECT_TRUE(on_devices(o));

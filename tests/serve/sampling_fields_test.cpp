@@ -76,10 +76,10 @@ TEST_F(SamplingFields, EveryEndpointFollowsAllOfThem) {
   const std::string completion = text(endpoints()[0].first, endpoints()[0].second, base);
   for (const Json& one :
        {Json{{"temperature", 0}}, Json{{"seed", 8}}, Json{{"top_k", 1}}, Json{{"top_p", 0.01}},
-        Json{{"min_p", 1}}, Json{{"repetition_penalty", 0.1}}, Json{{"typical_p", 0.01}},
-        Json{{"top_n_sigma", 0.01}}, Json{{"xtc_probability", 1}, {"xtc_threshold", 0.0001}},
-        Json{{"presence_penalty", -20}}, Json{{"frequency_penalty", -20}},
-        Json{{"repeat_penalty", 0.1}, {"repeat_last_n", 1}},
+        Json{{"dynatemp_range", 2}, {"dynatemp_exponent", 0.1}}, Json{{"min_p", 1}},
+        Json{{"repetition_penalty", 0.1}}, Json{{"typical_p", 0.01}}, Json{{"top_n_sigma", 0.01}},
+        Json{{"xtc_probability", 1}, {"xtc_threshold", 0.0001}}, Json{{"presence_penalty", -20}},
+        Json{{"frequency_penalty", -20}}, Json{{"repeat_penalty", 0.1}, {"repeat_last_n", 1}},
         Json{{"dry_multiplier", 50}, {"dry_allowed_length", 1}, {"presence_penalty", -9}},
         Json{{"dry_multiplier", 9},
              {"dry_allowed_length", 1},
