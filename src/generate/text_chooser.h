@@ -28,6 +28,22 @@ struct ChoiceOptions {
   bool stops(int32_t token) const;
 };
 
+enum class StopReason : uint8_t { stop_token, max_tokens, context_full, callback };
+
+// How far a text has come and how far it may go.
+struct TextProgress {
+  int64_t max_tokens = -1;  // the most that may be chosen; -1: any number
+  int64_t capacity = 0;     // of the context, in positions
+  int64_t positions = 0;    // of prompt and chosen tokens, of which the last is not evaluated yet
+  int64_t chosen = 0;       // tokens
+
+  // The most tokens that may be drafted after the last one.
+  int64_t draft_room() const;
+  // Why the text ends after the token that was chosen last; nothing: it goes on. `wanted`: its
+  // reader wants more; `complete`: only the end may follow.
+  std::optional<StopReason> end(bool wanted, bool complete) const;
+};
+
 class TextChooser {
  public:
   // `lookup`: tokens are drafted where the text repeats itself (generate/ngram.h).
