@@ -93,15 +93,13 @@ namespace {
 
 // Whether the user gave the option.
 bool is_given(const GenerationOptions& options, const SamplingOption& row) {
+  const GenerationOptions none;
   return std::visit(
       [&](auto member) {
-        if constexpr (requires { member.wanted; }) {
+        if constexpr (requires { member.wanted; })
           return (options.*member.wanted).has_value();
-        } else if constexpr (std::is_same_v<decltype(member), SamplingOption::Texts>) {
-          return (options.*member).has_value();
-        } else {
-          return options.*member != decltype(GenerationOptions().*member)();
-        }
+        else
+          return options.*member != none.*member;
       },
       row.member);
 }
