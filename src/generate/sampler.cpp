@@ -82,6 +82,14 @@ double weight_of(double logit, double best, double temperature) {
   return above > kNothing ? std::exp(above) : 0;
 }
 
+// The entropy of probabilities whose weights add up to `total`, in nats.
+double entropy_of(std::span<const double> weights, double total) {
+  double entropy = 0;
+  for (const double w : weights)
+    if (w > 0) entropy -= w / total * std::log(w / total);
+  return entropy;
+}
+
 // Whether only the best logit can be chosen.
 bool is_greedy(const SamplerOptions& options) {
   const auto* end = options.order.data() + options.steps;
@@ -221,9 +229,7 @@ struct Sampler::Steps {
   static void keep_typical_p(Sampler& s) {
     if (s.options_.typical_p >= 1) return;
     const double total = s.weigh();
-    double entropy = 0;
-    for (const double w : s.weights_)
-      if (w > 0) entropy -= w / total * std::log(w / total);
+    const double entropy = entropy_of(s.weights_, total);
     std::vector<std::pair<double, size_t>> typical;
     for (size_t i = 0; i < s.candidates_.size(); ++i)
       if (s.weights_[i] > 0)
@@ -292,10 +298,8 @@ struct Sampler::Steps {
     s.temperature_ = 1;
     const double total = s.weigh();
     if (s.candidates_.size() < 2) return;
-    double entropy = 0;
-    for (const double w : s.weights_)
-      if (w > 0) entropy -= w / total * std::log(w / total);
-    const double share = entropy / std::log(static_cast<double>(s.weights_.size()));
+    const double share =
+        entropy_of(s.weights_, total) / std::log(static_cast<double>(s.weights_.size()));
     const double least = std::max(0.0, static_cast<double>(o.temperature) - o.dynatemp_range);
     const double most = static_cast<double>(o.temperature) + o.dynatemp_range;
     s.temperature_ = least + (most - least) * std::pow(share, o.dynatemp_exponent);
