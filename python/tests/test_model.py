@@ -169,7 +169,7 @@ def test_tokens_may_have_any_integer_type_and_layout(model, dtype):
 def test_options_that_make_no_sense_are_refused(model, tiny_model, tmp_path):
     assert "top_p" in refused("usage", lambda: model.generate("a", top_p=2))
     assert "temperature" in refused("usage", lambda: model.generate("a", temperature="hot"))
-    assert "seed" in refused("usage", lambda: model.generate("a", seed=-1))
+    assert "seed" in refused("usage", lambda: model.generate("a", seed=-2))
     refused("usage", lambda: model.logits([1, 2], first=2))
     refused("usage", lambda: model.logprobs([1, 2], first=0))
     refused("usage", lambda: model.tokenize(b"bytes"))
