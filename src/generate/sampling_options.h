@@ -39,8 +39,8 @@ struct SamplingOption {
   std::vector<const char*> other_names = {};  // of the field and the argument
   const char* flags;                          // llama.cpp's, separated by commas
   double least = 0, most = 0;                 // range of a number
-  // Who else names the field so: OpenAI's chat and completions, its responses, Anthropic's
-  // messages.
+  // It names the other APIs that have the field: OpenAI's chat and completions ("chat"), its
+  // "responses", Anthropic's "messages".
   const char* apis = "";
   // The key of generation_config.json; null: models do not specify it.
   const char* key = nullptr;

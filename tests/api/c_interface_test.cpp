@@ -99,7 +99,8 @@ TEST_F(CInterface, OptionsAreReadStrictly) {
 
   ASSERT_EQ(
       generate("The river", R"({"temperature": 0, "max_tokens": 12, "seed": 18446744073709551615,
-                                      "top_k": null, "repetition_penalty": 1.1, "stop": ["no such text"],
+                                      "top_k": null, "repetition_penalty": 1.1,
+                                      "stop": ["no such text"],
                                       "logit_bias": {"5": -1},
                                       "json_schema": {"type": "integer", "maximum": 9}})",
                append, &text),
