@@ -123,11 +123,11 @@ TEST_F(Folder, HasAnyFormat) {
 // Trellis codes of one weight per step had the name of their rate once.
 TEST_F(Folder, HasTheNamesThatFormatsHadBefore) {
   const std::string model = WALSH_TEST_DATA "/models/qwen3-tiny";
-  const std::string stored = write(model, recipe_of("tc3:L12"), {});
-  const std::string folder = write(model, recipe_of("tc3:L12"), kFolder);
+  const std::string stored = write(model, recipe_of("tc3:h"), {});
+  const std::string folder = write(model, recipe_of("tc3:h"), kFolder);
   std::string config = slurp(folder + "/config.json");
   const auto renamed = [](std::string text) {
-    for (size_t at; (at = text.find("tc3:L12")) != std::string::npos;)
+    for (size_t at; (at = text.find("tc3:h")) != std::string::npos;)
       text.replace(at, 7, "tc3");
     return text;
   };
@@ -179,7 +179,7 @@ TEST_F(Folder, RefusesWhatItHasNoPlaceFor) {
   EXPECT_THAT(failure(tiny(), folded), HasSubstr("--rotate"));
   EXPECT_THAT(failure(tiny(), embedded), HasSubstr("--embed-type"));
   const std::string fused = WALSH_TEST_DATA "/models/phi3-tiny";
-  EXPECT_THAT(failure(fused, recipe_of("tc3:L12")), HasSubstr("fused"));
+  EXPECT_THAT(failure(fused, recipe_of("tc3:h")), HasSubstr("fused"));
   Recipe mixed = recipe_of("tq3");
   mixed.rules.push_back(parse_override("re:layers\\.0\\.self_attn\\.k_proj=tq4"));
   EXPECT_THAT(failure(fused, mixed), HasSubstr("a rule must take all parts"));
