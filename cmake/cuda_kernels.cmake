@@ -15,29 +15,42 @@ function(walsh_kernel sources name header namespace)
   set(${sources} ${${sources}} ${file} PARENT_SCOPE)
 endfunction()
 
-# A kernel that runs all layers (kernels/cuda/persistent/phase.h): codes, with experts, with mixers.
-macro(walsh_persistent name codes experts mixers)
-  walsh_kernel(kernels persistent_${name} persistent/kernel.cuh walsh::cuda
-               "PersistentKernel persistent_kernel<${codes}, ${experts}, ${mixers}>()")
+# Kernels that run all layers (kernels/cuda/persistent/phase.h), with experts and with other mixers
+# or not, one for each of the codes.
+macro(walsh_persistent name experts mixers)
+  set(instances)
+  foreach(codes ${ARGN})
+    list(APPEND instances
+         "PersistentKernel persistent_kernel<${codes}, ${experts}, ${mixers}>()")
+  endforeach()
+  walsh_kernel(kernels persistent_${name} persistent/kernel.cuh walsh::cuda ${instances})
 endmacro()
 
 # Sets `result` to the sources of all kernels.
 function(walsh_cuda_kernels result)
   set(kernels)
-  foreach(code Scalar2 Scalar3 Scalar4 Scalar8 Product Trellis4 Trellis5 Trellis6 Trellis7
-               Trellis8)
-    string(REGEX REPLACE "^(Scalar|Trellis)(.)$" "\\1Decoder<\\2>" decoder ${code})
-    string(REPLACE "Product" "ProductDecoder" decoder ${decoder})
-    string(TOLOWER ${code} name)
-    # One to 16 vectors, of one matrix and of experts.
-    walsh_kernel(kernels gemv_${name} gemv/gemv_kernel.cuh walsh::cuda
-                 "GemvKernel gemv_kernel<${decoder}>(const GemvKind&)")
-    walsh_kernel(kernels expert_gemv_${name} experts/expert_gemv.cuh walsh::cuda
-                 "ExpertGemvKernel expert_gemv_kernel<${decoder}>(const GemvKind&)")
+  set(codes scalar2 scalar3 scalar4 scalar8 product trellis trellis_half)
+  set(decoders_scalar2 ScalarDecoder<2>)
+  set(decoders_scalar3 ScalarDecoder<3>)
+  set(decoders_scalar4 ScalarDecoder<4>)
+  set(decoders_scalar8 ScalarDecoder<8>)
+  set(decoders_product ProductDecoder)
+  set(decoders_trellis TrellisDecoder<4> TrellisDecoder<6> TrellisDecoder<8>)
+  set(decoders_trellis_half TrellisDecoder<5> TrellisDecoder<7>)
+  # One to 16 vectors, of one matrix and of experts.
+  foreach(code ${codes})
+    set(gemv)
+    set(experts)
+    foreach(decoder ${decoders_${code}})
+      list(APPEND gemv "GemvKernel gemv_kernel<${decoder}>(const GemvKind&)")
+      list(APPEND experts "ExpertGemvKernel expert_gemv_kernel<${decoder}>(const GemvKind&)")
+    endforeach()
+    walsh_kernel(kernels gemv_${code} gemv/gemv_kernel.cuh walsh::cuda ${gemv})
+    walsh_kernel(kernels expert_gemv_${code} experts/expert_gemv.cuh walsh::cuda ${experts})
   endforeach()
 
+  # Many vectors of experts, and of one matrix, the last with scales of 128 columns and of 32.
   foreach(bits 2 3 4 8)
-    # Many vectors of experts, and of one matrix, the last with scales of 128 columns and of 32.
     walsh_kernel(kernels expert_tile_${bits} experts/expert_tile.cuh walsh::cuda::detail
                  "ExpertTileLauncher expert_tile<ScalarDecoder<${bits}>>(bool)")
     foreach(fine false true)
@@ -50,25 +63,28 @@ function(walsh_cuda_kernels result)
     endforeach()
   endforeach()
 
-  foreach(bits 4 5 6 7 8)
-    walsh_persistent(trellis${bits} "OneCode<TrellisDecoder<${bits}>, 128>" false false)
-  endforeach()
-  foreach(code "2, 128" "3, 32" "3, 128" "4, 32" "4, 128" "8, 32")
-    string(REPLACE ", " "_" name ${code})
-    string(REPLACE "," ">," codes "OneCode<ScalarDecoder<${code}>")
-    walsh_persistent(${name} "${codes}" false false)
-    walsh_persistent(${name}_experts "${codes}" true false)
+  set(one_2 "OneCode<ScalarDecoder<2>, 128>")
+  set(one_3 "OneCode<ScalarDecoder<3>, 32>" "OneCode<ScalarDecoder<3>, 128>")
+  set(one_4 "OneCode<ScalarDecoder<4>, 32>" "OneCode<ScalarDecoder<4>, 128>")
+  set(one_8 "OneCode<ScalarDecoder<8>, 32>")
+  foreach(bits 2 3 4 8)
+    walsh_persistent(${bits} false false ${one_${bits}})
+    walsh_persistent(${bits}_experts true false ${one_${bits}})
   endforeach()
   foreach(bits 2 3 4)
-    walsh_persistent(${bits}_mixers "OneCode<ScalarDecoder<${bits}>, 128>" false true)
-    walsh_persistent(${bits}_mixers_experts "OneCode<ScalarDecoder<${bits}>, 128>" true true)
+    walsh_persistent(${bits}_mixers false true "OneCode<ScalarDecoder<${bits}>, 128>")
+    walsh_persistent(${bits}_mixers_experts true true "OneCode<ScalarDecoder<${bits}>, 128>")
   endforeach()
-  walsh_persistent(narrow NarrowCodes false false)
-  walsh_persistent(narrow_experts NarrowCodes true false)
-  walsh_persistent(narrow_mixers NarrowCodes false true)
-  walsh_persistent(narrow_mixers_experts NarrowCodes true true)
-  walsh_persistent(wide WideCodes false false)
-  walsh_persistent(wide_experts WideCodes true false)
-  walsh_persistent(trellis TrellisCodes false false)
+  walsh_persistent(trellis4_5_6 false false "OneCode<TrellisDecoder<4>, 128>"
+                   "OneCode<TrellisDecoder<5>, 128>" "OneCode<TrellisDecoder<6>, 128>")
+  walsh_persistent(trellis7_8 false false "OneCode<TrellisDecoder<7>, 128>"
+                   "OneCode<TrellisDecoder<8>, 128>")
+  walsh_persistent(narrow false false NarrowCodes)
+  walsh_persistent(narrow_experts true false NarrowCodes)
+  walsh_persistent(narrow_mixers false true NarrowCodes)
+  walsh_persistent(narrow_mixers_experts true true NarrowCodes)
+  walsh_persistent(wide false false WideCodes)
+  walsh_persistent(wide_experts true false WideCodes)
+  walsh_persistent(trellis_several false false TrellisCodes)
   set(${result} ${kernels} PARENT_SCOPE)
 endfunction()
