@@ -17,7 +17,7 @@ constexpr bool same_code(const TrellisCode& a, const TrellisCode& b) {
 
 class TrellisProfiles {
  public:
-  // Of the trellis formats among `rows`, all but the rows themselves.
+  // Makes the profiles of the trellis formats among `rows`, all but the rows themselves.
   TrellisProfiles(std::span<const Format> rows, std::span<const int> state_bits) {
     for (const Format& row : rows) {
       if (row.kind != CodeKind::trellis) continue;

@@ -7,7 +7,7 @@
 namespace walsh {
 namespace {
 
-// Of formats that are written, and of those that are only read.
+// This holds for formats that are written and for those that are only read.
 TEST(GoldenFormats, storedArraysDecodeToTheStoredValues) {
   const nlohmann::json golden = testing_support::read_golden();
   for (const Format* format : testing_support::golden_formats())

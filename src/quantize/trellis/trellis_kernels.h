@@ -55,7 +55,7 @@ struct TrellisTable {
   void set_order();  // computes the others from `levels`
 };
 
-// Of one to kTilesAtOnce tiles, x[tile][steps][2]. best[tile][0][class]: costs to start with, at
+// Takes one to kTilesAtOnce tiles, x[tile][steps][2]. best[tile][0][class]: costs to start with, at
 // most kForbiddenCost, from which none overflows within a tile. Sets best[tile][t][class] for t =
 // 1..steps, the least over paths of t states that begin after a class c and end in the class, of
 // best[tile][0][c] + sum of squares of x - levels. There are at least 16 classes.

@@ -82,7 +82,7 @@ void TileSearch::encode(const float* x, int tiles, uint16_t* states) {
   }
 }
 
-// Of one to kAtOnce tiles.
+// Takes one to kAtOnce tiles.
 void TileSearch::encode_together(const float* x, int tiles, uint16_t* states) {
   const int classes = table_.classes();
   int all[kAtOnce] = {}, again[kAtOnce] = {}, seam[kAtOnce] = {}, count = 0;

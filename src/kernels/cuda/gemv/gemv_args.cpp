@@ -130,7 +130,8 @@ int plan_slices(const GemvKind& kind, int64_t shared, int architecture, GemvArgs
   for (int most = wanted; most > 0; most /= 2) {
     int64_t fit = args.k_tiles;
     for (int tokens = 1; tokens <= most; ++tokens) {
-      const int vectors = tokens * args.planes, tiles8 = tiles_of_8(kind.decoder, kind.flush, vectors);
+      const int vectors = tokens * args.planes,
+                tiles8 = tiles_of_8(kind.decoder, kind.flush, vectors);
       const GemvMemory memory =
           gemv_memory({kind.decoder, kind.flush, tiles8, kind.many_tiles}, architecture);
       const int64_t space = shared - fixed - memory.ring_bytes() - memory.sum_bytes;

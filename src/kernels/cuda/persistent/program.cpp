@@ -233,7 +233,7 @@ ProgramMemory PersistentProgram::Codes::memory() const {
 
 namespace {
 
-// Of programs that have this one code.
+// Returns the kernel of programs that have this one code.
 template <typename Decoder, int Flush>
 PersistentKernel kernel_of_one_code(bool experts, bool mixers) {
   if constexpr (kIsTrellis<Decoder>) {
