@@ -63,21 +63,6 @@ TEST_F(PipelineTest, FileHoldsWhatTheCompressorGivesForEveryFormat) {
   }
 }
 
-// Trellis codes of one weight per step had the name of their rate once.
-TEST_F(PipelineTest, FilesMayHaveTheNamesThatFormatsHadBefore) {
-  Format before = get_format("tc3:h");
-  before.name = "tc3";
-  Recipe recipe = recipe_of("tq3");
-  recipe.type = &before;
-  recipe.encode.effort = Effort::full;  // which has the type itself, not one of fewer states
-  auto source = compressor(recipe);
-  quantize_to_file(*source, tiny_.file("out.gguf"), {});
-  auto file = WalshFile::open(tiny_.file("out.gguf"));
-  EXPECT_EQ(source->format_of("q").name, "tc3");
-  EXPECT_EQ(file->format_of("q").name, "tc3:h");
-  EXPECT_EQ(decode(*file, "q"), decode(*source, "q"));
-}
-
 void expect_forms(WeightSource& source) {
   for (const std::string& name : source.names()) {
     const StoredForm form = source.form_of(name);
@@ -355,10 +340,10 @@ TEST_F(PipelineTest, FastEffortShortensTheStatesOfATrellis) {
   Recipe recipe = recipe_of("tc3:h");
   recipe.encode.effort = Effort::fast;
   EXPECT_EQ(compressor(recipe)->format_of("q").name, "tc3:h:L14");
-  for (const auto& [name, fast] : {std::pair{"tc3:h", "tc3:h"},
-                                   {"tc4", "tc2.5:h:L14"},
-                                   {"tc2.5:h", "tc2.5:h"},
-                                   {"tc3:v2:L16", "tc3:v2:L16"}}) {
+  for (const auto& [name, fast] : {std::pair{"tc4:hq", "tc4:hq:L14"},
+                                   {"tc2.5:blocks", "tc2.5:h:L14:blocks"},
+                                   {"tc3:h:L14", "tc3:h:L14"},
+                                   {"tq3", "tq3"}}) {
     recipe.type = &get_format(name);
     EXPECT_EQ(compressor(recipe)->format_of("q").name, fast);
   }

@@ -325,7 +325,7 @@ TEST(TrellisEncoder, errorFallsWithTheStateBits) {
   const Matrix m = normal_matrix(32, 512, 8);
   double last = 1;
   for (const auto& [name, want] :
-       {std::pair{"tc3:h:L10", 0.0273}, {"tc3:h:L14", 0.0213}, {"tc3:h", 0.0191}}) {
+       {std::pair{"tc3:h:L10", 0.0306}, {"tc3:h:L14", 0.0230}, {"tc3:h", 0.0191}}) {
     const double nmse = encode(test_format(name), m).nmse();
     EXPECT_NEAR(nmse / want, 1, 0.05) << name;
     EXPECT_LT(nmse, last) << name;
