@@ -190,6 +190,7 @@ void SchemaCompiler::add_array(NodeId from, const FlatSchema& schema, NodeId to)
       schema.keywords.contains("items") ? schema.keywords["items"] : OrderedJson(true);
   least = std::max(least, count);
   if (!more || items == false) most = count;
+  most = countable(least, most);
   if (most >= 0 && most < least) return;
   FlatSchema one = schema;
   if (most == 0 || most == 1) one.keywords.erase("uniqueItems");

@@ -39,6 +39,11 @@ int64_t SchemaCompiler::size_bound(const FlatSchema& schema, const char* key,
   return static_cast<int64_t>(std::min(value, static_cast<double>(kMaxCount)));
 }
 
+int64_t SchemaCompiler::countable(int64_t least, int64_t most) {
+  constexpr int64_t kMost = 1'000'000;
+  return least <= kMost ? std::min(most, kMost) : most;
+}
+
 RuleId SchemaCompiler::rule_of(const OrderedJson& schema, const std::string& path) {
   if (schema == true) return json_.value();
   builder_.budget().spend(weight_of(schema), reader_.where() + path);

@@ -41,6 +41,8 @@ class SchemaCompiler {
                   const std::string& gap);
 
   int64_t size_bound(const FlatSchema& schema, const char* key, int64_t otherwise) const;
+  // `most`, or a million if that is less and not below `least`: no answer is longer.
+  static int64_t countable(int64_t least, int64_t most);
   SchemaReader& reader() { return reader_; }
 
  private:
