@@ -8,7 +8,8 @@ namespace walsh {
 
 namespace {
 
-// Of a stop string or a sequence breaker: texts are searched for them after every token.
+// Stop strings and sequence breakers have at most so many bytes: texts are searched for them
+// after every token.
 constexpr size_t kMostTextBytes = 1024;
 
 }  // namespace
@@ -74,9 +75,8 @@ std::optional<std::string> Fields::text(const char* key) const {
 std::vector<std::string> Fields::texts(const char* key, size_t most) const {
   const Json* value = find(key);
   if (value == nullptr) return {};
-  const std::string expected =
-      fmt::format("a string or a list of at most {} strings, each of at most {} bytes", most,
-                  kMostTextBytes);
+  const std::string expected = fmt::format(
+      "a string or a list of at most {} strings, each of at most {} bytes", most, kMostTextBytes);
   std::vector<std::string> texts;
   const auto add = [&](const Json& text) {
     if (!text.is_string() || text.get_ref<const std::string&>().size() > kMostTextBytes)

@@ -204,6 +204,7 @@ const Service::Route& Service::route_of(const HttpRequest& request) const {
 void Service::check_host(const HttpRequest& request) const {
   if (!request.headers.contains("host")) return;
   const std::string name = host_name(request.header("host"));
+  if (name.empty()) throw ApiError(403, "the field Host has no name of this server");
   if (name == "localhost" || is_address(name)) return;
   if (std::find(options_.hosts.begin(), options_.hosts.end(), name) != options_.hosts.end()) return;
   throw ApiError(403, fmt::format("'{0}' is not a name of this server: if it should be, start it "
@@ -360,8 +361,8 @@ OrderedJson Service::read_body(const HttpRequest& request) {
 
 void Service::completions(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
   const OrderedJson body = read_body(request);
-  auto completion = parse_completion(body, model_, prompt_limits(), options_.sampling,
-                                     owner_of(request, body));
+  auto completion =
+      parse_completion(body, model_, prompt_limits(), options_.sampling, owner_of(request, body));
   start(std::move(completion), request, reply);
 }
 
@@ -378,8 +379,8 @@ void Service::chat(const HttpRequest& request, const std::shared_ptr<HttpReply>&
 void Service::answer_chat(const HttpRequest& request, OrderedJson body,
                           const std::shared_ptr<HttpReply>& reply) {
   const std::string prompt = chat_prompt(body);
-  auto completion = parse_chat(body, model_, prompt_limits(), options_.sampling,
-                               owner_of(request, body), prompt);
+  auto completion =
+      parse_chat(body, model_, prompt_limits(), options_.sampling, owner_of(request, body), prompt);
   start(std::move(completion), request, reply);
 }
 
