@@ -86,9 +86,10 @@ TEST_F(CommandLine, NumbersOutOfRangeAreToldWithTheirRange) {
 }
 
 TEST_F(CommandLine, ValuesThatAreMissingOrNoNumbersAreToldInPlainWords) {
-  expect_error(walsh({"run", model(), "-p"}), 2, "--prompt: a value is needed");
+  expect_error(walsh({"run", model()}, "", "-p < /dev/null"), 2, "--prompt: a value is needed");
   expect_error(walsh({"run", model(), "--temp", "warm"}), 2, "--temp: warm is not a number");
-  expect_error(run({model(), "--temp", "1", "--temp", "2"}), 2, "--temp: is given more than once");
+  expect_error(walsh({"run", model(), "--temp", "1", "--temp", "2"}), 2,
+               "--temp: is given more than once");
 }
 
 TEST_F(CommandLine, HelpIsShortAndAllOfItOnRequest) {
