@@ -19,7 +19,7 @@ void RecipeOptions::add_to(CLI::App& command, const std::string& type_flag) {
   const std::string group = "Compression";
   command
       .add_option(type_flag, type_,
-                  "Type of the linear weights, as tq4; walsh formats lists them all")
+                  "Type of the linear weights, such as tq4; walsh formats lists them all")
       ->type_name("TYPE")
       ->group(group);
   command

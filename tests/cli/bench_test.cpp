@@ -82,6 +82,10 @@ TEST_F(BenchCommand, EveryTestIsMeasuredAtEveryDepth) {
 }
 
 // The model has 4096 positions.
+TEST_F(BenchCommand, ATableWithoutRowsIsRefused) {
+  expect_error(walsh({"bench", model(), "-p", "0", "-n", "0"}), 2, "nothing is left to measure");
+}
+
 TEST_F(BenchCommand, DepthAndTestHaveToFitTheModel) {
   const auto bench = [&](const std::string& n, const std::string& depth) {
     return walsh({"bench", model(), "-p", "0", "-n", n, "--n-depth", depth, "-r", "1"});

@@ -313,6 +313,19 @@ TEST(Support, AGpuNamesWhatItHasNoRoomFor) {
   EXPECT_THAT(why_not(config, kGpu), HasSubstr("more than 256 values"));
 }
 
+// No file describes such a layer, but a config that a program puts together may.
+TEST(Support, ALayerIsAskedWhatItComputesAndNotForMatricesThatItLacks) {
+  const Format& tq3 = get_format("tq3");
+  const SyntheticSource source("tiny-moe", {&tq3, &tq3, &tq3});
+  ModelConfig config = parse_config(source.config_json(), "test");
+  config.layers[0].experts.count = int64_t{1} << 40;
+  EXPECT_THAT(why_not(config, kCpu), IsEmpty());
+  EXPECT_THAT(why_not(config, kGpu), HasSubstr("more than 800 experts"));
+  config.layers[0].experts.count = kMostGpuExperts;
+  EXPECT_THAT(why_not(config, kCpu), IsEmpty());
+  EXPECT_THAT(why_not(config, kGpu), IsEmpty());
+}
+
 TEST(Support, AGpuRefusesKindsOfAttentionInOneLine) {
   const auto reason_of = [](const char* shape, const auto& change) {
     const Format& tq3 = get_format("tq3");
