@@ -42,8 +42,6 @@ constexpr TypeFigures kTypes[] = {
 // The order of preference among types that fit.
 constexpr const char* kPreferred[] = {"tq4", "tc3.5", "tc3", "tc2.5", "tq2"};
 
-constexpr double kMostGpuTrellisBits = 4.5;
-
 struct Row {
   const TypeFigures* figures;
   double bits;
@@ -81,8 +79,7 @@ std::vector<Row> rows_of(const Compressor& model, const Machine& machine, uint64
     for (const TensorPlan& tensor : model.tensors())
       row.bytes += tensor.linear ? tensor_bytes(format, tensor.rows, tensor.cols) : tensor.bytes();
     row.in_memory = machine.memory == 0 || row.bytes + besides <= machine.memory;
-    const bool gpu_runs = format.kind != CodeKind::trellis || row.bits < kMostGpuTrellisBits;
-    row.on_gpu = gpu_runs && row.bytes + besides <= machine.gpu;
+    row.on_gpu = row.bytes + besides <= machine.gpu;
     rows.push_back(row);
   }
   return rows;

@@ -130,10 +130,7 @@ TEST_F(Folder, OfRetiredCodesIsLoadedInEightBitsWithANote) {
     config.replace(at, 5, "tc3");
   spill(folder + "/config.json", config);
   const auto opened = open_source(folder, nullptr, pool_);
-  bool told = false;
-  for (const std::string& note : opened->notes())
-    told |= note.find("tc3:L12") != std::string::npos;
-  EXPECT_TRUE(told);
+  EXPECT_THAT(opened->notes(), testing::Contains(HasSubstr("tc3:L12 weights")));
   const std::string name = "model.layers.0.mlp.down_proj.weight";
   const Tensor tensor = opened->load(name);
   EXPECT_EQ(tensor.format, &opened->format_of(name));
