@@ -130,12 +130,12 @@ TEST_F(Folder, OfRetiredCodesIsLoadedInEightBitsWithANote) {
     config.replace(at, 5, "tc3");
   spill(folder + "/config.json", config);
   const auto opened = open_source(folder, nullptr, pool_);
-  EXPECT_THAT(opened->notes(), testing::Contains(HasSubstr("tc3:L12 weights")));
+  EXPECT_THAT(opened->notes(), testing::Contains(HasSubstr("tc3:L14 weights")));
   const std::string name = "model.layers.0.mlp.down_proj.weight";
   const Tensor tensor = opened->load(name);
   EXPECT_EQ(tensor.format, &opened->format_of(name));
   EXPECT_EQ(tensor.format, opened->form_of(name).format);
-  EXPECT_EQ(tensor.format, &loaded_format(stored_format("tc3")));
+  EXPECT_EQ(tensor.format, &loaded_format(stored_format("tc3:L14")));
 }
 
 TEST_F(Folder, IsCutIntoShardsThatAnIndexLists) {
