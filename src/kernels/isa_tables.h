@@ -74,7 +74,7 @@ detail::DeltaRule delta_rule;
 
 namespace avx512 {
 detail::MatmulI8 matmul_i8;
-detail::MatmulI8 matmul_table_trellis, matmul_hash_trellis;  // called by matmul_i8
+detail::MatmulI8 matmul_trellis;  // called by matmul_i8
 detail::MatmulF32 matmul_f32;
 detail::MatmulDense matmul_dense;
 detail::RmsNorm rms_norm;
@@ -94,13 +94,13 @@ detail::DeltaRule delta_rule;
 
 namespace avx512vbmi {
 detail::MatmulI8 matmul_i8;
-detail::MatmulI8 matmul_table_trellis, matmul_hash_trellis;  // called by matmul_i8
+detail::MatmulI8 matmul_trellis;  // called by matmul_i8
 detail::MatmulLookup matmul_lookup;
 }  // namespace avx512vbmi
 
 namespace amx {
 detail::MatmulI8 matmul_i8;
-detail::MatmulI8 matmul_hash_trellis;  // called by matmul_i8
+detail::MatmulI8 matmul_trellis;  // called by matmul_i8
 }  // namespace amx
 
 }  // namespace walsh
