@@ -107,7 +107,8 @@ TEST_F(CurvatureCommand, OfAnotherTextOrCheckpointIsRefused) {
   folder_->head()["text"] = "0123";
   folder_->save();
   expect_refused("was measured on another text");
-  folder_->head()["text"] = checksum(std::as_bytes(std::span(slurp(file("text"))))).hex();
+  const std::string text = slurp(file("text"));
+  folder_->head()["text"] = checksum(std::as_bytes(std::span(text))).hex();
   folder_->head()["matrices"][kQuery]["weights"] = "0123";
   folder_->save();
   expect_refused(std::string(kQuery) + ": was measured with other weights");

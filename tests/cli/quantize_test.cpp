@@ -169,7 +169,8 @@ TEST_F(QuantizeCommand, EmbeddingAndHeadTakeEightBitsUnlessTheyAreToStay) {
     const CommandResult r = walsh(more);
     EXPECT_EQ(r.status, 0) << r.err;
     std::map<std::string, std::string> result;
-    for (const auto& tensor : nlohmann::json::parse(r.out)["tensors"])
+    const auto json = nlohmann::json::parse(r.out);
+    for (const auto& tensor : json["tensors"])
       result[tensor["name"]] = tensor["type"];
     return result;
   };
