@@ -135,6 +135,30 @@ def test_ignore_list_of_vllm_is_read(tiny_model):
         close(llm)
 
 
+def test_the_command_line_of_vllm_takes_the_options(tiny_model):
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    def parsed(*options):
+        parser = AsyncEngineArgs.add_cli_args(FlexibleArgumentParser())
+        line = ["--model", str(tiny_model), "--dtype", "float32", "--enforce-eager",
+                "--max-model-len", "128", *options]
+        return AsyncEngineArgs.from_cli_args(parser.parse_args(line))
+
+    ours = parsed("--quantization", "turboquant", "--quantization-config",
+                  '{"bits": 4, "group_size": null}')
+    assert ours.create_engine_config().quant_config.options.type == "tq4:full"
+    ours = parsed("--quantization", "walsh", "--quantization-config.type", "tc3")
+    assert ours.create_engine_config().quant_config.options.type == "tc3"
+    with pytest.raises(walsh.Error, match="bit: is no option of turboquant"):
+        parsed("--quantization", "turboquant", "--quantization-config",
+               '{"bit": 4}').create_engine_config()
+    theirs = parsed("--quantization", "online", "--quantization-config", '{"ignore": ["a"]}')
+    assert theirs.quantization_config.ignore == ["a"]  # an object of vLLM's own
+    with pytest.raises(SystemExit):
+        parsed("--quantization-config", "{")
+
+
 def random_model(tokenizer, place, experts=0, recurrent=False):
     """A small checkpoint of random weights that two processes can share: blocks of 128 columns."""
     import transformers
