@@ -106,7 +106,7 @@ TEST_F(ServiceTest, MessagesGoThroughTheModelsOwnTemplate) {
        "messages[0].content[0]"},
       {R"({"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": 3})",
        "chat_template_kwargs"},
-      {R"({"messages": [{"role": "user", "content": 5}]})", "messages"}};
+      {R"({"messages": [{"role": "user", "content": 5}]})", "messages[0].content"}};
   for (const auto& [body, path] : cases) {
     const auto reply = prompt(body);
     EXPECT_EQ(reply->response.status, 400) << body;

@@ -206,8 +206,8 @@ void CudaCodedCache::attend(int64_t layer, const cuda::AttentionRows& attention,
     const int64_t begin = std::max(group.first, skip);
     if (!group.single && begin < group.end())
       attend_prefill(cache, plans_[group.run], attention.part(begin, group.end()), stream);
-    for (int64_t row = begin; group.single && row < group.end(); row += cuda::kMaxVectors) {
-      const int64_t end = std::min(group.end(), row + cuda::kMaxVectors);
+    for (int64_t row = begin; group.single && row < group.end(); row += cuda::kDecodeRows) {
+      const int64_t end = std::min(group.end(), row + cuda::kDecodeRows);
       cuda::attend_decode({attention.part(row, end), &cache}, group.longest, scratch, stream);
     }
   }

@@ -75,7 +75,7 @@ TEST_F(GpuAttention, DecodesAsTheCpuForEveryGroup) {
 
 TEST_F(GpuAttention, DecodesAsTheCpuForEveryBatchAndLength) {
   Random random(3);
-  for (const int64_t m : {1, 2, 5, 8, 16, 33, 70}) {
+  for (const int64_t m : {1, 2, 5, 8, 16, 33, 70, 256}) {
     std::vector<int64_t> lengths;
     for (int64_t i = 0; i < m; ++i)
       lengths.push_back(1 + static_cast<int64_t>(random.below(600)));

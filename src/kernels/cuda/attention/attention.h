@@ -81,6 +81,9 @@ struct AttentionCall : AttentionRows {
   PageTable table;
 };
 
+// Most rows of a launch of attend_decode; batches of decode steps are launches of so many.
+inline constexpr int64_t kDecodeRows = 256;
+
 // Device memory in which attend_decode combines the parts of a row. Only one launch at a time may
 // use it.
 class AttentionScratch {
