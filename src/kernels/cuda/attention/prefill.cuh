@@ -168,7 +168,7 @@ template <typename Reader, bool Capped>
 __global__ void __launch_bounds__(Reader::Shape::kThreads, 2)
     prefill_kernel(const __grid_constant__ typename Reader::Args args) {
   using Shape = typename Reader::Shape;
-  extern __shared__ __align__(1024) unsigned char memory[];
+  WALSH_SHARED_TILES(memory);
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const int head = static_cast<int>(blockIdx.x);
   const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * Shape::kQueries;

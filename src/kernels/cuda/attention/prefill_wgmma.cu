@@ -211,7 +211,7 @@ template <int Dim>
 __global__ void __launch_bounds__(GroupShape<Dim>::kThreads, 1)
     group_kernel(const __grid_constant__ PagePrefillArgs args) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  extern __shared__ __align__(1024) unsigned char memory[];
+  WALSH_SHARED_TILES(memory);
   allow_next_kernel();
   wait_previous_kernel();
   attend_group<Dim>(args, memory);
