@@ -352,6 +352,10 @@ int bench(const Options& options) {
     throw Error(ErrorCode::usage, "walsh bench",
                 "what to measure? Give MODEL, --synthetic, --kernels or --formats");
   }
+  const auto none = [](int64_t tokens) { return tokens == 0; };
+  if (std::all_of(options.prompts.begin(), options.prompts.end(), none) &&
+      std::all_of(options.generations.begin(), options.generations.end(), none))
+    throw Error(ErrorCode::usage, "-p, -n", "nothing is left to measure: one has to be above 0");
   std::vector<BenchResult> results;
   for (const int count : threads)
     bench_threads(options, count, results);
@@ -454,8 +458,8 @@ Action add_bench(CLI::App& command) {
                   "Type of its embedding and head (default: the first of --type)")
       ->type_name("TYPE");
   command.add_flag("--count", options->count,
-                   "Multiplications, additions, look-ups and rotations per token of each layer "
-                   "instead of times; without a model those of --types and --shapes");
+                   "Count the multiplications, additions, look-ups and rotations per token of each "
+                   "layer instead of measuring times; without a model, for --types and --shapes");
   add_kernel_options(command, *options);
   return [options, &command] {
     refuse_others(command, *options);

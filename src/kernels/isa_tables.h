@@ -61,20 +61,20 @@ void set_lane_ops(Ops& ops);  // all others
 
 namespace avx512 {
 detail::MatmulI8 matmul_i8;
-detail::MatmulI8 matmul_table_trellis, matmul_hash_trellis;  // called by matmul_i8
+detail::MatmulI8 matmul_trellis;  // called by matmul_i8
 detail::MatmulF32 matmul_f32;
 void set_lane_ops(Ops& ops);  // all others but products by look-up
 }  // namespace avx512
 
 namespace avx512vbmi {
 detail::MatmulI8 matmul_i8;
-detail::MatmulI8 matmul_table_trellis, matmul_hash_trellis;  // called by matmul_i8
+detail::MatmulI8 matmul_trellis;  // called by matmul_i8
 detail::MatmulLookup matmul_lookup;
 }  // namespace avx512vbmi
 
 namespace amx {
 detail::MatmulI8 matmul_i8;
-detail::MatmulI8 matmul_hash_trellis;  // called by matmul_i8
+detail::MatmulI8 matmul_trellis;  // called by matmul_i8
 }  // namespace amx
 
 }  // namespace walsh
