@@ -53,7 +53,7 @@ if [ "${WALSH_RELEASE_IMAGES:-OFF}" = ON ]; then
     docker build --target cuda --build-arg COMMIT="$commit" -t "walsh:$version-cuda" .
 fi
 
-tools/try_release.sh "$files"
+tools/try_release.sh "$files" bookworm trixie noble
 boost=libboost-dev
 dpkg-query -W libboost1.81-dev >/dev/null 2>&1 && boost=libboost1.81-dev
 python3 tools/sbom.py "$version" "$files" libfmt-dev libpcre2-dev libutf8proc-dev libxxhash-dev \

@@ -2,7 +2,8 @@
 """The checksum of one matrix of the model in models/ encoded in a type. Rows of
 docs/results.json keep it, so that it can be told whether they are older than what made them.
 
-    tools/type_bits.py WALSH        fails if a table shows rows that today's walsh would not make
+    tools/type_bits.py WALSH        fails if a table shows rows that today's walsh would not make,
+                                    or if README.md or the guide shows a row without a checksum
 """
 import functools
 import json
@@ -10,6 +11,9 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+
+import make_guide
+import results_tables
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODEL = ROOT / "models/walsh-tiny-13m"
@@ -29,13 +33,26 @@ def of(walsh, kind):
     return next(t["checksum"] for t in tensors if t["name"] == MATRIX)
 
 
+def is_prominent(row):
+    """Whether README.md or the guide shows a row of the section quality."""
+    guide = {kind + end for kind in make_guide.TYPES for end in ("", ":h")}
+    return (row["model"] == make_guide.MODEL and row["activations"] == "auto" and
+            row["type"] in guide.union(results_tables.WALSH))
+
+
 def main():
     walsh = pathlib.Path(sys.argv[1])
     results = json.loads((ROOT / "docs/results.json").read_text())
     stale = 0
     for section in ("demo", "quality"):
         for row in results[section]:
-            # Rows without a recorded checksum are marked in the tables.
+            if row["type"] in results_tables.RETIRED:
+                continue
+            # Rows without a recorded checksum are marked in docs/results.md.
+            if "bits" not in row and section == "quality" and is_prominent(row):
+                print(f"docs/results.json: quality: {row['type']} has no checksum of what made it, "
+                      "but README.md or the guide shows it: tools/make_results.py --stale")
+                stale += 1
             if "bits" in row and row["bits"] != of(walsh, row["type"]):
                 print(f"docs/results.json: {section}: {row['type']} was measured with other bits "
                       "than walsh makes today: tools/make_results.py --stale")

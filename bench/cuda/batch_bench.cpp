@@ -90,7 +90,6 @@ Activations random_activations(int64_t m, int64_t cols) {
 
 constexpr int64_t kShapes[][2] = {{6144, 4096}, {4096, 4096}, {28672, 4096}, {4096, 14336}};
 constexpr int64_t kVectors[] = {17, 32, 48, 64, 96, 128, 192, 256};
-constexpr detail::BatchShape kBlocks[] = {{32, 4}, {64, 4}, {64, 3}, {64, 2}, {96, 2}, {128, 2}};
 
 void bench(const char* name, bool others) {
   double layer[std::size(kVectors)] = {};
@@ -105,20 +104,22 @@ void bench(const char* name, bool others) {
       const Buffer y(static_cast<uint64_t>(m * rows * 4), true);
       const BatchSpace space(m, cols, 1);
       std::string line = fmt::format("{:8} {:5}x{:<5} {:3}:", name, rows, cols, m);
-      double best = 1e30;
-      for (const detail::BatchShape& block : kBlocks) {
+      for (const detail::BatchShape& block : detail::kBatchShapes) {
         const int64_t padded = (m + block.vectors - 1) / block.vectors * block.vectors;
-        if (padded >= 2 * m && m > 32) continue;
-        if (padded > (m + 127) / 128 * 128) continue;
+        if (block.vectors > 32 && padded >= 2 * m) continue;
         const double us = 1e6 * seconds(calls, [&](int i, Stream stream) {
                             const Matmul p = w.product(i, x, y);
                             space.multiply({&p, 1}, m, block, stream);
                           });
-        best = std::min(best, us);
         line += fmt::format(" {}x{} {:.1f}", block.vectors, block.groups, us);
       }
-      layer[v] += best;
-      line += fmt::format(" | {:.0f} TOP/s", 2e-6 * static_cast<double>(rows * cols * m) / best);
+      const double chosen = 1e6 * seconds(calls, [&](int i, Stream stream) {
+                              const Matmul p = w.product(i, x, y);
+                              space.multiply({&p, 1}, m, stream);
+                            });
+      layer[v] += chosen;
+      line += fmt::format(" | chosen {:.1f}, {:.0f} TFLOP/s", chosen,
+                          2e-6 * static_cast<double>(rows * cols * m) / chosen);
       if (others) {
         const double tiles = 1e6 * seconds(calls, [&](int i, Stream stream) {
                                const Matmul p = w.product(i, x, y);
@@ -136,7 +137,7 @@ void bench(const char* name, bool others) {
       std::fflush(stdout);
     }
   }
-  fmt::print("{:8} layer, best of shapes, us:", name);
+  fmt::print("{:8} layer, us:", name);
   for (size_t v = 0; v < std::size(kVectors); ++v)
     fmt::print(" {}: {:.0f}", kVectors[v], layer[v]);
   fmt::print("\n");

@@ -48,7 +48,7 @@ void read_latent(ConfigReader& reader, DecoderTraits& traits, ModelConfig& confi
   const double scale = rope.logit_factor / std::sqrt(static_cast<double>(head_dim));
   for (LayerTraits& layer : traits.layers) {
     layer.head_dim = head_dim;
-    layer.attention_scale = static_cast<float>(scale);
+    layer.scale = static_cast<float>(scale);
   }
 }
 
@@ -72,7 +72,8 @@ void read_v2(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   reader.only("norm_topk_prob", false);
   traits.experts.routing.normalized = false;
   const std::string method = reader.text("topk_method").value_or("greedy");
-  if (method != "greedy" && method != "group_limited_greedy")
+  const bool known = method == "greedy" || method == "group_limited_greedy";
+  if (!known || reader.is_null("topk_method"))
     reader.refuse("topk_method", "expected 'greedy' or 'group_limited_greedy'");
   read_expert_groups(reader, 1, traits, method != "greedy");
   read_shared_experts(reader, 0, traits);

@@ -22,7 +22,6 @@
 #include "cli/output.h"
 #include "cli/terminal.h"
 #include "kernels/cuda/probe.h"
-#include "kernels/first_seen.h"
 #include "kernels/machine_probe.h"
 #include "model/positions.h"
 #include "model/routing.h"
@@ -154,7 +153,7 @@ double cache_bytes(const Model& model, const Test& test) {
     const double bits =
         cache_bits(*model.cache.keys, a.head_dim) + cache_bits(*model.cache.values, a.head_dim);
     const int64_t seen = test.depth + test.n / 2 + 1;
-    const int64_t positions = seen - first_seen(a.reach(), seen - 1);
+    const int64_t positions = seen - a.first_seen(seen - 1);
     sum += static_cast<double>(positions * a.kv_width()) * bits / 8;
   }
   return sum;
@@ -353,6 +352,10 @@ int bench(const Options& options) {
     throw Error(ErrorCode::usage, "walsh bench",
                 "what to measure? Give MODEL, --synthetic, --kernels or --formats");
   }
+  const auto none = [](int64_t tokens) { return tokens == 0; };
+  if (std::all_of(options.prompts.begin(), options.prompts.end(), none) &&
+      std::all_of(options.generations.begin(), options.generations.end(), none))
+    throw Error(ErrorCode::usage, "-p, -n", "nothing is left to measure: one has to be above 0");
   std::vector<BenchResult> results;
   for (const int count : threads)
     bench_threads(options, count, results);
@@ -455,8 +458,8 @@ Action add_bench(CLI::App& command) {
                   "Type of its embedding and head (default: the first of --type)")
       ->type_name("TYPE");
   command.add_flag("--count", options->count,
-                   "Multiplications, additions, look-ups and rotations per token of each layer "
-                   "instead of times; without a model those of --types and --shapes");
+                   "Count the multiplications, additions, look-ups and rotations per token of each "
+                   "layer instead of measuring times; without a model, for --types and --shapes");
   add_kernel_options(command, *options);
   return [options, &command] {
     refuse_others(command, *options);

@@ -209,7 +209,7 @@ class Chat {
 
   void exit(const std::string&) { ended_ = true; }
 
-  static const std::string& file_name(const std::string& command, const std::string& rest) {
+  static const std::string& file_name(const char* command, const std::string& rest) {
     if (!rest.empty()) return rest;
     throw Error(ErrorCode::usage, command, "a file is needed");
   }

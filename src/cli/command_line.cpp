@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <string_view>
 
 #include "cli/help.h"
 #include "cli/other_flags.h"
@@ -80,6 +81,24 @@ Arguments parser_arguments(const CLI::App& root, int argc, const char* const* ar
   }
   std::reverse(all.begin(), all.end());
   return {std::move(all), std::move(notes)};
+}
+
+// CLI11 words these so: "--temp: 1 required FLOAT missing", "--temp: At Most 1 required but
+// received 2", "Could not convert: --temp = x".
+std::string problem_text(const CLI::ParseError& error) {
+  const std::string text = error.what();
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
+    const size_t missing = text.find(": 1 required "), many = text.find(": At Most 1 required ");
+    if (missing != text.npos) return text.substr(0, missing) + ": a value is needed";
+    if (many != text.npos) return text.substr(0, many) + ": is given more than once";
+  }
+  constexpr std::string_view kConversion = "Could not convert: ";
+  const size_t equals = text.find(" = ");
+  if (text.starts_with(kConversion) && equals != text.npos)
+    return fmt::format("{}: {} is not a number",
+                       text.substr(kConversion.size(), equals - kConversion.size()),
+                       text.substr(equals + 3));
+  return text;
 }
 
 std::string unexpected_text(const CLI::App& root) {

@@ -21,6 +21,9 @@ struct Arguments {
 // which CLI11 would read as `-h f`.
 Arguments parser_arguments(const CLI::App& root, int argc, const char* const* argv);
 
+// What is wrong with a command line that the parser rejects.
+std::string problem_text(const CLI::ParseError& error);
+
 // The first argument that no command accepts.
 std::string unexpected_text(const CLI::App& root);
 

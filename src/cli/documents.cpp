@@ -1,9 +1,11 @@
 // `walsh man` and `walsh completions`: files that a package installs beside the program.
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
 #include "cli/command_tree.h"
 #include "cli/commands.h"
+#include "cli/help.h"
 #include "cli/output.h"
 #include "io/atomic_file.h"
 #include "io/system_error.h"
@@ -53,6 +55,9 @@ Action add_man(CLI::App& command) {
   return [=] {
     const Commands commands = describe_commands(*root);
     if (share->empty()) {
+      if (std::none_of(commands.begin(), commands.end(),
+                       [&](const CommandDescription& c) { return c.name == *name; }))
+        throw Error(ErrorCode::usage, "command line", no_such_command(*root, *name));
       write_result(manual_page(commands, *name));
     } else {
       write_all(commands, *share);

@@ -90,7 +90,7 @@ int parse_and_run(int argc, char** argv) {
   } catch (const CLI::ExtrasError&) {
     return fail(ErrorCode::usage, "command line", unexpected_text(app));
   } catch (const CLI::ParseError& e) {
-    return fail(ErrorCode::usage, "command line", e.what());
+    return fail(ErrorCode::usage, "command line", problem_text(e));
   }
   if (version) {
     write_result((verbose ? verbose_version_text() : version_text()) + "\n");

@@ -125,8 +125,8 @@ void ModelOptions::add_split_to(CLI::App& command) {
   command
       .add_option(
           "--cpu-experts,--ncmoe,--n-cpu-moe", cpu_experts,
-          "Compute the experts of the first N layers on the CPU; auto: none with a number of "
-          "--gpu-layers, else as few as it takes; also -ncmoe")
+          "Compute the experts of the first N layers on the CPU; auto: as few as needed, or "
+          "none if --gpu-layers is a number; also -ncmoe")
       ->capture_default_str()
       ->check(layers_or_auto())
       ->type_name("N")
@@ -150,13 +150,14 @@ void ModelOptions::add_cache_to(CLI::App& command) {
       ->capture_default_str()
       ->transform(CLI::IsMember(names, CLI::ignore_case))
       ->group(group);
-  window_option = command
-                      .add_option("--kv-window", cache_window,
-                                  "At least so many of the latest positions, and the first 4, stay "
-                                  "f16 where a type is coded")
-                      ->capture_default_str()
-                      ->check(CLI::Range(0, 1 << 30))
-                      ->group(group);
+  window_option =
+      command
+          .add_option("--kv-window", cache_window,
+                      "Positions that stay f16 where a type is coded: at least this many "
+                      "of the latest ones, and the first 4")
+          ->capture_default_str()
+          ->check(CLI::Range(0, 1 << 30))
+          ->group(group);
 }
 
 template <class Load>
@@ -204,6 +205,7 @@ std::optional<Recipe> ModelOptions::wanted_recipe() const {
   recipe.refuse_without_type();
   if (!recipe.given()) return std::nullopt;
   Recipe wanted = recipe.recipe();
+  print_notes(name_notes(wanted));
   print_notes(recipe.idle_flags(wanted));
   return wanted;
 }

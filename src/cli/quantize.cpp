@@ -209,6 +209,7 @@ Recipe choose_recipe(const Options& options, const CalibrationRequest& calibrati
                   "a type is needed; `walsh quantize MODEL` alone shows which fit this machine");
     }
     Recipe recipe = options.recipe.recipe();
+    print_notes(name_notes(recipe));
     print_notes(options.recipe.idle_flags(recipe));
     return recipe;
   }
@@ -345,8 +346,8 @@ Action add_quantize(CLI::App& command) {
                   "Hugging Face folder with safetensors, or a GGUF file of llama.cpp")
       ->required();
   command.add_option("OUT", options->output,
-                     "File to write, or folder; without it and a type: what types there are, and "
-                     "which fit this machine");
+                     "File or folder to write; without it and without a type, the command shows "
+                     "the types and which of them fit this machine");
   command
       .add_option(
           "--output-format", options->output_format,
@@ -371,13 +372,14 @@ Action add_quantize(CLI::App& command) {
                                ->group("Compression");
   command
       .add_option("--calibrate-tokens", options->calibration.tokens,
-                  "Tokens of that text to use (default: 98304, or all it has)")
+                  "Tokens of that text to use (default: 98304, or all if it has fewer)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->needs(calibrate)
       ->group("Compression");
   command
-      .add_option("--curvature", options->calibration.curvature,
-                  "What python -m walsh.curvature has measured on that text: less error again")
+      .add_option(
+          "--curvature", options->calibration.curvature,
+          "Folder that python -m walsh.curvature wrote for that text: lowers the error further")
       ->type_name("DIR")
       ->needs(calibrate)
       ->group("Compression");

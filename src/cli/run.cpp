@@ -317,8 +317,8 @@ void add_text_options(CLI::App& command, Options& options) {
 void add_conversation_options(CLI::App& command, Options& options) {
   options.conversation_option = command.add_flag(
       "--cnv,--conversation,!--no-cnv,!--no-conversation,!--raw", options.conversation,
-      "-cnv: go on with a conversation behind -p. --raw, -no-cnv: go on with the "
-      "text as it is, without the chat template");
+      "-cnv: -p begins a conversation. --raw, -no-cnv: continue the text as it is, without "
+      "the chat template");
   options.system_option =
       command.add_option("--sys,--system-prompt", options.system, "System prompt; also -sys");
   command.add_flag("--st,--single-turn", options.single_turn, "Stop after the first answer");

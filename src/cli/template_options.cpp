@@ -22,7 +22,7 @@ void TemplateOptions::add_to(CLI::App& command) {
       ->excludes("--chat-template");
   command
       .add_option("--chat-template-kwargs", variables_,
-                  "What it is told besides, as '{\"enable_thinking\": false}'")
+                  "Further variables of the template, such as '{\"enable_thinking\": false}'")
       ->type_name("JSON")
       ->group(kGroup);
   // llama.cpp's flag; templates are always Jinja here.

@@ -26,6 +26,7 @@ bool has(const std::vector<uint64_t>& hashes, uint64_t hash) {
 
 void DistinctItems::Trial::reset() {
   place_ = from_->place_;
+  depth_ = from_->depth_;
   hash_ = from_->hash_;
   fresh_ = ended_ = false;
   items_.clear();
@@ -39,7 +40,9 @@ bool DistinctItems::Trial::is_new() const {
 }
 
 void DistinctItems::Trial::begin_item(uint8_t byte) {
-  place_ = byte == '"' ? Place::text : Place::other;
+  const bool nested = byte == '{' || byte == '[';
+  place_ = byte == '"' ? Place::text : nested ? Place::inside : Place::other;
+  depth_ = nested ? 1 : 0;
   hash_ = kStart;
   lengthen_item(byte);
 }
@@ -85,6 +88,22 @@ bool DistinctItems::Trial::read(uint8_t byte, bool opens) {
     case Place::escape:
       lengthen_item(byte);
       place_ = Place::text;
+      return true;
+    case Place::inside:
+      if (is_space(byte)) return true;
+      lengthen_item(byte);
+      if (byte == '"') place_ = Place::inner_text;
+      if (byte == '{' || byte == '[') ++depth_;
+      if ((byte == '}' || byte == ']') && --depth_ == 0) return end_item();
+      return true;
+    case Place::inner_text:
+      lengthen_item(byte);
+      if (byte == '"') place_ = Place::inside;
+      if (byte == '\\') place_ = Place::inner_escape;
+      return true;
+    case Place::inner_escape:
+      lengthen_item(byte);
+      place_ = Place::inner_text;
       return true;
     case Place::other:
       if (byte != ',' && byte != ']' && !is_space(byte)) {
@@ -132,6 +151,7 @@ void DistinctItems::keep(const Trial& trial) {
   }
   if (trial.fresh_ || trial.ended_) open_.clear();
   place_ = trial.place_;
+  depth_ = trial.depth_;
   hash_ = trial.hash_;
   items_.insert(trial.items_.begin(), trial.items_.end());
   beginnings_.insert(trial.beginnings_.begin(), trial.beginnings_.end());

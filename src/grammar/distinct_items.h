@@ -2,8 +2,9 @@
 // of finite size can say: what has been written is remembered, and an item that is there already
 // may not end.
 //
-// Items are strings, numbers and words, and the grammar lets each of them be written in one way
-// only, so that equal texts are equal values. Of texts only hashes are kept.
+// The grammar lets each item be written in one way only but for the space inside of objects and
+// lists, which is passed over here, so that equal texts are equal values. Of texts only hashes are
+// kept.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,19 @@ namespace walsh::grammar {
 class DistinctItems {
  public:
   // Where a text is: outside of such lists; in front of an item; in a string, or behind a backslash
-  // there; in something else; behind an item.
-  enum class Place : uint8_t { outside, before, text, escape, other, behind };
+  // there; in a number or word; in an object or a list, in a string inside of it, or behind a
+  // backslash there; behind an item.
+  enum class Place : uint8_t {
+    outside,
+    before,
+    text,
+    escape,
+    other,
+    inside,
+    inner_text,
+    inner_escape,
+    behind
+  };
 
   Place place() const { return place_; }
 
@@ -47,6 +59,7 @@ class DistinctItems {
 
     const DistinctItems* from_;
     Place place_ = Place::outside;
+    int depth_ = 0;
     uint64_t hash_ = 0;
     bool fresh_ = false;  // a new list has begun: of `from_` nothing counts
     bool ended_ = false;  // so has the item that was open in `from_`
@@ -57,6 +70,7 @@ class DistinctItems {
 
  private:
   Place place_ = Place::outside;
+  int depth_ = 0;                            // open brackets of the item so far
   uint64_t hash_ = 0;                        // of the item so far
   std::unordered_set<uint64_t> items_;       // of the list so far
   std::unordered_set<uint64_t> beginnings_;  // of these items

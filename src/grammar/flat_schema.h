@@ -61,7 +61,9 @@ struct Evaluated {
 //                                 with other names are; not exact: refuses more than was asked
 //   has                           a list of {names, patterns, key, value}: such a property exists
 //   contains                      a list of {schema, least, most, from}
-//   oneForm                       values have only one spelling, so that equal ones are found
+//   oneForm                       values have only one spelling, so that equal ones are found: the
+//                                 path of the "uniqueItems" that asks for it
+//   sortedNames                   with oneForm: properties come in the order of their names
 //
 // Paths are those in the schema that the client sent.
 struct FlatSchema {

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -105,7 +106,8 @@ class GraphBuilder {
   NodeId text(NodeId from, std::string_view text);
   NodeId call(NodeId from, RuleId rule);
   NodeId one_of(NodeId from, const CodeSet& set);  // one character, as UTF-8
-  // Between `least` and `most` repetitions of `rule`; most < 0: no upper bound.
+  // Between `least` and `most` repetitions of `rule`; most < 0: no upper bound. Large numbers are
+  // counted in blocks, which take a node each.
   NodeId repeat(NodeId from, RuleId rule, int64_t least, int64_t most);
   // One of several texts.
   NodeId any_text(NodeId from, const std::vector<std::string>& texts);
@@ -126,11 +128,19 @@ class GraphBuilder {
  private:
   void edge();
   [[noreturn]] void too_large() const;
+  NodeId repeat_exactly(NodeId from, RuleId rule, int64_t count);
+  NodeId repeat_at_most(NodeId from, RuleId rule, int64_t most);
+  // Rules that match a block of repetitions of `rule`, and any smaller number of them.
+  struct Blocks {
+    RuleId full, part;
+  };
+  Blocks blocks_of(RuleId rule);
 
   std::string where_;
   std::shared_ptr<StepBudget> budget_;
   Graph graph_;
   size_t edges_ = 0;
+  std::map<RuleId, Blocks> blocks_;
 };
 
 }  // namespace walsh::grammar

@@ -10,6 +10,9 @@
 namespace walsh::grammar {
 namespace {
 
+// Repetitions are counted in blocks of this number if there are at least so many blocks.
+constexpr int64_t kBlock = 1024, kLeastBlocks = 4;
+
 struct ByteRange {
   uint8_t first, last;
   auto operator<=>(const ByteRange&) const = default;
@@ -140,18 +143,47 @@ void GraphBuilder::one_of(NodeId from, const CodeSet& set, NodeId to) {
 }
 
 NodeId GraphBuilder::repeat(NodeId from, RuleId rule, int64_t least, int64_t most) {
-  for (int64_t i = 0; i < least; ++i)
+  from = repeat_exactly(from, rule, least);
+  if (most >= 0) return repeat_at_most(from, rule, most - least);
+  const NodeId loop = node(), last = node();
+  empty(from, loop);
+  call(loop, rule, loop);
+  empty(loop, last);
+  return last;
+}
+
+GraphBuilder::Blocks GraphBuilder::blocks_of(RuleId rule) {
+  if (const auto known = blocks_.find(rule); known != blocks_.end()) return known->second;
+  const std::string name = graph_.rules[rule].name;
+  const Blocks blocks{this->rule(name), this->rule(name)};
+  blocks_[rule] = blocks;
+  empty(repeat_exactly(start(blocks.full), rule, kBlock), end(blocks.full));
+  empty(repeat_at_most(start(blocks.part), rule, kBlock - 1), end(blocks.part));
+  return blocks;
+}
+
+NodeId GraphBuilder::repeat_exactly(NodeId from, RuleId rule, int64_t count) {
+  if (count >= kLeastBlocks * kBlock) {
+    const RuleId block = blocks_of(rule).full;
+    for (; count >= kBlock; count -= kBlock)
+      from = call(from, block);
+  }
+  for (; count > 0; --count)
     from = call(from, rule);
+  return from;
+}
+
+NodeId GraphBuilder::repeat_at_most(NodeId from, RuleId rule, int64_t most) {
   const NodeId last = node();
-  if (most < 0) {
-    const NodeId loop = node();
-    empty(from, loop);
-    call(loop, rule, loop);
-    empty(loop, last);
-    return last;
+  if (most >= kLeastBlocks * kBlock) {
+    const auto [full, part] = blocks_of(rule);
+    for (; most >= kBlock; most -= kBlock) {
+      call(from, part, last);
+      from = call(from, full);
+    }
   }
   empty(from, last);
-  for (int64_t i = least; i < most; ++i) {
+  for (; most > 0; --most) {
     from = call(from, rule);
     empty(from, last);
   }

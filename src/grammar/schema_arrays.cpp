@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <set>
 
 #include "grammar/schema_compiler.h"
 #include "walsh/error.h"
@@ -17,6 +18,11 @@ struct Contained {
   OrderedJson schema;
   int64_t least, most, from;
 };
+
+bool has_fraction(const OrderedJson& value) {
+  if (!value.is_structured()) return value.is_number_float();
+  return std::any_of(value.begin(), value.end(), has_fraction);
+}
 
 }  // namespace
 
@@ -73,36 +79,58 @@ void SchemaCompiler::add_any_order(NodeId from, const FlatSchema& schema, const 
     for (size_t i = 0; i < values.size(); ++i) {
       const uint64_t bit = uint64_t{1} << i;
       if ((written & bit) == 0)
-        builder_.call(next, rule_of({{"const", values[i]}}, schema.path + "/items"),
+        builder_.call(next, inner_rule(schema, {{"const", values[i]}}, schema.path + "/items"),
                       node_of(written | bit));
     }
   }
 }
 
-// Returns the rule of an item. If items must differ, only values are allowed whose texts can be
-// compared, and each value has a single spelling.
+// The rule of an item. Items that must differ have a single spelling each.
 RuleId SchemaCompiler::item_rule(const FlatSchema& schema, const OrderedJson& item,
                                  const std::string& path) {
-  if (!schema.keywords.contains("uniqueItems")) return rule_of(item, path);
-  const RuleId rule = builder_.rule(path);
-  for (FlatSchema way : reader_.read(item, path)) {
-    if (!way.keywords.contains("enum") && !way.keywords.contains("type") && meant_kinds(way) == 0)
-      way.keywords["type"] = names_of(kNull | kBoolean | kInteger | kFraction | kString);
-    const bool lists = way.keywords.contains("enum")
-                           ? std::any_of(way.keywords["enum"].begin(), way.keywords["enum"].end(),
-                                         [](const OrderedJson& value) {
-                                           return value.is_structured() || value.is_number_float();
-                                         })
-                           : (meant_kinds(way) &
-                              ~unsigned{kNull | kBoolean | kInteger | kFraction | kString}) != 0 ||
-                                 meant_kinds(way) == 0;
-    if (lists)
-      reader_.refuse(schema.path + "/uniqueItems",
-                     "cannot be enforced: only strings, numbers, booleans and null can");
-    way.keywords["oneForm"] = true;
-    add_flat(builder_.start(rule), way, builder_.end(rule));
+  if (schema.keywords.contains("oneForm") || !schema.keywords.contains("uniqueItems"))
+    return inner_rule(schema, item, path);
+  const bool sorted =
+      schema.keywords.contains("prefixItems") || schema.keywords.contains("contains");
+  return rule_of(item, path, OneForm{schema.path + "/uniqueItems", sorted});
+}
+
+RuleId SchemaCompiler::inner_rule(const FlatSchema& schema, const OrderedJson& inner,
+                                  const std::string& path) {
+  const auto list = schema.keywords.find("oneForm");
+  if (list == schema.keywords.end()) return rule_of(inner, path);
+  return rule_of(inner, path,
+                 OneForm{list->get<std::string>(), schema.keywords.contains("sortedNames")});
+}
+
+// Gives the values of a schema a single spelling each; where any value is allowed, these are
+// strings, numbers and words.
+void SchemaCompiler::write_in_one_form(FlatSchema& way, const OneForm& form) const {
+  OrderedJson& keywords = way.keywords;
+  if (keywords.contains("enum")) {
+    OrderedJson values = OrderedJson::array();
+    std::set<Json> known;
+    for (const OrderedJson& value : keywords["enum"]) {
+      if (has_fraction(value))
+        reader_.refuse(form.list, "cannot be enforced: 'enum' has numbers with a fraction");
+      const Json sorted = value;
+      if (known.insert(sorted).second) values.push_back(form.sorted ? OrderedJson(sorted) : value);
+    }
+    keywords["enum"] = std::move(values);
+  } else if (const unsigned meant = meant_kinds(way);
+             !keywords.contains("type") && (meant == 0 || meant == kAnyKind)) {
+    keywords["type"] = names_of(kNull | kBoolean | kInteger | kFraction | kString);
   }
-  return rule;
+  keywords["oneForm"] = form.list;
+  if (form.sorted || keywords.contains("has")) keywords["sortedNames"] = true;
+}
+
+NodeId SchemaCompiler::open_list(NodeId from, const FlatSchema& schema) {
+  if (!schema.keywords.contains("uniqueItems")) return builder_.text(from, "[");
+  if (const auto outer = schema.keywords.find("oneForm"); outer != schema.keywords.end())
+    reader_.refuse(outer->get<std::string>(),
+                   "cannot be enforced: its items have such lists themselves");
+  return builder_.open_distinct(from);
 }
 
 // One node per number of items, as far as it matters, and per number of items that match each
@@ -134,9 +162,7 @@ void SchemaCompiler::add_containing(NodeId from, const FlatSchema& schema, int64
     }
     return place->second;
   };
-  const bool distinct = schema.keywords.contains("uniqueItems");
-  const NodeId open = builder_.call(
-      distinct ? builder_.open_distinct(from) : builder_.text(from, "["), json_.space());
+  const NodeId open = builder_.call(open_list(from, schema), json_.space());
   builder_.empty(open, node_of(Counts(contained.size() + 1, 0)));
   while (!waiting.empty()) {
     const Counts counts = waiting.back();
@@ -190,6 +216,7 @@ void SchemaCompiler::add_array(NodeId from, const FlatSchema& schema, NodeId to)
       schema.keywords.contains("items") ? schema.keywords["items"] : OrderedJson(true);
   least = std::max(least, count);
   if (!more || items == false) most = count;
+  most = countable(least, most);
   if (most >= 0 && most < least) return;
   FlatSchema one = schema;
   if (most == 0 || most == 1) one.keywords.erase("uniqueItems");
@@ -205,8 +232,7 @@ void SchemaCompiler::add_array(NodeId from, const FlatSchema& schema, NodeId to)
   if (schema.keywords.contains("contains")) return add_containing(from, one, least, most, to);
   const NodeId close = builder_.node();
   builder_.byte(close, ']', ']', to);
-  NodeId at = distinct ? builder_.open_distinct(from) : builder_.text(from, "[");
-  at = builder_.call(at, json_.space());
+  NodeId at = builder_.call(open_list(from, one), json_.space());
   if (least == 0) builder_.empty(at, close);
   for (int64_t i = 0; i < count; ++i) {
     if (i > 0) at = json_.spaced(at, ",");

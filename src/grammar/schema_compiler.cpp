@@ -39,17 +39,24 @@ int64_t SchemaCompiler::size_bound(const FlatSchema& schema, const char* key,
   return static_cast<int64_t>(std::min(value, static_cast<double>(kMaxCount)));
 }
 
-RuleId SchemaCompiler::rule_of(const OrderedJson& schema, const std::string& path) {
-  if (schema == true) return json_.value();
+int64_t SchemaCompiler::countable(int64_t least, int64_t most) {
+  constexpr int64_t kMost = 1'000'000;
+  return least <= kMost ? std::min(most, kMost) : most;
+}
+
+RuleId SchemaCompiler::rule_of(const OrderedJson& schema, const std::string& path,
+                               const std::optional<OneForm>& form) {
+  if (schema == true && !form) return json_.value();
   builder_.budget().spend(weight_of(schema), reader_.where() + path);
-  const auto [place, added] = known_.try_emplace(schema.dump(), 0);
+  const std::string kind = !form ? "" : form->sorted ? "sorted " : "one form ";
+  const auto [place, added] = known_.try_emplace(kind + schema.dump(), 0);
   if (added) {
     if (known_.size() > kMaxRules) {
       throw Error(ErrorCode::limit, reader_.where() + path,
                   fmt::format("leads to more than {} different schemas", kMaxRules));
     }
     place->second = builder_.rule(name_of(path));
-    pending_.push_back({schema, path, place->second});
+    pending_.push_back({schema, path, place->second, form});
   }
   return place->second;
 }
@@ -71,7 +78,14 @@ void SchemaCompiler::make_pending() {
   while (!pending_.empty()) {
     const Pending next = std::move(pending_.front());
     pending_.pop_front();
-    add_ways(next.rule, reader_.read(next.schema, next.path));
+    Ways ways = reader_.read(next.schema, next.path);
+    if (next.one_form) {
+      // Several ways may have different orders.
+      const bool sorted = next.one_form->sorted || ways.size() > 1;
+      for (FlatSchema& way : ways)
+        write_in_one_form(way, {next.one_form->list, sorted});
+    }
+    add_ways(next.rule, ways);
   }
 }
 
@@ -151,7 +165,8 @@ void SchemaCompiler::add_flat(NodeId from, const FlatSchema& schema, NodeId to) 
 // The values of "enum" that the other keywords allow.
 OrderedJson SchemaCompiler::values_of(const FlatSchema& schema) {
   FlatSchema rest = schema;
-  rest.keywords.erase("enum");
+  for (const char* key : {"enum", "oneForm", "sortedNames"})
+    rest.keywords.erase(key);
   const bool only_type = rest.keywords.size() == (rest.keywords.contains("type") ? 1 : 0);
   const unsigned kinds = kinds_of(rest.keywords, reader_.where() + schema.path);
   // Keywords for one kind of value do not restrict others.

@@ -41,6 +41,8 @@ class SchemaCompiler {
                   const std::string& gap);
 
   int64_t size_bound(const FlatSchema& schema, const char* key, int64_t otherwise) const;
+  // `most`, or a million if that is less and not below `least`: no answer is longer.
+  static int64_t countable(int64_t least, int64_t most);
   SchemaReader& reader() { return reader_; }
 
  private:
@@ -52,10 +54,16 @@ class SchemaCompiler {
         root_(root),
         depth_(depth) {}
 
+  // How values are written that are compared with others (keywords oneForm and sortedNames).
+  struct OneForm {
+    std::string list;     // the path of "uniqueItems", for messages
+    bool sorted = false;  // the properties of objects are in the order of their names
+  };
   struct Pending {
     OrderedJson schema;
     std::string path;
     RuleId rule;
+    std::optional<OneForm> one_form;
   };
   // The constraints on a string: its length (most < 0: no upper bound) and a pattern to match.
   struct StringLimits {
@@ -66,7 +74,8 @@ class SchemaCompiler {
   RuleId compile(const Ways& ways);
   void make_pending();
   void add_ways(RuleId rule, const Ways& ways);
-  RuleId rule_of(const OrderedJson& schema, const std::string& path);
+  RuleId rule_of(const OrderedJson& schema, const std::string& path,
+                 const std::optional<OneForm>& form = std::nullopt);
   void add_flat(NodeId from, const FlatSchema& schema, NodeId to);
   unsigned meant_kinds(const FlatSchema& schema) const;
   OrderedJson values_of(const FlatSchema& schema);
@@ -84,6 +93,10 @@ class SchemaCompiler {
   void add_any_order(NodeId from, const FlatSchema& schema, const OrderedJson& values,
                      int64_t least, int64_t most, NodeId to);
   RuleId item_rule(const FlatSchema& schema, const OrderedJson& item, const std::string& path);
+  // The rule of a value inside of one that `schema` describes.
+  RuleId inner_rule(const FlatSchema& schema, const OrderedJson& inner, const std::string& path);
+  void write_in_one_form(FlatSchema& way, const OneForm& form) const;
+  NodeId open_list(NodeId from, const FlatSchema& schema);
   void add_containing(NodeId from, const FlatSchema& schema, int64_t least, int64_t most,
                       NodeId to);
   // schema_objects.cpp: properties that are not named, grouped by the patterns that their keys

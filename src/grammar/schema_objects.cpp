@@ -196,8 +196,18 @@ void SchemaCompiler::add_object(NodeId from, const FlatSchema& schema, NodeId to
 void SchemaCompiler::add_members(NodeId from, const FlatSchema& schema, NodeId to) {
   const int64_t least = size_bound(schema, "minProperties", 0);
   const int64_t most = size_bound(schema, "maxProperties", -1);
-  const std::vector<Property> properties = properties_of(schema);
-  const auto others = other_keys(schema, !properties.empty());
+  std::vector<Property> properties = properties_of(schema);
+  if (schema.keywords.contains("sortedNames"))
+    std::sort(properties.begin(), properties.end(),
+              [](const Property& a, const Property& b) { return a.name < b.name; });
+  auto others = other_keys(schema, !properties.empty());
+  if (const auto list = schema.keywords.find("oneForm"); list != schema.keywords.end()) {
+    // Others could come in any order.
+    if (properties.empty() && !others.empty())
+      reader_.refuse(list->get<std::string>(),
+                     "cannot be enforced: its items are objects without 'properties'");
+    others.clear();
+  }
   const auto count = static_cast<int64_t>(properties.size());
   if (least > count + (others.empty() ? 0 : 1))
     reader_.refuse(schema.path + "/minProperties", "cannot be enforced");
@@ -226,7 +236,7 @@ void SchemaCompiler::add_members(NodeId from, const FlatSchema& schema, NodeId t
   for (const Property& property : properties) {
     std::vector<NodeId> next;
     const std::string key = "\"" + json_letters(property.name) + "\"";
-    const RuleId rule = rule_of(property.schema, property.path);
+    const RuleId rule = inner_rule(schema, property.schema, property.path);
     for (int64_t i = 0; i < static_cast<int64_t>(now.size()); ++i) {
       if (!property.required) builder_.empty(now[static_cast<size_t>(i)], node(next, i));
       if (most >= 0 && i == most) continue;

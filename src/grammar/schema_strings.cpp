@@ -12,7 +12,6 @@
 namespace walsh::grammar {
 namespace {
 
-constexpr int64_t kLongest = 1'000'000;     // limit for strings with a larger maxLength
 constexpr int64_t kCountedStates = 20'000;  // states of a pattern with limited length
 
 }  // namespace
@@ -71,7 +70,7 @@ SchemaCompiler::StringLimits SchemaCompiler::string_limits(const FlatSchema& sch
     const auto states = static_cast<int64_t>(limits.pattern->states.size());
     limits.most = std::min(limits.most, std::max(limits.least, kCountedStates / states));
   }
-  if (limits.least <= kLongest) limits.most = std::min(limits.most, kLongest);
+  limits.most = countable(limits.least, limits.most);
   return limits;
 }
 

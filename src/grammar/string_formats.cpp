@@ -18,6 +18,7 @@ constexpr const char* kDuration =
     "([0-9]{1,4}D)?T([0-9]{1,4}H([0-9]{1,4}M)?|[0-9]{1,4}M([0-9]{1,4}S)?|[0-9]{1,4}S))";
 constexpr const char* kByte = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
 constexpr const char* kLabel = "[A-Za-z](-?[A-Za-z0-9]){0,20}";
+constexpr const char* kLastLabel = "[A-Za-z]((-?[A-Za-z0-9]){0,19}-?[A-Za-z])?";
 constexpr const char* kPointer = "(/([^/~]|~[01])*)*";
 // A simple regular expression of letters, classes and repetitions, possibly in one group.
 constexpr const char* kExpression =
@@ -35,8 +36,9 @@ void add_times(Formats& formats) {
 
 void add_addresses(Formats& formats) {
   const std::string host = fmt::format("{}(\\.{}){{0,3}}", kLabel, kLabel);
+  // Checkers of addresses refuse a last label that ends with a digit.
   const std::string email = "[A-Za-z0-9_+-]{1,20}(\\.[A-Za-z0-9_+-]{1,20}){0,2}@" +
-                            fmt::format("{}(\\.{}){{1,3}}", kLabel, kLabel);
+                            fmt::format("({}\\.){{1,3}}{}", kLabel, kLastLabel);
   const std::string path =
       "(/[A-Za-z0-9._~-]{0,30}){0,4}(\\?[A-Za-z0-9._~=&-]{0,60})?"
       "(#[A-Za-z0-9._~-]{0,30})?";
@@ -91,6 +93,7 @@ void add_codes(Formats& formats) {
   formats["base64url"] = {base64("[A-Za-z0-9_-]"), ""};
   formats["base32"] = {"([A-Z2-7]{8})*", ""};
   formats["base16"] = {"([0-9A-F]{2})*", ""};
+  formats["fraction"] = {"-?[0-9]{1,18}(/[1-9][0-9]{0,17})?", ""};
   formats["color"] = {"#[0-9a-f]{6}", ""};
   formats["json-pointer"] = {kPointer, "^(/.*)?$"};
   formats["relative-json-pointer"] = {fmt::format("(0|[1-9]{{1,3}})(#|{})", kPointer), "^[0-9]"};

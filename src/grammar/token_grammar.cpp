@@ -109,7 +109,7 @@ TokenSet TokenMatcher::without_repeated(const TokenSet& tokens) {
   space.allow(kSteps);
   // A string that takes any character as often as it likes can always become another one.
   const auto unbounded = [&](Place place, StateId state) {
-    return place == Place::text && space.next_plain(state) == state;
+    return (place == Place::text || place == Place::inner_text) && space.next_plain(state) == state;
   };
   TokenSet looked_at = tokens;
   if (items_.place() == Place::outside) looked_at.keep_only(grammar_->brackets_);

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <set>
 
+#include "io/checkpoint_files.h"
 #include "io/json.h"
 #include "io/legacy_tokens.h"
 #include "io/printable.h"
@@ -15,12 +16,11 @@ namespace walsh {
 namespace {
 
 namespace fs = std::filesystem;
+namespace names = checkpoint_files;
 
 constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
 constexpr uint64_t kMaxTokenizerBytes = uint64_t{256} << 20;
 constexpr uint64_t kMaxIndexBytes = uint64_t{256} << 20;
-constexpr const char* kSingleFile = "model.safetensors";
-constexpr const char* kIndexFile = "model.safetensors.index.json";
 
 [[noreturn]] void refuse(const std::string& where, std::string reason) {
   throw Error(ErrorCode::bad_input, where, std::move(reason));
@@ -54,7 +54,7 @@ void check_folder(const std::string& folder) {
                          "refused: convert it to safetensors");
     }
   }
-  refuse(folder, std::string("has neither ") + kSingleFile + " nor " + kIndexFile);
+  refuse(folder, std::string("has neither ") + names::kSingle + " nor " + names::kIndex);
 }
 
 // A shard's name must not lead out of the folder.
@@ -102,26 +102,26 @@ Checkpoint Checkpoint::open(const std::string& folder) {
   check_folder(folder);
   Checkpoint result;
   result.folder_ = folder;
-  const std::string config = join(folder, "config.json");
+  const std::string config = join(folder, names::kConfig);
   if (!exists(config)) refuse(folder, "has no config.json");
   result.config_ = result.read(config, kMaxConfigBytes);
-  result.generation_config_ = result.read_optional("generation_config.json", kMaxConfigBytes);
-  result.tokenizer_ = result.read_optional("tokenizer.json", kMaxTokenizerBytes);
-  result.tokenizer_config_ = result.read_optional("tokenizer_config.json", kMaxTokenizerBytes);
+  result.generation_config_ = result.read_optional(names::kGenerationConfig, kMaxConfigBytes);
+  result.tokenizer_ = result.read_optional(names::kTokenizer, kMaxTokenizerBytes);
+  result.tokenizer_config_ = result.read_optional(names::kTokenizerConfig, kMaxTokenizerBytes);
   if (!result.tokenizer_.empty()) {
     const LegacyTokenFiles tokens = {
-        result.read_optional("special_tokens_map.json", kMaxTokenizerBytes),
-        result.read_optional("added_tokens.json", kMaxTokenizerBytes)};
+        result.read_optional(names::kSpecialTokens, kMaxTokenizerBytes),
+        result.read_optional(names::kAddedTokens, kMaxTokenizerBytes)};
     result.tokenizer_config_ =
         with_legacy_tokens(result.tokenizer_config_, result.tokenizer_, tokens, folder);
   }
-  if (const std::string chat = result.read_optional("chat_template.jinja", kMaxConfigBytes);
+  if (const std::string chat = result.read_optional(names::kChatTemplate, kMaxConfigBytes);
       !chat.empty())
     result.tokenizer_config_ = with_chat_template(result.tokenizer_config_, chat, folder);
   // As in Hugging Face transformers, a single file takes precedence over an index.
-  if (exists(join(folder, kSingleFile))) {
-    result.open_shard(kSingleFile);
-  } else if (const std::string index = join(folder, kIndexFile); exists(index)) {
+  if (exists(join(folder, names::kSingle))) {
+    result.open_shard(names::kSingle);
+  } else if (const std::string index = join(folder, names::kIndex); exists(index)) {
     result.open_indexed(index);
   } else {
     refuse_no_weights(folder);

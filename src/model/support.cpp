@@ -149,6 +149,13 @@ Refusal why_not_experts(const ModelConfig& config, const LayerSteps& layer, cons
   return {};
 }
 
+// What the device does not compute of a step, whichever matrices it has.
+std::string why_not_computed(const ModelConfig& config, const Step& step, const Device& device) {
+  if (!device.cuda) return {};
+  const std::string limit = std::visit(GpuLimits(config), step.op);
+  return limit.empty() ? "" : limit + " work only on the CPU: use --device cpu";
+}
+
 // Calls see(step) for all steps of the layers and the head.
 template <typename See>
 void each_step(const ModelSteps& steps, const See& see) {
@@ -162,13 +169,11 @@ void each_step(const ModelSteps& steps, const See& see) {
 Refusal why_not(const ModelConfig& config, const ModelSteps& steps, const Step& step,
                 const LoadOptions& options) {
   const LayerSteps& layer = steps.of(step.layer);
-  if (options.device.cuda) {
-    if (const std::string limit = std::visit(GpuLimits(config), step.op); !limit.empty())
-      return {limit + " work only on the CPU: use --device cpu", ""};
-    if (std::holds_alternative<step::Experts>(step.op)) {
-      Refusal refusal = why_not_experts(config, layer, step, options);
-      if (!refusal.reason.empty()) return refusal;
-    }
+  if (std::string reason = why_not_computed(config, step, options.device); !reason.empty())
+    return {std::move(reason), ""};
+  if (options.device.cuda && std::holds_alternative<step::Experts>(step.op)) {
+    Refusal refusal = why_not_experts(config, layer, step, options);
+    if (!refusal.reason.empty()) return refusal;
   }
   if (layer.matrices.empty()) return {};
   for (const int matrix : matrices_of(step)) {
@@ -181,12 +186,10 @@ Refusal why_not(const ModelConfig& config, const ModelSteps& steps, const Step& 
 }
 
 std::string why_not(const ModelConfig& config, const Device& device) {
-  LoadOptions options;
-  options.device = device;
   const ModelSteps steps = make_steps(config);
   std::string reason;
   each_step(steps, [&](const Step& step) {
-    if (reason.empty()) reason = why_not(config, steps, step, options).reason;
+    if (reason.empty()) reason = why_not_computed(config, step, device);
   });
   return reason;
 }

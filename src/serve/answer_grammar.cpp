@@ -374,11 +374,12 @@ std::shared_ptr<const grammar::TokenGrammar> grammar_of(const LoadedModel& model
 std::shared_ptr<const grammar::TokenGrammar> chat_grammar(const LoadedModel& model,
                                                           const ChatSyntax& syntax,
                                                           const ToolRequest& tools,
-                                                          const std::optional<AnswerText>& text) {
+                                                          const std::optional<AnswerText>& text,
+                                                          const std::string& owner) {
   const bool watch = !text && !tools.required && tools.any_strict();
   if (!text && !tools.required && !watch) return nullptr;
   const std::string key = fmt::format(
-      "chat {} {} {} {} {} {} {} {} {}", static_cast<int>(syntax.tools),
+      "chat {} {} {} {} {} {} {} {} {} {}", owner, static_cast<int>(syntax.tools),
       syntax.call_begins.empty() ? "" : syntax.call_begins[0], syntax.think_begin, syntax.thinking,
       syntax.thought, tools.required, tools.parallel, tools.tools.dump(), text ? text->key() : "");
   return grammar_of(model, key, text && !tools.required ? text->field : "tools", [&] {
@@ -390,9 +391,10 @@ std::shared_ptr<const grammar::TokenGrammar> chat_grammar(const LoadedModel& mod
 }
 
 std::shared_ptr<const grammar::TokenGrammar> text_grammar(const LoadedModel& model,
-                                                          const std::optional<AnswerText>& text) {
+                                                          const std::optional<AnswerText>& text,
+                                                          const std::string& owner) {
   if (!text) return nullptr;
-  return grammar_of(model, "text " + text->key(), text->field, [&] {
+  return grammar_of(model, "text " + owner + " " + text->key(), text->field, [&] {
     GraphBuilder builder(text->field);
     const RuleId root = text->add_to(builder);
     return builder.finish(root);

@@ -15,14 +15,17 @@ namespace walsh {
 // an answer of a required form may be tool calls instead. If no call is required but some tool is
 // strict, the answer may be any text; once a call begins, it must be a call of a known tool, with
 // arguments that match the schema if the tool is strict, and the answer ends after the calls.
-// Throws ApiError 400 for what cannot be enforced.
+// Compiled grammars are cached per owner (TextRequest::owner), since times would tell others which
+// ones were used. Throws ApiError 400 for what cannot be enforced.
 std::shared_ptr<const grammar::TokenGrammar> chat_grammar(const LoadedModel& model,
                                                           const ChatSyntax& syntax,
                                                           const ToolRequest& tools,
-                                                          const std::optional<AnswerText>& text);
+                                                          const std::optional<AnswerText>& text,
+                                                          const std::string& owner);
 
 // The grammar of a completion, which has no chat.
 std::shared_ptr<const grammar::TokenGrammar> text_grammar(const LoadedModel& model,
-                                                          const std::optional<AnswerText>& text);
+                                                          const std::optional<AnswerText>& text,
+                                                          const std::string& owner);
 
 }  // namespace walsh

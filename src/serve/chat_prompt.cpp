@@ -10,6 +10,17 @@
 namespace walsh {
 namespace {
 
+// Refuses messages without a text before the template does, which cannot name them. The content of
+// other roles may be absent or an object.
+void check_content(const OrderedJson& message, const std::string& path) {
+  const std::string& role = message["role"].get_ref<const std::string&>();
+  if (role != "user" && role != "system" && role != "developer") return;
+  const auto content = message.find("content");
+  if (content == message.end() || content->is_null() || content->is_number() ||
+      content->is_boolean())
+    refuse_value(path + ".content", "a string or a list of parts");
+}
+
 // Joins a list of text parts to one text.
 void join_parts(OrderedJson& message, const std::string& path) {
   const auto content = message.find("content");
@@ -57,6 +68,7 @@ OrderedJson messages_of(OrderedJson& request, bool developer) {
     OrderedJson& message = result[i];
     if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
       refuse_value(path, "an object with a \"role\"");
+    check_content(message, path);
     if (!developer && message["role"] == "developer") message["role"] = "system";
     join_parts(message, path);
     open_arguments(message, values);

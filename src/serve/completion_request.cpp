@@ -157,7 +157,7 @@ void read_answer_fields(const OrderedJson& body, const Fields& fields, const Loa
   if (format != "auto" && format != "deepseek" && format != "none")
     fields.refuse("reasoning_format", "auto, deepseek or none");
   request.show_reasoning = fields.flag("include_reasoning").value_or(true);
-  request.text.grammar = chat_grammar(model, syntax, tools, answer_text(body));
+  request.text.grammar = chat_grammar(model, syntax, tools, answer_text(body), request.text.owner);
   const bool harmony = syntax.tools == ToolSyntax::harmony;
   if (!tools.any() && !harmony && (syntax.think_end.empty() || format == "none")) return;
   AnswerReaderOptions reader;
@@ -177,10 +177,12 @@ void read_answer_fields(const OrderedJson& body, const Fields& fields, const Loa
 }  // namespace
 
 CompletionRequest parse_completion(const OrderedJson& body, const LoadedModel& model,
-                                   const PromptLimits& limits, const GenerationOptions& defaults) {
+                                   const PromptLimits& limits, const GenerationOptions& defaults,
+                                   const std::string& owner) {
   const Json sorted = body;
   const Fields fields(sorted, "");
   CompletionRequest request = common_request(fields, model, defaults);
+  request.text.owner = owner;
   refuse_other_texts(fields, request.n);
   request.prompts = prompts_of(fields, model, limits);
   // OpenAI's default is 16 tokens.
@@ -192,16 +194,17 @@ CompletionRequest parse_completion(const OrderedJson& body, const LoadedModel& m
   }
   check_lengths(request, limits.positions);
   check_scores(request, limits.positions);
-  request.text.grammar = text_grammar(model, answer_text(body));
+  request.text.grammar = text_grammar(model, answer_text(body), owner);
   return request;
 }
 
 CompletionRequest parse_chat(const OrderedJson& body, const LoadedModel& model,
                              const PromptLimits& limits, const GenerationOptions& defaults,
-                             const std::string& prompt) {
+                             const std::string& owner, const std::string& prompt) {
   const Json sorted = body;
   const Fields fields(sorted, "");
   CompletionRequest request = common_request(fields, model, defaults);
+  request.text.owner = owner;
   refuse_other_answers(fields);
   request.chat = true;
   check_bytes(prompt, limits, "messages");

@@ -34,12 +34,14 @@ struct PromptLimits {
   uint64_t bytes = 0;
 };
 
-// `defaults` are the sampling options that the body leaves open. Throws ApiError.
+// `defaults` are the sampling options that the body leaves open; `owner` is that of its texts.
+// Throws ApiError.
 CompletionRequest parse_completion(const OrderedJson& body, const LoadedModel& model,
-                                   const PromptLimits& limits, const GenerationOptions& defaults);
+                                   const PromptLimits& limits, const GenerationOptions& defaults,
+                                   const std::string& owner);
 // `prompt` applies the chat template to the messages.
 CompletionRequest parse_chat(const OrderedJson& body, const LoadedModel& model,
                              const PromptLimits& limits, const GenerationOptions& defaults,
-                             const std::string& prompt);
+                             const std::string& owner, const std::string& prompt);
 
 }  // namespace walsh

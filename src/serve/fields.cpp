@@ -6,6 +6,14 @@
 
 namespace walsh {
 
+namespace {
+
+// Stop strings and sequence breakers have at most so many bytes: texts are searched for them
+// after every token.
+constexpr size_t kMostTextBytes = 1024;
+
+}  // namespace
+
 Fields::Fields(const Json& object, std::string path) : object_(object), path_(std::move(path)) {
   if (object.is_object()) return;
   const std::string what = path_.empty() ? "the request" : "'" + path_ + "'";
@@ -67,14 +75,21 @@ std::optional<std::string> Fields::text(const char* key) const {
 std::vector<std::string> Fields::texts(const char* key, size_t most) const {
   const Json* value = find(key);
   if (value == nullptr) return {};
-  if (value->is_string()) return {value->get<std::string>()};
-  const std::string expected = fmt::format("a string or a list of at most {} strings", most);
-  if (!value->is_array() || value->size() > most) refuse(key, expected);
+  const std::string expected = fmt::format(
+      "a string or a list of at most {} strings, each of at most {} bytes", most, kMostTextBytes);
   std::vector<std::string> texts;
-  for (const Json& item : *value) {
-    if (!item.is_string()) refuse(key, expected);
-    texts.push_back(item.get<std::string>());
+  const auto add = [&](const Json& text) {
+    if (!text.is_string() || text.get_ref<const std::string&>().size() > kMostTextBytes)
+      refuse(key, expected);
+    texts.push_back(text.get<std::string>());
+  };
+  if (value->is_string()) {
+    add(*value);
+    return texts;
   }
+  if (!value->is_array() || value->size() > most) refuse(key, expected);
+  for (const Json& item : *value)
+    add(item);
   return texts;
 }
 

@@ -69,11 +69,13 @@ tcp::acceptor listen(net::io_context& io, const HttpOptions& options) {
   throw Error(ErrorCode::io, address_of(options), "cannot listen: " + error.message());
 }
 
-// Lowers the calling thread's priority (per thread on Linux), so that slow requests do not slow
-// down the model.
+// Lowers the calling thread's priority (per thread on Linux) below that of the process, so that
+// slow requests do not slow down the model.
 void lower_priority() {
-  constexpr int kNice = 10;
-  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice);
+  constexpr int kSteps = 10, kLowest = 19;
+  const auto thread = static_cast<id_t>(::gettid());
+  ::setpriority(PRIO_PROCESS, thread,
+                std::min(kLowest, ::getpriority(PRIO_PROCESS, thread) + kSteps));
 }
 
 // Starts the threads for handlers.

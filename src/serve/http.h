@@ -30,6 +30,9 @@ struct HttpOptions {
   // The most bytes of request bodies that are being read or wait for a handler. Beyond that,
   // requests with more than a short body are answered 503.
   uint64_t held_bytes = uint64_t{128} << 20;
+  // The most bytes of answers that wait until their clients read them. Beyond that, an answer with
+  // more than a short body becomes 503, and an event stream that is that far behind is cut off.
+  uint64_t answer_bytes = uint64_t{1} << 30;
   // The most bytes of an event stream that wait to be written; a client that falls behind is
   // disconnected.
   size_t queue_bytes = 16 << 20;

@@ -122,7 +122,7 @@ void HttpConnection::admit(HttpParser& parser) {
 }
 
 // Reads until the request is complete or refused; otherwise the connection is to be closed.
-HttpConnection::Awaitable<> HttpConnection::read_request(HttpParser& parser, HeldBody& held) {
+HttpConnection::Awaitable<> HttpConnection::read_request(HttpParser& parser, HeldBytes& held) {
   const HttpOptions& options = context_.options;
   bool begun = false, in_body = false, admitted = false;
   const bool patient = known_ && !fresh_;
@@ -208,11 +208,11 @@ HttpConnection::Awaitable<> HttpConnection::linger() {
 
 // Answering ---------------------------------------------------------------------------------------
 
-void HttpConnection::start_handler(HttpParser& parser, std::shared_ptr<HeldBody> held) {
+void HttpConnection::start_handler(HttpParser& parser, std::shared_ptr<HeldBytes> held) {
   auto request = std::make_shared<HttpRequest>(std::move(parser.request()));
-  HttpRequest about;
-  about.method = request->method;
-  about.path = request->path;
+  about_ = {};
+  about_.method = request->method;
+  about_.path = request->path;
   exchange_ = std::make_shared<Exchange>();
   exchange_->queue_bytes = context_.options.queue_bytes;
   exchange_->gone = left_;
@@ -220,11 +220,11 @@ void HttpConnection::start_handler(HttpParser& parser, std::shared_ptr<HeldBody>
     change_.cancel();
     if (exchange_->overflown) reset();
   };
-  auto reply = std::make_shared<Reply>(
-      context_.mailbox, exchange_,
-      [&context = context_, about = std::move(about)](const std::string& message) {
-        return context.error(500, message, about);
-      });
+  auto reply =
+      std::make_shared<Reply>(context_.mailbox, exchange_,
+                              [&context = context_, about = about_](const std::string& message) {
+                                return context.error(500, message, about);
+                              });
   auto handle = [&handler = context_.handler, held = std::move(held), request,
                  reply = std::move(reply)] {
     try {
@@ -261,6 +261,9 @@ HttpConnection::Awaitable<bool> HttpConnection::answer(bool http10, bool head, b
   }
   if (!answerable()) co_return false;
   exchange_->begun = true;
+  HeldBytes held(context_.answer_bytes, context_.options.answer_bytes);
+  if (!held.has_room(exchange_->response->body.size()))
+    exchange_->response = context_.error(503, "too many answers wait to be read", about_);
   HttpFraming framing;
   if (exchange_->streaming) {
     // The client is gone, and the handler was notified.
@@ -274,7 +277,7 @@ HttpConnection::Awaitable<bool> HttpConnection::answer(bool http10, bool head, b
       keep_alive && !context_.draining && framing.body != HttpFraming::Body::until_close;
   std::string text = response_head(*exchange_->response, framing);
   const bool has_body = !head && status_has_body(exchange_->response->status);
-  if (has_body) text += exchange_->response->body;
+  if (has_body) text += std::exchange(exchange_->response->body, {});
   bool written = co_await write(std::move(text));
   if (written && exchange_->streaming && has_body) written = co_await stream(framing.body);
   co_return written&& framing.keep_alive&& answerable();
@@ -295,6 +298,8 @@ HttpConnection::Awaitable<bool> HttpConnection::stream(HttpFraming::Body body) {
       text = ": ping\n\n";
     }
     if (chunked) text = chunk(text);
+    HeldBytes held(context_.answer_bytes, context_.options.answer_bytes);
+    if (!held.has_room(text.size())) reset();
     if (!co_await write(std::move(text))) break;
   }
   broken_ = true;  // without the last chunk the client sees that the stream is incomplete
@@ -338,7 +343,7 @@ void HttpConnection::look() {
 // The whole ---------------------------------------------------------------------------------------
 
 HttpConnection::Awaitable<bool> HttpConnection::serve_request(HttpParser& parser,
-                                                              std::shared_ptr<HeldBody> held) {
+                                                              std::shared_ptr<HeldBytes> held) {
   struct Answering {
     explicit Answering(HttpContext& shared) : context(shared) { ++context.answering; }
     ~Answering() {
@@ -360,7 +365,7 @@ HttpConnection::Awaitable<> HttpConnection::serve() {
   bool keep_alive = true;
   while (keep_alive && !closed_) {
     HttpParser parser(context_.options);
-    auto held = std::make_shared<HeldBody>(context_.held_bytes, context_.options.held_bytes);
+    auto held = std::make_shared<HeldBytes>(context_.held_bytes, context_.options.held_bytes);
     refusal_.reset();
     co_await read_request(parser, *held);
     fresh_ = false;

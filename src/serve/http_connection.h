@@ -21,13 +21,13 @@
 
 namespace walsh {
 
-// The memory of a request's body, counted in the server's total while this exists.
-class HeldBody {
+// The memory of a request's body or of an answer, counted in the server's total while this exists.
+class HeldBytes {
  public:
-  HeldBody(std::atomic<uint64_t>& all, uint64_t most) : all_(all), most_(most) {}
-  ~HeldBody() { all_ -= bytes_; }
-  HeldBody(const HeldBody&) = delete;
-  HeldBody& operator=(const HeldBody&) = delete;
+  HeldBytes(std::atomic<uint64_t>& all, uint64_t most) : all_(all), most_(most) {}
+  ~HeldBytes() { all_ -= bytes_; }
+  HeldBytes(const HeldBytes&) = delete;
+  HeldBytes& operator=(const HeldBytes&) = delete;
 
   // Returns false, and stops counting, if there is no room for so many bytes.
   bool has_room(uint64_t bytes) {
@@ -76,7 +76,7 @@ struct HttpContext {
   int64_t answering = 0;  // requests that are with handlers
   bool draining = false;  // new requests are answered 503
   bool ending = false;    // nothing more is sent
-  std::atomic<uint64_t> held_bytes{0};
+  std::atomic<uint64_t> held_bytes{0}, answer_bytes{0};
   std::array<char, 64 << 10> scratch;  // buffer for one read
 };
 
@@ -99,15 +99,15 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   template <typename T = void>
   using Awaitable = boost::asio::awaitable<T>;
 
-  Awaitable<> read_request(HttpParser& parser, HeldBody& held);
+  Awaitable<> read_request(HttpParser& parser, HeldBytes& held);
   void admit(HttpParser& parser);
   Awaitable<bool> read_more(Clock::time_point deadline);
   Awaitable<bool> write(std::string text);
   Awaitable<bool> refuse(const HttpResponse& response, bool head, bool keep_alive);
   Awaitable<> linger();
 
-  void start_handler(HttpParser& parser, std::shared_ptr<HeldBody> held);
-  Awaitable<bool> serve_request(HttpParser& parser, std::shared_ptr<HeldBody> held);
+  void start_handler(HttpParser& parser, std::shared_ptr<HeldBytes> held);
+  Awaitable<bool> serve_request(HttpParser& parser, std::shared_ptr<HeldBytes> held);
   Awaitable<bool> answer(bool http10, bool head, bool keep_alive);
   Awaitable<bool> stream(HttpFraming::Body body);
   Awaitable<> wait_for_change(Clock::time_point until);
@@ -126,6 +126,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::shared_ptr<Exchange> exchange_;
   std::optional<HttpResponse> refusal_;  // for the request that is being read
   std::string peer_;
+  HttpRequest about_;  // method and path of the request that is being answered
   const uint64_t id_;
   bool known_ = false;  // the client may use the server
   uint64_t turn_ = 0;   // number of the current deadline, so that a late timer is ignored

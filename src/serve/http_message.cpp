@@ -99,6 +99,10 @@ class Parser final : public http::basic_parser<true> {
       case http::field::host:
         if (hosts_++ > 0) refuse(ec, 400, "more than one Host");
         break;
+      case http::field::authorization:
+        // A proxy in front could have checked the other one.
+        if (keys_++ > 0) refuse(ec, 400, "more than one Authorization");
+        break;
       case http::field::content_length:
         if (lengths_++ > 0 || view(value).find(',') != std::string_view::npos) {
           refuse(ec, 400, "more than one Content-Length");
@@ -155,7 +159,7 @@ class Parser final : public http::basic_parser<true> {
 
   const HttpOptions& limits_;
   int64_t fields_ = 0;
-  int hosts_ = 0, lengths_ = 0;
+  int hosts_ = 0, lengths_ = 0, keys_ = 0;
   std::string encodings_;
   bool header_seen_ = false;
 };

@@ -96,6 +96,11 @@ HttpResponse in_form_of(const HttpRequest& request, HttpResponse error) {
   return error;
 }
 
+bool has_body(const HttpRequest& request) {
+  return !request.header("transfer-encoding").empty() ||
+         request.header("content-length").find_first_not_of('0') != std::string_view::npos;
+}
+
 bool fits(std::string_view route, std::string_view path) {
   if (!route.ends_with('*')) return route == path;
   return path.starts_with(route.substr(0, route.size() - 1)) && path.size() >= route.size();
@@ -199,6 +204,7 @@ const Service::Route& Service::route_of(const HttpRequest& request) const {
 void Service::check_host(const HttpRequest& request) const {
   if (!request.headers.contains("host")) return;
   const std::string name = host_name(request.header("host"));
+  if (name.empty()) throw ApiError(403, "the field Host has no name of this server");
   if (name == "localhost" || is_address(name)) return;
   if (std::find(options_.hosts.begin(), options_.hosts.end(), name) != options_.hosts.end()) return;
   throw ApiError(403, fmt::format("'{0}' is not a name of this server: if it should be, start it "
@@ -222,8 +228,9 @@ size_t Service::key_of(const HttpRequest& request) const {
 }
 
 // The owner of a request's cached prefixes: its key and, as in vLLM, the salt that it names.
-// Requests of different owners share no prefixes, because the number of cached tokens would tell
-// one how much of a guess is a prompt of the other.
+// Requests of different owners share neither prefixes nor compiled grammars, because the number of
+// cached tokens and the times would tell one how much of a guess is a prompt or a schema of the
+// other.
 std::string Service::owner_of(const HttpRequest& request, const OrderedJson& body) const {
   std::string salt;
   if (const OrderedJson* given = find_value(body, "cache_salt")) {
@@ -284,7 +291,11 @@ HttpAdmission Service::admit(HttpRequest& request) {
   set_route(request);
   try {
     checked(request);
-    return {std::nullopt, options_.api_keys.empty() || key_of(request) != 0};
+    const bool known = options_.api_keys.empty() || key_of(request) != 0;
+    // Paths that need no key need no body either, and bodies that are held keep others out.
+    if (!known && has_body(request))
+      throw ApiError(401, "a body is only read with a valid API key");
+    return {std::nullopt, known};
   } catch (const ApiError& e) {
     HttpResponse refusal = error_for(request, e);
     add_origin(request, refusal);
@@ -350,8 +361,8 @@ OrderedJson Service::read_body(const HttpRequest& request) {
 
 void Service::completions(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
   const OrderedJson body = read_body(request);
-  auto completion = parse_completion(body, model_, prompt_limits(), options_.sampling);
-  completion.text.owner = owner_of(request, body);
+  auto completion =
+      parse_completion(body, model_, prompt_limits(), options_.sampling, owner_of(request, body));
   start(std::move(completion), request, reply);
 }
 
@@ -368,8 +379,8 @@ void Service::chat(const HttpRequest& request, const std::shared_ptr<HttpReply>&
 void Service::answer_chat(const HttpRequest& request, OrderedJson body,
                           const std::shared_ptr<HttpReply>& reply) {
   const std::string prompt = chat_prompt(body);
-  auto completion = parse_chat(body, model_, prompt_limits(), options_.sampling, prompt);
-  completion.text.owner = owner_of(request, body);
+  auto completion =
+      parse_chat(body, model_, prompt_limits(), options_.sampling, owner_of(request, body), prompt);
   start(std::move(completion), request, reply);
 }
 

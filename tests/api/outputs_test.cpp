@@ -54,6 +54,25 @@ TEST_F(Outputs, AllFilesOfACheckpointAreInputs) {
   });
 }
 
+// A checkpoint with shards has no model.safetensors; one that is put there would be read instead.
+TEST_F(Outputs, NoneBecomesAPartOfTheCheckpoint) {
+  fs::rename(file("model.safetensors"), file("model-00001-of-00001.safetensors"));
+  std::ofstream index(file("model.safetensors.index.json"));
+  index << R"({"weight_map": {"model.norm.weight": "model-00001-of-00001.safetensors"}})";
+  index.close();
+  for (const char* name :
+       {"model.safetensors", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+        "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"}) {
+    if (fs::exists(file(name))) continue;
+    expect_usage(file(name), [&] { check_outputs({file(name)}, folder_, {}); });
+    EXPECT_FALSE(fs::exists(file(name)));
+  }
+  expect_usage(file("model.safetensors"),
+               [&] { quantize(folder_, file("model.safetensors"), {}, 1); });
+  fs::create_directory(file("other"));
+  check_outputs({file("other/model.safetensors"), file("model.gguf")}, folder_, {});
+}
+
 TEST_F(Outputs, NoTwoAreTheSameFile) {
   expect_usage(folder_ / "." / "new", [&] {
     check_outputs({file("new"), folder_ / "." / "new"}, folder_, {});

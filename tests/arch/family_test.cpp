@@ -303,5 +303,18 @@ TEST(Family, NullMultipliersAndSharesAreWhatTransformersMakesOfThem) {
   }
 }
 
+TEST(Family, ANullIsRefusedWhereTransformersFailsWithIt) {
+  Json json = of_family("gemma3_text", "Gemma3ForCausalLM");
+  json.erase("rope_parameters");  // those of other families
+  json["hidden_act"] = "gelu_pytorch_tanh";
+  const size_t layers = parse(json).layers.size();
+  json["sliding_window_pattern"] = nullptr;
+  expect_refused(json, "sliding_window_pattern");
+  json["layer_types"] = std::vector<std::string>(layers, "full_attention");
+  EXPECT_NO_THROW(parse(json)) << "the list of layer types replaces the pattern";
+  json["sliding_window"] = nullptr;
+  expect_refused(json, "sliding_window");
+}
+
 }  // namespace
 }  // namespace walsh

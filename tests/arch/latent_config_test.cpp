@@ -98,6 +98,8 @@ TEST(LatentConfig, NullGroupsAreReadWhereThereAreNone) {
   EXPECT_EQ(parse(json).layers[1].experts.routing.groups, 1);
   json["topk_method"] = "group_limited_greedy";
   expect_refused(json, "n_group");
+  json["topk_method"] = nullptr;
+  expect_refused(json, "topk_method");
 }
 
 TEST(LatentConfig, QueriesMayReadTheInput) {
@@ -112,7 +114,7 @@ TEST(LatentConfig, QueriesMayReadTheInput) {
 
 TEST(LatentConfig, RotatedRowsComeFirstTheFirstOfAllPairsBeforeTheSecond) {
   const ModelConfig config = parse(v2());
-  const TensorPart& q = part_of(config, "model.layers.0.self_attn.q_b_proj.weight");
+  const TensorPart q = part_of(config, "model.layers.0.self_attn.q_b_proj.weight");
   EXPECT_EQ(q.source, q.name);
   ASSERT_EQ(q.groups.size(), 12U);
   EXPECT_EQ(q.groups[3].first, 24 + 16);
@@ -121,7 +123,7 @@ TEST(LatentConfig, RotatedRowsComeFirstTheFirstOfAllPairsBeforeTheSecond) {
   EXPECT_EQ(q.groups[4].first, 24 + 17);
   EXPECT_EQ(q.groups[5].first, 24);
   EXPECT_EQ(q.groups[5].rows, 16);
-  const TensorPart& key = part_of(config, "model.layers.0.self_attn.k_rope_proj.weight");
+  const TensorPart key = part_of(config, "model.layers.0.self_attn.k_rope_proj.weight");
   EXPECT_EQ(key.source, "model.layers.0.self_attn.kv_a_proj_with_mqa.weight");
   EXPECT_EQ(key.first_row, 32);
   EXPECT_EQ(key.turned, 8);

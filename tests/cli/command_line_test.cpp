@@ -85,6 +85,13 @@ TEST_F(CommandLine, NumbersOutOfRangeAreToldWithTheirRange) {
   expect_error(run({model(), "-p", "a", "-s", "99999999999999999999"}), 2, "64 bits");
 }
 
+TEST_F(CommandLine, ValuesThatAreMissingOrNoNumbersAreToldInPlainWords) {
+  expect_error(walsh({"run", model()}, "", "-p < /dev/null"), 2, "--prompt: a value is needed");
+  expect_error(walsh({"run", model(), "--temp", "warm"}), 2, "--temp: warm is not a number");
+  expect_error(walsh({"run", model(), "--temp", "1", "--temp", "2"}), 2,
+               "--temp: is given more than once");
+}
+
 TEST_F(CommandLine, HelpIsShortAndAllOfItOnRequest) {
   for (const char* command : {"quantize", "run", "serve", "eval", "bench", "inspect", "formats"}) {
     const CommandResult brief = walsh({command, "--help"}), all = walsh({command, "--help-all"});
@@ -100,7 +107,8 @@ TEST_F(CommandLine, HelpIsShortAndAllOfItOnRequest) {
   EXPECT_NE(walsh({"quantize", "--help-all"}).out.find("Lloyd-Max, 3 bits"), std::string::npos);
   EXPECT_EQ(walsh({"man", "serve"}).out.find("Lloyd-Max, 3 bits"), std::string::npos);
   EXPECT_NE(walsh({"bench", "--help-all"}).out.find("qwen3.5-9b"), std::string::npos);
-  expect_error(walsh({"help", "rum"}), 2, "there is no command rum; did you mean run?");
+  for (const char* page : {"help", "man"})
+    expect_error(walsh({page, "rum"}), 2, "there is no command rum; did you mean run?");
 }
 
 TEST_F(CommandLine, NamesThatAreNearlyRightAreTold) {

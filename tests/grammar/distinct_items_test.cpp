@@ -64,6 +64,36 @@ TEST(DistinctItems, NumbersAreEqualHoweverTheyMightBeWritten) {
     EXPECT_FALSE(accepts(set, text)) << text;
 }
 
+// Objects and lists are compared without their space; the order of names is always the same.
+TEST(DistinctItems, ObjectsAndListsMayBeItems) {
+  const auto objects = compile(R"({"items": {"properties": {"b": {"type": "string"},
+      "a": {"items": {"type": "integer"}}, "c": {"properties": {"d": {"type": "null"}}}},
+      "required": ["b"]}, "uniqueItems": true})");
+  for (const char* text : {R"([{"b": "x"}, {"b": "y"}])", R"([{"b": "x"}, {"b": "x", "a": []}])",
+                           R"([{"b":"x","a":[1,2]}, {"b":"x","a":[12]}, {"b":"x","a":[2,1]}])",
+                           R"([{"b":"x","c":{}}, {"b":"x","c":{"d":null}}])",
+                           R"([{"b":"]"}, {"b":"}"}, {"b":"\""}])", R"([{"b":"a b"}, {"b":"ab"}])"})
+    EXPECT_TRUE(accepts(objects, text)) << text;
+  for (const char* text :
+       {R"([{"b": "x"}, {"b": "x"}])", R"([{"b":"x"}, { "b": "x" }])",
+        R"([{"b":"x","a":[1,2]},{"b":"x","a":[1, 2]}])", R"([{"a": [1], "b": "x"}])",
+        R"([{"b":"x","c":{"d":null}},{"b":"x","c":{ "d":null }}])", R"([{"b":"\u0041"}])",
+        R"([{"b":"x","e":1}])"})
+    EXPECT_FALSE(accepts(objects, text)) << text;
+  const auto pairs = compile(R"({"items": {"prefixItems": [{"type": "integer"}, {"type": "string"}],
+      "minItems": 2, "maxItems": 2}, "uniqueItems": true})");
+  EXPECT_TRUE(accepts(pairs, R"([[1, "a"], [1, "b"], [2, "a"]])"));
+  EXPECT_FALSE(accepts(pairs, R"([[1, "a"], [1,"a"]])"));
+  // Alternatives that name the same properties in other orders write them in one.
+  const auto either = compile(R"({"items": {"anyOf": [
+      {"properties": {"b": {"const": 1}, "a": {"const": 2}}, "required": ["a", "b"]},
+      {"properties": {"a": {"const": 2}, "b": {"enum": [1, 3]}}, "required": ["a", "b"]},
+      {"enum": [{"b": 1, "a": 2}, {"a": 2, "b": 1}]}]}, "uniqueItems": true})");
+  EXPECT_TRUE(accepts(either, R"([{"a":2,"b":1},{"a":2,"b":3}])"));
+  EXPECT_FALSE(accepts(either, R"([{"a":2,"b":1},{"a":2,"b":1}])"));
+  EXPECT_FALSE(accepts(either, R"([{"b":1,"a":2}])"));
+}
+
 // Where few items are possible no comma leads to where none is left.
 TEST(DistinctItems, AListEndsWhereNoOtherItemIsPossible) {
   const auto letters = compile(R"({"items": {"type": "string", "pattern": "^[ab]$"},
@@ -112,6 +142,10 @@ TEST(DistinctItems, RandomTextsAreWholeAndTheirItemsDiffer) {
                "minItems": 8})",
            R"({"items": {"enum": ["a", "b", "c", "d", "e", "f", "g", "h", null, 3]},
                "uniqueItems": true, "minItems": 9})",
+           R"({"items": {"properties": {"b": {"type": "boolean"}, "a": {"enum": [1, 2, null]}},
+               "required": ["b"]}, "uniqueItems": true, "minItems": 7})",
+           R"({"items": {"items": {"type": "integer", "minimum": 0, "maximum": 1},
+               "minItems": 2, "maxItems": 3}, "uniqueItems": true, "minItems": 10})",
            R"({"prefixItems": [{"type": "string", "pattern": "^[ab]$"}, {"enum": ["a", "b"]}],
                "items": {"type": "string", "pattern": "^[abc]$"}, "uniqueItems": true,
                "maxItems": 3})"}) {

@@ -1,5 +1,6 @@
 #include "grammar/gbnf.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -138,9 +139,21 @@ TEST(Gbnf, AClassOfNoCharactersIsRefused) {
     EXPECT_THAT(refusal(text), HasSubstr("matches nothing"));
 }
 
+TEST(Gbnf, LargeNumbersOfRepetitionsAreExact) {
+  const auto graph = gbnf("root ::= (\"a\" | \"ab\"){5000,6000}");
+  for (const size_t count : {4999, 5000, 5500, 6000, 6001}) {
+    EXPECT_EQ(matches(graph, std::string(count, 'a')), count >= 5000 && count <= 6000) << count;
+    EXPECT_EQ(matches(graph, std::string(count - 1, 'a') + "ab"), count >= 5000 && count <= 6000);
+  }
+  EXPECT_TRUE(matches(gbnf("root ::= [a-z]{1000000}"), std::string(1000000, 'q')));
+}
+
 TEST(Gbnf, SizeIsBounded) {
-  refusal("root ::= \"a\"{1000000}", ErrorCode::limit);
-  refusal("root ::= ((((\"a\"{99}){99}){99}){99}){999999}", ErrorCode::limit);
+  std::string lines = "root ::= x0\n";
+  for (int i = 0; i < 100; ++i)
+    lines += fmt::format("x{} ::= \"a\"{{1000000}} x{}\n", i, i + 1);
+  refusal(lines + "x100 ::= \"b\"", ErrorCode::limit);
+  EXPECT_NO_THROW(gbnf("root ::= ((((\"a\"{99}){99}){99}){99}){999999}"));
   refusal("root ::= " + std::string(1000, '('));
   refusal("root ::= " + std::string(2 << 20, ' '), ErrorCode::limit);
   // Doubling costs nothing: rules are called, not copied.

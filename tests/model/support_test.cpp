@@ -207,11 +207,11 @@ TEST(Support, OptionsAndRotationsAreRefusedBeforeAModelIsRead) {
 
 // If the other device refuses as well, the first reason is reported.
 TEST(Support, TheCpuIsNoWayOutWhereItRefusesToo) {
-  const Format& coded = get_format("tc3:L12");
+  const Format& coded = get_format("tc3:hq");
   Unread source("tiny", {&coded, &coded, &coded});
   LoadOptions options = options_of(kGpu, ActivationMode::f16);
   options.may_use_cpu = true;
-  EXPECT_THAT(refusal(source, options)->reason, HasSubstr("no GPU kernels for tc3:L12"));
+  EXPECT_THAT(refusal(source, options)->reason, HasSubstr("no GPU kernels for tc3:hq"));
 }
 
 // Prepared inputs are what their matrices ask for.
@@ -311,6 +311,19 @@ TEST(Support, AGpuNamesWhatItHasNoRoomFor) {
   for (LayerDesc& layer : config.layers)
     if (layer.delta_net.present()) layer.delta_net.key_dim = kMostGpuDeltaDim + 16;
   EXPECT_THAT(why_not(config, kGpu), HasSubstr("more than 256 values"));
+}
+
+// No file describes such a layer, but a config that a program puts together may.
+TEST(Support, ALayerIsAskedWhatItComputesAndNotForMatricesThatItLacks) {
+  const Format& tq3 = get_format("tq3");
+  const SyntheticSource source("tiny-moe", {&tq3, &tq3, &tq3});
+  ModelConfig config = parse_config(source.config_json(), "test");
+  config.layers[0].experts.count = int64_t{1} << 40;
+  EXPECT_THAT(why_not(config, kCpu), IsEmpty());
+  EXPECT_THAT(why_not(config, kGpu), HasSubstr("more than 800 experts"));
+  config.layers[0].experts.count = kMostGpuExperts;
+  EXPECT_THAT(why_not(config, kCpu), IsEmpty());
+  EXPECT_THAT(why_not(config, kGpu), IsEmpty());
 }
 
 TEST(Support, AGpuRefusesKindsOfAttentionInOneLine) {

@@ -48,7 +48,7 @@ class AnswerGrammarTest : public testing::Test {
     ASSERT_TRUE(loaded_->tokenizer.is_special(*loaded_->tokenizer.token_id(first)));
   }
   void use(const std::string& source, const ToolRequest& tools, const std::string& prompt = "") {
-    grammar_ = chat_grammar(*loaded_, chat_syntax(source, prompt), tools, std::nullopt);
+    grammar_ = chat_grammar(*loaded_, chat_syntax(source, prompt), tools, std::nullopt, "");
     ASSERT_NE(grammar_, nullptr);
   }
   enum class Verdict { refused, unfinished, whole };
@@ -336,7 +336,7 @@ TEST_F(AnswerGrammarTest, ReasoningIsNoCall) {
 TEST_F(AnswerGrammarTest, NothingIsEnforcedWhereNothingWasAsked) {
   ToolRequest loose = tools(false);
   loose.tools.erase(0);
-  EXPECT_EQ(chat_grammar(*loaded_, chat_syntax("<tool_call> tools", ""), loose, std::nullopt),
+  EXPECT_EQ(chat_grammar(*loaded_, chat_syntax("<tool_call> tools", ""), loose, std::nullopt, ""),
             nullptr);
 }
 

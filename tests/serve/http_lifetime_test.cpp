@@ -104,6 +104,35 @@ TEST(HttpDeadline, CutsOffClientsThatDoNotRead) {
   EXPECT_TRUE(server.idle());
 }
 
+// Many clients that read next to nothing would otherwise fill the memory with their answers.
+TEST(HttpDeadline, AnswersThatNobodyReadsAreBoundedTogether) {
+  HttpOptions options = any_port();
+  options.answer_bytes = 24 << 20;
+  Desk desk;
+  RunningServer server(options, desk.handler());
+  const std::string large(16 << 20, 'x');
+  Client slow(server.port(), 4096);
+  slow.send(wait_request);
+  desk.take(1)[0]->send({200, "text/plain", large, {}});
+  ASSERT_TRUE(slow.readable(test::patience_ms));
+  Client other(server.port());
+  other.send(wait_request);
+  desk.take(1)[0]->send({200, "text/plain", large, {}});
+  EXPECT_EQ(other.response().status, 503);
+  EXPECT_EQ(other.ask(quick_request).status, 200);
+  Client events(server.port(), 4096);
+  events.send(events_request);
+  const auto replies = desk.take(1);
+  replies[0]->event(large);
+  EXPECT_TRUE(eventually([&] { return desk.gone == 1; }));
+  EXPECT_EQ(slow.response().body.size(), large.size());
+  EXPECT_TRUE(eventually([&] {
+    other.send(wait_request);
+    desk.take(1)[0]->send({200, "text/plain", large, {}});
+    return other.response().status == 200;
+  }));
+}
+
 TEST(HttpEvents, ComeInChunksAsTheyAreWritten) {
   Desk desk;
   RunningServer server(any_port(), desk.handler());

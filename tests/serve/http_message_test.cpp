@@ -150,6 +150,7 @@ TEST(HttpParser, RefusesWhatCouldBeReadInTwoWays) {
   EXPECT_EQ(status("1.1", "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", chunks),
             400);
   EXPECT_EQ(status("1.0", "Transfer-Encoding: chunked\r\n", chunks), 400);
+  EXPECT_EQ(status("1.1", "Authorization: Bearer a\r\nAuthorization: Bearer b\r\n", ""), 400);
 }
 
 TEST(HttpParser, RefusesEncodingsAndExpectationsThatItDoesNotKnow) {

@@ -35,6 +35,29 @@ TEST_F(ServiceKeysTest, APromptCannotBeGuessedThroughWhatIsKept) {
   EXPECT_GT(cached(key("first"), prompt), 8);
 }
 
+// The time that a schema takes would tell whether another key has used it.
+TEST_F(ServiceKeysTest, GrammarsAreCompiledForEachOwner) {
+  const std::pair<const char*, Json> bodies[] = {
+      {"completion", {{"prompt", "a"}, {"guided_regex", "[0-9]{3}"}}},
+      {"chat", {{"response_format", {{"type", "json_object"}}}}}};
+  for (const auto& [what, body] : bodies) {
+    const auto grammar = [&](const std::string& owner) {
+      const PromptLimits limits{256, 65536};
+      const OrderedJson ordered = parse_ordered_json(body.dump(), "body");
+      const auto request = body.contains("prompt")
+                               ? parse_completion(ordered, loaded_, limits, {}, owner)
+                               : parse_chat(ordered, loaded_, limits, {}, owner, "a");
+      EXPECT_EQ(request.text.owner, owner);
+      return request.text.grammar;
+    };
+    const auto first = grammar("1 ");
+    ASSERT_NE(first, nullptr) << what;
+    EXPECT_EQ(grammar("1 "), first) << what;
+    EXPECT_NE(grammar("2 "), first) << what;
+    EXPECT_NE(grammar("1 salt"), first) << what;
+  }
+}
+
 TEST_F(ServiceKeysTest, SaltsSeparateTheRequestsOfOneKey) {
   const std::string prompt = "There is a river in the city of London and a bridge over it.";
   const Json salt = {{"cache_salt", "one"}}, other = {{"cache_salt", "two"}};
@@ -94,6 +117,15 @@ TEST_F(ServiceKeysTest, RequestsAreAdmittedByTheirHeader) {
   EXPECT_TRUE(admit("/v1/completions", key("second")).known);
   EXPECT_EQ(status(admit("/health", {}, "GET")), 0);
   EXPECT_FALSE(admit("/health", {}, "GET").known);
+  EXPECT_EQ(status(admit("/health", {{"content-length", "0"}}, "GET")), 0);
+  // Bodies that are held for strangers would leave no room for others.
+  for (const char* path : {"/", "/health", "/openapi.json"}) {
+    EXPECT_EQ(status(admit(path, {{"content-length", "8000000"}}, "GET")), 401) << path;
+    EXPECT_EQ(status(admit(path, {{"transfer-encoding", "chunked"}}, "GET")), 401) << path;
+    Headers keyed = key("first");
+    keyed["content-length"] = "10";
+    EXPECT_EQ(status(admit(path, keyed, "GET")), 0) << path;
+  }
   names_.api_keys.clear();
   service_ = make({});
   EXPECT_TRUE(admit("/v1/completions", {}).known);

@@ -70,6 +70,22 @@ TEST_F(ServiceTest, WhatNeverFitsIsABadRequest) {
   EXPECT_THAT(longest->response.body, HasSubstr("100000 bytes"));
 }
 
+// After every token the text is searched for them, on the thread that continues all texts.
+TEST_F(ServiceTest, StopStringsAndBreakersAreShort) {
+  for (const char* field : {"stop", "dry_sequence_breakers"}) {
+    Json body = {{"prompt", "a"}, {"max_tokens", 1}, {"dry_multiplier", 1}};
+    body[field] = {std::string(1024, 'a')};
+    EXPECT_EQ(post("/v1/completions", body)->response.status, 200) << field;
+    body[field] = {"b", std::string(1025, 'a')};
+    const auto reply = post("/v1/completions", body);
+    EXPECT_EQ(reply->response.status, 400) << field;
+    EXPECT_THAT(reply->response.body, testing::HasSubstr(field));
+    EXPECT_LT(reply->response.body.size(), 500);
+    body[field] = std::string(1025, 'a');
+    EXPECT_EQ(post("/v1/completions", body)->response.status, 400) << field;
+  }
+}
+
 TEST_F(ServiceTest, LogProbabilitiesOfOneAnswerAreBounded) {
   const std::vector<std::vector<int32_t>> prompts(256, std::vector<int32_t>(250, 5));
   const auto reply =

@@ -106,7 +106,7 @@ TEST_F(ServiceTest, MessagesGoThroughTheModelsOwnTemplate) {
        "messages[0].content[0]"},
       {R"({"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": 3})",
        "chat_template_kwargs"},
-      {R"({"messages": [{"role": "user", "content": 5}]})", "messages"}};
+      {R"({"messages": [{"role": "user", "content": 5}]})", "messages[0].content"}};
   for (const auto& [body, path] : cases) {
     const auto reply = prompt(body);
     EXPECT_EQ(reply->response.status, 400) << body;
@@ -357,7 +357,8 @@ TEST_F(ServiceTest, ThePageRunsItsOwnScriptAlone) {
   const std::string nonce = policy.substr(at + 7, policy.find('\'', at + 7) - at - 7);
   EXPECT_THAT(page.body, HasSubstr("<script nonce=\"" + nonce + "\">"));
   EXPECT_THAT(page.body, HasSubstr("<style nonce=\"" + nonce + "\">"));
-  for (const char* foreign : {"@NONCE@", "@SCRIPT@", " src=", "innerHTML", "secret", "@import"})
+  for (const char* foreign :
+       {"@NONCE@", "@SAMPLING@", "@SCRIPT@", " src=", "innerHTML", "secret", "@import"})
     EXPECT_THAT(page.body, testing::Not(HasSubstr(foreign)));
   EXPECT_NE(ask("GET", "/")->response.body, page.body) << "a nonce is for one answer";
 }

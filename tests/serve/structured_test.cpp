@@ -232,6 +232,18 @@ TEST_F(StructuredTest, WrongTypesDeepInsideAreRefusedByName) {
   }
 }
 
+// A template would say that it has found no content, but not of which message.
+TEST_F(StructuredTest, MessagesWithoutATextAreNamed) {
+  for (const char* message : {R"({"role": "user"})", R"({"role": "system", "content": null})",
+                              R"({"role": "user", "content": 5})"}) {
+    OrderedJson body;
+    body["messages"] = parse_ordered_json(
+        std::string(R"([{"role": "user", "content": "a"}, )") + message + "]", "messages");
+    EXPECT_THAT(refusal(ask("/v1/chat/completions", body)), HasSubstr("'messages[1].content'"))
+        << message;
+  }
+}
+
 TEST_F(StructuredTest, AnswersMatchTheSchemaInTheOrderOfItsProperties) {
   const OrderedJson schema = parse_ordered_json(R"({"type": "object", "properties": {
       "river": {"type": "string", "maxLength": 12}, "length": {"type": "integer"},
@@ -374,8 +386,10 @@ TEST_F(StructuredTest, MessagesMatchTheirFormat) {
   for (const OrderedJson& more : {OrderedJson{{"output_config", {{"format", format}}}},
                                   OrderedJson{{"output_format", format}}}) {
     OrderedJson body = more;
-    body.update(
-        {{"max_tokens", 80}, {"messages", {{{"role", "user"}, {"content", "Name a river."}}}}});
+    // Space between the members alone may take more than a hundred tokens.
+    body.update({{"max_tokens", 230},
+                 {"seed", 1},
+                 {"messages", {{{"role", "user"}, {"content", "Name a river."}}}}});
     const auto reply = ask("/v1/messages", body);
     ASSERT_EQ(reply->response.status, 200) << reply->response.body;
     const OrderedJson message = reply->json();

@@ -71,7 +71,7 @@ CudaMemory::CudaMemory(const CudaSizes& sizes, const KvShape& shape, int64_t row
     rows[i] = array({logits ? logit_rows : max_rows, strides[i], kFloat});
   }
   attention_scratch =
-      cuda::AttentionScratch(std::min(max_rows, cuda::kMaxVectors), static_cast<int>(w.heads),
+      cuda::AttentionScratch(std::min(max_rows, cuda::kDecodeRows), static_cast<int>(w.heads),
                              static_cast<int>(w.kv_heads), static_cast<int>(w.head_dim));
   staged = array({kStaged, max_rows, kId});
   sample_states = array({shape.sequences, int64_t{sizeof(cuda::SampleState)}}, true);

@@ -118,8 +118,8 @@ void CudaLaunches::attend_pages(const step::Attend& s) {
   for (const RowGroup& group : batch_.groups()) {
     const int64_t begin = std::max(group.first, skip_), end = group.end();
     if (!group.single && begin < end) cuda::attend_prefill(call(begin, end), stream_);
-    for (int64_t row = begin; group.single && row < end; row += cuda::kMaxVectors) {
-      cuda::attend_decode(call(row, std::min(end, row + cuda::kMaxVectors)), group.longest,
+    for (int64_t row = begin; group.single && row < end; row += cuda::kDecodeRows) {
+      cuda::attend_decode(call(row, std::min(end, row + cuda::kDecodeRows)), group.longest,
                           memory_.attention_scratch, stream_);
     }
   }

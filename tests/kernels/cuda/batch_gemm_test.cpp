@@ -24,6 +24,9 @@ class BatchGemmTest : public ::testing::Test {
   }
 };
 
+// Weights and inputs are rounded to f16, independently.
+constexpr double kRounding = 0x1p-11;
+
 struct Case {
   const char* name;
   int64_t rows, cols, m;
@@ -68,12 +71,9 @@ void expect_batch(const Case& c) {
   const BatchSpace space(c.m, width, c.planes);
   ASSERT_TRUE(space.can_multiply(p, c.m)) << c.name;
   space.multiply({&p, 1}, c.m, c.shape, nullptr);
-  // Weights of trellis codes take as many roundings as those of scalar ones; inputs' sums are
-  // taken from theirs.
-  const double relative = w.tensor.format->kind == CodeKind::trellis ? 0x1p-21 : 0;
   const std::vector<float> got = to_host<float>(y);
   const Outcome o = compare(got, ldy, joined, inputs, c.rows, width * passes, c.m, bias,
-                            c.add ? 2.0f : 0.0f, relative);
+                            c.add ? 2.0f : 0.0f, kRounding);
   EXPECT_LT(o.worst, 1) << c.name << " " << c.rows << " x " << c.cols << " m = " << c.m
                         << " planes " << c.planes << " shape " << c.shape.vectors << " x "
                         << c.shape.groups << " at " << o.where;
@@ -99,9 +99,8 @@ TEST_F(BatchGemmTest, every_format_with_ragged_vectors) {
 }
 
 TEST_F(BatchGemmTest, every_shape_of_blocks) {
-  const BatchShape shapes[] = {{32, 4}, {64, 4}, {64, 3}, {64, 2}, {96, 2}, {128, 2}};
   for (const char* name : {"itq3_s", "tq2", "tq4", "tc3:h", "tc3.5:h", "tc4:h"}) {
-    for (const BatchShape& shape : shapes) {
+    for (const BatchShape& shape : detail::kBatchShapes) {
       expect_batch({name, 290, 1280, 131, 1, true, shape});
       expect_batch({name, 1024, 256, 31, 1, false, shape});
       expect_batch({name, 33, 4096, 200, 1, false, shape});
@@ -150,7 +149,7 @@ TEST_F(BatchGemmTest, products_of_different_formats_share_their_inputs) {
   for (size_t i = 0; i < 3; ++i) {
     const RandomWeights& w = *weights[i];
     const Outcome o = compare(to_host<float>(y[i]), w.tensor.rows, integer_weights(w, 0), x.values,
-                              w.tensor.rows, 512, 150, {}, 0, i == 2 ? 0x1p-21 : 0);
+                              w.tensor.rows, 512, 150, {}, 0, kRounding);
     EXPECT_LT(o.worst, 1) << names[i] << " " << o.where;
   }
 }
@@ -183,6 +182,24 @@ TEST_F(BatchGemmTest, the_same_bits_every_time_and_nans_stay_in_their_vector) {
       ASSERT_TRUE(std::isnan(after[i]));
     } else {
       ASSERT_EQ(after[i], before[i]);
+    }
+  }
+}
+
+// Blocks of results that blocks of the launch have alone, and a rest that they share.
+TEST_F(BatchGemmTest, whole_blocks_of_results_and_parts_of_others) {
+  for (const BatchShape& shape : detail::kBatchShapes) {
+    const int64_t rows = int64_t{shape.groups} * 64 * 150;
+    expect_batch({"tq3", rows, 512, shape.vectors > 64 ? 33 : 100, 1, true, shape});
+  }
+}
+
+TEST(BatchShapes, HaveFewVectorsToSpare) {
+  for (const int64_t rows : {1, 4096, 28672, 128256}) {
+    for (int64_t m = 17; m <= kMaxBatch; ++m) {
+      const int64_t vectors = detail::batch_shape({{rows}}, 4096, m, 132).vectors;
+      const int64_t padded = (m + vectors - 1) / vectors * vectors;
+      EXPECT_LT(padded, std::max<int64_t>(2 * m, 33)) << rows << " rows, " << m << " vectors";
     }
   }
 }

@@ -1,6 +1,8 @@
 // fp16 as kernels see it (emulated/device.h).
 #pragma once
 
+#include <cmath>
+
 #include "base/half.h"
 #include "kernels/emulated/vector_types.h"
 
@@ -28,4 +30,8 @@ inline __half2 __floats2half2_rn(float x, float y) {
 inline __half2 __hsub2(__half2 a, __half2 b) {
   return {__float2half_rn(__half2float(a.x) - __half2float(b.x)),
           __float2half_rn(__half2float(a.y) - __half2float(b.y))};
+}
+inline __half2 __hfma2(__half2 a, __half2 b, __half2 c) {
+  return {__float2half_rn(std::fma(__half2float(a.x), __half2float(b.x), __half2float(c.x))),
+          __float2half_rn(std::fma(__half2float(a.y), __half2float(b.y), __half2float(c.y)))};
 }

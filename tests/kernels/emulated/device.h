@@ -331,6 +331,14 @@ template <typename T>
 T __ldcg(const T* p) {
   return *p;
 }
+template <typename T>
+T __ldg(const T* p) {
+  return *p;
+}
+template <typename T>
+void __stcg(T* p, const T& value) {
+  *p = value;
+}
 inline void __threadfence() {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }

@@ -10,6 +10,7 @@
 #include "kernels/cuda/experts/expert_tile.h"
 #include "kernels/cuda/gemm/int8_tile_products.cuh"
 #include "kernels/cuda/gemm/int8_tile_stage.cuh"
+#include "kernels/cuda/warp_group.cuh"
 
 namespace walsh::cuda::detail {
 
@@ -55,23 +56,7 @@ __device__ __forceinline__ void multiply_group(int (&d)[4][4], const uint32_t (&
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(Add ? 1 : 0));
 }
 
-// Keeps the compiler from moving accesses to operands across products, which run asynchronously
-// without its knowledge.
-template <int N, typename T>
-__device__ __forceinline__ void pin(T (&d)[N][4]) {
-#pragma unroll
-  for (int i = 0; i < N; ++i)
-    asm volatile("" : WALSH_SUM4(d[i])::"memory");
-}
-
 #undef WALSH_SUM4
-
-// The descriptor of an operand in shared memory with rows of 128 bytes in the 128-byte swizzle: 8
-// rows take 1024 bytes.
-__device__ __forceinline__ uint64_t group_operand(uint32_t address) {
-  return static_cast<uint64_t>((address & 0x3ffff) >> 4) | uint64_t{1} << 16 |
-         static_cast<uint64_t>(1024 >> 4) << 32 | uint64_t{1} << 62;
-}
 
 #endif
 
@@ -158,16 +143,16 @@ struct GroupTile {
     int sum[Blocks][4];
     const uint32_t inputs = shared_address(&stage.q[C][0][0]);
     pin(a);
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-    multiply_group<false>(sum, a[0], group_operand(inputs));
+    wgmma_fence();
+    multiply_group<false>(sum, a[0], swizzled_operand(inputs));
 #pragma unroll
     for (int i = 1; i < 4; ++i)
-      multiply_group<true>(sum, a[i], group_operand(inputs + i * 32));
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+      multiply_group<true>(sum, a[i], swizzled_operand(inputs + i * 32));
+    wgmma_commit();
     const uint32_t pair = stage.scales[tile][C][g];
     const float scale[2] = {Products<Blocks>::scale_of(pair, 0),
                             Products<Blocks>::scale_of(pair, 1)};
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    wgmma_wait<0>();
     pin(sum);
     pin(a);
 #pragma unroll

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
+#include <vector>
 
 #include "kernels/cuda/gemv/gemv_args.h"
 #include "kernels/cuda/launch.h"
@@ -12,8 +14,6 @@
 namespace walsh::cuda {
 namespace detail {
 namespace {
-
-constexpr int64_t kVectorsOfSpace = 128;  // a batch is padded to a multiple of it at most
 
 template <typename Decoder>
 BatchLauncher batch_launcher() {
@@ -34,8 +34,12 @@ BatchLauncher launcher_of(DecoderKind decoder) {
   return with_decoder(decoder, []<typename Decoder>() { return batch_launcher<Decoder>(); });
 }
 
-BatchForm form_of(DecoderKind decoder) {
-  return is_trellis(decoder) ? BatchForm::doubled : BatchForm::plain;
+BatchOrder order_of(DecoderKind decoder) {
+  return is_trellis(decoder) ? BatchOrder::tiles : BatchOrder::eights;
+}
+
+int64_t blocks_of(int64_t count, int64_t each) {
+  return (count + each - 1) / each;
 }
 
 int shift_of(int64_t group, int64_t cols) {
@@ -82,49 +86,79 @@ BatchLaunch batch_launch(std::span<const PassMatmul> group, int64_t m, BatchShap
     launch.offset_shift = shift_of(w.offset_group, w.cols);
   }
   launch.m = static_cast<int>(m);
-  launch.vector_blocks = static_cast<int>((m + shape.vectors - 1) / shape.vectors);
+  launch.vector_blocks = static_cast<int>(blocks_of(m, shape.vectors));
   launch.k_tiles = static_cast<int>(w.cols / kKTileColumns);
   launch.planes = group.front().input->planes;
   return launch;
 }
 
-BatchPack batch_pack(const Activations& x, int64_t m, int vectors, BatchForm form) {
+BatchPack batch_pack(const Activations& x, int64_t m, int vectors, BatchOrder order) {
   BatchPack pack;
   pack.q = x.q.as<const int8_t>();
   pack.x_scales = x.scales.as<const float>();
-  pack.sums = x.sums.as<const int32_t>();
   pack.m = static_cast<int>(m);
   pack.cols = static_cast<int>(x.cols);
   pack.planes = x.planes;
   pack.vectors = vectors;
-  pack.form = form;
+  pack.order = order;
   return pack;
 }
 
-uint64_t input_bytes(int64_t m, int64_t cols, int planes) {
-  const int64_t padded = (m + kVectorsOfSpace - 1) / kVectorsOfSpace * kVectorsOfSpace;
-  return static_cast<uint64_t>(padded * (cols / kKTileColumns) * planes *
-                               batch_step_bytes(BatchForm::doubled, 1));
+// Vectors of whole blocks, whatever their shape.
+int64_t padded_vectors(int64_t m) {
+  int64_t most = 0;
+  for (const BatchShape& shape : kBatchShapes)
+    most = std::max(most, blocks_of(m, shape.vectors) * shape.vectors);
+  return most;
 }
 
-// Two parts of blocks of results per block of a launch.
+// Two bytes for each value, behind a scale for each vector.
+uint64_t input_bytes(int64_t m, int64_t cols, int planes) {
+  return static_cast<uint64_t>(padded_vectors(m) * (cols * planes * 2 + int64_t{sizeof(float)}));
+}
+
+// A part of a block of results for each block of a launch.
 uint64_t part_bytes() {
-  return static_cast<uint64_t>(current_device().multiprocessors) * 2 * kBatchValues * sizeof(float);
+  return static_cast<uint64_t>(current_device().multiprocessors) * kBatchValues * sizeof(float);
 }
 uint64_t arrived_bytes() {
-  constexpr int kMostGroups = 4;
-  return static_cast<uint64_t>(current_device().multiprocessors) * kMostGroups * sizeof(int);
+  return static_cast<uint64_t>(current_device().multiprocessors) * kBatchMostGroups * sizeof(int);
 }
 
 }  // namespace
 
-BatchShape batch_shape(int64_t rows, int64_t cols, int64_t m) {
-  constexpr int64_t kManyRows = 16384, kManyWeights = int64_t{40} << 20;
-  if (m <= 32) return {32, 4};
-  if (m <= 64) return {64, rows >= kManyRows ? 3 : 2};
-  if (m <= 96) return {96, 2};
-  if (m <= 128 && rows * cols < kManyWeights) return {64, 2};
-  return {m > 128 && m <= 192 ? 96 : 128, 2};
+// About how many cycles a launch takes: steps by what bounds them, and what a block of results
+// costs at its end, alone or in parts (measured, docs/gpu_notebook.md).
+int64_t batch_cycles(std::span<const int64_t> rows, int64_t cols, int64_t m, BatchShape shape,
+                     int64_t multiprocessors) {
+  constexpr int64_t kDecoding = 190, kStore = 12, kParts = 4000;
+  int64_t tiles = 0;
+  for (const int64_t each : rows)
+    tiles += blocks_of(each, int64_t{shape.groups} * 64);
+  tiles *= blocks_of(m, shape.vectors);
+  const int64_t steps = cols / kKTileColumns;
+  const int64_t step =
+      kBatchChunks * shape.groups * std::max<int64_t>(2 * shape.vectors, kDecoding);
+  const int64_t whole = tiles / multiprocessors, rest = tiles % multiprocessors;
+  int64_t cycles = whole * (steps * step + kStore * shape.vectors);
+  if (rest > 0) {
+    const int64_t parts = std::min(multiprocessors / rest, steps);
+    cycles += blocks_of(steps, parts) * step + kStore * shape.vectors * std::min<int64_t>(parts, 2);
+    if (parts > 1) cycles += kParts;
+  }
+  return cycles;
+}
+
+BatchShape batch_shape(std::span<const int64_t> rows, int64_t cols, int64_t m,
+                       int64_t multiprocessors) {
+  BatchShape best = kBatchShapes[0];
+  int64_t least = batch_cycles(rows, cols, m, best, multiprocessors);
+  for (const BatchShape& shape : kBatchShapes) {
+    if (blocks_of(m, shape.vectors) * shape.vectors >= 2 * m) continue;
+    const int64_t cycles = batch_cycles(rows, cols, m, shape, multiprocessors);
+    if (cycles < least) least = cycles, best = shape;
+  }
+  return best;
 }
 
 }  // namespace detail
@@ -175,18 +209,22 @@ void BatchSpace::multiply(std::span<const Matmul> products, int64_t m, detail::B
     detail::for_launches(products, pass, [&](std::span<const PassMatmul> group) {
       const Activations& x = *group.front().input;
       const DecoderKind decoder = group.front().matrix->code.decoder;
-      int64_t rows = 0;
+      std::vector<int64_t> rows;
       for (const PassMatmul& p : group)
-        rows += p.matrix->rows;
+        rows.push_back(p.matrix->rows);
       const detail::BatchShape shape =
-          wanted.vectors > 0 ? wanted : detail::batch_shape(rows, x.cols, m);
-      detail::BatchPack pack = detail::batch_pack(x, m, shape.vectors, detail::form_of(decoder));
-      pack.to = inputs_.as<std::byte>();
-      if (packed != &x || last.vectors != pack.vectors || last.form != pack.form)
+          wanted.vectors > 0
+              ? wanted
+              : detail::batch_shape(rows, x.cols * x.planes, m, current_device().multiprocessors);
+      detail::BatchPack pack = detail::batch_pack(x, m, shape.vectors, detail::order_of(decoder));
+      pack.vector_scales = inputs_.as<float>();
+      pack.to = inputs_.as<std::byte>() + detail::padded_vectors(m) * int64_t{sizeof(float)};
+      if (packed != &x || last.vectors != pack.vectors || last.order != pack.order)
         detail::pack_batch(pack, stream);
       packed = &x, last = pack;
       detail::BatchLaunch launch = detail::batch_launch(group, m, shape);
       launch.inputs = pack.to;
+      launch.vector_scales = pack.vector_scales;
       launch.parts = parts_.as<float4>();
       launch.arrived = arrived_.as<int>();
       if (!detail::launcher_of(decoder)(shape, &launch, stream))

@@ -42,8 +42,10 @@ class BatchSpace {
 };
 
 namespace detail {
-// The shape of blocks that is fastest for so many rows of weights (measured, docs/gpu.md).
-BatchShape batch_shape(int64_t rows, int64_t cols, int64_t m);
+// The shape of blocks that a model of the kernels expects to be the fastest for products of these
+// numbers of rows, `cols` counting all planes.
+BatchShape batch_shape(std::span<const int64_t> rows, int64_t cols, int64_t m,
+                       int64_t multiprocessors);
 }  // namespace detail
 
 }  // namespace walsh::cuda

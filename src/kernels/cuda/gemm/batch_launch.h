@@ -12,31 +12,32 @@ struct float4;
 
 namespace walsh::cuda::detail {
 
-// How inputs lie for a kind of code: a byte of an operand is one input, or, for codes whose
-// weights are sums of two bytes, every pair of inputs stands twice (weights/trellis_decoder.cuh).
-enum class BatchForm : uint8_t { plain, doubled };
+// Which columns a lane's codes belong to: neighbouring eights, or the steps of a trellis tile
+// (weights/matrix.h). Inputs lie in the order of the operands that codes become.
+enum class BatchOrder : uint8_t { eights, tiles };
 
-// Bytes of an operand row that 128 columns take: the tensor cores' swizzle has rows of 128 bytes.
-constexpr int batch_rows128(BatchForm form) {
-  return form == BatchForm::doubled ? 2 : 1;
-}
+inline constexpr int kBatchChunk = 64;  // columns of an operand row, which has 128 bytes
+inline constexpr int kBatchChunks = kKTileColumns / kBatchChunk;  // of a k-tile
+inline constexpr int kBatchProducts = kBatchChunk / 16;           // of a chunk
+// f16 weights are levels divided by this, so that no scale makes them overflow.
+inline constexpr float kBatchLevelUnit = 128;
 
-// A step, one plane of a k-tile, of the inputs of one block of vectors:
-//   operands  [2 chunks][rows128][vectors][128], 16-byte units permuted by the 128-byte swizzle
-//   scales    float [2][vectors], doubled: float2 with what is added to the sum times the scale
-//   totals    float [vectors], plain only: the sum of the inputs
-constexpr int batch_operand_bytes(BatchForm form, int vectors) {
-  return 2 * batch_rows128(form) * vectors * 128;
-}
-constexpr int batch_step_bytes(BatchForm form, int vectors) {
-  return batch_operand_bytes(form, vectors) +
-         vectors * (form == BatchForm::doubled ? 2 * 8 : 2 * 4 + 4);
+// Bytes of a chunk of the inputs of a block of `vectors`: f16 [vectors][64], whose 16-byte units
+// are permuted by the 128-byte swizzle.
+constexpr int batch_chunk_bytes(int vectors) {
+  return vectors * 128;
 }
 
 // Shapes of a block: vectors, and warp groups of 64 rows each.
 struct BatchShape {
   int vectors = 0, groups = 0;
 };
+// The shapes that are compiled.
+inline constexpr BatchShape kBatchShapes[] = {{32, 4},  {64, 3},  {96, 3},
+                                              {128, 3}, {128, 2}, {256, 2}};
+// Values of a block of results at most.
+inline constexpr int kBatchValues = 256 * 128;
+inline constexpr int kBatchMostGroups = 4;
 
 // One pass of one product.
 struct BatchMatrix {
@@ -59,7 +60,8 @@ struct BatchLaunch {
   float unit = 1, inverse_unit = 1;  // of the levels
   int groups = 0, group_shift = 0;   // group of a column = column >> shift
   int offset_groups = 0, offset_shift = 0;
-  const std::byte* inputs = nullptr;  // [vector block][step], batch_step_bytes() each
+  const std::byte* inputs = nullptr;     // [vector block][chunk], batch_chunk_bytes() each
+  const float* vector_scales = nullptr;  // [vector blocks * vectors]
   int m = 0, vector_blocks = 0;
   int k_tiles = 0, planes = 1;
   int row_blocks = 0;  // of all matrices
@@ -73,16 +75,13 @@ struct BatchLaunch {
 struct BatchPack {
   const int8_t* q = nullptr;
   const float* x_scales = nullptr;
-  const int32_t* sums = nullptr;
   std::byte* to = nullptr;
+  float* vector_scales = nullptr;  // every vector is divided by its largest scale
   int m = 0, cols = 0, planes = 1;
   int vectors = 0;  // of a block
-  BatchForm form = BatchForm::plain;
+  BatchOrder order = BatchOrder::eights;
 };
 void pack_batch(const BatchPack& pack, Stream stream);
-
-// Values of a block of results at most, so many parts of blocks has a launch at most.
-inline constexpr int kBatchValues = 128 * 128;
 
 // False if the device lacks the instructions, or codes have no such kernel. With launch = null it
 // only says so.

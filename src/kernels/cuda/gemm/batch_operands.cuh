@@ -1,60 +1,146 @@
-// Operands of wgmma from the codes of a lane, of four products at a time: a quarter or half of a
-// k-tile's columns.
+// The codes of a warp, as they come into registers, and the f16 operands of wgmma that they become:
+// level / 128 * scale + offset, rounded once.
 #pragma once
 
+#include "kernels/cuda/async.cuh"
 #include "kernels/cuda/gemm/batch_launch.h"
 #include "kernels/cuda/weights/code_decoder.cuh"
 #include "kernels/cuda/weights/trellis_decoder.cuh"
 
 namespace walsh::cuda::detail {
 
-// A byte of an operand is a weight: product i has the columns 32 i .. 32 i + 31 of the chunk.
-template <typename Decoder>
-struct BatchOperands {
-  static constexpr BatchForm kForm = BatchForm::plain;
-  static constexpr int kTurns = 1;  // calls for a chunk
+// Rows g and g + 8 of a lane.
+struct RowPair {
+  __half2 row[2];
 
-  // `words`: of a k-tile, row g of chunk 0, row g + 8, the same of chunk 1. Number Turn of the
-  // calls for a k-tile.
-  template <int Turn>
-  static __device__ __forceinline__ void decode(const uint32_t (&words)[4 * Decoder::kVectors],
-                                                const uint32_t (&)[4], const LevelTable& table,
-                                                uint32_t (&a)[4][4]) {
-    const uint32_t* upper = words + Turn * 2 * Decoder::kVectors;
+  // From two halves side by side.
+  __device__ __forceinline__ void load(uint32_t word) {
+    const uint32_t low = permute(word, 0, 0x1010u), high = permute(word, 0, 0x3232u);
+    row[0] = *reinterpret_cast<const __half2*>(&low);
+    row[1] = *reinterpret_cast<const __half2*>(&high);
+  }
+};
+
+// A warp's codes of a k-tile, with scales of both chunks of 128 columns and offsets.
+template <typename Decoder>
+struct BatchCodes {
+  static constexpr int kSideAt = Decoder::kVectors * 512;  // scales of both chunks, then offsets
+  static constexpr int kBytes = kSideAt + 128;
+
+  uint32_t word[4 * Decoder::kVectors];
+  uint32_t before[4];  // trellis codes: the first words of the lane before
+  RowPair scale[2], offset;
+
+  __device__ __forceinline__ void load(uint32_t place, float offset_factor) {
+    const uint32_t lane = threadIdx.x % 32;
+    constexpr int kWhole = Decoder::kWords / 4;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      Decoder::decode(upper, i, table, a[i][0], a[i][2]);
-      Decoder::decode(upper + Decoder::kVectors, i, table, a[i][1], a[i][3]);
+    for (int v = 0; v < kWhole; ++v) {
+      const uint4 w = shared_words(place + v * 512 + lane * 16);
+      word[4 * v] = w.x, word[4 * v + 1] = w.y, word[4 * v + 2] = w.z, word[4 * v + 3] = w.w;
+    }
+    if constexpr (kWhole < Decoder::kVectors) {
+      const float2 w = shared_float2(place + kWhole * 512 + lane * 8);
+      word[4 * kWhole] = __float_as_uint(w.x), word[4 * kWhole + 1] = __float_as_uint(w.y);
+    }
+    if constexpr (kIsTrellis<Decoder>) {
+      const uint4 w = shared_words(
+          place + static_cast<uint32_t>(trellis_lane_before(static_cast<int>(lane))) * 16);
+      before[0] = w.x, before[1] = w.y, before[2] = w.z, before[3] = w.w;
+    }
+    const uint32_t side = place + kSideAt + lane / 4 * 4;
+    scale[0].load(shared_word(side));
+    scale[1].load(shared_word(side + 32));
+    offset.row[0] = offset.row[1] = __float2half2_rn(0.0f);
+    if (offset_factor != 0) {  // there are some
+      const float2 rows = halves(shared_word(side + 64));
+      offset.row[0] = __float2half2_rn(rows.x * offset_factor);
+      offset.row[1] = __float2half2_rn(rows.y * offset_factor);
     }
   }
 };
 
-// Two bytes make a weight: of 64 columns, product i has quad i of each of the four tiles.
+// Four bytes, which are levels plus 128, become weights of one row.
+__device__ __forceinline__ void weigh_levels(uint32_t levels, __half2 scale, __half2 offset,
+                                             uint32_t& first, uint32_t& second) {
+  // 0x6400 + u is 1024 + u.
+  const uint32_t words[2] = {permute(levels, 0x64646464u, 0x4140u),
+                             permute(levels, 0x64646464u, 0x4342u)};
+  uint32_t out[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const __half2 level =
+        __hfma2(*reinterpret_cast<const __half2*>(&words[i]), __float2half2_rn(1 / kBatchLevelUnit),
+                __float2half2_rn(-1152 / kBatchLevelUnit));
+    const __half2 weight = __hfma2(level, scale, offset);
+    out[i] = *reinterpret_cast<const uint32_t*>(&weight);
+  }
+  first = out[0], second = out[1];
+}
+
+// Product j of a chunk has the columns 32 (j / 2) + 8 t + 4 (j % 2) + r (r < 4) of lane t of a
+// quad: r = 0 and 1 stand in the first half of the operand, 2 and 3 in the second.
+template <typename Decoder>
+struct BatchOperands {
+  static constexpr BatchOrder kOrder = BatchOrder::eights;
+
+  static __device__ __forceinline__ LevelTable table(LevelTable levels) {
+#pragma unroll
+    for (uint32_t& word : levels.words)
+      word ^= 0x80808080u;
+    return levels;
+  }
+
+  template <int Chunk>
+  static __device__ __forceinline__ void decode(const BatchCodes<Decoder>& codes,
+                                                const LevelTable& table,
+                                                uint32_t (&a)[kBatchProducts][4]) {
+    const uint32_t* words = codes.word + Chunk / 2 * 2 * Decoder::kVectors;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        uint32_t low, high;
+        Decoder::decode(words + row * Decoder::kVectors, Chunk % 2 * 2 + i, table, low, high);
+        const __half2 scale = codes.scale[Chunk / 2].row[row], offset = codes.offset.row[row];
+        weigh_levels(low, scale, offset, a[2 * i][row], a[2 * i][row + 2]);
+        weigh_levels(high, scale, offset, a[2 * i + 1][row], a[2 * i + 1][row + 2]);
+      }
+    }
+  }
+};
+
+// Product j of a chunk has quad j of each of the four tiles: columns 16 t + 4 j + r.
 template <int Bits>
 struct BatchOperands<TrellisDecoder<Bits>> {
-  static constexpr BatchForm kForm = BatchForm::doubled;
-  static constexpr int kTurns = 2;
+  static constexpr BatchOrder kOrder = BatchOrder::tiles;
   using Decoder = TrellisDecoder<Bits>;
 
-  template <int Turn>
-  static __device__ __forceinline__ void decode(const uint32_t (&words)[4 * Decoder::kVectors],
-                                                const uint32_t (&before)[4],
-                                                const LevelTable& table, uint32_t (&a)[4][4]) {
-    const auto stream = Decoder::stream(words, before, Turn);
-    quad<0>(stream, table.words[0], a[0]);
-    quad<1>(stream, table.words[0], a[1]);
-    quad<2>(stream, table.words[0], a[2]);
-    quad<3>(stream, table.words[0], a[3]);
+  static __device__ __forceinline__ LevelTable table(const LevelTable& levels) { return levels; }
+
+  template <int Chunk>
+  static __device__ __forceinline__ void decode(const BatchCodes<Decoder>& codes,
+                                                const LevelTable& table,
+                                                uint32_t (&a)[kBatchProducts][4]) {
+    const auto stream = Decoder::stream(codes.word, codes.before, Chunk);
+    quad<0>(stream, codes, Chunk / 2, table.words[0], a[0]);
+    quad<1>(stream, codes, Chunk / 2, table.words[0], a[1]);
+    quad<2>(stream, codes, Chunk / 2, table.words[0], a[2]);
+    quad<3>(stream, codes, Chunk / 2, table.words[0], a[3]);
   }
 
  private:
   template <int Quad>
   static __device__ __forceinline__ void quad(const typename Decoder::Stream& stream,
+                                              const BatchCodes<Decoder>& codes, int group,
                                               uint32_t multiplier, uint32_t (&a)[4]) {
-    constexpr uint32_t kBits = 0x7f7f7f7fu;
     uint32_t s[4];
     Decoder::template products<Quad>(stream, multiplier, s);
-    a[0] = s[0] & kBits, a[1] = s[2] & kBits, a[2] = s[1] & kBits, a[3] = s[3] & kBits;
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      weigh_levels(Decoder::biased(s[2 * row], s[2 * row + 1]), codes.scale[group].row[row],
+                   codes.offset.row[row], a[row], a[row + 2]);
+    }
   }
 };
 

@@ -1,82 +1,92 @@
-// Inputs of a batch in the order of wgmma's operands (gemm/batch_launch.h).
+// Inputs of a batch as f16 in the order of wgmma's operands (gemm/batch_launch.h).
+#include <cuda_fp16.h>
+
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/gemm/batch_launch.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/weights/permute.cuh"
-#include "kernels/cuda/weights/trellis_decoder.cuh"
 
 namespace walsh::cuda::detail {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kUnits = 8;  // of 16 bytes in an operand row
+constexpr float kLeastScale = 1e-30f;  // the inverse of smaller ones could overflow
 
-// Word t of unit `unit` of a chunk's row: four inputs of the chunk, or two of them twice.
-template <BatchForm Form>
-__device__ __forceinline__ uint32_t operand_word(const int8_t* chunk, int unit, int t) {
-  const int product = unit / 2, half = unit % 2;
-  if constexpr (Form == BatchForm::plain) {
-    return *reinterpret_cast<const uint32_t*>(chunk + 32 * t + 8 * product + 4 * half);
-  } else {
-    // Quad `product` % 4 of tile t, of 64 columns.
-    const int column = product / 4 * 64 + 16 * t + product % 4 * 4;
-    const auto quad = *reinterpret_cast<const uint32_t*>(chunk + activation_byte(column));
-    return permute(quad, 0, half ? 0x3232u : 0x1010u);
-  }
+// The largest of the scales of a vector's groups, for all threads. Ignores NaN, which stays in its
+// group.
+__device__ float largest_scale(const float* scales, int count) {
+  __shared__ float largest[kThreads / 32];
+  float own = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads)
+    own = fmaxf(own, scales[i]);
+#pragma unroll
+  for (int mask = 16; mask > 0; mask /= 2)
+    own = fmaxf(own, __shfl_xor_sync(~0u, own, mask));
+  if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32] = own;
+  __syncthreads();
+  for (const float other : largest)
+    own = fmaxf(own, other);
+  return own;
 }
 
-// A thread has one unit of one vector's chunk.
-template <BatchForm Form>
+__device__ __forceinline__ uint32_t pair_of(uint32_t bytes, int at, float scale) {
+  const auto value = [&](int i) {
+    return static_cast<float>(static_cast<int8_t>(bytes >> (8 * i) & 255)) * scale;
+  };
+  const __half2 pair = __floats2half2_rn(value(at), value(at + 1));
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+
+// Block x has a vector. A thread has the 16 columns of a product, which are two units of 16 bytes.
+template <BatchOrder Order>
 __global__ void __launch_bounds__(kThreads) pack_kernel(const __grid_constant__ BatchPack p) {
   allow_next_kernel();
   wait_previous_kernel();
-  constexpr int kRows128 = batch_rows128(Form), kChunkUnits = kUnits * kRows128;
-  const int steps = p.cols / kKTileColumns * p.planes;
-  const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  const int unit = static_cast<int>(index % kChunkUnits);
-  const int c = static_cast<int>(index / kChunkUnits % 2);
-  const int step = static_cast<int>(index / (2 * kChunkUnits) % steps);
-  const auto vector = static_cast<int>(index / (2 * kChunkUnits) / steps);
-  if (vector >= p.m) return;
+  const auto vector = static_cast<int>(blockIdx.x);
+  const int groups = p.cols / kChunkColumns;  // of a plane
+  const float* scales = p.x_scales + static_cast<int64_t>(vector) * p.planes * groups;
+  const float largest = largest_scale(scales, p.planes * groups);
+  if (blockIdx.y == 0 && threadIdx.x == 0) p.vector_scales[vector] = largest;
+  const float inverse = largest < kLeastScale ? 0.0f : 1 / largest;
+
+  const int index = static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x);
+  const int chunks = p.cols / kBatchChunk * p.planes;
+  const int j = index % kBatchProducts, chunk = index / kBatchProducts;
+  if (chunk >= chunks) return;
+  const int c = chunk % kBatchChunks, step = chunk / kBatchChunks;
   const int k_tile = step / p.planes, plane = step % p.planes;
-  const int64_t row = static_cast<int64_t>(vector) * p.planes + plane;
-  const int8_t* chunk = p.q + row * p.cols + k_tile * kKTileColumns + c * kChunkColumns;
-  uint4 words;
-  words.x = operand_word<Form>(chunk, unit, 0);
-  words.y = operand_word<Form>(chunk, unit, 1);
-  words.z = operand_word<Form>(chunk, unit, 2);
-  words.w = operand_word<Form>(chunk, unit, 3);
+  const int group = 2 * k_tile + c / 2;
+  const float scale = scales[plane * groups + group] * inverse;
+  const int8_t* from = p.q + (static_cast<int64_t>(vector) * p.planes + plane) * p.cols +
+                       static_cast<int64_t>(group) * kChunkColumns;
+  uint32_t unit[2][4];
+#pragma unroll
+  for (int t = 0; t < 4; ++t) {
+    const int column =
+        c % 2 * kBatchChunk +
+        (Order == BatchOrder::tiles ? 16 * t + 4 * j : j / 2 * 32 + 8 * t + j % 2 * 4);
+    const auto bytes = *reinterpret_cast<const uint32_t*>(from + activation_byte(column));
+    unit[0][t] = pair_of(bytes, 0, scale);
+    unit[1][t] = pair_of(bytes, 2, scale);
+  }
   const int in_block = vector % p.vectors;
-  std::byte* to = p.to + (static_cast<int64_t>(vector / p.vectors) * steps + step) *
-                             batch_step_bytes(Form, p.vectors);
-  const int place = ((c * kRows128 + unit / kUnits) * p.vectors + in_block) * kUnits +
-                    ((unit % kUnits) ^ (in_block % 8));
-  reinterpret_cast<uint4*>(to)[place] = words;
-  if (unit > 0) return;
-  auto* scales = reinterpret_cast<float*>(to + batch_operand_bytes(Form, p.vectors));
-  const int64_t group = row * (p.cols / kChunkColumns) + 2 * k_tile;
-  const float scale = p.x_scales[group + c];
-  if constexpr (Form == BatchForm::doubled) {
-    reinterpret_cast<float2*>(scales)[c * p.vectors + in_block] =
-        make_float2(scale, __fmul_rn(static_cast<float>(-kTrellisZero * p.sums[group + c]), scale));
-  } else {
-    scales[c * p.vectors + in_block] = scale;
-    if (c > 0) return;
-    const float first = __fmul_rn(static_cast<float>(p.sums[group]), scale);
-    scales[2 * p.vectors + in_block] =
-        __fmaf_rn(static_cast<float>(p.sums[group + 1]), p.x_scales[group + 1], first);
+  std::byte* to = p.to + (static_cast<int64_t>(vector / p.vectors) * chunks + chunk) *
+                             batch_chunk_bytes(p.vectors);
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    reinterpret_cast<uint4*>(to)[in_block * 8 + ((2 * j + h) ^ (in_block % 8))] =
+        make_uint4(unit[h][0], unit[h][1], unit[h][2], unit[h][3]);
   }
 }
 
 }  // namespace
 
 void pack_batch(const BatchPack& pack, Stream stream) {
-  const int64_t units = static_cast<int64_t>(pack.m) * (pack.cols / kKTileColumns) * pack.planes *
-                        2 * kUnits * batch_rows128(pack.form);
-  const dim3 blocks(static_cast<unsigned>((units + kThreads - 1) / kThreads));
+  const int products = pack.cols / 16 * pack.planes;
+  const dim3 blocks(static_cast<unsigned>(pack.m),
+                    static_cast<unsigned>((products + kThreads - 1) / kThreads));
   cuda::launch("packed inputs",
-               pack.form == BatchForm::doubled ? pack_kernel<BatchForm::doubled>
-                                               : pack_kernel<BatchForm::plain>,
+               pack.order == BatchOrder::tiles ? pack_kernel<BatchOrder::tiles>
+                                               : pack_kernel<BatchOrder::eights>,
                {blocks, dim3(kThreads)}, stream, pack);
 }
 

@@ -78,6 +78,12 @@ struct TrellisDecoder {
     p[3] = state<12 - 4 * Quad>(s) * multiplier;
   }
 
+  // Levels plus 128, as bytes, of the four columns of two hash products.
+  static __device__ __forceinline__ uint32_t biased(uint32_t p, uint32_t q) {
+    const uint32_t low = permute(p, q, 0x5410u), high = permute(p, q, 0x7632u);
+    return (low & 0x7f7f7f7fu) + (high & 0x7f7f7f7fu) + 0x01010101u;
+  }
+
   // Levels plus 128, as bytes, of eight columns of row g + 8 `half`: those of quads 0 and 1, or 2
   // and 3 if `upper`.
   static __device__ __forceinline__ void decode_bytes(const Stream& s, int upper, int half,
@@ -103,12 +109,6 @@ struct TrellisDecoder {
       out.word[i] = __funnelshift_r(s.word[i + kSkip], next, kShift);
     }
     return out;
-  }
-
-  // Levels plus 128 of two steps.
-  static __device__ __forceinline__ uint32_t biased(uint32_t p, uint32_t q) {
-    const uint32_t low = permute(p, q, 0x5410u), high = permute(p, q, 0x7632u);
-    return (low & 0x7f7f7f7fu) + (high & 0x7f7f7f7fu) + 0x01010101u;
   }
 };
 

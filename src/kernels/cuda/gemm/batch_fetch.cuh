@@ -1,0 +1,237 @@
+// How blocks of the kernels for batches share their work, and the warps that bring codes and
+// inputs into shared memory by bulk copies.
+#pragma once
+
+#include "kernels/cuda/bulk_copy.cuh"
+#include "kernels/cuda/gemm/batch_operands.cuh"
+
+namespace walsh::cuda::detail {
+
+// What a block has in shared memory: stages of inputs, stages of codes of all warps, and barriers.
+template <typename Decoder, int Vectors, int Groups>
+struct BatchMemory {
+  static constexpr int kWarps = Groups * 4;  // that multiply
+  static constexpr int kInputStage = batch_chunk_bytes(Vectors);
+  static constexpr int kCodeStage = BatchCodes<Decoder>::kBytes * kWarps;
+  static constexpr int kCodeStages = Vectors > 128 ? 3 : 4;
+  static constexpr int kLeastInputStages = 3, kMostInputStages = 8;
+  static constexpr int kBarriers = (kMostInputStages + kCodeStages) * 16;
+  static constexpr int kStatic = 64;  // beside what a launch asks for
+  static constexpr int kFixed = kCodeStage * kCodeStages + kBarriers + 1024;
+
+  static int input_stages(size_t limit) {
+    const int fit = (static_cast<int>(limit) - kFixed - kStatic) / kInputStage;
+    return fit < kMostInputStages ? fit : kMostInputStages;
+  }
+  static size_t bytes(int input_stages) {
+    return static_cast<size_t>(kFixed + kInputStage * input_stages);
+  }
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+// A block of results and the steps of it that a block of the launch has. A step is one plane of a
+// k-tile.
+struct BatchPiece {
+  int tile;        // number of the block of results
+  int begin, end;  // steps
+};
+
+// How the blocks of a launch share the blocks of results: each has as many of its own as all can
+// have, and of the rest each is shared by as many blocks as there are for it, so that a block has
+// at most one part of a block of results.
+struct BatchShare {
+  int steps;       // of a block of results
+  int rest;        // blocks of results that are shared; they come first
+  int parts;       // of each of these
+  int shared = 0;  // 1 if this block has one
+  int pieces;      // of this block
+
+  __device__ explicit BatchShare(const BatchLaunch& p) : steps(p.k_tiles * p.planes) {
+    const int tiles = p.row_blocks * p.vector_blocks, blocks = static_cast<int>(gridDim.x);
+    const int whole = tiles / blocks;
+    rest = tiles - whole * blocks;
+    parts = rest > 0 ? min(blocks / rest, steps) : 1;
+    if (static_cast<int>(blockIdx.x) < rest * parts) shared = 1;
+    pieces = whole + shared;
+  }
+  // The part of a shared block of results that this block has.
+  __device__ __forceinline__ int part() const { return static_cast<int>(blockIdx.x) % parts; }
+  __device__ __forceinline__ BatchPiece piece(int index) const {
+    if (index >= shared) {
+      const int tile = rest + (index - shared) * static_cast<int>(gridDim.x);
+      return {tile + static_cast<int>(blockIdx.x), 0, steps};
+    }
+    return {static_cast<int>(blockIdx.x) / parts, steps * part() / parts,
+            steps * (part() + 1) / parts};
+  }
+};
+
+// The steps of this block, one after the other.
+struct BatchSteps {
+  const BatchShare& share;
+  int index = 0;
+  BatchPiece piece{};
+  int step = 0;
+
+  __device__ explicit BatchSteps(const BatchShare& s) : share(s) { enter(); }
+  __device__ __forceinline__ bool ended() const { return index == share.pieces; }
+  // True if another piece begins.
+  __device__ __forceinline__ bool advance() {
+    if (++step < piece.end) return false;
+    ++index;
+    enter();
+    return true;
+  }
+
+ private:
+  __device__ __forceinline__ void enter() {
+    if (ended()) return;
+    piece = share.piece(index);
+    step = piece.begin;
+  }
+};
+
+// The product that a block of results belongs to.
+__device__ __forceinline__ const BatchMatrix& batch_matrix_of(const BatchLaunch& p, int tile) {
+  const int block = tile / p.vector_blocks;
+  int which = 0;
+  while (which + 1 < p.count && block >= p.matrix[which + 1].first_block)
+    ++which;
+  return p.matrix[which];
+}
+
+// Stages in shared memory that some warps fill and others read, in turn. A stage has two barriers:
+// one says that it is full, the other that all warps have read it.
+template <int Bytes>
+struct StageRing {
+  uint32_t stages, barriers;
+  int count, slot = 0, parity = 0;
+
+  __device__ __forceinline__ StageRing(uint32_t first, uint32_t barriers_at, int stages_count)
+      : stages(first), barriers(barriers_at), count(stages_count) {}
+  // By one thread, before a barrier of the block.
+  __device__ __forceinline__ void start(int writers, int readers) const {
+    for (int k = 0; k < count; ++k) {
+      start_barrier(barriers + k * 16, writers);
+      start_barrier(barriers + k * 16 + 8, readers);
+    }
+  }
+  __device__ __forceinline__ uint32_t place() const { return stages + slot * Bytes; }
+  __device__ __forceinline__ uint32_t full() const { return barriers + slot * 16; }
+  __device__ __forceinline__ uint32_t empty() const { return barriers + slot * 16 + 8; }
+  __device__ __forceinline__ void wait_full() const { wait_barrier(full(), parity); }
+  __device__ __forceinline__ void wait_empty() const { wait_barrier(empty(), parity ^ 1); }
+  __device__ __forceinline__ void advance() {
+    if (++slot == count) slot = 0, parity ^= 1;
+  }
+};
+
+// A warp of the group that fetches: asks for the codes of one of the warp groups that multiply, the
+// first also for inputs. Lane i asks for the codes of the group's warp i.
+template <typename Decoder, typename Memory>
+struct BatchFetch {
+  using Inputs = StageRing<Memory::kInputStage>;
+  using Codes = StageRing<Memory::kCodeStage>;
+  static constexpr int kCodeBytes = Decoder::kWords * 128, kSideBytes = 32;
+
+  const BatchLaunch& p;
+  Codes ring;
+  int group;
+  BatchSteps at;              // the step whose codes are asked for next
+  int column = 0, plane = 0;  // of the step
+  const uint4* codes = nullptr;
+  const uint4* scales = nullptr;
+  const uint4* offsets = nullptr;
+
+  static __device__ __forceinline__ void run(const BatchLaunch& p, const BatchShare& share,
+                                             Inputs inputs, const Codes& ring, int group) {
+    BatchFetch fetch(p, share, ring, group);
+    for (int k = 0; k < Memory::kCodeStages; ++k)
+      fetch.next();
+    if (group > 0) {
+      while (!fetch.at.ended())
+        fetch.next();
+      return;
+    }
+    wait_previous_kernel();
+    const bool asks = threadIdx.x % 32 == 0;
+    const std::byte* from = nullptr;
+    for (BatchSteps of(share); !of.ended(); of.advance()) {
+      if (of.step == of.piece.begin) {
+        const int64_t block = of.piece.tile % p.vector_blocks;
+        from = p.inputs + (block * share.steps + of.step) * (kBatchChunks * Memory::kInputStage);
+      }
+      for (int c = 0; c < kBatchChunks; ++c) {
+        inputs.wait_empty();
+        if (asks) {
+          arrive_expecting(inputs.full(), Memory::kInputStage);
+          copy_bulk(inputs.place(), from, Memory::kInputStage, inputs.full());
+        }
+        inputs.advance();
+        from += Memory::kInputStage;
+      }
+      fetch.next();
+    }
+  }
+
+ private:
+  __device__ __forceinline__ BatchFetch(const BatchLaunch& launch, const BatchShare& share,
+                                        const Codes& stages, int own_group)
+      : p(launch), ring(stages), group(own_group), at(share) {
+    if (!at.ended()) find();
+  }
+
+  __device__ __forceinline__ int warp() const {
+    return group * 4 + static_cast<int>(threadIdx.x % 4);
+  }
+
+  __device__ __forceinline__ void find() {
+    const BatchMatrix& matrix = batch_matrix_of(p, at.piece.tile);
+    const int block = at.piece.tile / p.vector_blocks - matrix.first_block;
+    const int64_t of = min(block * Memory::kWarps + warp(), matrix.tiles - 1);
+    const int k_tile = at.step / p.planes;
+    column = k_tile * kKTileColumns, plane = at.step - k_tile * p.planes;
+    codes = matrix.codes + (of * p.k_tiles + k_tile) * (kCodeBytes / 16);
+    scales = reinterpret_cast<const uint4*>(matrix.scales) + of * p.groups * 2;
+    offsets = reinterpret_cast<const uint4*>(matrix.offsets) + of * p.offset_groups * 2;
+  }
+
+  // Asks for the codes of one more step, if there is one.
+  __device__ __forceinline__ void next() {
+    if (at.ended()) return;
+    ring.wait_empty();
+    const bool has_offsets = p.offset_groups > 0;
+    if (threadIdx.x % 32 < 4) {
+      if (threadIdx.x % 32 == 0) {
+        arrive_expecting(ring.full(), 4 * (kCodeBytes + (has_offsets ? 3 : 2) * kSideBytes));
+      }
+      const uint32_t to = ring.place() + warp() * BatchCodes<Decoder>::kBytes;
+      const uint32_t side = to + BatchCodes<Decoder>::kSideAt;
+      copy_bulk(to, codes, kCodeBytes, ring.full());
+      const uint4* first = scales + (column >> p.group_shift) * 2;
+      if ((1 << p.group_shift) == kChunkColumns) {  // both chunks have scales of their own
+        copy_bulk(side, first, 2 * kSideBytes, ring.full());
+      } else {
+        copy_bulk(side, first, kSideBytes, ring.full());
+        copy_bulk(side + kSideBytes, first, kSideBytes, ring.full());
+      }
+      if (has_offsets) {
+        copy_bulk(side + 2 * kSideBytes, offsets + (column >> p.offset_shift) * 2, kSideBytes,
+                  ring.full());
+      }
+    }
+    __syncwarp();
+    ring.advance();
+    if (at.advance()) {
+      if (!at.ended()) find();
+    } else if (++plane == p.planes) {
+      plane = 0, column += kKTileColumns;
+      codes += kCodeBytes / 16;
+    }
+  }
+};
+
+#endif
+
+}  // namespace walsh::cuda::detail

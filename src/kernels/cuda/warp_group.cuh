@@ -1,0 +1,71 @@
+// What every product of a warp group (wgmma, sm_90a) needs around it: thin names for PTX.
+#pragma once
+
+#include <cstdint>
+
+namespace walsh::cuda::detail {
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+// Keeps the compiler from moving accesses to operands across products, which run asynchronously
+// without its knowledge.
+template <int N>
+__device__ __forceinline__ void pin(float (&d)[N][4]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i)
+    asm volatile("" : "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])::"memory");
+}
+
+template <int N, typename T>
+__device__ __forceinline__ void pin(T (&d)[N][4]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i)
+    asm volatile("" : "+r"(d[i][0]), "+r"(d[i][1]), "+r"(d[i][2]), "+r"(d[i][3])::"memory");
+}
+
+__device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+// Waits until all but the last `Pending` groups have ended.
+template <int Pending>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
+}
+
+// Moves registers between the warp groups of a block, whose number of registers is limited by its
+// launch bounds: this one has so many from here on.
+template <int Registers>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+template <int Registers>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+
+// A barrier of a warp group; `name` is not 0.
+__device__ __forceinline__ void sync_group(int name) {
+  asm volatile("bar.sync %0, 128;" ::"r"(name) : "memory");
+}
+
+// Adds one to a counter of the device, behind the stores and before the loads of all threads that
+// meet this one at barriers. Returns the number before.
+__device__ __forceinline__ int count_arrival(int* counter) {
+  int before;
+  asm volatile("atom.add.acq_rel.gpu.s32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+  return before;
+}
+
+// The descriptor of an operand in shared memory with rows of 128 bytes in the 128-byte swizzle: 8
+// rows take 1024 bytes. 16 bytes further on is one more.
+__device__ __forceinline__ uint64_t swizzled_operand(uint32_t address) {
+  return static_cast<uint64_t>((address & 0x3ffff) >> 4) | uint64_t{1} << 16 |
+         static_cast<uint64_t>(1024 >> 4) << 32 | uint64_t{1} << 62;
+}
+
+#endif
+
+}  // namespace walsh::cuda::detail
