@@ -142,8 +142,8 @@ void bench_exact(benchmark::State& state, const Format* format) {
 }
 
 void register_all() {
-  for (const char* name : {"tq2", "itq3_s", "tq3", "tq4", "q8_0", "tc2:L12", "tc3:L12", "tc4:L12",
-                           "tc5", "tc6", "tc2.5:L14", "tc3:v2", "tc3.5:L14"}) {
+  for (const char* name :
+       {"tq2", "itq3_s", "tq3", "tq4", "q8_0", "tc2:h", "tc3:h", "tc4:h", "tc3:hq"}) {
     const Format& format = get_format(name);
     const std::string text = name;
     auto* cached = benchmark::RegisterBenchmark(("cached/" + text).c_str(), bench_cached, &format);

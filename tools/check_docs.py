@@ -11,8 +11,7 @@ import make_guide
 import results_tables
 
 # Flags of other programs that documents mention.
-FOREIGN = {"dry", "xtc",  # families of flags: --dry-*, --xtc-*
-           "nvtx", "quantization-config", "enforce-eager"}
+FOREIGN = {"nvtx", "quantization-config", "enforce-eager"}
 SOURCES = {".h", ".cpp", ".inc", ".cu", ".cuh", ".py", ".sh", ".cmake", ".txt", ".json"}
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9]*(?:-[a-z0-9]+)*)")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")

@@ -105,7 +105,7 @@ def main():
     emit("kLinear4BitI8", "int8_t", list(range(-8, 8)), "The same.")
     quantiles = [NormalDist().inv_cdf((i + 0.5) / 256) for i in range(256)]
     emit("kNormalQuantilesI8", "int8_t", integers(quantiles),
-         "Quantiles (i + 1/2) / 256 of N(0,1), round(127 level / largest): tc2:L12 to tc6.")
+         "Quantiles (i + 1/2) / 256 of N(0,1), round(127 level / largest): retired codes.")
     fewer = [NormalDist().inv_cdf((i + 0.5) / 128) for i in range(128)]
     emit("kNormalQuantiles7I8", "int8_t", integers(fewer),
          "Quantiles (i + 1/2) / 128 of N(0,1), round(127 level / largest): tc2:hq to tc4:hq.")

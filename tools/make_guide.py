@@ -15,7 +15,7 @@ MODEL = "walsh-ref-27m"
 TYPES = {
     "bf16": "the checkpoint as it is",
     "tq4+4": "nothing may be lost, and there is room",
-    "tc5": "next to nothing may be lost",
+    "tq4+2": "next to nothing may be lost",
     "tq4": "**start here**: fast everywhere, little is lost",
     "tc4": "better than `tq4` at its size, slower to make",
     "tc3.5": "`tc4` does not fit",

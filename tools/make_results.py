@@ -20,8 +20,7 @@ import type_bits
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TEXT = "wiki.test.detok.txt"
-TYPES = ["tc3:L12", "tc4:L12", "tc5", "tc6", "tc2:L12", "tc2.5:L14", "tc3.5:L14", "tc3:v2",
-         *(f"tc{rate}:{kind}" for kind in ("h", "hq") for rate in ("2", "2.5", "3", "3.5", "4")),
+TYPES = [*(f"tc{rate}:{kind}" for kind in ("h", "hq") for rate in ("2", "2.5", "3", "3.5", "4")),
          "pq3", "pq3:layer", "tq3",
          "itq3_s", "tq4", "tq4+4", "q8_0", "q4_0", "tq2", "itq3_s8", "tq3+2", "tq4+2",
          "itq3_s:strict", "tq4:full", "tq3:full", "tq2:full", "itq3_s:ternary",
@@ -44,8 +43,7 @@ GPU_TYPES = ["q8_0", "q4_0", "itq3_s", "itq3_s:strict", "itq3_s:ternary", "itq3_
              "itq3_s8", "tq2", "tq3", "tq4", "tq2:full", "tq3:full", "tq4:full", "tq4+4", "tq4+2",
              "tq3+2", "pq3", "tc2:h", "tc2.5:h", "tc3:h", "tc3.5:h", "tc4:h"]
 SPEED_TYPES = ["bf16", "q8_0", "q4_0", "tq4+4", "tq4+2", "tq3+2", "tq4", "tq3", "itq3_s", "itq3_s8",
-               "tq2", "pq3", "tc4:h", "tc3.5:h", "tc3:h", "tc2.5:h", "tc2:h", "tc4:L12", "tc5",
-               "tc6", "tc3.5:L14", "tc3:L12", "tc2.5:L14", "tc2:L12"]
+               "tq2", "pq3", "tc4:h", "tc3.5:h", "tc3:h", "tc2.5:h", "tc2:h"]
 
 
 class Store:

@@ -70,7 +70,7 @@ def main():
     parser.add_argument("--evaluate", type=pathlib.Path, help="another text, for the files")
     parser.add_argument("--calibrate", type=pathlib.Path)
     parser.add_argument("--calibrate-tokens", type=int)
-    parser.add_argument("--types", default="tc2.5:L14,tc3:L12,tc3.5:L14,tc4:L12,tc5")
+    parser.add_argument("--types", default="tc2.5,tc3,tc3.5,tc4")
     parser.add_argument("--candidates", help="formats to choose from, comma-separated")
     parser.add_argument("--effort", default="full", choices=["full", "fast"])
     parser.add_argument("--tokens", type=int, default=4096)

@@ -97,8 +97,8 @@ void bench_kernels(const DeviceInfo& device) {
   const int64_t wave = 8 * device.multiprocessors;
   std::printf("kernels\n");
   for (const bool products : {false, true}) {
-    for (const char* name : {"tc3:h", "tc2:h", "tc2.5:h", "tc3.5:h", "tc4:h", "tc3:hq", "tc3:h:L14",
-                             "tc3:v2", "tc3:L12"})
+    for (const char* name :
+         {"tc3:h", "tc2:h", "tc2.5:h", "tc3.5:h", "tc4:h", "tc3:hq", "tc3:h:L14"})
       bench_search(device, name, Effort::full, products, 8 * wave, values);
     bench_search(device, "tc3:h", Effort::fast, products, 8 * wave, values);
     for (const int64_t tiles : {wave, wave / 2, int64_t{256}, int64_t{64}})

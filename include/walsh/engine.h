@@ -53,6 +53,8 @@ struct GenerationOptions {
   // Further samplers of llama.cpp, under its names.
   std::optional<float> typical_p;    // total probability of the most typical tokens
   std::optional<float> top_n_sigma;  // within n standard deviations of the best logit; -1: all
+  // The temperature varies by this much: lower where the model is sure, by the exponent.
+  std::optional<float> dynatemp_range, dynatemp_exponent;
   // Probability of excluding the top tokens above the threshold.
   std::optional<float> xtc_probability, xtc_threshold;
   std::optional<float> dry_multiplier, dry_base;  // against repeated sequences

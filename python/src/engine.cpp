@@ -244,33 +244,46 @@ void set_member(std::vector<std::pair<int32_t, float>>& biases, const nb::object
   for (const auto& [token, bias] : nb::cast<std::map<int32_t, float>>(value))
     biases.emplace_back(token, bias);
 }
-
-// Sets the option of that row; a wrong type is a TypeError.
-void set_sampling(GenerationOptions& options, const std::string& name, const nb::object& value) {
-  for (const SamplingOption& option : sampling_options()) {
-    if (name != option.name) continue;
-    try {
-      return std::visit(
-          [&](auto member) {
-            if constexpr (requires { member.wanted; }) {
-              set_member(options.*member.wanted, value);
-            } else {
-              set_member(options.*member, value);
-            }
-          },
-          option.member);
-    } catch (const nb::cast_error&) {
-      throw nb::type_error(option.name);
-    }
-  }
-  throw nb::attribute_error(name.c_str());
+// A seed of -1 is drawn.
+void set_member(std::optional<uint64_t>& seed, const nb::object& value) {
+  int64_t number = 0;
+  if (nb::try_cast(value, number) && number == -1) return seed.reset();
+  seed = nb::cast<uint64_t>(value);
 }
 
-// Name, range, default and meaning of each row.
-std::vector<std::array<std::string, 4>> sampling_rows() {
-  std::vector<std::array<std::string, 4>> rows;
-  for (const SamplingOption& option : sampling_options())
-    rows.push_back({option.name, range_text(option), default_text(option), option.help});
+// Sets the option of that name; a wrong type is a TypeError.
+void set_sampling(GenerationOptions& options, const std::string& name, const nb::object& value) {
+  const SamplingOption* option = find_sampling_option(name);
+  if (option == nullptr) throw nb::attribute_error(name.c_str());
+  try {
+    std::visit(
+        [&](auto member) {
+          if constexpr (requires { member.wanted; }) {
+            set_member(options.*member.wanted, value);
+          } else {
+            set_member(options.*member, value);
+          }
+        },
+        option->member);
+  } catch (const nb::cast_error&) {
+    throw nb::type_error(name.c_str());
+  }
+}
+
+// The table of sampling options, a dictionary for each row.
+nb::list sampling_rows() {
+  nb::list rows;
+  for (const SamplingOption& option : sampling_options()) {
+    nb::dict row;
+    row["name"] = option.name;
+    row["other_names"] =
+        std::vector<std::string>(option.other_names.begin(), option.other_names.end());
+    row["values"] = range_text(option);
+    row["default"] = default_text(option);
+    row["help"] = option.help;
+    row["key"] = std::string(option.key == nullptr ? "" : option.key);
+    rows.append(row);
+  }
   return rows;
 }
 

@@ -134,12 +134,12 @@ def test_progress_is_told_and_may_end_the_work(tiny_model, model, tmp_path):
 
     other = tmp_path / "n.gguf"
     assert "progress" in refused("interrupted", lambda: walsh.quantize(
-        tiny_model, other, type="tc6", progress=no))
+        tiny_model, other, type="tc4", progress=no))
     with pytest.raises(ZeroDivisionError):
-        walsh.quantize(tiny_model, other, type="tc6", progress=wrong)
+        walsh.quantize(tiny_model, other, type="tc4", progress=wrong)
     assert not other.exists() and [p.name for p in tmp_path.iterdir()] == ["m.gguf"]
     assert "progress" in refused("interrupted", lambda: walsh.Model(
-        tiny_model, quantize="tc6", progress=no))
+        tiny_model, quantize="tc4", progress=no))
     assert "progress" in refused("interrupted", lambda: model.generate_batch(
         ["Once"] * 400, max_tokens=8, running=2, progress=no))
 
@@ -202,6 +202,6 @@ def test_a_folder_that_is_cut_short_while_it_is_read_is_an_error(tiny_model, tmp
             opened.truncate(4096)
 
     try:
-        walsh.Model(folder, quantize="tc6", progress=cut).close()
+        walsh.Model(folder, quantize="tc4", progress=cut).close()
     except walsh.Error as error:
         assert error.code in ("io", "bad_input"), error

@@ -107,7 +107,7 @@ def test_what_makes_no_sense_is_refused():
         wt.Linear(64, 16, type="tq3").load_state_dict(bad)
 
 
-@pytest.mark.parametrize("kind", ["tc2:L12", "tc2.5:L14", "tc3:v2", "tc4:hq"])
+@pytest.mark.parametrize("kind", ["tc2:hq", "tc2.5:hq", "tc3:h:L14", "tc4:hq"])
 def test_formats_without_gpu_kernels_are_refused_before_anything_moves(kind):
     packed = wt.Linear.from_linear(plain_layer(16, 64), type=kind)
     assert packed.layer

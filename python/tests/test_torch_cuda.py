@@ -148,7 +148,7 @@ def test_what_makes_no_sense_is_refused():
     refused("usage", lambda: moved(torch.zeros(2, 64, dtype=torch.float64, device="cuda")))
     refused("usage", lambda: moved(torch.zeros(2, 64, dtype=torch.int64, device="cuda")))
     refused("usage", lambda: _walsh.device_place(layer.layer, 99))
-    assert "no GPU kernels" in refused("usage", coded(kind="tc3:L12", fast=True).cuda)
+    assert "no GPU kernels" in refused("usage", coded(kind="tc3:hq", fast=True).cuda)
     assert "rotation qr" in refused("usage", lambda: coded(64, 64, rotation="qr").cuda())
     torch.cuda.synchronize()  # nothing was launched that fails
 

@@ -112,7 +112,7 @@ def test_turboquant_gives_the_logits_and_text_of_walsh(tiny_model, tmp_path):
 
 def test_rules_choose_types_within_a_merged_layer(tiny_model):
     rules = overrides("walsh", type="tq4", fast=True, ignore=[r"re:layers\.0\."],
-                      overrides=[r"re:layers\.1\..*v_proj=tc3:L12"])
+                      overrides=[r"re:layers\.1\..*v_proj=tc3:hq"])
     llm = load(tiny_model, quantization="walsh", hf_overrides=rules)
     try:
         layers = module(llm).model.layers

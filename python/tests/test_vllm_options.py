@@ -57,7 +57,7 @@ def test_part_of_a_row_has_the_codes_of_the_whole_row():
 
 def test_merged_product_is_that_of_its_layers():
     layers = [walsh.torch.Linear.from_linear(torch.nn.Linear(256, rows, bias=False), type=kind)
-              for rows, kind in ((64, "tq4"), (32, "tq3"), (96, "tc3:L12"))]
+              for rows, kind in ((64, "tq4"), (32, "tq3"), (96, "tc3"))]
     for dtype in (torch.float32, torch.bfloat16):
         x = torch.randn(3, 5, 256, dtype=dtype)
         y = torch.ops.walsh.linear_merged(x, layer_table(layers), 192)
@@ -132,8 +132,8 @@ def test_processes_share_a_stored_layer(kind, divided):
 
 @pytest.mark.parametrize("kind, cols, divided", [
     ("tq3", 384, "columns"),  # 192 columns: one block and a half
-    ("itq3_s", 768, "columns"), ("tq3:full", 512, "columns"), ("tc3:L12", 512, "columns"),
-    ("tc3:L12", 512, "rows"), ("pq3:layer", 512, "rows")])
+    ("itq3_s", 768, "columns"), ("tq3:full", 512, "columns"), ("tc3", 512, "columns"),
+    ("tc3", 512, "rows"), ("pq3:layer", 512, "rows")])
 def test_parts_that_no_block_divides_are_refused(kind, cols, divided):
     with pytest.raises(walsh.Error) as caught:
         folder_layer(kind, 64, cols, 0, 2, divided)

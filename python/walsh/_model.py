@@ -4,7 +4,8 @@ from __future__ import annotations
 import json
 import os
 from types import TracebackType
-from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import (TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, Optional, Sequence, Union,
+                    cast)
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,10 @@ import numpy.typing as npt
 from . import _walsh
 from ._error import usage
 from ._quantizer import Path, Progress, compress_options, set_option
+from ._sampling import SamplingOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Tokens = Union[Sequence[int], npt.NDArray[np.integer[Any]]]
 
@@ -91,7 +96,7 @@ def _set_sampling(options: _walsh.GenerationOptions, name: str, value: Any) -> N
 
 def _generation_options(max_tokens: int, stop: Union[str, Sequence[str]], grammar: str,
                         json_schema: Union[str, Mapping[str, Any]], lookup: bool,
-                        sampling: Mapping[str, Any]) -> _walsh.GenerationOptions:
+                        sampling: SamplingOptions) -> _walsh.GenerationOptions:
     options = _walsh.GenerationOptions()
     set_option(options, "max_tokens", max_tokens)
     stops = [stop] if isinstance(stop, str) else stop
@@ -106,12 +111,22 @@ def _generation_options(max_tokens: int, stop: Union[str, Sequence[str]], gramma
             raise usage("json_schema", str(error)) from None
     set_option(options, "json_schema", _text(json_schema, "json_schema"))
     set_option(options, "lookup", lookup)
-    for name, value in sampling.items():
-        if name not in _SAMPLING:
+    for name, value in cast(Mapping[str, Any], sampling).items():
+        if name not in _SAMPLING_NAMES:
             raise TypeError(f"there is no option {name!r} of how tokens are chosen")
         if value is not None:
             _set_sampling(options, name, value)
     return options
+
+
+class TextOptions(SamplingOptions, total=False):
+    """The arguments of `Model.stream`."""
+
+    max_tokens: int
+    stop: Union[str, Sequence[str]]
+    grammar: str
+    json_schema: Union[str, Mapping[str, Any]]
+    lookup: bool
 
 
 class TextStream:
@@ -306,7 +321,7 @@ class Model:
     def stream(self, prompt: Union[str, Tokens], *, max_tokens: int = 128,
                stop: Union[str, Sequence[str]] = (), grammar: str = "",
                json_schema: Union[str, Mapping[str, Any]] = "", lookup: bool = False,
-               **sampling: Any) -> TextStream:
+               **sampling: Unpack[SamplingOptions]) -> TextStream:
         """Continues a text (or token ids) piece by piece.
 
         max_tokens=-1: until the context is full. `stop`: strings that end the text and are no part
@@ -324,7 +339,7 @@ class Model:
         options = _generation_options(max_tokens, stop, grammar, json_schema, lookup, sampling)
         return TextStream(self._engine.stream(self._prompt(prompt), options))
 
-    def generate(self, prompt: Union[str, Tokens], **options: Any) -> Generation:
+    def generate(self, prompt: Union[str, Tokens], **options: Unpack[TextOptions]) -> Generation:
         """Continues a text at once; the options are those of `stream`."""
         with self.stream(prompt, **options) as stream:
             return stream.result
@@ -332,7 +347,8 @@ class Model:
     def generate_batch(self, prompts: Sequence[Union[str, Tokens]], *, max_tokens: int = 128,
                        stop: Union[str, Sequence[str]] = (), grammar: str = "",
                        json_schema: Union[str, Mapping[str, Any]] = "", running: int = 16,
-                       progress: Optional[Progress] = None, **sampling: Any) -> list[Generation]:
+                       progress: Optional[Progress] = None,
+                       **sampling: Unpack[SamplingOptions]) -> list[Generation]:
         """Continues many texts together, `running` at a time, which is faster than one by one. The
         options are those of `stream`; a seed is that of every text. `progress(done, count)` is
         told how many have ended; False ends all.
@@ -363,8 +379,8 @@ class Model:
                                                       chunks))
 
 
-_SAMPLING = {name: f"{name}: {meaning} ({values}) [{default}]"
-             for name, values, default, meaning in _walsh.sampling_options()}
+_SAMPLING = _walsh.sampling_options()
+_SAMPLING_NAMES = {name for row in _SAMPLING for name in (row["name"], *row["other_names"])}
 if Model.stream.__doc__:  # none with -OO
-    Model.stream.__doc__ = Model.stream.__doc__.replace(
-        "{sampling}", "\n        ".join(_SAMPLING.values()))
+    Model.stream.__doc__ = Model.stream.__doc__.replace("{sampling}", "\n        ".join(
+        "{name}: {help} ({values}) [{default}]".format(**row) for row in _SAMPLING))

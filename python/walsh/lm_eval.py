@@ -15,13 +15,13 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
 from tqdm import tqdm
 
+from . import _walsh
 from ._error import usage
 from ._model import Model
 
 
 # Arguments of texts as the HF backend takes them, and their names here.
-_NAMES = {"temperature": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p",
-          "typical_p": "typical_p", "repetition_penalty": "repeat_penalty"}
+_NAMES = {row["key"]: row["name"] for row in _walsh.sampling_options() if row["key"]}
 # What transformers chooses with where neither the arguments nor the model's files say it.
 _DEFAULTS = {"top_k": 50, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
 _LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")

@@ -282,8 +282,7 @@ class Allocator {
 
 std::vector<const Format*> default_candidates() {
   std::vector<const Format*> formats;
-  for (const char* name :
-       {"tc2:L12", "tc2.5:L14", "tc3:L12", "tc3.5:L14", "tc4:L12", "tc5", "tc6", "tq4+4"})
+  for (const char* name : {"tc2", "tc2.5", "tc3", "tc3.5", "tc4", "tq4+2", "tq4+4"})
     formats.push_back(&get_format(name));
   return formats;
 }

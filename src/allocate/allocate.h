@@ -71,7 +71,7 @@ struct Allocation {
 };
 
 // The trellis formats, and a wide format for tensors that need it.
-std::vector<const Format*> default_candidates();
+std::vector<const Format*> default_candidates();  // they run on every device
 
 // `base` determines everything but the formats (its `type` is not used); tensors that its rules
 // name keep their formats. `load` as for Model::load. Deterministic. Throws usage, limit if nothing

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "allocate/noise.h"
+#include "formats/trellis.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -136,8 +137,10 @@ double DamageCurve::excess() const {
 
 double declared_nmse(const Format& format) {
   if (format.bound > 0) return format.bound;
-  for (const Format& known : all_formats())  // also a profile with other state bits
-    if (known.id == format.id && known.bound > 0) return known.bound;
+  if (format.kind == CodeKind::trellis) {  // a profile with fewer state bits
+    const Format& full = trellis_profile(format, kMostStateBits, format.trellis.block_scales);
+    if (full.bound > 0) return full.bound;
+  }
   throw Error(ErrorCode::usage, "--candidates",
               std::string(format.name) + " declares no error, so its damage cannot be predicted");
 }

@@ -59,6 +59,12 @@ void read(const std::string& key, const Json& value, std::optional<Value>& field
   read(key, value, field.emplace());
 }
 
+// A seed of -1 is drawn.
+void read(const std::string& key, const Json& value, std::optional<uint64_t>& field) {
+  if (value.is_null() || (value.is_number_integer() && value == -1)) return field.reset();
+  read(key, value, field.emplace());
+}
+
 // Reads {"TOKEN": BIAS}.
 void read(const std::string& key, const Json& value,
           std::vector<std::pair<int32_t, float>>& field) {
@@ -78,15 +84,16 @@ void read(const std::string& key, const Json& value,
 template <class Visit>
 void visit_fields(GenerationOptions& o, const Visit& visit) {
   for (const SamplingOption& option : sampling_options())
-    std::visit(
-        [&](const auto& member) {
-          if constexpr (requires { member.wanted; }) {
-            visit(option.name, o.*member.wanted);
-          } else {
-            visit(option.name, o.*member);
-          }
-        },
-        option.member);
+    for (const char* name : option.names())
+      std::visit(
+          [&](const auto& member) {
+            if constexpr (requires { member.wanted; }) {
+              visit(name, o.*member.wanted);
+            } else {
+              visit(name, o.*member);
+            }
+          },
+          option.member);
   visit("max_tokens", o.max_tokens);
   visit("lookup", o.lookup);
   visit("stop", o.stop);

@@ -25,6 +25,10 @@ void check_form(const LayerForm& form) {
   if (form.format->dense) {
     throw Error(ErrorCode::usage, std::string(form.format->name), "stores weights as they are");
   }
+  if (form.format->retired) {
+    throw Error(ErrorCode::usage, std::string(form.format->name),
+                "no longer has kernels: quantize the original model again, or run it with walsh");
+  }
   constexpr int64_t kMost = int64_t{1} << 31;
   if (form.rows < 1 || form.cols < 1 || form.rows > kMost || form.cols > kMost) {
     throw Error(ErrorCode::usage, "shape",

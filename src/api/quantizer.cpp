@@ -48,6 +48,8 @@ Recipe to_recipe(const CompressOptions& options) {
   recipe.type = &get_format(options.type);
   recipe.embed_type = format_or_null(options.embed_type);
   recipe.head_type = format_or_null(options.head_type);
+  recipe.notes = {about_name(options.type), about_name(options.embed_type),
+                  about_name(options.head_type)};
   for (const std::string& text : options.overrides)
     recipe.rules.push_back(parse_override(text));
   for (const std::string& text : options.ignore)
@@ -80,6 +82,7 @@ CompressReport quantize(const std::string& in, const std::string& out,
   const Recipe recipe = choose_recipe(in, options, calibration, pool);
   const auto source = open_calibrated(in, recipe, calibration, pool);
   CompressReport report;
+  report.notes = name_notes(recipe);
   const auto check = [&](const QuantizeProgress& step) {
     if (progress && !progress(step.index, step.count)) {
       throw Error(ErrorCode::interrupted, out, "stopped by the caller");

@@ -88,7 +88,7 @@ void AllocateFlags::add_to(CLI::App& command) {
     refinements_.push_back(option);
     return option;
   };
-  add("--candidates", candidates_, "Types to choose from (default: tc2 to tc6 and tq4+4)")
+  add("--candidates", candidates_, "Types to choose from (default: tc2 to tc4, tq4+2 and tq4+4)")
       ->delimiter(',')
       ->type_name("TYPES");
   add("--allocate-text", text_, "Text to measure with (default: the model generates one)")

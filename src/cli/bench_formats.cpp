@@ -111,8 +111,8 @@ std::string bench_formats(const FormatBenchOptions& options, ThreadPool& pool) {
   for (const std::string& type : options.types)
     formats.push_back(&get_format(type));
   if (formats.empty()) {
-    for (const Format& format : all_formats()) {
-      if (!format.dense) formats.push_back(&format);
+    for (const Format* format : listed_formats()) {
+      if (!format->dense) formats.push_back(format);
     }
   }
   const double bandwidth = measure_read_bandwidth(pool);

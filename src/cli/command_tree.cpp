@@ -21,10 +21,8 @@ std::vector<std::string> split(const std::string& text, char separator) {
 
 std::vector<std::string> format_names() {
   std::vector<std::string> names;
-  for (const Format& format : all_formats())
-    names.emplace_back(format.name);
-  for (const ShortName& name : short_names())
-    names.emplace_back(name.name);
+  for (const Format* format : listed_formats())
+    names.emplace_back(listed_name(*format));
   return names;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/cpu.h"
@@ -23,18 +24,22 @@ namespace {
 struct Options {
   std::vector<std::string> names;
   MachineOptions machine;
-  bool check = false, cache = false, json = false;
+  bool check = false, cache = false, variants = false, json = false;
 };
 
 // Head dimension for which cache types are listed.
 constexpr int64_t kHeadDim = 128;
+
+std::string_view shown(const FormatReport& report) {
+  return listed_name(get_format(report.name));
+}
 
 nlohmann::ordered_json json_of(const std::vector<FormatReport>& reports) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const FormatReport& r : reports) {
     const nlohmann::ordered_json nmse = {
         {"normal", r.nmse_normal}, {"t4", r.nmse_t4}, {"outlier", r.nmse_outlier}};
-    list.push_back({{"name", r.name}, {"bpw", r.bpw}, {"nmse", nmse}, {"bound", r.bound}});
+    list.push_back({{"name", shown(r)}, {"bpw", r.bpw}, {"nmse", nmse}, {"bound", r.bound}});
   }
   return list;
 }
@@ -65,7 +70,7 @@ void print_table(const std::vector<FormatReport>& reports) {
                "outlier", "bound");
   for (const FormatReport& r : reports) {
     const std::string bound = r.bound > 0 ? fmt::format("{:.4g}", r.bound) : "-";
-    print_result("{:<22} {:>8.4f} {:>11.4g} {:>11.4g} {:>11.4g} {:>11}{}\n", r.name, r.bpw,
+    print_result("{:<22} {:>8.4f} {:>11.4g} {:>11.4g} {:>11.4g} {:>11}{}\n", shown(r), r.bpw,
                  r.nmse_normal, r.nmse_t4, r.nmse_outlier, bound, r.passes() ? "" : "  MISSED");
   }
 }
@@ -82,12 +87,20 @@ int missed(const std::vector<FormatReport>& reports, Isa isa) {
   return count;
 }
 
+// What is measured if no names are given: what a user chooses among, or all.
+std::vector<std::string> default_names(bool all) {
+  std::vector<std::string> names;
+  for (const Format* format : listed_formats())
+    names.emplace_back(format->name);
+  if (!all) return names;
+  names.clear();
+  for (const Format& format : all_formats())
+    names.emplace_back(format.name);
+  return names;
+}
+
 // Checks the bounds with every other instruction set of this machine.
 int missed_elsewhere(ThreadPool& pool, std::vector<std::string> names) {
-  if (names.empty()) {
-    for (const Format& format : all_formats())
-      names.emplace_back(format.name);
-  }
   const auto middle = std::stable_partition(names.begin(), names.end(), checked_by_sample);
   const std::vector<std::string> sampled(names.begin(), middle), measured(middle, names.end());
   const Isa chosen = current_isa();
@@ -129,6 +142,12 @@ void print_reports(const std::vector<FormatReport>& reports, const Options& opti
   }
   print_table(reports);
   if (!all) return;
+  if (!options.variants && !options.check) {
+    print_result(
+        "\nVariants (--variants measures them): --group full (tq2, tq3, tq4), --levels strict,\n"
+        "ternary, ternary-paper (itq3_s), --codebook layer (pq3), tc2:hq to tc4:hq (tc2 to tc4 "
+        "with\nless error, on CPUs only).\n");
+  }
   print_result("\n");
   print_cache_types();
 }
@@ -138,11 +157,13 @@ int formats(const Options& options) {
   options.machine.apply();
   const InterruptGuard interrupt;
   ThreadPool pool(options.machine.threads);
-  const std::vector<FormatReport> reports = check_formats(pool, options.names);
+  const std::vector<std::string> names =
+      options.names.empty() ? default_names(options.variants || options.check) : options.names;
+  const std::vector<FormatReport> reports = check_formats(pool, names);
   print_reports(reports, options);
   if (!options.check) return 0;
   int count = missed(reports, current_isa());
-  if (options.machine.isa.empty()) count += missed_elsewhere(pool, options.names);
+  if (options.machine.isa.empty()) count += missed_elsewhere(pool, names);
   if (!options.json && count == 0) print_result("all bounds hold\n");
   return count == 0 ? 0 : 1;
 }
@@ -159,6 +180,8 @@ Action add_formats(CLI::App& command) {
   command.add_flag(
       "--check", options->check,
       "Fail if a type misses its error bound with any instruction set of this machine");
+  command.add_flag("--variants", options->variants, "Measure the variants of types, too")
+      ->excludes(names);
   command.add_flag("--json", options->json, "The table as JSON");
   options->machine.add_to(command);
   return [options] { return formats(*options); };

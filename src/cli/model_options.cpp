@@ -205,6 +205,7 @@ std::optional<Recipe> ModelOptions::wanted_recipe() const {
   recipe.refuse_without_type();
   if (!recipe.given()) return std::nullopt;
   Recipe wanted = recipe.recipe();
+  print_notes(name_notes(wanted));
   print_notes(recipe.idle_flags(wanted));
   return wanted;
 }

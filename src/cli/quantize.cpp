@@ -209,6 +209,7 @@ Recipe choose_recipe(const Options& options, const CalibrationRequest& calibrati
                   "a type is needed; `walsh quantize MODEL` alone shows which fit this machine");
     }
     Recipe recipe = options.recipe.recipe();
+    print_notes(name_notes(recipe));
     print_notes(options.recipe.idle_flags(recipe));
     return recipe;
   }

@@ -207,10 +207,10 @@ std::vector<std::string> RecipeOptions::idle_flags(const Recipe& recipe) const {
 
 std::string type_list() {
   std::string text = "Types (bits per weight, bound of the error on N(0,1)):\n";
-  for (const Format& format : all_formats()) {
-    const std::string bound = format.bound > 0 ? fmt::format("{:.3g}", format.bound) : "-";
-    text += fmt::format("  {:<20} {:>7.3f}  {:>8}  {}\n", format.name, nominal_bits(format), bound,
-                        format.note);
+  for (const Format* format : listed_formats()) {
+    const std::string bound = format->bound > 0 ? fmt::format("{:.3g}", format->bound) : "-";
+    text += fmt::format("  {:<8} {:>7.3f}  {:>8}  {}\n", listed_name(*format),
+                        nominal_bits(*format), bound, format->note);
   }
   return text;
 }

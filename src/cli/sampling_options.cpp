@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -30,12 +31,15 @@ std::pair<int32_t, float> parse_bias(const std::string& text) {
   throw CLI::ValidationError("--logit-bias", text + " is no token with a bias, as 15043+1");
 }
 
-// Checks the text, because the parser wraps negative numbers and saturates large ones.
-std::string seed_problem(const std::string& text) {
-  if (text.starts_with('-')) return "a seed is not negative";
+// From the text, because the parser wraps negative numbers and saturates large ones. -1 is drawn,
+// as in llama.cpp.
+std::optional<uint64_t> parse_seed(const std::string& text) {
+  if (text == "-1") return std::nullopt;
   uint64_t seed = 0;
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), seed);
-  return read.ec == std::errc::result_out_of_range ? "a seed has 64 bits at most" : "";
+  const char* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, seed);
+  if (read.ec == std::errc() && read.ptr == end) return seed;
+  throw CLI::ValidationError("--seed", text + " is no whole number of 64 bits; -1: drawn");
 }
 
 // Adds the flag of a row, which sets `value`.
@@ -52,7 +56,8 @@ CLI::Option* add_flag(CLI::App& command, const SamplingOption& row, bool& value,
 
 CLI::Option* add_flag(CLI::App& command, const SamplingOption& row, std::optional<uint64_t>& value,
                       const std::string& text) {
-  return command.add_option(row.flags, value, text)->check(seed_problem);
+  const auto set = [&value](const std::string& seed) { value = parse_seed(seed); };
+  return command.add_option_function<std::string>(row.flags, set, text)->type_name("UINT");
 }
 
 CLI::Option* add_flag(CLI::App& command, const SamplingOption& row,
@@ -84,21 +89,50 @@ void add_sampling_options(CLI::App& command, GenerationOptions& options) {
   }
 }
 
+namespace {
+
+// Whether the user gave the option.
+bool is_given(const GenerationOptions& options, const SamplingOption& row) {
+  const GenerationOptions none;
+  return std::visit(
+      [&](auto member) {
+        if constexpr (requires { member.wanted; })
+          return (options.*member.wanted).has_value();
+        else
+          return options.*member != none.*member;
+      },
+      row.member);
+}
+
+// Whether the option has a value that lets others count on it: a number other than the default.
+bool is_on(const GenerationOptions& options, const SamplingOption& row) {
+  return std::visit(
+      [&](auto member) {
+        if constexpr (requires { member.wanted; }) {
+          const auto preset = SamplerOptions().*member.decided;
+          return (options.*member.wanted).value_or(preset) != preset;
+        }
+        return true;
+      },
+      row.member);
+}
+
+std::string first_flag(const SamplingOption& row) {
+  const std::string flags = row.flags;
+  return flags.substr(0, flags.find(','));
+}
+
+}  // namespace
+
 std::vector<std::string> idle_sampling_flags(const GenerationOptions& options) {
   std::vector<std::string> notes;
-  const auto needs = [&](bool given, const char* flag, const std::optional<float>& other,
-                         const char* other_flag) {
-    if (given && other.value_or(0) == 0)
-      notes.push_back(fmt::format("{} changes nothing: it needs {}", flag, other_flag));
-  };
-  const auto& dry = options.dry_multiplier;
-  needs(options.dry_base.has_value(), "--dry-base", dry, "--dry-multiplier");
-  needs(options.dry_allowed_length.has_value(), "--dry-allowed-length", dry, "--dry-multiplier");
-  needs(options.dry_penalty_last_n.has_value(), "--dry-penalty-last-n", dry, "--dry-multiplier");
-  needs(options.dry_sequence_breakers.has_value(), "--dry-sequence-breaker", dry,
-        "--dry-multiplier");
-  needs(options.xtc_threshold.has_value(), "--xtc-threshold", options.xtc_probability,
-        "--xtc-probability");
+  for (const SamplingOption& row : sampling_options()) {
+    if (row.needs == nullptr || !is_given(options, row)) continue;
+    const SamplingOption& other = *find_sampling_option(row.needs);
+    if (!is_on(options, other))
+      notes.push_back(
+          fmt::format("{} changes nothing: it needs {}", first_flag(row), first_flag(other)));
+  }
   return notes;
 }
 

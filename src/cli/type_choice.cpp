@@ -29,7 +29,7 @@ struct TypeFigures {
 constexpr TypeFigures kTypes[] = {
     // choice:begin
     {"tq4+4", 0.00044, 1.9, 1.5, "nothing may be lost, and there is room"},
-    {"tc5", 0.0062, 1.9, 0.0, "next to nothing may be lost"},
+    {"tq4+2", 0.0046, 2.5, 0.0, "next to nothing may be lost"},
     {"tq4", 0.038, 4.0, 3.9, "start here: fast everywhere, little is lost"},
     {"tc4", 0.026, 4.8, 3.4, "better than tq4 at its size, slower to make"},
     {"tc3.5", 0.049, 5.0, 3.2, "tc4 does not fit"},
@@ -41,8 +41,6 @@ constexpr TypeFigures kTypes[] = {
 };
 // The order of preference among types that fit.
 constexpr const char* kPreferred[] = {"tq4", "tc3.5", "tc3", "tc2.5", "tq2"};
-
-constexpr double kMostGpuTrellisBits = 4.5;
 
 struct Row {
   const TypeFigures* figures;
@@ -81,8 +79,7 @@ std::vector<Row> rows_of(const Compressor& model, const Machine& machine, uint64
     for (const TensorPlan& tensor : model.tensors())
       row.bytes += tensor.linear ? tensor_bytes(format, tensor.rows, tensor.cols) : tensor.bytes();
     row.in_memory = machine.memory == 0 || row.bytes + besides <= machine.memory;
-    const bool gpu_runs = format.kind != CodeKind::trellis || row.bits < kMostGpuTrellisBits;
-    row.on_gpu = gpu_runs && row.bytes + besides <= machine.gpu;
+    row.on_gpu = row.bytes + besides <= machine.gpu;
     rows.push_back(row);
   }
   return rows;

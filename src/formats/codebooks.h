@@ -67,7 +67,7 @@ inline constexpr float kLinear4Bit[16] = {
 inline constexpr int8_t kLinear4BitI8[16] = {-8, -7, -6, -5, -4, -3, -2, -1,
                                              0,  1,  2,  3,  4,  5,  6,  7};
 
-// Quantiles (i + 1/2) / 256 of N(0,1), round(127 level / largest): tc2:L12 to tc6.
+// Quantiles (i + 1/2) / 256 of N(0,1), round(127 level / largest): retired codes.
 inline constexpr int8_t kNormalQuantilesI8[256] = {
     -127, -111, -103, -97, -93, -89, -86, -83, -81, -79, -77, -75, -73, -71, -70, -68, -67, -65,
     -64,  -63,  -62,  -61, -60, -59, -57, -57, -56, -55, -54, -53, -52, -51, -50, -49, -49, -48,

@@ -6,47 +6,13 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/dtype.h"
 
 namespace walsh {
-
-enum class FormatId : uint8_t {
-  f32,
-  f16,
-  bf16,
-  q8_0,
-  q4_0,
-  itq3_s,
-  itq3_s8,
-  tq2,
-  tq3,
-  tq4,
-  tq4_4,
-  tq4_2,
-  tq3_2,
-  tc2,
-  tc3,
-  tc4,
-  pq3,
-  tc2_5,
-  tc3_5,
-  tc3_v2,
-  tc5,
-  tc6,
-  tc2_h,
-  tc2_5_h,
-  tc3_h,
-  tc3_5_h,
-  tc4_h,
-  tc2_hq,
-  tc2_5_hq,
-  tc3_hq,
-  tc3_5_hq,
-  tc4_hq
-};
 
 enum class CodeKind : uint8_t {
   none,     // dense
@@ -78,7 +44,7 @@ struct ScalarCode {
 
 // What the product P = state * multiplier mod 2^32 of a trellis says about the weights of a step.
 enum class TrellisRule : uint8_t {
-  table,     // its upper bits are the index of an entry
+  table,     // its upper bits are the index of an entry; of retired formats only
   bytes,     // two weights: the sum of seven bits of a byte of either half, no table
   quantiles  // two weights: seven bits of a byte of the upper half are the index of a level
 };
@@ -114,7 +80,6 @@ struct ProductCode {
 };
 
 struct Format {
-  FormatId id;
   std::string_view name;  // with its profile: "tq3", "tq3:full", "itq3_s:strict"
   CodeKind kind = CodeKind::none;
   bool dense = false;         // f32, f16, bf16: no codes
@@ -126,28 +91,37 @@ struct Format {
   int rotation_block = 0;     // default Hadamard block; 0: not rotated (q8_0, q4_0, dense)
   int activation_planes = 1;  // int8 planes of the activation (1: 8 bits, 2: about 15 bits)
   double bound = 0;           // NMSE on N(0,1) that the format must reach (0: none)
+  bool retired = false;       // walsh reads it and no longer writes it (formats/retired.h)
   std::string_view note;      // one line for listings
 };
 
-// All formats, in the order of listings. Trellis formats have further profiles, which only
-// get_format and trellis_profile give.
+// All formats that are written, in the order of listings. Trellis formats have further profiles,
+// which only get_format and trellis_profile give.
 std::span<const Format> all_formats();
+// Those that a user chooses among: without the variants of a format, whose names have a colon.
+std::vector<const Format*> listed_formats();
 // A name that stands for the profile that users should take: "tc3" for "tc3:h".
 struct ShortName {
   std::string_view name, format;
 };
-std::vector<ShortName> short_names();
-// By name with profile, as users give it, or a short name ("tc3:blocks" is "tc3:h:blocks"); throws
-// usage naming the known ones.
+std::span<const ShortName> short_names();
+// The name by which listings call a format: the short name, if it has one.
+std::string_view listed_name(const Format& format);
+// By name with profile, as users give it, or a short name ("tc3:blocks" is "tc3:h:blocks"). The
+// name of a trellis code that is no longer written stands for that of its rate. Throws usage naming
+// the known ones.
 const Format& get_format(std::string_view name);
-// As files have it: "tc3" without a profile is "tc3:L12", "tc3.5" is "tc3.5:L14". Throws usage.
+// A sentence for a user who gave a name that get_format takes but that no longer is one: what is
+// meant by it. Empty for other names.
+std::string about_name(std::string_view name);
+// As files have it: "tc3" without a profile is "tc3:L12", "tc3.5" is "tc3.5:L14". Gives retired
+// formats too. Throws usage.
 const Format& stored_format(std::string_view name);
 const Format& dense_format(DType dtype);
-// The profile of a trellis format with other state bits (8, 10, 12, 14, 16, those that leave at
-// least 16 classes of states) and scales: "tc3:L10:blocks". Throws usage for other state bits.
+// The profile of a trellis format with other state bits (14 or 16) and scales: "tc3:h:L14:blocks".
+// Throws usage for other state bits.
 const Format& trellis_profile(const Format& format, int state_bits, bool block_scales);
-// The one for compressing while loading: two state bits less than the default, if it is the
-// default.
+// The one for compressing while loading (--effort fast): 14 state bits.
 const Format& fast_trellis_profile(const Format& format);
 
 // Row length in storage: a multiple of 32 for coded formats, cols itself for dense ones.

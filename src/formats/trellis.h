@@ -11,14 +11,13 @@
 //   value = (scale of the row * scale of its column block) * level of the state
 // Column blocks are 256 columns, the rest of a row in descending powers of two down to 32.
 //
-// Codes of one product per step (TrellisRule::bytes, quantiles) make two weights without a look-up,
-// or with one in 128 bytes: bytes of the product are the operands of integer dot products.
+// The codes that are written make two weights of one product per step without a look-up, or with
+// one in 128 bytes: bytes of the product are the operands of integer dot products.
 //
 // Source: bit-shift trellises with computed codes are QTIP's (Tseng et al. 2024); tiles that carry
 // the sequence are EXL3's (turboderp, 2025).
 #pragma once
 
-#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -81,31 +80,6 @@ constexpr int trellis_level_i8(const TrellisCode& code, uint32_t state, int valu
 }
 constexpr float trellis_level(const TrellisCode& code, uint32_t state, int value) {
   return code.unit * static_cast<float>(trellis_level_i8(code, state, value));
-}
-
-// Tables of two weights per step have 1024 entries made of 256 pairs of magnitudes, so that kernels
-// keep them in registers. Of an index, bit 9 is the sign of the second weight, bit 1 that of the
-// first, bits 0 and 8..2 choose the magnitudes.
-inline constexpr int kPairTableBits = 10, kPairMagnitudes = 256;
-using PairTable = std::array<int8_t, 2 << kPairTableBits>;
-
-constexpr uint32_t pair_magnitude(uint32_t index) {
-  return (index & 1) << 7 | (index >> 2 & 127);
-}
-constexpr bool pair_negative(uint32_t index, int value) {
-  return (index >> (value == 0 ? 1 : kPairTableBits - 1) & 1) != 0;
-}
-// The index of the same magnitudes without signs.
-constexpr uint32_t pair_positive(uint32_t index) {
-  return index & ~(2u | 1u << (kPairTableBits - 1));
-}
-constexpr PairTable expand_pairs(const uint8_t (&magnitudes)[2 * kPairMagnitudes]) {
-  PairTable table{};
-  for (uint32_t i = 0; i < table.size(); ++i) {
-    const int magnitude = magnitudes[2 * pair_magnitude(i / 2) + i % 2];
-    table[i] = static_cast<int8_t>(pair_negative(i / 2, i % 2) ? -magnitude : magnitude);
-  }
-  return table;
 }
 
 }  // namespace walsh

@@ -25,13 +25,12 @@ class TokenSource {
  public:
   virtual ~TokenSource() = default;
   // The first `known` tokens of the prompt are in the session already.
-  virtual int32_t first(std::span<const int32_t> prompt, size_t known) = 0;
+  virtual int32_t first(std::span<const int32_t> prompt, size_t known,
+                        const TextProgress& progress) = 0;
   // Whether the text has to end after the latest token.
   virtual bool ended() const { return false; }
-  // Whether the context has room for the latest token.
-  virtual bool can_continue() const = 0;
-  // Returns the token after `token`, the latest one.
-  virtual int32_t next(int32_t token) = 0;
+  // Returns the token after `token`, the latest one. There is room for it.
+  virtual int32_t next(int32_t token, const TextProgress& progress) = 0;
   virtual void report(GenerateResult&) const {}
 };
 
@@ -41,14 +40,14 @@ class TokenSource {
 class HostTokens : public TokenSource {
  public:
   HostTokens(Session& session, const GenerateOptions& options, bool lookup)
-      : session_(session), chooser_(options, lookup), most_(options.max_tokens) {}
+      : session_(session), chooser_(options, lookup) {}
   // Takes tokens back that nobody asked for any more.
   ~HostTokens() override {
     if (!ahead_.empty())
       session_.truncate(session_.position() - static_cast<int64_t>(ahead_.size()));
   }
 
-  int32_t first(std::span<const int32_t> prompt, size_t known) override {
+  int32_t first(std::span<const int32_t> prompt, size_t known, const TextProgress&) override {
     for (const int32_t token : prompt)
       chooser_.read(token);
     const std::span<const int32_t> rest = prompt.subspan(known);
@@ -58,11 +57,8 @@ class HostTokens : public TokenSource {
     return take();
   }
   bool ended() const override { return chooser_.ended(); }
-  bool can_continue() const override {
-    return !ahead_.empty() || session_.position() < session_.capacity();
-  }
-  int32_t next(int32_t token) override {
-    if (ahead_.empty()) evaluate(token);
+  int32_t next(int32_t token, const TextProgress& progress) override {
+    if (ahead_.empty()) evaluate(token, progress);
     return take();
   }
   void report(GenerateResult& result) const override {
@@ -78,15 +74,12 @@ class HostTokens : public TokenSource {
   int32_t take() {
     const int32_t token = ahead_.front();
     ahead_.pop_front();
-    ++given_;
     return token;
   }
 
-  void evaluate(int32_t token) {
-    // One token comes without a draft.
-    int64_t room = session_.capacity() - session_.position() - 1;
-    room = std::min(room, session_.max_rows() - 1);
-    if (most_ >= 0) room = std::min(room, most_ - given_ - 1);
+  void evaluate(int32_t token, const TextProgress& progress) {
+    // One row of the batch is that of the token itself.
+    const int64_t room = std::min(progress.draft_room(), session_.max_rows() - 1);
     const size_t drafted = chooser_.draft(room).size();
     std::vector<int32_t> tokens = {token};
     tokens.insert(tokens.end(), chooser_.drafted().begin(), chooser_.drafted().end());
@@ -110,16 +103,14 @@ class HostTokens : public TokenSource {
   Session& session_;
   TextChooser chooser_;
   std::deque<int32_t> ahead_;  // chosen and not yet given
-  const int64_t most_;
-  int64_t given_ = 0, drafted_ = 0, right_ = 0;
+  int64_t drafted_ = 0, right_ = 0;
 };
 
 // Sampling on the device, which continues with its own token while the host processes it.
 class DeviceTokens : public TokenSource {
  public:
-  // `max_tokens` as in GenerateOptions.
-  DeviceTokens(Session& session, const SamplerOptions& options, int64_t max_tokens)
-      : session_(session), options_(options), max_tokens_(max_tokens) {
+  DeviceTokens(Session& session, const SamplerOptions& options)
+      : session_(session), options_(options) {
     check_sampler_options(options);
   }
   // Takes back a step that is no longer needed. If the device failed, it reports that again.
@@ -132,21 +123,22 @@ class DeviceTokens : public TokenSource {
     }
   }
 
-  int32_t first(std::span<const int32_t> prompt, size_t known) override {
+  int32_t first(std::span<const int32_t> prompt, size_t known,
+                const TextProgress& progress) override {
     session_.start_sampling(options_, prompt);
     session_.submit(prompt.subspan(known));
-    return take();
+    return take(progress);
   }
-  bool can_continue() const override { return ahead_; }
-  int32_t next(int32_t) override {
+  int32_t next(int32_t, const TextProgress& progress) override {
     ahead_ = false;
-    return take();
+    return take(progress);
   }
 
  private:
-  int32_t take() {
-    ++given_;
-    if ((max_tokens_ < 0 || given_ < max_tokens_) && session_.position() < session_.capacity()) {
+  int32_t take(TextProgress progress) {
+    ++progress.chosen;
+    ++progress.positions;
+    if (!progress.end(true, false)) {
       session_.submit_chosen();
       ahead_ = true;
     }
@@ -157,14 +149,13 @@ class DeviceTokens : public TokenSource {
 
   Session& session_;
   SamplerOptions options_;
-  int64_t max_tokens_, given_ = 0;
   bool ahead_ = false;
 };
 
 std::unique_ptr<TokenSource> token_source(Session& session, const GenerateOptions& options) {
   const bool lookup = options.lookup && session.rewinds() && !options.grammar;
   if (!lookup && session.can_sample() && options.on_devices())
-    return std::make_unique<DeviceTokens>(session, options.sampler, options.max_tokens);
+    return std::make_unique<DeviceTokens>(session, options.sampler);
   return std::make_unique<HostTokens>(session, options, lookup);
 }
 
@@ -174,13 +165,13 @@ bool wanted(const TokenCallback& callback, int32_t token) {
   return !callback || callback(token);
 }
 
-void continue_text(TokenSource& source, std::span<const int32_t> prompt,
+void continue_text(TokenSource& source, TextProgress progress, std::span<const int32_t> prompt,
                    const GenerateOptions& options, const TokenCallback& callback,
                    GenerateResult& result) {
   result.prompt_tokens = static_cast<int64_t>(prompt.size());
   auto start = Clock::now();
   check_stop();  // a GPU does not look at it
-  int32_t token = source.first(prompt, static_cast<size_t>(options.known));
+  int32_t token = source.first(prompt, static_cast<size_t>(options.known), progress);
   result.prompt_seconds = seconds_since(start);
   if (options.max_tokens == 0) return;
   for (;;) {
@@ -189,23 +180,16 @@ void continue_text(TokenSource& source, std::span<const int32_t> prompt,
       return;
     }
     result.tokens.push_back(token);
-    if (!wanted(callback, token)) {
-      result.reason = StopReason::callback;
-      return;
-    }
-    if (source.ended()) {
-      result.reason = StopReason::stop_token;
-      return;
-    }
-    if (static_cast<int64_t>(result.tokens.size()) == options.max_tokens) return;
-    if (!source.can_continue()) {
-      result.reason = StopReason::context_full;
+    ++progress.chosen;
+    ++progress.positions;
+    if (const auto end = progress.end(wanted(callback, token), source.ended())) {
+      result.reason = *end;
       return;
     }
     start = Clock::now();
     try {
       check_stop();
-      token = source.next(token);
+      token = source.next(token, progress);
     } catch (const Error& e) {
       if (e.code() != ErrorCode::interrupted) throw;
       result.reason = StopReason::callback;
@@ -224,8 +208,12 @@ GenerateResult generate(Session& session, std::span<const int32_t> prompt,
   if (options.known < 0 || options.known >= static_cast<int64_t>(prompt.size()))
     throw Error(ErrorCode::usage, "prompt", "has no tokens");
   const std::unique_ptr<TokenSource> source = token_source(session, options);
+  TextProgress progress;
+  progress.max_tokens = options.max_tokens;
+  progress.capacity = session.capacity();
+  progress.positions = session.position() - options.known + std::ssize(prompt);
   GenerateResult result;
-  continue_text(*source, prompt, options, callback, result);
+  continue_text(*source, progress, prompt, options, callback, result);
   source->report(result);
   return result;
 }

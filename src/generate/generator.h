@@ -21,8 +21,6 @@ struct GenerateOptions : ChoiceOptions {
   int64_t known = 0;  // tokens of the prompt that are in the session already; fewer than all
 };
 
-enum class StopReason : uint8_t { stop_token, max_tokens, context_full, callback };
-
 struct GenerateResult {
   std::vector<int32_t> tokens;
   StopReason reason = StopReason::max_tokens;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
@@ -18,26 +19,6 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // so that XTC draws other numbers than the choice of tokens
 constexpr uint64_t kXtcSeed = 0x5851F42D4C957F2Dull;
-
-constexpr std::pair<std::string_view, SamplerStep> kNames[] = {
-    {"penalties", SamplerStep::penalties},
-    {"dry", SamplerStep::dry},
-    {"top_n_sigma", SamplerStep::top_n_sigma},
-    {"top_k", SamplerStep::top_k},
-    {"typ_p", SamplerStep::typical_p},
-    {"top_p", SamplerStep::top_p},
-    {"min_p", SamplerStep::min_p},
-    {"xtc", SamplerStep::xtc},
-    {"temperature", SamplerStep::temperature},
-    // Aliases that llama.cpp accepts.
-    {"typical_p", SamplerStep::typical_p},
-    {"top-k", SamplerStep::top_k},
-    {"top-p", SamplerStep::top_p},
-    {"min-p", SamplerStep::min_p},
-    {"typical-p", SamplerStep::typical_p},
-    {"top-n-sigma", SamplerStep::top_n_sigma},
-    {"temp", SamplerStep::temperature},
-};
 
 }  // namespace
 
@@ -54,39 +35,6 @@ void check_sampler_options(const SamplerOptions& options) {
         },
         option.member);
   }
-}
-
-std::vector<std::string> sampler_steps() {
-  std::vector<std::string> names;
-  for (int i = 0; i < kSamplerSteps; ++i)
-    names.emplace_back(kNames[i].first);
-  return names;
-}
-
-void set_sampler_order(SamplerOptions& options, std::string_view names) {
-  options.steps = 0;
-  while (!names.empty()) {
-    const size_t end = names.find(';');
-    const std::string_view name = names.substr(0, end);
-    names = end == names.npos ? std::string_view() : names.substr(end + 1);
-    const auto* found = std::find_if(std::begin(kNames), std::end(kNames),
-                                     [&](const auto& known) { return known.first == name; });
-    if (found == std::end(kNames))
-      throw Error(ErrorCode::usage, "samplers", fmt::format("there is no sampler '{}'", name));
-    const auto last = options.order.begin() + options.steps;
-    if (std::find(options.order.begin(), last, found->second) != last)
-      throw Error(ErrorCode::usage, "samplers", fmt::format("'{}' comes twice", name));
-    options.order[static_cast<size_t>(options.steps++)] = found->second;
-  }
-}
-
-std::string sampler_order(const SamplerOptions& options) {
-  std::string names;
-  for (int i = 0; i < options.steps; ++i) {
-    if (i > 0) names += ';';
-    names += kNames[static_cast<size_t>(options.order[static_cast<size_t>(i)])].first;
-  }
-  return names;
 }
 
 // SplitMix64's states are an arithmetic sequence, so the seed of the rest can be computed.
@@ -134,10 +82,18 @@ double weight_of(double logit, double best, double temperature) {
   return above > kNothing ? std::exp(above) : 0;
 }
 
+// The entropy of probabilities whose weights add up to `total`, in nats.
+double entropy_of(std::span<const double> weights, double total) {
+  double entropy = 0;
+  for (const double w : weights)
+    if (w > 0) entropy -= w / total * std::log(w / total);
+  return entropy;
+}
+
 // Whether only the best logit can be chosen.
 bool is_greedy(const SamplerOptions& options) {
   const auto* end = options.order.data() + options.steps;
-  return options.temperature == 0 && options.xtc_probability <= 0 &&
+  return options.temperature == 0 && options.dynatemp_range <= 0 && options.xtc_probability <= 0 &&
          std::find(options.order.data(), end, SamplerStep::temperature) != end;
 }
 
@@ -159,52 +115,6 @@ int32_t best_token(std::span<const float> logits) {
 
 }  // namespace
 
-int32_t Sampler::sample(std::span<const float> logits) {
-  if (is_greedy(options_) && biases_.empty() && chosen_.empty() && counts_.empty() &&
-      !dry_.active()) {
-    if (const int32_t token = best_token(logits); token >= 0) return token;
-  }
-  candidates_.resize(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i)
-    candidates_[i] = {std::isnan(logits[i]) ? -kInfinity : logits[i], static_cast<int32_t>(i)};
-  if (std::none_of(candidates_.begin(), candidates_.end(),
-                   [](const Candidate& c) { return std::isfinite(c.logit); })) {
-    throw Error(ErrorCode::bad_input, "logits", "the model computed no finite logit");
-  }
-  sorted_ = 0;
-  by_id_ = true;
-  temperature_ = 1;
-  for (const TokenBias& b : biases_)
-    if (b.token >= 0 && static_cast<size_t>(b.token) < candidates_.size())
-      candidates_[static_cast<size_t>(b.token)].logit += b.bias;
-  for (int i = 0; i < options_.steps; ++i)
-    apply(options_.order[static_cast<size_t>(i)]);
-  return draw();
-}
-
-void Sampler::apply(SamplerStep step) {
-  switch (step) {
-    case SamplerStep::penalties:
-      return penalize();
-    case SamplerStep::dry:
-      return apply_dry();
-    case SamplerStep::top_n_sigma:
-      return keep_top_n_sigma();
-    case SamplerStep::top_k:
-      return keep_top_k();
-    case SamplerStep::typical_p:
-      return keep_typical_p();
-    case SamplerStep::top_p:
-      return keep_top_p();
-    case SamplerStep::min_p:
-      return keep_min_p();
-    case SamplerStep::xtc:
-      return exclude_top();
-    case SamplerStep::temperature:
-      temperature_ = options_.temperature;
-  }
-}
-
 template <class Change>
 void Sampler::change_logits(const std::unordered_map<int32_t, int64_t>& tokens,
                             const Change& change) {
@@ -218,25 +128,6 @@ void Sampler::change_logits(const std::unordered_map<int32_t, int64_t>& tokens,
   }
   for (Candidate& c : candidates_)
     if (const auto found = tokens.find(c.id); found != tokens.end()) change(c.logit, found->second);
-}
-
-// The repeat penalty as in llama.cpp and transformers: each token is penalized once, and negative
-// logits are multiplied. Then the frequency and presence penalties as OpenAI defines them.
-void Sampler::penalize() {
-  change_logits(counts_, [&](float& logit, int64_t) {
-    logit = logit > 0 ? logit / options_.repeat_penalty : logit * options_.repeat_penalty;
-  });
-  change_logits(chosen_, [&](float& logit, int64_t count) {
-    logit -= options_.presence_penalty + static_cast<float>(count) * options_.frequency_penalty;
-  });
-}
-
-void Sampler::apply_dry() {
-  const auto penalties = dry_.penalties();
-  if (penalties.empty()) return;
-  sorted_ = 0;
-  for (Candidate& c : candidates_)
-    if (const auto found = penalties.find(c.id); found != penalties.end()) c.logit -= found->second;
 }
 
 // Sorts the `most` best candidates to the front.
@@ -284,97 +175,189 @@ double Sampler::weigh() {
   return total;
 }
 
-void Sampler::keep_top_n_sigma() {
-  if (options_.top_n_sigma <= 0) return;
-  double sum = 0, squares = 0, count = 0;
-  float best = -kInfinity;
-  for (const Candidate& c : candidates_) {
-    best = std::max(best, c.logit);
-    if (!std::isfinite(c.logit)) continue;
-    sum += c.logit;
-    squares += static_cast<double>(c.logit) * c.logit;
-    ++count;
+struct Sampler::Steps {
+  // The repeat penalty as in llama.cpp and transformers: each token is penalized once, and negative
+  // logits are multiplied. Then the frequency and presence penalties as OpenAI defines them.
+  static void penalize(Sampler& s) {
+    s.change_logits(s.counts_, [&](float& logit, int64_t) {
+      logit = logit > 0 ? logit / s.options_.repeat_penalty : logit * s.options_.repeat_penalty;
+    });
+    s.change_logits(s.chosen_, [&](float& logit, int64_t count) {
+      logit -=
+          s.options_.presence_penalty + static_cast<float>(count) * s.options_.frequency_penalty;
+    });
   }
-  if (best == kInfinity || count == 0) return;
-  const double mean = sum / count;
-  const double deviation = std::sqrt(std::max(0.0, squares / count - mean * mean));
-  const double least = best - options_.top_n_sigma * deviation;
-  std::erase_if(candidates_, [&](const Candidate& c) { return c.logit < least; });
-  by_id_ = false;
-  sorted_ = 0;
-}
 
-void Sampler::keep_top_k() {
-  if (options_.top_k <= 0 || static_cast<size_t>(options_.top_k) >= candidates_.size()) return;
-  const auto k = static_cast<size_t>(options_.top_k);
-  sort(k);
-  candidates_.resize(k);
-}
-
-// Meister et al. 2022, "Locally typical sampling".
-void Sampler::keep_typical_p() {
-  if (options_.typical_p >= 1) return;
-  const double total = weigh();
-  double entropy = 0;
-  for (const double w : weights_)
-    if (w > 0) entropy -= w / total * std::log(w / total);
-  std::vector<std::pair<double, size_t>> typical;
-  for (size_t i = 0; i < candidates_.size(); ++i)
-    if (weights_[i] > 0)
-      typical.emplace_back(std::abs(-std::log(weights_[i] / total) - entropy), i);
-  std::sort(typical.begin(), typical.end());
-  double sum = 0;
-  std::vector<size_t> kept;
-  for (const auto& [distance, i] : typical) {
-    kept.push_back(i);
-    sum += weights_[i];
-    if (sum > options_.typical_p * total) break;
+  static void penalize_repetitions(Sampler& s) {
+    const auto penalties = s.dry_.penalties();
+    if (penalties.empty()) return;
+    s.sorted_ = 0;
+    for (Candidate& c : s.candidates_)
+      if (const auto found = penalties.find(c.id); found != penalties.end())
+        c.logit -= found->second;
   }
-  std::sort(kept.begin(), kept.end());
-  for (size_t i = 0; i < kept.size(); ++i)
-    candidates_[i] = candidates_[kept[i]];
-  candidates_.resize(kept.size());
-  sorted_ = kept.size();
-}
 
-void Sampler::keep_top_p() {
-  if (options_.top_p >= 1) return;
-  sort(1);
-  size_t kept = 1;
-  if (candidates_[0].logit != kInfinity && temperature_ != 0) {
-    double left = options_.top_p * weigh_all() - 1;
-    for (; left > 0 && kept < candidates_.size(); ++kept) {
-      sort_some(kept);
-      left -= weight_of(candidates_[kept].logit, candidates_[0].logit, temperature_);
+  static void keep_top_n_sigma(Sampler& s) {
+    if (s.options_.top_n_sigma <= 0) return;
+    double sum = 0, squares = 0, count = 0;
+    float best = -kInfinity;
+    for (const Candidate& c : s.candidates_) {
+      best = std::max(best, c.logit);
+      if (!std::isfinite(c.logit)) continue;
+      sum += c.logit;
+      squares += static_cast<double>(c.logit) * c.logit;
+      ++count;
     }
+    if (best == kInfinity || count == 0) return;
+    const double mean = sum / count;
+    const double deviation = std::sqrt(std::max(0.0, squares / count - mean * mean));
+    const double least = best - s.options_.top_n_sigma * deviation;
+    std::erase_if(s.candidates_, [&](const Candidate& c) { return c.logit < least; });
+    s.by_id_ = false;
+    s.sorted_ = 0;
   }
-  candidates_.resize(kept);
-  sorted_ = kept;
-}
 
-void Sampler::keep_min_p() {
-  if (options_.min_p <= 0) return;
-  sort(1);
-  const double share = std::log(static_cast<double>(options_.min_p)) * temperature_;
-  const double least = candidates_[0].logit + share;
-  std::erase_if(candidates_, [&](const Candidate& c) { return !(c.logit >= least); });
-  by_id_ = false;
-  sorted_ = std::min(sorted_, candidates_.size());
-}
+  static void keep_top_k(Sampler& s) {
+    if (s.options_.top_k <= 0 || static_cast<size_t>(s.options_.top_k) >= s.candidates_.size())
+      return;
+    const auto k = static_cast<size_t>(s.options_.top_k);
+    s.sort(k);
+    s.candidates_.resize(k);
+  }
 
-// Exclude top choices (p-e-w 2024).
-void Sampler::exclude_top() {
-  if (options_.xtc_probability <= 0) return;
-  const bool now = xtc_random_.uniform() < options_.xtc_probability;
-  if (!now || options_.xtc_threshold > 0.5f) return;
-  const double total = weigh();
-  size_t above = 0;
-  while (above < weights_.size() && weights_[above] >= options_.xtc_threshold * total)
-    ++above;
-  if (above < 2) return;
-  candidates_.erase(candidates_.begin(),
-                    candidates_.begin() + static_cast<std::ptrdiff_t>(above - 1));
-  sorted_ = candidates_.size();
+  // Meister et al. 2022, "Locally typical sampling".
+  static void keep_typical_p(Sampler& s) {
+    if (s.options_.typical_p >= 1) return;
+    const double total = s.weigh();
+    const double entropy = entropy_of(s.weights_, total);
+    std::vector<std::pair<double, size_t>> typical;
+    for (size_t i = 0; i < s.candidates_.size(); ++i)
+      if (s.weights_[i] > 0)
+        typical.emplace_back(std::abs(-std::log(s.weights_[i] / total) - entropy), i);
+    std::sort(typical.begin(), typical.end());
+    double sum = 0;
+    std::vector<size_t> kept;
+    for (const auto& [distance, i] : typical) {
+      kept.push_back(i);
+      sum += s.weights_[i];
+      if (sum > s.options_.typical_p * total) break;
+    }
+    std::sort(kept.begin(), kept.end());
+    for (size_t i = 0; i < kept.size(); ++i)
+      s.candidates_[i] = s.candidates_[kept[i]];
+    s.candidates_.resize(kept.size());
+    s.sorted_ = kept.size();
+  }
+
+  static void keep_top_p(Sampler& s) {
+    if (s.options_.top_p >= 1) return;
+    s.sort(1);
+    size_t kept = 1;
+    if (s.candidates_[0].logit != kInfinity && s.temperature_ != 0) {
+      double left = s.options_.top_p * s.weigh_all() - 1;
+      for (; left > 0 && kept < s.candidates_.size(); ++kept) {
+        s.sort_some(kept);
+        left -= weight_of(s.candidates_[kept].logit, s.candidates_[0].logit, s.temperature_);
+      }
+    }
+    s.candidates_.resize(kept);
+    s.sorted_ = kept;
+  }
+
+  static void keep_min_p(Sampler& s) {
+    if (s.options_.min_p <= 0) return;
+    s.sort(1);
+    const double share = std::log(static_cast<double>(s.options_.min_p)) * s.temperature_;
+    const double least = s.candidates_[0].logit + share;
+    std::erase_if(s.candidates_, [&](const Candidate& c) { return !(c.logit >= least); });
+    s.by_id_ = false;
+    s.sorted_ = std::min(s.sorted_, s.candidates_.size());
+  }
+
+  // Exclude top choices (p-e-w 2024).
+  static void exclude_top(Sampler& s) {
+    if (s.options_.xtc_probability <= 0) return;
+    const bool now = s.xtc_random_.uniform() < s.options_.xtc_probability;
+    if (!now || s.options_.xtc_threshold > 0.5f) return;
+    const double total = s.weigh();
+    size_t above = 0;
+    while (above < s.weights_.size() && s.weights_[above] >= s.options_.xtc_threshold * total)
+      ++above;
+    if (above < 2) return;
+    s.candidates_.erase(s.candidates_.begin(),
+                        s.candidates_.begin() + static_cast<std::ptrdiff_t>(above - 1));
+    s.sorted_ = s.candidates_.size();
+  }
+
+  // Zhu et al. 2024, "EDT: Improving large language models' generation by entropy-based dynamic
+  // temperature sampling", as in llama.cpp.
+  static void set_temperature(Sampler& s) {
+    const SamplerOptions& o = s.options_;
+    s.temperature_ = o.temperature;
+    if (o.dynatemp_range <= 0) return;
+    s.temperature_ = 1;
+    const double total = s.weigh();
+    if (s.candidates_.size() < 2) return;
+    const double share =
+        entropy_of(s.weights_, total) / std::log(static_cast<double>(s.weights_.size()));
+    const double least = std::max(0.0, static_cast<double>(o.temperature) - o.dynatemp_range);
+    const double most = static_cast<double>(o.temperature) + o.dynatemp_range;
+    s.temperature_ = least + (most - least) * std::pow(share, o.dynatemp_exponent);
+  }
+
+  struct Row {
+    SamplerStep step;
+    std::string_view name;
+    std::array<std::string_view, 2> other_names;  // that llama.cpp accepts
+    void (*run)(Sampler& sampler);
+  };
+  static constexpr Row kRows[] = {
+      {SamplerStep::penalties, "penalties", {}, penalize},
+      {SamplerStep::dry, "dry", {}, penalize_repetitions},
+      {SamplerStep::top_n_sigma, "top_n_sigma", {"top-n-sigma"}, keep_top_n_sigma},
+      {SamplerStep::top_k, "top_k", {"top-k"}, keep_top_k},
+      {SamplerStep::typical_p, "typ_p", {"typical_p", "typical-p"}, keep_typical_p},
+      {SamplerStep::top_p, "top_p", {"top-p"}, keep_top_p},
+      {SamplerStep::min_p, "min_p", {"min-p"}, keep_min_p},
+      {SamplerStep::xtc, "xtc", {}, exclude_top},
+      {SamplerStep::temperature, "temperature", {"temp"}, set_temperature},
+  };
+  static_assert(std::size(kRows) == kSamplerSteps);
+
+  static const Row& row(SamplerStep step) {
+    return *std::find_if(std::begin(kRows), std::end(kRows),
+                         [&](const Row& row) { return row.step == step; });
+  }
+  // Null if there is no step of that name.
+  static const Row* find(std::string_view name) {
+    const auto* found = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& row) {
+      return row.name == name || row.other_names[0] == name || row.other_names[1] == name;
+    });
+    return name.empty() || found == std::end(kRows) ? nullptr : found;
+  }
+};
+
+int32_t Sampler::sample(std::span<const float> logits) {
+  if (is_greedy(options_) && biases_.empty() && chosen_.empty() && counts_.empty() &&
+      !dry_.active()) {
+    if (const int32_t token = best_token(logits); token >= 0) return token;
+  }
+  candidates_.resize(logits.size());
+  for (size_t i = 0; i < logits.size(); ++i)
+    candidates_[i] = {std::isnan(logits[i]) ? -kInfinity : logits[i], static_cast<int32_t>(i)};
+  if (std::none_of(candidates_.begin(), candidates_.end(),
+                   [](const Candidate& c) { return std::isfinite(c.logit); })) {
+    throw Error(ErrorCode::bad_input, "logits", "the model computed no finite logit");
+  }
+  sorted_ = 0;
+  by_id_ = true;
+  temperature_ = 1;
+  for (const TokenBias& b : biases_)
+    if (b.token >= 0 && static_cast<size_t>(b.token) < candidates_.size())
+      candidates_[static_cast<size_t>(b.token)].logit += b.bias;
+  for (int i = 0; i < options_.steps; ++i)
+    Steps::row(options_.order[static_cast<size_t>(i)]).run(*this);
+  return draw();
 }
 
 int32_t Sampler::draw() {
@@ -394,6 +377,36 @@ int32_t Sampler::draw() {
     if (left < 0) break;
   }
   return chosen;
+}
+
+std::vector<std::string> sampler_steps(const SamplerOptions& options) {
+  std::vector<std::string> names;
+  for (int i = 0; i < options.steps; ++i)
+    names.emplace_back(Sampler::Steps::row(options.order[static_cast<size_t>(i)]).name);
+  return names;
+}
+
+void set_sampler_order(SamplerOptions& options, std::string_view names) {
+  options.steps = 0;
+  while (!names.empty()) {
+    const size_t end = names.find(';');
+    const std::string_view name = names.substr(0, end);
+    names = end == names.npos ? std::string_view() : names.substr(end + 1);
+    const Sampler::Steps::Row* const found = Sampler::Steps::find(name);
+    if (found == nullptr)
+      throw Error(ErrorCode::usage, "samplers", fmt::format("there is no sampler '{}'", name));
+    const auto last = options.order.begin() + options.steps;
+    if (std::find(options.order.begin(), last, found->step) != last)
+      throw Error(ErrorCode::usage, "samplers", fmt::format("'{}' comes twice", name));
+    options.order[static_cast<size_t>(options.steps++)] = found->step;
+  }
+}
+
+std::string sampler_order(const SamplerOptions& options) {
+  std::string names;
+  for (const std::string& name : sampler_steps(options))
+    names += (names.empty() ? "" : ";") + name;
+  return names;
 }
 
 }  // namespace walsh

@@ -20,13 +20,13 @@ namespace walsh {
 // Throws usage naming an option that is out of range.
 void check_sampler_options(const SamplerOptions& options);
 
-// The names of all steps in their default order.
-std::vector<std::string> sampler_steps();
+// The names of the steps in their order.
+std::vector<std::string> sampler_steps(const SamplerOptions& options);
 
 // Sets the steps and their order from llama.cpp's notation, "penalties;top_k;temperature". Steps
 // that are not named are skipped. Throws usage for an unknown or repeated name.
 void set_sampler_order(SamplerOptions& options, std::string_view names);
-// The order in the same notation.
+// The steps in the same notation.
 std::string sampler_order(const SamplerOptions& options);
 
 // The options for a sampler that continues after one that has drawn `draws` tokens.
@@ -52,28 +52,21 @@ class Sampler {
   // lowest id of several). Throws bad_input if no logit is finite.
   int32_t sample(std::span<const float> logits);
 
+  struct Steps;  // what each step does, in sampler.cpp
+
  private:
   struct Candidate {
     float logit;
     int32_t id;
   };
 
-  void apply(SamplerStep step);
   template <class Change>
   void change_logits(const std::unordered_map<int32_t, int64_t>& tokens, const Change& change);
-  void penalize();
-  void apply_dry();
   void sort(size_t most);
   void sort_some(size_t place);
   double weigh_all() const;
   // Computes the probabilities of the remaining candidates, which it sorts; returns their sum.
   double weigh();
-  void keep_top_n_sigma();
-  void keep_top_k();
-  void keep_typical_p();
-  void keep_top_p();
-  void keep_min_p();
-  void exclude_top();
   int32_t draw();
 
   SamplerOptions options_;

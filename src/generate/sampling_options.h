@@ -1,13 +1,16 @@
-// The table of sampling options. The flags of run and serve, the fields of all requests,
-// /openapi.json, /props, the arguments of the Python package and docs/sampling.md follow from its
-// rows. A new option needs a row, a member of GenerationOptions and of SamplerOptions, and its code
-// in the sampler.
+// The table of sampling options. All that offers them follows from its rows: the flags of run and
+// serve and the settings of a conversation, the fields of all requests, /openapi.json, /props, the
+// page, the options of the C interface, the arguments of the Python package,
+// generation_config.json, and docs/sampling.md, which tools/sampling_table.cpp writes. A new option
+// needs a row, a member of GenerationOptions and of SamplerOptions, and its code in the sampler
+// (CONTRIBUTING.md).
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -31,17 +34,32 @@ struct SamplingOption {
   using Biases = std::vector<std::pair<int32_t, float>> GenerationOptions::*;
   using Member = std::variant<Number<float>, Number<int>, Seed, Flag, Steps, Texts, Biases>;
 
-  const char* name;  // of the field of requests and the argument in Python
+  const char* name;  // of the field of requests and the argument in Python: llama.cpp's
   Member member;
-  std::vector<const char*> other_names;  // aliases of the field
-  const char* flags;                     // llama.cpp's, separated by commas
-  double least, most;                    // range of a number
+  std::vector<const char*> other_names = {};  // of the field and the argument
+  const char* flags;                          // llama.cpp's, separated by commas
+  double least = 0, most = 0;                 // range of a number
+  // It names the other APIs that have the field: OpenAI's chat and completions ("chat"), its
+  // "responses", Anthropic's "messages".
+  const char* apis = "";
   // The key of generation_config.json; null: models do not specify it.
-  const char* key;
+  const char* key = nullptr;
+  // The option without whose value this one changes nothing.
+  const char* needs = nullptr;
+  // Devices that sample have it. Otherwise any value but the default makes the host sample.
+  bool devices = false;
   const char* help;
+
+  std::vector<const char*> names() const;  // `name` and the others
 };
 
 std::span<const SamplingOption> sampling_options();
+
+// The row with that name or other name; null if there is none.
+const SamplingOption* find_sampling_option(std::string_view name);
+
+// Whether devices that sample can do it with these options, as generate/sampler.h can with all.
+bool on_devices(const SamplerOptions& options);
 
 // The default as text: "0.8", "drawn".
 std::string default_text(const SamplingOption& option);

@@ -8,6 +8,19 @@ bool ChoiceOptions::stops(int32_t token) const {
   return std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end();
 }
 
+int64_t TextProgress::draft_room() const {
+  const int64_t room = capacity - positions;
+  return max_tokens < 0 ? room : std::min(room, max_tokens - chosen - 1);
+}
+
+std::optional<StopReason> TextProgress::end(bool wanted, bool complete) const {
+  if (!wanted) return StopReason::callback;
+  if (complete) return StopReason::stop_token;
+  if (max_tokens >= 0 && chosen >= max_tokens) return StopReason::max_tokens;
+  if (positions > capacity) return StopReason::context_full;
+  return std::nullopt;
+}
+
 TextChooser::TextChooser(const ChoiceOptions& options, bool lookup)
     : sampler_(options.sampler, options.biases, options.breakers) {
   if (options.grammar) constraint_.emplace(options.grammar, options.stop_ids);

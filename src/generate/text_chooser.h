@@ -11,6 +11,7 @@
 #include "generate/constraint.h"
 #include "generate/ngram.h"
 #include "generate/sampler.h"
+#include "generate/sampling_options.h"
 
 namespace walsh {
 
@@ -23,8 +24,24 @@ struct ChoiceOptions {
   std::shared_ptr<const grammar::TokenGrammar> grammar;  // that it has to match; null: anything
 
   // Whether a device that chooses tokens by itself can do it.
-  bool on_devices() const { return sampler.on_devices() && biases.empty() && !grammar; }
+  bool on_devices() const { return walsh::on_devices(sampler) && biases.empty() && !grammar; }
   bool stops(int32_t token) const;
+};
+
+enum class StopReason : uint8_t { stop_token, max_tokens, context_full, callback };
+
+// How far a text has come and how far it may go.
+struct TextProgress {
+  int64_t max_tokens = -1;  // the most that may be chosen; -1: any number
+  int64_t capacity = 0;     // of the context, in positions
+  int64_t positions = 0;    // of prompt and chosen tokens, of which the last is not evaluated yet
+  int64_t chosen = 0;       // tokens
+
+  // The most tokens that may be drafted after the last one.
+  int64_t draft_room() const;
+  // Why the text ends after the token that was chosen last; nothing: it goes on. `wanted`: its
+  // reader wants more; `complete`: only the end may follow.
+  std::optional<StopReason> end(bool wanted, bool complete) const;
 };
 
 class TextChooser {

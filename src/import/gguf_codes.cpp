@@ -45,7 +45,6 @@ constexpr Format four_bits(std::string_view name, const Levels& levels, bool has
   code.levels = levels.exact.data();
   code.levels_i8 = levels.integer.data();
   Format format;
-  format.id = FormatId::q4_0;
   format.name = name;
   format.kind = CodeKind::scalar;
   format.passes = 1;

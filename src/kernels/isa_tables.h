@@ -56,51 +56,25 @@ namespace avx2 {
 detail::MatmulI8 matmul_i8;
 detail::MatmulF32 matmul_f32;
 detail::MatmulLookup matmul_lookup;
-detail::MatmulDense matmul_dense;
-detail::RmsNorm rms_norm;
-detail::SiluMul silu_mul;
-detail::GeluMul gelu_mul;
-detail::SigmoidMul sigmoid_mul;
-detail::SoftCap soft_cap;
-detail::QuantizeI8 quantize_i8;
-detail::Rope rope;
-detail::ToF16 to_f16;
-detail::FromF16 from_f16;
-detail::Attention attention;
-detail::Weigh weigh;
-detail::ScaleWeights scale_weights;
-detail::DeltaRule delta_rule;
+void set_lane_ops(Ops& ops);  // all others
 }  // namespace avx2
 
 namespace avx512 {
 detail::MatmulI8 matmul_i8;
-detail::MatmulI8 matmul_table_trellis, matmul_hash_trellis;  // called by matmul_i8
+detail::MatmulI8 matmul_trellis;  // called by matmul_i8
 detail::MatmulF32 matmul_f32;
-detail::MatmulDense matmul_dense;
-detail::RmsNorm rms_norm;
-detail::SiluMul silu_mul;
-detail::GeluMul gelu_mul;
-detail::SigmoidMul sigmoid_mul;
-detail::SoftCap soft_cap;
-detail::QuantizeI8 quantize_i8;
-detail::Rope rope;
-detail::ToF16 to_f16;
-detail::FromF16 from_f16;
-detail::Attention attention;
-detail::Weigh weigh;
-detail::ScaleWeights scale_weights;
-detail::DeltaRule delta_rule;
+void set_lane_ops(Ops& ops);  // all others but products by look-up
 }  // namespace avx512
 
 namespace avx512vbmi {
 detail::MatmulI8 matmul_i8;
-detail::MatmulI8 matmul_table_trellis, matmul_hash_trellis;  // called by matmul_i8
+detail::MatmulI8 matmul_trellis;  // called by matmul_i8
 detail::MatmulLookup matmul_lookup;
 }  // namespace avx512vbmi
 
 namespace amx {
 detail::MatmulI8 matmul_i8;
-detail::MatmulI8 matmul_hash_trellis;  // called by matmul_i8
+detail::MatmulI8 matmul_trellis;  // called by matmul_i8
 }  // namespace amx
 
 }  // namespace walsh

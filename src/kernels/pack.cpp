@@ -63,50 +63,17 @@ AlignedArray<uint16_t> pack_groups(int64_t rows, int64_t groups, const Value& va
   return out;
 }
 
-bool symmetric_levels(const TrellisCode& code) {
-  if (code.table_bits != 8) return false;
-  for (int i = 0; i < 128; ++i) {
-    if (code.table[i] != -code.table[255 - i]) return false;
-  }
-  return true;
-}
-
-// Whether the table's pairs encode signs in the index as formats/trellis.h describes.
-bool pairs_of_magnitudes(const TrellisCode& code) {
-  if (code.table_bits != kPairTableBits) return false;
-  for (uint32_t i = 0; i < 1u << kPairTableBits; ++i) {
-    for (int v = 0; v < 2; ++v) {
-      const int level = code.table[2 * i + static_cast<uint32_t>(v)];
-      const int positive = code.table[2 * pair_positive(i) + static_cast<uint32_t>(v)];
-      if (level != (pair_negative(i, v) ? -positive : positive)) return false;
-    }
-  }
-  return true;
-}
-
-// Whether a hash code is of the kind that formats/format.h describes. Kernels double the multiplier
-// in 16 bits for sums of bytes.
-bool known_hash(const TrellisCode& code) {
-  if (code.rule == TrellisRule::bytes) {
-    const uint32_t half = code.multiplier & 0xffffu;
-    return code.multiplier >> 16 == half && half < 0x8000u;
-  }
-  for (int i = 0; i < 64; ++i) {
-    if (code.table[i] != -code.table[127 - i]) return false;
-  }
-  return true;
-}
-
-// The kernels' decoders require levels and pairs that are symmetric about zero.
+// Refuses codes that are not of the kind that formats/format.h describes. Kernels double the
+// multiplier of sums of bytes in 16 bits, and tables of levels have to be symmetric about zero.
 void require_known_trellis(const TrellisCode& code) {
-  const bool shape =
-      code.state_bits <= kMostStateBits && detail::with_trellis_steps(code, [](auto) {});
-  if (shape && (code.rule != TrellisRule::table ? known_hash(code)
-                : code.values == 1              ? symmetric_levels(code)
-                                                : pairs_of_magnitudes(code))) {
-    return;
+  bool known = code.state_bits <= kMostStateBits && detail::with_trellis_steps(code, [](auto) {});
+  if (known && code.rule == TrellisRule::bytes) {
+    const uint32_t half = code.multiplier & 0xffffu;
+    known = code.multiplier >> 16 == half && half < 0x8000u;
   }
-  throw Error(ErrorCode::usage, "trellis", "no kernel multiplies with this code");
+  for (int i = 0; known && code.rule == TrellisRule::quantiles && i < 64; ++i)
+    known = code.table[i] == -code.table[127 - i];
+  if (!known) throw Error(ErrorCode::usage, "trellis", "no kernel multiplies with this code");
 }
 
 PanelMatrix pack_trellis(const Tensor& tensor) {

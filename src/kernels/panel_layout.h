@@ -49,49 +49,36 @@ constexpr int trellis_row(int lane) {
   return lane / 2 + 8 * (lane % 2);
 }
 
-// A trellis's step, for which kernels are compiled: weights per step, bits per step, and the rule
-// that makes levels.
-template <int Values, int Bits, TrellisRule Rule = TrellisRule::table>
+// A trellis's step, for which kernels are compiled: bits per step of two weights, and the rule that
+// makes levels.
+template <int Bits, TrellisRule Rule>
 struct TrellisSteps {
   static constexpr TrellisRule kRule = Rule;
-  static constexpr int kValues = Values, kBits = Bits;
+  static constexpr int kBits = Bits;
   // Words of a unit, which is two tiles.
-  static constexpr int kUnitWords = 2 * kTileWeights / Values * Bits / 32;
+  static constexpr int kUnitWords = kTileWeights * Bits / 32;
 };
 
 // Calls body(Steps{}) with the member of `Steps` that matches the code. Returns false if none does.
 template <typename... Steps, typename Body>
 bool with_steps_among(const TrellisCode& code, const Body& body) {
   const auto offer = [&](auto steps) {
-    if (code.rule != steps.kRule || code.values != steps.kValues || code.step_bits != steps.kBits)
-      return false;
+    if (code.rule != steps.kRule || code.values != 2 || code.step_bits != steps.kBits) return false;
     body(steps);
     return true;
   };
   return (offer(Steps{}) || ...);
 }
 
-// The steps of table codes, of hash codes, and of all codes that kernels support.
-template <typename Body>
-bool with_table_steps(const TrellisCode& code, const Body& body) {
-  return with_steps_among<TrellisSteps<1, 2>, TrellisSteps<1, 3>, TrellisSteps<1, 4>,
-                          TrellisSteps<1, 5>, TrellisSteps<1, 6>, TrellisSteps<2, 5>,
-                          TrellisSteps<2, 6>, TrellisSteps<2, 7>>(code, body);
-}
-template <typename Body>
-bool with_hash_steps(const TrellisCode& code, const Body& body) {
-  constexpr auto kBytes = TrellisRule::bytes, kQuantiles = TrellisRule::quantiles;
-  return with_steps_among<TrellisSteps<2, 4, kBytes>, TrellisSteps<2, 5, kBytes>,
-                          TrellisSteps<2, 6, kBytes>, TrellisSteps<2, 7, kBytes>,
-                          TrellisSteps<2, 8, kBytes>, TrellisSteps<2, 4, kQuantiles>,
-                          TrellisSteps<2, 5, kQuantiles>, TrellisSteps<2, 6, kQuantiles>,
-                          TrellisSteps<2, 7, kQuantiles>, TrellisSteps<2, 8, kQuantiles>>(code,
-                                                                                          body);
-}
+// The steps of all codes that kernels support.
 template <typename Body>
 bool with_trellis_steps(const TrellisCode& code, const Body& body) {
-  return code.rule == TrellisRule::table ? with_table_steps(code, body)
-                                         : with_hash_steps(code, body);
+  constexpr auto kBytes = TrellisRule::bytes, kQuantiles = TrellisRule::quantiles;
+  return with_steps_among<TrellisSteps<4, kBytes>, TrellisSteps<5, kBytes>, TrellisSteps<6, kBytes>,
+                          TrellisSteps<7, kBytes>, TrellisSteps<8, kBytes>,
+                          TrellisSteps<4, kQuantiles>, TrellisSteps<5, kQuantiles>,
+                          TrellisSteps<6, kQuantiles>, TrellisSteps<7, kQuantiles>,
+                          TrellisSteps<8, kQuantiles>>(code, body);
 }
 
 inline const std::byte* trellis_tile(const PanelMatrix& w, int64_t panel, int64_t col) {

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace walsh {
 
-// The sampling steps, by llama.cpp's names, numbered in their default order.
+// The sampling steps, by llama.cpp's names, numbered in their default order. A new step goes before
+// temperature, which is the last one.
 enum class SamplerStep : uint8_t {
   penalties,
   dry,
@@ -18,17 +20,29 @@ enum class SamplerStep : uint8_t {
   xtc,
   temperature,
 };
-inline constexpr int kSamplerSteps = 9;
+inline constexpr int kSamplerSteps = static_cast<int>(SamplerStep::temperature) + 1;
+using SamplerOrder = std::array<SamplerStep, kSamplerSteps>;
 
+constexpr SamplerOrder default_sampler_order() {
+  SamplerOrder order = {};
+  for (size_t i = 0; i < order.size(); ++i)
+    order[i] = static_cast<SamplerStep>(i);
+  return order;
+}
+
+// The values by which tokens are sampled. Devices that sample have some of them only
+// (generate/sampling_options.h).
 struct SamplerOptions {
   float temperature = 0.8f;  // 0: the best token (of equal ones the lowest id)
+  // Dynamic temperature: between temperature - range and + range, growing with the entropy's share
+  // of its maximum to the power of the exponent; range 0: off.
+  float dynatemp_range = 0, dynatemp_exponent = 1;
   int top_k = 40;            // keep the k best tokens; 0: all
   float top_p = 0.95f;       // keep the fewest tokens with this total probability; 1: all
   float min_p = 0.05f;       // keep tokens with this share of the best one's probability; 0: all
   float repeat_penalty = 1;  // divides positive logits of earlier tokens; 1: off
   int repeat_last_n = -1;    // recent tokens that it covers; 0: none, -1: all
-  // The following only on the CPU. Subtracted from the logits of generated tokens: presence once,
-  // frequency per occurrence.
+  // Subtracted from the logits of generated tokens: presence once, frequency per occurrence.
   float presence_penalty = 0, frequency_penalty = 0;
   // Keep the fewest tokens with this total probability whose surprise is closest to the expected
   // one; 1: all.
@@ -43,23 +57,9 @@ struct SamplerOptions {
   // none, -1: all.
   float dry_multiplier = 0, dry_base = 1.75f;
   int dry_allowed_length = 2, dry_penalty_last_n = -1;
-  // The steps to run, in this order.
-  std::array<SamplerStep, kSamplerSteps> order = {
-      SamplerStep::penalties, SamplerStep::dry,       SamplerStep::top_n_sigma,
-      SamplerStep::top_k,     SamplerStep::typical_p, SamplerStep::top_p,
-      SamplerStep::min_p,     SamplerStep::xtc,       SamplerStep::temperature};
+  SamplerOrder order = default_sampler_order();  // the first `steps` of these are run
   int steps = kSamplerSteps;
   uint64_t seed = 42;
-
-  // Whether all devices support these options (generate/sampler.h supports every combination).
-  bool on_devices() const {
-    if (presence_penalty != 0 || frequency_penalty != 0 || dry_multiplier != 0 || top_n_sigma > 0 ||
-        typical_p < 1 || xtc_probability > 0 || steps != kSamplerSteps)
-      return false;
-    for (int i = 1; i < steps; ++i)
-      if (order[static_cast<size_t>(i)] < order[static_cast<size_t>(i - 1)]) return false;
-    return true;
-  }
 };
 
 }  // namespace walsh

@@ -32,9 +32,7 @@ OpCount count_trellis(const TrellisCode& code, int64_t rows, int64_t padded, int
   const uint64_t scales = count_of(stored_rows * column_blocks(padded));
   OpCount ops;
   const uint64_t steps = weights / count_of(code.values);
-  ops.lookups = code.rule == TrellisRule::table       ? steps
-                : code.rule == TrellisRule::quantiles ? weights
-                                                      : 0;
+  ops.lookups = code.rule == TrellisRule::quantiles ? weights : 0;
   ops.multiplications = ops.additions = (weights + scales) * count_of(planes);
   ops.multiplications += steps;
   if (code.rule == TrellisRule::bytes) ops.additions += weights;

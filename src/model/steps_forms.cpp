@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "kernels/cuda/weights/matrix_code.h"
 #include "model/model.h"
 #include "model/steps.h"
 
@@ -105,7 +106,8 @@ BufferShape prepared_shape(const StoredForm& form, int pass, int64_t cols, bool 
     shape.planes = planes_of(format, options.activations);
   if (shape.planes > 0) {
     const bool in_rotated_basis = rotated || (folded && format.rotation_block > 0);
-    shape.group = in_rotated_basis ? kActivationGroup : kPlainGroup;
+    const bool large = options.device.cuda && !cuda::has_small_groups(format, pass);
+    shape.group = in_rotated_basis || large ? kActivationGroup : kPlainGroup;
   }
   return shape;
 }

@@ -146,6 +146,7 @@ class Scheduler {
   bool waits_for(std::span<const Piece> pieces) const;
   int64_t snapshot_in(const Active& active, int64_t rows) const;
   std::vector<Piece> plan(bool drafts);
+  TextProgress progress_of(const Active& active) const;
   void draft(Active& active, int64_t most);
   std::vector<Piece> fitting_plan();
   void preempt_last();

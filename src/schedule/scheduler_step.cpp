@@ -76,12 +76,15 @@ std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
   return pieces;
 }
 
+TextProgress Scheduler::progress_of(const Active& active) const {
+  return {active.request.max_tokens, session_.capacity(), std::ssize(active.tokens),
+          active.generated};
+}
+
 // Drafts tokens after the last one of a text, as far as the text may continue.
 void Scheduler::draft(Active& active, int64_t most) {
   if (!active.chooser) return;
-  most = std::min(most, session_.capacity() - static_cast<int64_t>(active.tokens.size()));
-  if (active.request.max_tokens >= 0)
-    most = std::min(most, active.request.max_tokens - active.generated - 1);
+  most = std::min(most, progress_of(active).draft_room());
   const auto& drafted = active.chooser->draft(active.generated > 0 ? most : 0);
   active.attempt = {active.tokens.back()};
   active.attempt.insert(active.attempt.end(), drafted.begin(), drafted.end());
@@ -244,23 +247,16 @@ void Scheduler::accept(Active& active, const ScoredToken& token) {
     active.ended = StopReason::stop_token;
     return;
   }
-  // positions the text will have
-  const auto positions = static_cast<int64_t>(active.tokens.size());
+  active.tokens.push_back(token.token);
   ++active.generated;
   ++totals_.generated_tokens;
-  const bool last = active.generated == request.max_tokens || positions == session_.capacity();
-  if (active.on_device && !last) {
+  const TextProgress progress = progress_of(active);
+  if (active.on_device && !progress.end(true, false)) {
     active.untold = token.token;
-  } else if (!active.sink->chosen(token)) {
-    active.ended = StopReason::callback;
-  } else if (active.chooser && active.chooser->ended()) {
-    active.ended = StopReason::stop_token;
-  } else if (active.generated == request.max_tokens) {
-    active.ended = StopReason::max_tokens;
-  } else if (positions == session_.capacity()) {
-    active.ended = StopReason::context_full;
+    return;
   }
-  active.tokens.push_back(token.token);
+  const bool wanted = active.sink->chosen(token);
+  active.ended = progress.end(wanted, active.chooser && active.chooser->ended());
 }
 
 // A text whose sink wants no more tokens may have been submitted with this one already; that result

@@ -5,6 +5,8 @@
 #include <random>
 #include <string>
 
+#include "serve/sampling_fields.h"
+
 namespace walsh {
 namespace {
 
@@ -17,13 +19,16 @@ std::string new_nonce() {
 }  // namespace
 
 HttpResponse page_response() {
-  constexpr std::string_view kPlace = "@NONCE@";
   const std::string nonce = new_nonce();
   HttpResponse response;
   response.type = "text/html; charset=utf-8";
   response.body = kPageText;
-  for (size_t at = 0; (at = response.body.find(kPlace, at)) != std::string::npos;)
-    response.body.replace(at, kPlace.size(), nonce);
+  const auto put = [&](std::string_view place, const std::string& value) {
+    for (size_t at = 0; (at = response.body.find(place, at)) != std::string::npos;)
+      response.body.replace(at, place.size(), value);
+  };
+  put("@NONCE@", nonce);
+  put("'@SAMPLING@'", sampling_inputs());
   response.headers = {
       {"Content-Security-Policy",
        fmt::format("default-src 'none'; script-src 'nonce-{0}'; style-src 'nonce-{0}'; "

@@ -7,7 +7,8 @@
 
 namespace walsh {
 
-extern const std::string_view kPageText;
+extern const std::string_view
+    kPageText;  // with @NONCE@ and '@SAMPLING@', which page_response() sets
 // Has @VERSION@ in place of walsh's version and "@LAST_TOKEN@" in place of the largest token id.
 extern const std::string_view kOpenApiText;
 

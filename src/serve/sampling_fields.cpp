@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -27,11 +29,14 @@ std::string joined(const std::vector<std::string>& names) {
   return all;
 }
 
-std::vector<std::pair<int32_t, float>> read_biases(const Fields& fields, const Option& option,
-                                                   const char* key, int64_t vocab) {
-  std::vector<std::pair<int32_t, float>> biases;
-  const Json& object = *fields.find(key);
-  const Fields entries(object, fields.path(key));
+using Biases = std::vector<std::pair<int32_t, float>>;
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+
+// OpenAI's form, {"15043": 1.5}.
+Biases read_bias_object(const Json& object, const std::string& path, const Option& option,
+                        int64_t vocab) {
+  Biases biases;
+  const Fields entries(object, path);
   for (const auto& [id, value] : object.items()) {
     const bool digits =
         !id.empty() && id.size() < 10 && id.find_first_not_of("0123456789") == std::string::npos;
@@ -42,6 +47,35 @@ std::vector<std::pair<int32_t, float>> read_biases(const Fields& fields, const O
       biases.emplace_back(static_cast<int32_t>(std::stoll(id)), static_cast<float>(*bias));
   }
   return biases;
+}
+
+// llama.cpp's form, [[15043, 1.5], [29871, false]]; false: the token is never chosen.
+Biases read_bias_list(const Json& list, const std::string& path, const Option& option,
+                      int64_t vocab) {
+  Biases biases;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Json& pair = list[i];
+    const std::string where = fmt::format("{}[{}]", path, i);
+    const auto refuse = [&](const std::string& expected) {
+      throw ApiError(400, fmt::format("'{}' is not {}", where, expected), where);
+    };
+    if (!pair.is_array() || pair.size() != 2 || !pair[0].is_number_integer())
+      refuse("a list of a token id and its bias");
+    if (pair[0] < 0 || pair[0] >= vocab) refuse(fmt::format("for a token id below {}", vocab));
+    const bool never = pair[1].is_boolean() && !pair[1].get<bool>();
+    if (!never && (!pair[1].is_number() || !(pair[1].get<double>() >= option.least) ||
+                   !(pair[1].get<double>() <= option.most)))
+      refuse(fmt::format("a token id with a number from {} to {} or false", option.least,
+                         option.most));
+    biases.emplace_back(pair[0].get<int32_t>(), never ? kNever : pair[1].get<float>());
+  }
+  return biases;
+}
+
+Biases read_biases(const Fields& fields, const Option& option, const char* key, int64_t vocab) {
+  const Json& value = *fields.find(key);
+  const auto read = value.is_array() ? read_bias_list : read_bias_object;
+  return read(value, fields.path(key), option, vocab);
 }
 
 // Reads the field `key` of a row.
@@ -60,7 +94,7 @@ void read_field(const Fields& fields, const Option& option, const char* key, int
           options.*member.wanted = static_cast<int>(*value);
         } else if constexpr (std::is_same_v<T, Option::Seed>) {
           const int64_t seed = *fields.integer(key, INT64_MIN, INT64_MAX);
-          // negative seeds mean a random one
+          options.*member = std::nullopt;  // a negative one is drawn
           if (seed >= 0) options.*member = static_cast<uint64_t>(seed);
         } else if constexpr (std::is_same_v<T, Option::Flag>) {
           options.*member = *fields.flag(key);
@@ -93,13 +127,13 @@ Json schema_of(const Option& option) {
           return {{"type", "array"},
                   {"maxItems", kSamplerSteps},
                   {"uniqueItems", true},
-                  {"items", {{"enum", sampler_steps()}}}};
+                  {"items", {{"enum", sampler_steps({})}}}};
         if constexpr (std::is_same_v<T, Option::Texts>)
           return {{"$ref", "#/components/schemas/Strings"}};
+        const Json bias = {{"type", "number"}, {"minimum", option.least}, {"maximum", option.most}};
         return {{"type", "object"},
                 {"propertyNames", {{"pattern", "^(0|[1-9][0-9]{0,2})$"}}},
-                {"additionalProperties",
-                 {{"type", "number"}, {"minimum", option.least}, {"maximum", option.most}}}};
+                {"additionalProperties", bias}};
       },
       option.member);
 }
@@ -108,22 +142,16 @@ Json schema_of(const Option& option) {
 
 GenerationOptions read_sampling(const Fields& fields, GenerationOptions options, int64_t vocab) {
   for (const Option& option : sampling_options()) {
-    read_field(fields, option, option.name, vocab, options);
-    for (const char* other : option.other_names)
-      read_field(fields, option, other, vocab, options);
+    for (const char* name : option.names())
+      read_field(fields, option, name, vocab, options);
   }
   return options;
 }
 
 void copy_sampling(const OrderedJson& from, OrderedJson& to) {
-  const auto copy = [&](const char* key) {
-    if (const OrderedJson* value = find_value(from, key)) to[key] = *value;
-  };
-  for (const Option& option : sampling_options()) {
-    copy(option.name);
-    for (const char* other : option.other_names)
-      copy(other);
-  }
+  for (const Option& option : sampling_options())
+    for (const char* name : option.names())
+      if (const OrderedJson* value = find_value(from, name)) to[name] = *value;
 }
 
 Json sampling_properties() {
@@ -131,15 +159,14 @@ Json sampling_properties() {
   for (const Option& option : sampling_options()) {
     Json schema = schema_of(option);
     if (!schema.contains("$ref")) schema["description"] = option.help;
-    for (const char* other : option.other_names)
-      properties[other] = schema;
-    properties[option.name] = std::move(schema);
+    for (const char* name : option.names())
+      properties[name] = schema;
   }
   return properties;
 }
 
 Json sampling_values(const SamplerOptions& options) {
-  Json values = {{"samplers", sampler_order(options)}};
+  Json values = {{"samplers", sampler_steps(options)}};
   for (const Option& option : sampling_options())
     std::visit(
         [&](auto member) {
@@ -148,6 +175,22 @@ Json sampling_values(const SamplerOptions& options) {
         },
         option.member);
   return values;
+}
+
+std::string sampling_inputs() {
+  Json inputs = Json::array();
+  for (const Option& option : sampling_options()) {
+    Json schema = schema_of(option);
+    const std::string type = schema.value("type", "");
+    if (type != "number" && type != "integer") continue;
+    inputs.push_back({option.name, schema["minimum"], schema["maximum"],
+                      type == "integer" ? Json(1) : Json("any"), option.help});
+  }
+  std::string text = inputs.dump();
+  // A script would end at the first "</".
+  for (size_t at = 0; (at = text.find('<', at)) != std::string::npos;)
+    text.replace(at, 1, "\\u003c");
+  return text;
 }
 
 }  // namespace walsh

@@ -2,6 +2,8 @@
 // generate/sampling_options.h.
 #pragma once
 
+#include <string>
+
 #include "io/json.h"
 #include "kernels/sampler_options.h"
 #include "serve/fields.h"
@@ -18,6 +20,10 @@ void copy_sampling(const OrderedJson& from, OrderedJson& to);
 
 // JSON schemas of the fields, by name.
 Json sampling_properties();
+
+// The numbers among the fields as the page asks for them, a script's list of lists: the name, the
+// least and the greatest value, the step, the help.
+std::string sampling_inputs();
 
 // The decided values by field name, for /props.
 Json sampling_values(const SamplerOptions& options);

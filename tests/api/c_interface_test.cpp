@@ -90,7 +90,7 @@ TEST_F(CInterface, OptionsAreReadStrictly) {
   EXPECT_THAT(refused(R"({"temprature": 0})"), HasSubstr("temprature: is no option"));
   EXPECT_THAT(refused(R"({"max_tokens": "many"})"), HasSubstr("max_tokens: is the string"));
   EXPECT_THAT(refused(R"({"top_k": 3000000000})"), HasSubstr("top_k"));
-  EXPECT_THAT(refused(R"({"seed": -1})"), HasSubstr("seed"));
+  EXPECT_THAT(refused(R"({"seed": -2})"), HasSubstr("seed"));
   EXPECT_THAT(refused(R"({"top_p": 2})"), HasSubstr("top_p"));
   EXPECT_THAT(refused(R"({"logit_bias": {"x": 1}})"), HasSubstr("logit_bias"));
   EXPECT_THAT(refused("[]"), HasSubstr("expected an object"));
@@ -99,13 +99,16 @@ TEST_F(CInterface, OptionsAreReadStrictly) {
 
   ASSERT_EQ(
       generate("The river", R"({"temperature": 0, "max_tokens": 12, "seed": 18446744073709551615,
-                                      "top_k": null, "stop": ["no such text"],
+                                      "top_k": null, "repetition_penalty": 1.1,
+                                      "stop": ["no such text"],
                                       "logit_bias": {"5": -1},
                                       "json_schema": {"type": "integer", "maximum": 9}})",
                append, &text),
       WALSH_OK)
       << walsh_error();
   EXPECT_NE(text.find_first_of("-0123456789"), std::string::npos) << text;
+  EXPECT_EQ(generate("The river", R"({"max_tokens": 1, "seed": -1})", append, &text), WALSH_OK)
+      << walsh_error() << "drawn";
   walsh_model* other = nullptr;
   EXPECT_EQ(walsh_open(kPath.c_str(), R"({"contxt": 1})", &other), WALSH_USAGE);
   EXPECT_EQ(walsh_open(kPath.c_str(), R"({"device": "tpu"})", &other), WALSH_USAGE);

@@ -161,7 +161,7 @@ TEST_F(BadInput, QuantizeReadsWhatRunWillRead) {
          {std::vector<std::string>{"--type", "tq3"},
           {"--bpw", "3.3"},
           {"--type", "tq3", "--dry-run"},
-          {"--type", "tc3:L12", "--calibrate", this->text()}}) {
+          {"--type", "tc3:h", "--calibrate", this->text()}}) {
       std::vector<std::string> arguments = {"quantize", folder, out};
       arguments.insert(arguments.end(), choice.begin(), choice.end());
       expect_error(walsh(arguments), 3, folder);

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
@@ -122,12 +124,12 @@ TEST_F(BenchCommand, KernelsAreTimedPerFormatShapeAndBatch) {
 }
 
 TEST_F(BenchCommand, FormatsAreTimedInEncodingAndDecoding) {
-  const CommandResult r = walsh(
-      {"bench", "--formats", "--types", "tq3,tc3:v2:L10", "-r", "1", "-t", "1", "-o", "json"});
+  const CommandResult r =
+      walsh({"bench", "--formats", "--types", "tq3,tc3:hq", "-r", "1", "-t", "1", "-o", "json"});
   ASSERT_EQ(r.status, 0) << r.err;
   const Json rows = Json::parse(r.out);
   ASSERT_EQ(rows.size(), 2u);
-  EXPECT_EQ(rows[1]["type"], "tc3:v2:L10");
+  EXPECT_EQ(rows[1]["type"], "tc3:hq");
   for (const Json& row : rows) {
     for (const char* key :
          {"encode_weights_per_s", "decode_weights_per_s", "gb_per_s", "bandwidth_share"})
@@ -152,9 +154,20 @@ TEST_F(BenchCommand, FormatsListsErrorsAndBounds) {
 }
 
 TEST_F(BenchCommand, FormatsChecksBoundsWithEveryInstructionSet) {
-  const CommandResult r = walsh({"formats", "tc3:h:L10", "tq3", "--check", "-t", "2"});
+  const CommandResult r = walsh({"formats", "tc3:h:L14", "tq3", "--check", "-t", "2"});
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_NE(r.out.find("all bounds hold"), std::string::npos) << r.out;
+}
+
+TEST_F(BenchCommand, FormatsListsWhatAUserChoosesAmong) {
+  const CommandResult r = walsh({"formats", "-t", "2"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  const std::string types = r.out.substr(0, r.out.find("\n\n"));
+  const auto lines = std::count(types.begin(), types.end(), '\n');
+  EXPECT_EQ(lines, 19) << types;
+  EXPECT_EQ(types.find(':'), std::string::npos) << types;
+  EXPECT_NE(types.find("\ntc3.5 "), std::string::npos) << types;
+  EXPECT_NE(r.out.find("--variants"), std::string::npos) << r.out;
 }
 
 TEST_F(BenchCommand, FormatsListsCacheTypes) {
@@ -173,7 +186,7 @@ TEST_F(BenchCommand, FormatsListsCacheTypes) {
 TEST_F(BenchCommand, HelpListsEveryType) {
   for (const CommandResult& r : {walsh({"--help-all"}), walsh({"quantize", "--help-all"})}) {
     EXPECT_EQ(r.status, 0);
-    for (const char* type : {"itq3_s:strict", "tq2", "tq4+4", "q8_0", "bf16"})
+    for (const char* type : {"itq3_s", "tq2", "tq4+4", "q8_0", "bf16", "tc3.5"})
       EXPECT_NE(r.out.find(type), std::string::npos) << type;
   }
   EXPECT_TRUE(walsh({"--version"}).out.starts_with("walsh "));

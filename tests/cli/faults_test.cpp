@@ -54,7 +54,7 @@ TEST_F(Faults, WeightsThatAreCutWhileTheyAreUsedEndARun) {
 TEST_F(Faults, WeightsThatAreCutWhileTheyAreQuantizedLeaveNothing) {
   const std::string folder = copied_model();
   const CommandResult r =
-      cut_weights(fmt::format("{} quantize {} {} --type tc6 -t 1 --device cpu",
+      cut_weights(fmt::format("{} quantize {} {} --type tc4 -t 1 --device cpu",
                               quoted(WALSH_COMMAND), quoted(folder), quoted(file("out.gguf"))),
                   fmt::format("grep -qs ' 2/56' {}", quoted(file("stderr"))), folder, ":");
   expect_one_line_about_the_file(r);
@@ -75,7 +75,7 @@ TEST_F(Faults, TheLimitOfAFilesSizeIsAnErrorLikeAFullDisk) {
 // The soft limit asks, the hard one ends.
 TEST_F(Faults, TheLimitOfProcessorTimeLeavesNothingHalfWritten) {
   const CommandResult r =
-      walsh({"quantize", model(), file("out.gguf"), "--type", "tc6"}, "ulimit -S -t 1;");
+      walsh({"quantize", model(), file("out.gguf"), "--type", "tc4"}, "ulimit -S -t 1;");
   EXPECT_EQ(r.status, 130) << r.err;
   EXPECT_TRUE(r.err.ends_with("walsh: error: stopped by the user\n")) << r.err;
   EXPECT_EQ(temporaries(), std::vector<std::string>());

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <span>
@@ -45,6 +46,30 @@ TEST_F(QuantizeCommand, PrintsALinePerTensorWithoutATerminal) {
   EXPECT_NE(r.err.find("bf16 -> tq4  NMSE 0.00"), std::string::npos) << r.err;
   EXPECT_EQ(r.err.find('\r'), std::string::npos);
   EXPECT_NE(r.out.find("4.12"), std::string::npos) << r.out;
+}
+
+TEST_F(QuantizeCommand, NamesThatAreNoLongerTypesStandForTypesWithANote) {
+  const auto dry_run = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"quantize", model(), "--dry-run"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return walsh(arguments);
+  };
+  const CommandResult r =
+      dry_run({"--type", "tc3:L12", "--override", "re:v_proj=tc4:L16", "--head-type", "tc3"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_NE(r.err.find("note: 'tc3:L12' is read but no longer written: tc3"), std::string::npos)
+      << r.err;
+  EXPECT_NE(r.err.find("note: 'tc4:L16' is read but no longer written: tc4"), std::string::npos)
+      << r.err;
+  EXPECT_NE(r.out.find("-> tc3:h"), std::string::npos) << r.out;
+  EXPECT_EQ(dry_run({"--type", "tc3"}).err.find("no longer"), std::string::npos);
+  expect_error(dry_run({"--type", "tc5"}), 2, "tq4+2");
+  const std::string recipe = file("old.json");
+  std::ofstream(recipe) << R"({"walsh_recipe": 1, "type": "tc2.5:L14"})";
+  const CommandResult old = dry_run({"--recipe", recipe});
+  EXPECT_EQ(old.status, 0) << old.err;
+  EXPECT_NE(old.err.find("note: 'tc2.5:L14' is read but no longer written"), std::string::npos)
+      << old.err;
 }
 
 TEST_F(QuantizeCommand, NamesTensorsThatMissTheirBoundAtTheEnd) {
@@ -108,14 +133,14 @@ TEST_F(QuantizeCommand, WithoutATypeItTellsWhichFitAndWhatToType) {
 
 TEST_F(QuantizeCommand, AResumedRunSaysFromWhere) {
   const std::string line = fmt::format(
-      "{} quantize {} {} --type tc4:L12 --effort fast --device cpu -t 1 < /dev/null > {} 2> {} & "
+      "{} quantize {} {} --type tc4 --effort fast --device cpu -t 1 < /dev/null > {} 2> {} & "
       "pid=$!; n=0; until grep -q '20/56' {} || [ $n = 3000 ]; do n=$((n+1)); sleep 0.02; done; "
       "kill -INT $pid; wait $pid",
       quoted(WALSH_COMMAND), quoted(model()), quoted(file("a.gguf")), quoted(file("stdout")),
       quoted(file("stderr")), quoted(file("stderr")));
   ASSERT_EQ(shell(line).status, 130);
   const CommandResult r = walsh(
-      {"quantize", model(), file("a.gguf"), "--type", "tc4:L12", "--effort", "fast", "-t", "1"});
+      {"quantize", model(), file("a.gguf"), "--type", "tc4:h", "--effort", "fast", "-t", "1"});
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_NE(r.err.find("an earlier run was interrupted"), std::string::npos) << r.err;
   EXPECT_NE(r.err.find("encoding continues with model.layers."), std::string::npos) << r.err;
@@ -177,13 +202,13 @@ TEST_F(QuantizeCommand, LeavesNothingHalfWrittenWhenItIsEnded) {
   const std::set<std::string> whole = {"a.gguf"};
   for (const char* signal : {"INT", "TERM", "HUP"}) {
     const CommandResult r =
-        walsh({"quantize", model(), file("a.gguf"), "--type", "tc4:L12"},
+        walsh({"quantize", model(), file("a.gguf"), "--type", "tc4:h"},
               std::string("timeout --preserve-status --signal=") + signal + " 1");
     EXPECT_TRUE(files() == whole || (files().empty() && r.status != 0)) << signal << r.err;
     std::filesystem::remove(file("a.gguf"));
   }
   // Its output has no reader any more.
-  walsh({"quantize", model(), file("a.gguf"), "--type", "tc4:L12", "--effort", "fast"}, "",
+  walsh({"quantize", model(), file("a.gguf"), "--type", "tc4:h", "--effort", "fast"}, "",
         "2>&1 < /dev/null | head -n 3");
   EXPECT_TRUE(files() == whole || files().empty());
 }

@@ -29,7 +29,9 @@ TEST_F(RunCommand, ASeedFixesTheSample) {
   EXPECT_NE(one, run({"-p", "The", "--seed", "2"}));
 }
 
-TEST_F(RunCommand, ANegativeSeedIsRefused) {
+TEST_F(RunCommand, ANegativeSeedIsRefusedExceptThatOfADrawnOne) {
+  const CommandResult drawn = walsh({"run", model(), "-p", "a", "-n", "2", "--seed", "-1"});
+  EXPECT_EQ(drawn.status, 0) << drawn.err;
   expect_error(walsh({"run", model(), "-p", "a", "--seed", "-5"}), 2, "command line");
 }
 

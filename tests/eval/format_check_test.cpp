@@ -57,7 +57,7 @@ TEST(FormatCheck, doesNotDependOnThreadsOrIsa) {
 }
 
 TEST(FormatCheck, samplesOfTrellisesHaveTheSameBytesOnEveryIsa) {
-  const std::vector<std::string> names = {"tc3:L10", "tc2:h:L10", "tc3:hq:L10", "pq3"};
+  const std::vector<std::string> names = {"tc3:h:L14", "tc2:h:L14", "tc3:hq:L14", "pq3"};
   for (const std::string& name : names)
     EXPECT_TRUE(checked_by_sample(name)) << name;
   EXPECT_FALSE(checked_by_sample("tq3"));

@@ -19,13 +19,11 @@ namespace walsh::testing_support {
 inline constexpr int64_t kGoldenRows = 2, kGoldenCols = 288;
 inline constexpr const char* kGoldenPath = WALSH_TEST_DATA "/golden_formats.json";
 
-// All formats, and trellis profiles with scales per row and block.
+// All formats that are written. The file has retired ones too, which are only read.
 inline std::vector<const Format*> golden_formats() {
   std::vector<const Format*> formats;
   for (const Format& format : all_formats())
     formats.push_back(&format);
-  for (const char* name : {"tc3:L10:blocks", "tc3.5:L12:blocks"})
-    formats.push_back(&get_format(name));
   return formats;
 }
 
@@ -87,6 +85,23 @@ inline std::string decoded_as_hex(const Tensor& tensor) {
   std::vector<float> out(static_cast<size_t>(tensor.rows * tensor.cols));
   decode_rows(tensor, 0, tensor.rows, out.data());
   return to_hex(std::as_bytes(std::span(out)));
+}
+
+// The tensor of a format whose arrays are those of the file, in `memory`.
+inline Tensor golden_tensor(const nlohmann::json& golden, const Format& format,
+                            std::vector<std::vector<std::byte>>& memory) {
+  Tensor tensor;
+  tensor.format = &format;
+  tensor.rows = kGoldenRows;
+  tensor.cols = kGoldenCols;
+  const nlohmann::json& arrays = golden.at(std::string(format.name)).at("arrays");
+  for (const ArraySpec& spec : array_specs(format, tensor.rows, tensor.cols))
+    memory.push_back(from_hex(arrays.at(spec.suffix.empty() ? "data" : spec.suffix)));
+  const std::vector<std::span<const std::byte>> spans(memory.begin(), memory.end());
+  bind_arrays(tensor, spans);
+  for (int pass = 0; pass < format.passes; ++pass)
+    tensor.rotation[pass] = golden_rotation(format, pass);
+  return tensor;
 }
 
 // By format name: {"arrays": {name: hex}, "decoded": hex of little-endian f32}.

@@ -23,132 +23,58 @@ std::vector<std::byte> random_bytes(int64_t count, uint64_t seed) {
   return bytes;
 }
 
-// Two weights per step from a table of pairs read by the state.
-TrellisCode pair_code(int step_bits, int state_bits, const int8_t* table) {
-  TrellisCode code;
-  code.step_bits = step_bits;
-  code.state_bits = state_bits;
-  code.values = 2;
-  code.table_bits = state_bits;
-  code.multiplier = 1u << (32 - state_bits);
-  code.table = table;
-  code.unit = 0.5f;
-  return code;
-}
-
+// Codes that are written, and those of one weight per step and of tables, which are read.
 std::vector<TrellisCode> some_codes() {
-  static const std::vector<int8_t> table(2 << 10, int8_t{3});
-  std::vector<TrellisCode> codes = {pair_code(5, 10, table.data()), pair_code(7, 10, table.data())};
-  for (const char* name : {"tc2:L12", "tc3:L12", "tc4:L12"}) {
-    for (int bits : {8, 10, 12, 14, 16})
-      codes.push_back(trellis_profile(get_format(name), bits, false).trellis);
-  }
-  for (const char* name : {"tc5", "tc6"}) {
-    for (int bits : {10, 12, 14, 16})
-      codes.push_back(trellis_profile(get_format(name), bits, false).trellis);
-  }
-  for (const char* name : {"tc2.5:L14", "tc3:v2", "tc3.5:L14"}) {
-    for (int bits : {12, 14, 16})
-      codes.push_back(trellis_profile(get_format(name), bits, false).trellis);
-  }
-  for (const char* name : {"tc2:h", "tc2.5:h", "tc3:h", "tc3.5:h", "tc4:h", "tc3:h:L12"})
-    codes.push_back(get_format(name).trellis);
+  std::vector<TrellisCode> codes;
+  for (const char* name :
+       {"tc2:h", "tc2.5:h", "tc3:h", "tc3.5:h", "tc4:h", "tc3:hq", "tc3:h:L14", "tc3:h:L12",
+        "tc2:L8", "tc3:L12", "tc4:L16", "tc5", "tc6:L10", "tc2.5:L14", "tc3:v2", "tc3.5:L16"})
+    codes.push_back(stored_format(name).trellis);
   return codes;
 }
 
 TEST(TrellisProfiles, areFoundByNameAndByParameters) {
-  for (const char* base : {"tc2:L12", "tc3:L12", "tc4:L12"}) {
+  for (const char* base : {"tc2:h", "tc2.5:h", "tc3:h", "tc3.5:h", "tc4:h", "tc2:hq", "tc4:hq"}) {
     const Format& format = get_format(base);
-    EXPECT_EQ(format.trellis.state_bits, 12);
-    EXPECT_EQ(&trellis_profile(format, 12, false), &format);
+    EXPECT_EQ(format.trellis.state_bits, 16);
+    EXPECT_EQ(&trellis_profile(format, 16, false), &format);
     std::set<std::string_view> names;
-    for (int bits : {8, 10, 12, 14, 16}) {
+    for (int bits : {14, 16}) {
       for (bool blocks : {false, true}) {
         const Format& profile = trellis_profile(format, bits, blocks);
         EXPECT_EQ(profile.trellis.state_bits, bits);
         EXPECT_EQ(profile.trellis.block_scales, blocks);
-        EXPECT_EQ(profile.id, format.id);
+        EXPECT_EQ(profile.trellis.multiplier, format.trellis.multiplier);
         EXPECT_EQ(&get_format(profile.name), &profile);
-        EXPECT_EQ(&trellis_profile(profile, 12, false), &format);
+        EXPECT_EQ(&stored_format(profile.name), &profile);
+        EXPECT_EQ(&trellis_profile(profile, 16, false), &format);
         names.insert(profile.name);
       }
     }
-    EXPECT_EQ(names.size(), 10u);
+    EXPECT_EQ(names.size(), 4u);
   }
-  EXPECT_EQ(get_format("tc3:L10:blocks").trellis.multiplier,
-            get_format("tc3:L12").trellis.multiplier);
-  for (const char* name :
-       {"tc3:L11", "tc5:L12", "tc3:L10:", "tc7", "tc3:blocks:L10", "tc3:blocks:blocks"})
-    EXPECT_THROW(get_format(name), Error) << name;
-  EXPECT_THROW(trellis_profile(get_format("tc3:L12"), 9, false), Error);
+  EXPECT_EQ(get_format("tc3:h:L14:blocks").name, "tc3:h:L14:blocks");
+  EXPECT_THROW(get_format("tc3:h:L11"), Error);
+  EXPECT_THROW(trellis_profile(get_format("tc3:h"), 12, false), Error);
 }
 
-TEST(TrellisProfiles, aRateAloneIsOneProductPerStepAndInOldFilesATable) {
-  const std::pair<const char*, const char*> rates[] = {
-      {"tc2", ":L12"}, {"tc2.5", ":L14"}, {"tc3", ":L12"}, {"tc3.5", ":L14"}, {"tc4", ":L12"}};
-  for (const auto& [rate, table] : rates) {
-    for (const std::string scales : {"", ":blocks"}) {
-      EXPECT_EQ(get_format(rate + scales).name, rate + (":h" + scales));
-      EXPECT_EQ(stored_format(rate + scales).name, rate + (table + scales));
-    }
-  }
-  for (const char* name : {"tc5", "tc6:blocks", "tc3:v2", "tc3:h:L14", "tc3:L12", "tq3"}) {
-    EXPECT_EQ(get_format(name).name, name);
-    EXPECT_EQ(&stored_format(name), &get_format(name));
-  }
-  EXPECT_THROW(stored_format("tc3:L11"), Error);
-}
-
-TEST(TrellisProfiles, leaveSixteenClassesOfStates) {
-  const auto names = [](const char* base) {
-    std::string list;
-    for (int bits : {8, 10, 12, 14, 16}) {
-      try {
-        list += std::string(trellis_profile(get_format(base), bits, true).name) + " ";
-      } catch (const Error& e) {
-        EXPECT_EQ(e.code(), ErrorCode::usage);
-      }
-    }
-    return list;
-  };
-  EXPECT_EQ(names("tc5"), "tc5:L10:blocks tc5:blocks tc5:L14:blocks tc5:L16:blocks ");
-  EXPECT_EQ(names("tc2.5:L14"),
-            "tc2.5:L10:blocks tc2.5:L12:blocks tc2.5:L14:blocks tc2.5:L16:blocks ");
-  EXPECT_EQ(names("tc3:v2"),
-            "tc3:v2:L10:blocks tc3:v2:L12:blocks tc3:v2:blocks tc3:v2:L16:blocks ");
-  EXPECT_EQ(names("tc3.5:L14"), "tc3.5:L12:blocks tc3.5:L14:blocks tc3.5:L16:blocks ");
-}
-
-TEST(TrellisProfiles, fastOnesHaveTwoStateBitsLessThanTheDefault) {
-  for (const auto& [name, fast] : {std::pair{"tc3:L12", "tc3:L10"},
-                                   {"tc3:L12:blocks", "tc3:L10:blocks"},
-                                   {"tc3:L14", "tc3:L14"},
-                                   {"tc3.5:L14", "tc3.5:L12"},
-                                   {"tc3:h", "tc3:h:L14"},
-                                   {"tc3:v2:L12", "tc3:v2:L12"}}) {
+TEST(TrellisProfiles, fastOnesHaveTwoStateBitsLess) {
+  for (const auto& [name, fast] : {std::pair{"tc3:h", "tc3:h:L14"},
+                                   {"tc3:h:blocks", "tc3:h:L14:blocks"},
+                                   {"tc3:h:L14", "tc3:h:L14"},
+                                   {"tc4:hq", "tc4:hq:L14"}}) {
     EXPECT_EQ(fast_trellis_profile(get_format(name)).name, fast);
   }
 }
 
-TEST(TrellisLevels, ofPairsHaveTheirSignsInTheIndex) {
-  for (const char* name : {"tc2.5:L14", "tc3:v2", "tc3.5:L14"}) {
-    const TrellisCode& code = get_format(name).trellis;
-    std::set<uint32_t> seen;
-    double sum = 0;
-    for (uint32_t i = 0; i < 1024; ++i) {
-      const int8_t* pair = code.table + 2 * i;
-      seen.insert(pair_magnitude(i));
-      EXPECT_EQ(pair[0], -code.table[2 * (i ^ 2)]) << name << ' ' << i;
-      EXPECT_EQ(pair[1], code.table[2 * (i ^ 2) + 1]) << name << ' ' << i;
-      EXPECT_EQ(pair[0], code.table[2 * (i ^ 512)]) << name << ' ' << i;
-      EXPECT_EQ(pair[1], -code.table[2 * (i ^ 512) + 1]) << name << ' ' << i;
-      EXPECT_GE(code.table[2 * pair_positive(i)], 0);
-      sum += pair[0] * pair[0] + pair[1] * pair[1];
-    }
-    EXPECT_EQ(seen.size(), 256u);
-    // Entries are means of what they stand for, so they vary a little less than the weights.
-    EXPECT_NEAR(std::sqrt(sum / 2048) * static_cast<double>(code.unit), 1.0, 0.1) << name;
+TEST(ListedFormats, AreFewAndHaveNoVariantsInTheirNames) {
+  EXPECT_LE(listed_formats().size(), 25u);
+  for (const Format* format : listed_formats()) {
+    EXPECT_EQ(listed_name(*format).find(':'), std::string_view::npos) << format->name;
+    EXPECT_EQ(&get_format(listed_name(*format)), format);
   }
+  EXPECT_EQ(listed_name(get_format("tc3:h")), "tc3");
+  EXPECT_EQ(listed_name(get_format("tc3:hq")), "tc3:hq");
 }
 
 TEST(TrellisLevels, areNormalQuantilesOfAWeylSequence) {
@@ -157,7 +83,7 @@ TEST(TrellisLevels, areNormalQuantilesOfAWeylSequence) {
                                          {"tc4:L12", 0x7722A07Fu},
                                          {"tc5", 0x59F08977u},
                                          {"tc6", 0xF85E8787u}}) {
-    const TrellisCode& code = get_format(name).trellis;
+    const TrellisCode& code = stored_format(name).trellis;
     for (uint32_t state = 0; state < 1u << 16; state += 7) {
       const uint32_t index = static_cast<uint32_t>(uint64_t{state} * multiplier) >> 24;
       // N(0,1) has the share (index + 1/2) / 256 below the level, up to rounding to int8.
@@ -251,7 +177,7 @@ TEST(TrellisTile, statesShiftInTheBitsOfTheirStep) {
 }
 
 TEST(TrellisTile, theFirstStepHasTheLastBits) {
-  const TrellisCode& code = get_format("tc3:L12").trellis;
+  const TrellisCode& code = stored_format("tc3:L12").trellis;
   std::vector<std::byte> tile(96);
   tile[95] = std::byte{0xa0};  // bits 765..767 = 101: the symbol of step 0
   EXPECT_EQ(trellis_state(code, tile.data(), 0), 5u);
@@ -278,7 +204,7 @@ TEST(TrellisTile, packingInvertsReading) {
 TEST(TrellisTensor, arraysAndTheirShapes) {
   const auto describe = [](std::string_view name, int64_t rows, int64_t cols) {
     std::string text;
-    for (const ArraySpec& spec : array_specs(get_format(name), rows, cols)) {
+    for (const ArraySpec& spec : array_specs(stored_format(name), rows, cols)) {
       text += spec.suffix + " " + std::to_string(spec.rows) + "x" +
               std::to_string(spec.bytes / spec.rows) + ";";
     }
@@ -293,12 +219,12 @@ TEST(TrellisTensor, arraysAndTheirShapes) {
   EXPECT_EQ(describe("tc3:h", 17, 1376), "codes 2x8256;scales 17x2;col_scales 1x14;");
   EXPECT_EQ(describe("tc2.5:hq:blocks", 17, 1376), "codes 2x6880;scales 17x14;");
   EXPECT_EQ(describe("tc3.5:L14", 17, 1376), "codes 2x9632;scales 17x2;col_scales 1x14;");
-  EXPECT_NEAR(nominal_bits(get_format("tc3:L12")), 3.0, 0.001);
-  EXPECT_NEAR(nominal_bits(get_format("tc5")), 5.0, 0.001);
-  EXPECT_NEAR(nominal_bits(get_format("tc6")), 6.0, 0.001);
-  EXPECT_NEAR(nominal_bits(get_format("tc2.5:L14")), 2.5, 0.001);
-  EXPECT_NEAR(nominal_bits(get_format("tc3:v2")), 3.0, 0.001);
-  EXPECT_NEAR(nominal_bits(get_format("tc3:L12:blocks")), 3.0625, 0.001);
+  EXPECT_NEAR(nominal_bits(stored_format("tc3:L12")), 3.0, 0.001);
+  EXPECT_NEAR(nominal_bits(stored_format("tc5")), 5.0, 0.001);
+  EXPECT_NEAR(nominal_bits(stored_format("tc6")), 6.0, 0.001);
+  EXPECT_NEAR(nominal_bits(stored_format("tc2.5:L14")), 2.5, 0.001);
+  EXPECT_NEAR(nominal_bits(stored_format("tc3:v2")), 3.0, 0.001);
+  EXPECT_NEAR(nominal_bits(stored_format("tc3:L12:blocks")), 3.0625, 0.001);
 }
 
 TEST(TrellisTensor, valueIsTheProductOfScalesAndLevel) {
@@ -306,7 +232,7 @@ TEST(TrellisTensor, valueIsTheProductOfScalesAndLevel) {
        {"tc2:L12", "tc3:L8", "tc4:L16:blocks", "tc3:L10:blocks", "tc5:L10", "tc6:L16", "tc2.5:L14",
         "tc3:v2:blocks", "tc3.5:L14", "tc3:h", "tc3.5:hq:L14:blocks"}) {
     Tensor tensor;
-    tensor.format = &get_format(name);
+    tensor.format = &stored_format(name);
     tensor.rows = 21;
     tensor.cols = 300;  // padded to 320 = 256 + 64
     const TrellisCode& code = tensor.format->trellis;
@@ -345,7 +271,7 @@ TEST(TrellisTensor, valueIsTheProductOfScalesAndLevel) {
 
 TEST(TrellisTensor, arraysOfAnotherSizeAreRefused) {
   Tensor tensor;
-  tensor.format = &get_format("tc3:L12");
+  tensor.format = &stored_format("tc3:L12");
   tensor.rows = 16;
   tensor.cols = 32;
   const std::vector<std::byte> codes(192), scales(32), cols(2), longer(4);

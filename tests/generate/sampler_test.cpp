@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "base/random.h"
+#include "generate/sampling_options.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -455,19 +456,63 @@ TEST(Sampler, StepsAreMadeInTheOrderThatIsAskedFor) {
   EXPECT_THROW(set_sampler_order(o, "top_k;top_k"), Error);
 }
 
+// The share of each token, from the definition.
+std::map<int32_t, double> dynamic_shares(const SamplerOptions& o,
+                                         const std::vector<float>& logits) {
+  const auto shares = [&](double temperature) {
+    std::map<int32_t, double> all;
+    double total = 0;
+    for (size_t i = 0; i < logits.size(); ++i)
+      total += all[static_cast<int32_t>(i)] = std::exp(logits[i] / temperature);
+    for (auto& [token, share] : all)
+      share /= total;
+    return all;
+  };
+  double entropy = 0;
+  for (const auto& [token, share] : shares(1))
+    entropy -= share * std::log(share);
+  const double part = entropy / std::log(static_cast<double>(logits.size()));
+  const double least = std::max(0.0, static_cast<double>(o.temperature - o.dynatemp_range));
+  return shares(least + (o.temperature + o.dynatemp_range - least) *
+                            std::pow(part, static_cast<double>(o.dynatemp_exponent)));
+}
+
+TEST(Sampler, TheTemperatureMayFollowTheEntropy) {
+  for (const auto& logits : {std::vector<float>{2, 1, 0}, std::vector<float>{4, 0.5f, 0.5f, -1}})
+    for (const float exponent : {0.5f, 1.0f, 3.0f}) {
+      SamplerOptions o = plain();
+      o.temperature = 1.1f;
+      o.dynatemp_range = 0.7f;
+      o.dynatemp_exponent = exponent;
+      const auto expected = dynamic_shares(o, logits);
+      const auto found = frequencies(o, logits);
+      for (const auto& [token, share] : expected)
+        EXPECT_NEAR(found.contains(token) ? found.at(token) : 0, share, 0.02) << token;
+    }
+  SamplerOptions o = plain();
+  o.temperature = 0;
+  EXPECT_EQ(frequencies(o, {2, 1, 0}).size(), 1u);
+  o.dynatemp_range = 2;
+  EXPECT_EQ(frequencies(o, {2, 1, 0}).size(), 3u) << "0 to 2";
+  EXPECT_FALSE(on_devices(o));
+}
+
 TEST(Sampler, DevicesTakeTheUsualStepsOnly) {
   SamplerOptions o;
-  EXPECT_TRUE(o.on_devices());
+  EXPECT_TRUE(on_devices(o));
   const auto refuses = [](auto change) {
     SamplerOptions changed;
     change(changed);
-    return !changed.on_devices();
+    return !on_devices(changed);
   };
   EXPECT_TRUE(refuses([](SamplerOptions& c) { c.typical_p = 0.9f; }));
   EXPECT_TRUE(refuses([](SamplerOptions& c) { c.top_n_sigma = 1; }));
   EXPECT_TRUE(refuses([](SamplerOptions& c) { c.xtc_probability = 0.1f; }));
   EXPECT_TRUE(refuses([](SamplerOptions& c) { c.dry_multiplier = 1; }));
+  EXPECT_TRUE(refuses([](SamplerOptions& c) { c.presence_penalty = -1; }));
   EXPECT_TRUE(refuses([](SamplerOptions& c) { set_sampler_order(c, "top_k;temperature"); }));
+  EXPECT_FALSE(refuses([](SamplerOptions& c) { c.temperature = 2; }));
+  EXPECT_FALSE(refuses([](SamplerOptions& c) { c.dry_base = 2; })) << "without a multiplier";
   EXPECT_TRUE(refuses([](SamplerOptions& c) {
     set_sampler_order(c, "temperature;penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc");
   }));

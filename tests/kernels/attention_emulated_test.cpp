@@ -26,8 +26,10 @@ TEST(AttentionKernel, DecodesAsTheCpuForEveryGroup) {
 }
 
 TEST(AttentionKernel, DecodesAsTheCpuWithWindowsAndLargeLogits) {
-  for (const int64_t window : {1, 63, 100, -100})
+  for (const int64_t window : {1, 63, 100})
     expect_decoded(Problem({64, 4, 2, window}, {1, 64, 300}, 13));
+  for (const int64_t window : {0, 30})
+    expect_decoded(Problem({64, 4, 2, window, 100}, {1, 64, 300}, 13));
   expect_decoded(Problem({64, 4, 2, 0}, {400, 30}, 14, 8), 8);
   expect_decoded(Problem({128, 4, 2, 0}, {400, 30}, 15, 30), 30);
 }
@@ -38,7 +40,7 @@ TEST(AttentionKernel, CapsLogitsAndGivesSinksTheirShareAsTheCpu) {
     for (int h = 0; h < p.shape.heads; ++h)
       p.sinks.push_back(0.5f * static_cast<float>(h));
     expect_decoded(p, 8);
-    p.cap = 5;
+    p.options.logit_cap = 5;
     expect_decoded(p, 8);
   }
 }
@@ -48,7 +50,7 @@ TEST(AttentionKernel, CapsLogitsAndGivesSinksTheirShareAsTheCpu) {
 TEST(AttentionKernel, IsAsExactForSmallAndLargeQueries) {
   for (const double size : {1e-4, 1e-2, 100.0}) {
     Problem p({128, 4, 2, 0}, {200, 30}, 16, size);
-    p.scale /= static_cast<float>(size);
+    p.options.scale /= static_cast<float>(size);
     expect_decoded(p);
   }
 }

@@ -163,11 +163,7 @@ void for_coded_formats(const Body& body) {
     for (int pass = 0; pass < format.passes; ++pass)
       body(format, pass);
   }
-  for (const char* name :
-       {"tc2:L16",        "tc3:L8",    "tc3:L14",          "tc4:L16",    "tc2:L12:blocks",
-        "tc4:L10:blocks", "tc5:L10",   "tc5:L16:blocks",   "tc6:L10",    "tc6:L14",
-        "tc6:L16",        "tc2.5:L10", "tc2.5:L14:blocks", "tc3:v2:L16", "tc3.5:L12:blocks",
-        "tc3.5:L16",      "tc3:h:L12", "tc4:h:L14:blocks", "tc3:hq:L14", "tc2.5:hq:blocks"})
+  for (const char* name : {"tc3:h:blocks", "tc4:h:L14:blocks", "tc3:hq:L14", "tc2.5:hq:blocks"})
     body(get_format(name), 0);
 }
 
@@ -307,8 +303,8 @@ TEST(MatmulI8, DiffersFromTheDecodedRowsOnlyByTheRoundedLevels) {
 TEST(MatmulI8, ATokensResultDoesNotDependOnTheOthers) {
   const int64_t rows = 35, cols = 672, m = 33;
   uint64_t seed = 4000;
-  for (const char* name : {"itq3_s", "tq2", "tq4", "tc3:L12", "tc2:L12:blocks", "tc5", "tc6",
-                           "tc3.5:L14", "tc3:h", "tc4:hq"}) {
+  for (const char* name :
+       {"itq3_s", "tq2", "tq4", "tc3:h", "tc2:h:blocks", "tc3.5:h", "tc2.5:hq:L14", "tc4:hq"}) {
     const RandomTensor t(get_format(name), rows, cols, ++seed);
     const PanelMatrix w = pack_panels(t.tensor, 0);
     const auto x = make_activations(m, cols, kActivationGroup, 1, Values::random, seed);
@@ -378,7 +374,7 @@ TEST(MatmulI8, HandMadeExample) {
 }
 
 TEST(PackPanels, RefusesTrellisArraysThatAreTooSmall) {
-  for (const char* name : {"tc3:L12", "tc2:L12:blocks", "tc5", "tc2.5:L14"}) {
+  for (const char* name : {"tc3:h", "tc2:h:blocks", "tc2.5:hq"}) {
     RandomTensor t(get_format(name), 17, 320, 8);
     PassArrays& pass = t.tensor.pass[0];
     for (auto* array : {&pass.codes, &pass.scales, &pass.col_scales}) {
@@ -393,15 +389,14 @@ TEST(PackPanels, RefusesTrellisArraysThatAreTooSmall) {
 }
 
 TEST(PackPanels, RefusesTrellisCodesWithoutKernels) {
-  Format format = get_format("tc3:L12");
+  Format format = stored_format("tc3:L12");
   const auto expect_refused = [&] {
     const RandomTensor t(format, 16, 32, 8);
     EXPECT_THROW(pack_panels(t.tensor, 0), Error);
   };
-  format.trellis.table_bits = 9;
   expect_refused();
-  format = get_format("tc3:L12");
-  format.trellis.step_bits = 7;
+  format = get_format("tc3:h");
+  format.trellis.step_bits = 3;
   expect_refused();
   format = get_format("tc3:h");
   format.trellis.multiplier += 1u << 16;  // its halves differ
@@ -410,8 +405,8 @@ TEST(PackPanels, RefusesTrellisCodesWithoutKernels) {
   expect_refused();
   format.trellis.multiplier = 0x7fff7fff;
   EXPECT_NO_THROW(pack_panels(RandomTensor(format, 16, 32, 8).tensor, 0));
-  format = get_format("tc3.5:L14");
-  std::vector<int8_t> table(format.trellis.table, format.trellis.table + 2048);
+  format = get_format("tc3.5:hq");
+  std::vector<int8_t> table(format.trellis.table, format.trellis.table + 128);
   format.trellis.table = table.data();
   EXPECT_NO_THROW(pack_panels(RandomTensor(format, 16, 32, 8).tensor, 0));
   table[1] = static_cast<int8_t>(table[1] + 1);  // no longer minus its mirror image

@@ -11,7 +11,7 @@ namespace {
 
 // A trellis format has no GPU kernels; without a GPU, that it is not there is reason enough.
 TEST(DeviceChoice, WhatAGpuRefusesIsComputedByTheCpuWithANote) {
-  const Format& trellis = get_format("tc3:L12");
+  const Format& trellis = get_format("tc3:hq");
   SyntheticSource source("tiny", {&trellis, &trellis, &trellis});
   const ModelConfig config = parse_config(source.config_json(), "tiny");
   ThreadPool pool(1);

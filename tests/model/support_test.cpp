@@ -207,11 +207,11 @@ TEST(Support, OptionsAndRotationsAreRefusedBeforeAModelIsRead) {
 
 // If the other device refuses as well, the first reason is reported.
 TEST(Support, TheCpuIsNoWayOutWhereItRefusesToo) {
-  const Format& coded = get_format("tc3:L12");
+  const Format& coded = get_format("tc3:hq");
   Unread source("tiny", {&coded, &coded, &coded});
   LoadOptions options = options_of(kGpu, ActivationMode::f16);
   options.may_use_cpu = true;
-  EXPECT_THAT(refusal(source, options)->reason, HasSubstr("no GPU kernels for tc3:L12"));
+  EXPECT_THAT(refusal(source, options)->reason, HasSubstr("no GPU kernels for tc3:hq"));
 }
 
 // Prepared inputs are what their matrices ask for.

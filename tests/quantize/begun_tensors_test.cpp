@@ -80,7 +80,7 @@ class BegunTensors : public TinyPipeline {
     return result;
   }
   static Recipe trellis() {
-    Recipe recipe = recipe_of("tc2:L8");
+    Recipe recipe = recipe_of("tc2:h:L14");
     recipe.head_type = recipe.type;
     return recipe;
   }

@@ -169,7 +169,7 @@ TEST_F(CalibratedPipeline, NothingIsCompressedBeforeItIsMeasured) {
 // Several matrices at once, with the errors of each fed back on the GPU.
 TEST_F(CalibratedPipeline, AGpuGivesTheSameFile) {
   if (cuda::devices().empty()) GTEST_SKIP() << "no CUDA device: " << cuda::unavailable_reason();
-  for (const char* type : {"tc3:h", "tc4:h", "tc2:L8", "tq3"}) {
+  for (const char* type : {"tc3:h", "tc4:h", "tc2:h:L14", "tq3"}) {
     quantize_to_file(*compressor(type), tiny_.file("cpu.gguf"), {});
     const auto gpu = compressor(type);
     gpu->use_gpu(cuda::devices().front().index);
@@ -180,9 +180,9 @@ TEST_F(CalibratedPipeline, AGpuGivesTheSameFile) {
 
 TEST_F(CalibratedPipeline, AnInterruptedRunContinuesWithEqualMeasurementsOnly) {
   const std::string path = tiny_.file("out.gguf"), whole = tiny_.file("whole.gguf");
-  quantize_to_file(*compressor("tc3:L8"), whole, {});
+  quantize_to_file(*compressor("tc3:h:L14"), whole, {});
   const auto interrupt = [&](uint64_t seed) {
-    EXPECT_THROW(quantize_to_file(*compressor("tc3:L8", seed), path,
+    EXPECT_THROW(quantize_to_file(*compressor("tc3:h:L14", seed), path,
                                   [&](const QuantizeProgress& p) {
                                     if (p.tensor->name == "gate")
                                       throw Error(ErrorCode::interrupted, "", "stopped");
@@ -191,7 +191,7 @@ TEST_F(CalibratedPipeline, AnInterruptedRunContinuesWithEqualMeasurementsOnly) {
   };
   const auto resumed = [&](uint64_t seed) {
     int count = 0;
-    quantize_to_file(*compressor("tc3:L8", seed), path,
+    quantize_to_file(*compressor("tc3:h:L14", seed), path,
                      [&](const QuantizeProgress& p) { count += p.resumed; });
     return count;
   };

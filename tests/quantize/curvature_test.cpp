@@ -188,7 +188,7 @@ TEST_F(Curvature, IsRefusedIfTheFolderIsNotWhatWasWritten) {
 }
 
 TEST_F(Curvature, ChangesScalarAndTrellisCodesAndNothingElse) {
-  for (const char* type : {"tq3", "tc3:L8"}) {
+  for (const char* type : {"tq3", "tc3:h:L14"}) {
     const std::string one = quantized(type, false, "one.gguf");
     const std::string two = quantized(type, true, "two.gguf");
     EXPECT_EQ(one.size(), two.size()) << type;
@@ -227,7 +227,7 @@ TEST_F(Curvature, StandsInTheBasisOfRowsThatAreScaledFoldedOrRotated) {
 TEST_F(Curvature, IsPartOfWhatAnInterruptedRunMustHaveHad) {
   const auto compressor = [&](bool two_sided) {
     Recipe settings;
-    settings.type = &get_format("tc3:L8");
+    settings.type = &get_format("tc3:h:L14");
     settings.encode.effort = Effort::fast;
     settings.calibration = CalibrationText{"0123", 400, 400};
     auto source =

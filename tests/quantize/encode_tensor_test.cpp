@@ -98,7 +98,7 @@ TEST(EncodeTensor, oneZeroGroupAmongOthersStaysExact) {
   Matrix m = normal_matrix(1, 512, 4);
   std::fill(m.values.begin(), m.values.begin() + 256, 0.0f);
   for (const char* name : {"tq3", "itq3_s", "itq3_s8", "tq4+4", "q4_0"}) {
-    const std::vector<float> back = decoded(encode(get_format(name), m).tensor);
+    const std::vector<float> back = decoded(encode(testing_support::test_format(name), m).tensor);
     for (size_t i = 0; i < 256; ++i)
       EXPECT_EQ(back[i], 0.0f) << name;
   }
@@ -150,12 +150,13 @@ TEST(EncodeTensor, aConstantOffsetCostsNothingWithSigns) {
 }
 
 TEST(EncodeTensor, refusesNanAndInfinityByPosition) {
-  for (const char* name : {"tq3", "itq3_s", "q8_0", "f32", "bf16", "tq4+4", "tc2:L8"}) {
+  for (const char* name : {"tq3", "itq3_s", "q8_0", "f32", "bf16", "tq4+4", "tc2:h:L8"}) {
     Matrix m = normal_matrix(40, 64, 4);
     m.values[37 * 64 + 5] = std::numeric_limits<float>::quiet_NaN();
-    EXPECT_EQ(refusal(get_format(name), m), "NaN at row 37, column 5") << name;
+    EXPECT_EQ(refusal(testing_support::test_format(name), m), "NaN at row 37, column 5") << name;
     m.values[37 * 64 + 5] = -std::numeric_limits<float>::infinity();
-    EXPECT_EQ(refusal(get_format(name), m), "infinity at row 37, column 5") << name;
+    EXPECT_EQ(refusal(testing_support::test_format(name), m), "infinity at row 37, column 5")
+        << name;
   }
 }
 
@@ -261,8 +262,9 @@ TEST(EncodeTensor, whatADeviceHasNoMemoryForTheCpuEncodes) {
 
 TEST(EncodeTensor, aDeviceThatFailsOtherwiseIsAnError) {
   FailingDevice broken(ErrorCode::internal);
-  const auto result = testing_support::encode_tiles(
-      get_format("tc2:h:L8"), normal_matrix(40, 96, 4), Effort::fast, nullptr, &broken);
+  const auto result =
+      testing_support::encode_tiles(testing_support::test_format("tc2:h:L8"),
+                                    normal_matrix(40, 96, 4), Effort::fast, nullptr, &broken);
   EXPECT_EQ(result.refusal, "none is left");
 }
 

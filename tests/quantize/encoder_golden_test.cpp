@@ -25,7 +25,7 @@ Tensor encode_golden(const Format& format) {
 
 TEST(GoldenFormats, encoderReproducesThem) {
   if (std::getenv("WALSH_WRITE_GOLDEN") != nullptr) {
-    nlohmann::json golden;
+    nlohmann::json golden = read_golden();  // with those of retired formats, which nothing makes
     for (const Format* format : golden_formats()) {
       const Tensor tensor = encode_golden(*format);
       golden[std::string(format->name)] = {{"arrays", arrays_as_hex(tensor)},

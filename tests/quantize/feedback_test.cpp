@@ -7,6 +7,7 @@
 
 #include "base/cpu.h"
 #include "base/half.h"
+#include "formats/small_states.h"
 #include "formats/trellis.h"
 #include "quantize/correlated.h"
 #include "quantize/encoded.h"
@@ -92,8 +93,9 @@ std::vector<const Format*> fed_back_formats() {
   for (const Format& format : all_formats()) {
     if (format.kind == CodeKind::scalar) formats.push_back(&format);
   }
-  for (const char* name : {"tc2:L8", "tc3:L8", "tc4:L8", "tc3:L8:blocks", "tc5:L10", "tc6:L10"})
-    formats.push_back(&get_format(name));
+  for (const char* name :
+       {"tc2:h:L8", "tc3:h:L10", "tc4:h:L12", "tc3:h:L10:blocks", "tc2.5:h:L10", "tc3.5:h:L12"})
+    formats.push_back(&testing_support::test_format(name));
   return formats;
 }
 
@@ -241,15 +243,16 @@ TEST(Feedback, GivesTheSameBytesWithAnyNumberOfThreadsAndInstructionSet) {
   const Matrix m = normal_matrix(70, cols);
   EncodeOptions options;
   options.effort = Effort::fast;
-  for (const char* name : {"tq3", "itq3_s", "itq3_s8", "tq4:full", "tq3+2", "q4_0", "tc3:L8"}) {
+  for (const char* name : {"tq3", "itq3_s", "itq3_s8", "tq4:full", "tq3+2", "q4_0", "tc3:h:L10"}) {
     std::vector<std::byte> first;
     for (const int threads : {1, 3}) {
       for (const Isa isa : supported_isas()) {
         force_isa(isa_name(isa));
         ThreadPool pool(threads);
         const InputMoments moments = moments_of(x, cols, pool);
-        const auto bytes =
-            stored_bytes(encode_fed_back(get_format(name), m, moments, options, threads).tensor);
+        const auto bytes = stored_bytes(
+            encode_fed_back(testing_support::test_format(name), m, moments, options, threads)
+                .tensor);
         if (first.empty()) first = bytes;
         EXPECT_TRUE(bytes == first) << name << ' ' << threads << ' ' << isa_name(isa);
       }
@@ -357,7 +360,8 @@ TEST(FeedbackStrip, TargetsOfABlockMakeItsErrorVanish) {
   const int64_t cols = 64;
   const std::vector<float> activations = correlated_activations(200, cols, 10);
   const ErrorFeedback feedback(moments_of(activations, cols, pool), {},
-                               rotation_of(get_format("tc3:L12"), 0), cols, pool);
+                               rotation_of(testing_support::test_format("tc3:h:L10"), 0), cols,
+                               pool);
   const Matrix m = normal_matrix(1, cols, 13);
   detail::FeedbackStrip strip(feedback);
   std::copy(m.row(0), m.row(0) + cols, strip.row(0));

@@ -248,7 +248,7 @@ TEST_F(FoldTest, CodesAreAsGoodAsWithARotationAtRunTime) {
   for (size_t i = 0; i < q.size(); ++i)
     q[i] = (q[i] + 0.2f) * (i % kHidden == 3 ? 40.0f : 1.0f);
   tiny_.save();
-  for (const char* type : {"itq3_s", "tq3", "tq4", "tc3:L12"}) {
+  for (const char* type : {"itq3_s", "tq3", "tq4", "tc3:h"}) {
     auto folded = compressor(recipe(type));
     Recipe plain = recipe(type);
     plain.rotate = RotateAt::input;

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "formats/retired.h"
 #include "formats/tensor.h"
 #include "quantize/file/walsh_file.h"
 #include "quantize/file/walsh_folder.h"
@@ -120,20 +121,21 @@ TEST_F(Folder, HasAnyFormat) {
   }
 }
 
-// Trellis codes of one weight per step had the name of their rate once.
-TEST_F(Folder, HasTheNamesThatFormatsHadBefore) {
+// Trellis codes of one weight per step had the name of their rate once; arrays have equal sizes.
+TEST_F(Folder, OfRetiredCodesIsLoadedInEightBitsWithANote) {
   const std::string model = WALSH_TEST_DATA "/models/qwen3-tiny";
-  const std::string stored = write(model, recipe_of("tc3:L12"), {});
-  const std::string folder = write(model, recipe_of("tc3:L12"), kFolder);
+  const std::string folder = write(model, recipe_of("tc3:h"), kFolder);
   std::string config = slurp(folder + "/config.json");
-  const auto renamed = [](std::string text) {
-    for (size_t at; (at = text.find("tc3:L12")) != std::string::npos;)
-      text.replace(at, 7, "tc3");
-    return text;
-  };
-  ASSERT_NE(renamed(config), config);
-  spill(folder + "/config.json", renamed(config));
-  expect_same(stored, folder);
+  for (size_t at; (at = config.find("tc3:h")) != std::string::npos;)
+    config.replace(at, 5, "tc3");
+  spill(folder + "/config.json", config);
+  const auto opened = open_source(folder, nullptr, pool_);
+  EXPECT_THAT(opened->notes(), testing::Contains(HasSubstr("tc3:L14 weights")));
+  const std::string name = "model.layers.0.mlp.down_proj.weight";
+  const Tensor tensor = opened->load(name);
+  EXPECT_EQ(tensor.format, &opened->format_of(name));
+  EXPECT_EQ(tensor.format, opened->form_of(name).format);
+  EXPECT_EQ(tensor.format, &loaded_format(stored_format("tc3:L14")));
 }
 
 TEST_F(Folder, IsCutIntoShardsThatAnIndexLists) {
@@ -179,7 +181,7 @@ TEST_F(Folder, RefusesWhatItHasNoPlaceFor) {
   EXPECT_THAT(failure(tiny(), folded), HasSubstr("--rotate"));
   EXPECT_THAT(failure(tiny(), embedded), HasSubstr("--embed-type"));
   const std::string fused = WALSH_TEST_DATA "/models/phi3-tiny";
-  EXPECT_THAT(failure(fused, recipe_of("tc3:L12")), HasSubstr("fused"));
+  EXPECT_THAT(failure(fused, recipe_of("tc3:h")), HasSubstr("fused"));
   Recipe mixed = recipe_of("tq3");
   mixed.rules.push_back(parse_override("re:layers\\.0\\.self_attn\\.k_proj=tq4"));
   EXPECT_THAT(failure(fused, mixed), HasSubstr("a rule must take all parts"));

@@ -63,21 +63,6 @@ TEST_F(PipelineTest, FileHoldsWhatTheCompressorGivesForEveryFormat) {
   }
 }
 
-// Trellis codes of one weight per step had the name of their rate once.
-TEST_F(PipelineTest, FilesMayHaveTheNamesThatFormatsHadBefore) {
-  Format before = get_format("tc3:L12");
-  before.name = "tc3";
-  Recipe recipe = recipe_of("tq3");
-  recipe.type = &before;
-  recipe.encode.effort = Effort::full;  // which has the type itself, not one of fewer states
-  auto source = compressor(recipe);
-  quantize_to_file(*source, tiny_.file("out.gguf"), {});
-  auto file = WalshFile::open(tiny_.file("out.gguf"));
-  EXPECT_EQ(source->format_of("q").name, "tc3");
-  EXPECT_EQ(file->format_of("q").name, "tc3:L12");
-  EXPECT_EQ(decode(*file, "q"), decode(*source, "q"));
-}
-
 void expect_forms(WeightSource& source) {
   for (const std::string& name : source.names()) {
     const StoredForm form = source.form_of(name);
@@ -289,8 +274,8 @@ TEST_F(PipelineTest, TruncatedFilesAreRefusedAtEveryLength) {
 }
 
 TEST_F(PipelineTest, AnInterruptedTrellisRunContinuesToTheSameBytes) {
-  Recipe recipe = recipe_of("tc3:L8");
-  recipe.rules = {parse_override("k=tc2.5:L10")};
+  Recipe recipe = recipe_of("tc3:h:L14");
+  recipe.rules = {parse_override("k=tc2.5:h:L14")};
   const std::string path = tiny_.file("out.gguf"), rest = path + kResumeSuffix;
   quantize_to_file(*compressor(recipe), path, {});
   const std::string want = slurp(path);
@@ -341,7 +326,7 @@ TEST_F(PipelineTest, AnInterruptedTrellisRunContinuesToTheSameBytes) {
 
 TEST_F(PipelineTest, ProgressTellsTheTimeAhead) {
   double last = -1;
-  quantize_to_file(*compressor(recipe_of("tc3:L8")), tiny_.file("out.gguf"),
+  quantize_to_file(*compressor(recipe_of("tc3:h:L14")), tiny_.file("out.gguf"),
                    [&](const QuantizeProgress& p) {
                      last = p.seconds_left;
                      if (p.index < p.count) {
@@ -352,23 +337,23 @@ TEST_F(PipelineTest, ProgressTellsTheTimeAhead) {
 }
 
 TEST_F(PipelineTest, FastEffortShortensTheStatesOfATrellis) {
-  Recipe recipe = recipe_of("tc3:L12");
+  Recipe recipe = recipe_of("tc3:h");
   recipe.encode.effort = Effort::fast;
-  EXPECT_EQ(compressor(recipe)->format_of("q").name, "tc3:L10");
-  for (const auto& [name, fast] : {std::pair{"tc3:L14", "tc3:L14"},
-                                   {"tc5", "tc5:L10"},
-                                   {"tc2.5:L14", "tc2.5:L12"},
-                                   {"tc3:v2:L16", "tc3:v2:L16"}}) {
+  EXPECT_EQ(compressor(recipe)->format_of("q").name, "tc3:h:L14");
+  for (const auto& [name, fast] : {std::pair{"tc4:hq", "tc4:hq:L14"},
+                                   {"tc2.5:blocks", "tc2.5:h:L14:blocks"},
+                                   {"tc3:h:L14", "tc3:h:L14"},
+                                   {"tq3", "tq3"}}) {
     recipe.type = &get_format(name);
     EXPECT_EQ(compressor(recipe)->format_of("q").name, fast);
   }
 }
 
 TEST_F(PipelineTest, MatricesWithUnequalBlocksGetAScalePerRowAndBlock) {
-  const Recipe recipe = recipe_of("tc3:L8");
+  const Recipe recipe = recipe_of("tc3:h:L14");
   auto plain = compressor(recipe);
   plain->settle_formats();
-  EXPECT_EQ(plain->format_of("down").name, "tc3:L8");
+  EXPECT_EQ(plain->format_of("down").name, "tc3:h:L14");
   // Rows of the first half are large in the first 128 columns, the others behind them.
   std::vector<float>& down = tiny_.values("down");
   const TensorPlan& shape = *std::find_if(plain->tensors().begin(), plain->tensors().end(),
@@ -382,20 +367,20 @@ TEST_F(PipelineTest, MatricesWithUnequalBlocksGetAScalePerRowAndBlock) {
   tiny_.save();
   auto crossed = compressor(recipe);
   crossed->settle_formats();
-  EXPECT_EQ(crossed->format_of("down").name, "tc3:L8:blocks");
-  EXPECT_EQ(crossed->format_of("up").name, "tc3:L8");
+  EXPECT_EQ(crossed->format_of("down").name, "tc3:h:L14:blocks");
+  EXPECT_EQ(crossed->format_of("up").name, "tc3:h:L14");
   quantize_to_file(*crossed, tiny_.file("out.gguf"), {});
   auto file = WalshFile::open(tiny_.file("out.gguf"));
-  EXPECT_EQ(file->format_of("down").name, "tc3:L8:blocks");
+  EXPECT_EQ(file->format_of("down").name, "tc3:h:L14:blocks");
   EXPECT_EQ(decode(*file, "down"), decode(*crossed, "down"));
 }
 
 // Random bytes in the header of a file with all kinds of trellis arrays: refused, or still the
 // tensors that the header describes.
 TEST_F(PipelineTest, DamagedHeadersOfTrellisFilesAreRefusedOrHarmless) {
-  Recipe recipe = recipe_of("tc3:L8");
-  recipe.rules = {parse_override("up=tc2:L8:blocks"), parse_override("down=tc4:L8"),
-                  parse_override("gate=tc3.5:L12"), parse_override("v=tc2.5:L10:blocks")};
+  Recipe recipe = recipe_of("tc3:h:L14");
+  recipe.rules = {parse_override("up=tc2:h:L14:blocks"), parse_override("down=tc4:h:L14"),
+                  parse_override("gate=tc3.5:h:L14"), parse_override("v=tc2.5:h:L14:blocks")};
   const std::string path = tiny_.file("out.gguf");
   quantize_to_file(*compressor(recipe), path, {});
   const std::string good = slurp(path);

@@ -9,8 +9,8 @@ namespace walsh {
 namespace {
 
 constexpr const char* kComplete = R"({
-  "walsh_recipe": 1, "type": "tc3:L12", "embed_type": "q8_0", "head_type": "source",
-  "rules": [{"tensor": "re:v_proj", "type": "tc4:L12"},
+  "walsh_recipe": 1, "type": "tc3:h", "embed_type": "q8_0", "head_type": "source",
+  "rules": [{"tensor": "re:v_proj", "type": "tc4:h"},
             {"tensor": "model.layers.0.mlp.down_proj.weight", "type": "source"}],
   "rotation": "qr", "rotate": "both", "block": 64, "signs": false, "seed": 7, "balance": false,
   "effort": "fast", "scale": "shape-gain", "about": {"anything": [1, 2]}})";
@@ -27,16 +27,16 @@ void expect_refused(const std::string& text, const std::string& reason) {
 }
 
 std::string with(const std::string& more) {
-  return R"({"walsh_recipe": 1, "type": "tc3:L12")" + more + "}";
+  return R"({"walsh_recipe": 1, "type": "tc3:h")" + more + "}";
 }
 
 TEST(RecipeFile, ReadsEveryKey) {
   const Recipe r = parse_recipe(kComplete, "mix.json");
-  EXPECT_EQ(r.type->name, "tc3:L12");
+  EXPECT_EQ(r.type->name, "tc3:h");
   EXPECT_EQ(r.embed_type->name, "q8_0");
   EXPECT_EQ(r.head_type, nullptr);
   ASSERT_EQ(r.rules.size(), 2u);
-  EXPECT_EQ(r.rules[0].format->name, "tc4:L12");
+  EXPECT_EQ(r.rules[0].format->name, "tc4:h");
   StepBudget steps(kRuleSteps);
   EXPECT_TRUE(r.rules[0].matches("model.layers.3.self_attn.v_proj.weight", steps));
   EXPECT_EQ(r.rules[1].format, nullptr);
@@ -73,7 +73,7 @@ TEST(RecipePattern, IsUtf8) {
 
 TEST(RecipeFile, WhatIsLeftOutHasItsDefault) {
   Recipe plain;
-  plain.type = &get_format("tc3:L12");
+  plain.type = &get_format("tc3:h");
   EXPECT_EQ(recipe_json(parse_recipe(with(""), "mix.json")), recipe_json(plain));
 }
 
@@ -94,11 +94,11 @@ TEST(RecipeFile, RefusesWhatIsNoRecipe) {
   expect_refused("", "1");
   expect_refused("[1]", "an array");
   expect_refused("{", "line 1");
-  expect_refused(R"({"type": "tc3:L12"})", "walsh_recipe");
-  expect_refused(R"({"walsh_recipe": 2, "type": "tc3:L12"})", "version 2");
-  expect_refused(R"({"walsh_recipe": "1", "type": "tc3:L12"})", "the string");
+  expect_refused(R"({"type": "tc3:h"})", "walsh_recipe");
+  expect_refused(R"({"walsh_recipe": 2, "type": "tc3:h"})", "version 2");
+  expect_refused(R"({"walsh_recipe": "1", "type": "tc3:h"})", "the string");
   expect_refused(R"({"walsh_recipe": 1})", "type");
-  expect_refused(with(R"(, "type": "tc4:L12")"), "type");
+  expect_refused(with(R"(, "type": "tc4:h")"), "type");
   expect_refused(std::string(kMaxRecipeBytes + 1, ' '), "bytes");
 }
 
@@ -125,13 +125,13 @@ TEST(RecipeFile, RefusesWrongRules) {
   expect_refused(with(R"(, "rules": {})"), "rules");
   expect_refused(rule("3"), "rules[0]");
   expect_refused(rule(R"({"tensor": "a"})"), "type");
-  expect_refused(rule(R"({"type": "tc3:L12"})"), "tensor");
-  expect_refused(rule(R"({"tensor": "a", "type": "tc3:L12", "bits": 3})"), "bits");
-  expect_refused(rule(R"({"tensor": "", "type": "tc3:L12"})"), "empty");
-  expect_refused(rule(R"({"tensor": "re:(", "type": "tc3:L12"})"), "regular expression");
-  expect_refused(rule(R"({"tensor": "a", "type": "tc3:L12"}, {"tensor": "a", "type": "tc4:L12"})"),
+  expect_refused(rule(R"({"type": "tc3:h"})"), "tensor");
+  expect_refused(rule(R"({"tensor": "a", "type": "tc3:h", "bits": 3})"), "bits");
+  expect_refused(rule(R"({"tensor": "", "type": "tc3:h"})"), "empty");
+  expect_refused(rule(R"({"tensor": "re:(", "type": "tc3:h"})"), "regular expression");
+  expect_refused(rule(R"({"tensor": "a", "type": "tc3:h"}, {"tensor": "a", "type": "tc4:h"})"),
                  "rules[1]");
-  expect_refused(rule(R"({"tensor": "re:)" + std::string(2000, '(') + R"(", "type": "tc3:L12"})"),
+  expect_refused(rule(R"({"tensor": "re:)" + std::string(2000, '(') + R"(", "type": "tc3:h"})"),
                  "2003 characters");
 }
 

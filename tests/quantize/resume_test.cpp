@@ -203,7 +203,7 @@ class RunWithoutJournal : public TinyPipeline {
     EXPECT_NE(notes[0].find(words), std::string::npos) << notes[0];
   }
 
-  Recipe recipe_ = recipe_of("tc3:L8");
+  Recipe recipe_ = recipe_of("tc3:h:L14");
   std::string out_ = tiny_.file("out.gguf"), path_ = out_ + kResumeSuffix, want_;
 };
 

@@ -78,7 +78,7 @@ TEST_F(ScaleRangeTest, OneSaturatedScaleIsEnough) {
   for (int c = 0; c < TinyCheckpoint::kFfn; ++c)
     tiny_.values("down")[static_cast<size_t>(5 * TinyCheckpoint::kFfn + c)] *= 1e8f;
   tiny_.save();
-  for (const char* type : {"tq3", "tq4+4", "itq3_s8", "tc3:L8:blocks", "pq3"}) {
+  for (const char* type : {"tq3", "tq4+4", "itq3_s8", "tc3:h:L14:blocks", "pq3"}) {
     EXPECT_NE(
         refusal(recipe_of(type))
             .find("tensor down: weights too large for " + std::string(type) + ": row 5 needs"),
@@ -107,7 +107,7 @@ TEST_F(ScaleRangeTest, AMissedBoundIsTold) {
   for (float& w : tiny_.values("down"))
     w = 400 * w * w * w;
   tiny_.save();
-  for (const char* type : {"tq3", "itq3_s", "tc3:L12"}) {
+  for (const char* type : {"tq3", "itq3_s", "tc3:h"}) {
     EXPECT_EQ(refusal(plain(type)), "");
     ASSERT_FALSE(summary_.missed.empty()) << type;
     EXPECT_EQ(summary_.missed.back().tensor, "down");
@@ -139,7 +139,7 @@ TEST_F(ScaleRangeTest, BoundsAreThoseOfRotatedWeights) {
   EXPECT_TRUE(misses_bound(tq3, std::numeric_limits<double>::quiet_NaN()));
   EXPECT_FALSE(misses_bound(get_format("q4_0"), 7 * get_format("q4_0").bound));
   EXPECT_TRUE(misses_bound(get_format("q4_0"), 9 * get_format("q4_0").bound));
-  EXPECT_FALSE(misses_bound(get_format("tc3:L8"), 1));
+  EXPECT_FALSE(misses_bound(get_format("tc3:h:L14"), 1));
   EXPECT_FALSE(misses_bound(get_format("bf16"), 1));
 }
 
@@ -150,7 +150,7 @@ TEST_F(ScaleRangeTest, NaNAndInfinityAreRefusedInTensorsThatStayDense) {
       const float before = w;
       w = value;
       tiny_.save();
-      for (const char* type : {"tq3", "tc3:L8", "q8_0", "f32"}) {
+      for (const char* type : {"tq3", "tc3:h:L14", "q8_0", "f32"}) {
         const std::string text = refusal(recipe_of(type));
         EXPECT_NE(text.find("tensor " + std::string(name) + ": "), std::string::npos)
             << type << " " << name << " " << text;

@@ -12,7 +12,7 @@ namespace walsh {
 namespace {
 
 TEST(StopEncoding, EndsInTheMiddleOfOneItemOfWork) {
-  for (const char* name : {"tq4", "tq4+4", "itq3_s", "tc3:L12", "tc6", "pq3"}) {
+  for (const char* name : {"tq4", "tq4+4", "itq3_s", "tc3:h", "tc4", "pq3"}) {
     const Format& format = get_format(name);
     Rotation rotation[2];
     for (Rotation& r : rotation) {

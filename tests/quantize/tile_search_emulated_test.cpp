@@ -35,9 +35,8 @@ class EmulatedTiles : public testing::Test {
 };
 
 TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuAtEveryRate) {
-  for (const char* name :
-       {"tc2:h:L8", "tc2.5:h:L10", "tc3:h:L10", "tc3.5:h:L12", "tc4:h:L12", "tc3:hq:L10", "tc2:L8",
-        "tc3:L8", "tc4:L8", "tc5:L10", "tc6:L10", "tc3:v2:L10", "tc3:h:L10:blocks"})
+  for (const char* name : {"tc2:h:L8", "tc2.5:h:L10", "tc3:h:L10", "tc3.5:h:L12", "tc4:h:L12",
+                           "tc3:hq:L10", "tc3:h:L10:blocks"})
     expect_same_tiles(device_, name, normal_matrix(16, 64), Effort::fast);
   expect_same_tiles(device_, "tc3:h:L10", normal_matrix(20, 64, 3));
 }
@@ -49,7 +48,7 @@ TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuWithAllStateBits) {
 // Costs as products of tensor cores, of which a block takes 16 tiles.
 TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuAsProducts) {
   const auto expect_same = [&](const char* name, const Matrix& tiles) {
-    const TrellisCode& code = get_format(name).trellis;
+    const TrellisCode& code = testing_support::test_format(name).trellis;
     EXPECT_TRUE(cuda::encoding::plan_tile_search(code, 16, small_device()).products) << name;
     EXPECT_FALSE(cuda::encoding::plan_tile_search(code, 2, small_device()).products) << name;
     expect_same_tiles(device_, name, tiles, Effort::fast);
@@ -80,13 +79,13 @@ TEST_F(EmulatedTiles, RefuseWhatTheCpuRefuses) {
     Matrix m = normal_matrix(20, 64);
     for (size_t i = 64 * 17; i < 64 * 18; ++i)
       m.values[i] = value;
-    const Format& format = get_format("tc3:h:L10");
+    const Format& format = testing_support::test_format("tc3:h:L10");
     const TileResult cpu = encode_tiles(format, m, Effort::full, nullptr, nullptr);
     EXPECT_FALSE(cpu.refusal.empty());
     EXPECT_EQ(encode_tiles(format, m, Effort::full, nullptr, &device_).refusal, cpu.refusal);
   }
   // The next call must work.
-  expect_same_tiles(device_, "tc3:L8", normal_matrix(16, 32));
+  expect_same_tiles(device_, "tc3:h:L10", normal_matrix(16, 32));
 }
 
 // A model's weights need it that is encoded while it is loaded.
@@ -98,18 +97,19 @@ TEST_F(EmulatedTiles, GiveTheDevicesMemoryBackBehindEveryTensor) {
   Matrix wrong = normal_matrix(20, 32);
   wrong.values.back() = std::numeric_limits<float>::infinity();
   EXPECT_FALSE(
-      encode_tiles(get_format("tc2:h:L8"), wrong, Effort::fast, nullptr, &device_).refusal.empty());
+      encode_tiles(testing_support::test_format("tc2:h:L8"), wrong, Effort::fast, nullptr, &device_)
+          .refusal.empty());
   EXPECT_EQ(cuda::allocated_bytes(), 0u);
 }
 
 // Formats that exceed a block's shared memory are left to the CPU.
 TEST_F(EmulatedTiles, KnowTheCodesThatFitIntoSharedMemory) {
   cuda::DeviceInfo info = small_device();
-  EXPECT_TRUE(cuda::GpuTiles(info).searches(get_format("tc4:hq").trellis));
-  EXPECT_TRUE(cuda::GpuTiles(info).searches(get_format("tc3:L12").trellis));
+  EXPECT_TRUE(cuda::GpuTiles(info).searches(testing_support::test_format("tc4:hq").trellis));
+  EXPECT_TRUE(cuda::GpuTiles(info).searches(get_format("tc3:h:L14").trellis));
   info.shared_bytes = 99 << 10;
-  EXPECT_FALSE(cuda::GpuTiles(info).searches(get_format("tc4:hq").trellis));
-  EXPECT_TRUE(cuda::GpuTiles(info).searches(get_format("tc3:L12").trellis));
+  EXPECT_FALSE(cuda::GpuTiles(info).searches(testing_support::test_format("tc4:hq").trellis));
+  EXPECT_TRUE(cuda::GpuTiles(info).searches(get_format("tc3:h:L14").trellis));
 }
 
 }  // namespace

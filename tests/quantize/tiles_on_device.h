@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "formats/small_states.h"
 #include "quantize/correlated.h"
 #include "quantize/encoded.h"
 #include "quantize/feedback/error_feedback.h"
@@ -50,7 +51,7 @@ inline TileResult encode_tiles(const Format& format, const Matrix& m, Effort eff
 inline void expect_same_tiles(detail::TileDevice& device, const std::string& name, const Matrix& m,
                               Effort effort = Effort::full,
                               const ErrorFeedback* feedback = nullptr) {
-  const Format& format = get_format(name);
+  const Format& format = test_format(name);
   ASSERT_TRUE(device.searches(format.trellis)) << name;
   const TileResult cpu = encode_tiles(format, m, effort, feedback, nullptr);
   const TileResult other = encode_tiles(format, m, effort, feedback, &device);
@@ -68,7 +69,7 @@ inline void expect_same_tiles(detail::TileDevice& device, const std::string& nam
 // With the feedback of correlated activations.
 inline void expect_same_fed_back(detail::TileDevice& device, const std::string& name,
                                  const Matrix& m, Effort effort = Effort::full) {
-  const Format& format = get_format(name);
+  const Format& format = test_format(name);
   ThreadPool pool(2);
   const InputMoments moments = moments_of(correlated_activations(400, m.cols, 7), m.cols, pool);
   const ErrorFeedback feedback(moments, {}, tile_rotation(format), padded_cols(format, m.cols),

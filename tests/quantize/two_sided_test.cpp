@@ -1,6 +1,7 @@
 // Error feedback in two directions: where tiles are rounded to and what factor rows get, against
 // plain double arithmetic, and the encoders that work with it.
 #include "quantize/feedback/two_sided.h"
+#include "formats/small_states.h"
 
 #include <gtest/gtest.h>
 
@@ -345,13 +346,14 @@ struct Case {
 };
 
 std::vector<const char*> two_sided_formats() {
-  return {"tq2", "tq3", "tq4", "tq4+4", "q8_0", "tc2:L8", "tc3:L8", "tc4:L8", "tc3:L8:blocks"};
+  return {"tq2",      "tq3",       "tq4",       "tq4+4",           "q8_0",
+          "tc2:h:L8", "tc3:h:L10", "tc4:h:L12", "tc3:h:L10:blocks"};
 }
 
 TEST(TwoSidedEncoders, LowerTheErrorThatBothSidesWeigh) {
   ThreadPool pool(2);
   for (const char* name : two_sided_formats()) {
-    const Case c(get_format(name), 72, 160, pool);
+    const Case c(testing_support::test_format(name), 72, 160, pool);
     const Encoded one = c.encode(false, 2), two = c.encode(true, 2);
     EXPECT_LT(c.error(two), 0.8 * c.error(one)) << name;
     EXPECT_LT(two.nmse(), 4 * one.nmse()) << name;
@@ -360,8 +362,8 @@ TEST(TwoSidedEncoders, LowerTheErrorThatBothSidesWeigh) {
 
 TEST(TwoSidedEncoders, WriteTheSameBytesWithAnyNumberOfThreadsAndInstructionSet) {
   ThreadPool pool(2);
-  for (const char* name : {"tq3", "tc3:L8", "q8_0"}) {
-    const Case c(get_format(name), 70, 160, pool);
+  for (const char* name : {"tq3", "tc3:h:L10", "q8_0"}) {
+    const Case c(testing_support::test_format(name), 70, 160, pool);
     std::vector<std::byte> first;
     for (const Isa isa : supported_isas()) {
       force_isa(isa_name(isa));
@@ -389,8 +391,7 @@ class OneByOne : public detail::TileDevice {
     return targets_.data();
   }
   void start(int, int64_t tiles) override {
-    for (int64_t i = 0; i < tiles; ++i)
-      search_->encode(targets_.data() + i * kTileWeights, states_.data() + i * kTileWeights);
+    search_->encode(targets_.data(), static_cast<int>(tiles), states_.data());
   }
   const uint16_t* finish(int) override { return states_.data(); }
   int64_t fed_back_rows(int64_t) const override { return kTileRows; }
@@ -406,8 +407,8 @@ class OneByOne : public detail::TileDevice {
 
 TEST(TwoSidedEncoders, WriteTheSameBytesWhenADeviceSearches) {
   ThreadPool pool(2);
-  for (const char* name : {"tc2:L8", "tc4:L8"}) {
-    const Case c(get_format(name), 70, 160, pool);
+  for (const char* name : {"tc2:h:L8", "tc4:h:L12"}) {
+    const Case c(testing_support::test_format(name), 70, 160, pool);
     OneByOne device;
     EXPECT_TRUE(stored_bytes(c.encode(true, 2, &device).tensor) ==
                 stored_bytes(c.encode(true, 2).tensor))

@@ -357,7 +357,8 @@ TEST_F(ServiceTest, ThePageRunsItsOwnScriptAlone) {
   const std::string nonce = policy.substr(at + 7, policy.find('\'', at + 7) - at - 7);
   EXPECT_THAT(page.body, HasSubstr("<script nonce=\"" + nonce + "\">"));
   EXPECT_THAT(page.body, HasSubstr("<style nonce=\"" + nonce + "\">"));
-  for (const char* foreign : {"@NONCE@", "@SCRIPT@", " src=", "innerHTML", "secret", "@import"})
+  for (const char* foreign :
+       {"@NONCE@", "@SAMPLING@", "@SCRIPT@", " src=", "innerHTML", "secret", "@import"})
     EXPECT_THAT(page.body, testing::Not(HasSubstr(foreign)));
   EXPECT_NE(ask("GET", "/")->response.body, page.body) << "a nonce is for one answer";
 }

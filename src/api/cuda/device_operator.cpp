@@ -28,7 +28,9 @@ struct DeviceOperator::Impl {
 
   // Columns per scale of the int8 inputs of a pass.
   int group(size_t p) const {
-    return form.rotation[p].kind != RotationKind::none ? kActivationGroup : kPlainGroup;
+    const bool small = form.rotation[p].kind == RotationKind::none &&
+                       cuda::has_small_groups(*form.format, static_cast<int>(p));
+    return small ? kPlainGroup : kActivationGroup;
   }
   int planes() const { return form.format->activation_planes; }
   int64_t quantized_cols() const { return round_up(padded, cuda::kPaddedColumns); }

@@ -1,6 +1,6 @@
 // The int8 matmul of 16 and more vectors on AMX. It gives the bits of all others: sums of integers
-// are exact, and what is done with them is the same code. Fewer vectors, and trellis codes with
-// tables, take VNNI.
+// are exact, and what is done with them is the same code. Fewer vectors
+// take VNNI.
 #include "kernels/amx/tiles.h"
 #include "kernels/avx512/matmul_vnni.h"
 #include "kernels/avx512vbmi/permute_lookup.h"
@@ -11,11 +11,9 @@ namespace walsh::amx {
 
 void matmul_i8(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
                int64_t panel_begin, int64_t panel_end, bool accumulate) {
-  const bool few = m * x.planes < detail::kTileVectors;
-  if (few || (w.trellis && w.trellis->rule == TrellisRule::table))
+  if (m * x.planes < detail::kTileVectors)
     return avx512vbmi::matmul_i8(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
-  if (w.trellis)
-    return matmul_hash_trellis(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
+  if (w.trellis) return matmul_trellis(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
   using Matmul = avx512::IntegerMatmul<Int8Tiles>;
   const avx512::VnniCall call(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
   if (w.product) return Matmul::run_product<avx512vbmi::ProductDecoder>(call);

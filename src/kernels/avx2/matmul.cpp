@@ -1,4 +1,4 @@
-// The int8 matmul on AVX2; trellis codes have files of their own.
+// The int8 matmul on AVX2; trellis codes have a file of their own.
 #include "kernels/avx2/matmul_maddubs.h"
 #include "kernels/avx2/product_words.h"
 #include "kernels/simd/code_decoder.h"
@@ -98,11 +98,7 @@ class ProductWeights {
 
 void matmul_i8(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
                int64_t panel_begin, int64_t panel_end, bool accumulate) {
-  if (w.trellis) {
-    const bool table = w.trellis->rule == TrellisRule::table;
-    return (table ? matmul_table_trellis : matmul_hash_trellis)(w, x, m, y, ldy, panel_begin,
-                                                                panel_end, accumulate);
-  }
+  if (w.trellis) return matmul_trellis(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
   const Call call(w, x, y, ldy, accumulate);
   if (w.product) return multiply_planes<ProductWeights>(call, m, panel_begin, panel_end);
   switch (w.code->bits) {

@@ -18,7 +18,7 @@
 
 namespace walsh::avx2 {
 
-detail::MatmulI8 matmul_table_trellis, matmul_hash_trellis;  // called by matmul_i8
+detail::MatmulI8 matmul_trellis;  // called by matmul_i8
 
 namespace {  // one copy per file, each compiled for this instruction set
 

@@ -40,16 +40,8 @@ struct TrellisWords {
   WALSH_INLINE static Ints shift_left32(Ints a) {
     return _mm256_slli_epi32(a, N);
   }
-  template <int N>
-  WALSH_INLINE static Ints shift_right16(Ints a) {
-    return _mm256_srli_epi16(a, N);
-  }
   WALSH_INLINE static Ints odd_lanes(Ints a, Ints b) { return _mm256_blend_epi32(a, b, 0xaa); }
   WALSH_INLINE static Ints odd_words(Ints a, Ints b) { return _mm256_blend_epi16(a, b, 0xaa); }
-  WALSH_INLINE static Ints low_bytes(Ints a, Ints b) {
-    const Ints low = _mm256_set1_epi16(0x00ff);
-    return _mm256_or_si256(_mm256_and_si256(low, a), _mm256_andnot_si256(low, b));
-  }
   WALSH_INLINE static Ints bit_and(Ints a, Ints b) { return _mm256_and_si256(a, b); }
   WALSH_INLINE static Ints bit_or(Ints a, Ints b) { return _mm256_or_si256(a, b); }
   WALSH_INLINE static Ints mean8(Ints a, Ints b) { return _mm256_avg_epu8(a, b); }
@@ -81,23 +73,6 @@ struct TrellisWords {
 
    private:
     Ints parts_[8];
-  };
-
-  class Pairs {
-   public:
-    explicit Pairs(const int8_t* table) { std::memcpy(table_, table, sizeof(PairTable)); }
-    WALSH_INLINE Ints operator()(Ints hash) const {
-      const auto* table = reinterpret_cast<const int*>(table_);
-      const Ints low = _mm256_srli_epi32(_mm256_slli_epi32(hash, 16), 32 - kPairTableBits);
-      const Ints first = _mm256_i32gather_epi32(table, low, 2);
-      const Ints second =
-          _mm256_i32gather_epi32(table, _mm256_srli_epi32(hash, 32 - kPairTableBits), 2);
-      return _mm256_blend_epi16(first, _mm256_slli_epi32(second, 16), 0xaa);
-    }
-
-   private:
-    // The padding allows the last entry to be loaded as a larger word.
-    alignas(64) int8_t table_[sizeof(PairTable) + 2] = {};
   };
 };
 

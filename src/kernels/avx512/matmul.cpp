@@ -27,11 +27,7 @@ using ProductDecoder = GatherProductDecoder<ProductWords>;
 
 void matmul_i8(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
                int64_t panel_begin, int64_t panel_end, bool accumulate) {
-  if (w.trellis) {
-    const bool table = w.trellis->rule == TrellisRule::table;
-    return (table ? matmul_table_trellis : matmul_hash_trellis)(w, x, m, y, ldy, panel_begin,
-                                                                panel_end, accumulate);
-  }
+  if (w.trellis) return matmul_trellis(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
   const VnniCall call(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
   if (w.product) return MatmulVnni::run_product<ProductDecoder>(call);
   MatmulVnni::run_scalar<ShuffleLookup>(call);

@@ -1,4 +1,5 @@
-// The int8 matmul of table trellis codes for processors without byte permutes across lanes.
+// The int8 matmul of trellis codes for processors without byte permutes
+// across lanes.
 #include "kernels/avx512/matmul_vnni.h"
 #include "kernels/avx512/trellis_words.h"
 #include "kernels/isa_tables.h"
@@ -12,9 +13,9 @@ using TrellisDecoder = detail::TrellisDecoder<Steps, TrellisWords>;
 
 }  // namespace
 
-void matmul_table_trellis(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y,
-                          int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate) {
-  MatmulVnni::run_table_trellis<TrellisDecoder>(
+void matmul_trellis(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
+                    int64_t panel_begin, int64_t panel_end, bool accumulate) {
+  MatmulVnni::run_trellis<TrellisDecoder>(
       VnniCall(w, x, m, y, ldy, panel_begin, panel_end, accumulate));
 }
 

@@ -44,17 +44,10 @@ class IntegerMatmul {
     run_with(call, ProductWeights<Decoder>(call.w));
   }
 
-  // Decoder<steps> decodes trellis codes of these steps. Two functions, so that they can be
-  // compiled in separate files.
+  // Decoder<steps> decodes trellis codes of these steps.
   template <template <class> class Decoder>
-  static void run_table_trellis(const Call& call) {
-    with_table_steps(*call.w.trellis, [&](auto steps) {
-      run_with(call, TrellisWeights<Decoder<decltype(steps)>>(call.w));
-    });
-  }
-  template <template <class> class Decoder>
-  static void run_hash_trellis(const Call& call) {
-    with_hash_steps(*call.w.trellis, [&](auto steps) {
+  static void run_trellis(const Call& call) {
+    with_trellis_steps(*call.w.trellis, [&](auto steps) {
       run_with(call, TrellisWeights<Decoder<decltype(steps)>>(call.w));
     });
   }

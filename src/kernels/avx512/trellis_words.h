@@ -42,18 +42,11 @@ struct TrellisWords {
   WALSH_INLINE static Ints shift_left32(Ints a) {
     return _mm512_slli_epi32(a, N);
   }
-  template <int N>
-  WALSH_INLINE static Ints shift_right16(Ints a) {
-    return _mm512_srli_epi16(a, N);
-  }
   WALSH_INLINE static Ints odd_lanes(Ints a, Ints b) {
     return _mm512_mask_blend_epi32(0xaaaa, a, b);
   }
   WALSH_INLINE static Ints odd_words(Ints a, Ints b) {
     return _mm512_mask_blend_epi16(0xaaaaaaaa, a, b);
-  }
-  WALSH_INLINE static Ints low_bytes(Ints a, Ints b) {
-    return _mm512_ternarylogic_epi32(_mm512_set1_epi16(0x00ff), a, b, 0xca);
   }
   WALSH_INLINE static Ints bit_and(Ints a, Ints b) { return _mm512_and_si512(a, b); }
   WALSH_INLINE static Ints bit_or(Ints a, Ints b) { return _mm512_or_si512(a, b); }
@@ -89,40 +82,6 @@ struct TrellisWords {
 
    private:
     Ints parts_[8];
-  };
-
-  class Pairs {
-   public:
-    explicit Pairs(const int8_t* table) {
-      for (uint32_t half = 0; half < 2; ++half) {
-        alignas(64) uint8_t pairs[2 * 128];
-        for (uint32_t i = 0; i < 128; ++i) {
-          for (uint32_t v = 0; v < 2; ++v)
-            pairs[2 * i + v] = static_cast<uint8_t>(table[2 * (i << 2 | half) + v] + kBias);
-        }
-        for (int part = 0; part < 4; ++part)
-          parts_[half][part] = _mm512_load_si512(pairs + 64 * part);
-      }
-    }
-    // Bits 8..2 of an index (the low bits of a hash's high byte) number the magnitudes in the half
-    // that bit 0 (bit 6 of the low byte) selects; the signs are the top bits of the bytes.
-    WALSH_INLINE Ints operator()(Ints hash) const {
-      const Ints index = _mm512_srli_epi16(hash, 8);
-      const __mmask32 far = _mm512_test_epi16_mask(hash, _mm512_set1_epi16(0x4000));
-      const __mmask32 upper = _mm512_test_epi16_mask(hash, _mm512_set1_epi16(0x0040));
-      Ints half[2];
-      detail::unroll<2>([&](auto i) WALSH_INLINE {
-        const Ints(&p)[4] = parts_[i];
-        half[i] = _mm512_mask_blend_epi16(far, _mm512_permutex2var_epi16(p[0], index, p[1]),
-                                          _mm512_permutex2var_epi16(p[2], index, p[3]));
-      });
-      const Ints levels = _mm512_mask_blend_epi16(upper, half[0], half[1]);
-      return _mm512_mask_sub_epi8(levels, _mm512_movepi8_mask(hash), _mm512_setzero_si512(),
-                                  levels);
-    }
-
-   private:
-    Ints parts_[2][4];
   };
 };
 

@@ -1,4 +1,4 @@
-// The int8 matmul with VBMI's byte permute. Trellis codes have files of their own.
+// The int8 matmul with VBMI's byte permute. Trellis codes have a file of their own.
 #include "kernels/avx512/matmul_vnni.h"
 #include "kernels/avx512vbmi/permute_lookup.h"
 #include "kernels/avx512vbmi/product_decoder.h"
@@ -8,11 +8,7 @@ namespace walsh::avx512vbmi {
 
 void matmul_i8(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
                int64_t panel_begin, int64_t panel_end, bool accumulate) {
-  if (w.trellis) {
-    const bool table = w.trellis->rule == TrellisRule::table;
-    return (table ? matmul_table_trellis : matmul_hash_trellis)(w, x, m, y, ldy, panel_begin,
-                                                                panel_end, accumulate);
-  }
+  if (w.trellis) return matmul_trellis(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
   const avx512::VnniCall call(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
   if (w.product) return avx512::MatmulVnni::run_product<ProductDecoder>(call);
   avx512::MatmulVnni::run_scalar<PermuteLookup>(call);

@@ -1,13 +1,13 @@
-// The int8 matmul of table trellis codes with VBMI's byte permutes.
+// The int8 matmul of trellis codes with VBMI's byte permutes.
 #include "kernels/avx512/matmul_vnni.h"
 #include "kernels/avx512vbmi/trellis_decoder.h"
 #include "kernels/isa_tables.h"
 
 namespace walsh::avx512vbmi {
 
-void matmul_table_trellis(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y,
-                          int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate) {
-  avx512::MatmulVnni::run_table_trellis<TrellisDecoder>(
+void matmul_trellis(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
+                    int64_t panel_begin, int64_t panel_end, bool accumulate) {
+  avx512::MatmulVnni::run_trellis<TrellisDecoder>(
       avx512::VnniCall(w, x, m, y, ldy, panel_begin, panel_end, accumulate));
 }
 

@@ -1,15 +1,13 @@
 // Decodes one unit (two tiles, 32 columns) of a trellis panel without byte permutes across lanes:
 // windows of the bit stream are loaded one by one, states are extracted into 16-bit lanes and
-// hashed by two 16-bit multiplications. Levels are looked up by a tree of byte shuffles, pairs of
-// levels in the way that suits the instruction set.
+// multiplied in 16 bits. The bytes of the product are levels or are looked up by a tree of byte
+// shuffles.
 //
 // `Arch` is the instruction set: type Ints of kLanes 32-bit lanes, words(p, stride) (64 bits at
 // each of p, p + stride, ...), set16, set64, shift_right64<n>, shift_left64<n>, shift_right32<n>,
-// shift_left32<n>, shift_right16<n>, odd_words(a, b) and odd_lanes(a, b) (odd 16- or 32-bit parts
-// from b), low_bytes(a, b) (bits of a where 16-bit parts have 0x00ff, else of b), bit_and, bit_or,
-// add8, add16, mean8 (rounded up), multiply_low, multiply_high, Levels, the lookup of a byte in a
-// symmetric table of 256 levels, and Pairs, the lookup of the upper 10 bits of 16 in a table of
-// pairs. kBias is added to all levels.
+// shift_left32<n>, odd_words(a, b) and odd_lanes(a, b) (odd 16- or 32-bit parts from b), bit_and,
+// bit_or, add8, add16, mean8 (rounded up), multiply_low, multiply_high, and Levels, the lookup of a
+// byte in a symmetric table of 256 levels. kBias is added to all levels.
 #pragma once
 
 #include <array>
@@ -22,28 +20,6 @@
 #include "kernels/unroll.h"
 
 namespace walsh::detail {
-
-// Hashes of states, 16 bits each.
-template <class Arch>
-class StateHash {
- public:
-  using Ints = typename Arch::Ints;
-
-  explicit StateHash(const TrellisCode& code)
-      : mask_(Arch::set16((1u << code.state_bits) - 1)),
-        multiplier_low_(Arch::set16(code.multiplier & 0xffffu)),
-        multiplier_high_(Arch::set16(code.multiplier >> 16)) {}
-
-  // state * multiplier >> 16 of the state in the low word of `low` and in the high word of `high`.
-  WALSH_INLINE Ints operator()(Ints low, Ints high) const {
-    const Ints state = Arch::bit_and(Arch::odd_words(low, high), mask_);
-    return Arch::add16(Arch::multiply_low(state, multiplier_high_),
-                       Arch::multiply_high(state, multiplier_low_));
-  }
-
- private:
-  Ints mask_, multiplier_low_, multiplier_high_;
-};
 
 // The windows of a quad of columns: 64 bits from byte Start of the tile for row g, and for every
 // eighth row from there, each Stride bytes before the last. Windows wrap around the end of the tile
@@ -63,109 +39,19 @@ WALSH_INLINE inline typename Arch::Ints trellis_windows(const uint8_t* tile, int
   return Arch::words(first, tile + Start - Stride * g, -Stride);
 }
 
-// One weight per step.
 template <class Steps, class Arch>
-class WindowTrellisDecoder {
+class TrellisDecoder {
  public:
   static constexpr int kUnitWords = Steps::kUnitWords, kBias = Arch::kBias;
   using Ints = typename Arch::Ints;
 
-  explicit WindowTrellisDecoder(const TrellisCode& code) : levels_(code.table), hash_(code) {}
-
-  // emit(Quad<n>, weights) for quads 0..7 of the unit; lanes `lane` .. of the panel.
-  template <typename Emit>
-  WALSH_INLINE void decode(const uint32_t* words, int lane, const Emit& emit) const {
-    const auto* bytes = reinterpret_cast<const uint8_t*>(words);
-    unroll<8>([&](auto quad) WALSH_INLINE {
-      // Window j = 4g + q starts at byte kBits (31 - j).
-      constexpr int kTile = quad / 4, kStart = kBits * (31 - quad % 4);
-      emit(quad, levels_(indices(trellis_windows<kTileBytes, kStart, 4 * kBits, Arch>(
-                     bytes + kTile * kTileBytes, lane / 2))));
-    });
-  }
-
- private:
-  static constexpr int kBits = Steps::kBits;
-  static constexpr int kTileBytes = 2 * kUnitWords;
-
-  // The table index of every weight: byte i of lane 2g + h belongs to column i of row g + 8h.
-  WALSH_INLINE Ints indices(Ints window) const {
-    // States of a row at bits kBits (3 - i) of its 32-bit lane.
-    const Ints rows = Arch::odd_lanes(Arch::template shift_right64<4 * kBits>(window),
-                                      Arch::template shift_left64<32>(window));
-    const Ints even =
-        hash_(first_states(window, rows), Arch::template shift_left32<16 - kBits>(rows));
-    const Ints odd =
-        hash_(Arch::template shift_right32<2 * kBits>(rows), Arch::template shift_left32<16>(rows));
-    return Arch::low_bytes(Arch::template shift_right16<8>(even), odd);
-  }
-  // The state of column 0 in the low word of every lane. With 6 bits per step it may extend beyond
-  // its row's lane.
-  WALSH_INLINE static Ints first_states(Ints window, Ints rows) {
-    if constexpr (3 * kBits + kMostStateBits <= 32) {
-      return Arch::template shift_right32<3 * kBits>(rows);
-    } else {
-      return Arch::odd_lanes(Arch::template shift_right64<7 * kBits>(window),
-                             Arch::template shift_left64<32 - 3 * kBits>(window));
-    }
-  }
-
-  typename Arch::Levels levels_;
-  StateHash<Arch> hash_;
-};
-
-// Two weights per step.
-template <class Steps, class Arch>
-class WindowPairDecoder {
- public:
-  static constexpr int kUnitWords = Steps::kUnitWords, kBias = Arch::kBias;
-  using Ints = typename Arch::Ints;
-
-  explicit WindowPairDecoder(const TrellisCode& code) : pairs_(code.table), hash_(code) {}
-
-  // As in WindowTrellisDecoder.
-  template <typename Emit>
-  WALSH_INLINE void decode(const uint32_t* words, int lane, const Emit& emit) const {
-    const auto* bytes = reinterpret_cast<const uint8_t*>(words);
-    unroll<8>([&](auto quad) WALSH_INLINE {
-      // Window j = 4g + q starts at bit 4 kBits (31 - j).
-      constexpr int kTile = quad / 4, kStart = 4 * kBits * (31 - quad % 4);
-      const Ints window = trellis_windows<kTileBytes, kStart / 8, 2 * kBits, Arch>(
-          bytes + kTile * kTileBytes, lane / 2);
-      emit(quad, pairs_(states<kStart % 8>(window)));
-    });
-  }
-
- private:
-  static constexpr int kBits = Steps::kBits;
-  static constexpr int kTileBytes = 2 * kUnitWords;
-
-  // Hashes of the states: word i of lane 2g + h belongs to columns 2i, 2i + 1 of row g + 8h.
-  template <int Offset>
-  WALSH_INLINE Ints states(Ints window) const {
-    const Ints rows = Arch::odd_lanes(Arch::template shift_right64<Offset + 2 * kBits>(window),
-                                      Arch::template shift_left64<32 - Offset>(window));
-    return hash_(Arch::template shift_right32<kBits>(rows), Arch::template shift_left32<16>(rows));
-  }
-
-  typename Arch::Pairs pairs_;
-  StateHash<Arch> hash_;
-};
-
-// Two weights per step from the bytes of one product (TrellisRule::bytes, quantiles).
-template <class Steps, class Arch>
-class WindowHashDecoder {
- public:
-  static constexpr int kUnitWords = Steps::kUnitWords, kBias = Arch::kBias;
-  using Ints = typename Arch::Ints;
-
-  explicit WindowHashDecoder(const TrellisCode& code)
+  explicit TrellisDecoder(const TrellisCode& code)
       : mask_(Arch::set16((1u << code.state_bits) - 1)),
         low_(Arch::set16((code.multiplier << (kSums ? 1 : 0)) & 0xffffu)),
         high_(Arch::set16(code.multiplier >> 16)),
         levels_(code) {}
 
-  // As in WindowTrellisDecoder.
+  // emit(Quad<n>, weights) for quads 0..7 of the unit; lanes `lane` .. of the panel.
   template <typename Emit>
   WALSH_INLINE void decode(const uint32_t* words, int lane, const Emit& emit) const {
     const auto* bytes = reinterpret_cast<const uint8_t*>(words);
@@ -235,15 +121,6 @@ class WindowHashDecoder {
   Ints mask_, low_, high_;
   std::conditional_t<kSums, Sums, Quantiles> levels_;
 };
-
-template <class Steps, class Arch>
-using TableTrellisDecoder =
-    std::conditional_t<Steps::kValues == 1, WindowTrellisDecoder<Steps, Arch>,
-                       WindowPairDecoder<Steps, Arch>>;
-template <class Steps, class Arch>
-using TrellisDecoder =
-    std::conditional_t<Steps::kRule == TrellisRule::table, TableTrellisDecoder<Steps, Arch>,
-                       WindowHashDecoder<Steps, Arch>>;
 
 // The upper half of a symmetric table of 256 levels, looked up by 7 bits: bits 0-3 by a shuffle,
 // bits 4-6 by selection among its eight parts. `shuffle(part, index)` and `select(a, b, x)` (b

@@ -6,37 +6,27 @@ namespace walsh::detail {
 namespace {
 
 struct Lanes16 {
-  using Reg = __m512;
+  using Reg = __m512i;
   static constexpr int kLanes = 16;
 
-  static Reg load(const float* p) { return _mm512_loadu_ps(p); }
-  static void store(float* p, Reg a) { _mm512_storeu_ps(p, a); }
-  static Reg set(float v) { return _mm512_set1_ps(v); }
-  static Reg sub(Reg a, Reg b) { return _mm512_sub_ps(a, b); }
-  static Reg min(Reg a, Reg b) { return _mm512_min_ps(a, b); }
-  static Reg fma(Reg a, Reg b, Reg c) { return _mm512_fmadd_ps(a, b, c); }
-  template <int kBits>
-  static Reg spread(const float* p) {
-    if constexpr (kBits >= 4) return _mm512_set1_ps(*p);
-    if constexpr (kBits == 3) {
-      const __m512d two = _mm512_set1_pd(*reinterpret_cast<const double*>(p));
-      return _mm512_permutevar_ps(
-          _mm512_castpd_ps(two), _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1));
-    }
-    return _mm512_permutevar_ps(_mm512_broadcast_f32x4(_mm_loadu_ps(p)),
-                                _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3));
+  static Reg load(const int16_t* p) { return _mm512_loadu_si512(p); }
+  static void store(int32_t* p, Reg a) { _mm512_storeu_si512(p, a); }
+  static Reg set(int32_t v) { return _mm512_set1_epi32(v); }
+  static Reg min(Reg a, Reg b) { return _mm512_min_epi32(a, b); }
+  static Reg add_squares(Reg c, Reg a, Reg b) {
+    const Reg d = _mm512_sub_epi16(a, b);
+    return _mm512_dpwssd_epi32(c, d, d);
   }
 };
 
 }  // namespace
 
-void trellis_forward_avx512(const TrellisTable& table, const float* x, int steps, float* best) {
-  forward<Lanes16>(table, x, steps, best);
-}
-
-void trellis_forward_tiles_avx512(const TrellisTable& table, const float* const* x, int steps,
-                                  float* const* best) {
-  forward_tiles<Lanes16>(table, x, steps, best);
+void trellis_forward_avx512(const TrellisTable& table, const int16_t* const* x, int tiles,
+                            int steps, int32_t* const* best) {
+  constexpr int kMost = 4;  // vectors whose costs, for four tiles, stay in registers
+  if (table.classes() >= kMost * Lanes16::kLanes)
+    return forward_tiles<Lanes16, kMost>(table, x, tiles, steps, best);
+  forward_tiles<Lanes16, 1>(table, x, tiles, steps, best);
 }
 
 }  // namespace walsh::detail

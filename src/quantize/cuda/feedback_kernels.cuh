@@ -54,7 +54,7 @@ __device__ __forceinline__ float level_of(const LevelTable& table, int state, in
   const int first = state >> class_bits, p = state & ((1 << class_bits) - 1);
   const int pairs = 1 << (class_bits - 1);
   const int at = ((first / 4 * pairs + p / 2) * 4 + first % 4) * 2 + p % 2;
-  return unpack_level(table.levels[at * table.values + v], 0, table.unit);
+  return table.unit * (static_cast<float>(table.levels[at * 2 + v]) - 128.0f);
 }
 
 // One block per row. errors[kTileCols] is shared.
@@ -65,7 +65,7 @@ __device__ __forceinline__ void set_row(const FeedbackArgs& args, const TileColu
   if (thread < kTileCols) {
     const uint16_t* states = column.states + row / kTileRows * kTileWeights;
     const int t = tile_position(static_cast<int>(row % kTileRows), thread);
-    const float level = level_of(table, states[t / table.values], t % table.values);
+    const float level = level_of(table, states[t / 2], t % 2);
     const float value = args.level_factors[row * args.blocks + column.block] * level;
     const float error = args.x[at + column.col + thread] - value;
     args.rounded[at + column.col + thread] = value;

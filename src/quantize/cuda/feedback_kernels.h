@@ -40,7 +40,7 @@ struct TileColumn {
 struct LevelTable {
   const uint8_t* levels = nullptr;
   float unit = 1;
-  int step_bits = 0, state_bits = 0, values = 0;
+  int step_bits = 0, state_bits = 0;
 };
 
 // Computes FeedbackStrip::block_targets of all rows as targets of the search; behind the last row,

@@ -184,8 +184,7 @@ void GpuTiles::send_factor(const ErrorFeedback& feedback, int64_t begin) {
 void GpuTiles::encode_columns(FeedbackArgs args, const ErrorFeedback& feedback) {
   const Stream stream = work_.get();
   const int64_t tiles = tile_rows(args.rows);
-  const encoding::LevelTable table{tables_.levels(), code_.unit, code_.step_bits, code_.state_bits,
-                                   code_.values};
+  const encoding::LevelTable table{tables_.levels(), code_.unit, code_.step_bits, code_.state_bits};
   send_factor(feedback, 0);
   for (int64_t begin = 0; begin < args.size; begin += encoding::kFeedbackColumns) {
     const int64_t end = std::min(args.size, begin + encoding::kFeedbackColumns);

@@ -22,9 +22,8 @@ struct alignas(kBytes) SomeBytes {
 
 // The value that the search looks for in place of x; see detail::target_scale.
 __device__ __forceinline__ float search_target(const TileSearchArgs& args, float x) {
-  if (args.target_scale == 0) return x;
   const float whole = rintf(x * args.target_scale);
-  const float most = detail::kLargestWholeTarget * args.target_parts;
+  const float most = detail::kLargestSearched * args.target_parts;
   return whole < -most ? -most : most < whole ? most : whole;
 }
 
@@ -45,7 +44,7 @@ __device__ __forceinline__ int ordered(int cost) {
 //                                 __syncthreads
 //   cost_of(tile, at, state, c)   returns c plus the cost of the state for the weights from `at` on
 // and kForbidden, a cost above all others.
-template <class Search, class Cost, int kValues, int kGroup>
+template <class Search, class Cost, int kGroup>
 class TileBlock {
  public:
   __device__ __forceinline__ void run() {
@@ -60,7 +59,7 @@ class TileBlock {
   }
 
  protected:
-  static constexpr int kSteps = kTileSize / kValues;
+  static constexpr int kValues = 2, kSteps = kTileSize / kValues;
   static constexpr int kWarps = kSearchThreads / 32;
   static_assert(kGroup <= kWarps);
 

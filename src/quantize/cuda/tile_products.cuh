@@ -24,10 +24,9 @@ struct TileProductsMemory {
 };
 
 template <int kStepBits>
-class TileProductsBlock
-    : public TileBlock<TileProductsBlock<kStepBits>, int32_t, 2, kProductTiles> {
+class TileProductsBlock : public TileBlock<TileProductsBlock<kStepBits>, int32_t, kProductTiles> {
  public:
-  using Base = TileBlock<TileProductsBlock<kStepBits>, int32_t, 2, kProductTiles>;
+  using Base = TileBlock<TileProductsBlock<kStepBits>, int32_t, kProductTiles>;
   static constexpr int32_t kForbidden = 1 << 29;
 
   __device__ __forceinline__ TileProductsBlock(const TileSearchArgs& args, unsigned char* shared)

@@ -3,9 +3,9 @@
 // A thread has two neighbouring classes of kGroup tiles: it keeps 2 kGroup least costs in registers
 // and iterates over all first bits of the states. Each level is unpacked once for all tiles, and
 // each cost of the previous step is read once for both classes. What remains is the dependency
-// chain of the search itself: two differences, two FMAs and a minimum per state and tile. Whole
-// costs are in units of the levels here, not in halves of them, so costs are exactly a quarter of
-// the CPU's.
+// chain of the search itself: two differences, two FMAs and a minimum per state and tile. Costs
+// are in units of the levels here, not in halves of them, so they are exactly a quarter of the
+// CPU's.
 #pragma once
 
 #include "quantize/cuda/tile_block.cuh"
@@ -19,13 +19,6 @@ struct TileSearchMemory {
   SomeFloats<2 * kGroup> least[kSearchThreads];  // used if several threads share a pair
 };
 
-// Returns unit * (byte - 128), rounded once, like the level on the CPU.
-__device__ __forceinline__ float unpack_level(uint32_t word, int byte, float unit) {
-  // 2^23 + byte as a float.
-  const uint32_t bits = __byte_perm(word, 0x4b000000u, 0x7540u + static_cast<uint32_t>(byte));
-  return unit * (std::bit_cast<float>(bits) - 8388736.0f);
-}
-
 // Levels are 2^15 + byte. If 2^15 is added to targets as well, differences of multiples of one half
 // are exact.
 inline constexpr float kWholeLift = 32768;
@@ -34,15 +27,14 @@ __device__ __forceinline__ float lifted_level(uint32_t word, int byte) {
       __byte_perm(word, 0x47000000u, 0x7404u + 16 * static_cast<uint32_t>(byte)));
 }
 
-// With kWhole, targets and levels are whole numbers (detail::target_scale).
-template <int kValues, int kGroup, bool kWhole>
-class TileSearchBlock
-    : public TileBlock<TileSearchBlock<kValues, kGroup, kWhole>, float, kValues, kGroup> {
+template <int kGroup>
+class TileSearchBlock : public TileBlock<TileSearchBlock<kGroup>, float, kGroup> {
  public:
-  using Base = TileBlock<TileSearchBlock<kValues, kGroup, kWhole>, float, kValues, kGroup>;
+  using Base = TileBlock<TileSearchBlock<kGroup>, float, kGroup>;
   using Costs = SomeFloats<kGroup>;
   using Pair = SomeFloats<2 * kGroup>;
-  static constexpr float kForbidden = 1e30f;  // as in TileSearch
+  static constexpr int kValues = 2;
+  static constexpr float kForbidden = 1e30f;
 
   __device__ __forceinline__ TileSearchBlock(const TileSearchArgs& args, unsigned char* shared)
       : Base(args),
@@ -97,13 +89,12 @@ class TileSearchBlock
     }
   }
 
-  // Rounds like TileSearch::trace, which differs from the forward pass.
   __device__ __forceinline__ float cost_of(int tile, int at, int state, float cost) const {
     const int first = state >> (args_.state_bits - args_.step_bits), p = state & (classes_ - 1);
     const int level_at = ((first / 4 * pairs_ + p / 2) * 4 + first % 4) * 2 + p % 2;
 #pragma unroll
     for (int v = 0; v < kValues; ++v) {
-      const float level = this->level(levels_[level_at * kValues + v], 0);
+      const float level = lifted_level(levels_[level_at * kValues + v], 0);
       const float d = memory_->targets[at + v][tile] - level;
       cost = cost + d * d;
     }
@@ -112,12 +103,7 @@ class TileSearchBlock
 
  private:
   __device__ __forceinline__ float target(float x) const {
-    if constexpr (!kWhole) return x;
     return search_target(args_, x) / args_.target_parts + (kWholeLift + 128);
-  }
-  __device__ __forceinline__ float level(uint32_t word, int byte) const {
-    if constexpr (kWhole) return lifted_level(word, byte);
-    return unpack_level(word, byte, args_.unit);
   }
 
   __device__ __forceinline__ Pair joined(int pair, int shares) const {
@@ -153,7 +139,7 @@ class TileSearchBlock
 #pragma unroll
           for (int v = 0; v < kValues; ++v) {
             const int byte = (2 * i + c) * kValues + v;
-            level[v] = this->level(levels.word[byte / 4], byte % 4);
+            level[v] = lifted_level(levels.word[byte / 4], byte % 4);
           }
           add(targets, level, before, least, c);
         }

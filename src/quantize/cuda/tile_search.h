@@ -1,6 +1,6 @@
 // The tail-biting Viterbi search of TileSearch (quantize/trellis/trellis_search.h) on a GPU: a
-// block takes a few tiles at a time through all states, with the same float operations in the same
-// order, so the states are the same. Plain data and host code.
+// block takes a few tiles at a time through all states. Costs are whole numbers, so the states are
+// the same. Plain data and host code.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +32,8 @@ struct TileSearchPlan {
 
 struct TileSearchArgs {
   const void* levels = nullptr;  // packed_levels, or packed_squares for products
-  float unit = 1;
   float target_scale = 0;   // detail::target_scale
-  float target_parts = 0;   // detail::whole_parts
+  float target_parts = 0;   // detail::target_parts
   uint32_t multiplier = 0;  // of the code
   int step_bits = 0, state_bits = 0;
   int seam = 0;  // weights on either side of it that are searched first
@@ -60,7 +59,7 @@ class TileSearchTables {
   Buffer levels_, squares_;
 };
 
-// Codes of one or two weights per step with at least 16 classes and 4 states of each.
+// Codes of one product per step with at least 16 classes.
 bool has_tile_search(const TrellisCode& code);
 // Whether costs can be products: codes of bytes with at least 64 classes. At 4 bits per step they
 // take the time of floats.

@@ -78,7 +78,7 @@ std::vector<uint16_t> packed_squares(const TrellisCode& code) {
 }
 
 bool has_tile_search(const TrellisCode& code) {
-  return (code.values == 1 || code.values == 2) && code.step_bits >= 2 && code.step_bits <= 8 &&
+  return code.rule != TrellisRule::table && code.step_bits >= 4 && code.step_bits <= 8 &&
          code.state_bits <= kMostStateBits && code.state_bits - code.step_bits >= 4;
 }
 
@@ -136,8 +136,7 @@ TileSearchArgs TileSearchTables::args(const TileSearchPlan& plan) const {
   TileSearchArgs args;
   args.levels = plan.products ? squares_.as<const void>() : levels_.as<const void>();
   args.target_scale = detail::target_scale(code_);
-  args.target_parts = static_cast<float>(detail::whole_parts(code_));
-  args.unit = code_.unit;
+  args.target_parts = static_cast<float>(detail::target_parts(code_));
   args.multiplier = code_.multiplier;
   args.step_bits = code_.step_bits;
   args.state_bits = code_.state_bits;

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
+#include <utility>
 
 #include "base/checked.h"
 #include "formats/product.h"
+#include "formats/retired.h"
 #include "walsh/error.h"
 #include "walsh/version.h"
 
@@ -139,6 +142,14 @@ void WalshFile::read_tensors(const GgufContent& content) {
     if (!index_.emplace(t.name, i).second) refuse(where, "listed twice");
     tensors_.push_back(std::move(t));
   }
+  note_retired_formats();
+}
+
+void WalshFile::note_retired_formats() {
+  std::set<std::string_view> names;
+  for (const StoredTensor& t : tensors_)
+    if (t.format->retired) names.insert(t.format->name);
+  if (!names.empty()) notes_.push_back(about_retired(path(), names));
 }
 
 void WalshFile::read_outputs(const GgufContent& content) {
@@ -191,7 +202,9 @@ std::span<const float> WalshFile::column_scales(const std::string& name) const {
 
 StoredForm WalshFile::form_of(const std::string& name) const {
   const StoredTensor& stored = require(name);
-  return {stored.format, {stored.rotation[0], stored.rotation[1]}, stored.output_rotation};
+  return {&loaded_format(*stored.format),
+          {stored.rotation[0], stored.rotation[1]},
+          stored.output_rotation};
 }
 
 void WalshFile::bind(const GgufContent& content, StoredTensor& tensor) const {
@@ -237,7 +250,7 @@ const StoredTensor& WalshFile::require(const std::string& name) const {
 }
 
 const Format& WalshFile::format_of(const std::string& name) const {
-  return *require(name).format;
+  return loaded_format(*require(name).format);
 }
 
 Tensor WalshFile::load(const std::string& name) {
@@ -258,7 +271,7 @@ Tensor WalshFile::load(const std::string& name) {
       refuse(path() + ": tensor " + stored_name(name, e.where()), e.reason());
     }
   }
-  return tensor;
+  return loaded_tensor(std::move(tensor));
 }
 
 void WalshFile::release(const std::string& name) {

@@ -106,6 +106,7 @@ class WalshFile : public WeightSource {
   void read_texts(const GgufContent& content);
   void read_fold(const GgufContent& content);
   void read_tensors(const GgufContent& content);
+  void note_retired_formats();
   void read_outputs(const GgufContent& content);
   void check_rotations() const;
   void read_scales(const GgufContent& content);

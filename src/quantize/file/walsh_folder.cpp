@@ -6,6 +6,7 @@
 #include "arch/config.h"
 #include "base/aligned.h"
 #include "formats/product.h"
+#include "formats/retired.h"
 #include "formats/tensor.h"
 #include "io/printable.h"
 #include "quantize/file/row_groups.h"
@@ -133,16 +134,25 @@ std::vector<std::string> WalshFolder::names() const {
   return result;
 }
 
+std::vector<std::string> WalshFolder::notes() const {
+  std::vector<std::string> notes = dense_.notes();
+  std::set<std::string_view> names;
+  for (const auto& [name, coded] : coded_)
+    if (coded.form.format->retired) names.insert(coded.form.format->name);
+  if (!names.empty()) notes.push_back(about_retired(path(), names));
+  return notes;
+}
+
 const Format& WalshFolder::format_of(const std::string& name) const {
   const Found found = find(name);
-  return found.coded != nullptr ? *found.coded->form.format : dense_.format_of(name);
+  return found.coded != nullptr ? loaded_format(*found.coded->form.format) : dense_.format_of(name);
 }
 
 StoredForm WalshFolder::form_of(const std::string& name) const {
   const Found found = find(name);
   if (found.coded == nullptr) return dense_.form_of(name);
   const StoredModule& form = found.coded->form;
-  return {.format = form.format, .rotation = {form.rotation[0], form.rotation[1]}};
+  return {.format = &loaded_format(*form.format), .rotation = {form.rotation[0], form.rotation[1]}};
 }
 
 Tensor WalshFolder::load_whole(const Coded& coded, const std::string& name) const {
@@ -182,9 +192,9 @@ Tensor WalshFolder::load(const std::string& name) {
   const Found found = find(name);
   if (found.coded == nullptr) return dense_.load(name);
   const Tensor whole = load_whole(*found.coded, name);
-  if (found.part == nullptr) return whole;
+  if (found.part == nullptr) return loaded_tensor(whole);
   try {
-    return take_rows(whole, rows_of(*found.part), found.part->rows);
+    return loaded_tensor(take_rows(whole, rows_of(*found.part), found.part->rows));
   } catch (const Error& e) {
     refuse(path() + ": tensor " + found.part->source, e.reason());
   }

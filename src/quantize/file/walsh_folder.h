@@ -21,7 +21,7 @@ class WalshFolder : public WeightSource {
   const std::string& recipe() const { return config_.recipe; }  // JSON
 
   std::string path() const override { return dense_.path(); }
-  std::vector<std::string> notes() const override { return dense_.notes(); }
+  std::vector<std::string> notes() const override;
   std::string_view config_json() const override { return dense_.config_json(); }
   std::string_view generation_config_json() const override {
     return dense_.generation_config_json();

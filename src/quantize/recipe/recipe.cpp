@@ -1,5 +1,6 @@
 #include "quantize/recipe/recipe.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "io/json.h"
@@ -65,6 +66,7 @@ TensorRule parse_override(std::string_view text) {
   }
   TensorRule rule = parse_pattern(text.substr(0, equals), "--override");
   rule.format = &get_format(text.substr(equals + 1));
+  rule.note = about_name(text.substr(equals + 1));
   return rule;
 }
 
@@ -84,6 +86,19 @@ void check_recipe(const Recipe& recipe) {
     throw Error(ErrorCode::usage, "--rotate " + std::string(rotate_at_name(recipe.rotate)),
                 "cannot be combined with --rotation none");
   }
+}
+
+std::vector<std::string> name_notes(const Recipe& recipe) {
+  std::vector<std::string> notes;
+  const auto add = [&](const std::string& note) {
+    if (!note.empty() && std::find(notes.begin(), notes.end(), note) == notes.end())
+      notes.push_back(note);
+  };
+  for (const std::string& note : recipe.notes)
+    add(note);
+  for (const TensorRule& rule : recipe.rules)
+    add(rule.note);
+  return notes;
 }
 
 const Format& format_at(const Format& format, Effort effort) {

@@ -18,6 +18,7 @@ struct TensorRule {
   std::string pattern;             // as given: "re:REGEX" (PCRE2 syntax) or an exact name
   std::optional<Regex> regex;      // searched in the name; empty for an exact name
   const Format* format = nullptr;  // null: keep the source type
+  std::string note = {};           // about_name of the format's name as given
 
   // An exact name may leave out ".weight". `steps` bounds the work of all rules on all names;
   // throws limit naming the rule where they are spent.
@@ -61,11 +62,15 @@ struct Recipe {
   bool balance = true;
   EncodeOptions encode;
   std::optional<CalibrationText> calibration;  // Compressor::calibrate follows
+  std::vector<std::string> notes;  // about_name of the types' names as given
 };
 
 // Checks the combination (block a power of two 32..1024, a type given, a rotation to fold). Throws
 // usage.
 void check_recipe(const Recipe& recipe);
+
+// The notes of a recipe and its rules, each once.
+std::vector<std::string> name_notes(const Recipe& recipe);
 
 // The profile of a format that an effort calls for: fast trellis codes have
 // two state bits less.

@@ -31,9 +31,10 @@ void refuse_unknown_keys(const Json& object, std::span<const std::string_view> k
   }
 }
 
-// Null for "source".
-const Format* parse_format(const std::string& name, const std::string& where) {
+// Null for "source". Sets `note` to what a user should know of the name.
+const Format* parse_format(const std::string& name, const std::string& where, std::string& note) {
   if (name == kSource) return nullptr;
+  note = about_name(name);
   return in_recipe(where, [&] { return &get_format(name); });
 }
 
@@ -51,7 +52,7 @@ TensorRule parse_rule(const Json& json, const std::string& where) {
                     " characters, expected at most " + std::to_string(kMaxPattern));
   }
   TensorRule rule = in_recipe(where, [&] { return parse_ignore(pattern); });
-  rule.format = parse_format(get_string(json, "type", where), where);
+  rule.format = parse_format(get_string(json, "type", where), where, rule.note);
   return rule;
 }
 
@@ -114,12 +115,15 @@ Recipe parse_recipe(std::string_view text, std::string_view place) {
   check_version(json, where);
   refuse_unknown_keys(json, kKeys, where);
   Recipe recipe;
-  recipe.type = parse_format(get_string(json, "type", where), where);
+  const auto named = [&](const std::string& name) {
+    return parse_format(name, where, recipe.notes.emplace_back());
+  };
+  recipe.type = named(get_string(json, "type", where));
   if (recipe.type == nullptr) {
     throw Error(ErrorCode::bad_input, where, "'type' is 'source', expected a format");
   }
   const auto kept = [&](const char* key) {
-    return parse_format(find_string(json, key, where).value_or(kSource), where);
+    return named(find_string(json, key, where).value_or(kSource));
   };
   recipe.embed_type = kept("embed_type");
   recipe.head_type = kept("head_type");

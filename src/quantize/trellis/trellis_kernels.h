@@ -1,6 +1,5 @@
 // The forward pass of the Viterbi algorithm over a bit-shift trellis, one implementation per
-// instruction set. All give the same bits: every cost is one fixed chain of float32 FMAs, or a
-// whole number.
+// instruction set. All give the same bits, because every cost is a whole number.
 //
 // A class is the set of the 2^k states that agree in all bits but their first k: the states after
 // which the same 2^k states may follow. Class p = lowest L - k bits, so state s leads on from class
@@ -16,90 +15,62 @@
 
 namespace walsh::detail {
 
-// Costs of codes of one product are whole numbers: the search looks for targets in such parts of
-// the unit of the levels, rounded and at most so many units large. Their sums are exact in float32
-// below 2^24, which no path through a tile comes near that is worth taking, so integers and any
-// order of operations give the same costs. 0: targets are searched as they are.
-constexpr int whole_parts(const TrellisCode& code) {
-  if (code.rule == TrellisRule::bytes) return 2;
-  return code.rule == TrellisRule::quantiles ? 4 : 0;
+// The search looks for targets in such parts of the unit of the levels, rounded and at most so many
+// units large. Sums of the squares are below 2^24 on every path through a tile that is worth
+// taking, so integers and float32 give the same costs in any order of operations.
+constexpr int target_parts(const TrellisCode& code) {
+  return code.rule == TrellisRule::bytes ? 2 : 4;
 }
-inline constexpr float kLargestWholeTarget = 160;
-// The factor of targets before they are rounded, or 0.
+inline constexpr float kLargestSearched = 160;
+// The factor of targets before they are rounded.
 constexpr float target_scale(const TrellisCode& code) {
-  return static_cast<float>(whole_parts(code)) / code.unit;
+  return static_cast<float>(target_parts(code)) / code.unit;
 }
 
-// The levels of every state: by state as they are, and as the search looks for them by state, in
-// the order in which the vector versions of the forward pass read them, and in that of the way
-// back.
+// The levels of every state: as they are, and as the search looks for them, both weights of a state
+// side by side, in the order in which the vector versions of the forward pass read them and in that
+// of the way back.
 struct TrellisTable {
   static constexpr int kBlock = 16;  // classes
   static constexpr int kTilesAtOnce = 4;
 
-  int step_bits = 0, state_bits = 0, values = 0;
-  int parts = 0;                 // whole_parts
-  float scale = 0;               // target_scale
-  AlignedArray<float> levels;    // [values][2^state_bits]
-  AlignedArray<float> searched;  // the same in the units of the search
-  AlignedArray<float> ordered;   // [class / 16][first bits of the state][values][class mod 16]
-  AlignedArray<float> by_class;  // [class][values][first bits of the state]
-  // For codes with whole costs: both weights of a state side by side, once in the order of
-  // `ordered`, with the classes of a block innermost, and once in the order of tracing back,
-  // [class][first bits].
-  AlignedArray<int16_t> whole_ordered, whole_by_class;
+  int step_bits = 0, state_bits = 0;
+  int parts = 0;                   // target_parts
+  float scale = 0;                 // target_scale
+  AlignedArray<float> levels;      // [2][2^state_bits]
+  AlignedArray<int16_t> ordered;   // [class / 16][first bits of the state][class mod 16][2]
+  AlignedArray<int16_t> by_class;  // [class][first bits of the state][2]
 
   explicit TrellisTable(const TrellisCode& code);
-  void set_order();  // computes the others from `levels`
-  void set_whole_order();
-  // Returns the value that the search uses in place of a target.
-  float searched_target(float x) const;
-  bool whole() const { return parts != 0; }
+  // Returns the whole number that the search uses in place of a target.
+  int16_t searched_target(float x) const;
   int states() const { return 1 << state_bits; }
   int classes() const { return 1 << (state_bits - step_bits); }
   // Returns the level of weight t of a tile, given the states of its steps.
   float level(const uint16_t* of_steps, int t) const {
-    return levels.data()[t % values * states() + of_steps[t / values]];
+    return levels.data()[t % 2 * states() + of_steps[t / 2]];
   }
+
+ private:
+  void set_order();  // computes the others from `levels`
 };
 
-// best[0][class]: costs to start with. Sets best[t][class] for t = 1..steps, the least over paths
-// of t states that begin after a class c and end in the class, of best[0][c] + sum of squares of
-// x[t][values] - levels. There are at least 16 classes.
-using TrellisForward = void (*)(const TrellisTable& table, const float* x, int steps, float* best);
+// Takes one to kTilesAtOnce tiles, x[tile][steps][2]. best[tile][0][class]: costs to start with, at
+// most kForbiddenCost, from which none overflows within a tile. Sets best[tile][t][class] for t =
+// 1..steps, the least over paths of t states that begin after a class c and end in the class, of
+// best[tile][0][c] + sum of squares of x - levels. There are at least 16 classes.
+inline constexpr int32_t kForbiddenCost = 1 << 29;
+using TrellisForward = void (*)(const TrellisTable& table, const int16_t* const* x, int tiles,
+                                int steps, int32_t* const* best);
 
-void trellis_forward_ref(const TrellisTable& table, const float* x, int steps, float* best);
-void trellis_forward_avx2(const TrellisTable& table, const float* x, int steps, float* best);
-void trellis_forward_avx512(const TrellisTable& table, const float* x, int steps, float* best);
-
-// The same for kTilesAtOnce tiles, with x and best per tile. The bits of each tile are those of the
-// single-tile function.
-using TrellisForwardTiles = void (*)(const TrellisTable& table, const float* const* x, int steps,
-                                     float* const* best);
-
-void trellis_forward_tiles_ref(const TrellisTable& table, const float* const* x, int steps,
-                               float* const* best);
-void trellis_forward_tiles_avx2(const TrellisTable& table, const float* const* x, int steps,
-                                float* const* best);
-void trellis_forward_tiles_avx512(const TrellisTable& table, const float* const* x, int steps,
-                                  float* const* best);
-
-// The same of one to kTilesAtOnce tiles of a code with whole costs, x[tile][steps][2]: the numbers
-// of trellis_forward_ref. From costs of at most kForbiddenWhole none overflows within a tile.
-inline constexpr int32_t kForbiddenWhole = 1 << 29;
-using WholeForward = void (*)(const TrellisTable& table, const int16_t* const* x, int tiles,
-                              int steps, int32_t* const* best);
-
-void whole_forward_ref(const TrellisTable& table, const int16_t* const* x, int tiles, int steps,
-                       int32_t* const* best);
-void whole_forward_avx2(const TrellisTable& table, const int16_t* const* x, int tiles, int steps,
-                        int32_t* const* best);
-void whole_forward_avx512(const TrellisTable& table, const int16_t* const* x, int tiles, int steps,
+void trellis_forward_ref(const TrellisTable& table, const int16_t* const* x, int tiles, int steps,
+                         int32_t* const* best);
+void trellis_forward_avx2(const TrellisTable& table, const int16_t* const* x, int tiles, int steps,
                           int32_t* const* best);
+void trellis_forward_avx512(const TrellisTable& table, const int16_t* const* x, int tiles,
+                            int steps, int32_t* const* best);
 
-// The implementations for current_isa().
+// The implementation for current_isa().
 TrellisForward trellis_forward();
-TrellisForwardTiles trellis_forward_tiles();
-WholeForward whole_forward();
 
 }  // namespace walsh::detail

@@ -7,11 +7,11 @@
 #include "base/stop.h"
 #include "formats/trellis.h"
 #include "quantize/trellis/first_least.h"
+#include "walsh/error.h"
 
 namespace walsh::detail {
 namespace {
 
-constexpr float kForbidden = 1e30f;
 constexpr int kMostFan = 256;  // states of a class
 
 }  // namespace
@@ -27,179 +27,136 @@ TrellisForward trellis_forward() {
   }
 }
 
-TrellisForwardTiles trellis_forward_tiles() {
-  switch (current_isa()) {
-    case Isa::ref:
-      return trellis_forward_tiles_ref;
-    case Isa::avx2:
-      return trellis_forward_tiles_avx2;
-    default:
-      return trellis_forward_tiles_avx512;
-  }
-}
-
-WholeForward whole_forward() {
-  switch (current_isa()) {
-    case Isa::ref:
-      return whole_forward_ref;
-    case Isa::avx2:
-      return whole_forward_avx2;
-    default:
-      return whole_forward_avx512;
-  }
-}
-
 TrellisTable::TrellisTable(const TrellisCode& code)
     : step_bits(code.step_bits),
       state_bits(code.state_bits),
-      values(code.values),
-      parts(whole_parts(code)),
+      parts(target_parts(code)),
       scale(target_scale(code)),
-      levels(static_cast<size_t>(code.values) << code.state_bits),
-      searched(levels.size()),
+      levels(size_t{2} << code.state_bits),
       ordered(levels.size()),
       by_class(levels.size()) {
+  if (code.rule == TrellisRule::table)
+    throw Error(ErrorCode::internal, "trellis", "walsh no longer encodes codes from tables");
   float* out = levels.data();
-  for (int v = 0; v < values; ++v) {
+  for (int v = 0; v < 2; ++v) {
     for (int s = 0; s < states(); ++s)
       *out++ = trellis_level(code, static_cast<uint32_t>(s), v);
   }
   set_order();
 }
 
-float TrellisTable::searched_target(float x) const {
-  if (!whole()) return x;
-  const float most = kLargestWholeTarget * static_cast<float>(parts);
+int16_t TrellisTable::searched_target(float x) const {
+  const float most = kLargestSearched * static_cast<float>(parts);
   // Also of a target that is not a number comes one.
-  return std::fmin(std::fmax(std::nearbyint(x * scale), -most), most);
+  return static_cast<int16_t>(std::fmin(std::fmax(std::nearbyint(x * scale), -most), most));
 }
 
 void TrellisTable::set_order() {
-  for (size_t i = 0; i < levels.size(); ++i)
-    searched[i] = !whole() ? levels[i] : std::nearbyint(levels[i] * scale);
-  float* out = ordered.data();
-  for (int block = 0; block < classes(); block += kBlock) {
-    for (int first = 0; first < states(); first += classes()) {
-      for (int v = 0; v < values; ++v)
-        out = std::copy_n(searched.data() + v * states() + first + block, kBlock, out);
-    }
-  }
-  out = by_class.data();
-  for (int p = 0; p < classes(); ++p) {
-    for (int v = 0; v < values; ++v) {
-      for (int state = p; state < states(); state += classes())
-        *out++ = searched.data()[v * states() + state];
-    }
-  }
-  if (whole()) set_whole_order();
-}
-
-void TrellisTable::set_whole_order() {
-  whole_ordered = AlignedArray<int16_t>(levels.size());
-  whole_by_class = AlignedArray<int16_t>(levels.size());
   const int fan = 1 << step_bits;
   for (int state = 0; state < states(); ++state) {
     const int p = state % classes(), first = state / classes();
     const int64_t ordered_at = (int64_t{p / kBlock} * fan + first) * kBlock + p % kBlock;
     const int64_t by_class_at = int64_t{p} * fan + first;
     for (int v = 0; v < 2; ++v) {
-      const auto level = static_cast<int16_t>(searched.data()[v * states() + state]);
-      whole_ordered.data()[2 * ordered_at + v] = level;
-      whole_by_class.data()[2 * by_class_at + v] = level;
+      const auto level =
+          static_cast<int16_t>(std::nearbyint(levels.data()[v * states() + state] * scale));
+      ordered.data()[2 * ordered_at + v] = level;
+      by_class.data()[2 * by_class_at + v] = level;
     }
   }
 }
 
 TileSearch::TileSearch(const TrellisTable& table, int seam_weights)
-    : table_(table), steps_(kTileWeights / table.values), seam_weights_(seam_weights) {
-  if (table.whole()) {
-    whole_.emplace(table, seam_weights);
-  } else {
-    best_ = AlignedArray<float>(static_cast<size_t>(kAtOnce * best_size()));
-  }
-}
-
-void TileSearch::encode(const float* x, uint16_t* states) {
-  check_stop();
-  encode_together(x, 1, states);
-}
+    : table_(table),
+      steps_(kTileWeights / 2),
+      seam_(seam_weights / 2),
+      best_(static_cast<size_t>(kAtOnce * tile_size())),
+      targets_(static_cast<size_t>(kAtOnce * 2 * (seam_ + steps_))) {}
 
 void TileSearch::encode(const float* x, int tiles, uint16_t* states) {
-  while (tiles > 0) {
+  for (; tiles > 0; tiles -= kAtOnce) {
     check_stop();
-    const int now = whole_ ? std::min(tiles, kAtOnce) : tiles >= kAtOnce ? kAtOnce : 1;
-    encode_together(x, now, states);
-    x += now * kTileWeights;
-    states += now * kTileWeights;
-    tiles -= now;
+    encode_together(x, std::min(tiles, kAtOnce), states);
+    x += kAtOnce * kTileWeights;
+    states += kAtOnce * kTileWeights;
   }
 }
 
-// One tile or kAtOnce.
-void TileSearch::forward(const float* const* x, int tiles, int steps) {
-  float* to[kAtOnce];
-  for (int i = 0; i < tiles; ++i)
-    to[i] = best(i);
-  if (tiles == 1) return trellis_forward()(table_, x[0], steps, to[0]);
-  trellis_forward_tiles()(table_, x, steps, to);
-}
-
-// First the free path over the weights around each seam, which says the class of the last state.
+// Takes one to kAtOnce tiles.
 void TileSearch::encode_together(const float* x, int tiles, uint16_t* states) {
-  if (whole_) return whole_->encode_together(x, tiles, states);
-  const int classes = table_.classes(), around = 2 * seam_weights_ / table_.values;
-  float windows[kAtOnce][kTileWeights] = {};
-  const float *window[kAtOnce] = {}, *tile[kAtOnce] = {};
-  for (int i = 0; i < tiles; ++i) {
-    tile[i] = x + i * kTileWeights;
-    window[i] = windows[i];
-    std::copy_n(tile[i] + kTileWeights - seam_weights_, seam_weights_, windows[i]);
-    std::copy_n(tile[i], seam_weights_, windows[i] + seam_weights_);
-    std::fill_n(best(i), classes, 0.0f);
-  }
-  forward(window, tiles, around);
-  int seam[kAtOnce] = {};
-  for (int i = 0; i < tiles; ++i) {
-    seam[i] = seam_class(window[i], around, best(i));
-    std::fill_n(best(i), classes, kForbidden);
-    best(i)[seam[i]] = 0;
-  }
-  forward(tile, tiles, steps_);
-  for (int i = 0; i < tiles; ++i)
-    trace(tile[i], steps_, best(i), seam[i], states + i * kTileWeights);
-}
-
-// The class of the last state: that of the best free path over the weights around the seam.
-int TileSearch::seam_class(const float* window, int steps, const float* best) const {
   const int classes = table_.classes();
-  const float* last = best + int64_t{steps} * classes;
-  uint16_t states[kTileWeights];
-  const auto least = std::min_element(last, last + classes) - last;
-  trace(window, steps, best, static_cast<int>(least), states);
-  return states[steps / 2 - 1] & (classes - 1);
+  int all[kAtOnce] = {}, again[kAtOnce] = {}, seam[kAtOnce] = {}, count = 0;
+  for (int i = 0; i < tiles; ++i) {
+    all[i] = i;
+    set_targets(x + i * kTileWeights, i);
+    std::fill_n(row(i, 0), classes, 0);
+  }
+  forward(all, tiles, 0, seam_);
+  for (int i = 0; i < tiles; ++i)
+    std::copy_n(row(i, seam_), classes, row(i, 0));
+  forward(all, tiles, seam_, covers_tile() ? steps_ : seam_);
+  const auto trace_tile = [&](int i) {
+    return trace(i, steps_, seam[i], states + i * kTileWeights);
+  };
+  for (int i = 0; i < tiles; ++i) {
+    seam[i] = seam_class(i);
+    if (covers_tile() && trace_tile(i) == seam[i]) continue;
+    std::fill_n(row(i, 0), classes, kForbiddenCost);
+    row(i, 0)[seam[i]] = 0;
+    again[count++] = i;
+  }
+  if (count == 0) return;
+  forward(again, count, seam_, steps_);
+  for (int i = 0; i < count; ++i)
+    trace_tile(again[i]);
 }
 
-// The least-cost path whose last state is in `last_class`; of equal costs the lowest state.
-void TileSearch::trace(const float* x, int steps, const float* best, int last_class,
-                       uint16_t* states) const {
+// The weights in front of the seam, and the tile.
+void TileSearch::set_targets(const float* x, int tile) {
+  const auto rounded = [&](float target) { return table_.searched_target(target); };
+  int16_t* to = targets(tile);
+  to = std::transform(x + kTileWeights - 2 * seam_, x + kTileWeights, to, rounded);
+  std::transform(x, x + kTileWeights, to, rounded);
+}
+
+// From row 0 of the costs over the targets of steps from `begin` on.
+void TileSearch::forward(const int* tiles, int count, int begin, int steps) {
+  int32_t* to[kAtOnce] = {};
+  const int16_t* from[kAtOnce] = {};
+  for (int i = 0; i < count; ++i) {
+    to[i] = row(tiles[i], 0);
+    from[i] = targets(tiles[i]) + 2 * begin;
+  }
+  trellis_forward()(table_, from, count, steps, to);
+}
+
+// The class at the seam of the best free path over the weights around it.
+int TileSearch::seam_class(int tile) {
+  const int32_t* last = row(tile, seam_);
+  const auto least = std::min_element(last, last + table_.classes()) - last;
+  uint16_t states[kTileWeights];
+  return trace(tile, seam_, static_cast<int>(least), states);
+}
+
+// The least-cost path over the first steps of the tile whose last state is in `last_class`; of
+// equal costs the lowest state. Returns the class that it begins after.
+int TileSearch::trace(int tile, int steps, int last_class, uint16_t* states) {
   const int classes = table_.classes(), fan = 1 << table_.step_bits;
-  float cost[kMostFan] = {};
-  for (int t = steps - 1, p = last_class; t >= 0; --t) {
-    const float* before = best + int64_t{t} * classes;
-    const float* level = table_.by_class.data() + int64_t{p} * table_.values * fan;
-    for (int first = 0; first < fan; ++first)
-      cost[first] = before[(first * classes + p) >> table_.step_bits];
-    for (int v = 0; v < table_.values; ++v, level += fan) {
-      const float target = x[t * table_.values + v];
-      for (int first = 0; first < fan; ++first) {
-        const float d = target - level[first];
-        cost[first] += d * d;
-      }
+  int32_t cost[kMostFan] = {};
+  int p = last_class;
+  for (int t = steps - 1; t >= 0; --t) {
+    const int32_t* before = row(tile, t);
+    const int16_t* level = table_.by_class.data() + 2 * int64_t{p} * fan;
+    const int16_t* target = targets(tile) + 2 * (seam_ + t);
+    for (int first = 0; first < fan; ++first) {
+      const int32_t d = target[0] - level[2 * first], e = target[1] - level[2 * first + 1];
+      cost[first] = before[(first * classes + p) >> table_.step_bits] + d * d + e * e;
     }
     const int state = first_least(cost, fan) * classes + p;
     states[t] = static_cast<uint16_t>(state);
     p = state >> table_.step_bits;
   }
+  return p;
 }
 
 }  // namespace walsh::detail

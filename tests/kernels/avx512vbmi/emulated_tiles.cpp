@@ -69,7 +69,7 @@ void matmul_i8_by_emulated_tiles(const PanelMatrix& w, const ActivationsI8& x, i
   using Matmul = avx512::IntegerMatmul<EmulatedTiles>;
   const avx512::VnniCall call(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
   if (w.trellis) {
-    Matmul::run_hash_trellis<avx512vbmi::TrellisDecoder>(call);
+    Matmul::run_trellis<avx512vbmi::TrellisDecoder>(call);
   } else if (w.product) {
     Matmul::run_product<avx512vbmi::ProductDecoder>(call);
   } else {

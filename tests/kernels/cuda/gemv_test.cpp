@@ -95,7 +95,7 @@ TEST(GpuGemv, ShortRowsHaveTheBitsOfTheCpu) {
   WALSH_NEED_GPU();
   for_coded_formats([](const Format& format) {
     // Planes are summed apart, offsets per group of inputs.
-    if (format.activation_planes == 2 || format.id == FormatId::itq3_s8) return;
+    if (format.activation_planes == 2 || format.name == "itq3_s8") return;
     for (const int64_t cols : {32, 96, 256}) {
       // Column blocks of 64 and 32 columns are added up by 32 here.
       if (format.kind == CodeKind::trellis && cols == 96) continue;
@@ -169,7 +169,7 @@ TEST(GpuGemv, MatchTheCpuForEveryFormatAndShape) {
 TEST(GpuGemv, CodedWeightsTakeInputsWithScalesPer32Columns) {
   WALSH_NEED_GPU();
   constexpr int64_t kRows = 40, kCols = 1376, kM = 3;
-  for (const char* name : {"itq3_s", "itq3_s8", "tq2", "tq4", "tq3:full", "tc3:h", "tc3.5:h"}) {
+  for (const char* name : {"itq3_s", "itq3_s8", "tq4", "tq3:full", "tc3:h", "tc3.5:h"}) {
     SCOPED_TRACE(name);
     const Weights w(get_format(name), kRows, kCols, 7);
     Inputs x(get_format(name), kM, kCols, 8);

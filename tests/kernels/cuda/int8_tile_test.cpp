@@ -87,7 +87,7 @@ TEST_F(Int8TileTest, multiply_every_format) {
 }
 
 TEST_F(Int8TileTest, multiply_with_other_groups_planes_and_sizes) {
-  expect_many("tq2", 33, 512, 65, 32, 1, false);
+  expect_many("tq4", 33, 512, 65, 32, 1, false);
   expect_many("itq3_s", 64, 768, 70, 32, 1, false);
   expect_many("itq3_s", 64, 768, 70, 128, 2, true);
   expect_many("tq4", 257, 256, 129, 128, 2, false);

@@ -14,64 +14,42 @@ namespace {
 
 }  // namespace
 
-// Those of 3 bits, and of 2 to 4 bits, with experts, and of 3 bits with other mixers: every other
-// one takes as long to compile.
-template <typename Decoder>
-PersistentKernel persistent_kernel(int) {
-  refuse();
-}
-template <typename Decoder>
-PersistentKernel persistent_expert_kernel(int) {
-  refuse();
-}
-template <>
-PersistentKernel persistent_expert_kernel<ScalarDecoder<3>>(int) {
-  return persistent_kernel_of<WithExperts<OneCode<ScalarDecoder<3>, 128>>>;
-}
-template <typename Decoder>
-PersistentKernel persistent_mixer_kernel() {
-  refuse();
-}
-template <>
-PersistentKernel persistent_mixer_kernel<ScalarDecoder<3>>() {
-  return persistent_kernel_of<WithMixers<OneCode<ScalarDecoder<3>, 128>>>;
-}
-template <typename Decoder>
-PersistentKernel persistent_mixer_expert_kernel() {
-  refuse();
-}
-template <>
-PersistentKernel persistent_mixer_expert_kernel<ScalarDecoder<3>>() {
-  return persistent_kernel_of<WithMixers<WithExperts<OneCode<ScalarDecoder<3>, 128>>>>;
-}
-PersistentKernel persistent_mixer_kernel_of_several() {
-  refuse();
-}
-PersistentKernel persistent_mixer_expert_kernel_of_several() {
-  refuse();
-}
-PersistentKernel persistent_kernel_of_several(bool, bool) {
-  refuse();
-}
-PersistentKernel persistent_expert_kernel_of_several(bool) {
-  return persistent_kernel_of<
-      WithExperts<SeveralCodes<128, ScalarDecoder<2>, ScalarDecoder<3>, ScalarDecoder<4>>>>;
-}
-template PersistentKernel persistent_kernel<ScalarDecoder<2>>(int);
-template PersistentKernel persistent_kernel<ScalarDecoder<3>>(int);
-template PersistentKernel persistent_kernel<ScalarDecoder<4>>(int);
-template PersistentKernel persistent_kernel<ScalarDecoder<8>>(int);
-template PersistentKernel persistent_kernel<TrellisDecoder<4>>(int);
-template PersistentKernel persistent_kernel<TrellisDecoder<5>>(int);
-template PersistentKernel persistent_kernel<TrellisDecoder<6>>(int);
-template PersistentKernel persistent_kernel<TrellisDecoder<7>>(int);
-template PersistentKernel persistent_kernel<TrellisDecoder<8>>(int);
-template PersistentKernel persistent_expert_kernel<ScalarDecoder<2>>(int);
-template PersistentKernel persistent_expert_kernel<ScalarDecoder<4>>(int);
-template PersistentKernel persistent_expert_kernel<ScalarDecoder<8>>(int);
-template PersistentKernel persistent_mixer_kernel<ScalarDecoder<2>>();
-template PersistentKernel persistent_mixer_kernel<ScalarDecoder<4>>();
-template PersistentKernel persistent_mixer_expert_kernel<ScalarDecoder<2>>();
-template PersistentKernel persistent_mixer_expert_kernel<ScalarDecoder<4>>();
+// The kernels that are emulated: of 3 bits with experts, of 3 bits with other mixers, of both, and
+// of 2 to 4 bits with experts. Every other one takes as long to compile.
+using Three = OneCode<ScalarDecoder<3>, 128>;
+template PersistentKernel persistent_kernel<Three, true, false>();
+template PersistentKernel persistent_kernel<Three, false, true>();
+template PersistentKernel persistent_kernel<Three, true, true>();
+template PersistentKernel persistent_kernel<NarrowCodes, true, false>();
+
+#define WALSH_REFUSED(...)                            \
+  template <>                                         \
+  PersistentKernel persistent_kernel<__VA_ARGS__>() { \
+    refuse();                                         \
+  }
+#define WALSH_REFUSED_WITH_MIXERS(...)    \
+  WALSH_REFUSED(__VA_ARGS__, false, true) \
+  WALSH_REFUSED(__VA_ARGS__, true, true)
+#define WALSH_REFUSED_WITH_EXPERTS(...)    \
+  WALSH_REFUSED(__VA_ARGS__, false, false) \
+  WALSH_REFUSED(__VA_ARGS__, true, false)
+
+WALSH_REFUSED(Three, false, false)
+WALSH_REFUSED(NarrowCodes, false, false)
+WALSH_REFUSED(TrellisCodes, false, false)
+WALSH_REFUSED_WITH_MIXERS(NarrowCodes)
+WALSH_REFUSED_WITH_EXPERTS(WideCodes)
+WALSH_REFUSED_WITH_EXPERTS(OneCode<ScalarDecoder<2>, 128>)
+WALSH_REFUSED_WITH_MIXERS(OneCode<ScalarDecoder<2>, 128>)
+WALSH_REFUSED_WITH_EXPERTS(OneCode<ScalarDecoder<3>, 32>)
+WALSH_REFUSED_WITH_EXPERTS(OneCode<ScalarDecoder<4>, 32>)
+WALSH_REFUSED_WITH_EXPERTS(OneCode<ScalarDecoder<4>, 128>)
+WALSH_REFUSED_WITH_MIXERS(OneCode<ScalarDecoder<4>, 128>)
+WALSH_REFUSED_WITH_EXPERTS(OneCode<ScalarDecoder<8>, 32>)
+WALSH_REFUSED(OneCode<TrellisDecoder<4>, 128>, false, false)
+WALSH_REFUSED(OneCode<TrellisDecoder<5>, 128>, false, false)
+WALSH_REFUSED(OneCode<TrellisDecoder<6>, 128>, false, false)
+WALSH_REFUSED(OneCode<TrellisDecoder<7>, 128>, false, false)
+WALSH_REFUSED(OneCode<TrellisDecoder<8>, 128>, false, false)
 
 }  // namespace walsh::cuda

@@ -37,7 +37,7 @@ TEST(GpuSupport, IsWhatKernelsDecode) {
 }
 
 TEST(MemoryPlan, AsksWhetherThereAreKernelsBeforeItCounts) {
-  const Format &dense = get_format("f16"), &trellis = get_format("tc3:L12");
+  const Format &dense = get_format("f16"), &trellis = get_format("tc3:hq");
   SyntheticSource source("tiny", {&dense, &dense, &trellis});
   LoadOptions options;
   options.device = kGpu;
@@ -46,7 +46,7 @@ TEST(MemoryPlan, AsksWhetherThereAreKernelsBeforeItCounts) {
     ADD_FAILURE() << "accepted";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::usage);
-    EXPECT_THAT(e.reason(), testing::HasSubstr("tc3:L12"));
+    EXPECT_THAT(e.reason(), testing::HasSubstr("tc3:hq"));
   }
 }
 

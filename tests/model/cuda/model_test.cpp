@@ -350,13 +350,13 @@ TEST_F(CudaModel, WhatDoesNotFitIsRefusedWithNumbersBeforeLoading) {
 }
 
 TEST_F(CudaModel, FormatsWithoutGpuKernelsAreRefusedByName) {
-  SyntheticSource source = synthetic("tc3:L12", "f16");
+  SyntheticSource source = synthetic("tc3:hq", "f16");
   try {
     load(source, gpu_);
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::usage);
-    EXPECT_THAT(e.what(), testing::HasSubstr("tc3:L12"));
+    EXPECT_THAT(e.what(), testing::HasSubstr("tc3:hq"));
   }
 }
 

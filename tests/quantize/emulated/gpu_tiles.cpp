@@ -71,21 +71,14 @@ void search(const TileSearchPlan& plan, const TileSearchArgs& args) {
              [&] { Search(args, static_cast<unsigned char*>(emulated::block().shared())).run(); });
 }
 
-template <int kValues, bool kWhole>
-void search_group(const TileSearchPlan& plan, const TileSearchArgs& args) {
-  if (plan.group == 2) return search<TileSearchBlock<kValues, 2, kWhole>>(plan, args);
-  if (plan.group == 4) return search<TileSearchBlock<kValues, 4, kWhole>>(plan, args);
-  search<TileSearchBlock<kValues, 8, kWhole>>(plan, args);
-}
-
 }  // namespace
 
 void launch_tile_search(const TrellisCode& code, const TileSearchPlan& plan,
                         const TileSearchArgs& args, Stream stream) {
   if (plan.products) return launch_tile_products(code, plan, args, stream);
-  if (code.values == 1) return search_group<1, false>(plan, args);
-  if (args.target_scale == 0) return search_group<2, false>(plan, args);
-  search_group<2, true>(plan, args);
+  if (plan.group == 2) return search<TileSearchBlock<2>>(plan, args);
+  if (plan.group == 4) return search<TileSearchBlock<4>>(plan, args);
+  search<TileSearchBlock<8>>(plan, args);
 }
 
 void launch_tile_products(const TrellisCode& code, const TileSearchPlan& plan,

@@ -156,20 +156,24 @@ __global__ void __maxnreg__(Decoder::kVectors == 8 ? 144 : 128)
 
 template <typename Decoder, int Flush>
 ExpertGemvKernel select_expert_kernel(const GemvKind& kind) {
-  switch (kind.tiles8) {
-    case 0:
-      return expert_gemv_of<Decoder, Flush, 0>;
-    case 1:
-      return expert_gemv_of<Decoder, Flush, 1>;
-    default:
-      return expert_gemv_of<Decoder, Flush, 2>;
+  if constexpr (kIsTrellis<Decoder> && Flush == 32) {
+    return expert_gemv_of<Decoder, Flush, 2>;
+  } else {
+    return kind.tiles8 == 0   ? expert_gemv_of<Decoder, Flush, 0>
+           : kind.tiles8 == 1 ? expert_gemv_of<Decoder, Flush, 1>
+                              : expert_gemv_of<Decoder, Flush, 2>;
   }
 }
 
 template <typename Decoder>
-ExpertGemvKernel select_expert_kernel(const GemvKind& kind) {
-  return kind.flush == 32 ? select_expert_kernel<Decoder, 32>(kind)
-                          : select_expert_kernel<Decoder, 128>(kind);
+ExpertGemvKernel expert_gemv_kernel(const GemvKind& kind) {
+  constexpr bool kFine = has_flush(Decoder::kKind, 32), kCoarse = has_flush(Decoder::kKind, 128);
+  if constexpr (kFine && kCoarse) {
+    return kind.flush == 32 ? select_expert_kernel<Decoder, 32>(kind)
+                            : select_expert_kernel<Decoder, 128>(kind);
+  } else {
+    return select_expert_kernel < Decoder, kFine ? 32 : 128 > (kind);
+  }
 }
 
 }  // namespace walsh::cuda

@@ -23,6 +23,6 @@ struct ExpertGemvArgs : GemvArgs {
 
 using ExpertGemvKernel = void (*)(ExpertGemvArgs);
 template <typename Decoder>
-ExpertGemvKernel expert_gemv_kernel(const GemvKind& kind);  // defined in one file per decoder
+ExpertGemvKernel expert_gemv_kernel(const GemvKind& kind);  // defined in expert_gemv.cuh
 
 }  // namespace walsh::cuda

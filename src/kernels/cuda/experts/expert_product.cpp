@@ -73,7 +73,7 @@ void multiply_vectors(std::span<const PassMatmul> group, int64_t stride, const E
   args.stride = stride;
   args.items = batch.items;
   args.rows = batch.rows;
-  kind.tiles8 = detail::tiles_of_8(args.vectors);
+  kind.tiles8 = tiles_of_8(kind.decoder, kind.flush, args.vectors);
   const int64_t blocks = blocks_of_item(args.tiles, batch, device.multiprocessors);
   args.tiles_per_block = args.tiles / static_cast<int>(blocks);
   args.blocks_with_more = args.tiles % static_cast<int>(blocks);
@@ -89,6 +89,7 @@ detail::ExpertTileLauncher tile_kernel_for(const PassMatmul& p) {
   const bool fine = std::min<int64_t>(p.matrix->group, p.input->group) < kChunkColumns;
   switch (p.matrix->code.decoder) {
     case DecoderKind::scalar2:
+      if (fine) detail::refuse_matmul("2-bit codes with inputs in groups of 32 columns");
       return detail::expert_tile<ScalarDecoder<2>>(fine);
     case DecoderKind::scalar3:
       return detail::expert_tile<ScalarDecoder<3>>(fine);

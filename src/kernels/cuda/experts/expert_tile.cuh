@@ -5,6 +5,7 @@
 #include "kernels/cuda/experts/expert_group_tile.cuh"
 #include "kernels/cuda/experts/expert_tile.h"
 #include "kernels/cuda/gemm/int8_tile.cuh"
+#include "kernels/cuda/gemv/gemv_kernel.h"
 
 namespace walsh::cuda::detail {
 
@@ -142,11 +143,12 @@ bool launch_expert_tile(TileShape shape, ExpertTileLaunch& work, Stream stream) 
   return false;
 }
 
-// Scales of 8-bit codes are always treated as changing within 128 columns.
 template <typename Decoder>
-ExpertTileLauncher select_expert_tile(bool fine) {
-  if constexpr (Decoder::kKind == DecoderKind::scalar8) {
+ExpertTileLauncher expert_tile(bool fine) {
+  if constexpr (!has_flush(Decoder::kKind, 128)) {
     return launch_expert_tile<Decoder, true>;
+  } else if constexpr (!has_flush(Decoder::kKind, 32)) {
+    return launch_expert_tile<Decoder, false>;
   } else {
     return fine ? launch_expert_tile<Decoder, true> : launch_expert_tile<Decoder, false>;
   }

@@ -19,7 +19,7 @@ struct ExpertTileLaunch {
 // tiles for the codes.
 using ExpertTileLauncher = bool (*)(TileShape shape, ExpertTileLaunch& work, Stream stream);
 template <typename Decoder>
-ExpertTileLauncher expert_tile(bool fine);  // defined in one file per decoder
+ExpertTileLauncher expert_tile(bool fine);  // defined in expert_tile.cuh
 
 // The position, before the swizzle, of byte `byte` of a chunk of 128 columns of Activations::q in a
 // row of the warp group operand, which has the columns of product i together, those of the two

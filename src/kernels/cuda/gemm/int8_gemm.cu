@@ -79,6 +79,11 @@ template <>
 TileLauncher tile_launch<ProductDecoder>(bool) {
   return nullptr;
 }
+// Scales of 2-bit codes hold for at least 128 columns.
+template <>
+TileLauncher tile_launch<ScalarDecoder<2>>(bool fine) {
+  return fine ? nullptr : launch_tile<ScalarDecoder<2>, false>;
+}
 // 8-bit codes use the kernel in which scales change within 128 columns, whether theirs do or not.
 template <>
 TileLauncher tile_launch<ScalarDecoder<8>>(bool) {

@@ -48,7 +48,7 @@ enum class TileShape { group, large, medium, small };
 
 // Returns false if the device lacks the shared memory or the instructions.
 using TileLauncher = bool (*)(TileShape shape, TileLaunch& work, Stream stream);
-// Each instance is compiled in a file of its own. With `Fine`, scales change within 128 columns.
+// Defined in int8_tile.cuh. With `Fine`, scales change within 128 columns.
 template <typename Decoder, bool Fine>
 bool launch_tile(TileShape shape, TileLaunch& work, Stream stream);
 

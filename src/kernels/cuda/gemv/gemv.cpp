@@ -62,7 +62,7 @@ void multiply_group(std::span<const PassMatmul> group, int64_t m, Stream stream)
     part.x_sums = x.sums.as<int32_t>() + vector * groups;
     for (size_t i = 0; i < group.size(); ++i)
       part.set[i].y += first * part.set[i].ldy;
-    kind.tiles8 = detail::tiles_of_8(part.vectors);
+    kind.tiles8 = tiles_of_8(kind.decoder, kind.flush, part.vectors);
     launch_gemv(kind, part, stream);
   }
 }

@@ -106,7 +106,10 @@ bool for_inputs(std::span<const Matmul> products, int pass,
 }
 
 int flush_columns(const Matrix& m, const Activations& x) {
-  return m.group == 32 || x.group == 32 ? 32 : kChunkColumns;
+  const int flush = m.group == 32 || x.group == 32 ? 32 : kChunkColumns;
+  if (!has_flush(m.code.decoder, flush))
+    refuse_matmul(fmt::format("groups of {} columns of weights, {} of inputs", m.group, x.group));
+  return flush;
 }
 
 void describe_group(std::span<const PassMatmul> group, GemvArgs& args) {
@@ -120,17 +123,15 @@ void describe_group(std::span<const PassMatmul> group, GemvArgs& args) {
   args.x_shift = group_shift(x.group);
 }
 
-int tiles_of_8(int vectors) {
-  return vectors == 1 ? 0 : vectors <= 8 ? 1 : vectors <= 16 ? 2 : 4;
-}
-
 int plan_slices(const GemvKind& kind, int64_t shared, int architecture, GemvArgs& args,
                 int wanted) {
   const int64_t fixed = 1024 + table_bytes(kind.decoder);  // for the runtime and for the kernel
+  wanted = std::min(wanted, most_vectors(kind.decoder, kind.flush) / args.planes);
   for (int most = wanted; most > 0; most /= 2) {
     int64_t fit = args.k_tiles;
     for (int tokens = 1; tokens <= most; ++tokens) {
-      const int vectors = tokens * args.planes, tiles8 = tiles_of_8(vectors);
+      const int vectors = tokens * args.planes,
+                tiles8 = tiles_of_8(kind.decoder, kind.flush, vectors);
       const GemvMemory memory =
           gemv_memory({kind.decoder, kind.flush, tiles8, kind.many_tiles}, architecture);
       const int64_t space = shared - fixed - memory.ring_bytes() - memory.sum_bytes;

@@ -40,9 +40,6 @@ void describe_matrix(const Matrix& m, GemvArgs& args);
 // Fills in matrices, results and the kind of input of products in one launch.
 void describe_group(std::span<const PassMatmul> group, GemvArgs& args);
 
-// GemvKind::tiles8 for a number of vectors.
-int tiles_of_8(int vectors);
-
 // Chooses args.slice_k_tiles so that it fits for every number of inputs, which keeps the order of
 // additions the same for all of them, and returns the most inputs of a launch, at most `wanted`.
 // `shared` is the shared memory available to a block, `architecture` that of the kernels' code.

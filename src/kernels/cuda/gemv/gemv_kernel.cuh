@@ -211,15 +211,25 @@ __global__ void __maxnreg__(Decoder::kVectors == 8 ? 128 : 96)
 
 template <typename Decoder, int Flush>
 GemvKernel select_kernel(const GemvKind& kind) {
-  switch (kind.tiles8) {
-    case 0:
-      return gemv_kernel_of<Decoder, Flush, 0>;
-    case 1:
-      return gemv_kernel_of<Decoder, Flush, 1>;
-    case 2:
-      return gemv_kernel_of<Decoder, Flush, 2>;
-    default:
-      return gemv_kernel_of<Decoder, Flush, 4>;
+  if constexpr (kIsTrellis<Decoder> && Flush == 32) {
+    return gemv_kernel_of<Decoder, Flush, 2>;
+  } else {
+    if constexpr (most_vectors(Decoder::kKind, Flush) > 16) {
+      if (kind.tiles8 == 4) return gemv_kernel_of<Decoder, Flush, 4>;
+    }
+    return kind.tiles8 == 0   ? gemv_kernel_of<Decoder, Flush, 0>
+           : kind.tiles8 == 1 ? gemv_kernel_of<Decoder, Flush, 1>
+                              : gemv_kernel_of<Decoder, Flush, 2>;
+  }
+}
+
+template <typename Decoder>
+GemvKernel gemv_kernel(const GemvKind& kind) {
+  constexpr bool kFine = has_flush(Decoder::kKind, 32), kCoarse = has_flush(Decoder::kKind, 128);
+  if constexpr (kFine && kCoarse) {
+    return kind.flush == 32 ? select_kernel<Decoder, 32>(kind) : select_kernel<Decoder, 128>(kind);
+  } else {
+    return select_kernel < Decoder, kFine ? 32 : 128 > (kind);
   }
 }
 

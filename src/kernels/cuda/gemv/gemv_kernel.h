@@ -70,6 +70,28 @@ struct GemvKind {
   bool many_tiles = false;  // for blocks with many tiles: larger rounds (round_tiles())
 };
 
+// The kernels that are compiled of a decoder (cmake/cuda_kernels.cmake has the table of the
+// others).
+//
+// Columns that are summed together: scales of 2-bit and product codes hold for at least 128
+// columns, those of all 8-bit codes for 32.
+constexpr bool has_flush(DecoderKind decoder, int flush) {
+  const bool coarse = decoder == DecoderKind::scalar2 || decoder == DecoderKind::product;
+  return flush == 32 ? !coarse : decoder != DecoderKind::scalar8;
+}
+// Vectors of a launch: two planes of 16 tokens for the formats that have two planes.
+constexpr int most_vectors(DecoderKind decoder, int flush) {
+  const bool planes =
+      decoder == DecoderKind::scalar8 || (decoder == DecoderKind::scalar4 && flush == 128);
+  return planes ? 32 : 16;
+}
+// GemvKind::tiles8 for a number of vectors. Only trellis matrices whose rows end with column blocks
+// of 64 and 32 are summed by 32, and have one kernel.
+constexpr int tiles_of_8(DecoderKind decoder, int flush, int vectors) {
+  if (is_trellis(decoder) && flush == 32) return 2;
+  return vectors == 1 ? 0 : vectors <= 8 ? 1 : vectors <= 16 ? 2 : 4;
+}
+
 // The architecture of the compiled code, which determines the depth of the rings; kernels and the
 // host must agree on it (DeviceInfo::code).
 #ifdef __CUDA_ARCH__
@@ -134,7 +156,8 @@ constexpr int input_bytes(int vectors, int tiles8, int x_group, bool doubled = f
 }
 
 using GemvKernel = void (*)(GemvArgs);
+// Defined in gemv_kernel.cuh.
 template <typename Decoder>
-GemvKernel gemv_kernel(const GemvKind& kind);  // defined in one file per decoder
+GemvKernel gemv_kernel(const GemvKind& kind);
 
 }  // namespace walsh::cuda

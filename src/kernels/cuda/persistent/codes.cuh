@@ -55,6 +55,16 @@ struct SeveralCodes {
   }
 };
 
+struct NarrowCodes : SeveralCodes<128, ScalarDecoder<2>, ScalarDecoder<3>, ScalarDecoder<4>> {};
+struct WideCodes
+    : SeveralCodes<32, ScalarDecoder<2>, ScalarDecoder<3>, ScalarDecoder<4>, ScalarDecoder<8>> {};
+struct TrellisCodes
+    : SeveralCodes<128, ScalarDecoder<2>, ScalarDecoder<3>, ScalarDecoder<4>, TrellisDecoder<4>,
+                   TrellisDecoder<5>, TrellisDecoder<6>, TrellisDecoder<7>, TrellisDecoder<8>> {};
+static_assert(NarrowCodes::kMemory == program_memory_of_several(false));
+static_assert(TrellisCodes::kMemory == program_memory_of_several(false));
+static_assert(WideCodes::kMemory == program_memory_of_several(true));
+
 // The same codes in programs with experts. These have kernels of their own, so that the kernels of
 // models without experts do not become longer.
 template <typename Codes>

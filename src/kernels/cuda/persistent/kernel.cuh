@@ -403,4 +403,10 @@ __global__ void __launch_bounds__(kProgramWarps * 32, 1)
 #endif
 }
 
+template <typename Codes, bool Experts, bool Mixers>
+PersistentKernel persistent_kernel() {
+  using Own = std::conditional_t<Experts, WithExperts<Codes>, Codes>;
+  return persistent_kernel_of<std::conditional_t<Mixers, WithMixers<Own>, Own>>;
+}
+
 }  // namespace walsh::cuda

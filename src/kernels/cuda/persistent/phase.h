@@ -3,7 +3,7 @@
 
 #include <cuda_fp16.h>
 
-#include "kernels/cuda/attention/cache_view.h"
+#include "kernels/cuda/attention/args.h"
 #include "kernels/cuda/delta/delta.h"
 #include "kernels/cuda/gemv/gemv_kernel.h"
 #include "kernels/cuda/persistent/phase_order.h"
@@ -44,12 +44,11 @@ struct AttentionPhase {
   float* partials = nullptr;  // [head][split][head_dim], then float2 [head][split]
   int32_t* arrived = nullptr;
   float eps = 0;
-  float scale = 1;  // of the logits, which are in base 2
-  int group = 0;    // query heads per head of the cache
-  int tiles = 0;    // tiles of up to 8 heads that a group is divided into
+  AttentionRule rule;  // without a cap
+  int group = 0;       // query heads per head of the cache
+  int tiles = 0;       // tiles of up to 8 heads that a group is divided into
   int heads = 0;
   int kv_heads = 0, head_dim = 0;
-  int window = 0;
   int most_splits = 1;  // parts that the positions of a sequence are divided into, at most
   // Only in programs with other mixers: the number of rotated pairs per head, and whether every
   // query head is followed by gates, whose sigmoid multiplies the output.
@@ -213,25 +212,18 @@ __device__ __forceinline__ int last_first() {
 #endif
 
 using PersistentKernel = void (*)(ProgramArgs);
-// Each decoder has a file of its own. One more file is for programs with several codes: scalar
-// codes of 2, 3 and 4 bits with scales for at least 128 columns, these together with trellis codes,
-// or all scalar codes (`wide`).
-template <typename Decoder>
-PersistentKernel persistent_kernel(int flush);
-PersistentKernel persistent_kernel_of_several(bool wide, bool trellis);
-PersistentKernel persistent_kernel_of_trellises();
-// The same for programs with experts, whose codes are scalar.
-template <typename Decoder>
-PersistentKernel persistent_expert_kernel(int flush);
-PersistentKernel persistent_expert_kernel_of_several(bool wide);
-// The same for programs with other mixers, without and with experts: scalar codes of 2, 3 and 4
-// bits with scales for at least 128 columns, one code or several of them.
-template <typename Decoder>
-PersistentKernel persistent_mixer_kernel();
-template <typename Decoder>
-PersistentKernel persistent_mixer_expert_kernel();
-PersistentKernel persistent_mixer_kernel_of_several();
-PersistentKernel persistent_mixer_expert_kernel_of_several();
+// What a kernel is compiled for: the codes of all products, one or several, whether there are
+// experts, and whether there are other mixers. The codes are OneCode, or one of these
+// (persistent/codes.cuh). Which kernels there are is in cmake/cuda_kernels.cmake: trellis codes
+// have none with experts or other mixers, and those with other mixers have scales for at least 128
+// columns.
+struct NarrowCodes;   // scalar codes of 2, 3 and 4 bits with scales for at least 128 columns
+struct WideCodes;     // all scalar codes
+struct TrellisCodes;  // NarrowCodes and trellis codes
+template <typename Decoder, int Flush>
+struct OneCode;
+template <typename Codes, bool Experts, bool Mixers>
+PersistentKernel persistent_kernel();
 constexpr ProgramMemory program_memory_of_several(bool wide) {
   return wide ? program_memory(8, 32) : program_memory(4, 128);
 }

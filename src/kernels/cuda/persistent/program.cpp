@@ -231,31 +231,67 @@ ProgramMemory PersistentProgram::Codes::memory() const {
   return program_memory(code_vectors(kinds.begin()->first), kinds.begin()->second);
 }
 
+namespace {
+
+// Returns the kernel of programs that have this one code.
+template <typename Decoder, int Flush>
+PersistentKernel kernel_of_one_code(bool experts, bool mixers) {
+  if constexpr (kIsTrellis<Decoder>) {
+    return persistent_kernel<OneCode<Decoder, Flush>, false, false>();
+  } else {
+    if constexpr (Flush == 128) {
+      if (mixers) {
+        return experts ? persistent_kernel<OneCode<Decoder, Flush>, true, true>()
+                       : persistent_kernel<OneCode<Decoder, Flush>, false, true>();
+      }
+    }
+    return experts ? persistent_kernel<OneCode<Decoder, Flush>, true, false>()
+                   : persistent_kernel<OneCode<Decoder, Flush>, false, false>();
+  }
+}
+
+}  // namespace
+
 PersistentKernel PersistentProgram::Codes::kernel() const {
   if (several() && mixers) {
-    return experts ? persistent_mixer_expert_kernel_of_several()
-                   : persistent_mixer_kernel_of_several();
+    return experts ? persistent_kernel<NarrowCodes, true, true>()
+                   : persistent_kernel<NarrowCodes, false, true>();
   }
+  if (several() && experts) {
+    return wide() ? persistent_kernel<WideCodes, true, false>()
+                  : persistent_kernel<NarrowCodes, true, false>();
+  }
+  if (several() && trellis()) return persistent_kernel<TrellisCodes, false, false>();
   if (several()) {
-    return experts ? persistent_expert_kernel_of_several(wide())
-                   : persistent_kernel_of_several(wide(), trellis());
+    return wide() ? persistent_kernel<WideCodes, false, false>()
+                  : persistent_kernel<NarrowCodes, false, false>();
   }
   const auto& [decoder, flush] = *kinds.begin();
-  return with_decoder(decoder, [this, flush]<typename Decoder>() -> PersistentKernel {
-    if constexpr (std::is_same_v<Decoder, ProductDecoder>) {
-      throw Error(ErrorCode::internal, "persistent kernel", "has no kernel for the code");
-    } else if constexpr (kIsTrellis<Decoder>) {
-      return persistent_kernel<Decoder>(flush);
-    } else {
-      if constexpr (!std::is_same_v<Decoder, ScalarDecoder<8>>) {
-        if (mixers) {
-          return experts ? persistent_mixer_expert_kernel<Decoder>()
-                         : persistent_mixer_kernel<Decoder>();
-        }
-      }
-      return experts ? persistent_expert_kernel<Decoder>(flush) : persistent_kernel<Decoder>(flush);
-    }
-  });
+  switch (decoder) {
+    case DecoderKind::scalar2:
+      return kernel_of_one_code<ScalarDecoder<2>, 128>(experts, mixers);
+    case DecoderKind::scalar3:
+      return flush == 32 ? kernel_of_one_code<ScalarDecoder<3>, 32>(experts, mixers)
+                         : kernel_of_one_code<ScalarDecoder<3>, 128>(experts, mixers);
+    case DecoderKind::scalar4:
+      return flush == 32 ? kernel_of_one_code<ScalarDecoder<4>, 32>(experts, mixers)
+                         : kernel_of_one_code<ScalarDecoder<4>, 128>(experts, mixers);
+    case DecoderKind::scalar8:
+      return kernel_of_one_code<ScalarDecoder<8>, 32>(experts, mixers);
+    case DecoderKind::trellis4:
+      return kernel_of_one_code<TrellisDecoder<4>, 128>(experts, mixers);
+    case DecoderKind::trellis5:
+      return kernel_of_one_code<TrellisDecoder<5>, 128>(experts, mixers);
+    case DecoderKind::trellis6:
+      return kernel_of_one_code<TrellisDecoder<6>, 128>(experts, mixers);
+    case DecoderKind::trellis7:
+      return kernel_of_one_code<TrellisDecoder<7>, 128>(experts, mixers);
+    case DecoderKind::trellis8:
+      return kernel_of_one_code<TrellisDecoder<8>, 128>(experts, mixers);
+    case DecoderKind::product:
+      break;
+  }
+  throw Error(ErrorCode::internal, "persistent kernel", "has no kernel for the code");
 }
 
 // Returns the signs of a rotation on the device. A step has few different ones.

@@ -2,8 +2,8 @@
 //
 // A decoder is a class of device code (weights/code_decoder.cuh) that turns a lane's words into
 // int8 operands or f16 values; every product kernel is a template over it. A new kind of code for
-// GPUs needs a DecoderKind here, a case in with_decoder, a decoder, its packing (weights/matrix.cu)
-// and the files that instantiate kernels (gemv_*.cu, kernel_*.cu, int8_tile_*.cu, dequantize.cu).
+// GPUs needs a DecoderKind here, a case in with_decoder, a decoder, its packing
+// (weights/matrix.cu), its kernels (cmake/cuda_kernels.cmake) and dequantize.cu.
 #pragma once
 
 #include <cstdint>
@@ -104,6 +104,12 @@ struct MatrixCode {
   int vectors() const { return code_vectors(decoder); }
   bool operator==(const MatrixCode&) const = default;
 };
+
+// Whether kernels know groups of 32 columns of weights or inputs for a pass: 2-bit and product
+// codes have scales for at least 128 columns, and inputs that are not rotated have them as well.
+constexpr bool has_small_groups(const Format& format, int pass) {
+  return format.kind != CodeKind::product && format.code[pass].bits != 2;
+}
 
 // Describes a pass of a format. Throws internal for codes that no decoder supports.
 MatrixCode matrix_code(const Format& format, int pass);

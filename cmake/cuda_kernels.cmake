@@ -1,0 +1,90 @@
+# The table of the kernels of matrix products on GPUs: which templates are compiled for which codes.
+# Each row is a source that is written while configuring, so that what the rows say is compiled side
+# by side. Group sizes and numbers of vectors of a code are in src/kernels/cuda/gemv/gemv_kernel.h
+# (has_flush, most_vectors), shapes of tiles in gemm/int8_tile.cuh and experts/expert_tile.cuh.
+
+# Explicit instantiations of one header, as a source of the layer.
+function(walsh_kernel sources name header namespace)
+  set(text "#include \"kernels/cuda/${header}\"\n\nnamespace ${namespace} {\n\n")
+  foreach(instance ${ARGN})
+    string(APPEND text "template ${instance};\n")
+  endforeach()
+  string(APPEND text "\n}  // namespace ${namespace}\n")
+  set(file ${PROJECT_BINARY_DIR}/cuda_kernels/${name}.cu)
+  file(CONFIGURE OUTPUT ${file} CONTENT "${text}" @ONLY)
+  set(${sources} ${${sources}} ${file} PARENT_SCOPE)
+endfunction()
+
+# Kernels that run all layers (kernels/cuda/persistent/phase.h), with experts and with other mixers
+# or not, one for each of the codes.
+macro(walsh_persistent name experts mixers)
+  set(instances)
+  foreach(codes ${ARGN})
+    list(APPEND instances
+         "PersistentKernel persistent_kernel<${codes}, ${experts}, ${mixers}>()")
+  endforeach()
+  walsh_kernel(kernels persistent_${name} persistent/kernel.cuh walsh::cuda ${instances})
+endmacro()
+
+# Sets `result` to the sources of all kernels.
+function(walsh_cuda_kernels result)
+  set(kernels)
+  set(codes scalar2 scalar3 scalar4 scalar8 product trellis trellis_half)
+  set(decoders_scalar2 ScalarDecoder<2>)
+  set(decoders_scalar3 ScalarDecoder<3>)
+  set(decoders_scalar4 ScalarDecoder<4>)
+  set(decoders_scalar8 ScalarDecoder<8>)
+  set(decoders_product ProductDecoder)
+  set(decoders_trellis TrellisDecoder<4> TrellisDecoder<6> TrellisDecoder<8>)
+  set(decoders_trellis_half TrellisDecoder<5> TrellisDecoder<7>)
+  # One to 16 vectors, of one matrix and of experts.
+  foreach(code ${codes})
+    set(gemv)
+    set(experts)
+    foreach(decoder ${decoders_${code}})
+      list(APPEND gemv "GemvKernel gemv_kernel<${decoder}>(const GemvKind&)")
+      list(APPEND experts "ExpertGemvKernel expert_gemv_kernel<${decoder}>(const GemvKind&)")
+    endforeach()
+    walsh_kernel(kernels gemv_${code} gemv/gemv_kernel.cuh walsh::cuda ${gemv})
+    walsh_kernel(kernels expert_gemv_${code} experts/expert_gemv.cuh walsh::cuda ${experts})
+  endforeach()
+
+  # Many vectors of experts, and of one matrix, the last with scales of 128 columns and of 32.
+  foreach(bits 2 3 4 8)
+    walsh_kernel(kernels expert_tile_${bits} experts/expert_tile.cuh walsh::cuda::detail
+                 "ExpertTileLauncher expert_tile<ScalarDecoder<${bits}>>(bool)")
+    foreach(fine false true)
+      if((bits EQUAL 2 AND fine) OR (bits EQUAL 8 AND NOT fine))
+        continue()
+      endif()
+      walsh_kernel(
+        kernels int8_tile_${bits}_${fine} gemm/int8_tile.cuh walsh::cuda::detail
+        "bool launch_tile<ScalarDecoder<${bits}>, ${fine}>(TileShape, TileLaunch&, Stream)")
+    endforeach()
+  endforeach()
+
+  set(one_2 "OneCode<ScalarDecoder<2>, 128>")
+  set(one_3 "OneCode<ScalarDecoder<3>, 32>" "OneCode<ScalarDecoder<3>, 128>")
+  set(one_4 "OneCode<ScalarDecoder<4>, 32>" "OneCode<ScalarDecoder<4>, 128>")
+  set(one_8 "OneCode<ScalarDecoder<8>, 32>")
+  foreach(bits 2 3 4 8)
+    walsh_persistent(${bits} false false ${one_${bits}})
+    walsh_persistent(${bits}_experts true false ${one_${bits}})
+  endforeach()
+  foreach(bits 2 3 4)
+    walsh_persistent(${bits}_mixers false true "OneCode<ScalarDecoder<${bits}>, 128>")
+    walsh_persistent(${bits}_mixers_experts true true "OneCode<ScalarDecoder<${bits}>, 128>")
+  endforeach()
+  walsh_persistent(trellis4_5_6 false false "OneCode<TrellisDecoder<4>, 128>"
+                   "OneCode<TrellisDecoder<5>, 128>" "OneCode<TrellisDecoder<6>, 128>")
+  walsh_persistent(trellis7_8 false false "OneCode<TrellisDecoder<7>, 128>"
+                   "OneCode<TrellisDecoder<8>, 128>")
+  walsh_persistent(narrow false false NarrowCodes)
+  walsh_persistent(narrow_experts true false NarrowCodes)
+  walsh_persistent(narrow_mixers false true NarrowCodes)
+  walsh_persistent(narrow_mixers_experts true true NarrowCodes)
+  walsh_persistent(wide false false WideCodes)
+  walsh_persistent(wide_experts true false WideCodes)
+  walsh_persistent(trellis_several false false TrellisCodes)
+  set(${result} ${kernels} PARENT_SCOPE)
+endfunction()

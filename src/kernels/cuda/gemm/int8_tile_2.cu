@@ -1,7 +1,0 @@
-#include "kernels/cuda/gemm/int8_tile.cuh"
-
-namespace walsh::cuda::detail {
-
-template bool launch_tile<ScalarDecoder<2>, false>(TileShape, TileLaunch&, Stream);
-
-}  // namespace walsh::cuda::detail
