@@ -1,4 +1,4 @@
-// Decode attention, run on the host (emulated/device.h).
+// Attention over fp16 pages, run on the host (emulated/device.h).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -42,6 +42,29 @@ TEST(AttentionKernel, CapsLogitsAndGivesSinksTheirShareAsTheCpu) {
     expect_decoded(p, 8);
     p.options.logit_cap = 5;
     expect_decoded(p, 8);
+  }
+}
+
+// Prompts round queries and weights to fp16.
+void expect_prompt(const Problem& p) {
+  expect_attention(
+      p, [](const AttentionCall& call, const AttentionScratch&) { attend_prefill(call, nullptr); },
+      2e-3);
+}
+
+TEST(AttentionKernel, ReadsPromptsAsTheCpuForEveryHeadSize) {
+  for (const int dim : {40, 64, 96, 128, 256})
+    expect_prompt(Problem({dim, 2, 1, 0}, 90, 70, static_cast<uint64_t>(dim)));
+}
+
+TEST(AttentionKernel, ReadsPromptsAsTheCpuWithEveryOption) {
+  for (const auto& [window, chunk] :
+       std::vector<std::pair<int64_t, int64_t>>{{30, 0}, {0, 50}, {30, 50}}) {
+    Problem p({64, 2, 1, window, chunk}, 140, 70, 23);
+    expect_prompt(p);
+    p.sinks = {0.5f, 3};
+    p.options.logit_cap = 5;
+    expect_prompt(p);
   }
 }
 
