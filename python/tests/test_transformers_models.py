@@ -142,9 +142,9 @@ def with_tokenizer(folder, place):
 
 
 @pytest.mark.parametrize("name, kind", [
-    ("gemma3-vision-tiny", AutoModelForImageTextToText), ("qwen35-vision-tiny", AutoModelForCausalLM),
-    ("qwen35-moe-vision-tiny", AutoModelForCausalLM),
-    ("mistral3-vision-tiny", AutoModelForImageTextToText)])
+    ("gemma3-vision-tiny", AutoModelForImageTextToText),
+    ("mistral3-vision-tiny", AutoModelForImageTextToText),
+    ("qwen35-vision-tiny", AutoModelForCausalLM), ("qwen35-moe-vision-tiny", AutoModelForCausalLM)])
 def test_the_engine_reads_what_was_saved_of_a_model_with_vision(name, kind, tmp_path):
     model = load(MODELS / name, kind, quantization_config=WalshConfig(**CONFIG))
     model.save_pretrained(tmp_path / "saved")
