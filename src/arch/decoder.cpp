@@ -94,14 +94,11 @@ class LayerBuilder {
     a.kv_heads = own_.kv_heads;
     a.head_dim = own_.head_dim;
     a.rope = own_.rope;
-    a.window = own_.window;
-    a.chunk = own_.chunk;
+    static_cast<AttentionOptions&>(a) = own_;
+    if (a.scale == 0) a.scale = 1.0f / std::sqrt(static_cast<float>(own_.head_dim));
     a.unit_eps = own_.unit_eps;
     a.growth = own_.growth;
     a.growth_step = own_.growth_step;
-    a.logit_cap = own_.logit_cap;
-    a.scale = own_.attention_scale != 0 ? own_.attention_scale
-                                        : 1.0f / std::sqrt(static_cast<float>(own_.head_dim));
     a.gated = traits_.attention_gate;
   }
 

@@ -72,17 +72,17 @@ struct ExpertTraits {
   ExpertOrder order = ExpertOrder::rows;
 };
 
-struct LayerTraits {
+// A scale of 0 stands for 1 / sqrt(head_dim).
+struct LayerTraits : AttentionOptions {
   int64_t heads = 0, kv_heads = 0, head_dim = 0, intermediate = 0;
-  int rope = 0;  // -1: no rope
-  int64_t window = 0, chunk = 0;
+  int rope = 0;                    // -1: no rope
   float unit_eps = 0, growth = 0;  // see AttentionDesc
   int64_t growth_step = 1;
-  float attention_scale = 0;  // 0: 1 / sqrt(head_dim)
-  float logit_cap = 0;
   bool experts = false;    // in place of the MLP of width `intermediate`
   int64_t shared = 0;      // width of the expert that every token gets besides its own; 0: none
   bool recurrent = false;  // a delta net in place of attention
+
+  LayerTraits() { scale = 0; }
 };
 
 // The same in every layer with latent attention; see LatentDesc.

@@ -48,7 +48,7 @@ void read_latent(ConfigReader& reader, DecoderTraits& traits, ModelConfig& confi
   const double scale = rope.logit_factor / std::sqrt(static_cast<double>(head_dim));
   for (LayerTraits& layer : traits.layers) {
     layer.head_dim = head_dim;
-    layer.attention_scale = static_cast<float>(scale);
+    layer.scale = static_cast<float>(scale);
   }
 }
 

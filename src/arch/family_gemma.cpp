@@ -44,7 +44,7 @@ void read_gemma_blocks(ConfigReader& reader, DecoderTraits& traits) {
   traits.norms_after = true;
   const double scale = reader.number_or("query_pre_attn_scalar", kDefaultScale, 1e-3, 1e6);
   for (LayerTraits& layer : traits.layers)
-    layer.attention_scale = static_cast<float>(1 / std::sqrt(scale));
+    layer.scale = static_cast<float>(1 / std::sqrt(scale));
 }
 
 const Family kGemma = {"gemma", "GemmaForCausalLM", read};

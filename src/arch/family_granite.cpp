@@ -18,7 +18,7 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   const bool usual = reader.is_null(kAttention);
   const auto attention = static_cast<float>(reader.optional_number(kAttention, 1, kLeast, kMost));
   for (LayerTraits& layer : traits.layers)
-    layer.attention_scale =
+    layer.scale =
         usual ? static_cast<float>(1 / std::sqrt(static_cast<double>(layer.head_dim))) : attention;
   // Every branch is multiplied by r before it is added to the residual stream, which only norms
   // read. Storing the stream divided by r makes that factor unnecessary; the norms give the same

@@ -15,8 +15,10 @@ constexpr int64_t kDefaultHeadDim = 256, kDefaultInterval = 4;
 constexpr int64_t kMaxHeads = 1024, kMaxDim = 256, kDimUnit = 16, kMaxTaps = 16;
 constexpr int64_t kMaxWidth = int64_t{1} << 20;
 
-// Multi-token prediction layers are left out.
-constexpr std::array<NameRule, 1> kStoredNames = {{{"mtp.", "", true}}};
+// Multi-token prediction layers are left out. transformers saves the text part of a model with
+// vision under the names that it has in the whole.
+constexpr auto kStoredNames =
+    std::to_array<NameRule>({{"mtp.", "", true}, {"model.language_model.", "model."}});
 
 DeltaNetTraits read_delta_net(ConfigReader& reader) {
   DeltaNetTraits d;

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "arch/attention_options.h"
+
 namespace walsh {
 
 // y = x / rms(x) * (gain_offset + weight), over `width` values.
@@ -86,15 +88,11 @@ struct LatentDesc {
 
 // Softmax attention over the positions of a sequence. Query head h reads key-value head h / (heads
 // / kv_heads).
-struct AttentionDesc {
+struct AttentionDesc : AttentionOptions {
   int64_t heads = 0;
   int64_t kv_heads = 0;  // divides heads
   int64_t head_dim = 0;  // a multiple of 8
   int rope = -1;         // index into ModelConfig::ropes; -1: queries and keys are not rotated
-  int64_t window = 0;    // positions that a query sees, itself included; 0: all
-  int64_t chunk = 0;     // a query sees positions from the last multiple of this on; 0: no chunks
-  float scale = 0;       // of the logits
-  float logit_cap = 0;   // c: logits become c tanh(logit / c); 0: no cap
   NormDesc q_norm = {}, k_norm = {};  // over the head_dim values of each head, or over all heads
   // Rotated queries and keys are divided by sqrt(mean square of their head + this); 0: they are
   // not.
@@ -112,8 +110,6 @@ struct AttentionDesc {
   int q = -1, k = -1, v = -1, o = -1;
 
   bool present() const { return heads > 0; }
-  // The positions that a query sees, in the form that first_seen() in kernels/first_seen.h takes.
-  int64_t reach() const { return chunk > 0 ? -chunk : window; }
   int64_t query_width() const { return heads * head_dim; }
   int64_t query_rows() const { return gated ? 2 * query_width() : query_width(); }
   int64_t kv_width() const { return kv_heads * head_dim; }

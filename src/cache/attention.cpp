@@ -50,7 +50,7 @@ class StoredAttention {
       for (int d = 0; d < head_dim; ++d)
         shift += double{q[d]} * double{head_.key_offset[d]};
     }
-    scratch_.shifts[at(row)] = static_cast<float>(shift * double{queries_.logits.scale});
+    scratch_.shifts[at(row)] = static_cast<float>(shift * double{queries_.options.scale});
     float* x = scratch_.queries.x.data() + row * scratch_.queries.cols;
     std::copy_n(q, head_dim, x);
     std::fill(x + head_dim, x + scratch_.queries.cols, 0.0f);
@@ -75,7 +75,7 @@ class StoredAttention {
         continue;
       }
       const float shrink =
-          ops_.weigh(weights(r), kCacheBlock, from, to, queries_.logits, scratch_.shifts[at(r)],
+          ops_.weigh(weights(r), kCacheBlock, from, to, queries_.options, scratch_.shifts[at(r)],
                      &scratch_.largest[at(r)], &scratch_.totals[at(r)]);
       if (shrink == 1) continue;
       for (int64_t d = 0; d < value_cols_; ++d)

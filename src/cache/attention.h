@@ -29,7 +29,7 @@ struct CacheQueries {
   const float* q;
   int64_t ldq, m;
   int heads, head_dim;
-  LogitRule logits;
+  AttentionOptions options;  // bounds of what is seen stand below
   const int64_t* begin;
   const int64_t* end;
 };

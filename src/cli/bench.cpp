@@ -22,7 +22,6 @@
 #include "cli/output.h"
 #include "cli/terminal.h"
 #include "kernels/cuda/probe.h"
-#include "kernels/first_seen.h"
 #include "kernels/machine_probe.h"
 #include "model/positions.h"
 #include "model/routing.h"
@@ -154,7 +153,7 @@ double cache_bytes(const Model& model, const Test& test) {
     const double bits =
         cache_bits(*model.cache.keys, a.head_dim) + cache_bits(*model.cache.values, a.head_dim);
     const int64_t seen = test.depth + test.n / 2 + 1;
-    const int64_t positions = seen - first_seen(a.reach(), seen - 1);
+    const int64_t positions = seen - a.first_seen(seen - 1);
     sum += static_cast<double>(positions * a.kv_width()) * bits / 8;
   }
   return sum;

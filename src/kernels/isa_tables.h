@@ -56,40 +56,14 @@ namespace avx2 {
 detail::MatmulI8 matmul_i8;
 detail::MatmulF32 matmul_f32;
 detail::MatmulLookup matmul_lookup;
-detail::MatmulDense matmul_dense;
-detail::RmsNorm rms_norm;
-detail::SiluMul silu_mul;
-detail::GeluMul gelu_mul;
-detail::SigmoidMul sigmoid_mul;
-detail::SoftCap soft_cap;
-detail::QuantizeI8 quantize_i8;
-detail::Rope rope;
-detail::ToF16 to_f16;
-detail::FromF16 from_f16;
-detail::Attention attention;
-detail::Weigh weigh;
-detail::ScaleWeights scale_weights;
-detail::DeltaRule delta_rule;
+void set_lane_ops(Ops& ops);  // all others
 }  // namespace avx2
 
 namespace avx512 {
 detail::MatmulI8 matmul_i8;
 detail::MatmulI8 matmul_trellis;  // called by matmul_i8
 detail::MatmulF32 matmul_f32;
-detail::MatmulDense matmul_dense;
-detail::RmsNorm rms_norm;
-detail::SiluMul silu_mul;
-detail::GeluMul gelu_mul;
-detail::SigmoidMul sigmoid_mul;
-detail::SoftCap soft_cap;
-detail::QuantizeI8 quantize_i8;
-detail::Rope rope;
-detail::ToF16 to_f16;
-detail::FromF16 from_f16;
-detail::Attention attention;
-detail::Weigh weigh;
-detail::ScaleWeights scale_weights;
-detail::DeltaRule delta_rule;
+void set_lane_ops(Ops& ops);  // all others but products by look-up
 }  // namespace avx512
 
 namespace avx512vbmi {

@@ -14,31 +14,35 @@ constexpr Ops kRefOps = {ref::matmul_i8, ref::matmul_f32,  ref::matmul_lookup, r
                          ref::soft_cap,  ref::quantize_i8, ref::rope,          ref::to_f16,
                          ref::from_f16,  ref::attention,   ref::weigh,         ref::scale_weights,
                          ref::delta_rule};
-constexpr Ops kAvx2Ops = {avx2::matmul_i8,     avx2::matmul_f32,  avx2::matmul_lookup,
-                          avx2::matmul_dense,  avx2::rms_norm,    avx2::silu_mul,
-                          avx2::gelu_mul,      avx2::sigmoid_mul, avx2::soft_cap,
-                          avx2::quantize_i8,   avx2::rope,        avx2::to_f16,
-                          avx2::from_f16,      avx2::attention,   avx2::weigh,
-                          avx2::scale_weights, avx2::delta_rule};
-constexpr Ops kAvx512Ops = {avx512::matmul_i8,     avx512::matmul_f32,  avx2::matmul_lookup,
-                            avx512::matmul_dense,  avx512::rms_norm,    avx512::silu_mul,
-                            avx512::gelu_mul,      avx512::sigmoid_mul, avx512::soft_cap,
-                            avx512::quantize_i8,   avx512::rope,        avx512::to_f16,
-                            avx512::from_f16,      avx512::attention,   avx512::weigh,
-                            avx512::scale_weights, avx512::delta_rule};
+Ops avx2_ops() {
+  Ops ops = kRefOps;
+  avx2::set_lane_ops(ops);
+  ops.matmul_i8 = avx2::matmul_i8;
+  ops.matmul_f32 = avx2::matmul_f32;
+  ops.matmul_lookup = avx2::matmul_lookup;
+  return ops;
+}
 
-constexpr Ops with_vbmi(Ops ops) {
+Ops avx512_ops() {
+  Ops ops = avx2_ops();
+  avx512::set_lane_ops(ops);
+  ops.matmul_i8 = avx512::matmul_i8;
+  ops.matmul_f32 = avx512::matmul_f32;
+  return ops;
+}
+
+Ops avx512vbmi_ops() {
+  Ops ops = avx512_ops();
   ops.matmul_i8 = avx512vbmi::matmul_i8;
   ops.matmul_lookup = avx512vbmi::matmul_lookup;
   return ops;
 }
-constexpr Ops kAvx512VbmiOps = with_vbmi(kAvx512Ops);
 
-constexpr Ops with_tiles(Ops ops) {
+Ops amx_ops() {
+  Ops ops = avx512vbmi_ops();
   ops.matmul_i8 = amx::matmul_i8;
   return ops;
 }
-constexpr Ops kAmxOps = with_tiles(kAvx512VbmiOps);
 
 }  // namespace
 
@@ -54,17 +58,26 @@ const Ops& ops(Isa isa) {
     throw Error(ErrorCode::usage, "instruction set",
                 "this machine cannot run " + std::string(isa_name(isa)));
   }
+  // Functions of an instruction set, even those that set a table, run only where it is.
   switch (isa) {
     case Isa::ref:
       return kRefOps;
-    case Isa::avx2:
-      return kAvx2Ops;
-    case Isa::avx512:
-      return kAvx512Ops;
-    case Isa::avx512vbmi:
-      return kAvx512VbmiOps;
-    case Isa::amx:
-      return kAmxOps;
+    case Isa::avx2: {
+      static const Ops table = avx2_ops();
+      return table;
+    }
+    case Isa::avx512: {
+      static const Ops table = avx512_ops();
+      return table;
+    }
+    case Isa::avx512vbmi: {
+      static const Ops table = avx512vbmi_ops();
+      return table;
+    }
+    case Isa::amx: {
+      static const Ops table = amx_ops();
+      return table;
+    }
   }
   return kRefOps;
 }

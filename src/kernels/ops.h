@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "arch/attention_options.h"
 #include "base/aligned.h"
 #include "base/cpu.h"
 #include "base/dtype.h"
@@ -73,15 +74,6 @@ struct ActivationsI8 {
   ActivationsI8() = default;
   ActivationsI8(int64_t max_m, int64_t cols, int group, int planes);
   int64_t groups() const { return (cols + group - 1) / group; }
-};
-
-// How dot products of queries and keys become logits: x = scale * product, then cap * tanh(x / cap)
-// unless cap is 0.
-struct LogitRule {
-  float scale = 1, cap = 0;
-
-  // Implicit: a scale alone is a rule.
-  LogitRule(float scale, float cap = 0) : scale(scale), cap(cap) {}
 };
 
 // How an input row is converted for a matmul; applied once per distinct input.
@@ -157,6 +149,32 @@ struct KvView {
   }
 };
 
+// Arguments of Ops::attention: `m` consecutive queries of the `heads` query heads that share one kv
+// head, so that the cache is read once for all of them. Query i stands at position `position + i`
+// and sees what the options say; positions from position + m on are not read. Head h reads
+// q[i * ldq + h * head_dim + d] and writes out[i * ldo + h * head_dim + d]; out may not overlap q.
+// head_dim is a multiple of 8; q and out need no alignment.
+struct GroupAttention {
+  KvView kv;
+  int kv_head = 0, heads = 0;
+  int64_t m = 0, position = 0;
+  AttentionOptions options;
+  const float* q = nullptr;
+  int64_t ldq = 0;
+  float* out = nullptr;
+  int64_t ldo = 0;
+  // Null, or the logarithm of the sum of e^logit of each row [m][heads]: results over parts of the
+  // positions are put together with it, and sinks get their share.
+  float* log_sums = nullptr;
+  float* scratch = nullptr;  // [attention_scratch(m, position + m, head_dim)], any content
+
+  const float* query(int64_t i, int64_t head) const { return q + i * ldq + head * kv.head_dim; }
+  float* result(int64_t i, int64_t head) const { return out + i * ldo + head * kv.head_dim; }
+  // Query i sees the positions from first(i) to end(i).
+  int64_t end(int64_t i) const { return position + i + 1; }
+  int64_t first(int64_t i) const { return options.first_seen(position + i); }
+};
+
 struct Ops {
   // y[t * ldy + row] (+)= sum_c W[row][c] x[t][c] for t < m and the rows of panels
   // [panel_begin, panel_end); adds to y when `accumulate`. The smaller of w.group and x.group must
@@ -206,24 +224,14 @@ struct Ops {
   // float32 -> fp16, round to nearest even.
   void (*to_f16)(const float* x, int64_t n, uint16_t* out);
   void (*from_f16)(const uint16_t* x, int64_t n, float* out);
-  // Attention of `m` consecutive queries of the `heads` query heads that share one kv head, so that
-  // the cache is read once for all of them. Query i stands at position `position + i` and sees
-  // positions first_seen(window, position + i) .. position + i (first_seen.h); positions from
-  // position + m on are not read. Head h reads q[i * ldq + h * head_dim + d] and writes
-  // out[i * ldo + h * head_dim + d]; out may not overlap q. head_dim is a multiple of 8; q and out
-  // need no alignment. A row's result does not depend on m or heads.
-  // log_sums, unless null, receives the logarithm of the sum of e^logit of each row [m][heads]:
-  // results over parts of the positions are put together with it.
-  // scratch: float[attention_scratch(m, position + m, head_dim)], any content.
-  void (*attention)(const KvView& kv, int kv_head, int heads, const float* q, int64_t ldq,
-                    int64_t m, int64_t position, int64_t window, const LogitRule& logits,
-                    float* out, int64_t ldo, float* log_sums, float* scratch);
-  // One block of a softmax that is computed block by block: the logits cap(scale * row[i] + shift)
-  // for i in [begin, end) become weights e^(logit - largest), all other entries of row[n] 0
-  // (possibly NaN, if a logit is). `largest` (initially -infinity) and `total`, the sum of the
-  // weights, are carried from block to block. Returns the factor by which sums weighted with
-  // earlier blocks must be multiplied. n is a multiple of 16, begin < end.
-  float (*weigh)(float* row, int64_t n, int64_t begin, int64_t end, const LogitRule& logits,
+  // Attention over fp16 keys and values. A row's result does not depend on m or heads.
+  void (*attention)(const GroupAttention& call);
+  // One block of a softmax that is computed block by block: the logits cap(scale * row[i] + shift),
+  // with scale and cap of the options, for i in [begin, end) become weights e^(logit - largest),
+  // all other entries of row[n] 0 (possibly NaN, if a logit is). `largest` (initially -infinity)
+  // and `total`, the sum of the weights, are carried from block to block. Returns the factor by
+  // which sums weighted with earlier blocks must be multiplied. n is a multiple of 16, begin < end.
+  float (*weigh)(float* row, int64_t n, int64_t begin, int64_t end, const AttentionOptions& options,
                  float shift, float* largest, float* total);
   // out[i] = weights[i] * the fp16 scales[i], 0 where the weight is 0 and the scale is NaN. Weights
   // are not negative, n is a multiple of 16.

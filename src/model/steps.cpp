@@ -180,9 +180,7 @@ class LayerBuilder {
     attend.shape = head_shape();
     attend.query = queries;
     attend.to = mixed;
-    attend.reach = a.reach();
-    attend.scale = a.scale;
-    attend.logit_cap = a.logit_cap;
+    attend.options = a;
     attend.sinks = vector(a.sinks);
     attend.value_dim = value_dim;
     add(std::move(attend));

@@ -121,9 +121,8 @@ struct PrepareHeads {
 struct Attend {
   HeadShape shape;
   Operand query, to;
-  int64_t reach = 0;  // as first_seen() of kernels/first_seen.h has it
-  float scale = 0, logit_cap = 0;
-  int sinks = -1;  // vector [heads], or -1
+  AttentionOptions options;
+  int sinks = -1;  // vector [heads] of learned logits, or -1
   int64_t value_dim = 0;
 };
 

@@ -17,7 +17,7 @@ constexpr int room(int head_dim) {
   return head_dim * (head_dim == 64 ? 168 : 104);
 }
 
-void set_step(detail::RowsArgs& args, int tiles) {
+void set_step(detail::CodedDecodeArgs& args, int tiles) {
   const CodedView& cache = args.cache;
   const bool halves = cache.keys.bits == 0 || cache.values.bits == 0;
   const int64_t alignment = halves ? kAlignment : 16;
@@ -30,7 +30,7 @@ void set_step(detail::RowsArgs& args, int tiles) {
       round_up(std::max(detail::kRowStages * args.stage_bytes, half_tiles), kAlignment));
 }
 
-void fit_step(detail::RowsArgs& args) {
+void fit_step(detail::CodedDecodeArgs& args) {
   int tiles = kPageTiles;
   do {
     set_step(args, tiles);
@@ -44,33 +44,17 @@ void attend_decode(const CodedAttention& call, int64_t longest, const AttentionS
   if (call.m == 0) return;
   const CodedView& cache = *call.cache;
   const int dim = cache.head_dim;
-  if (call.heads <= 0 || call.heads % cache.kv_heads != 0 || call.ldq % 2 != 0 ||
-      call.ldo % 2 != 0 || !is_coded_head(dim) || !(call.scale > 0) || !(call.logit_cap >= 0)) {
-    throw Error(
-        ErrorCode::internal, "GPU cache",
-        fmt::format("{} heads of {} over {}, strides {} and {}, scale {}, cap {}", call.heads, dim,
-                    cache.kv_heads, call.ldq, call.ldo, call.scale, call.logit_cap));
-  }
-  detail::RowsArgs args;
-  args.cache = cache;
-  args.rows = call.rows;
-  args.q = call.q;
-  args.ldq = call.ldq;
-  args.out = call.out;
-  args.ldo = call.ldo;
-  args.group = call.heads / cache.kv_heads;
-  args.tiles = detail::head_tiles(call.heads, cache.kv_heads);
-  args.window = static_cast<int>(call.window);
-  args.cap = detail::logit_cap(call);
+  if (!is_coded_head(dim))
+    throw Error(ErrorCode::internal, "GPU cache", fmt::format("heads of {}", dim));
+  detail::CodedDecodeArgs args{
+      detail::decode_args(call, cache.kv_heads, dim, scratch), cache, 0, 0, 0, 0};
   fit_step(args);
-  args.parts = {scratch.partials(),  scratch.arrived(), call.heads, dim,
-                call.scale * kLog2E, call.sinks};
   const int splits = detail::attention_splits(call.m, call.heads, cache.kv_heads,
                                               detail::row_blocks(dim), attention_reach(longest));
   const auto launch = dim == 64    ? detail::launch_rows_64
                       : dim == 128 ? detail::launch_rows_128
                                    : detail::launch_rows_256;
-  launch(args, call.m, splits, stream);
+  launch(args, splits, stream);
 }
 
 }  // namespace walsh::cuda

@@ -1,12 +1,11 @@
-// Decode attention over a coded cache, one translation unit per head size. As
-// kernels/cuda/attention/decode.cu, but a warp takes its positions in tiles of 16 of three kinds:
-// stored positions (up to four tiles at a time), fp16 rows of the ring, and the first positions.
+// The reader of decode attention (kernels/cuda/attention/decode.cuh) for a coded cache, one
+// translation unit per head size. A warp takes its positions in tiles of 16 of three kinds: stored
+// positions (up to four tiles at a time), fp16 rows of the ring, and the first positions.
 #pragma once
 
 #include "cache/cuda/attend_decode.h"
 #include "cache/cuda/coded_tile.cuh"
-#include "kernels/cuda/attention/parts.cuh"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/attention/decode.cuh"
 
 namespace walsh::cuda::detail {
 
@@ -25,37 +24,24 @@ struct RowsShape {
   static_assert(kWarps * 2 * kHalfTileBytes >= (kResults + kTileHeads * kResultStride) * 4);
 };
 
-// The work of a block and a warp. Tiles are numbered: stored ones, fp16 ones, the first positions.
-struct RowsPart : PartHeads {
-  int sequence, kv_head;
-  int begin, end;                  // visible positions
+// The work of a warp. Tiles are numbered: stored ones, fp16 ones, the first positions.
+struct CodedPart : DecodePart {
   int first_stored, first_recent;  // tiles of 16 positions
   int stored, recent;              // number of tiles of each kind
   int first_tile, last_tile;       // this warp's
 
-  template <int Warps>
-  static __device__ RowsPart of_warp(const RowsArgs& args, int warp) {
-    RowsPart p;
-    p.row = static_cast<int>(blockIdx.z);
-    p.kv_head = static_cast<int>(blockIdx.y) / args.tiles;
-    const int tile = static_cast<int>(blockIdx.y) % args.tiles;
-    p.first_head = p.kv_head * args.group + tile * kTileHeads;
-    p.heads = min(kTileHeads, args.group - tile * kTileHeads);
-    const int position = args.rows.positions[p.row];
-    p.end = position + 1;
-    p.sequence = args.rows.sequences[p.row];
-    p.begin = first_seen(args.window, position);
-    const int border = stored_end(args.cache, p.sequence, position);
-    p.first_stored = p.begin / kCacheTile;
-    p.stored = max(0, border / kCacheTile - p.first_stored);
-    p.first_recent = max(border, p.begin) / kCacheTile;
-    p.recent = (p.end + kCacheTile - 1) / kCacheTile - p.first_recent;
-    const int tiles = p.stored + p.recent + (border > 0 && args.window == 0 ? 1 : 0);
-    p.active = min(static_cast<int>(gridDim.x), (tiles + Warps - 1) / Warps);
-    const int64_t all = int64_t{p.active} * Warps, index = int64_t{blockIdx.x} * Warps + warp;
-    p.first_tile = static_cast<int>(index * tiles / all);
-    p.last_tile = static_cast<int>((index + 1) * tiles / all);
-    return p;
+  __device__ __forceinline__ CodedPart(const CodedDecodeArgs& args, int warps, int warp)
+      : DecodePart(args) {
+    const int border = stored_end(args.cache, sequence, end - 1);
+    first_stored = begin / kCacheTile;
+    stored = max(0, border / kCacheTile - first_stored);
+    first_recent = max(border, begin) / kCacheTile;
+    recent = (end + kCacheTile - 1) / kCacheTile - first_recent;
+    const int tiles = stored + recent + (border > 0 && sees_all(args.rule) ? 1 : 0);
+    active = min(static_cast<int>(gridDim.x), (tiles + warps - 1) / warps);
+    const int64_t all = int64_t{active} * warps, index = int64_t{blockIdx.x} * warps + warp;
+    first_tile = static_cast<int>(index * tiles / all);
+    last_tile = static_cast<int>((index + 1) * tiles / all);
   }
 
   __device__ int last_stored() const { return min(stored, last_tile); }
@@ -103,8 +89,8 @@ __device__ __forceinline__ void copy_tiles(const CodedSide& side, int64_t tile, 
 
 // Copies the stored tiles of a step to shared memory, keys before values.
 template <int Dim>
-__device__ __forceinline__ void copy_step(const RowsArgs& args, const RowsPart& part, int tile,
-                                          int count, uint32_t shared, int lane) {
+__device__ __forceinline__ void copy_step(const CodedDecodeArgs& args, const CodedPart& part,
+                                          int tile, int count, uint32_t shared, int lane) {
   const CodedView& cache = args.cache;
   const int32_t* pages = cache.pages + part.sequence * cache.per_sequence;
   const int at = part.first_stored + tile, low = part.begin - at * kCacheTile;
@@ -210,7 +196,7 @@ struct RowQueries {
   uint32_t q[Dim / 16][2];
   float offset[2] = {0, 0};
 
-  __device__ RowQueries(const RowsArgs& args, const RowsPart& part, int lane) {
+  __device__ RowQueries(const CodedDecodeArgs& args, const CodedPart& part, int lane) {
     const int head = lane / 4, column = 2 * (lane % 4);
     const float* from = args.q + part.row * args.ldq + (part.first_head + head) * Dim;
     const float* offsets = args.cache.key_offsets;
@@ -235,7 +221,7 @@ struct RowQueries {
 };
 
 template <int Dim, bool Capped>
-__device__ __forceinline__ void attend_stored_tile(const RowsArgs& args,
+__device__ __forceinline__ void attend_stored_tile(const CodedDecodeArgs& args,
                                                    const RowQueries<Dim>& queries, uint32_t keys,
                                                    uint32_t values, int low, int lane,
                                                    Running<Dim>& run, float shift) {
@@ -257,9 +243,9 @@ __device__ __forceinline__ void attend_stored_tile(const RowsArgs& args,
     default:
       multiply_coded_keys<8, Dim>(key, queries.q, keys, lane, s);
   }
-  cap_tile<Capped>(args.cap, s);  // includes the product with the key offset
+  cap_logits<Capped>(args.rule, s);  // includes the product with the key offset
   uint32_t b0, b1;
-  weigh_tile<Dim, true>(s, low, kCacheTile, args.parts.scale, lane, run, b0, b1, shift);
+  weigh_tile<Dim, true>(s, low, kCacheTile, args.rule.scale, lane, run, b0, b1, shift);
   const CodedSide& value = args.cache.values;
   switch (value.bits) {
     case 0:
@@ -281,7 +267,7 @@ __device__ __forceinline__ void attend_stored_tile(const RowsArgs& args,
 
 // Processes tile `tile` of the fp16 rows: those of the ring, then the first positions.
 template <int Dim, bool Capped>
-__device__ __forceinline__ void attend_half_tile(const RowsArgs& args, const RowsPart& part,
+__device__ __forceinline__ void attend_half_tile(const CodedDecodeArgs& args, const CodedPart& part,
                                                  const RowQueries<Dim>& queries, int tile,
                                                  uint32_t shared, int lane, Running<Dim>& run,
                                                  float shift) {
@@ -301,16 +287,16 @@ __device__ __forceinline__ void attend_half_tile(const RowsArgs& args, const Row
   __syncwarp();
   float s[4] = {};
   multiply_half_keys<Dim>(queries.q, shared, lane, s);
-  cap_tile<Capped>(args.cap, s);
+  cap_logits<Capped>(args.rule, s);
   uint32_t b0, b1;
-  weigh_tile<Dim, true>(s, low, high, args.parts.scale, lane, run, b0, b1, shift);
+  weigh_tile<Dim, true>(s, low, high, args.rule.scale, lane, run, b0, b1, shift);
   multiply_half_values<Dim>(values, b0, b1, lane, run);
   __syncwarp();
 }
 
 // Processes all tiles of a warp: stored ones through its ring, then the few others.
 template <int Dim, bool Capped>
-__device__ __forceinline__ void attend_part(const RowsArgs& args, const RowsPart& part,
+__device__ __forceinline__ void attend_part(const CodedDecodeArgs& args, const CodedPart& part,
                                             uint32_t ring, int lane, Running<Dim>& run,
                                             float shift) {
   const int last = part.last_stored();
@@ -353,7 +339,7 @@ __device__ __forceinline__ void attend_part(const RowsArgs& args, const RowsPart
     const CodedView& cache = args.cache;
     for (int j = 0; j < count; ++j) {
       const int first = (part.first_stored + tile + j) * kCacheTile;
-      const int low = max(part.begin, args.window != 0 ? 0 : kCacheSinks) - first;
+      const int low = max(part.begin, sees_all(args.rule) ? kCacheSinks : 0) - first;
       attend_stored_tile<Dim, Capped>(args, queries, stage + cache.keys.tile_bytes * j,
                                       stage + args.values_at + cache.values.tile_bytes * j, low,
                                       lane, run, shift);
@@ -424,52 +410,60 @@ __device__ __forceinline__ void store_head(const CodedSide& side, const float* f
     *reinterpret_cast<float2*>(out + kColumns * lane + c) = make_float2(v[c], v[c + 1]);
 }
 
-// Grid: x over the parts of a row, y over tiles of heads, z over rows.
-template <int Dim, bool Capped>
-__global__ void __launch_bounds__(RowsShape<Dim>::kThreads, row_blocks(Dim))
-    rows_kernel(const __grid_constant__ RowsArgs args) {
+template <int Dim>
+class CodedReader {
   using Shape = RowsShape<Dim>;
-  extern __shared__ __align__(1024) unsigned char memory[];
-  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-  allow_next_kernel();
-  const RowsPart part = RowsPart::of_warp<Shape::kWarps>(args, warp);
-  if (static_cast<int>(blockIdx.x) >= part.active) {
-    wait_previous_kernel();
-    return;
+
+ public:
+  using Args = CodedDecodeArgs;
+  static constexpr int kDim = Dim, kWarps = Shape::kWarps, kThreads = Shape::kThreads;
+  static constexpr int kBlocks = row_blocks(Dim);
+
+  __device__ __forceinline__ CodedReader(const Args& args, unsigned char* memory, int warp,
+                                         int lane)
+      : a_(args), part_(args, kWarps, warp), memory_(memory), warp_(warp), lane_(lane) {}
+
+  __device__ __forceinline__ const DecodePart& part() const { return part_; }
+
+  template <bool Capped>
+  __device__ __forceinline__ void attend(Running<Dim>& run) const {
+    const uint32_t ring = shared_address(memory_) + static_cast<uint32_t>(warp_ * a_.ring_bytes);
+    for (float shift = kWeightShift;; shift = 0) {
+      run = {};
+      attend_part<Dim, Capped>(a_, part_, ring, lane_, run, shift);
+      if (shift == 0 || unshift(run)) break;
+    }
   }
 
-  const uint32_t ring = shared_address(memory) + static_cast<uint32_t>(warp * args.ring_bytes);
-  Running<Dim> run;
-  for (float shift = kWeightShift;; shift = 0) {
-    run = {};
-    attend_part<Dim, Capped>(args, part, ring, lane, run, shift);
-    if (shift == 0 || unshift(run)) break;
+  // Results are gathered in shared memory, since their rotation takes whole heads.
+  __device__ __forceinline__ void take(int head, int column, const float4& sum,
+                                       float factor) const {
+    store_scaled(results() + head * Shape::kResultStride + column, sum, factor);
   }
-  auto* floats = reinterpret_cast<float*>(memory);
-  float* results = floats + Shape::kResults;
-  const bool done = finish_part<Dim, Shape::kWarps>(
-      args.parts, part, run, floats, warp, lane,
-      [&](int head, int column, const float4& sum, float factor) {
-        store_scaled(results + head * Shape::kResultStride + column, sum, factor);
-      });
-  if (!done) return;
-  __syncthreads();
-  float* out = args.out + part.row * args.ldo + part.first_head * Dim;
-  for (int head = warp; head < part.heads; head += Shape::kWarps)
-    store_head<Dim>(args.cache.values, results + head * Shape::kResultStride, out + head * Dim,
-                    lane);
-}
+  __device__ __forceinline__ void finish() const {
+    __syncthreads();
+    float* out = a_.out + part_.row * a_.ldo + part_.first_head * Dim;
+    for (int head = warp_; head < part_.heads; head += kWarps)
+      store_head<Dim>(a_.cache.values, results() + head * Shape::kResultStride, out + head * Dim,
+                      lane_);
+  }
+
+ private:
+  __device__ __forceinline__ float* results() const {
+    return reinterpret_cast<float*>(memory_) + Shape::kResults;
+  }
+
+  const Args& a_;
+  const CodedPart part_;
+  unsigned char* const memory_;
+  const int warp_, lane_;
+};
 
 template <int Dim>
-void launch_rows(const RowsArgs& args, int64_t m, int splits, Stream stream) {
-  using Shape = RowsShape<Dim>;
-  const LaunchShape shape{
-      dim3(static_cast<unsigned>(splits), static_cast<unsigned>(args.cache.kv_heads * args.tiles),
-           static_cast<unsigned>(m)),
-      dim3(Shape::kThreads), static_cast<size_t>(Shape::kWarps * args.ring_bytes)};
-  const bool capped = args.cap.power != 0;
-  launch("cache attention", capped ? rows_kernel<Dim, true> : rows_kernel<Dim, false>, shape,
-         stream, args);
+void launch_rows(const CodedDecodeArgs& args, int splits, Stream stream) {
+  launch_decode<CodedReader<Dim>>(args, args.cache.kv_heads, splits,
+                                  static_cast<size_t>(RowsShape<Dim>::kWarps * args.ring_bytes),
+                                  stream);
 }
 
 }  // namespace walsh::cuda::detail

@@ -2,8 +2,8 @@
 
 namespace walsh::cuda::detail {
 
-void launch_rows_256(const RowsArgs& args, int64_t m, int splits, Stream stream) {
-  launch_rows<256>(args, m, splits, stream);
+void launch_rows_256(const CodedDecodeArgs& args, int splits, Stream stream) {
+  launch_rows<256>(args, splits, stream);
 }
 
 }  // namespace walsh::cuda::detail

@@ -2,8 +2,8 @@
 
 namespace walsh::cuda::detail {
 
-void launch_rows_64(const RowsArgs& args, int64_t m, int splits, Stream stream) {
-  launch_rows<64>(args, m, splits, stream);
+void launch_rows_64(const CodedDecodeArgs& args, int splits, Stream stream) {
+  launch_rows<64>(args, splits, stream);
 }
 
 }  // namespace walsh::cuda::detail

@@ -3,12 +3,11 @@
 #pragma once
 
 #include "cache/cuda/coded_cache.h"
-#include "kernels/cuda/attention/prefill.h"
+#include "kernels/cuda/attention/args.h"
 
 namespace walsh::cuda::detail {
 
-struct CodedPrefillArgs {
-  PrefillArgs prefill;  // keys, values and pages are unused
+struct CodedPrefillArgs : RowArgs {
   CodedView cache;
   FreshRows stored, exact;
   int position = 0;  // of row 0

@@ -3,7 +3,7 @@
 namespace walsh::cuda::detail {
 
 void launch_coded_prefill_128(const CodedPrefillArgs& args, Stream stream) {
-  launch_coded_prefill<128>(args, stream);
+  launch_prefill<CodedTiles<PrefillShape<128>>>(args, stream);
 }
 
 }  // namespace walsh::cuda::detail

@@ -3,7 +3,7 @@
 namespace walsh::cuda::detail {
 
 void launch_coded_prefill_256(const CodedPrefillArgs& args, Stream stream) {
-  launch_coded_prefill<256>(args, stream);
+  launch_prefill<CodedTiles<PrefillShape<256>>>(args, stream);
 }
 
 }  // namespace walsh::cuda::detail

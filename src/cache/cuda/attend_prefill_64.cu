@@ -3,7 +3,7 @@
 namespace walsh::cuda::detail {
 
 void launch_coded_prefill_64(const CodedPrefillArgs& args, Stream stream) {
-  launch_coded_prefill<64>(args, stream);
+  launch_prefill<CodedTiles<PrefillShape<64>>>(args, stream);
 }
 
 }  // namespace walsh::cuda::detail

@@ -1,4 +1,4 @@
-// Norm, rope and rotation of queries, keys and values, and the append to the cache: one warp per
+// Prepares and rotates queries, keys and values and appends them to a coded cache: one warp per
 // head.
 #include <cuda_fp16.h>
 
@@ -112,11 +112,9 @@ __global__ void __launch_bounds__(kWarps * 32) keep_kernel(const __grid_constant
                                    call.sin + int64_t{position} * turned, turned, lane);
   if (head < call.heads) {
     float* q = call.q + row * call.ldq + head * Dim;
-    Pairs v = load_pairs(q, pairs, lane);
-    if (call.q_norm) normalize(v, call.q_norm, call.eps, pairs, lane);
-    rotate(v, angles, turned, lane);
-    if (call.q_scale) multiply(v, call.q_scale[position]);
-    Columns<Dim> columns(v, pairs, heads[warp], lane);
+    Pairs v[1] = {load_pairs(q, pairs, lane)};
+    prepare_heads(v, query_rule(call), angles, position, pairs, lane);
+    Columns<Dim> columns(v[0], pairs, heads[warp], lane);
     columns.rotate(cache.keys.block, cache.keys.factors, lane);
     columns.store(q, lane, [](float x) { return x; });
     return;
@@ -124,13 +122,10 @@ __global__ void __launch_bounds__(kWarps * 32) keep_kernel(const __grid_constant
   head -= call.heads;
   const bool key = head < cache.kv_heads;
   if (!key) head -= cache.kv_heads;
-  Pairs v = load_pairs((key ? call.k + row * call.ldk : call.v + row * call.ldv) + head * Dim,
-                       pairs, lane);
-  if (key) {
-    if (call.k_norm) normalize(v, call.k_norm, call.eps, pairs, lane);
-    rotate(v, angles, turned, lane);
-  }
-  Columns<Dim> columns(v, pairs, heads[warp], lane);
+  const float* from = key ? call.k + row * call.ldk : call.v + row * call.ldv;
+  Pairs v[1] = {load_pairs(from + head * Dim, pairs, lane)};
+  if (key) prepare_heads(v, key_rule(call), angles, position, pairs, lane);
+  Columns<Dim> columns(v[0], pairs, heads[warp], lane);
   const CodedSide& side = key ? cache.keys : cache.values;
   columns.rotate(side.block, side.factors, lane);
   columns.store(place_of(args, key, head, args.rows.sequences[row], position), lane,

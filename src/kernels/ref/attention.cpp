@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "base/half.h"
-#include "kernels/first_seen.h"
 #include "kernels/isa_tables.h"
 
 namespace walsh::ref {
@@ -18,7 +17,7 @@ float capped(float logit, float cap) {
 // One query against `count` positions from `begin` on; weights: scratch[count]. Returns the
 // logarithm of the sum of e^logit.
 float attend(const float* q, const KvView& kv, int kv_head, int64_t begin, int64_t count,
-             const LogitRule& logits, float* out, float* weights) {
+             const AttentionOptions& options, float* out, float* weights) {
   const int head_dim = kv.head_dim;
   float largest = -std::numeric_limits<float>::infinity();
   for (int64_t j = 0; j < count; ++j) {
@@ -26,7 +25,7 @@ float attend(const float* q, const KvView& kv, int kv_head, int64_t begin, int64
     double dot = 0;
     for (int d = 0; d < head_dim; ++d)
       dot += double{q[d]} * double{f16_to_f32(key[d])};
-    weights[j] = capped(static_cast<float>(dot * double{logits.scale}), logits.cap);
+    weights[j] = capped(static_cast<float>(dot * double{options.scale}), options.logit_cap);
     largest = std::max(largest, weights[j]);
   }
   double total = 0;
@@ -47,25 +46,22 @@ float attend(const float* q, const KvView& kv, int kv_head, int64_t begin, int64
 
 }  // namespace
 
-void attention(const KvView& kv, int kv_head, int heads, const float* q, int64_t ldq, int64_t m,
-               int64_t position, int64_t window, const LogitRule& logits, float* out, int64_t ldo,
-               float* log_sums, float* scratch) {
-  for (int64_t i = 0; i < m; ++i) {
-    const int64_t end = position + i + 1;
-    const int64_t begin = first_seen(window, end - 1);
-    for (int h = 0; h < heads; ++h) {
-      const float log_sum = attend(q + i * ldq + h * kv.head_dim, kv, kv_head, begin, end - begin,
-                                   logits, out + i * ldo + h * kv.head_dim, scratch);
-      if (log_sums != nullptr) log_sums[i * heads + h] = log_sum;
+void attention(const GroupAttention& call) {
+  for (int64_t i = 0; i < call.m; ++i) {
+    const int64_t begin = call.first(i), count = call.end(i) - begin;
+    for (int h = 0; h < call.heads; ++h) {
+      const float log_sum = attend(call.query(i, h), call.kv, call.kv_head, begin, count,
+                                   call.options, call.result(i, h), call.scratch);
+      if (call.log_sums != nullptr) call.log_sums[i * call.heads + h] = log_sum;
     }
   }
 }
 
-float weigh(float* row, int64_t n, int64_t begin, int64_t end, const LogitRule& logits, float shift,
-            float* largest, float* total) {
+float weigh(float* row, int64_t n, int64_t begin, int64_t end, const AttentionOptions& options,
+            float shift, float* largest, float* total) {
   const float before = *largest;
   for (int64_t i = begin; i < end; ++i) {
-    row[i] = capped(std::fma(row[i], logits.scale, shift), logits.cap);
+    row[i] = capped(std::fma(row[i], options.scale, shift), options.logit_cap);
     *largest = std::max(*largest, row[i]);
   }
   for (int64_t i = 0; i < n; ++i)

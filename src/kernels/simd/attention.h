@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <limits>
 
-#include "kernels/first_seen.h"
 #include "kernels/ops.h"
 #include "kernels/simd/attention_blocks.h"
 #include "kernels/simd/exponential.h"
@@ -15,14 +14,10 @@
 
 namespace walsh::simd {
 
-// Arguments of Ops::attention plus the parts of the scratch memory (attention_blocks.h).
-struct AttentionCall {
-  const KvView* kv;
-  int kv_head, head_dim, heads;
-  const float* q;
-  int64_t ldq, position, window;
-  LogitRule logits;
-
+// The arguments plus the parts of the scratch memory (attention_blocks.h). It is a template, so
+// that each instruction set has its own functions.
+template <typename V>
+struct BlockedAttention : GroupAttention {
   float* block_keys;    // [head_dim][kKeys]
   float* block_values;  // [kKeys][padded]
   float* weights;       // [kRows][kKeys]: logits, then e^(logit - largest)
@@ -30,11 +25,20 @@ struct AttentionCall {
   float* largest;       // [kRows]
   float* totals;        // [kRows]: weights so far
 
-  int64_t padded() const { return AttentionBlocks::padded(head_dim); }
-  const float* query(int64_t row) const { return q + row / heads * ldq + row % heads * head_dim; }
-  // The positions [first(row), end(row)) that a row sees.
-  int64_t end(int64_t row) const { return position + row / heads + 1; }
-  int64_t first(int64_t row) const { return first_seen(window, end(row) - 1); }
+  explicit BlockedAttention(const GroupAttention& call) : GroupAttention(call) {
+    constexpr int64_t kKeys = AttentionBlocks::kKeys, kRows = AttentionBlocks::kRows;
+    block_keys = scratch;
+    block_values = block_keys + kv.head_dim * kKeys;
+    weights = block_values + kKeys * padded();
+    sums = weights + kRows * kKeys;
+    largest = sums + kRows * padded();
+    totals = largest + kRows;
+  }
+  int64_t padded() const { return AttentionBlocks::padded(kv.head_dim); }
+  const float* query_of(int64_t row) const { return query(row / heads, row % heads); }
+  // The positions that a row sees.
+  int64_t end_of(int64_t row) const { return end(row / heads); }
+  int64_t first_of(int64_t row) const { return first(row / heads); }
 };
 
 // out[d * kKeys + i] = keys[i * head_dim + d], for a whole tile of vectors, or for the first
@@ -95,14 +99,16 @@ void convert_values(const uint16_t* values, int64_t count, int64_t head_dim, flo
 
 // Implements Ops::weigh, with or without a cap.
 template <typename V, bool kCapped>
-float weigh_by(float* row, int64_t n, int64_t begin, int64_t end, const LogitRule& logits,
+float weigh_by(float* row, int64_t n, int64_t begin, int64_t end, const AttentionOptions& options,
                float shift, float* largest, float* total) {
   const auto hidden = V::set(-std::numeric_limits<float>::infinity());
   auto top = hidden;
   for (int64_t j = 0; j < n; j += V::kWidth) {
-    auto logit = V::fma(V::load(row + j), V::set(logits.scale), V::set(shift));
-    if constexpr (kCapped)
-      logit = V::mul(V::set(logits.cap), tangent<V>(V::mul(logit, V::set(1 / logits.cap))));
+    auto logit = V::fma(V::load(row + j), V::set(options.scale), V::set(shift));
+    if constexpr (kCapped) {
+      logit = V::mul(V::set(options.logit_cap),
+                     tangent<V>(V::mul(logit, V::set(1 / options.logit_cap))));
+    }
     if (j < begin || j + V::kWidth > end) {
       logit = V::keep(logit, std::clamp<int64_t>(begin - j, 0, V::kWidth),
                       std::clamp<int64_t>(end - j, 0, V::kWidth), hidden);
@@ -129,10 +135,11 @@ float weigh_by(float* row, int64_t n, int64_t begin, int64_t end, const LogitRul
 }
 
 template <typename V>
-float weigh(float* row, int64_t n, int64_t begin, int64_t end, const LogitRule& logits, float shift,
-            float* largest, float* total) {
-  return logits.cap != 0 ? weigh_by<V, true>(row, n, begin, end, logits, shift, largest, total)
-                         : weigh_by<V, false>(row, n, begin, end, logits, shift, largest, total);
+float weigh(float* row, int64_t n, int64_t begin, int64_t end, const AttentionOptions& options,
+            float shift, float* largest, float* total) {
+  return options.logit_cap != 0
+             ? weigh_by<V, true>(row, n, begin, end, options, shift, largest, total)
+             : weigh_by<V, false>(row, n, begin, end, options, shift, largest, total);
 }
 
 // Implements Ops::scale_weights.
@@ -148,9 +155,10 @@ void scale_weights(const float* weights, const uint16_t* scales, int64_t n, floa
 // One row of one block: logits become weights, and earlier sums are rescaled if the largest logit
 // grew.
 template <typename V>
-void weigh_row(float* row, int64_t begin, int64_t end, const LogitRule& logits, float* largest,
-               float* total, float* sums, int64_t padded) {
-  const float shrink = weigh<V>(row, AttentionBlocks::kKeys, begin, end, logits, 0, largest, total);
+void weigh_row(float* row, int64_t begin, int64_t end, const AttentionOptions& options,
+               float* largest, float* total, float* sums, int64_t padded) {
+  const float shrink =
+      weigh<V>(row, AttentionBlocks::kKeys, begin, end, options, 0, largest, total);
   if (shrink == 1) return;
   for (int64_t d = 0; d < padded; d += V::kWidth)
     V::store(sums + d, V::mul(V::load(sums + d), V::set(shrink)));
@@ -159,29 +167,29 @@ void weigh_row(float* row, int64_t begin, int64_t end, const LogitRule& logits, 
 // Processes rows [row, row + rows) against the converted block at position `block`; `slot` is the
 // place of the first row in the scratch memory.
 template <typename V, typename B>
-void attend_tile(const AttentionCall& call, int64_t row, int rows, int64_t slot, int64_t block,
-                 B values, int64_t ldv) {
+void attend_tile(const BlockedAttention<V>& call, int64_t row, int rows, int64_t slot,
+                 int64_t block, B values, int64_t ldv) {
   constexpr int64_t kKeys = AttentionBlocks::kKeys;
   const int64_t padded = call.padded();
-  const int64_t begin = std::max<int64_t>(0, call.first(row) - block);
-  const int64_t end = std::min(kKeys, call.end(row + rows - 1) - block);
+  const int64_t begin = std::max<int64_t>(0, call.first_of(row) - block);
+  const int64_t end = std::min(kKeys, call.end_of(row + rows - 1) - block);
   if (begin >= end) return;
   float* weights = call.weights + slot * kKeys;
   float* sums = call.sums + slot * padded;
   const float* factors[V::kTileRows] = {};
   for (int r = 0; r < rows; ++r)
-    factors[r] = call.query(row + r);
-  product<V>(rows, factors, FloatRows<V>{call.block_keys}, kKeys, 0, call.head_dim, weights, kKeys,
-             kKeys, false);
+    factors[r] = call.query_of(row + r);
+  product<V>(rows, factors, FloatRows<V>{call.block_keys}, kKeys, 0, call.kv.head_dim, weights,
+             kKeys, kKeys, false);
   int64_t from[V::kTileRows], to[V::kTileRows];
   for (int r = 0; r < rows; ++r) {
     float* logits = weights + r * kKeys;
     factors[r] = logits;
-    from[r] = std::max<int64_t>(0, call.first(row + r) - block);
-    to[r] = std::min(kKeys, call.end(row + r) - block);
+    from[r] = std::max<int64_t>(0, call.first_of(row + r) - block);
+    to[r] = std::min(kKeys, call.end_of(row + r) - block);
     // A row that sees nothing of this block may have no largest logit yet, so it is skipped.
     if (from[r] >= to[r]) continue;
-    weigh_row<V>(logits, from[r], to[r], call.logits, call.largest + slot + r,
+    weigh_row<V>(logits, from[r], to[r], call.options, call.largest + slot + r,
                  call.totals + slot + r, sums + r * padded, padded);
   }
   // Each position is added only for the rows that see it, because a weight of zero would not remove
@@ -204,20 +212,20 @@ void attend_tile(const AttentionCall& call, int64_t row, int rows, int64_t slot,
 
 // Processes rows [row, row + rows), at most kRows, against everything they see.
 template <typename V>
-void attend_rows(const AttentionCall& call, int64_t row, int64_t rows) {
+void attend_rows(const BlockedAttention<V>& call, int64_t row, int64_t rows) {
   constexpr int64_t kKeys = AttentionBlocks::kKeys;
-  const int64_t padded = call.padded(), head_dim = call.head_dim;
-  const int64_t end = call.end(row + rows - 1);
+  const int64_t padded = call.padded(), head_dim = call.kv.head_dim;
+  const int64_t end = call.end_of(row + rows - 1);
   std::fill(call.sums, call.sums + rows * padded, 0.0f);
   std::fill(call.totals, call.totals + rows, 0.0f);
   std::fill(call.largest, call.largest + rows, -std::numeric_limits<float>::infinity());
   // A single tile reads each value once, so converting them beforehand would not pay.
   const bool direct = rows <= V::kTileRows && head_dim == padded;
-  for (int64_t block = call.first(row) / kKeys * kKeys; block < end; block += kKeys) {
+  for (int64_t block = call.first_of(row) / kKeys * kKeys; block < end; block += kKeys) {
     const int64_t count = std::min(kKeys, end - block);
-    const int64_t at = call.kv->offset(call.kv_head, block);
-    const uint16_t* values = call.kv->values + at;
-    transpose_keys<V>(call.kv->keys + at, count, head_dim, call.block_keys);
+    const int64_t at = call.kv.offset(call.kv_head, block);
+    const uint16_t* values = call.kv.values + at;
+    transpose_keys<V>(call.kv.keys + at, count, head_dim, call.block_keys);
     if (direct) {
       attend_tile<V>(call, row, static_cast<int>(rows), 0, block,
                      HalfRows<V>{values, kKeys * head_dim}, head_dim);
@@ -231,29 +239,22 @@ void attend_rows(const AttentionCall& call, int64_t row, int64_t rows) {
   }
 }
 
+// Implements Ops::attention.
 template <typename V>
-void attention(const KvView& kv, int kv_head, int heads, const float* q, int64_t ldq, int64_t m,
-               int64_t position, int64_t window, const LogitRule& logits, float* out, int64_t ldo,
-               float* log_sums, float* scratch) {
-  constexpr int64_t kKeys = AttentionBlocks::kKeys, kRows = AttentionBlocks::kRows;
-  const int64_t padded = AttentionBlocks::padded(kv.head_dim);
-  AttentionCall call{&kv,    kv_head, kv.head_dim, heads,   q,       ldq,     position, window,
-                     logits, scratch, nullptr,     nullptr, nullptr, nullptr, nullptr};
-  call.block_values = call.block_keys + kv.head_dim * kKeys;
-  call.weights = call.block_values + kKeys * padded;
-  call.sums = call.weights + kRows * kKeys;
-  call.largest = call.sums + kRows * padded;
-  call.totals = call.largest + kRows;
-  for (int64_t row = 0; row < m * heads; row += kRows) {
-    const int64_t rows = std::min(kRows, m * heads - row);
+void attention(const GroupAttention& group) {
+  const BlockedAttention<V> call(group);
+  const int64_t all = call.m * call.heads, padded = call.padded(), head_dim = call.kv.head_dim;
+  for (int64_t row = 0; row < all; row += AttentionBlocks::kRows) {
+    const int64_t rows = std::min(AttentionBlocks::kRows, all - row);
     attend_rows<V>(call, row, rows);
     for (int64_t r = 0; r < rows; ++r) {
-      float* target = out + (row + r) / heads * ldo + (row + r) % heads * kv.head_dim;
+      float* target = call.result((row + r) / call.heads, (row + r) % call.heads);
       const float* sums = call.sums + r * padded;
       const auto total = V::set(call.totals[r]);
-      if (log_sums != nullptr) log_sums[row + r] = call.largest[r] + std::log(call.totals[r]);
-      for (int64_t d = 0; d < kv.head_dim; d += V::kWidth) {
-        const int64_t n = std::min<int64_t>(V::kWidth, kv.head_dim - d);
+      if (call.log_sums != nullptr)
+        call.log_sums[row + r] = call.largest[r] + std::log(call.totals[r]);
+      for (int64_t d = 0; d < head_dim; d += V::kWidth) {
+        const int64_t n = std::min<int64_t>(V::kWidth, head_dim - d);
         V::store(target + d, V::div(V::load(sums + d), total), n);
       }
     }

@@ -2,14 +2,13 @@
 // the end.
 #include <algorithm>
 
-#include "kernels/first_seen.h"
 #include "model/cpu/coded_cache.h"
 
 namespace walsh {
 
 void CodedCache::attend(int64_t layer, const QueryRows& queries, int thread,
                         float* attention_scratch) {
-  const int64_t reach = model_.config.layers[static_cast<size_t>(layer)].attention.reach();
+  const AttentionOptions& options = queries.options;
   Scratch& scratch = scratch_of(layer_at(layer), thread);
   const RunPlan& plan = plans_[queries.run];
   const int64_t position = plan.run.position + queries.row, stored = sequence_of(plan).stored;
@@ -17,14 +16,16 @@ void CodedCache::attend(int64_t layer, const QueryRows& queries, int thread,
   for (int64_t i = 0; i < queries.m;) {
     const auto alike_of = [&](int64_t query) -> Alike {
       const int64_t end = stored_end(position + query, stored);
-      return {query, 0, end, reach < 0 ? std::max(end, first_seen(reach, position + query)) : end};
+      // The call for exact rows applies a window; chunks begin where it does.
+      const int64_t chunk = first_seen<int64_t>(0, options.chunk, position + query);
+      return {query, 0, end, std::max(end, chunk)};
     };
     Alike alike = alike_of(i);
     const int64_t end = alike.end;
     for (; i < queries.m; ++i, ++alike.count) {
       const Alike own = alike_of(i);
       if (own.end != end || own.from != alike.from) break;
-      const int64_t begin = reach != 0 ? first_seen(reach, position + i) : kSinks;
+      const int64_t begin = options.sees_all() ? kSinks : options.first_seen(position + i);
       any_stored = any_stored || begin < end;
       scratch.begin[static_cast<size_t>(i)] = std::min(begin, end);
       scratch.end[static_cast<size_t>(i)] = end;
@@ -39,16 +40,15 @@ void CodedCache::attend(int64_t layer, const QueryRows& queries, int thread,
 
 void CodedCache::attend_exact(int64_t layer, const QueryRows& queries, const Alike& alike,
                               Scratch& scratch, float* attention_scratch) {
-  const AttentionDesc& a = model_.config.layers[static_cast<size_t>(layer)].attention;
   const LayerCache& from_layer = layer_at(layer);
-  const int64_t head_dim = a.head_dim, group = from_layer.group;
+  const int64_t head_dim = from_layer.head_dim, group = from_layer.group;
   const RunPlan& plan = plans_[queries.run];
   const int64_t position = plan.run.position + queries.row + alike.first;
   const HalfRows rows = rows_of(plan, from_layer, queries.head);
   const int64_t at = (alike.from - first_of(plan)) * head_dim;
   KvView view = {rows.keys + at, rows.values + at, 0, 1, static_cast<int>(head_dim), nullptr};
   int64_t sinks = 0;
-  if (alike.end > 0 && a.reach() == 0) {
+  if (alike.end > 0 && queries.options.sees_all()) {
     sinks = kSinks;
     const HalfRows from = sinks_of(plan.run.sequence, from_layer, queries.head);
     const int64_t count = (position + alike.count - alike.end) * head_dim;
@@ -60,14 +60,15 @@ void CodedCache::attend_exact(int64_t layer, const QueryRows& queries, const Ali
     view.keys = join(from.keys, view.keys, scratch.keys.data());
     view.values = join(from.values, view.values, scratch.values.data());
   }
-  ops_.attention(view, 0, static_cast<int>(group), queries.q + alike.first * queries.ldq,
-                 queries.ldq, alike.count, position - alike.from + sinks, a.window,
-                 {a.scale, a.logit_cap}, queries.out + alike.first * queries.ldo, queries.ldo,
-                 scratch.exact_sums.data() + alike.first * group, attention_scratch);
+  AttentionOptions options = queries.options;
+  options.chunk = 0;  // the rows begin with the chunk
+  ops_.attention({view, 0, static_cast<int>(group), alike.count, position - alike.from + sinks,
+                  options, queries.q + alike.first * queries.ldq, queries.ldq,
+                  queries.out + alike.first * queries.ldo, queries.ldo,
+                  scratch.exact_sums.data() + alike.first * group, attention_scratch});
 }
 
 void CodedCache::add_stored(int64_t layer, const QueryRows& queries, Scratch& scratch) {
-  const AttentionDesc& a = model_.config.layers[static_cast<size_t>(layer)].attention;
   const LayerCache& stored_layer = layer_at(layer);
   const int64_t head_dim = stored_layer.head_dim, group = stored_layer.group;
   const int64_t sequence = plans_[queries.run].run.sequence;
@@ -84,7 +85,7 @@ void CodedCache::add_stored(int64_t layer, const QueryRows& queries, Scratch& sc
                                queries.m,
                                static_cast<int>(group),
                                static_cast<int>(head_dim),
-                               {a.scale, a.logit_cap},
+                               queries.options,
                                scratch.begin.data(),
                                scratch.end.data()};
   const int64_t width = group * head_dim;

@@ -119,7 +119,9 @@ class CpuExecutor : public PartExecutor {
   // Outputs of a two-sided rotation, then their bias.
   void rotate_back(const Matmul& product);
   void take_gates(const step::PrepareHeads& s, int64_t row);
-  void prepare_heads_of(const step::PrepareHeads& s, int layer, int64_t row);
+  void prepare_heads(const step::PrepareHeads& s, const Norm& norm, int64_t heads, float* x,
+                     int layer, int64_t row);
+  void prepare_row(const step::PrepareHeads& s, int layer, int64_t row);
   void normalize(const Norm& norm, int layer, float* x, int64_t width) const;
   void turn_heads(int rope, float* x, int64_t heads, int64_t dim, int64_t row);
   void spread_latent(const step::PrepareHeads& s, int64_t row);

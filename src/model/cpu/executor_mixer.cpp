@@ -89,26 +89,30 @@ void CpuExecutor::spread_latent(const step::PrepareHeads& s, int64_t row) {
   }
 }
 
-void CpuExecutor::prepare_heads_of(const step::PrepareHeads& s, int layer, int64_t row) {
+// Norm, rope and unit length of heads of queries or keys, which have this norm.
+void CpuExecutor::prepare_heads(const step::PrepareHeads& s, const Norm& norm, int64_t heads,
+                                float* x, int layer, int64_t row) {
+  normalize(norm, layer, x, heads * s.shape.dim);
+  turn_heads(s.rope, x, heads, s.shape.dim, row);
+  normalize(s.unit, layer, x, heads * s.shape.dim);
+}
+
+void CpuExecutor::prepare_row(const step::PrepareHeads& s, int layer, int64_t row) {
   const HeadShape& shape = s.shape;
-  float *q = rows(s.to.rows).row(row), *k = rows(s.key.rows).row(row);
+  float* q = rows(s.to.rows).row(row);
   if (s.gates.present()) take_gates(s, row);
-  normalize(s.query_norm, layer, q, shape.query_width());
-  turn_heads(s.rope, q, shape.heads, shape.dim, row);
-  normalize(s.unit, layer, q, shape.query_width());
+  prepare_heads(s, s.query_norm, shape.heads, q, layer, row);
   if (s.factors >= 0) {
     const float factor = query_factors_[static_cast<size_t>(s.factors)][static_cast<size_t>(row)];
     for (int64_t i = 0; i < shape.query_width() && factor != 1; ++i)
       q[i] *= factor;
   }
   if (s.shared_key.present()) return spread_latent(s, row);
-  normalize(s.key_norm, layer, k, shape.kv_width());
-  turn_heads(s.rope, k, shape.kv_heads, shape.dim, row);
-  normalize(s.unit, layer, k, shape.kv_width());
+  prepare_heads(s, s.key_norm, shape.kv_heads, rows(s.key.rows).row(row), layer, row);
 }
 
 void CpuExecutor::perform(const step::PrepareHeads& s, int layer, int64_t) {
-  for_rows(m_, [&](int64_t row, float*) { prepare_heads_of(s, layer, row); });
+  for_rows(m_, [&](int64_t row, float*) { prepare_row(s, layer, row); });
   RowBuffer& k = rows(s.key.rows);
   cache_->store(layer, k.row(0), rows(s.value.rows).row(0), k.stride);
 }
@@ -133,7 +137,8 @@ void CpuExecutor::attend_run(const step::Attend& s, int layer, size_t index, int
                        q.row(row) + column,
                        q.stride,
                        out.row(row - skip) + column,
-                       out.stride};
+                       out.stride,
+                       s.options};
     const auto at = static_cast<size_t>(thread);
     if (s.sinks >= 0) block.log_sums = log_sums_[at].data();
     cache_->attend(layer, block, thread, scratch_[at].data());

@@ -86,10 +86,10 @@ void HalfCache::store(int64_t layer, const float* keys, const float* values, int
 void HalfCache::attend(int64_t layer, const QueryRows& queries, int, float* scratch) {
   const AttentionDesc& a = attention_of(layer);
   const Run& run = runs_[queries.run];
-  ops_.attention(view(layer, run.sequence), static_cast<int>(queries.head),
-                 static_cast<int>(a.heads / a.kv_heads), queries.q, queries.ldq, queries.m,
-                 run.position + queries.row, a.reach(), {a.scale, a.logit_cap}, queries.out,
-                 queries.ldo, queries.log_sums, scratch);
+  ops_.attention({view(layer, run.sequence), static_cast<int>(queries.head),
+                  static_cast<int>(a.heads / a.kv_heads), queries.m, run.position + queries.row,
+                  queries.options, queries.q, queries.ldq, queries.out, queries.ldo,
+                  queries.log_sums, scratch});
 }
 
 }  // namespace walsh

@@ -17,7 +17,7 @@ namespace walsh {
 inline constexpr int64_t kAttentionRows = 144;
 
 // The queries of a run from its row `row` on, for the heads that share kv head `head`; the fields
-// are those of Ops::attention.
+// are those of GroupAttention.
 struct QueryRows {
   size_t run;
   int64_t row, m;
@@ -26,6 +26,7 @@ struct QueryRows {
   int64_t ldq;
   float* out;
   int64_t ldo;
+  AttentionOptions options;
   float* log_sums = nullptr;  // [m][heads], or null
 };
 
@@ -47,7 +48,7 @@ class KvCache {
   // Stores rotated keys, and values, of all rows of the batch, [row][stride]. Called before the
   // queries of the layer.
   virtual void store(int64_t layer, const float* keys, const float* values, int64_t stride) = 0;
-  // May be called by any number of threads at once. `scratch` is that of Ops::attention.
+  // May be called by any number of threads at once. `scratch` is that of GroupAttention.
   virtual void attend(int64_t layer, const QueryRows& queries, int thread, float* scratch) = 0;
 };
 

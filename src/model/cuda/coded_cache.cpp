@@ -6,7 +6,6 @@
 
 #include "base/checked.h"
 #include "kernels/cuda/gemv/gemv.h"
-#include "kernels/first_seen.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -219,14 +218,14 @@ void CudaCodedCache::attend_prefill(const cuda::CodedView& cache, const RunPlan&
                                     const cuda::AttentionRows& attention,
                                     cuda::Stream stream) const {
   const int64_t first = plan.run.position + plan.run.rows - attention.m;
-  const int64_t seen = first_seen(attention.window, first);
+  const int64_t seen = attention.options.first_seen(first);
   const cuda::BundleRange bundles{static_cast<int>(plan.run.sequence),
                                   static_cast<int>(std::min(seen, plan.stored) / kCacheBundle),
                                   static_cast<int>(plan.stored / kCacheBundle)};
   cuda::CodedView old = cache;
   // Queries that do not see everything read the first positions as they are stored, as in decoding
   // and on the CPU.
-  if (attention.window != 0) old.keys.sinks = old.values.sinks = nullptr;
+  if (!attention.options.sees_all()) old.keys.sinks = old.values.sinks = nullptr;
   cuda::load_bundles(old, bundles, old_rows_, stream);
   cuda::attend_prefill({attention, &cache}, fresh_of(cache, plan), old_rows_,
                        static_cast<int>(first), stream);

@@ -7,10 +7,9 @@
 namespace walsh {
 namespace {
 
-// Whether the phase of attention has all that these steps do.
-bool is_phase(const step::PrepareHeads& heads, const step::Attend& attend) {
-  return !heads.norms_all_heads() && !heads.unit.present() && !heads.shared_key.present() &&
-         attend.sinks < 0 && attend.reach >= 0;
+// Whether the phase of attention does all that the step does.
+bool is_phase(const step::PrepareHeads& heads) {
+  return !heads.norms_all_heads() && !heads.unit.present() && !heads.shared_key.present();
 }
 
 // The matrices of one expert, or of the shared one.
@@ -98,7 +97,7 @@ bool OneLaunch::add(const step::PrepareHeads& s) {
 // Attention of one row. Its queries are where their product writes them, beside their gates.
 bool OneLaunch::add(const step::Attend& s) {
   const step::PrepareHeads& heads = *waiting_.heads;
-  if (!is_phase(heads, s)) return false;
+  if (!is_phase(heads)) return false;
   cuda::RopeCall rope = operands_.rope_call(heads, layer_, 1);
   rope.q = operands_.row(heads.query);
   return program_.attend(rope, operands_.attention_call(s, layer_, 0, 1),

@@ -121,9 +121,7 @@ cuda::AttentionRows CudaOperands::attention_rows(const step::Attend& s, int laye
                                                  int64_t m) const {
   cuda::AttentionRows call;
   call.heads = static_cast<int>(s.shape.heads);
-  call.window = s.reach;
-  call.scale = s.scale;
-  call.logit_cap = s.logit_cap;
+  call.options = s.options;
   call.q = row(s.query);
   call.ldq = s.query.stride;
   call.out = row(s.to);

@@ -38,6 +38,11 @@ void check_rotations(const FolderConfig& config, const Checkpoint& checkpoint) {
          "folder of this size");
 }
 
+// The name of a tensor in the files of the folder.
+const std::string& in_folder(const TensorInfo& info) {
+  return info.stored_name.empty() ? info.name : info.stored_name;
+}
+
 std::string described(const FolderConfig& config) {
   std::set<std::string_view> types;
   for (const auto& [name, module] : config.modules)
@@ -57,24 +62,31 @@ std::unique_ptr<WalshFolder> WalshFolder::open(const std::string& folder) {
   check_rotations(config, opened);
   opened.correct_config(plain_config(opened.config_json(), place),
                         folder + ": its linear layers are coded (" + described(config) + ")");
+  std::set<std::string> left_out;  // of parts of the model that walsh does not run
+  for (const TensorInfo& info : opened.tensors())
+    left_out.insert(info.name);
   Checkpoint completed = complete_checkpoint(std::move(opened));
+  for (const TensorInfo& info : completed.tensors())
+    left_out.erase(in_folder(info));
   const ModelConfig model = parse_config(completed.config_json(), place);
   std::unique_ptr<WalshFolder> result(
       new WalshFolder(std::move(config), CheckpointSource(std::move(completed), model.parts)));
-  result->bind_modules();
+  result->bind_modules(left_out);
   result->add_parts(model.parts);
   return result;
 }
 
 // Finds the arrays of every module under the names that the checkpoint has them by.
-void WalshFolder::bind_modules() {
+void WalshFolder::bind_modules(const std::set<std::string>& left_out) {
   std::map<std::string_view, const TensorInfo*> stored;
   for (const TensorInfo& info : checkpoint_->tensors())
-    stored[info.stored_name.empty() ? info.name : info.stored_name] = &info;
+    stored[in_folder(info)] = &info;
   for (const auto& [module, form] : config_.modules) {
     Coded coded = {form, {}};
+    const auto specs = array_specs(*form.format, form.rows, form.cols);
+    if (left_out.contains(stored_name(module, specs.front().suffix))) continue;
     std::string name;
-    for (const ArraySpec& spec : array_specs(*form.format, form.rows, form.cols)) {
+    for (const ArraySpec& spec : specs) {
       const std::string array = stored_name(module, spec.suffix);
       const std::string where = path() + ": tensor " + printable(array);
       const auto found = stored.find(array);

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -49,7 +50,8 @@ class WalshFolder : public WeightSource {
 
   WalshFolder(FolderConfig config, CheckpointSource dense)
       : config_(std::move(config)), dense_(std::move(dense)), checkpoint_(dense_.checkpoint()) {}
-  void bind_modules();
+  // Modules whose tensors are among those left out are no part of what walsh runs.
+  void bind_modules(const std::set<std::string>& left_out);
   void add_parts(const std::vector<TensorPart>& parts);
   Found find(const std::string& name) const;
   Tensor load_whole(const Coded& coded, const std::string& name) const;

@@ -7,7 +7,7 @@
 #include <bit>
 
 #include "base/checked.h"
-#include "kernels/cuda/attention/cache_view.h"
+#include "kernels/cuda/attention/args.h"
 #include "kernels/cuda/launch.h"
 #include "walsh/error.h"
 
@@ -96,15 +96,53 @@ int64_t attention_reach(int64_t longest) {
 
 namespace detail {
 
+AttentionRule attention_rule(const AttentionOptions& options, const float* sinks) {
+  if (!(options.scale > 0) || !(options.logit_cap >= 0) || options.window < 0 ||
+      options.chunk < 0) {
+    throw Error(ErrorCode::internal, "GPU attention",
+                fmt::format("window {}, chunk {}, scale {}, cap {}", options.window, options.chunk,
+                            options.scale, options.logit_cap));
+  }
+  AttentionRule rule;
+  rule.window = static_cast<int>(options.window);
+  rule.chunk = static_cast<int>(options.chunk);
+  rule.scale = options.scale * kLog2E;
+  rule.sinks = sinks;
+  if (options.logit_cap != 0) {
+    rule.cap = {2 * kLog2E * options.scale / options.logit_cap, options.logit_cap / options.scale};
+  }
+  return rule;
+}
+
+RowArgs row_args(const AttentionRows& call, int kv_heads, int head_dim) {
+  if (call.heads <= 0 || kv_heads <= 0 || call.heads % kv_heads != 0 || call.ldq % 2 != 0 ||
+      call.ldo % 2 != 0) {
+    throw Error(ErrorCode::internal, "GPU attention",
+                fmt::format("{} heads of {} over {}, strides {} and {}", call.heads, head_dim,
+                            kv_heads, call.ldq, call.ldo));
+  }
+  RowArgs args;
+  args.rows = call.rows;
+  args.q = call.q;
+  args.ldq = call.ldq;
+  args.out = call.out;
+  args.ldo = call.ldo;
+  args.m = static_cast<int>(call.m);
+  args.heads = call.heads;
+  args.head_dim = head_dim;
+  args.group = call.heads / kv_heads;
+  args.rule = attention_rule(call.options, call.sinks);
+  return args;
+}
+
+DecodeArgs decode_args(const AttentionRows& call, int kv_heads, int head_dim,
+                       const AttentionScratch& scratch) {
+  return {row_args(call, kv_heads, head_dim), head_tiles(call.heads, kv_heads), scratch.partials(),
+          scratch.arrived()};
+}
+
 CacheView cache_view(const AttentionCall& call) {
   const KvPool& pool = *call.cache;
-  if (call.heads <= 0 || call.heads % pool.kv_heads != 0 || call.scale <= 0 || call.ldq % 2 != 0 ||
-      call.ldo % 2 != 0 || !(call.logit_cap >= 0)) {
-    throw Error(
-        ErrorCode::internal, "GPU attention",
-        fmt::format("{} heads over {}, strides {} and {}, window {}, scale {}, cap {}", call.heads,
-                    pool.kv_heads, call.ldq, call.ldo, call.window, call.scale, call.logit_cap));
-  }
   CacheView view;
   view.keys = pool.keys.as<const uint16_t>();
   view.values = pool.values.as<const uint16_t>();
@@ -113,11 +151,6 @@ CacheView cache_view(const AttentionCall& call) {
   view.pages = call.table.pages;
   view.per_sequence = call.table.per_sequence;
   return view;
-}
-
-LogitCap logit_cap(const AttentionRows& call) {
-  if (call.logit_cap == 0) return {};
-  return {2 * kLog2E * call.scale / call.logit_cap, call.logit_cap / call.scale};
 }
 
 int head_tiles(int heads, int kv_heads) {

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "arch/attention_options.h"
 #include "base/cuda/device.h"
 
 namespace walsh::cuda {
@@ -48,18 +49,15 @@ struct RowPlaces {
   RowPlaces from(int64_t row) const { return {positions + row, sequences + row}; }
 };
 
-// out[t][h] = softmax(cap(scale * q[t][h] K^T)) V over the positions from first_seen(window, p)
-// (kernels/first_seen.h) to p, the position of row t, with cap(x) = logit_cap * tanh(x /
-// logit_cap), or x without a cap. Query head h reads KV head h / (heads / kv_heads). Sums are
+// out[t][h] = softmax(cap(scale * q[t][h] K^T)) V over what row t, which stands at its position,
+// sees by the options. Query head h reads KV head h / (heads / kv_heads). Sums are
 // float32; all kernels except attend_decode of an fp16 cache round queries and softmax weights to
 // fp16. Cache content beyond a row's position has no effect, NaN included.
 struct AttentionRows {
   RowPlaces rows;
   int64_t m = 0;
-  int heads = 0;       // a multiple of kv_heads
-  int64_t window = 0;  // > 0: sliding window; < 0: chunks of -window positions; 0: all positions
-  float scale = 1;
-  float logit_cap = 0;  // 0: none
+  int heads = 0;  // a multiple of kv_heads
+  AttentionOptions options;
   // [heads] on the device: an extra logit in each head's softmax, without a value, neither scaled
   // nor capped; null: none.
   const float* sinks = nullptr;

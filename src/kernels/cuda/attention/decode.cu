@@ -1,31 +1,14 @@
-// Attention of single rows over long sequences, bound by reading the cache.
-//
-// A block takes a part of one row's positions for up to 8 query heads of one KV head. Its warps
-// work independently: each reads 16 positions per step through a ring of its own, with its own
-// softmax and sums, which are combined at the end; the parts of a row are combined in order by the
-// block that finishes last. Products are transposed, S^T = K Q^T and O^T = V^T P^T, so that
-// positions fill the 16 rows of the tensor core operand and the few heads its 8 columns.
+// Decode attention (decode.cuh) over fp16 pages.
 //
 // The tensor cores have time to spare: queries and softmax weights are sums of two halves each, so
 // that nothing but the cache is rounded to fp16.
-#include "kernels/cuda/attention/parts.cuh"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/attention/decode.cuh"
 
 namespace walsh::cuda {
 namespace {
 
-struct DecodeArgs {
+struct PageDecodeArgs : DecodeArgs {
   CacheView cache;
-  const int32_t* positions = nullptr;
-  const int32_t* sequences = nullptr;
-  const float* q = nullptr;
-  int64_t ldq = 0;
-  float* out = nullptr;
-  int64_t ldo = 0;
-  int group = 0, tiles = 0;  // tiles of 8 heads per group
-  int window = 0;
-  PartsArgs parts;
-  LogitCap cap;
 };
 
 template <int Dim>
@@ -48,38 +31,26 @@ struct SplitQueries {
   uint32_t near[Dim / 16][2], rest[Dim / 16][2];
 };
 
-// The work of a block.
-struct Part : PartHeads {
-  int sequence, kv_head;
-  int begin, end;             // visible positions
-  int first_unit, last_unit;  // of this block
+// Steps of the positions of a block.
+template <int Unit>
+struct PagePart : DecodePart {
+  int first_unit, last_unit;
 
-  template <int Unit>
-  static __device__ Part of_block(const DecodeArgs& args) {
-    Part p;
-    p.row = static_cast<int>(blockIdx.z);
-    p.kv_head = static_cast<int>(blockIdx.y) / args.tiles;
-    const int tile = static_cast<int>(blockIdx.y) % args.tiles;
-    p.first_head = p.kv_head * args.group + tile * kTileHeads;
-    p.heads = min(kTileHeads, args.group - tile * kTileHeads);
-    p.end = args.positions[p.row] + 1;
-    p.sequence = args.sequences[p.row];
-    p.begin = first_seen(args.window, p.end - 1);
-    const int first = p.begin / Unit;
-    const int units = (p.end + Unit - 1) / Unit - first;
-    p.active = min(static_cast<int>(gridDim.x), units);
+  explicit __device__ __forceinline__ PagePart(const DecodeArgs& args) : DecodePart(args) {
+    const int first = begin / Unit;
+    const int units = (end + Unit - 1) / Unit - first;
+    active = min(static_cast<int>(gridDim.x), units);
     const int64_t split = blockIdx.x;
-    p.first_unit = first + static_cast<int>(split * units / max(p.active, 1));
-    p.last_unit = first + static_cast<int>((split + 1) * units / max(p.active, 1));
-    return p;
+    first_unit = first + static_cast<int>(split * units / max(active, 1));
+    last_unit = first + static_cast<int>((split + 1) * units / max(active, 1));
   }
 };
 
 template <int Dim>
-__device__ __forceinline__ void load_queries(const DecodeArgs& args, const Part& part, int lane,
-                                             SplitQueries<Dim>& q) {
+__device__ __forceinline__ void load_queries(const DecodeArgs& args, const DecodePart& part,
+                                             int lane, SplitQueries<Dim>& q) {
   const int head = lane / 4, column = 2 * (lane % 4);
-  const int dim = args.cache.head_dim;
+  const int dim = args.head_dim;
   const float* from = args.q + part.row * args.ldq + (part.first_head + head) * dim;
 #pragma unroll
   for (int i = 0; i < Dim / 8; ++i) {
@@ -114,17 +85,16 @@ __device__ __forceinline__ void attend_tile(const DecodeArgs& args, const SplitQ
     logits[e] = __fmaf_rn(rest[0][e] + rest[1][e], 1 / SplitQueries<Dim>::kRestTimes,
                           near[0][e] + near[1][e]);
   }
-  cap_tile<Capped>(args.cap, logits);
+  cap_logits<Capped>(args.rule, logits);
   uint32_t b[2], b_rest[2];
-  weigh_tile<Dim, false>(
-      logits, low, high, args.parts.scale, lane, run, 0, [&](const float(&p)[4]) {
+  weigh_tile<Dim, false>(logits, low, high, args.rule.scale, lane, run, 0, [&](const float(&p)[4]) {
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const uint32_t packed = pack_halves(p[2 * i], p[2 * i + 1]);
-          b[i] = transpose8x8(packed);
-          b_rest[i] = transpose8x8(pack_rests(packed, p[2 * i], p[2 * i + 1], 1));
-        }
-      });
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t packed = pack_halves(p[2 * i], p[2 * i + 1]);
+      b[i] = transpose8x8(packed);
+      b_rest[i] = transpose8x8(pack_rests(packed, p[2 * i], p[2 * i + 1], 1));
+    }
+  });
   const uint32_t value_row = values + Layout::offset(r + 8 * (matrix >> 1), matrix & 1);
 #pragma unroll
   for (int d = 0; d < Dim / 16; ++d) {
@@ -135,96 +105,102 @@ __device__ __forceinline__ void attend_tile(const DecodeArgs& args, const SplitQ
   }
 }
 
-// All steps of a warp.
-template <int Dim, bool Capped>
-__device__ __forceinline__ void attend_part(const DecodeArgs& args, const Part& part, uint32_t ring,
-                                            int warp, int lane, Running<Dim>& run) {
+// Reads fp16 pages, 16 positions of a warp per step, through a ring of the warp in shared memory.
+template <int Dim>
+class PageReader {
   using Shape = DecodeShape<Dim>;
-  const int32_t* pages = args.cache.pages + part.sequence * args.cache.per_sequence;
-  const auto issue = [&](int unit, int stage) {
-    const int token = unit * Shape::kUnit + warp * kWarpTokens;
-    const int low = part.begin - token, high = part.end - token;
-    if (unit < part.last_unit && low < kWarpTokens && high > 0) {
-      const int64_t page = pages[token / kPageTokens];
-      const int first = token % kPageTokens;
-      const uint32_t to = ring + static_cast<uint32_t>(stage * 2 * Shape::kTileBytes);
-      F16Tiles::load<TileLayout<Dim>, kWarpTokens, 32>(args.cache.keys, args.cache, page,
-                                                       part.kv_head, first, low, high, to, lane);
-      F16Tiles::load<TileLayout<Dim>, kWarpTokens, 32>(args.cache.values, args.cache, page,
-                                                       part.kv_head, first, low, high,
-                                                       to + Shape::kTileBytes, lane);
-    }
-    copy_commit();
-  };
-  // The preceding kernel writes the queries and the row's own position, but no earlier positions:
-  // those are complete, because the embedding waited for all earlier steps before it let others
-  // start. So tiles without the newest position are fetched ahead of the wait.
-  bool waited = false;
+
+ public:
+  using Args = PageDecodeArgs;
+  static constexpr int kDim = Dim, kWarps = Shape::kWarps, kThreads = Shape::kThreads;
+  static constexpr int kBlocks = 0;  // per multiprocessor; 0: the compiler is free
+
+  __device__ __forceinline__ PageReader(const Args& args, unsigned char* memory, int warp, int lane)
+      : a_(args), part_(args), memory_(memory), warp_(warp), lane_(lane) {}
+
+  __device__ __forceinline__ const DecodePart& part() const { return part_; }
+
+  // Performs all steps of the warp.
+  template <bool Capped>
+  __device__ __forceinline__ void attend(Running<Dim>& run) const {
+    const uint32_t ring =
+        shared_address(memory_) + static_cast<uint32_t>(warp_ * Shape::kRingBytes);
+    const int32_t* pages = a_.cache.pages + part_.sequence * a_.cache.per_sequence;
+    const auto issue = [&](int unit, int stage) {
+      const int token = token_of(unit);
+      if (unit < part_.last_unit && is_seen(token)) {
+        const int64_t page = pages[token / kPageTokens];
+        const uint32_t to = ring + static_cast<uint32_t>(stage * 2 * Shape::kTileBytes);
+        load(a_.cache.keys, page, token, to);
+        load(a_.cache.values, page, token, to + Shape::kTileBytes);
+      }
+      copy_commit();
+    };
+    // The preceding kernel writes the queries and the row's own position, but no earlier positions:
+    // those are complete, because the embedding waited for all earlier steps before it let others
+    // start. So tiles without the newest position are fetched ahead of the wait.
+    bool waited = false;
 #pragma unroll
-  for (int i = 0; i < Shape::kStages - 1; ++i) {
-    const int token = (part.first_unit + i) * Shape::kUnit + warp * kWarpTokens;
-    if (!waited && part.end - token <= kWarpTokens) {
-      wait_previous_kernel();
-      waited = true;
+    for (int i = 0; i < Shape::kStages - 1; ++i) {
+      if (!waited && part_.end - token_of(part_.first_unit + i) <= kWarpTokens) {
+        wait_previous_kernel();
+        waited = true;
+      }
+      issue(part_.first_unit + i, i);
     }
-    issue(part.first_unit + i, i);
-  }
-  if (!waited) wait_previous_kernel();
-  SplitQueries<Dim> q;
-  load_queries<Dim>(args, part, lane, q);
-  int stage = 0;
-  for (int unit = part.first_unit; unit < part.last_unit; ++unit) {
-    issue(unit + Shape::kStages - 1, (stage + Shape::kStages - 1) % Shape::kStages);
-    copy_wait<Shape::kStages - 1>();
-    __syncwarp();
-    const int token = unit * Shape::kUnit + warp * kWarpTokens;
-    const int low = part.begin - token, high = part.end - token;
-    if (low < kWarpTokens && high > 0) {
-      const uint32_t keys = ring + static_cast<uint32_t>(stage * 2 * Shape::kTileBytes);
-      attend_tile<Dim, Capped>(args, q, keys, keys + Shape::kTileBytes, low, high, lane, run);
+    if (!waited) wait_previous_kernel();
+    SplitQueries<Dim> q;
+    load_queries<Dim>(a_, part_, lane_, q);
+    int stage = 0;
+    for (int unit = part_.first_unit; unit < part_.last_unit; ++unit) {
+      issue(unit + Shape::kStages - 1, (stage + Shape::kStages - 1) % Shape::kStages);
+      copy_wait<Shape::kStages - 1>();
+      __syncwarp();
+      const int token = token_of(unit);
+      if (is_seen(token)) {
+        const uint32_t keys = ring + static_cast<uint32_t>(stage * 2 * Shape::kTileBytes);
+        attend_tile<Dim, Capped>(a_, q, keys, keys + Shape::kTileBytes, part_.begin - token,
+                                 part_.end - token, lane_, run);
+      }
+      __syncwarp();
+      stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
     }
-    __syncwarp();
-    stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
-  }
-  copy_wait<0>();
-}
-
-// Grid: x over the parts of a row, y over tiles of heads, z over rows.
-template <int Dim, bool Capped>
-__global__ void __launch_bounds__(DecodeShape<Dim>::kThreads)
-    decode_kernel(const __grid_constant__ DecodeArgs args) {
-  using Shape = DecodeShape<Dim>;
-  WALSH_SHARED_TILES(memory);
-  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-  allow_next_kernel();
-  const Part part = Part::of_block<Shape::kUnit>(args);
-  if (static_cast<int>(blockIdx.x) >= part.active) {
-    wait_previous_kernel();
-    return;
+    copy_wait<0>();
   }
 
-  Running<Dim> run;
-  attend_part<Dim, Capped>(args, part,
-                           shared_address(memory) + static_cast<uint32_t>(warp * Shape::kRingBytes),
-                           warp, lane, run);
-  float* out = args.out + part.row * args.ldo + part.first_head * args.cache.head_dim;
-  finish_part<Dim, Shape::kWarps>(args.parts, part, run, reinterpret_cast<float*>(memory), warp,
-                                  lane, [&](int head, int column, const float4& sum, float factor) {
-                                    store_scaled(out + head * args.cache.head_dim + column, sum,
-                                                 factor);
-                                  });
-}
+  // Takes four sums of a head of the part, which have to be multiplied by a factor.
+  __device__ __forceinline__ void take(int head, int column, const float4& sum,
+                                       float factor) const {
+    float* out = a_.out + part_.row * a_.ldo + part_.first_head * a_.head_dim;
+    store_scaled(out + head * a_.head_dim + column, sum, factor);
+  }
+  // Called when the row's results are complete.
+  __device__ __forceinline__ void finish() const {}
+
+ private:
+  __device__ __forceinline__ int token_of(int unit) const {
+    return unit * Shape::kUnit + warp_ * kWarpTokens;
+  }
+  __device__ __forceinline__ bool is_seen(int token) const {
+    return part_.begin - token < kWarpTokens && part_.end - token > 0;
+  }
+  __device__ __forceinline__ void load(const uint16_t* pool, int64_t page, int token,
+                                       uint32_t to) const {
+    F16Tiles::load<TileLayout<Dim>, kWarpTokens, 32>(pool, a_.cache, page, part_.kv_head,
+                                                     token % kPageTokens, part_.begin - token,
+                                                     part_.end - token, to, lane_);
+  }
+
+  const Args& a_;
+  const PagePart<Shape::kUnit> part_;
+  unsigned char* const memory_;
+  const int warp_, lane_;
+};
 
 template <int Dim>
-void launch_decode(const DecodeArgs& args, int64_t m, int splits, Stream stream) {
-  using Shape = DecodeShape<Dim>;
-  const LaunchShape shape{
-      dim3(static_cast<unsigned>(splits), static_cast<unsigned>(args.cache.kv_heads * args.tiles),
-           static_cast<unsigned>(m)),
-      dim3(Shape::kThreads), Shape::kShared};
-  const bool capped = args.cap.power != 0;
-  launch("attention", capped ? decode_kernel<Dim, true> : decode_kernel<Dim, false>, shape, stream,
-         args);
+void launch_pages(const PageDecodeArgs& args, int splits, Stream stream) {
+  launch_decode<PageReader<Dim>>(args, args.cache.kv_heads, splits, DecodeShape<Dim>::kShared,
+                                 stream);
 }
 
 }  // namespace
@@ -232,28 +208,16 @@ void launch_decode(const DecodeArgs& args, int64_t m, int splits, Stream stream)
 void attend_decode(const AttentionCall& call, int64_t longest, const AttentionScratch& scratch,
                    Stream stream) {
   if (call.m == 0) return;
-  DecodeArgs args;
-  args.cache = detail::cache_view(call);
-  args.positions = call.rows.positions;
-  args.sequences = call.rows.sequences;
-  args.q = call.q;
-  args.ldq = call.ldq;
-  args.out = call.out;
-  args.ldo = call.ldo;
-  args.group = call.heads / call.cache->kv_heads;
-  args.tiles = detail::head_tiles(call.heads, call.cache->kv_heads);
-  args.window = static_cast<int>(call.window);
-  args.cap = detail::logit_cap(call);
-  const int dim = call.cache->head_dim;
-  args.parts = {scratch.partials(),  scratch.arrived(), call.heads, dim,
-                call.scale * kLog2E, call.sinks};
-  const int splits = detail::attention_splits(call.m, call.heads, call.cache->kv_heads,
-                                              dim <= 64 ? 4 : 3, attention_reach(longest));
-  const auto launch = dim <= 64    ? launch_decode<64>
-                      : dim <= 96  ? launch_decode<96>
-                      : dim <= 128 ? launch_decode<128>
-                                   : launch_decode<256>;
-  launch(args, call.m, splits, stream);
+  const int dim = call.cache->head_dim, kv_heads = call.cache->kv_heads;
+  const PageDecodeArgs args{detail::decode_args(call, kv_heads, dim, scratch),
+                            detail::cache_view(call)};
+  const int splits = detail::attention_splits(call.m, call.heads, kv_heads, dim <= 64 ? 4 : 3,
+                                              attention_reach(longest));
+  const auto launch = dim <= 64    ? launch_pages<64>
+                      : dim <= 96  ? launch_pages<96>
+                      : dim <= 128 ? launch_pages<128>
+                                   : launch_pages<256>;
+  launch(args, splits, stream);
 }
 
 }  // namespace walsh::cuda

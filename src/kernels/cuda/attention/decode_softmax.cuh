@@ -2,12 +2,12 @@
 // kernel: a warp takes tiles of 16 positions for up to 8 query heads.
 #pragma once
 
+#include "kernels/cuda/attention/options.cuh"
 #include "kernels/cuda/attention/tile.cuh"
 
 namespace walsh::cuda {
 
 inline constexpr int kWarpTokens = 16;
-inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 // A warp's running softmax: lane 4 g + t has heads 2 t and 2 t + 1, and of the sums rows g and g +
 // 8 of each 16 values.
@@ -17,16 +17,6 @@ struct Running {
   float total[2] = {0, 0};  // over this lane's positions
   float sum[Dim / 16][4] = {};
 };
-
-// Applies the cap to a tile's products. A separate instance, because even a branch around it would
-// cost all other calls registers.
-template <bool Capped>
-__device__ __forceinline__ void cap_tile(const LogitCap& cap, float (&s)[4]) {
-  if constexpr (!Capped) return;
-#pragma unroll
-  for (float& product : s)
-    product = capped(cap, product);
-}
 
 // Converts the logits of a tile, of which positions in [low, high) are visible, to softmax weights,
 // 2^shift times as large if `Shifted`, and passes them to take(weights of heads 2 t and 2 t + 1,

@@ -6,11 +6,24 @@
 
 namespace walsh::cuda {
 
-// The row and heads that a block's part belongs to.
-struct PartHeads {
-  int row;
-  int first_head, heads;
-  int active;  // number of blocks that work on this row
+// A block's part of a row. Readers divide the visible positions among the blocks.
+struct DecodePart {
+  int row, sequence;
+  int kv_head, first_head, heads;
+  int begin, end;  // visible positions of the row
+  int active = 0;  // number of blocks that work on this row
+
+  explicit __device__ __forceinline__ DecodePart(const DecodeArgs& args) {
+    row = static_cast<int>(blockIdx.z);
+    kv_head = static_cast<int>(blockIdx.y) / args.tiles;
+    const int tile = static_cast<int>(blockIdx.y) % args.tiles;
+    first_head = kv_head * args.group + tile * kTileHeads;
+    heads = min(kTileHeads, args.group - tile * kTileHeads);
+    const int position = args.rows.positions[row];
+    end = position + 1;
+    sequence = args.rows.sequences[row];
+    begin = first_seen(args.rule, position);
+  }
 };
 
 // Shared memory: float sums[warp][head][stride], float2 [warp][head]; later, in the same place,
@@ -61,7 +74,7 @@ struct Partials {
   float* values;
   float2* state;
 
-  __device__ Partials(const PartsArgs& args, int row, int head) {
+  __device__ Partials(const DecodeArgs& args, int row, int head) {
     const int64_t rows = static_cast<int64_t>(gridDim.z) * args.heads * gridDim.x;
     const int64_t first = (static_cast<int64_t>(row) * args.heads + head) * gridDim.x;
     values = args.partials + first * args.head_dim;
@@ -72,7 +85,7 @@ struct Partials {
 // Combines the warps' sums to one part, which is the result if it is the only one: result(head of
 // the tile, column, four sums, their factor).
 template <int Dim, int Warps, typename Result>
-__device__ __forceinline__ void join_warps(const PartsArgs& args, const PartHeads& part,
+__device__ __forceinline__ void join_warps(const DecodeArgs& args, const DecodePart& part,
                                            const float* sums, const Result& result) {
   using Shape = PartsShape<Dim, Warps>;
   const auto* state = reinterpret_cast<const float2*>(sums + Shape::kState);
@@ -82,17 +95,17 @@ __device__ __forceinline__ void join_warps(const PartsArgs& args, const PartHead
     float largest = kNothing, total = 0;
     for (int w = 0; w < Warps; ++w)
       largest = fmaxf(largest, state[w * kTileHeads + head].x);
-    const float base = exponent_base(largest, args.scale);
+    const float base = exponent_base(largest, args.rule.scale);
     float4 sum = make_float4(0, 0, 0, 0);
     for (int w = 0; w < Warps; ++w) {
       const int slot = w * kTileHeads + head;
-      const float factor = power_of_two(__fmaf_rn(state[slot].x, args.scale, -base));
+      const float factor = power_of_two(__fmaf_rn(state[slot].x, args.rule.scale, -base));
       total = __fmaf_rn(state[slot].y, factor, total);
       add_scaled(sum, *reinterpret_cast<const float4*>(sums + slot * Shape::kSumStride + column),
                  factor);
     }
     if (part.active == 1) {
-      total += sink_weight(args.sinks, part.first_head + head, largest, args.scale);
+      total += sink_weight(args.rule, part.first_head + head, largest);
       result(head, column, sum, 1.0f / total);
     } else {
       const Partials to(args, part.row, part.first_head + head);
@@ -102,40 +115,41 @@ __device__ __forceinline__ void join_warps(const PartsArgs& args, const PartHead
   }
 }
 
-// The factor of each part, factor[head][part], and the inverse of its head's total. One warp per
-// head.
-template <int Warps>
-__device__ __forceinline__ void weigh_parts(const PartsArgs& args, const PartHeads& part,
-                                            float* factor, float* inverse, int warp, int lane) {
-  for (int head = warp; head < part.heads; head += Warps) {
-    const float2* state = Partials(args, part.row, part.first_head + head).state;
-    float largest = kNothing, total = 0;
-    for (int s = lane; s < part.active; s += 32)
-      largest = fmaxf(largest, __ldcg(&state[s]).x);
+// The factors of the parts of a head with these largest logits and totals. Returns the inverse of
+// the head's total. Called by one warp.
+__device__ __forceinline__ float weigh_parts(const AttentionRule& rule, int head,
+                                             const float2* state, int parts, float* factor,
+                                             int lane) {
+  float largest = kNothing, total = 0;
+  for (int s = lane; s < parts; s += 32)
+    largest = fmaxf(largest, __ldcg(&state[s]).x);
 #pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-      largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, distance));
-    const float base = exponent_base(largest, args.scale);
-    for (int s = lane; s < part.active; s += 32) {
-      const float2 of = __ldcg(&state[s]);
-      factor[head * kMaxSplits + s] = power_of_two(__fmaf_rn(of.x, args.scale, -base));
-      total = __fmaf_rn(of.y, factor[head * kMaxSplits + s], total);
-    }
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-      total += __shfl_xor_sync(~0u, total, distance);
-    total += sink_weight(args.sinks, part.first_head + head, largest, args.scale);
-    if (lane == 0) inverse[head] = 1.0f / total;
+  for (int distance = 16; distance > 0; distance /= 2)
+    largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, distance));
+  const float base = exponent_base(largest, rule.scale);
+  for (int s = lane; s < parts; s += 32) {
+    const float2 of = __ldcg(&state[s]);
+    factor[s] = power_of_two(__fmaf_rn(of.x, rule.scale, -base));
+    total = __fmaf_rn(of.y, factor[s], total);
   }
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2)
+    total += __shfl_xor_sync(~0u, total, distance);
+  return 1.0f / (total + sink_weight(rule, head, largest));
 }
 
 // Combines the parts of all blocks in their order.
 template <int Warps, typename Result>
-__device__ __forceinline__ void join_parts(const PartsArgs& args, const PartHeads& part,
+__device__ __forceinline__ void join_parts(const DecodeArgs& args, const DecodePart& part,
                                            float* memory, int warp, int lane,
                                            const Result& result) {
-  float* inverse = memory + kTileHeads * kMaxSplits;
-  weigh_parts<Warps>(args, part, memory, inverse, warp, lane);
+  float* inverse = memory + kTileHeads * kMaxSplits;  // [head], behind factor[head][part]
+  for (int head = warp; head < part.heads; head += Warps) {
+    const float2* state = Partials(args, part.row, part.first_head + head).state;
+    const float of_head = weigh_parts(args.rule, part.first_head + head, state, part.active,
+                                      memory + head * kMaxSplits, lane);
+    if (lane == 0) inverse[head] = of_head;
+  }
   __syncthreads();
   const int dim = args.head_dim, quads = dim / 4;
   for (int i = static_cast<int>(threadIdx.x); i < part.heads * quads; i += Warps * 32) {
@@ -155,7 +169,7 @@ __device__ __forceinline__ void join_parts(const PartsArgs& args, const PartHead
 // Runs all steps. Returns true, before a barrier, in the block that has delivered the row's
 // results.
 template <int Dim, int Warps, typename Result>
-__device__ __forceinline__ bool finish_part(const PartsArgs& args, const PartHeads& part,
+__device__ __forceinline__ bool finish_part(const DecodeArgs& args, const DecodePart& part,
                                             const Running<Dim>& run, float* memory, int warp,
                                             int lane, const Result& result) {
   __shared__ bool last;

@@ -4,27 +4,12 @@
 namespace walsh::cuda {
 namespace detail {
 
-PrefillArgs prefill_args(const AttentionCall& call) {
-  PrefillArgs args;
-  args.cache = cache_view(call);
-  args.positions = call.rows.positions;
-  args.sequences = call.rows.sequences;
-  args.q = call.q;
-  args.ldq = call.ldq;
-  args.out = call.out;
-  args.ldo = call.ldo;
-  args.m = static_cast<int>(call.m);
-  args.heads = call.heads;
-  args.group = call.heads / call.cache->kv_heads;
-  args.window = static_cast<int>(call.window);
-  args.scale = call.scale * kLog2E;
-  args.cap = logit_cap(call);
-  args.sinks = call.sinks;
-  return args;
+PagePrefillArgs prefill_args(const AttentionCall& call) {
+  return {row_args(call, call.cache->kv_heads, call.cache->head_dim), cache_view(call)};
 }
 
-void launch_prefill_mma(const PrefillArgs& args, Stream stream) {
-  const int dim = args.cache.head_dim;
+void launch_prefill_mma(const PagePrefillArgs& args, Stream stream) {
+  const int dim = args.head_dim;
   const auto launch = dim <= 64    ? launch_prefill_64
                       : dim <= 96  ? launch_prefill_96
                       : dim <= 128 ? launch_prefill_128
@@ -36,7 +21,7 @@ void launch_prefill_mma(const PrefillArgs& args, Stream stream) {
 
 void attend_prefill(const AttentionCall& call, Stream stream) {
   if (call.m == 0) return;
-  const detail::PrefillArgs args = detail::prefill_args(call);
+  const detail::PagePrefillArgs args = detail::prefill_args(call);
   if (!detail::launch_prefill_wgmma(args, stream)) detail::launch_prefill_mma(args, stream);
 }
 

@@ -1,8 +1,12 @@
 // Prefill attention, bound by the tensor cores: the loop of FlashAttention-2. A block takes a head
 // and 64 or 128 queries, one or two tiles of 16 per warp, and loops over tiles of positions; the
 // next keys and values arrive while the current ones are multiplied.
+//
+// A reader of keys and values says which tiles those are, loads them, and says what a query sees of
+// them: PageTiles reads fp16 pages, cache/cuda/attend_prefill.cuh what a coded cache holds.
 #pragma once
 
+#include "kernels/cuda/attention/prefill.h"
 #include "kernels/cuda/attention/prefill_softmax.cuh"
 #include "kernels/cuda/launch.h"
 
@@ -24,10 +28,10 @@ struct PrefillShape {
 // Copies the block's queries to shared memory as halves; rows from m on and columns from head_dim
 // on are 0.
 template <typename Shape>
-__device__ __forceinline__ void stage_queries(const PrefillArgs& args, int first, int head,
+__device__ __forceinline__ void stage_queries(const RowArgs& args, int first, int head,
                                               unsigned char* shared) {
   using Layout = TileLayout<Shape::kDim>;
-  const int dim = args.cache.head_dim;
+  const int dim = args.head_dim;
   for (int i = static_cast<int>(threadIdx.x); i < Shape::kQueries * Layout::kPieces;
        i += Shape::kThreads) {
     const int row = i / Layout::kPieces, piece = i % Layout::kPieces;
@@ -45,7 +49,18 @@ __device__ __forceinline__ void stage_queries(const PrefillArgs& args, int first
   }
 }
 
-// s = Q K^T for a warp's queries and the tile's positions.
+template <typename Shape>
+__device__ __forceinline__ void clear_logits(PrefillLogits<Shape>& s) {
+#pragma unroll
+  for (int i = 0; i < Shape::kTiles; ++i)
+#pragma unroll
+    for (int n = 0; n < Shape::kTokens / 8; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        s[i][n][e] = 0;
+}
+
+// s += Q K^T for a warp's queries and the tile's positions.
 template <typename Shape>
 __device__ __forceinline__ void multiply_keys(uint32_t queries, uint32_t keys, int lane,
                                               PrefillLogits<Shape>& s) {
@@ -102,73 +117,120 @@ __device__ __forceinline__ void multiply_values(uint32_t values, int lane,
   }
 }
 
+// Reads keys and values of consecutive positions of fp16 pages, from the first one that a query of
+// the block sees. Tiles are numbered by their position.
+template <typename S>
+class PageTiles {
+ public:
+  using Shape = S;
+  using Args = PagePrefillArgs;
+  static constexpr bool kHidesTiles = false;  // whether a warp may see nothing of a tile
+
+  // For a block whose first query is row `first`, and a warp whose first is `warp_row` behind it.
+  __device__ __forceinline__ PageTiles(const Args& args, int first, int warp_row, int head)
+      : a_(args), head_(head / args.group) {
+    const int position = args.rows.positions[0];
+    pages_ = args.cache.pages + args.rows.sequences[0] * args.cache.per_sequence;
+    end_ = position + min(first + Shape::kQueries, args.m);
+    begin_ = first_seen(args.rule, position + first);
+    row_ = position + first + warp_row;
+  }
+
+  __device__ __forceinline__ int begin() const { return begin_ / Shape::kTokens; }
+  __device__ __forceinline__ int end() const {
+    return (end_ + Shape::kTokens - 1) / Shape::kTokens;
+  }
+  template <bool Keys>
+  __device__ __forceinline__ void load(int tile, uint32_t to) const {
+    const int token = tile * Shape::kTokens;
+    F16Tiles::load<TileLayout<Shape::kDim>, Shape::kTokens, Shape::kThreads>(
+        Keys ? a_.cache.keys : a_.cache.values, a_.cache, pages_[token / kPageTokens], head_,
+        token % kPageTokens, begin_ - token, end_ - token, to, static_cast<int>(threadIdx.x));
+  }
+  // Whether any query of the warp sees any position of a tile.
+  __device__ __forceinline__ bool sees(int) const { return true; }
+  __device__ __forceinline__ void mask(int tile, int lane, PrefillLogits<Shape>& s) const {
+    mask_tile<Shape>(a_.rule, row_, tile * Shape::kTokens, lane, s);
+  }
+  __device__ __forceinline__ void finish(int, PrefillSums<Shape>&) const {}
+
+ private:
+  const Args& a_;
+  const int32_t* pages_;
+  const int head_;
+  int begin_, end_;  // visible positions
+  int row_;          // position of the warp's first query
+};
+
 // Grid: x over heads, so that heads with the same keys run together; y over blocks of queries, the
 // longest first.
-template <typename Shape, bool Capped>
-__global__ void __launch_bounds__(Shape::kThreads, 2)
-    prefill_kernel(const __grid_constant__ PrefillArgs args) {
-  extern __shared__ __align__(1024) unsigned char memory[];
+template <typename Reader, bool Capped>
+__global__ void __launch_bounds__(Reader::Shape::kThreads, 2)
+    prefill_kernel(const __grid_constant__ typename Reader::Args args) {
+  using Shape = typename Reader::Shape;
+  WALSH_SHARED_TILES(memory);
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const int head = static_cast<int>(blockIdx.x);
   const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * Shape::kQueries;
   allow_next_kernel();
   wait_previous_kernel();
-  const int position = args.positions[0];
-  const int32_t* pages = args.cache.pages + args.sequences[0] * args.cache.per_sequence;
-  const int end = position + min(first + Shape::kQueries, args.m);  // visible positions
-  const int begin = first_seen(args.window, position + first);
-  const int first_tile = begin / Shape::kTokens;
-  const int last_tile = (end + Shape::kTokens - 1) / Shape::kTokens;
+  const int warp_row = warp * Shape::kTiles * 16;
+  const Reader reader(args, first, warp_row, head);
+  const int last = reader.end();
 
   const uint32_t shared = shared_address(memory);
   const uint32_t keys = shared + Shape::kQueryBytes;
   const uint32_t values = keys + 2 * Shape::kTileBytes;
-  const auto load = [&](const uint16_t* pool, uint32_t to, int tile) {
-    if (tile < last_tile) {
-      const int token = tile * Shape::kTokens;
-      F16Tiles::load<TileLayout<Shape::kDim>, Shape::kTokens, Shape::kThreads>(
-          pool, args.cache, pages[token / kPageTokens], head / args.group, token % kPageTokens,
-          begin - token, end - token, to + static_cast<uint32_t>(tile % 2 * Shape::kTileBytes),
-          static_cast<int>(threadIdx.x));
-    }
+  const auto place = [](uint32_t of, int tile) {
+    return of + static_cast<uint32_t>(tile % 2 * Shape::kTileBytes);
+  };
+  const auto load_keys = [&](int tile) {
+    if (tile < last) reader.template load<true>(tile, place(keys, tile));
     copy_commit();
   };
-  load(args.cache.keys, keys, first_tile);
-  load(args.cache.values, values, first_tile);
+  const auto load_values = [&](int tile) {
+    if (tile < last) reader.template load<false>(tile, place(values, tile));
+    copy_commit();
+  };
+  load_keys(reader.begin());
+  load_values(reader.begin());
   stage_queries<Shape>(args, first, head, memory);
 
   PrefillSums<Shape> run;
-  const int warp_row = warp * Shape::kTiles * 16, row = position + first + warp_row;
   const uint32_t queries = shared + static_cast<uint32_t>(warp_row * Shape::kRowBytes);
-  for (int tile = first_tile; tile < last_tile; ++tile) {
-    const int token = tile * Shape::kTokens;
-    const auto buffer = static_cast<uint32_t>(tile % 2 * Shape::kTileBytes);
+  for (int tile = reader.begin(); tile < last; ++tile) {
+    // The vote tells the compiler that the warp does not diverge.
+    const bool seen = !Reader::kHidesTiles || __any_sync(~0u, reader.sees(tile));
     copy_wait<1>();  // the keys
     __syncthreads();
-    load(args.cache.keys, keys, tile + 1);
-    PrefillLogits<Shape> s = {};
-    multiply_keys<Shape>(queries, keys + buffer, lane, s);
-    cap_tile<Shape, Capped>(args.cap, s);
-    mask_tile<Shape>(row, token, args.window, lane, s);
-    soften<Shape>(args.scale, run, s);
+    load_keys(tile + 1);
+    PrefillLogits<Shape> s;
+    if (seen) {
+      clear_logits<Shape>(s);
+      multiply_keys<Shape>(queries, place(keys, tile), lane, s);
+      cap_logits<Capped>(args.rule, s);
+      reader.mask(tile, lane, s);
+      soften<Shape>(args.rule.scale, run, s);
+    }
     copy_wait<1>();  // the values
     __syncthreads();
-    load(args.cache.values, values, tile + 1);
-    multiply_values<Shape>(values + buffer, lane, s, run);
+    load_values(tile + 1);
+    if (seen) multiply_values<Shape>(place(values, tile), lane, s, run);
   }
   copy_wait<0>();
+  reader.finish(lane, run);
   store_result<Shape>(args, first + warp_row, head, lane, run);
 }
 
-template <int Dim>
-void launch_prefill(const PrefillArgs& args, Stream stream) {
-  using Shape = PrefillShape<Dim>;
+template <typename Reader>
+void launch_prefill(const typename Reader::Args& args, Stream stream) {
+  using Shape = typename Reader::Shape;
   const LaunchShape shape{
       dim3(static_cast<unsigned>(args.heads),
            static_cast<unsigned>((args.m + Shape::kQueries - 1) / Shape::kQueries)),
       dim3(Shape::kThreads), Shape::kShared};
-  const bool capped = args.cap.power != 0;
-  launch("prefill attention", capped ? prefill_kernel<Shape, true> : prefill_kernel<Shape, false>,
+  const bool capped = args.rule.cap.power != 0;
+  launch("prefill attention", capped ? prefill_kernel<Reader, true> : prefill_kernel<Reader, false>,
          shape, stream, args);
 }
 

@@ -2,8 +2,8 @@
 
 namespace walsh::cuda::detail {
 
-void launch_prefill_128(const PrefillArgs& args, Stream stream) {
-  launch_prefill<128>(args, stream);
+void launch_prefill_128(const PagePrefillArgs& args, Stream stream) {
+  launch_prefill<PageTiles<PrefillShape<128>>>(args, stream);
 }
 
 }  // namespace walsh::cuda::detail

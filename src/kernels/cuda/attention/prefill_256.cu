@@ -2,8 +2,8 @@
 
 namespace walsh::cuda::detail {
 
-void launch_prefill_256(const PrefillArgs& args, Stream stream) {
-  launch_prefill<256>(args, stream);
+void launch_prefill_256(const PagePrefillArgs& args, Stream stream) {
+  launch_prefill<PageTiles<PrefillShape<256>>>(args, stream);
 }
 
 }  // namespace walsh::cuda::detail

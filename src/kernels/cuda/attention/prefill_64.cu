@@ -2,8 +2,8 @@
 
 namespace walsh::cuda::detail {
 
-void launch_prefill_64(const PrefillArgs& args, Stream stream) {
-  launch_prefill<64>(args, stream);
+void launch_prefill_64(const PagePrefillArgs& args, Stream stream) {
+  launch_prefill<PageTiles<PrefillShape<64>>>(args, stream);
 }
 
 }  // namespace walsh::cuda::detail

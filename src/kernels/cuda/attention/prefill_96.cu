@@ -2,8 +2,8 @@
 
 namespace walsh::cuda::detail {
 
-void launch_prefill_96(const PrefillArgs& args, Stream stream) {
-  launch_prefill<96>(args, stream);
+void launch_prefill_96(const PagePrefillArgs& args, Stream stream) {
+  launch_prefill<PageTiles<PrefillShape<96>>>(args, stream);
 }
 
 }  // namespace walsh::cuda::detail

@@ -3,7 +3,7 @@
 // of each tile of queries, and columns 2 t and 2 t + 1 of each 8.
 #pragma once
 
-#include "kernels/cuda/attention/prefill.h"
+#include "kernels/cuda/attention/options.cuh"
 #include "kernels/cuda/attention/tile.cuh"
 
 namespace walsh::cuda::detail {
@@ -21,23 +21,9 @@ struct PrefillSums {
   __device__ PrefillSums() {
 #pragma unroll
     for (int i = 0; i < Shape::kTiles; ++i)
-      largest[i][0] = largest[i][1] = -std::numeric_limits<float>::infinity();
+      largest[i][0] = largest[i][1] = kNothing;
   }
 };
-
-// Applies the cap to a tile's products. A separate instance, because even a branch around it would
-// cost all other calls registers.
-template <typename Shape, bool Capped>
-__device__ __forceinline__ void cap_tile(const LogitCap& cap, PrefillLogits<Shape>& s) {
-  if constexpr (!Capped) return;
-#pragma unroll
-  for (int i = 0; i < Shape::kTiles; ++i)
-#pragma unroll
-    for (int n = 0; n < Shape::kTokens / 8; ++n)
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        s[i][n][e] = capped(cap, s[i][n][e]);
-}
 
 // Converts logits to softmax weights and rescales earlier sums to the new largest logit.
 template <typename Shape>
@@ -75,36 +61,49 @@ __device__ __forceinline__ void soften(float scale, PrefillSums<Shape>& run,
   }
 }
 
+// Positions [begin, end).
+struct Span {
+  int begin, end;
+};
+
 // Sets the logits of positions that a row does not see to minus infinity. `row` is the position of
-// the warp's first query, `token` that of the tile. Most tiles are visible completely.
-template <typename Shape>
-__device__ __forceinline__ void mask_tile(int row, int token, int window, int lane,
-                                          PrefillLogits<Shape>& s) {
-  const bool oldest_hidden = first_seen(window, row + Shape::kTiles * 16 - 1) > token;
-  if (token + Shape::kTokens - 1 <= row && !oldest_hidden) return;
+// the warp's first query, `token` that of the tile; seen(position) is the Span that the query there
+// sees.
+template <typename Shape, typename Seen>
+__device__ __forceinline__ void mask_tile(int row, int token, int lane, PrefillLogits<Shape>& s,
+                                          const Seen& seen) {
 #pragma unroll
   for (int i = 0; i < Shape::kTiles; ++i) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int position = row + 16 * i + lane / 4 + 8 * half;
-      const int first = first_seen(window, position);
+      const Span span = seen(row + 16 * i + lane / 4 + 8 * half);
 #pragma unroll
       for (int n = 0; n < Shape::kTokens / 8; ++n) {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          const int seen = token + 8 * n + 2 * (lane % 4) + e;
-          if (seen < first || seen > position)
-            s[i][n][2 * half + e] = -std::numeric_limits<float>::infinity();
+          const int at = token + 8 * n + 2 * (lane % 4) + e;
+          if (at < span.begin || at >= span.end) s[i][n][2 * half + e] = kNothing;
         }
       }
     }
   }
 }
 
+// The same where a row sees what the options say, up to itself. Most tiles are visible completely.
 template <typename Shape>
-__device__ __forceinline__ void store_result(const PrefillArgs& args, int first, int head, int lane,
+__device__ __forceinline__ void mask_tile(const AttentionRule& rule, int row, int token, int lane,
+                                          PrefillLogits<Shape>& s) {
+  const bool oldest_hidden = first_seen(rule, row + Shape::kTiles * 16 - 1) > token;
+  if (token + Shape::kTokens - 1 <= row && !oldest_hidden) return;
+  mask_tile<Shape>(row, token, lane, s, [&](int position) {
+    return Span{first_seen(rule, position), position + 1};
+  });
+}
+
+template <typename Shape>
+__device__ __forceinline__ void store_result(const RowArgs& args, int first, int head, int lane,
                                              const PrefillSums<Shape>& run) {
-  const int dim = args.cache.head_dim;
+  const int dim = args.head_dim;
 #pragma unroll
   for (int i = 0; i < Shape::kTiles; ++i) {
 #pragma unroll
@@ -112,7 +111,7 @@ __device__ __forceinline__ void store_result(const PrefillArgs& args, int first,
       float total = run.total[i][half];
       total += __shfl_xor_sync(~0u, total, 1);
       total += __shfl_xor_sync(~0u, total, 2);
-      total += sink_weight(args.sinks, head, run.largest[i][half], args.scale);
+      total += sink_weight(args.rule, head, run.largest[i][half]);
       const float inverse = 1.0f / total;
       const int row = first + 16 * i + lane / 4 + 8 * half;
       if (row >= args.m) continue;

@@ -2,6 +2,7 @@
 // queries per warp group; queries and softmax weights are operands in registers, keys and values in
 // shared memory, where they pass through a ring. While one group computes its softmax the others
 // multiply, as in FlashAttention-3 (Shah et al. 2024), but without warp specialization.
+#include "kernels/cuda/attention/prefill.h"
 #include "kernels/cuda/attention/prefill_softmax.cuh"
 #include "kernels/cuda/launch.h"
 
@@ -114,9 +115,9 @@ __device__ __forceinline__ void publish_copies() {
 
 // Loads the warp's 16 queries as operands; rows from m on and columns from head_dim on are 0.
 template <int Dim>
-__device__ __forceinline__ void load_queries(const PrefillArgs& args, int first, int head, int lane,
+__device__ __forceinline__ void load_queries(const RowArgs& args, int first, int head, int lane,
                                              uint32_t (&q)[Dim / 16][4]) {
-  const int dim = args.cache.head_dim;
+  const int dim = args.head_dim;
 #pragma unroll
   for (int e = 0; e < 4; ++e) {
     const int row = first + lane / 4 + 8 * (e % 2);
@@ -132,15 +133,15 @@ __device__ __forceinline__ void load_queries(const PrefillArgs& args, int first,
 }
 
 template <int Dim>
-__device__ __forceinline__ void attend_group(const PrefillArgs& args, unsigned char* memory) {
+__device__ __forceinline__ void attend_group(const PagePrefillArgs& args, unsigned char* memory) {
   using Shape = GroupShape<Dim>;
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const int head = static_cast<int>(blockIdx.x);
   const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * Shape::kQueries;
-  const int position = args.positions[0];
-  const int32_t* pages = args.cache.pages + args.sequences[0] * args.cache.per_sequence;
+  const int position = args.rows.positions[0];
+  const int32_t* pages = args.cache.pages + args.rows.sequences[0] * args.cache.per_sequence;
   const int end = position + min(first + Shape::kQueries, args.m);
-  const int begin = 0, first_tile = 0;  // launch_prefill_wgmma() takes no windows
+  const int begin = 0, first_tile = 0;  // launch_prefill_wgmma() takes no windows and chunks
   const int last_tile = (end + Shape::kTokens - 1) / Shape::kTokens;
 
   const uint32_t ring = shared_address(memory);
@@ -182,8 +183,8 @@ __device__ __forceinline__ void attend_group(const PrefillArgs& args, unsigned c
     for (int k = 0; k < Dim / 16; ++k)
       multiply_group<0>(s[0], q[k], operand(keys + k / 4 * kBlockBytes + k % 4 * 32));
     finish_products(s[0]);
-    mask_tile<Shape>(row, tile * Shape::kTokens, 0, lane, s);
-    soften<Shape>(args.scale, run, s);
+    mask_tile<Shape>(AttentionRule{}, row, tile * Shape::kTokens, lane, s);
+    soften<Shape>(args.rule.scale, run, s);
     uint32_t p[Shape::kTokens / 16][4];
 #pragma unroll
     for (int k = 0; k < Shape::kTokens / 16; ++k)
@@ -208,9 +209,9 @@ __device__ __forceinline__ void attend_group(const PrefillArgs& args, unsigned c
 // the instructions.
 template <int Dim>
 __global__ void __launch_bounds__(GroupShape<Dim>::kThreads, 1)
-    group_kernel(const __grid_constant__ PrefillArgs args) {
+    group_kernel([[maybe_unused]] const __grid_constant__ PagePrefillArgs args) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  extern __shared__ __align__(1024) unsigned char memory[];
+  WALSH_SHARED_TILES(memory);
   allow_next_kernel();
   wait_previous_kernel();
   attend_group<Dim>(args, memory);
@@ -218,7 +219,7 @@ __global__ void __launch_bounds__(GroupShape<Dim>::kThreads, 1)
 }
 
 template <int Dim>
-bool launch_group(const PrefillArgs& args, Stream stream) {
+bool launch_group(const PagePrefillArgs& args, Stream stream) {
   using Shape = GroupShape<Dim>;
   static_assert(Shape::kDim % 64 == 0 && Shape::kTiles == 1, "wgmma has 64 rows");
   if (current_device().major != 9 || !has_body(group_kernel<Dim>)) return false;
@@ -237,9 +238,10 @@ bool launch_group(const PrefillArgs& args, Stream stream) {
 // weights the same registers although the queries are still needed. Windows stay with the general
 // kernel until GpuAttention's tests of them have run with this one; so do caps, which few models
 // have.
-bool launch_prefill_wgmma(const PrefillArgs& args, Stream stream) {
-  const int dim = args.cache.head_dim;
-  return dim > 96 && dim <= 128 && args.window == 0 && args.cap.power == 0 &&
+bool launch_prefill_wgmma(const PagePrefillArgs& args, Stream stream) {
+  const AttentionRule& rule = args.rule;
+  const int dim = args.head_dim;
+  return dim > 96 && dim <= 128 && rule.window == 0 && rule.chunk == 0 && rule.cap.power == 0 &&
          launch_group<128>(args, stream);
 }
 

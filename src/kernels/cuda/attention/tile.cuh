@@ -1,24 +1,15 @@
-// Building blocks of both attention kernels: tiles of the cache in shared memory, and arithmetic of
-// a softmax in base 2.
+// Building blocks of attention kernels: tiles of the cache in shared memory, and pairs of halves.
 #pragma once
 
 #include <cuda_fp16.h>
 
 #include <cstdint>
-#include <limits>
 
 #include "kernels/cuda/async.cuh"
-#include "kernels/cuda/attention/cache_view.h"
+#include "kernels/cuda/attention/args.h"
 #include "kernels/cuda/attention/fragments.cuh"
 
 namespace walsh::cuda {
-
-// kernels/first_seen.h on the device: the first visible position. window > 0: sliding window;
-// window < 0: the query's chunk of -window positions; 0: all positions.
-__device__ __forceinline__ int first_seen(int window, int position) {
-  if (window < 0) return position - position % -window;
-  return window > 0 ? max(0, position + 1 - window) : 0;
-}
 
 // Rows of Dim halves in shared memory. The 16-byte pieces of a row are permuted by the row number,
 // so that the 8 rows of a fragment lie in different banks; rows of 96 take the space of 128.
@@ -69,25 +60,6 @@ __device__ __forceinline__ uint32_t pack_rests(uint32_t packed, float low, float
                                                float times) {
   const float2 near = halves(packed);
   return pack_halves((low - near.x) * times, (high - near.y) * times);
-}
-
-// Applies the cap to a product. The tanh is off by at most 2^-21.
-__device__ __forceinline__ float capped(const LogitCap& cap, float s) {
-  const float inverse = quick_reciprocal(power_of_two(cap.power * s) + 1.0f);
-  return __fmaf_rn(-2.0f * cap.largest, inverse, cap.largest);
-}
-
-// What is subtracted from exponents if the largest logit is `largest`; avoids inf - inf for rows
-// that have seen nothing yet.
-__device__ __forceinline__ float exponent_base(float largest, float scale) {
-  return largest == -std::numeric_limits<float>::infinity() ? 0.0f : largest * scale;
-}
-
-// What a head's sink adds to the total of its softmax, whose largest logit is `largest`.
-__device__ __forceinline__ float sink_weight(const float* sinks, int head, float largest,
-                                             float scale) {
-  if (sinks == nullptr) return 0.0f;
-  return power_of_two(__fmaf_rn(sinks[head], kLog2E, -exponent_base(largest, scale)));
 }
 
 }  // namespace walsh::cuda

@@ -9,7 +9,7 @@
 // from memory.
 #pragma once
 
-#include "kernels/cuda/attention/decode_softmax.cuh"
+#include "kernels/cuda/attention/parts.cuh"
 #include "kernels/cuda/gemv/k_tile_dot.cuh"
 #include "kernels/cuda/persistent/exchange.cuh"
 #include "kernels/cuda/persistent/program_row.cuh"
@@ -66,7 +66,7 @@ class AttendPhase {
         lane_(lane),
         memory_(memory),
         position_(program_row.position) {
-    first_ = a_.window > 0 ? max(0, position_ + 1 - a_.window) : 0;
+    first_ = first_seen(a_.rule, position_);
     first_tile_ = first_ / kWarpTokens;
     tiles_ = position_ / kWarpTokens + 1 - first_tile_;
     splits_ = min(a_.most_splits, (tiles_ + kProgramWarps - 1) / kProgramWarps);
@@ -237,29 +237,24 @@ class AttendPhase {
     };
     if (warp_ < kTileHeads) {
       auto* to = reinterpret_cast<__half*>(query(warp_));
-      Pairs v{};
+      Pairs v[1] = {};
       if (warp_ < heads_) {
         const Pairs turn = load_turn();
-        v = read_pairs(a_.q, first_head_ + warp_, query_step(), bits_.q);
-        if (a_.q_norm) normalize(v, a_.q_norm, a_.eps, pairs, lane_);
-        if (rotates) rotate(v, turn, turned, lane_);
-        if (a_.q_scale) multiply(v, a_.q_scale[position_]);
+        v[0] = read_pairs(a_.q, first_head_ + warp_, query_step(), bits_.q);
+        cuda::prepare_heads(v, query_rule(a_), turn, position_, pairs, lane_, rotates);
       }
-      store_pairs(v, to, pairs, lane_, [](float x) { return __float2half_rn(x); });
+      store_pairs(v[0], to, pairs, lane_, [](float x) { return __float2half_rn(x); });
     } else if (warp_ < kTileHeads + 2 && end_ == first_tile_ + tiles_) {
       const bool key = warp_ == kTileHeads;
       const Pairs turn = load_turn();
       const PhaseBits::In in{key ? bits_.k.here : bits_.v.here, key ? bits_.k.bit : bits_.v.bit};
-      Pairs v = read_pairs(key ? a_.k : a_.v, kv_head_, Dim, in);
-      if (key) {
-        if (a_.k_norm) normalize(v, a_.k_norm, a_.eps, pairs, lane_);
-        if (rotates) rotate(v, turn, turned, lane_);
-      }
+      Pairs v[1] = {read_pairs(key ? a_.k : a_.v, kv_head_, Dim, in)};
+      if (key) cuda::prepare_heads(v, key_rule(a_), turn, position_, pairs, lane_, rotates);
       const auto kept = [&](float x) { return kept_half(x, key); };
-      store_pairs(v, reinterpret_cast<__half*>(newest(key ? 0 : 1)), pairs, lane_, kept);
+      store_pairs(v[0], reinterpret_cast<__half*>(newest(key ? 0 : 1)), pairs, lane_, kept);
       if (!stores_) return;
       auto* pool = reinterpret_cast<__half*>(const_cast<uint16_t*>(key ? a_.keys : a_.values));
-      store_pairs(v, pool + row_of(position_), pairs, lane_, kept);
+      store_pairs(v[0], pool + row_of(position_), pairs, lane_, kept);
     }
   }
 
@@ -322,7 +317,8 @@ class AttendPhase {
                              s[0][3] + s[1][3]};
     uint32_t b0, b1;
     const int token = at_ * kWarpTokens;
-    weigh_tile<Dim>(logits, first_ - token, position_ + 1 - token, a_.scale, lane_, run, b0, b1);
+    weigh_tile<Dim>(logits, first_ - token, position_ + 1 - token, a_.rule.scale, lane_, run, b0,
+                    b1);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       if (step > 0) load(values, step);
@@ -386,15 +382,16 @@ class AttendPhase {
 #pragma unroll 4
     for (int w = 0; w < active_; ++w)
       largest = fmaxf(largest, state[w * kTileHeads].x);
-    const float base = exponent_base(largest, a_.scale);
+    const float base = exponent_base(largest, a_.rule.scale);
 #pragma unroll 4
     for (int w = 0; w < active_; ++w) {
       const float2 of = state[w * kTileHeads];
-      const float factor = power_of_two(__fmaf_rn(of.x, a_.scale, -base));
+      const float factor = power_of_two(__fmaf_rn(of.x, a_.rule.scale, -base));
       total = __fmaf_rn(of.y, factor, total);
       sum = __fmaf_rn(sums[w * kHeadPass], factor, sum);
     }
     if (splits_ == 1) {
+      total += sink_weight(a_.rule, first_head_ + head, largest);
       write(first_head_ + head, column, __fdividef(sum, total), gate);
     } else {
       const int64_t slot = int64_t{first_head_ + head} * a_.most_splits + split_;
@@ -423,7 +420,12 @@ class AttendPhase {
   __device__ __forceinline__ void join_parts() const {
     auto* factors = reinterpret_cast<float*>(memory_);  // [head][split]
     float* inverse = factors + kTileHeads * kPhaseMaxSplits;
-    if (warp_ < heads_) weigh_parts(factors + warp_ * kPhaseMaxSplits, inverse);
+    if (warp_ < heads_) {
+      const float2* state = states() + int64_t{first_head_ + warp_} * a_.most_splits;
+      const float of_head = weigh_parts(a_.rule, first_head_ + warp_, state, splits_,
+                                        factors + warp_ * kPhaseMaxSplits, lane_);
+      if (lane_ == 0) inverse[warp_] = of_head;
+    }
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < heads_ * Dim; i += kProgramWarps * 32) {
       const int head = i / Dim, column = i % Dim;
@@ -437,27 +439,6 @@ class AttendPhase {
       write(first_head_ + head, column, sum * inverse[head], gate);
     }
     __syncthreads();
-  }
-
-  // Computes the factor of each part of head `warp`.
-  __device__ __forceinline__ void weigh_parts(float* factors, float* inverse) const {
-    const float2* state = states() + int64_t{first_head_ + warp_} * a_.most_splits;
-    float largest = kNothing, total = 0;
-    for (int s = lane_; s < splits_; s += 32)
-      largest = fmaxf(largest, __ldcg(state + s).x);
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-      largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, distance));
-    const float base = exponent_base(largest, a_.scale);
-    for (int s = lane_; s < splits_; s += 32) {
-      const float2 of = __ldcg(state + s);
-      factors[s] = power_of_two(__fmaf_rn(of.x, a_.scale, -base));
-      total = __fmaf_rn(of.y, factors[s], total);
-    }
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-      total += __shfl_xor_sync(~0u, total, distance);
-    if (lane_ == 0) inverse[warp_] = 1.0f / total;
   }
 
   const AttentionPhase& a_;

@@ -3,7 +3,7 @@
 
 #include <cuda_fp16.h>
 
-#include "kernels/cuda/attention/cache_view.h"
+#include "kernels/cuda/attention/args.h"
 #include "kernels/cuda/delta/delta.h"
 #include "kernels/cuda/gemv/gemv_kernel.h"
 #include "kernels/cuda/persistent/phase_order.h"
@@ -44,12 +44,11 @@ struct AttentionPhase {
   float* partials = nullptr;  // [head][split][head_dim], then float2 [head][split]
   int32_t* arrived = nullptr;
   float eps = 0;
-  float scale = 1;  // of the logits, which are in base 2
-  int group = 0;    // query heads per head of the cache
-  int tiles = 0;    // tiles of up to 8 heads that a group is divided into
+  AttentionRule rule;  // without a cap
+  int group = 0;       // query heads per head of the cache
+  int tiles = 0;       // tiles of up to 8 heads that a group is divided into
   int heads = 0;
   int kv_heads = 0, head_dim = 0;
-  int window = 0;
   int most_splits = 1;  // parts that the positions of a sequence are divided into, at most
   // Only in programs with other mixers: the number of rotated pairs per head, and whether every
   // query head is followed by gates, whose sigmoid multiplies the output.

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "kernels/cuda/attention/cache_view.h"
+#include "kernels/cuda/attention/args.h"
 #include "kernels/cuda/persistent/planned_phase.h"
 
 namespace walsh::cuda {
@@ -13,8 +13,10 @@ bool PersistentProgram::attend(const RopeCall& rope, const AttentionCall& call,
                                const AttentionScratch& scratch, bool gated) {
   const KvPool& pool = *call.cache;
   const int dim = pool.head_dim;
-  if (call.m != 1 || (dim != 64 && dim != 128 && dim != 256) || call.logit_cap != 0) return false;
-  detail::cache_view(call);  // throws for caches that no kernel reads
+  if (call.m != 1 || (dim != 64 && dim != 128 && dim != 256)) return false;
+  const AttentionRule rule = detail::attention_rule(call.options, call.sinks);
+  if (rule.cap.power != 0) return false;
+  detail::row_args(call, pool.kv_heads, dim);  // throws for calls that no kernel takes
   const int turned = turned_pairs(rope, dim);
   codes_.mixers |= gated || dim == 256 || (turned != 0 && turned != dim / 2);
   Planned plan{ProgramPhase(AttentionPhase()), {}, {}};
@@ -31,13 +33,12 @@ bool PersistentProgram::attend(const RopeCall& rope, const AttentionCall& call,
   a.partials = scratch.partials();
   a.arrived = scratch.arrived();
   a.eps = rope.eps;
-  a.scale = call.scale * kLog2E;
+  a.rule = rule;
   a.heads = call.heads;
   a.kv_heads = pool.kv_heads;
   a.head_dim = dim;
   a.group = call.heads / pool.kv_heads;
   a.tiles = detail::head_tiles(call.heads, pool.kv_heads);
-  a.window = static_cast<int>(call.window);
   a.turned = turned;
   a.gated = gated;
   const float* const rows[] = {rope.q, rope.k, rope.v};

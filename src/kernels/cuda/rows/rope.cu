@@ -1,5 +1,5 @@
-// Norm and rope of queries and keys, and the append to the cache: one warp per head or, for many
-// rows, per kManyHeads heads of a row.
+// Prepares queries and keys and appends keys and values to fp16 pages: one warp per head or, for
+// many rows, per kManyHeads heads of a row.
 #include <cuda_fp16.h>
 
 #include <string>
@@ -55,70 +55,24 @@ __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant
   const float* sin = call.sin + position * turned;
   if (head < call.heads) {
     float* q = call.q + row * call.ldq + head * dim;
-    Pairs v = load_pairs(args.q + row * args.q_ld + head * args.q_head_ld, pairs, lane);
-    if (call.q_norm) normalize(v, call.q_norm, call.eps, pairs, lane);
-    rotate(v, load_angles(cos, sin, turned, lane), turned, lane);
-    if (call.q_scale) multiply(v, call.q_scale[position]);
-    store_pairs(v, q, pairs, lane, [](float x) { return x; });
+    Pairs v[1] = {load_pairs(args.q + row * args.q_ld + head * args.q_head_ld, pairs, lane)};
+    const Pairs angles = load_angles(cos, sin, turned, lane);
+    prepare_heads(v, query_rule(call), angles, position, pairs, lane);
+    store_pairs(v[0], q, pairs, lane, [](float x) { return x; });
     return;
   }
   head -= call.heads;
   const bool key = head < args.kv_heads;
   if (!key) head -= args.kv_heads;
   const int64_t to = ((page * args.kv_heads + head) * kPageTokens + position % kPageTokens) * dim;
-  Pairs v = load_pairs((key ? call.k + row * call.ldk : call.v + row * call.ldv) + head * dim,
-                       pairs, lane);
+  const float* from = key ? call.k + row * call.ldk : call.v + row * call.ldv;
+  Pairs v[1] = {load_pairs(from + head * dim, pairs, lane)};
   if (key) {
-    if (call.k_norm) normalize(v, call.k_norm, call.eps, pairs, lane);
-    rotate(v, load_angles(cos, sin, turned, lane), turned, lane);
+    const Pairs angles = load_angles(cos, sin, turned, lane);
+    prepare_heads(v, key_rule(call), angles, position, pairs, lane);
   }
-  store_pairs(v, (key ? args.keys : args.values) + to, pairs, lane,
+  store_pairs(v[0], (key ? args.keys : args.values) + to, pairs, lane,
               [&](float x) { return kept_half(x, key); });
-}
-
-// Warp sums of four values: lane l gets that of value l / 8. Each is added in the order of
-// normalize().
-__device__ __forceinline__ double warp_sums(const double (&x)[kManyHeads], int lane) {
-  static_assert(kManyHeads == 4);
-  const bool upper = (lane & 16) != 0, odd = (lane & 8) != 0;
-  double a = upper ? x[2] : x[0], b = upper ? x[3] : x[1];
-  a += __shfl_xor_sync(~0u, upper ? x[0] : x[2], 16);
-  b += __shfl_xor_sync(~0u, upper ? x[1] : x[3], 16);
-  double sum = odd ? b : a;
-  sum += __shfl_xor_sync(~0u, odd ? a : b, 8);
-#pragma unroll
-  for (int distance = 4; distance > 0; distance /= 2)
-    sum += __shfl_xor_sync(~0u, sum, distance);
-  return sum;
-}
-
-// normalize() for kManyHeads heads: the square roots and divisions in double, the slowest part,
-// take the time of one head.
-__device__ __forceinline__ void normalize_heads(Pairs (&v)[kManyHeads], const float* gain,
-                                                float eps, const HeadPairs& pairs, int lane) {
-  double sums[kManyHeads] = {};
-#pragma unroll
-  for (int h = 0; h < kManyHeads; ++h) {
-#pragma unroll
-    for (int j = 0; j < kPairs; ++j) {
-      if (lane + 32 * j >= pairs.half) break;
-      sums[h] += static_cast<double>(v[h].a[j]) * static_cast<double>(v[h].a[j]) +
-                 static_cast<double>(v[h].b[j]) * static_cast<double>(v[h].b[j]);
-    }
-  }
-  const double sum = warp_sums(sums, lane);
-  const float inverse =
-      static_cast<float>(1.0 / sqrt(sum / (2 * pairs.half) + static_cast<double>(eps)));
-  const Pairs gains = load_pairs(gain, pairs, lane);
-#pragma unroll
-  for (int h = 0; h < kManyHeads; ++h) {
-    const float of_head = __shfl_sync(~0u, inverse, 8 * h);
-#pragma unroll
-    for (int j = 0; j < kPairs; ++j) {
-      v[h].a[j] = v[h].a[j] * of_head * gains.a[j];
-      v[h].b[j] = v[h].b[j] * of_head * gains.b[j];
-    }
-  }
 }
 
 // Warps take groups of kManyHeads heads of one kind (queries, then keys, then values) of each row.
@@ -165,15 +119,8 @@ __global__ void __launch_bounds__(kManyRowsWarps * 32)
   for (int h = 0; h < kManyHeads; ++h)
     if (h < most) v[h] = load_pairs(from + (first + h) * head_ld, pairs, lane);
   if (!value) {
-    const float* gain = query ? call.q_norm : call.k_norm;
-    if (gain) normalize_heads(v, gain, call.eps, pairs, lane);
-    const bool scaled = query && call.q_scale != nullptr;
-    const float factor = scaled ? call.q_scale[position] : 1.0f;
-#pragma unroll
-    for (int h = 0; h < kManyHeads; ++h) {
-      rotate(v[h], angles, turned, lane);
-      if (scaled) multiply(v[h], factor);
-    }
+    const HeadRule rule = query ? query_rule(call) : key_rule(call);
+    prepare_heads(v, rule, angles, position, pairs, lane);
   }
 #pragma unroll
   for (int h = 0; h < kManyHeads; ++h) {

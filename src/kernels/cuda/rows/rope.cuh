@@ -1,5 +1,6 @@
-// Norm and rope of one head by one warp. Bits equal those of the CPU, except for the order in which
-// squares are added in double.
+// Preparation of heads for attention, by one warp each: norm, rope, factors and what the cache
+// keeps of them. Bits equal those of the CPU, except for the order in which squares are added in
+// double.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -43,25 +44,54 @@ __device__ __forceinline__ Pairs load_pairs(const float* x, const HeadPairs& pai
   return load_pairs(x, pairs, lane, [](const float* p) { return *p; });
 }
 
-// Squares are summed in double, as everywhere.
-__device__ __forceinline__ void normalize(Pairs& v, const float* gain, float eps,
-                                          const HeadPairs& pairs, int lane) {
-  double sum = 0;
+// Warp sums of four values: lane l gets that of value l / 8. Each is added in the order of
+// warp_sums() of one.
+__device__ __forceinline__ double warp_sums(const double (&x)[4], int lane) {
+  const bool upper = (lane & 16) != 0, odd = (lane & 8) != 0;
+  double a = upper ? x[2] : x[0], b = upper ? x[3] : x[1];
+  a += __shfl_xor_sync(~0u, upper ? x[0] : x[2], 16);
+  b += __shfl_xor_sync(~0u, upper ? x[1] : x[3], 16);
+  double sum = odd ? b : a;
+  sum += __shfl_xor_sync(~0u, odd ? a : b, 8);
 #pragma unroll
-  for (int j = 0; j < kPairs; ++j)
-    sum += static_cast<double>(v.a[j]) * static_cast<double>(v.a[j]) +
-           static_cast<double>(v.b[j]) * static_cast<double>(v.b[j]);
+  for (int distance = 4; distance > 0; distance /= 2)
+    sum += __shfl_xor_sync(~0u, sum, distance);
+  return sum;
+}
+
+__device__ __forceinline__ double warp_sums(const double (&x)[1], int) {
+  double sum = x[0];
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2)
     sum += __shfl_xor_sync(~0u, sum, distance);
+  return sum;
+}
+
+// An RMSNorm of `Count` heads, 1 or 4. Squares are summed in double, as everywhere; of four heads,
+// the square roots and divisions in double, the slowest part, take the time of one head.
+template <int Count>
+__device__ __forceinline__ void normalize(Pairs (&v)[Count], const float* gain, float eps,
+                                          const HeadPairs& pairs, int lane) {
+  double sums[Count] = {};
+#pragma unroll
+  for (int h = 0; h < Count; ++h) {
+#pragma unroll
+    for (int j = 0; j < kPairs; ++j)
+      sums[h] += static_cast<double>(v[h].a[j]) * static_cast<double>(v[h].a[j]) +
+                 static_cast<double>(v[h].b[j]) * static_cast<double>(v[h].b[j]);
+  }
+  const double sum = warp_sums(sums, lane);
   const float inverse =
       static_cast<float>(1.0 / sqrt(sum / (2 * pairs.half) + static_cast<double>(eps)));
+  const Pairs gains = load_pairs(gain, pairs, lane);
 #pragma unroll
-  for (int j = 0; j < kPairs; ++j) {
-    const int i = lane + 32 * j;
-    if (i >= pairs.half) break;
-    v.a[j] = v.a[j] * inverse * gain[pairs.first(i)];
-    v.b[j] = v.b[j] * inverse * gain[pairs.second(i)];
+  for (int h = 0; h < Count; ++h) {
+    const float of_head = Count == 1 ? inverse : __shfl_sync(~0u, inverse, 32 / Count * h);
+#pragma unroll
+    for (int j = 0; j < kPairs; ++j) {
+      v[h].a[j] = v[h].a[j] * of_head * gains.a[j];
+      v[h].b[j] = v[h].b[j] * of_head * gains.b[j];
+    }
   }
 }
 
@@ -94,6 +124,40 @@ __device__ __forceinline__ void multiply(Pairs& v, float factor) {
   for (int j = 0; j < kPairs; ++j) {
     v.a[j] *= factor;
     v.b[j] *= factor;
+  }
+}
+
+// What is done to heads of queries, or of keys, before attention.
+struct HeadRule {
+  const float* gain;  // [head_dim] of an RMSNorm, or null
+  float eps;
+  const float* factors;  // [positions], or null
+};
+
+// Both of a RopeCall, or of what has the same members.
+template <typename Call>
+__device__ __forceinline__ HeadRule query_rule(const Call& call) {
+  return {call.q_norm, call.eps, call.q_scale};
+}
+
+template <typename Call>
+__device__ __forceinline__ HeadRule key_rule(const Call& call) {
+  return {call.k_norm, call.eps, nullptr};
+}
+
+// Prepares heads of the row at `position`: norm, rope, factor, in this order. Called by one warp.
+template <int Count>
+__device__ __forceinline__ void prepare_heads(Pairs (&v)[Count], const HeadRule& rule,
+                                              const Pairs& angles, int64_t position,
+                                              const HeadPairs& pairs, int lane,
+                                              bool rotates = true) {
+  if (rule.gain != nullptr) normalize(v, rule.gain, rule.eps, pairs, lane);
+  const bool scaled = rule.factors != nullptr;
+  const float factor = scaled ? rule.factors[position] : 1.0f;
+#pragma unroll
+  for (int h = 0; h < Count; ++h) {
+    if (rotates) rotate(v[h], angles, pairs.turned, lane);
+    if (scaled) multiply(v[h], factor);
   }
 }
 
