@@ -381,6 +381,7 @@ int32_t Sampler::draw() {
 
 std::vector<std::string> sampler_steps(const SamplerOptions& options) {
   std::vector<std::string> names;
+  names.reserve(static_cast<size_t>(options.steps));
   for (int i = 0; i < options.steps; ++i)
     names.emplace_back(Sampler::Steps::row(options.order[static_cast<size_t>(i)]).name);
   return names;

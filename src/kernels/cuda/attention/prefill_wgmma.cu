@@ -209,7 +209,7 @@ __device__ __forceinline__ void attend_group(const PagePrefillArgs& args, unsign
 // the instructions.
 template <int Dim>
 __global__ void __launch_bounds__(GroupShape<Dim>::kThreads, 1)
-    group_kernel(const __grid_constant__ PagePrefillArgs args) {
+    group_kernel([[maybe_unused]] const __grid_constant__ PagePrefillArgs args) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   WALSH_SHARED_TILES(memory);
   allow_next_kernel();
