@@ -13,7 +13,8 @@ MODEL = "walsh-ref-27m"
 # Leaves out profiles that only re-measure a paper's claim, and those that coincide with another: of
 # trellis codes the one with the short name is shown.
 HIDDEN = {"itq3_s:ternary", "itq3_s:ternary-paper", "tc2:L12", "tc2.5:L14", "tc3:L12", "tc3:v2",
-          "tc3.5:L14", "tc4:L12", "tc2:hq", "tc2.5:hq", "tc3:hq", "tc3.5:hq", "tc4:hq", "pq3:layer"}
+          "tc3.5:L14", "tc4:L12", "tc5", "tc6", "tc2:hq", "tc2.5:hq", "tc3:hq",
+          "tc3.5:hq", "tc4:hq", "pq3:layer"}
 # Only files whose tensors all have the named type.
 LLAMA_CPP = {"Q8_0", "pad_Q4_K_M", "Q4_0", "pad_Q3_K_M", "pad_IQ3_S"}
 # Where labels go that would collide, in points.

@@ -165,6 +165,8 @@ def demo(results, _):
 
 # Rows of other programs in the comparison: the mixes that people use.
 COMPARED = ("Q8_0", "Q4_K_M", "IQ4_XS", "Q3_K_M", "IQ3_XXS", "Q2_K")
+# Types that walsh reads and no longer writes (docs/formats/retired.md).
+RETIRED = ("tc2:L12", "tc2.5:L14", "tc3:L12", "tc3:v2", "tc3.5:L14", "tc4:L12", "tc5", "tc6")
 WALSH = ("tq4+4", "tq4", "tc4:h", "tc3.5:h", "tq3", "tc3:h", "tc2.5:h", "tc2:h")
 
 
@@ -182,8 +184,10 @@ def beside(results, anchors, ours, theirs):
 
 
 def summary(results, anchors):
-    return beside(results, anchors, lambda t: ":" not in t or t.endswith(":h"),
-                  lambda t: "TQ1" not in t)
+    def ours(kind):
+        return kind not in RETIRED and (":" not in kind or kind.endswith(":h"))
+
+    return beside(results, anchors, ours, lambda t: "TQ1" not in t)
 
 
 def compared(results, anchors):
@@ -245,6 +249,8 @@ def calibrated(results, _):
 def speed_summary(results, _):
     rows = {}
     for r in results.get("speed", []):
+        if r["type"] in RETIRED:
+            continue
         kind = "pp" if r["test"].startswith("pp") else "tg"
         rows.setdefault(r["type"], {"bpw": r["bpw"]})[kind] = r
     cells = [[t, f"{r['bpw']:.3f}", f"{r['tg']['tokens_per_s']:.1f}",

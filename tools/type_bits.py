@@ -8,7 +8,6 @@ docs/results.json keep it, so that it can be told whether they are older than wh
 import functools
 import json
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
@@ -18,8 +17,6 @@ import results_tables
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODEL = ROOT / "models/walsh-tiny-13m"
-# Types that walsh reads and no longer writes (docs/formats/retired.md).
-RETIRED = re.compile(r"tc[56]|tc[\d.]+:(L\d+|v2)")
 MATRIX = "model.layers.0.self_attn.o_proj.weight"
 
 
@@ -49,7 +46,7 @@ def main():
     stale = 0
     for section in ("demo", "quality"):
         for row in results[section]:
-            if RETIRED.fullmatch(row["type"]):
+            if row["type"] in results_tables.RETIRED:
                 continue
             # Rows without a recorded checksum are marked in docs/results.md.
             if "bits" not in row and section == "quality" and is_prominent(row):

@@ -44,7 +44,7 @@ void bench_decode(const Heads& h, int64_t context, int64_t m) {
   call.rows = {positions.as<const int32_t>(), sequences.as<const int32_t>()};
   call.m = m;
   call.heads = h.heads;
-  call.scale = static_cast<float>(1 / std::sqrt(h.dim));
+  call.options.scale = static_cast<float>(1 / std::sqrt(h.dim));
   call.q = q.as<const float>();
   call.ldq = call.ldo = width;
   call.out = out.as<float>();
@@ -83,8 +83,8 @@ void bench_gemm(const Heads& h, int64_t m, int64_t before, int64_t window, bool 
   call.rows = {positions.as<const int32_t>(), sequences.as<const int32_t>()};
   call.m = m;
   call.heads = h.heads;
-  call.window = window;
-  call.scale = static_cast<float>(1 / std::sqrt(h.dim));
+  call.options.window = window;
+  call.options.scale = static_cast<float>(1 / std::sqrt(h.dim));
   call.q = q.as<const float>();
   call.ldq = call.ldo = width;
   call.out = out.as<float>();

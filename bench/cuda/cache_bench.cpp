@@ -69,7 +69,7 @@ struct Rows {
     call.rows = places();
     call.m = m;
     call.heads = heads.heads;
-    call.scale = static_cast<float>(1 / std::sqrt(heads.dim));
+    call.options.scale = static_cast<float>(1 / std::sqrt(heads.dim));
     call.q = q.as<const float>();
     call.ldq = call.ldo = static_cast<int64_t>(width());
     call.out = out.as<float>();

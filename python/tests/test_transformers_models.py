@@ -141,6 +141,20 @@ def with_tokenizer(folder, place):
     return place
 
 
+@pytest.mark.parametrize("name, kind", [
+    ("gemma3-vision-tiny", AutoModelForImageTextToText),
+    ("mistral3-vision-tiny", AutoModelForImageTextToText),
+    ("qwen35-vision-tiny", AutoModelForCausalLM), ("qwen35-moe-vision-tiny", AutoModelForCausalLM)])
+def test_the_engine_reads_what_was_saved_of_a_model_with_vision(name, kind, tmp_path):
+    model = load(MODELS / name, kind, quantization_config=WalshConfig(**CONFIG))
+    model.save_pretrained(tmp_path / "saved")
+    with walsh.Model(with_tokenizer(tmp_path / "saved", tmp_path / "m"), activations="f32",
+                     device="cpu") as engine:
+        found = torch.from_numpy(engine.logits(IDS[0].numpy(), first=0))
+    # The engine's keys and values are fp16, which can change the choice of an expert's weight.
+    assert difference(found, logits(model)) < 3e-3
+
+
 @pytest.mark.parametrize("name", ["llama-fp8-tiny", "deepseek-v3-tiny", "ministral3-fp8-tiny"])
 def test_checkpoints_of_fp8_are_compressed(name, tmp_path):
     pytest.importorskip("accelerate", reason="transformers reads FP8 with accelerate only")

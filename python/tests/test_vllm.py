@@ -1,4 +1,5 @@
 """The vLLM plugin in a real vLLM; skipped where it is not installed (tools/check_vllm.sh)."""
+import contextlib
 import json
 import os
 import pathlib
@@ -52,10 +53,11 @@ def greedy(llm):
     return list(llm.generate([PROMPT], GREEDY, use_tqdm=False)[0].outputs[0].token_ids)
 
 
-def prompt_logprobs(llm, tokens):
+def prompt_logprobs(llm, tokens, **options):
     """Logarithms of the probabilities behind each token but the last, [tokens - 1, vocabulary]."""
     ask = vllm.SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=-1)
-    rows = llm.generate({"prompt_token_ids": tokens}, ask, use_tqdm=False)[0].prompt_logprobs[1:]
+    [output] = llm.generate({"prompt_token_ids": tokens}, ask, use_tqdm=False, **options)
+    rows = output.prompt_logprobs[1:]
     return np.array([[row[token].logprob for token in range(len(row))] for row in rows])
 
 
@@ -135,6 +137,30 @@ def test_ignore_list_of_vllm_is_read(tiny_model):
         close(llm)
 
 
+def test_the_command_line_of_vllm_takes_the_options(tiny_model):
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    def parsed(*options):
+        parser = AsyncEngineArgs.add_cli_args(FlexibleArgumentParser())
+        line = ["--model", str(tiny_model), "--dtype", "float32", "--enforce-eager",
+                "--max-model-len", "128", *options]
+        return AsyncEngineArgs.from_cli_args(parser.parse_args(line))
+
+    ours = parsed("--quantization", "turboquant", "--quantization-config",
+                  '{"bits": 4, "group_size": null}')
+    assert ours.create_engine_config().quant_config.options.type == "tq4:full"
+    ours = parsed("--quantization", "walsh", "--quantization-config.type", "tc3")
+    assert ours.create_engine_config().quant_config.options.type == "tc3"
+    with pytest.raises(walsh.Error, match="bit: is no option of turboquant"):
+        parsed("--quantization", "turboquant", "--quantization-config",
+               '{"bit": 4}').create_engine_config()
+    theirs = parsed("--quantization", "online", "--quantization-config", '{"ignore": ["a"]}')
+    assert theirs.quantization_config.ignore == ["a"]  # an object of vLLM's own
+    with pytest.raises(SystemExit):
+        parsed("--quantization-config", "{")
+
+
 def random_model(tokenizer, place, experts=0, recurrent=False):
     """A small checkpoint of random weights that two processes can share: blocks of 128 columns."""
     import transformers
@@ -195,9 +221,9 @@ def stored_by_transformers(folder, place, **options):
     return logits
 
 
-def check_logits(llm, expected, tokens, tolerance=1e-3):
+def check_logits(llm, expected, tokens, tolerance=1e-3, **options):
     expected = expected(tokens)
-    found = prompt_logprobs(llm, tokens)
+    found = prompt_logprobs(llm, tokens, **options)
     log_softmax = torch.log_softmax(expected, dim=1).numpy()
     assert np.abs(found - log_softmax).max() < tolerance * expected.abs().max().item()
 
@@ -210,7 +236,7 @@ def test_folder_of_transformers_gives_its_logits(tiny_model, tmp_path):
     try:
         layer = module(llm).model.layers[1].self_attn.qkv_proj
         assert [one.format for one in layer.walsh_packed] == ["tq3", "tq4+4"]
-        assert not list(layer.parameters())
+        assert all(p.numel() == 0 for p in layer.parameters())
         check_logits(llm, expected, [5, 100, 2000, 17, 300])
     finally:
         close(llm)
@@ -228,6 +254,42 @@ def test_compressed_experts_of_a_folder_are_loaded(tiny_model, tmp_path):
         assert experts[1].walsh_up.shape == (4, 2, 3)
         assert not list(experts[0].parameters())
         check_logits(llm, expected, [5, 100, 2000, 17, 300, 4000, 8, 77])
+    finally:
+        close(llm)
+
+
+@pytest.mark.parametrize("experts", [0, 4])
+def test_adapters_beside_a_compressed_folder_are_used(tiny_model, tmp_path, experts):
+    peft = pytest.importorskip("peft", reason="peft is not installed")
+    import transformers
+    from vllm.lora.request import LoRARequest
+
+    plain, stored = random_model(tiny_model, tmp_path / "plain", experts), tmp_path / "stored"
+    stored_by_transformers(plain, stored, type="tq4")
+    model = transformers.AutoModelForCausalLM.from_pretrained(stored, dtype=torch.float32)
+    for part in model.modules():
+        if isinstance(part, walsh.torch.Linear):
+            part.exact = True
+    targets = ["q_proj", "o_proj"]
+    model = peft.get_peft_model(model, peft.LoraConfig(
+        r=8, target_modules=targets, task_type="CAUSAL_LM", init_lora_weights=False)).eval()
+    model.save_pretrained(tmp_path / "adapter")
+
+    def logits(tokens, with_adapter):
+        with torch.inference_mode(), contextlib.ExitStack() as stack:
+            if not with_adapter:
+                stack.enter_context(model.disable_adapter())
+            return model(torch.tensor([tokens])).logits[0, :-1].double()
+
+    register()
+    llm = load(stored, quantization="walsh", quantization_config={"activations": "f32"},
+               enable_lora=True, max_lora_rank=8, lora_target_modules=targets)
+    tokens = [5, 100, 2000, 17, 300]
+    assert not torch.allclose(logits(tokens, True), logits(tokens, False), atol=0.1)
+    try:
+        check_logits(llm, lambda t: logits(t, True), tokens,
+                     lora_request=LoRARequest("adapter", 1, str(tmp_path / "adapter")))
+        check_logits(llm, lambda t: logits(t, False), tokens)
     finally:
         close(llm)
 

@@ -132,11 +132,15 @@ class _DecodeFp8(Fp8Dequantize):  # type: ignore[misc]
                         output_dtype: Optional[torch.dtype] = None) -> torch.Tensor:
         block = getattr(self.hf_quantizer.quantization_config, "weight_block_size", None)
         shape = quantized.shape[-2:]
-        if not block or scales.dim() < 2 or quantized.dtype != torch.float8_e4m3fn or any(
+        # Versions before 5.20 have converted the codes to a wider type, which keeps their values.
+        known = quantized.dtype == torch.float8_e4m3fn or (
+            quantized.is_floating_point() and quantized.element_size() > 1)
+        if not block or scales.dim() < 2 or not known or any(
                 -(-size // part) != count
                 for size, part, count in zip(shape, block, scales.shape[-2:])):
+            wanted = {"output_dtype": output_dtype} if output_dtype else {}  # not in 5.8
             return super()._dequantize_one(  # type: ignore[no-any-return]
-                quantized, scales, output_dtype)
+                quantized, scales, **wanted)
         own = scales.to(torch.float32)
         for dim, (size, part) in enumerate(zip(shape, block), -2):
             own = own.repeat_interleave(part, dim).narrow(dim, 0, size)
@@ -201,11 +205,12 @@ class WalshQuantizer(HfQuantizer):  # type: ignore[misc]
         """What the loader calls with such a weight."""
         return _Encode(self)
 
-    def update_weight_conversions(self, weight_conversions: list[Any], model: Any) -> list[Any]:
-        """Weights of FP8 are decoded before they are encoded."""
+    def update_weight_conversions(self, weight_conversions: list[Any], *model: Any) -> list[Any]:
+        """Weights of FP8 are decoded before they are encoded. Versions of transformers before 5.20
+        do not give the model."""
         if self._source is None:
-            return list(super().update_weight_conversions(weight_conversions, model))
-        conversions = list(self._source.update_weight_conversions(weight_conversions, model))
+            return list(super().update_weight_conversions(weight_conversions, *model))
+        conversions = list(self._source.update_weight_conversions(weight_conversions, *model))
         for conversion in conversions:
             if isinstance(conversion, WeightConverter):
                 operations = [_DecodeFp8(self._source) if isinstance(op, Fp8Dequantize) else op

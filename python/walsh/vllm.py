@@ -8,10 +8,12 @@ entry point. Options are keys of the model's `quantization_config`, as `hf_overr
     LLM(folder, hf_overrides={"quantization_config": {
         "quant_method": "walsh", "type": "tq4", "ignore": ["re:layers.0."]}})
 
-vLLM's own `quantization_config` takes them as well once `register` has run.
+vLLM's own `quantization_config` takes them as well once `register` has run, as it has in
+`vllm serve FOLDER --quantization turboquant --quantization-config '{"bits": 4}'`.
 """
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any, Optional
 
@@ -112,6 +114,7 @@ def register() -> None:
     for method, config in zip(METHODS, _vllm_layers.CONFIGS):
         quantization.register_quantization_config(method)(config)
     _accept_options()
+    _accept_arguments()
     _accept_folders()
 
 
@@ -138,6 +141,35 @@ def _accept_options() -> None:
 
     resolving.resolve_quantization_config = resolve_ours
     weight_utils.get_quant_config = build_ours
+
+
+def _accept_arguments() -> None:
+    """Lets `--quantization-config` of `vllm serve` carry these options, too: vLLM refuses options
+    that are not its own while it reads the command line."""
+    from vllm.config.quantization import QuantizationConfigArgs
+    from vllm.engine.arg_utils import EngineArgs
+
+    add, own = EngineArgs.add_cli_args, set(QuantizationConfigArgs.__dataclass_fields__)
+
+    def add_ours(parser: Any) -> Any:
+        parser = add(parser)
+        argument = parser._option_string_actions.get("--quantization-config")
+        if argument is None:
+            return parser
+        read = argument.type
+
+        def read_ours(text: str) -> Any:
+            try:
+                given = json.loads(text)
+            except ValueError:
+                return read(text)
+            ours = isinstance(given, dict) and not own.issuperset(given)
+            return given if ours else read(text)
+
+        argument.type = read_ours
+        return parser
+
+    EngineArgs.add_cli_args = staticmethod(add_ours)
 
 
 def _accept_folders() -> None:

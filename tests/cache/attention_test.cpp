@@ -155,9 +155,11 @@ struct Queries {
       : heads(options.heads), head_dim(options.head_dim), ldq(heads * head_dim + 5) {
     q = normal_rows(m, ldq, 4, 2);
   }
-  float scale() const { return static_cast<float>(1 / std::sqrt(head_dim)); }
+  AttentionOptions options() const {
+    return {.scale = static_cast<float>(1 / std::sqrt(head_dim))};
+  }
   CacheQueries all() const {
-    return {q.data(), ldq, m, heads, head_dim, scale(), kBegin.data(), kEnd.data()};
+    return {q.data(), ldq, m, heads, head_dim, options(), kBegin.data(), kEnd.data()};
   }
   CacheQueries one(int64_t i, int h) const {
     return {q.data() + i * ldq + h * head_dim,
@@ -165,7 +167,7 @@ struct Queries {
             1,
             1,
             head_dim,
-            scale(),
+            options(),
             &kBegin[at(i)],
             &kEnd[at(i)]};
   }
@@ -185,7 +187,7 @@ void expect_formula(const Options& options, bool exact, double tolerance) {
         ASSERT_EQ(result.out[at(i * ldo + c)], -7.0f) << where << " wrote beyond the heads";
       for (int h = 0; h < options.heads; ++h) {
         const CacheQueries one = queries.one(i, h);
-        const auto expected = head.expected(one.q, one.logits.scale, *one.begin, *one.end);
+        const auto expected = head.expected(one.q, one.options.scale, *one.begin, *one.end);
         const float log_sum = result.log_sums[at(i * options.heads + h)];
         if (*one.begin == *one.end) {
           ASSERT_EQ(log_sum, -std::numeric_limits<float>::infinity()) << where;
@@ -283,15 +285,15 @@ TEST(CacheAttention, PositionsOutsideAreNotSeen) {
     for (const bool exact : {true, false}) {
       CacheScratch scratch(type, type, 64, 1, exact);
       float out[64], log_sum;
-      attend_stored(ops(isa), head, {q.data(), 64, 1, 1, 64, 0.125f, &begin, &end}, out, 64,
-                    &log_sum, scratch);
+      attend_stored(ops(isa), head, {q.data(), 64, 1, 1, 64, {.scale = 0.125f}, &begin, &end}, out,
+                    64, &log_sum, scratch);
       EXPECT_TRUE(std::isfinite(log_sum));
       for (const float v : out)
         ASSERT_TRUE(std::isfinite(v)) << isa_name(isa);
       // A broken position that is seen shows.
       const int64_t more = 96;
-      attend_stored(ops(isa), head, {q.data(), 64, 1, 1, 64, 0.125f, &begin, &more}, out, 64,
-                    &log_sum, scratch);
+      attend_stored(ops(isa), head, {q.data(), 64, 1, 1, 64, {.scale = 0.125f}, &begin, &more}, out,
+                    64, &log_sum, scratch);
       EXPECT_TRUE(std::isnan(log_sum));
       EXPECT_TRUE(std::isnan(out[0]));
     }
@@ -304,7 +306,7 @@ TEST(MergeAttention, TwoSetsOfPositionsBecomeTheirUnion) {
   const auto q = normal_rows(1, 80, 9, 6);
   for (const Isa isa : supported_isas()) {
     const auto over = [&](int64_t begin, int64_t end) {
-      return head.run(isa, true, {q.data(), 80, 1, 1, 80, 0.2f, &begin, &end}, 80);
+      return head.run(isa, true, {q.data(), 80, 1, 1, 80, {.scale = 0.2f}, &begin, &end}, 80);
     };
     const Result all = over(3, 544);
     for (const int64_t cut : {32, 160, 256, 512}) {

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "base/half.h"
 #include "base/random.h"
-#include "kernels/first_seen.h"
 #include "kernels/ops.h"
 
 namespace walsh {
@@ -16,7 +16,8 @@ namespace {
 // A cache of random keys and values, with NaN where nothing may be read, and random queries.
 struct Problem {
   int head_dim, kv_heads, heads;
-  int64_t m, position, window, capacity, ldq, ldo;
+  int64_t m, position, capacity, ldq, ldo;
+  AttentionOptions options;
   double size;  // of the queries: logits have about this standard deviation
   std::vector<uint16_t> keys, values;
   std::vector<float> q;
@@ -28,11 +29,12 @@ struct Problem {
         heads(group_heads),
         m(queries),
         position(first),
-        window(visible),
         capacity(first + queries + 3),
         ldq(group_heads * dim + 5),
         ldo(group_heads * dim + 3),
         size(query_size) {
+    options.window = visible;
+    options.scale = static_cast<float>(1 / std::sqrt(dim));
     Random random(static_cast<uint64_t>(dim + 1000 * queries + 7 * first));
     const auto count = static_cast<size_t>(kv_heads * capacity * dim);
     keys.assign(count, 0x7e00);
@@ -49,21 +51,35 @@ struct Problem {
   }
 
   KvView view() const { return {keys.data(), values.data(), capacity, kv_heads, head_dim}; }
-  float scale() const { return static_cast<float>(1 / std::sqrt(head_dim)); }
+  GroupAttention call(int kv_head) const {
+    GroupAttention call;
+    call.kv = view();
+    call.kv_head = kv_head;
+    call.heads = heads;
+    call.m = m;
+    call.position = position;
+    call.options = options;
+    call.q = q.data();
+    call.ldq = ldq;
+    call.ldo = ldo;
+    return call;
+  }
   std::vector<float> run(Isa isa, int kv_head) const {
     std::vector<float> out(static_cast<size_t>(m * ldo), -7.0f);
     AlignedArray<float> scratch(static_cast<size_t>(attention_scratch(m, position + m, head_dim)));
     for (float& v : scratch)
       v = std::numeric_limits<float>::quiet_NaN();
-    ops(isa).attention(view(), kv_head, heads, q.data(), ldq, m, position, window, scale(),
-                       out.data(), ldo, nullptr, scratch.data());
+    GroupAttention group = call(kv_head);
+    group.out = out.data();
+    group.scratch = scratch.data();
+    ops(isa).attention(group);
     return out;
   }
   // The textbook formula in double precision.
   std::vector<double> expected(int kv_head, int64_t i, int h) const {
     const int64_t end = position + i + 1;
-    int64_t begin = window > 0 ? std::max<int64_t>(0, end - window) : 0;
-    if (window < 0) begin = (end - 1) / -window * -window;
+    int64_t begin = options.window > 0 ? std::max<int64_t>(0, end - options.window) : 0;
+    if (options.chunk > 0) begin = std::max(begin, (end - 1) / options.chunk * options.chunk);
     const auto element = [&](const std::vector<uint16_t>& kv, int64_t j, int d) {
       return double{f16_to_f32(kv[static_cast<size_t>((kv_head * capacity + j) * head_dim + d)])};
     };
@@ -74,7 +90,7 @@ struct Problem {
       for (int d = 0; d < head_dim; ++d) {
         dot += double{q[static_cast<size_t>(i * ldq + h * head_dim + d)]} * element(keys, j, d);
       }
-      logits.push_back(dot * double{scale()});
+      logits.push_back(dot * double{options.scale});
       largest = std::max(largest, logits.back());
     }
     std::vector<double> out(static_cast<size_t>(head_dim));
@@ -107,7 +123,8 @@ void expect_formula(const Problem& p) {
             ASSERT_NEAR(out[static_cast<size_t>(i * p.ldo + h * p.head_dim + d)],
                         expected[static_cast<size_t>(d)], tolerance)
                 << isa_name(isa) << " head_dim " << p.head_dim << " m " << p.m << " position "
-                << p.position << " window " << p.window << " query " << i << " head " << h;
+                << p.position << " window " << p.options.window << " chunk " << p.options.chunk
+                << " query " << i << " head " << h;
           }
         }
       }
@@ -134,9 +151,11 @@ TEST(Attention, AgreesWithTheFormulaForEveryBatch) {
 // An fp16 value may be infinite where a model computed more than fp16 holds.
 TEST(Attention, ValuesThatAreNotFiniteSpoilOnlyTheQueriesThatSeeThem) {
   for (const int heads : {1, 2, 7}) {
-    for (const int64_t window : {0, 5, 70, -6}) {
+    for (const auto& [window, chunk] :
+         std::vector<std::pair<int64_t, int64_t>>{{0, 0}, {5, 0}, {70, 0}, {0, 6}, {5, 8}}) {
       for (const int64_t at : {0, 3, 61, 66, 79}) {
         Problem p(32, heads, 20, 60, window);
+        p.options.chunk = chunk;
         const auto clean = p;
         for (const int64_t head : {0, 1})
           p.values[static_cast<size_t>((head * p.capacity + at) * 32 + 9)] = 0x7c00;
@@ -144,15 +163,15 @@ TEST(Attention, ValuesThatAreNotFiniteSpoilOnlyTheQueriesThatSeeThem) {
           const auto out = p.run(isa, 1), expected = clean.run(isa, 1);
           for (int64_t i = 0; i < p.m; ++i) {
             const int64_t last = p.position + i;
-            const bool seen = first_seen(window, last) <= at && at <= last;
+            const bool seen = p.options.first_seen(last) <= at && at <= last;
             for (int64_t c = 0; c < heads * 32; ++c) {
               const auto place = static_cast<size_t>(i * p.ldo + c);
               if (seen && c % 32 == 9) {
                 EXPECT_FALSE(std::isfinite(out[place]));
               } else {
                 ASSERT_EQ(out[place], expected[place])
-                    << isa_name(isa) << " heads " << heads << " window " << window << " value of "
-                    << at << " query " << i << " column " << c;
+                    << isa_name(isa) << " heads " << heads << " window " << window << " chunk "
+                    << chunk << " value of " << at << " query " << i << " column " << c;
               }
             }
           }
@@ -168,9 +187,15 @@ TEST(Attention, BlocksOfRowsJoin) {
 }
 
 TEST(Attention, ChunksHideThePositionsBeforeThem) {
-  for (const int64_t chunk : {1, 7, 63, 64, 65, 500})
-    for (const int64_t position : {0, 40, 260})
-      expect_formula(Problem(16, 2, 40, position, -chunk));
+  for (const int64_t chunk : {1, 7, 63, 64, 65, 500}) {
+    for (const int64_t position : {0, 40, 260}) {
+      for (const int64_t window : {0, 5, 64}) {
+        Problem p(16, 2, 40, position, window);
+        p.options.chunk = chunk;
+        expect_formula(p);
+      }
+    }
+  }
 }
 
 TEST(Attention, WindowsHideOlderPositions) {
@@ -234,9 +259,14 @@ TEST(Attention, AQueryDoesNotDependOnItsBatch) {
         std::vector<float> alone(static_cast<size_t>(head_dim));
         for (int64_t i = 0; i < p.m; ++i) {
           for (int h = 0; h < p.heads; ++h) {
-            ops(isa).attention(p.view(), 1, 1, p.q.data() + i * p.ldq + h * head_dim, p.ldq, 1,
-                               p.position + i, window, p.scale(), alone.data(), p.ldo, nullptr,
-                               scratch.data());
+            GroupAttention call = p.call(1);
+            call.heads = 1;
+            call.m = 1;
+            call.position += i;
+            call.q += i * p.ldq + h * head_dim;
+            call.out = alone.data();
+            call.scratch = scratch.data();
+            ops(isa).attention(call);
             for (int d = 0; d < head_dim; ++d) {
               ASSERT_EQ(alone[static_cast<size_t>(d)],
                         together[static_cast<size_t>(i * p.ldo + h * head_dim + d)])

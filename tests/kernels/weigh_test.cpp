@@ -56,8 +56,9 @@ Row weigh_all(Isa isa, const std::vector<Block>& blocks, float scale, float shif
     AlignedArray<float> row(at(block.n + 16));
     std::copy(block.row.begin(), block.row.end(), row.begin());
     std::fill(row.begin() + block.n, row.end(), -7.0f);
-    result.shrinks.push_back(ops(isa).weigh(row.data(), block.n, block.begin, block.end, scale,
-                                            shift, &result.largest, &result.total));
+    result.shrinks.push_back(ops(isa).weigh(row.data(), block.n, block.begin, block.end,
+                                            {.scale = scale}, shift, &result.largest,
+                                            &result.total));
     result.weights.emplace_back(row.begin(), row.begin() + block.n);
     EXPECT_EQ(row[at(block.n)], -7.0f) << "wrote beyond the end";
   }
@@ -135,13 +136,13 @@ TEST(Weigh, ASmallerBlockDoesNotShrinkTheSums) {
     for (float& v : row)
       v = 2;
     float largest = 5, total = 10;
-    EXPECT_EQ(ops(isa).weigh(row.data(), 32, 3, 30, 1, 0, &largest, &total), 1.0f);
+    EXPECT_EQ(ops(isa).weigh(row.data(), 32, 3, 30, {}, 0, &largest, &total), 1.0f);
     EXPECT_EQ(largest, 5.0f);
     EXPECT_NEAR(total, 10 + 27 * std::exp(-3.0), 3e-5);
     // As large as before is not larger.
     for (float& v : row)
       v = 5;
-    EXPECT_EQ(ops(isa).weigh(row.data(), 32, 0, 1, 1, 0, &largest, &total), 1.0f);
+    EXPECT_EQ(ops(isa).weigh(row.data(), 32, 0, 1, {}, 0, &largest, &total), 1.0f);
   }
 }
 
@@ -149,7 +150,7 @@ TEST(Weigh, NothingOfAnEmptyPastIsLeft) {
   for (const Isa isa : supported_isas()) {
     AlignedArray<float> row(16);
     float largest = -kInfinity, total = 0;
-    EXPECT_EQ(ops(isa).weigh(row.data(), 16, 15, 16, 1, -1e30f, &largest, &total), 0.0f);
+    EXPECT_EQ(ops(isa).weigh(row.data(), 16, 15, 16, {}, -1e30f, &largest, &total), 0.0f);
     EXPECT_EQ(largest, -1e30f);
     EXPECT_EQ(total, 1.0f);
     EXPECT_EQ(row[15], 1.0f);
@@ -166,7 +167,7 @@ TEST(Weigh, NanLogitsStayVisible) {
           row[at(i)] = static_cast<float>(i % 7);
         row[at(broken)] = kNan;
         float largest = past, total = past == 1.0f ? 2.0f : 0.0f;
-        ops(isa).weigh(row.data(), 48, 5, 44, 0.5f, 1, &largest, &total);
+        ops(isa).weigh(row.data(), 48, 5, 44, {.scale = 0.5f}, 1, &largest, &total);
         ASSERT_TRUE(std::isnan(row[at(broken)])) << isa_name(isa) << " at " << broken;
         ASSERT_TRUE(std::isnan(total)) << isa_name(isa) << " at " << broken;
         // Without a past, hidden weights may become NaN as well: all of the row is lost then.
@@ -177,13 +178,13 @@ TEST(Weigh, NanLogitsStayVisible) {
         // Later blocks do not heal it.
         for (float& v : row)
           v = 100;
-        ops(isa).weigh(row.data(), 48, 0, 48, 1, 0, &largest, &total);
+        ops(isa).weigh(row.data(), 48, 0, 48, {}, 0, &largest, &total);
         ASSERT_TRUE(std::isnan(total)) << isa_name(isa);
       }
       AlignedArray<float> row(16);
       std::fill(row.begin(), row.end(), kNan);
       float largest = past, total = 0;
-      ops(isa).weigh(row.data(), 16, 2, 9, 1, 0, &largest, &total);
+      ops(isa).weigh(row.data(), 16, 2, 9, {}, 0, &largest, &total);
       EXPECT_TRUE(std::isnan(total)) << isa_name(isa);
       EXPECT_TRUE(std::isnan(row[2]) && std::isnan(row[8])) << isa_name(isa);
     }
@@ -291,8 +292,9 @@ struct Head {
     const KvView view = {keys.data() + first * head_dim, values.data() + first * head_dim,
                          capacity - first, 1, head_dim};
     AlignedArray<float> scratch(at(attention_scratch(m, position - first + m, head_dim)));
-    ops(isa).attention(view, 0, heads, q.data(), heads * head_dim, m, position - first, window,
-                       scale(), out, heads * head_dim, log_sums, scratch.data());
+    const AttentionOptions options{.window = window, .scale = scale()};
+    ops(isa).attention({view, 0, heads, m, position - first, options, q.data(), heads * head_dim,
+                        out, heads * head_dim, log_sums, scratch.data()});
   }
   double log_sum(const float* q, int64_t begin, int64_t end) const {
     std::vector<double> logits;

@@ -233,17 +233,11 @@ TEST(Features, EveryFeatureOfTheConfigShowsInTheLogits) {
     Session after(model, {64});
     return worst_difference(test::all_logits(after, tokens), expected);
   };
-  EXPECT_GT(changed("mistral-tiny",
-                    [](Model& m) {
-                      step_of<step::Attend>(m, 1).reach = 17;
-                      m.config.layers[1].attention.window = 17;
-                    }),
-            0.01);
+  EXPECT_GT(
+      changed("mistral-tiny", [](Model& m) { step_of<step::Attend>(m, 1).options.window = 17; }),
+      0.01);
   EXPECT_GT(changed("qwen2-window-tiny",
-                    [](Model& m) {
-                      step_of<step::Attend>(m, 0).reach = 11;
-                      m.config.layers[0].attention.window = 11;
-                    }),
+                    [](Model& m) { step_of<step::Attend>(m, 0).options.window = 11; }),
             0.01);
   EXPECT_GT(changed("llama31-tiny", [](Model& m) { m.config.ropes[0].factor = 1; }), 0.01);
   EXPECT_GT(changed("llama2-bias-tiny", [](Model& m) { m.config.ropes[0].factor = 1; }), 0.01);

@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "formats/retired.h"
 #include "formats/tensor.h"
+#include "quantize/file/folder_config.h"
 #include "quantize/file/walsh_file.h"
 #include "quantize/file/walsh_folder.h"
 #include "quantize/pipeline/open.h"
@@ -136,6 +138,47 @@ TEST_F(Folder, OfRetiredCodesIsLoadedInEightBitsWithANote) {
   EXPECT_EQ(tensor.format, &opened->format_of(name));
   EXPECT_EQ(tensor.format, opened->form_of(name).format);
   EXPECT_EQ(tensor.format, &loaded_format(stored_format("tc3:L14")));
+}
+
+// transformers saves the text part of a model with vision under the names of the whole; what it
+// has coded of other parts is in the folder, too.
+TEST_F(Folder, MayHaveNamesOfTheWholeModelAndPartsThatAreLeftOut) {
+  const std::string model = WALSH_TEST_DATA "/models/qwen35-tiny";
+  const std::string stored = write(model, recipe_of("tq3"), {});
+  const std::string folder = write(model, recipe_of("tq3"), kFolder);
+  const auto in_whole = [](const nlohmann::json& object) {
+    nlohmann::json renamed = nlohmann::json::object();
+    for (const auto& [name, value] : object.items())
+      renamed[name.starts_with("model.") ? "model.language_model." + name.substr(6) : name] = value;
+    return renamed;
+  };
+  std::string file = slurp(folder + "/model.safetensors");
+  uint64_t size = 0;
+  std::memcpy(&size, file.data(), sizeof size);
+  nlohmann::json header = in_whole(nlohmann::json::parse(file.substr(8, size)));
+  std::string values = file.substr(8 + size);
+  nlohmann::json config = nlohmann::json::parse(slurp(folder + "/config.json"));
+  nlohmann::json& modules = config["quantization_config"]["modules"];
+  modules = in_whole(modules);
+  ASSERT_FALSE(modules.empty());
+  const Rotation rotation = {RotationKind::hadamard, 128, 7, true};
+  const StoredModule form = {&get_format("tq3"), 4, 128, {rotation, kNoRotation}};
+  modules.update(nlohmann::json::parse(modules_json({{"mtp.up", form}}).dump()));
+  for (const ArraySpec& spec : array_specs(*form.format, form.rows, form.cols)) {
+    header["mtp.up." + std::string(spec.suffix)] = {
+        {"dtype", "U8"},
+        {"shape", {spec.bytes}},
+        {"data_offsets", {values.size(), values.size() + spec.bytes}}};
+    values.resize(values.size() + spec.bytes);
+  }
+  const std::string head = header.dump();
+  size = head.size();
+  file.replace(0, sizeof size, reinterpret_cast<const char*>(&size), sizeof size);
+  spill(folder + "/model.safetensors", file.substr(0, sizeof size) + head + values);
+  spill(folder + "/config.json", config.dump());
+  expect_same(stored, folder);
+  EXPECT_EQ(open_source(folder, nullptr, pool_)->names().size(),
+            WalshFile::open(stored)->names().size());
 }
 
 TEST_F(Folder, IsCutIntoShardsThatAnIndexLists) {

@@ -334,9 +334,9 @@ class DeviceProblem {
     call.rows = {positions.as<const int32_t>(), sequences.as<const int32_t>()};
     call.m = c.rows;
     call.heads = c.kv_heads * c.group;
-    call.window = c.window;
-    call.scale = p_.scale;
-    call.logit_cap = c.cap;
+    call.options.window = c.window;
+    call.options.scale = p_.scale;
+    call.options.logit_cap = c.cap;
     call.q = q.as<const float>();
     call.ldq = p_.ldq;
     call.out = out.as<float>();

@@ -26,6 +26,7 @@ constexpr float kUntouched = -7.0f;
 struct AttentionShape {
   int head_dim, heads, kv_heads;
   int64_t window;
+  int64_t chunk = 0;
 };
 
 // Sequences whose pages are scattered over the pool, which holds NaN where nothing may be read.
@@ -38,7 +39,7 @@ struct AttentionProblem {
   std::vector<uint16_t> keys, values;  // [sequence][kv_head][capacity][head_dim]
   std::vector<float> q;
   int64_t ldq, ldo;
-  float scale, cap = 0;
+  AttentionOptions options;
   std::vector<float> sinks;  // per head, or empty
 
   // Rows of decoding stand at the ends of their sequences, which have the given lengths.
@@ -89,7 +90,9 @@ struct AttentionProblem {
     }
     ldq = shape.heads * shape.head_dim + 6;
     ldo = shape.heads * shape.head_dim + 2;
-    scale = static_cast<float>(1 / std::sqrt(shape.head_dim));
+    options.window = shape.window;
+    options.chunk = shape.chunk;
+    options.scale = static_cast<float>(1 / std::sqrt(shape.head_dim));
     for (int64_t i = 0; i < rows() * ldq; ++i)
       q.push_back(static_cast<float>(size * random.normal()));
   }
@@ -122,9 +125,9 @@ struct AttentionProblem {
       for (int h = 0; h < shape.kv_heads; ++h) {
         const int64_t column = int64_t{h} * group * shape.head_dim;
         std::vector<float> log_sums(static_cast<size_t>(group));
-        ops().attention(view, h, group, q.data() + t * ldq + column, ldq, 1,
-                        positions[static_cast<size_t>(t)], shape.window, {scale, cap},
-                        out.data() + t * ldo + column, ldo, log_sums.data(), scratch.data());
+        ops().attention({view, h, group, 1, positions[static_cast<size_t>(t)], options,
+                         q.data() + t * ldq + column, ldq, out.data() + t * ldo + column, ldo,
+                         log_sums.data(), scratch.data()});
         for (int i = 0; i < group * shape.head_dim && !sinks.empty(); ++i) {
           const int head = i / shape.head_dim;
           out[static_cast<size_t>(t * ldo + column + i)] /=
@@ -155,9 +158,7 @@ struct AttentionProblem {
     call.rows = {at.as<const int32_t>(), of.as<const int32_t>()};
     call.m = rows();
     call.heads = shape.heads;
-    call.window = shape.window;
-    call.scale = scale;
-    call.logit_cap = cap;
+    call.options = options;
     call.sinks = sinks.empty() ? nullptr : of_sinks.as<const float>();
     call.q = queries.as<const float>();
     call.ldq = ldq;
@@ -193,8 +194,8 @@ void expect_attention(const AttentionProblem& p, const Attend& attend, double to
     worst = std::max(worst, std::abs(double{out[i]} - double{expected[i]}));
   }
   EXPECT_LT(worst, tolerance) << "head_dim " << p.shape.head_dim << " heads " << p.shape.heads
-                              << "/" << p.shape.kv_heads << " window " << p.shape.window << " rows "
-                              << p.rows();
+                              << "/" << p.shape.kv_heads << " window " << p.shape.window
+                              << " chunk " << p.shape.chunk << " rows " << p.rows();
 }
 
 // Decoding rounds nothing to fp16 but the cache: what is left, for logits of standard deviation
@@ -206,7 +207,7 @@ inline void expect_decoded(const AttentionProblem& p, double size = 1, int64_t l
       [&](const AttentionCall& call, const AttentionScratch& scratch) {
         attend_decode(call, std::max(longest, p.longest()), scratch, nullptr);
       },
-      1e-5 * (1 + size) + 1e-6 * double{p.cap});
+      1e-5 * (1 + size) + 1e-6 * double{p.options.logit_cap});
 }
 
 }  // namespace walsh::cuda

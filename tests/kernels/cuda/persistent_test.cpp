@@ -243,6 +243,8 @@ struct Heads {
   bool rope = true, factors = false;  // of queries
   bool gated = false;
   int rotated = 0;  // values of a head; 0: all
+  int64_t chunk = 0;
+  bool sinks = false;
 };
 
 // One row at the end of a sequence whose pages are scattered; the program's other phase is a
@@ -250,7 +252,8 @@ struct Heads {
 void expect_attention(const Heads& h, int64_t length, int64_t rows) {
   SCOPED_TRACE(testing::Message() << "head_dim " << h.dim << " heads " << h.heads << "/"
                                   << h.kv_heads << " window " << h.window << " length " << length
-                                  << (h.gated ? " gated" : "") << " rotated " << h.rotated);
+                                  << (h.gated ? " gated" : "") << " rotated " << h.rotated
+                                  << " chunk " << h.chunk << (h.sinks ? " sinks" : ""));
   const int64_t per_sequence = (length + kPageTokens - 1) / kPageTokens + 1;
   const int64_t width = h.heads * h.dim, kv_width = h.kv_heads * h.dim;
   const int64_t turned = (h.rotated == 0 ? h.dim : h.rotated) / 2;
@@ -276,6 +279,7 @@ void expect_attention(const Heads& h, int64_t length, int64_t rows) {
   const Buffer q_norm = to_device(random_values(h.dim, 25)),
                k_norm = to_device(random_values(h.dim, 26));
   const Buffer factors = to_device(random_values(length, 28));
+  const Buffer sinks = to_device(random_values(h.heads, 29, 4));
   const AttentionScratch scratch(16, h.heads, h.kv_heads, h.dim);
   const Format& format = get_format("tq3");
   const auto weights = upload_passes(format, rows, width, 27);
@@ -307,8 +311,10 @@ void expect_attention(const Heads& h, int64_t length, int64_t rows) {
     call.rows = {position.as<int32_t>(), sequence.as<int32_t>()};
     call.m = 1;
     call.heads = h.heads;
-    call.window = h.window;
-    call.scale = 1 / std::sqrt(static_cast<float>(h.dim));
+    call.options.window = h.window;
+    call.options.chunk = h.chunk;
+    call.options.scale = 1 / std::sqrt(static_cast<float>(h.dim));
+    if (h.sinks) call.sinks = sinks.as<float>();
     call.q = q.as<float>();
     call.out = attended.as<float>();
     call.ldq = call.ldo = width;
@@ -348,6 +354,21 @@ TEST(GpuPersistent, AttendsAsSingleLaunches) {
         Heads{128, 24, 2, 0, true}, Heads{64, 16, 4, 100, true}, Heads{128, 16, 2, 700, false},
         Heads{128, 16, 4, 0, true, false}, Heads{64, 16, 4, 0, false, false},
         Heads{128, 32, 8, 0, false, true, true}}) {
+    for (const int64_t length : {1, 2, 16, 17, 64, 65, 300, 1500, 5000}) {
+      expect_attention(h, length, length == 17 || length == 1500 ? 2500 : 40);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(GpuPersistent, AttendsInChunksAndWithSinksAsSingleLaunches) {
+  WALSH_NEED_STEPS();
+  Heads chunks{128, 32, 8, 0, true}, both{64, 16, 4, 60, false}, sinks{64, 14, 2, 0, false},
+      split{128, 8, 8, 700, true};
+  chunks.chunk = 100;
+  both.chunk = 256;
+  sinks.sinks = split.sinks = both.sinks = true;
+  for (const Heads& h : {chunks, both, sinks, split}) {
     for (const int64_t length : {1, 2, 16, 17, 64, 65, 300, 1500, 5000}) {
       expect_attention(h, length, length == 17 || length == 1500 ? 2500 : 40);
       if (testing::Test::HasFatalFailure()) return;
@@ -418,7 +439,7 @@ TEST(GpuPersistent, SaysNoToAttentionThatNoStepCanDo) {
     return PersistentProgram().attend(placed, call, scratch);
   };
   AttentionCall capped = whole;
-  capped.logit_cap = 50;
+  capped.options.logit_cap = 50;
   EXPECT_FALSE(attends(rope, capped));
   RopeCall part = rope;
   part.rotated = 32;

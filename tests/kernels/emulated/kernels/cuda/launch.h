@@ -42,6 +42,12 @@ int most_clusters(std::string_view, void (*)(Parameters...), const LaunchShape&)
   return emulated::has_clusters ? emulated::multiprocessors / 2 : 0;
 }
 
+// Instructions of one architecture are not emulated.
+template <typename... Parameters>
+bool has_body(void (*)(Parameters...)) {
+  return false;
+}
+
 // Every block is a thread.
 template <typename Kernel>
 void launch_together(const LaunchShape& shape, const Kernel& kernel) {
