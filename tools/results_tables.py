@@ -236,10 +236,11 @@ def calibrated(results, _):
     for (model, kind, text, flags), pair in rows.items():
         one, two = pair.get("one"), pair.get("two")
         change = "-"
+        before = None if flags else plain.get((model, kind))
         if one and two:
             change = f"{100 * (two['kld'] / one['kld'] - 1):+.1f} %"
         cells.append([model, kind + (" " + flags if flags else ""), text,
-                      f"{(one or two)['bpw']:.3f}", number(None if flags else plain.get((model, kind)), 3),
+                      f"{(one or two)['bpw']:.3f}", number(before, 3),
                       number(one and one["kld"], 3), number(two and two["kld"], 3), change,
                       number(one and one["second_kld"], 3), number(two and two["second_kld"], 3)])
     return table(["model", "type", "calibrated with", "bits", "KLD without", "one-sided",
