@@ -31,6 +31,24 @@ ABLATIONS = ([("tq3", f"Hadamard, block {b}", f"--block {b}") for b in (32, 64, 
              [(t, what, flags) for t in ("tq3", "itq3_s") for what, flags in (
                  ("QR, block 128", "--rotation qr"), ("no signs", "--no-signs"),
                  ("none", "--rotation none"))])
+ENDS_MODELS = ["walsh-ref-27m", "walsh-qwen3-16m", "walsh-qwen35-17m", "walsh-moe-20m",
+               "walsh-ref-27m-untied"]
+ENDS_TYPES = ["q8_0", "tq4+4", "tc4", "tq4"]
+# Model, type, sides of the feedback, text of calibration, further flags.
+CALIBRATED = (
+    [("walsh-ref-27m", kind, sides, "eval_docs.txt", "") for sides in ("one", "two")
+     for kind in ("tq4", "tq3", "tc3", "pq3")] +
+    [("walsh-ref-27m", kind, "two", "eval_docs.txt", "")
+     for kind in ("tc4", "tc2", "tc4:hq", "tc3:hq", "tc2:hq")] +
+    [("walsh-ref-27m", "tq3", sides, "eval_docs.txt", "--rotate residual")
+     for sides in ("one", "two")] +
+    [("walsh-ref-27m", "tq3", sides, "self.txt", "") for sides in ("one", "two")] +
+    [("walsh-qwen3-16m", "tq3", "one", "eval_docs.txt", "")] +
+    [("walsh-qwen3-16m", kind, "two", "eval_docs.txt", "")
+     for kind in ("tq4", "tq3", "tc4", "tc3", "tc2")] +
+    [(model, kind, sides, "eval_docs.txt", "") for model in ("walsh-qwen35-17m", "walsh-moe-20m")
+     for kind in ("tq4", "tq3", "tc3") for sides in ("one", "two")
+     if (model, kind) != ("walsh-moe-20m", "tq4")])
 # Shape of a random model, types, type of embedding and head below 8 bits, further flags.
 GPU_MODELS = [
     ("8b", ["bf16", "q8_0", "tq4+4", "q4_0", "tq4", "tc4:h", "itq3_s8", "tc3.5:h", "tq3", "itq3_s",
@@ -79,10 +97,13 @@ class Tool:
         self.threads = ["-t", args.threads] if args.threads else []
 
     def eval(self, model, flags, reference=True, text=None):
+        """One row. Embedding and head stay as they are, unless `text` is that of demo.sh."""
         which = [text] if text else [pathlib.Path(self.args.texts) / TEXT, "--chunks",
                                      self.args.chunks]
-        command = [self.args.walsh, "eval", model, "--json", *self.threads, *flags, "--text",
-                   *which]
+        default = text or flags[:1] != ["--quantize"] or "--embed-type" in flags
+        ends = [] if default else ["--embed-type", "bf16"]
+        command = [self.args.walsh, "eval", model, "--json", *self.threads, *flags, *ends,
+                   "--text", *which]
         if reference:
             command += ["--reference", model]
         j = json.loads(run(command))
@@ -139,6 +160,45 @@ def stress(tool, store):
                 row.update(plain_kld=plain["kld"], plain_ppl=plain["ppl"])
                 return row
             store.measure("stress", tool.key("walsh-ref-27m", type=kind, balance=balance), both)
+
+
+def ends(tool, store):
+    """What codes of the embedding cost alone, which is the head of these models as well. A model
+    NAME-untied has a head of its own with the same weights."""
+    for model in ENDS_MODELS:
+        untied = model.endswith("-untied")
+        for kind in ENDS_TYPES:
+            for embed, head in (("bf16", kind), (kind, "bf16")) if untied else ((kind, ""),):
+                flags = ["--quantize", "bf16", "--embed-type", embed]
+                flags += ["--head-type", head] if head else []
+                store.measure("ends", tool.key(model, embed=embed, head=head),
+                              lambda m=model, f=flags: tool.eval(tool.model(m), f))
+
+
+def calibrated(tool, store):
+    """Error feedback of one side and of two, with what tools/prepare_calibration.py has made."""
+    place = pathlib.Path(tool.args.calibration)
+    for model, kind, feedback, text, more in CALIBRATED:
+        source, stored = tool.model(model), tool.args.scratch / "calibrated.gguf"
+        first = pathlib.Path(tool.args.texts) / TEXT
+
+        def one(k=kind, f=feedback, t=text, m=model, flags=more.split(), s=source, o=stored):
+            command = [tool.args.walsh, "quantize", s, o, "--type", k, "--embed-type", "bf16",
+                       "--calibrate", place / t, "--calibrate-tokens", 98304, *flags]
+            if f == "two":
+                command += ["--curvature", place / f"{m}-{t.removesuffix('.txt')}"]
+            run([*command, *tool.threads])
+            row = {}
+            for name, path, chunks in (("", first, tool.args.chunks),
+                                       ("second_", place / "documents.txt", 20)):
+                j = json.loads(run([tool.args.walsh, "eval", o, "--json", *tool.threads, "--text",
+                                    path, "--chunks", chunks, "--reference", s]))
+                row.update({name + "kld": j["kld"]["mean"], name + "top1": j["top1"],
+                            name + "kld_stderr": j["kld"]["mean_stderr"]})
+            o.unlink()
+            return {**row, "bpw": j["bpw"]}
+        store.measure("calibrated", tool.key(model, type=kind, feedback=feedback, calibrate=text,
+                                             flags=more), one)
 
 
 def seeds(tool, store):
@@ -228,7 +288,9 @@ def main():
     parser.add_argument("--texts", help="folder of the texts")
     parser.add_argument("--stress-model", help="folder of the rescaled walsh-ref-27m")
     parser.add_argument("--sections", default="demo,perplexity,quality,seeds,stress,ablation,speed",
-                        help="gpu and agreement are measured only where they are named")
+                        help="gpu, agreement, ends and calibrated are measured only where named")
+    parser.add_argument("--calibration", default=ROOT / "build/calibration",
+                        help="what tools/prepare_calibration.py made, for the section calibrated")
     parser.add_argument("--quality-models", default="walsh-ref-27m,walsh-qwen3-16m")
     parser.add_argument("--chunks", type=int, default=40)
     parser.add_argument("--threads", type=int)
@@ -248,7 +310,7 @@ def main():
     if not args.only_tables:
         tool = Tool(args)
         measures = {f.__name__: f for f in (demo, perplexity, quality, seeds, stress, ablation,
-                                            speed, gpu, agreement)}
+                                            speed, gpu, agreement, ends, calibrated)}
         for name in args.sections.split(","):
             measures[name](tool, store)
             store.data.setdefault("machine", {})[name] = cpu_name()

@@ -3,7 +3,7 @@ import json
 import pathlib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", ROOT / "docs/results.md"]
+PAGES = [ROOT / "README.md", ROOT / "docs/results.md", ROOT / "docs/calibration.md"]
 
 
 def table(head, rows):
@@ -208,6 +208,44 @@ def sizes(results, _):
     return table(["type"] + models, rows)
 
 
+def ends(results, _):
+    """KLD of models with nothing coded but embedding and head."""
+    def what(row):
+        if not row["head"]:
+            return row["model"] + ", tied"
+        name = row["model"].removesuffix("-untied")
+        return f"{name}, {'embedding' if row['head'] == 'bf16' else 'head'} alone"
+
+    kinds = list(dict.fromkeys(r["embed"] for r in results["ends"] if not r["head"]))
+    known = {}
+    for r in results["ends"]:
+        kind = r["head"] if r["embed"] == "bf16" else r["embed"]
+        known.setdefault(what(r), {})[kind] = f"{r['kld']:.2g}"
+    return table(["model"] + [f"`{k}`" for k in kinds],
+                 [[name] + [row.get(k, "-") for k in kinds] for name, row in known.items()])
+
+
+def calibrated(results, _):
+    """KLD on both texts: without a text where that is known, one-sided, two-sided."""
+    plain = {(r["model"], r["type"].removesuffix(":h")): r["kld"] for r in results["quality"]
+             if r["activations"] == "auto"}
+    rows = {}
+    for r in results["calibrated"]:
+        rows.setdefault((r["model"], r["type"], r["calibrate"], r["flags"]), {})[r["feedback"]] = r
+    cells = []
+    for (model, kind, text, flags), pair in rows.items():
+        one, two = pair.get("one"), pair.get("two")
+        change = "-"
+        if one and two:
+            change = f"{100 * (two['kld'] / one['kld'] - 1):+.1f} %"
+        cells.append([model, kind + (" " + flags if flags else ""), text,
+                      f"{(one or two)['bpw']:.3f}", number(None if flags else plain.get((model, kind)), 3),
+                      number(one and one["kld"], 3), number(two and two["kld"], 3), change,
+                      number(one and one["second_kld"], 3), number(two and two["second_kld"], 3)])
+    return table(["model", "type", "calibrated with", "bits", "KLD without", "one-sided",
+                  "two-sided", "change", "second text, one-sided", "two-sided"], cells)
+
+
 def speed_summary(results, _):
     rows = {}
     for r in results.get("speed", []):
@@ -226,7 +264,7 @@ SECTIONS = {"demo": demo, "summary": summary, "compared": compared, "sizes": siz
             "speed_summary": speed_summary,
             "perplexity": perplexity, "quality": quality, "llama_cpp": llama_cpp,
             "seeds": seeds, "stress": stress, "ablation": ablation, "speed": speed,
-            "gpu": gpu, "agreement": agreement}
+            "gpu": gpu, "agreement": agreement, "ends": ends, "calibrated": calibrated}
 
 
 def fill(markdown, results, anchors):
