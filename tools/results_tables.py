@@ -195,7 +195,7 @@ def compared(results, anchors):
 
 
 def sizes(results, _):
-    """GiB of files of published models, with embedding and head as they are and coded."""
+    """GiB of files of published models, with embedding and head as by default and in bf16."""
     figures = results["sizes"]
     models = list(dict.fromkeys(r["model"] for r in figures["rows"]))
     rows = []
@@ -203,8 +203,8 @@ def sizes(results, _):
         cells = [next(r for r in figures["rows"] if (r["model"], r["type"]) == (m, kind))
                  for m in models]
         rows.append([f"`{kind}`"] + [
-            f"{c['bytes'] / 2**30:.1f}" + (f", {c['coded_bytes'] / 2**30:.1f}"
-                                           if "coded_bytes" in c else "") for c in cells])
+            f"{c['bytes'] / 2**30:.1f}" + (f", {c['other_bytes'] / 2**30:.1f}"
+                                           if "other_bytes" in c else "") for c in cells])
     return table(["type"] + models, rows)
 
 

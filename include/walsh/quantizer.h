@@ -11,7 +11,7 @@ namespace walsh {
 // Names and values are those of the command's flags (`walsh quantize --help`).
 struct CompressOptions {
   std::string type = "tq4";            // of all linear weights; see formats()
-  std::string embed_type, head_type;   // empty: keep the checkpoint's type
+  std::string embed_type, head_type;   // empty: q8_0; in a folder as the checkpoint has them
   std::vector<std::string> overrides;  // "re:PATTERN=TYPE" or "NAME=TYPE", the first match wins
   std::vector<std::string> ignore;     // "re:PATTERN" or "NAME": keep the checkpoint's type
   std::string rotation = "hadamard";   // "hadamard", "qr", "none"

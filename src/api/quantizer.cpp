@@ -9,14 +9,18 @@
 #include "io/staged_folder.h"
 #include "quantize/encode/bounds.h"
 #include "quantize/pipeline/pipeline.h"
+#include "quantize/recipe/default_ends.h"
 #include "quantize/recipe/recipe_file.h"
 #include "walsh/error.h"
 
 namespace walsh {
 namespace {
 
-const Format* format_or_null(const std::string& name) {
-  return name.empty() ? nullptr : &get_format(name);
+// The type of embedding or head; a folder has no place for codes of these.
+const Format* end_type(const std::string& name, const CompressOptions& options) {
+  if (!name.empty()) return &get_format(name);
+  const bool folder = parse_output_kind(options.output_format) == OutputKind::folder;
+  return folder ? nullptr : default_ends(get_format(options.type));
 }
 
 Recipe choose_recipe(const std::string& in, const CompressOptions& options,
@@ -46,8 +50,8 @@ Recipe to_recipe(const CompressOptions& options) {
   }
   Recipe recipe;
   recipe.type = &get_format(options.type);
-  recipe.embed_type = format_or_null(options.embed_type);
-  recipe.head_type = format_or_null(options.head_type);
+  recipe.embed_type = end_type(options.embed_type, options);
+  recipe.head_type = end_type(options.head_type, options);
   recipe.notes = {about_name(options.type), about_name(options.embed_type),
                   about_name(options.head_type)};
   for (const std::string& text : options.overrides)

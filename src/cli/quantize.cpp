@@ -208,7 +208,7 @@ Recipe choose_recipe(const Options& options, const CalibrationRequest& calibrati
       throw Error(ErrorCode::usage, "--type",
                   "a type is needed; `walsh quantize MODEL` alone shows which fit this machine");
     }
-    Recipe recipe = options.recipe.recipe();
+    Recipe recipe = options.recipe.recipe(options.output_format);
     print_notes(name_notes(recipe));
     print_notes(options.recipe.idle_flags(recipe));
     return recipe;
@@ -217,7 +217,8 @@ Recipe choose_recipe(const Options& options, const CalibrationRequest& calibrati
     throw Error(ErrorCode::usage, "--bpw, --size",
                 "choose the types themselves: leave out --type and --recipe");
   }
-  const Recipe base = options.recipe.recipe_of(options.allocation.first_candidate());
+  const Recipe base =
+      options.recipe.recipe_of(options.allocation.first_candidate(), options.output_format);
   allocation = options.allocation.allocate(options.input, base, calibration, pool);
   if (!options.json) write_result(allocation_text(*allocation));
   return allocation->chosen().recipe;

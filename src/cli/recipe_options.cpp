@@ -39,9 +39,9 @@ void RecipeOptions::add_to(CLI::App& command, const std::string& type_flag) {
       ->check(CLI::IsMember({"universal", "layer"}));
   add("--levels", levels_, "Variant of itq3_s: full, strict, ternary, ternary-paper")
       ->type_name("PROFILE");
-  add("--embed-type", embed_type_, "Type of the token embedding (default: unchanged)")
+  add("--embed-type", embed_type_, "Type of the token embedding (default: q8_0)")
       ->type_name("TYPE");
-  add("--head-type", head_type_, "Type of a separate output head (default: unchanged)")
+  add("--head-type", head_type_, "Type of a separate output head (default: q8_0)")
       ->type_name("TYPE");
   override_option_ =
       add("--override", overrides_, "re:PATTERN=TYPE or NAME=TYPE; the first match wins")
@@ -117,13 +117,14 @@ Recipe RecipeOptions::recipe_from_file() const {
   return parse_recipe(read_text_input(file_, kMaxRecipeBytes), file_);
 }
 
-Recipe RecipeOptions::recipe() const {
-  return file_.empty() ? recipe_of(type_) : recipe_from_file();
+Recipe RecipeOptions::recipe(const std::string& output_format) const {
+  return file_.empty() ? recipe_of(type_, output_format) : recipe_from_file();
 }
 
-Recipe RecipeOptions::recipe_of(const std::string& type) const {
+Recipe RecipeOptions::recipe_of(const std::string& type, const std::string& output_format) const {
   CompressOptions options;
   options.type = type;
+  options.output_format = output_format;
   if (group_ == "full") options.type += ":full";
   if (codebook_ == "layer") options.type += ":layer";
   if (!levels_.empty() && levels_ != "full") options.type += ":" + levels_;

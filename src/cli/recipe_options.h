@@ -20,9 +20,9 @@ class RecipeOptions {
   const std::string& file() const { return file_; }  // the file of --recipe; may be empty
   // Throws usage for an unknown type or a combination that makes no sense, bad_input or io for a
   // recipe file.
-  Recipe recipe() const;
+  Recipe recipe(const std::string& output_format = "gguf") const;
   // The recipe with `type` in place of --type, from which an allocation starts.
-  Recipe recipe_of(const std::string& type) const;
+  Recipe recipe_of(const std::string& type, const std::string& output_format = "gguf") const;
   // Notes on given flags that have no effect with any type of the recipe.
   std::vector<std::string> idle_flags(const Recipe& recipe) const;
   // Throws usage if a flag that needs a type was given without one.

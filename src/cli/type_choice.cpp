@@ -14,6 +14,7 @@
 #include "io/printable.h"
 #include "model/positions.h"
 #include "quantize/pipeline/open.h"
+#include "quantize/recipe/default_ends.h"
 #include "walsh/error.h"
 
 namespace walsh::cli {
@@ -171,6 +172,7 @@ std::string output_name(const std::string& model, const std::string& type) {
 std::string type_choice(const std::string& model, bool json, ThreadPool& pool) {
   Recipe recipe;
   recipe.type = &get_format(kPreferred[0]);
+  recipe.embed_type = recipe.head_type = default_ends(*recipe.type);
   const auto source = open_compressor(model, recipe, pool);
   const ModelConfig config = parse_config(source->config_json(), model + ": config.json");
   const Machine machine;

@@ -180,9 +180,10 @@ TEST_F(CommandLine, FlagsWithoutEffectSayThatTheyChangeNothing) {
   for (const auto& [type, flag, value, idle] : cases)
     EXPECT_EQ(dry_run(type, {flag, value}).find("changes nothing: ") != std::string::npos, idle)
         << type << " " << flag << " " << value;
-  EXPECT_NE(dry_run("tq3", {"--head-type", "q8_0"}).find("--head-type changes nothing"),
+  EXPECT_NE(dry_run("tq3", {"--head-type", "tq4"}).find("--head-type changes nothing"),
             std::string::npos)
       << "the head is the embedding";
+  EXPECT_EQ(dry_run("tq3", {"--embed-type", "tq4"}).find("--head-type"), std::string::npos);
   EXPECT_NE(dry_run("q8_0", {"--no-signs"}).find("--no-signs changes nothing"), std::string::npos);
   EXPECT_NE(dry_run("tq3", {"--rotation", "none", "--block", "64"}).find("--block changes nothing"),
             std::string::npos);

@@ -160,7 +160,46 @@ TEST_F(QuantizeCommand, TheFirstMatchingRuleDecides) {
   EXPECT_EQ(types["model.layers.1.mlp.down_proj.weight"], "tq4");
   EXPECT_EQ(types["model.layers.0.mlp.up_proj.weight"], "q8_0");
   EXPECT_EQ(types["model.layers.1.mlp.up_proj.weight"], "tq3");
-  EXPECT_EQ(types["model.embed_tokens.weight"], "bf16");
+  EXPECT_EQ(types["model.embed_tokens.weight"], "q8_0");
+}
+
+TEST_F(QuantizeCommand, EmbeddingAndHeadTakeEightBitsUnlessTheyAreToStay) {
+  const auto types = [&](const std::string& folder, std::vector<std::string> more) {
+    more.insert(more.begin(), {"quantize", folder, file("a.gguf"), "--dry-run", "--json"});
+    const CommandResult r = walsh(more);
+    EXPECT_EQ(r.status, 0) << r.err;
+    std::map<std::string, std::string> result;
+    const auto json = nlohmann::json::parse(r.out);
+    for (const auto& tensor : json["tensors"])
+      result[tensor["name"]] = tensor["type"];
+    return result;
+  };
+  const std::string untied = WALSH_TEST_DATA "/models/llama2-bias-tiny";
+  const std::string embedding = "model.embed_tokens.weight", head = "lm_head.weight";
+  auto by_default = types(untied, {"--type", "tq4"});
+  EXPECT_EQ(by_default[embedding], "q8_0");
+  EXPECT_EQ(by_default[head], "q8_0");
+  const std::string source = types(untied, {"--type", "bf16"})[embedding];
+  EXPECT_NE(source, "q8_0") << "layers that are not coded";
+  auto ignored = types(untied, {"--type", "tq4", "--ignore", embedding});
+  EXPECT_EQ(ignored[embedding], source);
+  EXPECT_EQ(ignored[head], "q8_0");
+  auto chosen = types(untied, {"--type", "tq4", "--embed-type", "bf16", "--head-type", "tq4+4"});
+  EXPECT_EQ(chosen[embedding], "bf16");
+  EXPECT_EQ(chosen[head], "tq4+4");
+  auto folder = types(untied, {"--type", "tq4", "--output-format", "hf"});
+  EXPECT_EQ(folder[embedding], source);
+  EXPECT_EQ(folder[head], source);
+}
+
+TEST_F(QuantizeCommand, AFolderKeepsItsEmbeddingAndSaysSo) {
+  const CommandResult r = walsh({"quantize", model(), file("folder"), "--type", "tq4", "--effort",
+                                 "fast", "--output-format", "hf"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_NE(r.err.find("a folder keeps the embedding as it is"), std::string::npos) << r.err;
+  const CommandResult coded = walsh({"quantize", model(), file("b"), "--type", "tq4",
+                                     "--embed-type", "q8_0", "--output-format", "hf"});
+  expect_error(coded, 2, "--embed-type");
 }
 
 TEST_F(QuantizeCommand, RefusesWrongTypesAndCombinations) {

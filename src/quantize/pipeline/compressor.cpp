@@ -8,6 +8,7 @@
 #include "quantize/encode/encode_source.h"
 #include "quantize/encode/encode_tensor.h"
 #include "quantize/encode/scale_range.h"
+#include "quantize/recipe/default_ends.h"
 #include "quantize/source/balance.h"
 #include "quantize/trellis/trellis_tensor.h"
 #include "walsh/error.h"
@@ -349,7 +350,9 @@ Tensor Compressor::encode_on_gpu(const TensorPlan& plan, const Tensor& source) {
 // What stays as it is, or is not multiplied with (the embedding), has no errors to feed back.
 std::vector<std::string> Compressor::notes() const {
   std::vector<std::string> notes = source_.notes();
-  if (recipe_.head_type != nullptr && plan_.head.empty())
+  const Format* head = recipe_.head_type;
+  const bool had = head == recipe_.embed_type || head == default_ends(*recipe_.type);
+  if (head != nullptr && plan_.head.empty() && !had)
     notes.push_back("--head-type changes nothing: the output head is the embedding (--embed-type)");
   const bool measured = std::any_of(tensors_.begin(), tensors_.end(), [&](const TensorPlan& t) {
     return fed_back(t) || t.fed_site >= 0;

@@ -222,6 +222,9 @@ QuantizeSummary quantize_to_file(Compressor& source, const std::string& path,
          " matrices of experts are rounded without the text, because too few of its tokens reached "
          "them");
   }
+  const Recipe& recipe = source.recipe();
+  if (note && options.kind == OutputKind::folder && !recipe.type->dense && !recipe.embed_type)
+    note("a folder keeps the embedding as it is; a file has it in 8 bits");
   QuantizeSummary summary = summarize(source, output->bytes());
   summary.missed = std::move(missed);
   return summary;
