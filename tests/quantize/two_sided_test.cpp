@@ -461,6 +461,17 @@ TEST(OutputFeedback, FollowsScalesAndRotationsOfRows) {
   }
 }
 
+void expect_not_semidefinite(const InputMoments& moments) {
+  ThreadPool pool(2);
+  try {
+    ErrorFeedback::of_outputs(moments, {}, {}, pool);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::bad_input);
+    EXPECT_NE(e.reason().find("not positive semidefinite"), std::string::npos);
+  }
+}
+
 TEST(OutputFeedback, RefusesMomentsThatAreNotPositiveSemidefinite) {
   ThreadPool pool(2);
   InputMoments moments(40);
@@ -469,13 +480,15 @@ TEST(OutputFeedback, RefusesMomentsThatAreNotPositiveSemidefinite) {
     moments.sums[static_cast<size_t>(i * 40 + i)] = 1;
   EXPECT_NO_THROW(ErrorFeedback::of_outputs(moments, {}, {}, pool));
   moments.sums[5] = 3;  // a covariance that is larger than both variances
-  try {
-    ErrorFeedback::of_outputs(moments, {}, {}, pool);
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::bad_input);
-    EXPECT_NE(e.reason().find("not positive semidefinite"), std::string::npos);
-  }
+  expect_not_semidefinite(moments);
+}
+
+TEST(OutputFeedback, RefusesMomentsWithNegativeVariances) {
+  InputMoments moments(40);
+  moments.tokens = 1000;
+  for (int64_t i = 0; i < 40; ++i)
+    moments.sums[static_cast<size_t>(i * 40 + i)] = -1;
+  expect_not_semidefinite(moments);
 }
 
 }  // namespace

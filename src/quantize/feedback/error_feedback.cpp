@@ -94,7 +94,7 @@ bool ErrorFeedback::factor(int64_t width, double most, ThreadPool& pool) {
   double mean = 0;
   for (int64_t i = 0; i < size_; ++i)
     mean += double{factor_[static_cast<size_t>(i * size_ + i)]} / static_cast<double>(width);
-  if (!std::isfinite(mean)) return false;
+  if (!std::isfinite(mean) || mean < 0) return false;
   // An input that is always zero: every rounding is as good as another.
   if (!(mean > 0)) mean = 1;
   damping_ = detail::factor_damped(factor_.data(), size_, mean, damping_, most, pool);
