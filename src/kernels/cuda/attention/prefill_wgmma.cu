@@ -4,7 +4,9 @@
 // multiply, as in FlashAttention-3 (Shah et al. 2024), but without warp specialization.
 #include "kernels/cuda/attention/prefill.h"
 #include "kernels/cuda/attention/prefill_softmax.cuh"
+#include "kernels/cuda/f16_products.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/warp_group.cuh"
 
 namespace walsh::cuda::detail {
 namespace {
@@ -43,68 +45,18 @@ __device__ __forceinline__ uint64_t operand(uint32_t address) {
          uint64_t{1} << 62;
 }
 
-#define WALSH_ACC4(x) "+f"(x[0]), "+f"(x[1]), "+f"(x[2]), "+f"(x[3])
-
-// d += a b for a warp group: a is 64 x 16 in registers, b is 16 x 8 N in shared memory.
-template <int Transposed>
-__device__ __forceinline__ void multiply_group(float (&d)[8][4], const uint32_t (&a)[4],
-                                               uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, "
-      "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-      "}, {%32, %33, %34, %35}, %36, 1, 1, 1, %37;"
-      : WALSH_ACC4(d[0]), WALSH_ACC4(d[1]), WALSH_ACC4(d[2]), WALSH_ACC4(d[3]), WALSH_ACC4(d[4]),
-        WALSH_ACC4(d[5]), WALSH_ACC4(d[6]), WALSH_ACC4(d[7])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(Transposed));
-}
-
-template <int Transposed>
-__device__ __forceinline__ void multiply_group(float (&d)[16][4], const uint32_t (&a)[4],
-                                               uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, "
-      "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, "
-      "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "
-      "%62, %63"
-      "}, {%64, %65, %66, %67}, %68, 1, 1, 1, %69;"
-      : WALSH_ACC4(d[0]), WALSH_ACC4(d[1]), WALSH_ACC4(d[2]), WALSH_ACC4(d[3]), WALSH_ACC4(d[4]),
-        WALSH_ACC4(d[5]), WALSH_ACC4(d[6]), WALSH_ACC4(d[7]), WALSH_ACC4(d[8]), WALSH_ACC4(d[9]),
-        WALSH_ACC4(d[10]), WALSH_ACC4(d[11]), WALSH_ACC4(d[12]), WALSH_ACC4(d[13]),
-        WALSH_ACC4(d[14]), WALSH_ACC4(d[15])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(Transposed));
-}
-
-// Keeps the compiler from moving accesses to operands across products, which run asynchronously
-// without its knowledge.
-template <int N>
-__device__ __forceinline__ void pin(float (&d)[N][4]) {
-#pragma unroll
-  for (int i = 0; i < N; ++i)
-    asm volatile("" : WALSH_ACC4(d[i])::"memory");
-}
-
-template <int N>
-__device__ __forceinline__ void pin(uint32_t (&a)[N][4]) {
-#pragma unroll
-  for (int i = 0; i < N; ++i)
-    asm volatile("" : "+r"(a[i][0]), "+r"(a[i][1]), "+r"(a[i][2]), "+r"(a[i][3])::"memory");
-}
-
 template <int N, int K>
 __device__ __forceinline__ void begin_products(float (&d)[N][4], uint32_t (&a)[K][4]) {
   pin(d);
   pin(a);
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+  wgmma_fence();
 }
 
 // Waits for the products that were started.
 template <int N>
 __device__ __forceinline__ void finish_products(float (&d)[N][4]) {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+  wgmma_commit();
+  wgmma_wait<0>();
   pin(d);
 }
 
@@ -181,7 +133,7 @@ __device__ __forceinline__ void attend_group(const PagePrefillArgs& args, unsign
     begin_products(s[0], q);
 #pragma unroll
     for (int k = 0; k < Dim / 16; ++k)
-      multiply_group<0>(s[0], q[k], operand(keys + k / 4 * kBlockBytes + k % 4 * 32));
+      multiply_f16(s[0], q[k], operand(keys + k / 4 * kBlockBytes + k % 4 * 32));
     finish_products(s[0]);
     mask_tile<Shape>(AttentionRule{}, row, tile * Shape::kTokens, lane, s);
     soften<Shape>(args.rule.scale, run, s);
@@ -195,7 +147,7 @@ __device__ __forceinline__ void attend_group(const PagePrefillArgs& args, unsign
     begin_products(run.sum[0], p);
 #pragma unroll
     for (int k = 0; k < Shape::kTokens / 16; ++k)
-      multiply_group<1>(run.sum[0], p[k], operand(values + k * 16 * 128));
+      multiply_f16<1>(run.sum[0], p[k], operand(values + k * 16 * 128));
     finish_products(run.sum[0]);
     stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
   }

@@ -16,8 +16,8 @@
 #include <algorithm>
 
 #include "kernels/cuda/dynamic_shared.cuh"
+#include "kernels/cuda/f16_products.cuh"
 #include "kernels/cuda/gemm/batch_fetch.cuh"
-#include "kernels/cuda/gemm/batch_products.cuh"
 #include "kernels/cuda/gemm/batch_results.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/warp_group.cuh"
