@@ -154,26 +154,11 @@ __global__ void __maxnreg__(Decoder::kVectors == 8 ? 144 : 128)
                   int64_t{block.tile_begin + block.tile_count} * kTileRows);
 }
 
-template <typename Decoder, int Flush>
-ExpertGemvKernel select_expert_kernel(const GemvKind& kind) {
-  if constexpr (kIsTrellis<Decoder> && Flush == 32) {
-    return expert_gemv_of<Decoder, Flush, 2>;
-  } else {
-    return kind.tiles8 == 0   ? expert_gemv_of<Decoder, Flush, 0>
-           : kind.tiles8 == 1 ? expert_gemv_of<Decoder, Flush, 1>
-                              : expert_gemv_of<Decoder, Flush, 2>;
-  }
-}
-
 template <typename Decoder>
 ExpertGemvKernel expert_gemv_kernel(const GemvKind& kind) {
-  constexpr bool kFine = has_flush(Decoder::kKind, 32), kCoarse = has_flush(Decoder::kKind, 128);
-  if constexpr (kFine && kCoarse) {
-    return kind.flush == 32 ? select_expert_kernel<Decoder, 32>(kind)
-                            : select_expert_kernel<Decoder, 128>(kind);
-  } else {
-    return select_expert_kernel < Decoder, kFine ? 32 : 128 > (kind);
-  }
+  return select_instance<Decoder, 16>(kind, [](auto flush, auto tiles8) -> ExpertGemvKernel {
+    return expert_gemv_of<Decoder, flush, tiles8>;
+  });
 }
 
 }  // namespace walsh::cuda

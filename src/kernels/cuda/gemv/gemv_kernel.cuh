@@ -1,6 +1,9 @@
 // The GEMV kernel (gemv/gemv_kernel.h).
 #pragma once
 
+#include <algorithm>
+#include <type_traits>
+
 #include "kernels/cuda/dynamic_shared.cuh"
 #include "kernels/cuda/gemv/gemv_inputs.cuh"
 #include "kernels/cuda/gemv/k_tile_dot.cuh"
@@ -209,28 +212,42 @@ __global__ void __maxnreg__(Decoder::kVectors == 8 ? 128 : 96)
   GemvBlock<Decoder, Flush, Tiles8>(args, shared).run();
 }
 
-template <typename Decoder, int Flush>
-GemvKernel select_kernel(const GemvKind& kind) {
+template <int N>
+using Constant = std::integral_constant<int, N>;
+
+// Returns instance(Constant<Flush>, Constant<tiles of 8 vectors>) of the kernel that `kind` selects
+// among those that are compiled for at most `Most` vectors.
+template <typename Decoder, int Flush, int Most, typename Instance>
+auto select_tiles(const GemvKind& kind, Instance instance) {
+  constexpr Constant<Flush> kFlush;
   if constexpr (kIsTrellis<Decoder> && Flush == 32) {
-    return gemv_kernel_of<Decoder, Flush, 2>;
+    return instance(kFlush, Constant<2>{});
   } else {
-    if constexpr (most_vectors(Decoder::kKind, Flush) > 16) {
-      if (kind.tiles8 == 4) return gemv_kernel_of<Decoder, Flush, 4>;
+    if constexpr (std::min(Most, most_vectors(Decoder::kKind, Flush)) > 16) {
+      if (kind.tiles8 == 4) return instance(kFlush, Constant<4>{});
     }
-    return kind.tiles8 == 0   ? gemv_kernel_of<Decoder, Flush, 0>
-           : kind.tiles8 == 1 ? gemv_kernel_of<Decoder, Flush, 1>
-                              : gemv_kernel_of<Decoder, Flush, 2>;
+    return kind.tiles8 == 0   ? instance(kFlush, Constant<0>{})
+           : kind.tiles8 == 1 ? instance(kFlush, Constant<1>{})
+                              : instance(kFlush, Constant<2>{});
   }
+}
+
+// The same for all columns summed together that a decoder has kernels for.
+template <typename Decoder, int Most, typename Instance>
+auto select_instance(const GemvKind& kind, Instance instance) {
+  constexpr bool kFine = has_flush(Decoder::kKind, 32), kCoarse = has_flush(Decoder::kKind, 128);
+  if constexpr (kFine && kCoarse) {
+    if (kind.flush == 32) return select_tiles<Decoder, 32, Most>(kind, instance);
+  }
+  constexpr int kOther = kCoarse ? 128 : 32;
+  return select_tiles<Decoder, kOther, Most>(kind, instance);
 }
 
 template <typename Decoder>
 GemvKernel gemv_kernel(const GemvKind& kind) {
-  constexpr bool kFine = has_flush(Decoder::kKind, 32), kCoarse = has_flush(Decoder::kKind, 128);
-  if constexpr (kFine && kCoarse) {
-    return kind.flush == 32 ? select_kernel<Decoder, 32>(kind) : select_kernel<Decoder, 128>(kind);
-  } else {
-    return select_kernel < Decoder, kFine ? 32 : 128 > (kind);
-  }
+  return select_instance<Decoder, 32>(kind, [](auto flush, auto tiles8) -> GemvKernel {
+    return gemv_kernel_of<Decoder, flush, tiles8>;
+  });
 }
 
 }  // namespace walsh::cuda
