@@ -117,12 +117,7 @@ constexpr TrellisCode hashed(TrellisRule rule, int bits, uint32_t multiplier, fl
 
 constexpr Format trellis(std::string_view name, TrellisCode code, double bound,
                          std::string_view note) {
-  Format format;
-  format.name = name;
-  format.kind = CodeKind::trellis;
-  format.passes = 1;
-  format.trellis = code;
-  format.rotation_block = 256;
+  Format format = trellis_row(name, code);
   format.bound = bound;
   format.note = note;
   return format;

@@ -41,12 +41,7 @@ constexpr PairTable kPairs6 = expand_pairs(detail::kPairs6Bit);
 constexpr PairTable kPairs7 = expand_pairs(detail::kPairs7Bit);
 
 constexpr Format retired(std::string_view name, const TrellisCode& code) {
-  Format format;
-  format.name = name;
-  format.kind = CodeKind::trellis;
-  format.passes = 1;
-  format.trellis = code;
-  format.rotation_block = 256;
+  Format format = trellis_row(name, code);
   format.retired = true;
   return format;
 }

@@ -5,10 +5,22 @@
 #include <deque>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "formats/format.h"
 
 namespace walsh {
+
+// Returns the row of a trellis code in a registry, without the fields that only some rows set.
+constexpr Format trellis_row(std::string_view name, const TrellisCode& code) {
+  Format format;
+  format.name = name;
+  format.kind = CodeKind::trellis;
+  format.passes = 1;
+  format.trellis = code;
+  format.rotation_block = 256;
+  return format;
+}
 
 // Whether two codes differ at most in what a profile may change.
 constexpr bool same_code(const TrellisCode& a, const TrellisCode& b) {

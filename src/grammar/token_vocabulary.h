@@ -83,7 +83,6 @@ class TokenVocabulary {
     uint32_t characters;
     int32_t token;
   };
-  void sort_tokens();
 
   std::vector<std::string> texts_;
   // Tokens of printable characters other than quotes and backslashes. Most tokens are such, and in

@@ -105,7 +105,6 @@ struct GpuEncoder::Impl {
                     int64_t first, int64_t rows);
   void convert_slice(const EncodedMatrix& out, const Source& source, int64_t first, int64_t rows);
   void set_outputs(PassArgs& args, const EncodedMatrix& out, int pass, int64_t first) const;
-  void add_totals(int64_t blocks, bool norm);
   void make_room(const Format& format, const std::vector<PassPlan>& plans, const Tensor& source);
 
   DeviceInfo device;
