@@ -22,7 +22,7 @@ using Text = std::string;
 
 constexpr size_t kColumns = 100;
 
-// `names` in code type, with commas between them.
+// Returns `names` in code type, with commas between them.
 template <class Names>
 Text in_code(const Names& names) {
   Text text;
@@ -60,7 +60,7 @@ Text table() {
   return text + "\nThe steps and their usual order: " + in_code(walsh::sampler_steps({})) + ".\n";
 }
 
-// `page` with `text` between its markers.
+// Returns `page` with `text` between its markers.
 Text with_table(const Text& page, const Text& text) {
   const Text begin = "<!-- options:begin -->\n", end = "<!-- options:end -->";
   const size_t from = page.find(begin), to = page.find(end);
@@ -83,7 +83,7 @@ Text python_type(const SamplingOption& option) {
       option.member);
 }
 
-// A comment of as many lines as it takes.
+// Returns a comment of as many lines as it takes.
 Text python_comment(const Text& text) {
   const Text start = "    #: ";
   Text lines = start;
@@ -127,7 +127,7 @@ Text read(const Text& path) {
   return Text(std::istreambuf_iterator<char>(file), {});
 }
 
-// Whether the file at `path` is as it should be; writes it unless this is a check.
+// Writes the file at `path` unless this is a check. Returns whether it was as it should be.
 bool settle(const Text& path, const Text& wanted, bool check) {
   if (read(path) == wanted) return true;
   if (check) {

@@ -31,8 +31,8 @@ std::pair<int32_t, float> parse_bias(const std::string& text) {
   throw CLI::ValidationError("--logit-bias", text + " is no token with a bias, as 15043+1");
 }
 
-// From the text, because the parser wraps negative numbers and saturates large ones. -1 is drawn,
-// as in llama.cpp.
+// Reads a seed from its text, because the parser wraps negative numbers and saturates large ones.
+// -1 means a seed that is drawn, as in llama.cpp.
 std::optional<uint64_t> parse_seed(const std::string& text) {
   if (text == "-1") return std::nullopt;
   uint64_t seed = 0;
@@ -91,7 +91,7 @@ void add_sampling_options(CLI::App& command, GenerationOptions& options) {
 
 namespace {
 
-// Whether the user gave the option.
+// Returns whether the user gave the option.
 bool is_given(const GenerationOptions& options, const SamplingOption& row) {
   const GenerationOptions none;
   return std::visit(
@@ -104,7 +104,7 @@ bool is_given(const GenerationOptions& options, const SamplingOption& row) {
       row.member);
 }
 
-// Whether the option has a value that lets others count on it: a number other than the default.
+// Returns whether other options may depend on this one: it has a number other than the default.
 bool is_on(const GenerationOptions& options, const SamplingOption& row) {
   return std::visit(
       [&](auto member) {

@@ -95,33 +95,33 @@ struct Format {
   std::string_view note;      // one line for listings
 };
 
-// All formats that are written, in the order of listings. Trellis formats have further profiles,
-// which only get_format and trellis_profile give.
+// Returns all formats that are written, in the order of listings. Trellis formats have further
+// profiles, which only get_format and trellis_profile give.
 std::span<const Format> all_formats();
-// Those that a user chooses among: without the variants of a format, whose names have a colon.
+// Returns those that a user chooses among. Variants, whose names have a colon, are left out.
 std::vector<const Format*> listed_formats();
 // A name that stands for the profile that users should take: "tc3" for "tc3:h".
 struct ShortName {
   std::string_view name, format;
 };
 std::span<const ShortName> short_names();
-// The name by which listings call a format: the short name, if it has one.
+// Returns the name by which listings call a format: the short name, if it has one.
 std::string_view listed_name(const Format& format);
-// By name with profile, as users give it, or a short name ("tc3:blocks" is "tc3:h:blocks"). The
-// name of a trellis code that is no longer written stands for that of its rate. Throws usage naming
-// the known ones.
+// Returns the format that users call so, with profile or by a short name ("tc3:blocks" is
+// "tc3:h:blocks"). The name of a trellis code that is no longer written stands for that of its
+// rate. Throws usage naming the known ones.
 const Format& get_format(std::string_view name);
-// A sentence for a user who gave a name that get_format takes but that no longer is one: what is
-// meant by it. Empty for other names.
+// Returns a sentence for a user who gave a name that get_format takes but that no longer is one. It
+// says what the name stands for. Returns an empty text for other names.
 std::string about_name(std::string_view name);
-// As files have it: "tc3" without a profile is "tc3:L12", "tc3.5" is "tc3.5:L14". Gives retired
-// formats too. Throws usage.
+// Returns the format that files call so, retired formats too. "tc3" without a profile is "tc3:L12"
+// there, "tc3.5" is "tc3.5:L14". Throws usage.
 const Format& stored_format(std::string_view name);
 const Format& dense_format(DType dtype);
-// The profile of a trellis format with other state bits (14 or 16) and scales: "tc3:h:L14:blocks".
-// Throws usage for other state bits.
+// Returns the profile of a trellis format with other state bits (14 or 16) and scales, for example
+// "tc3:h:L14:blocks". Throws usage for other state bits.
 const Format& trellis_profile(const Format& format, int state_bits, bool block_scales);
-// The one for compressing while loading (--effort fast): 14 state bits.
+// Returns the profile for compressing while loading (--effort fast), which has 14 state bits.
 const Format& fast_trellis_profile(const Format& format);
 
 // Row length in storage: a multiple of 32 for coded formats, cols itself for dense ones.

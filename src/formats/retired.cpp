@@ -61,7 +61,7 @@ constexpr Format weyl(std::string_view name, int bits, uint32_t multiplier) {
   return format;
 }
 
-// Two weights per step.
+// These codes have two weights per step.
 constexpr Format pairs(std::string_view name, int bits, uint32_t multiplier, const PairTable& table,
                        float unit) {
   TrellisCode code;
@@ -86,7 +86,7 @@ constexpr Format kRetired[] = {
     pairs("tc3.5:L14", 7, 0xaa13446du, kPairs7, detail::kPairs7BitUnit),
 };
 
-// Files of the time when every rate had one code name it as the rate.
+// When every rate had one code, files named that code by the rate.
 constexpr std::pair<std::string_view, std::string_view> kOldNames[] = {{"tc2", "tc2:L12"},
                                                                        {"tc2.5", "tc2.5:L14"},
                                                                        {"tc3", "tc3:L12"},

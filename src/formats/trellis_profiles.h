@@ -1,5 +1,5 @@
-// The profiles of trellis formats: the same code with other state bits, or with scales per row and
-// column block. They differ from the rows of a registry in their names and these two fields.
+// A profile of a trellis format is the same code with other state bits, or with scales per row and
+// column block. Profiles differ from the rows of a registry in their names and these two fields.
 #pragma once
 
 #include <deque>
@@ -22,7 +22,7 @@ constexpr Format trellis_row(std::string_view name, const TrellisCode& code) {
   return format;
 }
 
-// Whether two codes differ at most in what a profile may change.
+// Returns whether two codes differ at most in what a profile may change.
 constexpr bool same_code(const TrellisCode& a, const TrellisCode& b) {
   return a.rule == b.rule && a.step_bits == b.step_bits && a.multiplier == b.multiplier;
 }

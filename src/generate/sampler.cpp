@@ -82,7 +82,7 @@ double weight_of(double logit, double best, double temperature) {
   return above > kNothing ? std::exp(above) : 0;
 }
 
-// The entropy of probabilities whose weights add up to `total`, in nats.
+// Returns the entropy, in nats, of probabilities whose weights add up to `total`.
 double entropy_of(std::span<const double> weights, double total) {
   double entropy = 0;
   for (const double w : weights)
@@ -176,8 +176,9 @@ double Sampler::weigh() {
 }
 
 struct Sampler::Steps {
-  // The repeat penalty as in llama.cpp and transformers: each token is penalized once, and negative
-  // logits are multiplied. Then the frequency and presence penalties as OpenAI defines them.
+  // Applies the repeat penalty as llama.cpp and transformers do: each token is penalized once, and
+  // negative logits are multiplied. Then it applies the frequency and presence penalties as OpenAI
+  // defines them.
   static void penalize(Sampler& s) {
     s.change_logits(s.counts_, [&](float& logit, int64_t) {
       logit = logit > 0 ? logit / s.options_.repeat_penalty : logit * s.options_.repeat_penalty;
@@ -328,7 +329,7 @@ struct Sampler::Steps {
     return *std::find_if(std::begin(kRows), std::end(kRows),
                          [&](const Row& row) { return row.step == step; });
   }
-  // Null if there is no step of that name.
+  // Returns null if there is no step of that name.
   static const Row* find(std::string_view name) {
     const auto* found = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& row) {
       return row.name == name || row.other_names[0] == name || row.other_names[1] == name;

@@ -20,13 +20,13 @@ namespace walsh {
 // Throws usage naming an option that is out of range.
 void check_sampler_options(const SamplerOptions& options);
 
-// The names of the steps in their order.
+// Returns the names of the steps in their order.
 std::vector<std::string> sampler_steps(const SamplerOptions& options);
 
 // Sets the steps and their order from llama.cpp's notation, "penalties;top_k;temperature". Steps
 // that are not named are skipped. Throws usage for an unknown or repeated name.
 void set_sampler_order(SamplerOptions& options, std::string_view names);
-// The steps in the same notation.
+// Returns the steps in the same notation.
 std::string sampler_order(const SamplerOptions& options);
 
 // The options for a sampler that continues after one that has drawn `draws` tokens.

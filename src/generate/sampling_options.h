@@ -44,7 +44,7 @@ struct SamplingOption {
   const char* apis = "";
   // The key of generation_config.json; null: models do not specify it.
   const char* key = nullptr;
-  // The option without whose value this one changes nothing.
+  // This option changes nothing unless the option named here has a value.
   const char* needs = nullptr;
   // Devices that sample have it. Otherwise any value but the default makes the host sample.
   bool devices = false;
@@ -55,7 +55,7 @@ struct SamplingOption {
 
 std::span<const SamplingOption> sampling_options();
 
-// The row with that name or other name; null if there is none.
+// Returns the row with that name or other name, or null.
 const SamplingOption* find_sampling_option(std::string_view name);
 
 // Whether devices that sample can do it with these options, as generate/sampler.h can with all.

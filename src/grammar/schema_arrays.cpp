@@ -85,7 +85,7 @@ void SchemaCompiler::add_any_order(NodeId from, const FlatSchema& schema, const 
   }
 }
 
-// The rule of an item. Items that must differ have a single spelling each.
+// Returns the rule of an item. Items that must differ have a single spelling each.
 RuleId SchemaCompiler::item_rule(const FlatSchema& schema, const OrderedJson& item,
                                  const std::string& path) {
   if (schema.keywords.contains("oneForm") || !schema.keywords.contains("uniqueItems"))

@@ -54,7 +54,8 @@ class SchemaCompiler {
         root_(root),
         depth_(depth) {}
 
-  // How values are written that are compared with others (keywords oneForm and sortedNames).
+  // These say how values are written that are compared with others (keywords oneForm and
+  // sortedNames).
   struct OneForm {
     std::string list;     // the path of "uniqueItems", for messages
     bool sorted = false;  // the properties of objects are in the order of their names

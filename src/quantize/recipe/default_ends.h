@@ -1,13 +1,13 @@
-// What token embedding and output head become in a compressed model if nobody says it.
+// Token embedding and output head have this type in a compressed model if the user names none.
 #pragma once
 
 #include "formats/format.h"
 
 namespace walsh {
 
-// The type of embedding and head beside layers of `type`: eight bits, which cost nothing that could
-// be measured beside coded layers (docs/formats/README.md). Null if the layers are not coded:
-// everything stays as it is.
+// Returns the type of embedding and head beside layers of `type`. It has eight bits, which cost
+// nothing that could be measured beside coded layers (docs/formats/README.md). Returns null if the
+// layers are not coded, since everything stays as it is then.
 inline const Format* default_ends(const Format& type) {
   return type.dense ? nullptr : &get_format("q8_0");
 }

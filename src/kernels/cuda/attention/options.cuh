@@ -1,5 +1,6 @@
-// What the options of attention do in kernels: which positions a query sees, how products become
-// logits, and the share of learned sinks. Softmaxes are in base 2.
+// The functions here give the options of attention their meaning in kernels: which positions a
+// query sees, how products become logits, and which share learned sinks have. Softmaxes are in base
+// 2.
 #pragma once
 
 #include <limits>
@@ -12,12 +13,12 @@ namespace walsh::cuda {
 
 inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
-// The first position that the query at `position` sees.
+// Returns the first position that the query at `position` sees.
 __device__ __forceinline__ int first_seen(const AttentionRule& rule, int position) {
   return walsh::first_seen(rule.window, rule.chunk, position);
 }
 
-// Whether queries see all positions before them.
+// Returns whether queries see all positions before them.
 __device__ __forceinline__ bool sees_all(const AttentionRule& rule) {
   return rule.window == 0 && rule.chunk == 0;
 }
@@ -43,13 +44,13 @@ __device__ __forceinline__ void cap_logits(const AttentionRule& rule, Products& 
   }
 }
 
-// What is subtracted from exponents if the largest logit is `largest`; avoids inf - inf for rows
-// that have seen nothing yet.
+// Returns what is subtracted from exponents if the largest logit is `largest`. It avoids inf - inf
+// for rows that have seen nothing yet.
 __device__ __forceinline__ float exponent_base(float largest, float scale) {
   return largest == kNothing ? 0.0f : largest * scale;
 }
 
-// What a head's sink adds to the total of its softmax, whose largest logit is `largest`.
+// Returns what a head's sink adds to the total of its softmax, whose largest logit is `largest`.
 __device__ __forceinline__ float sink_weight(const AttentionRule& rule, int head, float largest) {
   if (rule.sinks == nullptr) return 0.0f;
   return power_of_two(__fmaf_rn(rule.sinks[head], kLog2E, -exponent_base(largest, rule.scale)));

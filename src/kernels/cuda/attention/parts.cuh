@@ -115,8 +115,8 @@ __device__ __forceinline__ void join_warps(const DecodeArgs& args, const DecodeP
   }
 }
 
-// The factors of the parts of a head with these largest logits and totals. Returns the inverse of
-// the head's total. Called by one warp.
+// Computes the factors of the parts of a head from their largest logits and totals. Returns the
+// inverse of the head's total. One warp calls it.
 __device__ __forceinline__ float weigh_parts(const AttentionRule& rule, int head,
                                              const float2* state, int parts, float* factor,
                                              int lane) {

@@ -60,7 +60,7 @@ __device__ __forceinline__ void clear_logits(PrefillLogits<Shape>& s) {
         s[i][n][e] = 0;
 }
 
-// s += Q K^T for a warp's queries and the tile's positions.
+// Adds Q K^T of a warp's queries and the tile's positions to s.
 template <typename Shape>
 __device__ __forceinline__ void multiply_keys(uint32_t queries, uint32_t keys, int lane,
                                               PrefillLogits<Shape>& s) {
@@ -126,7 +126,7 @@ class PageTiles {
   using Args = PagePrefillArgs;
   static constexpr bool kHidesTiles = false;  // whether a warp may see nothing of a tile
 
-  // For a block whose first query is row `first`, and a warp whose first is `warp_row` behind it.
+  // The block's first query is row `first`, and the warp's first is `warp_row` behind it.
   __device__ __forceinline__ PageTiles(const Args& args, int first, int warp_row, int head)
       : a_(args), head_(head / args.group) {
     const int position = args.rows.positions[0];
@@ -147,7 +147,7 @@ class PageTiles {
         Keys ? a_.cache.keys : a_.cache.values, a_.cache, pages_[token / kPageTokens], head_,
         token % kPageTokens, begin_ - token, end_ - token, to, static_cast<int>(threadIdx.x));
   }
-  // Whether any query of the warp sees any position of a tile.
+  // Returns whether any query of the warp sees any position of a tile.
   __device__ __forceinline__ bool sees(int) const { return true; }
   __device__ __forceinline__ void mask(int tile, int lane, PrefillLogits<Shape>& s) const {
     mask_tile<Shape>(a_.rule, row_, tile * Shape::kTokens, lane, s);

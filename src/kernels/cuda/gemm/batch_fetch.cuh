@@ -10,7 +10,7 @@ namespace walsh::cuda::detail {
 // What a block has in shared memory: stages of inputs, stages of codes of all warps, and barriers.
 template <typename Decoder, int Vectors, int Groups>
 struct BatchMemory {
-  static constexpr int kWarps = Groups * 4;  // that multiply
+  static constexpr int kWarps = Groups * 4;  // the warps that multiply
   static constexpr int kInputStage = batch_chunk_bytes(Vectors);
   static constexpr int kCodeStage = BatchCodes<Decoder>::kBytes * kWarps;
   static constexpr int kCodeStages = Vectors > 128 ? 3 : 4;
@@ -30,22 +30,22 @@ struct BatchMemory {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-// A block of results and the steps of it that a block of the launch has. A step is one plane of a
-// k-tile.
+// This says which steps of a block of results a block of the launch computes. A step is one plane
+// of a k-tile.
 struct BatchPiece {
   int tile;        // number of the block of results
   int begin, end;  // steps
 };
 
-// How the blocks of a launch share the blocks of results: each has as many of its own as all can
-// have, and of the rest each is shared by as many blocks as there are for it, so that a block has
-// at most one part of a block of results.
+// This says how the blocks of a launch share the blocks of results. Every block computes the same
+// number of them alone. The blocks of results that remain are divided into parts, and a block
+// computes at most one part.
 struct BatchShare {
-  int steps;       // of a block of results
-  int rest;        // blocks of results that are shared; they come first
-  int parts;       // of each of these
-  int shared = 0;  // 1 if this block has one
-  int pieces;      // of this block
+  int steps;       // steps of a block of results
+  int rest;        // number of the blocks of results that are shared; they come first
+  int parts;       // number of parts of each of these
+  int shared = 0;  // 1 if this block computes such a part
+  int pieces;      // number of BatchPieces of this block
 
   __device__ explicit BatchShare(const BatchLaunch& p) : steps(p.k_tiles * p.planes) {
     const int tiles = p.row_blocks * p.vector_blocks, blocks = static_cast<int>(gridDim.x);
@@ -55,7 +55,7 @@ struct BatchShare {
     if (static_cast<int>(blockIdx.x) < rest * parts) shared = 1;
     pieces = whole + shared;
   }
-  // The part of a shared block of results that this block has.
+  // Returns which part of a shared block of results this block computes.
   __device__ __forceinline__ int part() const { return static_cast<int>(blockIdx.x) % parts; }
   __device__ __forceinline__ BatchPiece piece(int index) const {
     if (index >= shared) {
@@ -67,7 +67,7 @@ struct BatchShare {
   }
 };
 
-// The steps of this block, one after the other.
+// Goes through the steps of this block, one after the other.
 struct BatchSteps {
   const BatchShare& share;
   int index = 0;
@@ -76,7 +76,7 @@ struct BatchSteps {
 
   __device__ explicit BatchSteps(const BatchShare& s) : share(s) { enter(); }
   __device__ __forceinline__ bool ended() const { return index == share.pieces; }
-  // True if another piece begins.
+  // Goes to the next step. Returns true if another piece begins there.
   __device__ __forceinline__ bool advance() {
     if (++step < piece.end) return false;
     ++index;
@@ -92,7 +92,7 @@ struct BatchSteps {
   }
 };
 
-// The product that a block of results belongs to.
+// Returns the product that a block of results belongs to.
 __device__ __forceinline__ const BatchMatrix& batch_matrix_of(const BatchLaunch& p, int tile) {
   const int block = tile / p.vector_blocks;
   int which = 0;
@@ -110,7 +110,7 @@ struct StageRing {
 
   __device__ __forceinline__ StageRing(uint32_t first, uint32_t barriers_at, int stages_count)
       : stages(first), barriers(barriers_at), count(stages_count) {}
-  // By one thread, before a barrier of the block.
+  // One thread calls this before a barrier of the block.
   __device__ __forceinline__ void start(int writers, int readers) const {
     for (int k = 0; k < count; ++k) {
       start_barrier(barriers + k * 16, writers);
@@ -127,8 +127,8 @@ struct StageRing {
   }
 };
 
-// A warp of the group that fetches: asks for the codes of one of the warp groups that multiply, the
-// first also for inputs. Lane i asks for the codes of the group's warp i.
+// A warp of the group that fetches. It asks for the codes of one of the warp groups that multiply,
+// and the first such warp asks for the inputs too. Lane i asks for the codes of the group's warp i.
 template <typename Decoder, typename Memory>
 struct BatchFetch {
   using Inputs = StageRing<Memory::kInputStage>;
@@ -139,7 +139,7 @@ struct BatchFetch {
   Codes ring;
   int group;
   BatchSteps at;              // the step whose codes are asked for next
-  int column = 0, plane = 0;  // of the step
+  int column = 0, plane = 0;  // those of the step
   const uint4* codes = nullptr;
   const uint4* scales = nullptr;
   const uint4* offsets = nullptr;

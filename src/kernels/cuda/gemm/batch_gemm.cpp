@@ -24,7 +24,7 @@ template <>
 BatchLauncher batch_launcher<ScalarDecoder<8>>() {
   return nullptr;
 }
-// Product codes have none.
+// Product codes have no such kernels.
 template <>
 BatchLauncher batch_launcher<ProductDecoder>() {
   return nullptr;
@@ -70,7 +70,7 @@ BatchMatrix batch_matrix(const PassMatmul& p) {
   return b;
 }
 
-// Products that share input, codes and groups.
+// Returns one launch for products that share input, codes and groups.
 BatchLaunch batch_launch(std::span<const PassMatmul> group, int64_t m, BatchShape shape) {
   const Matrix& w = *group.front().matrix;
   BatchLaunch launch;
@@ -104,7 +104,7 @@ BatchPack batch_pack(const Activations& x, int64_t m, int vectors, BatchOrder or
   return pack;
 }
 
-// Vectors of whole blocks, whatever their shape.
+// Returns how many vectors the blocks for m vectors have at most, over all shapes.
 int64_t padded_vectors(int64_t m) {
   int64_t most = 0;
   for (const BatchShape& shape : kBatchShapes)
@@ -112,12 +112,12 @@ int64_t padded_vectors(int64_t m) {
   return most;
 }
 
-// Two bytes for each value, behind a scale for each vector.
+// Inputs take a scale for each vector, and two bytes for each value behind them.
 uint64_t input_bytes(int64_t m, int64_t cols, int planes) {
   return static_cast<uint64_t>(padded_vectors(m) * (cols * planes * 2 + int64_t{sizeof(float)}));
 }
 
-// A part of a block of results for each block of a launch.
+// Every block of a launch may leave one part of a block of results.
 uint64_t part_bytes() {
   return static_cast<uint64_t>(current_device().multiprocessors) * kBatchValues * sizeof(float);
 }
@@ -127,8 +127,8 @@ uint64_t arrived_bytes() {
 
 }  // namespace
 
-// About how many cycles a launch takes: steps by what bounds them, and what a block of results
-// costs at its end, alone or in parts (measured, docs/gpu_notebook.md).
+// Estimates the cycles of a launch: steps cost what bounds them, and every block of results costs
+// something at its end, more so in parts (measured, docs/gpu_notebook.md).
 int64_t batch_cycles(std::span<const int64_t> rows, int64_t cols, int64_t m, BatchShape shape,
                      int64_t multiprocessors) {
   constexpr int64_t kDecoding = 190, kStore = 12, kParts = 4000;

@@ -10,30 +10,30 @@
 
 namespace walsh::cuda {
 
-// Vectors from which a batch has such products, where gemv() ends, up to this many.
+// Batches have such products from where gemv() ends up to this number of vectors.
 inline constexpr int64_t kMaxBatch = 256;
 
-// What these products need beside matrices and inputs: inputs in another order, and parts of
-// results. Products that share one must be ordered on one stream.
+// The memory that these products need beside matrices and inputs, for inputs in another order and
+// for parts of results. Products that share one object must be ordered on one stream.
 class BatchSpace {
  public:
   BatchSpace() = default;
-  // For up to max_m vectors of up to `cols` values in up to `planes` planes.
+  // Has room for up to max_m vectors of up to `cols` values in up to `planes` planes.
   BatchSpace(int64_t max_m, int64_t cols, int planes);
 
-  // Whether the current device has the instructions, and this build the kernels.
+  // Returns whether the current device has the instructions and this build has the kernels.
   static bool is_supported();
   static uint64_t bytes(int64_t max_m, int64_t cols, int planes);
 
-  // Whether there are kernels for the codes and groups of a matrix.
+  // Returns whether there are kernels for the codes and groups of a matrix.
   static bool knows(const Matrix& matrix);
 
   bool empty() const { return inputs_.empty(); }
-  // Whether a product can be made: codes, groups and sizes fit.
+  // Returns whether codes, groups and sizes of a product fit these kernels.
   bool can_multiply(const Matmul& product, int64_t m) const;
-  // As gemv() for any number of vectors.
+  // Does what gemv() does, for up to kMaxBatch vectors.
   void multiply(std::span<const Matmul> products, int64_t m, Stream stream) const;
-  // With a shape of blocks, for tests and measurements.
+  // Tests and measurements choose the shape of blocks themselves.
   void multiply(std::span<const Matmul> products, int64_t m, detail::BatchShape shape,
                 Stream stream) const;
 
@@ -42,8 +42,8 @@ class BatchSpace {
 };
 
 namespace detail {
-// The shape of blocks that a model of the kernels expects to be the fastest for products of these
-// numbers of rows, `cols` counting all planes.
+// Returns the shape of blocks that should be the fastest by a model of the kernels, for products
+// with these numbers of rows. `cols` counts all planes.
 BatchShape batch_shape(std::span<const int64_t> rows, int64_t cols, int64_t m,
                        int64_t multiprocessors);
 }  // namespace detail

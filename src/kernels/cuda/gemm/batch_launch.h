@@ -12,7 +12,7 @@ struct float4;
 
 namespace walsh::cuda::detail {
 
-// Which columns a lane's codes belong to: neighbouring eights, or the steps of a trellis tile
+// Codes of a lane belong to eight neighbouring columns, or to the steps of a trellis tile
 // (weights/matrix.h). Inputs lie in the order of the operands that codes become.
 enum class BatchOrder : uint8_t { eights, tiles };
 
@@ -22,20 +22,20 @@ inline constexpr int kBatchProducts = kBatchChunk / 16;           // of a chunk
 // f16 weights are levels divided by this, so that no scale makes them overflow.
 inline constexpr float kBatchLevelUnit = 128;
 
-// Bytes of a chunk of the inputs of a block of `vectors`: f16 [vectors][64], whose 16-byte units
-// are permuted by the 128-byte swizzle.
+// Returns the bytes of a chunk of the inputs of a block of `vectors`. A chunk is f16 [vectors][64],
+// whose 16-byte units are permuted by the 128-byte swizzle.
 constexpr int batch_chunk_bytes(int vectors) {
   return vectors * 128;
 }
 
-// Shapes of a block: vectors, and warp groups of 64 rows each.
+// A block multiplies so many vectors by the rows of so many warp groups, of 64 rows each.
 struct BatchShape {
   int vectors = 0, groups = 0;
 };
 // The shapes that are compiled.
 inline constexpr BatchShape kBatchShapes[] = {{32, 4},  {64, 3},  {96, 3},
                                               {128, 3}, {128, 2}, {256, 2}};
-// Values of a block of results at most.
+// No block of results has more values.
 inline constexpr int kBatchValues = 256 * 128;
 inline constexpr int kBatchMostGroups = 4;
 
@@ -66,7 +66,7 @@ struct BatchLaunch {
   int k_tiles = 0, planes = 1;
   int row_blocks = 0;  // of all matrices
   int input_stages = 0;
-  // Blocks of results that several blocks of the launch have parts of.
+  // Several blocks of the launch leave their parts of a block of results here.
   float4* parts = nullptr;
   int* arrived = nullptr;
 };
@@ -83,8 +83,8 @@ struct BatchPack {
 };
 void pack_batch(const BatchPack& pack, Stream stream);
 
-// False if the device lacks the instructions, or codes have no such kernel. With launch = null it
-// only says so.
+// Launches a kernel. Returns false if the device lacks the instructions or the codes have no such
+// kernel. With launch = null it only answers.
 using BatchLauncher = bool (*)(BatchShape shape, BatchLaunch* launch, Stream stream);
 template <typename Decoder>
 bool launch_batch(BatchShape shape, BatchLaunch* launch, Stream stream);

@@ -9,11 +9,11 @@
 
 namespace walsh::cuda::detail {
 
-// Rows g and g + 8 of a lane.
+// Values that belong to the rows g and g + 8 of a lane.
 struct RowPair {
   __half2 row[2];
 
-  // From two halves side by side.
+  // Unpacks two halves that lie side by side.
   __device__ __forceinline__ void load(uint32_t word) {
     const uint32_t low = permute(word, 0, 0x1010u), high = permute(word, 0, 0x3232u);
     row[0] = *reinterpret_cast<const __half2*>(&low);
@@ -21,7 +21,7 @@ struct RowPair {
   }
 };
 
-// A warp's codes of a k-tile, with scales of both chunks of 128 columns and offsets.
+// Holds a warp's codes of a k-tile, the scales of both chunks of 128 columns, and the offsets.
 template <typename Decoder>
 struct BatchCodes {
   static constexpr int kSideAt = Decoder::kVectors * 512;  // scales of both chunks, then offsets

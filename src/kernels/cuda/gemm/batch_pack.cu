@@ -1,4 +1,4 @@
-// Inputs of a batch as f16 in the order of wgmma's operands (gemm/batch_launch.h).
+// Packs the inputs of a batch as f16 in the order of wgmma's operands (gemm/batch_launch.h).
 #include <cuda_fp16.h>
 
 #include "kernels/cuda/async.cuh"
@@ -11,7 +11,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr float kLeastScale = 1e-30f;  // the inverse of smaller ones could overflow
 
-// The largest of the scales of a vector's groups, for all threads. Ignores NaN, which stays in its
+// Returns the largest scale of a vector's groups to all threads. It ignores NaN, which stays in its
 // group.
 __device__ float largest_scale(const float* scales, int count) {
   __shared__ float largest[kThreads / 32];

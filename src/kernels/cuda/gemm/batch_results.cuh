@@ -9,7 +9,7 @@ namespace walsh::cuda::detail {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-// A lane's sums: of 8 vectors each, those of rows g and g + 8 with vectors 2 t and 2 t + 1.
+// A lane has, of every 8 vectors, the sums of rows g and g + 8 with vectors 2 t and 2 t + 1.
 template <int Vectors>
 using BatchSums = float[Vectors / 8][4];
 
@@ -17,7 +17,7 @@ using BatchSums = float[Vectors / 8][4];
 inline constexpr int kResultBlocks = 4;
 
 // Counts the arrival of this warp group at a block of results, behind its stores and before its
-// loads. True for the last one.
+// loads. Returns true for the last one.
 template <int Groups>
 __device__ __forceinline__ bool arrives_last(int* arrived, int count) {
   __shared__ int last[Groups];
@@ -32,8 +32,8 @@ __device__ __forceinline__ bool arrives_last(int* arrived, int count) {
   return last[group];
 }
 
-// Leaves this part of a block of results where the one that comes last finds it. True for that one,
-// which then has the sum of all.
+// Leaves this part of a block of results where the last block finds it. Returns true for the last
+// block, which then has the sum of all parts.
 template <int Vectors, int Groups>
 __device__ __forceinline__ bool add_batch_parts(const BatchLaunch& p, const BatchShare& share,
                                                 const BatchPiece& piece, BatchSums<Vectors>& y) {
@@ -78,7 +78,7 @@ __device__ __forceinline__ bool add_batch_parts(const BatchLaunch& p, const Batc
   return true;
 }
 
-// Where a lane's results of two vectors go, and what they are multiplied by.
+// This says where a lane's results of two vectors go and what they are multiplied by.
 struct BatchRows {
   float* out;
   int64_t ldy;

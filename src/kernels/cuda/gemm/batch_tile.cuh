@@ -5,12 +5,11 @@
 // rows each in registers, scales included, once for all vectors of the block; so sums stay in
 // registers from the first column to the last. The inputs are the operand in shared memory, as
 // pack_batch() has laid them out. While the tensor cores multiply 64 columns, a warp makes operands
-// of the next
-// 64. There is no barrier of the block: barriers in shared memory say which stages are full and
-// which have been read.
+// of the next 64. There is no barrier of the block: barriers in shared memory say which stages are
+// full and which have been read.
 //
-// What is left when all blocks have as many blocks of results of their own is split along the
-// columns (as in stream-K, Osama et al. 2023, but so that a block has one part at most).
+// All blocks compute the same number of blocks of results alone. The remaining ones are split along
+// the columns (as in stream-K, Osama et al. 2023, but a block computes at most one part).
 #pragma once
 
 #include <algorithm>
@@ -34,8 +33,8 @@ struct BatchTile {
   using Inputs = StageRing<Memory::kInputStage>;
   using Codes = StageRing<Memory::kCodeStage>;
   using Fragments = uint32_t[kBatchProducts][4];
-  // Registers of a thread, in eights: all warp groups begin with the same number, of which the one
-  // that fetches keeps a few and the others share the rest.
+  // All warp groups begin with the same number of registers per thread, a multiple of eight. The
+  // group that fetches keeps a few of them, and the others share the rest.
   static constexpr int kFirstRegisters = 65536 / 128 / (Groups + 1) / 8 * 8;
   static constexpr int kFetchRegisters = 32;
   static constexpr int kRegisters =
@@ -75,7 +74,7 @@ struct BatchTile {
     if (share.pieces == 0) return;
     BatchCodes<Decoder> codes;
     Fragments a[2] = {};
-    // The codes of the step behind this one, or of the first.
+    // Loads the codes of the next step, at the beginning those of the first.
     const auto load_codes = [&] {
       ring.wait_full();
       codes.load(ring.place() + warp * BatchCodes<Decoder>::kBytes, offset_factor);

@@ -1,4 +1,4 @@
-// Preparation of heads for attention, by one warp each: norm, rope, factors and what the cache
+// Prepares heads for attention, one warp for each: norm, rope and factors, and then what the cache
 // keeps of them. Bits equal those of the CPU, except for the order in which squares are added in
 // double.
 #pragma once
@@ -44,7 +44,7 @@ __device__ __forceinline__ Pairs load_pairs(const float* x, const HeadPairs& pai
   return load_pairs(x, pairs, lane, [](const float* p) { return *p; });
 }
 
-// Warp sums of four values: lane l gets that of value l / 8. Each is added in the order of
+// Sums four values over a warp: lane l gets the sum of value l / 8. Each is added in the order of
 // warp_sums() of one.
 __device__ __forceinline__ double warp_sums(const double (&x)[4], int lane) {
   const bool upper = (lane & 16) != 0, odd = (lane & 8) != 0;
@@ -145,7 +145,7 @@ __device__ __forceinline__ HeadRule key_rule(const Call& call) {
   return {call.k_norm, call.eps, nullptr};
 }
 
-// Prepares heads of the row at `position`: norm, rope, factor, in this order. Called by one warp.
+// Prepares heads of the row at `position`: norm, rope, factor, in this order. One warp calls it.
 template <int Count>
 __device__ __forceinline__ void prepare_heads(Pairs (&v)[Count], const HeadRule& rule,
                                               const Pairs& angles, int64_t position,
