@@ -74,9 +74,9 @@ function(walsh_use_cuda target)
   if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
     list(APPEND flags -compress-mode=size)
   endif()
-  # It compiles in a third of the time and runs much slower.
+  # Kernels compile in a third of the time and run much slower.
   if(WALSH_CUDA_QUICK)
-    list(APPEND flags --Ofast-compile=max)
+    list(APPEND flags --Ofast-compile=max -Xcompiler=-g1)
   endif()
   # Line information for profilers doubles the size of programs.
   if(WALSH_LINEINFO)
