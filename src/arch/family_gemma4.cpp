@@ -12,7 +12,7 @@ namespace walsh {
 namespace {
 
 // transformers' defaults for absent keys.
-constexpr int64_t kDefaultWindow = 512, kDefaultPattern = 6, kDefaultWideHead = 512;
+constexpr int64_t kShortWindow = 512, kDefaultPattern = 6, kDefaultWideHead = 512;
 constexpr int64_t kMost = int64_t{1} << 31, kMaxWidth = int64_t{1} << 20, kMaxHeads = 4096;
 constexpr int64_t kMaxHeadDim = 1024, kMaxExperts = 4096;
 
@@ -27,7 +27,7 @@ constexpr std::string_view kDefaults = R"({
 
 // The last layer never has a window, whatever the list says.
 void read_kinds(ConfigReader& reader, DecoderTraits& traits) {
-  const int64_t window = reader.integer_or("sliding_window", kDefaultWindow, 1, kMost);
+  const int64_t window = reader.integer_or("sliding_window", kShortWindow, 1, kMost);
   if (!read_layer_types(reader, window, traits)) {
     for (size_t i = 0; i < traits.layers.size(); ++i)
       traits.layers[i].window = (i + 1) % kDefaultPattern != 0 ? window : 0;
@@ -135,7 +135,7 @@ void read_layer_embedding(ConfigReader& reader, DecoderTraits& traits, const Mod
                   fmt::format("expected {}, as vocab_size", config.vocab));
 }
 
-void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
+void read_gemma4(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   // A text is read in one direction, whatever images are.
   if (reader.pending("use_bidirectional_attention") &&
       *reader.value("use_bidirectional_attention") != "vision")
@@ -157,7 +157,7 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
 
 const Family kGemma4 = {"gemma4_text",
                         "Gemma4ForCausalLM",
-                        read,
+                        read_gemma4,
                         {.theta = 1e6, .per_kind = true, .local_theta = 1e4, .proportional = true},
                         kDefaults};
 
