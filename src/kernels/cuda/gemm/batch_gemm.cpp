@@ -7,6 +7,7 @@
 #include <iterator>
 #include <vector>
 
+#include "kernels/cuda/gemm/batch_prepare.h"
 #include "kernels/cuda/gemv/gemv_args.h"
 #include "kernels/cuda/launch.h"
 #include "walsh/error.h"
@@ -94,8 +95,6 @@ BatchLaunch batch_launch(std::span<const PassMatmul> group, int64_t m, BatchShap
 
 BatchPack batch_pack(const Activations& x, int64_t m, int vectors, BatchOrder order) {
   BatchPack pack;
-  pack.q = x.q.as<const int8_t>();
-  pack.x_scales = x.scales.as<const float>();
   pack.m = static_cast<int>(m);
   pack.cols = static_cast<int>(x.cols);
   pack.planes = x.planes;
@@ -203,6 +202,34 @@ void BatchSpace::multiply(std::span<const Matmul> products, int64_t m, detail::B
                           Stream stream) const {
   for (const Matmul& p : products)
     if (!can_multiply(p, m)) detail::refuse_matmul(fmt::format("a batch of {} vectors", m));
+  multiply(products, m, wanted, stream, [&](const Activations& x, detail::BatchPack& pack) {
+    pack.q = x.q.as<const int8_t>();
+    pack.x_scales = x.scales.as<const float>();
+    detail::pack_batch(pack, stream);
+  });
+}
+
+bool BatchSpace::prepare_and_multiply(const InputSource& source, std::span<const InputForm> forms,
+                                      std::span<const Matmul> products, int64_t m,
+                                      Stream stream) const {
+  if (m > kMaxBatch || products.empty()) return false;
+  const InputView in = input_view(source);
+  for (const Matmul& p : products)
+    if (!can_multiply(p, m)) return false;
+  for (const InputForm& form : forms)
+    if (!detail::can_prepare_batch(in, form_view(source, form, m))) return false;
+  multiply(products, m, {}, stream, [&](const Activations& x, const detail::BatchPack& pack) {
+    const auto is_made = [&](const InputForm& form) { return form.out == &x; };
+    const auto form = std::find_if(forms.begin(), forms.end(), is_made);
+    if (form == forms.end()) detail::refuse_matmul("an input of a batch has no form");
+    detail::prepare_batch(in, form_view(source, *form, m), pack, stream);
+  });
+  return true;
+}
+
+void BatchSpace::multiply(
+    std::span<const Matmul> products, int64_t m, detail::BatchShape wanted, Stream stream,
+    FunctionRef<void(const Activations&, detail::BatchPack&)> make_inputs) const {
   const Activations* packed = nullptr;  // what inputs_ holds, and how
   detail::BatchPack last;
   for (int pass = 0; pass < 2; ++pass) {
@@ -220,7 +247,7 @@ void BatchSpace::multiply(std::span<const Matmul> products, int64_t m, detail::B
       pack.vector_scales = inputs_.as<float>();
       pack.to = inputs_.as<std::byte>() + detail::padded_vectors(m) * int64_t{sizeof(float)};
       if (packed != &x || last.vectors != pack.vectors || last.order != pack.order)
-        detail::pack_batch(pack, stream);
+        make_inputs(x, pack);
       packed = &x, last = pack;
       detail::BatchLaunch launch = detail::batch_launch(group, m, shape);
       launch.inputs = pack.to;

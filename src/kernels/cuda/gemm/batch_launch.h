@@ -33,7 +33,7 @@ struct BatchShape {
   int vectors = 0, groups = 0;
 };
 // The shapes that are compiled.
-inline constexpr BatchShape kBatchShapes[] = {{32, 4},  {64, 3},  {96, 3},
+inline constexpr BatchShape kBatchShapes[] = {{32, 4},  {64, 4},  {64, 3}, {96, 3},
                                               {128, 3}, {128, 2}, {256, 2}};
 // No block of results has more values.
 inline constexpr int kBatchValues = 256 * 128;
