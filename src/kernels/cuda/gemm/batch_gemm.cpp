@@ -126,24 +126,27 @@ uint64_t arrived_bytes() {
 
 }  // namespace
 
-// Estimates the cycles of a launch: steps cost what bounds them, and every block of results costs
-// something at its end, more so in parts (measured, docs/gpu_notebook.md).
+// Estimates the cycles of a launch by a model that was fitted to the times of all shapes
+// (docs/gpu_notebook.md). Products on tensor cores and the instructions that make their operands
+// take turns, so their cycles add up. Every block of results costs something at its end, and more
+// if it is put together from parts.
 int64_t batch_cycles(std::span<const int64_t> rows, int64_t cols, int64_t m, BatchShape shape,
                      int64_t multiprocessors) {
-  constexpr int64_t kDecoding = 190, kStore = 12, kParts = 4000;
+  constexpr int64_t kDecoding = 133, kStore = 31, kParts = 3800, kNoRoom = 3000;
   int64_t tiles = 0;
   for (const int64_t each : rows)
     tiles += blocks_of(each, int64_t{shape.groups} * 64);
   tiles *= blocks_of(m, shape.vectors);
   const int64_t steps = cols / kKTileColumns;
-  const int64_t step =
-      kBatchChunks * shape.groups * std::max<int64_t>(2 * shape.vectors, kDecoding);
+  const int64_t step = kBatchChunks * shape.groups * (int64_t{shape.vectors} * 7 / 4 + kDecoding);
+  const int64_t store = kStore * shape.vectors;
   const int64_t whole = tiles / multiprocessors, rest = tiles % multiprocessors;
-  int64_t cycles = whole * (steps * step + kStore * shape.vectors);
+  int64_t cycles = whole * (steps * step + store);
+  if (!has_room_beside(shape)) cycles += kNoRoom;
   if (rest > 0) {
     const int64_t parts = std::min(multiprocessors / rest, steps);
-    cycles += blocks_of(steps, parts) * step + kStore * shape.vectors * std::min<int64_t>(parts, 2);
-    if (parts > 1) cycles += kParts;
+    cycles += blocks_of(steps, parts) * step + store;
+    if (parts > 1) cycles += kParts + parts * shape.vectors * shape.groups * 7 / 2;
   }
   return cycles;
 }

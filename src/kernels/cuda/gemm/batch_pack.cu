@@ -55,8 +55,11 @@ __global__ void __launch_bounds__(kThreads) pack_kernel(const __grid_constant__ 
         c % 2 * kBatchChunk +
         (Order == BatchOrder::tiles ? 16 * t + 4 * j : j / 2 * 32 + 8 * t + j % 2 * 4);
     const auto bytes = *reinterpret_cast<const uint32_t*>(from + activation_byte(column));
-    unit[0][t] = pair_of(bytes, 0, scale);
-    unit[1][t] = pair_of(bytes, 2, scale);
+    const auto pair = [&](int i) {
+      return pair_of(signed_byte(bytes, i) * scale, signed_byte(bytes, i + 1) * scale);
+    };
+    unit[0][t] = pair(0);
+    unit[1][t] = pair(2);
   }
   const int in_block = vector % p.vectors;
   std::byte* to = p.to + (static_cast<int64_t>(vector / p.vectors) * chunks + chunk) *

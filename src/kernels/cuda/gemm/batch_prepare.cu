@@ -23,9 +23,9 @@ struct PrepareBatch {
   InputView in;
   FormView form;
   BatchPack to;
-  int ranks = 1;         // blocks of a row
-  int tiles = 0;         // k-tiles of a row
-  int block_tiles = 0;   // k-tiles of a block
+  int ranks = 1;        // blocks of a row
+  int tiles = 0;        // k-tiles of a row
+  int block_tiles = 0;  // k-tiles of a block
 };
 
 // What the blocks of a row tell each other.
@@ -67,13 +67,38 @@ __device__ __forceinline__ void transpose_words(uint32_t (&w)[4], int place, int
   }
 }
 
-// Stores eight neighbouring columns of a lane, divided by the row's largest scale.
+// Packs eight numbers of a lane, which are int8, times their scale.
+__device__ __forceinline__ void pack_values(const float (&q)[kLaneColumns], float scale,
+                                            uint32_t (&w)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    w[i] = pair_of(q[2 * i] * scale, q[2 * i + 1] * scale);
+}
+
+// Does for the only plane of an input what quantize_plane() does, but keeps the numbers as floats.
+// Where the scale is zero or NaN, so are they or their products with it.
+__device__ __forceinline__ void pack_only_plane(const float (&v)[kLaneColumns], const GroupScale& s,
+                                                float inverse, uint32_t (&w)[4]) {
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds
+  float q[kLaneColumns];
+#pragma unroll
+  for (int e = 0; e < kLaneColumns; ++e)
+    q[e] = v[e] * s.inverse + kRound - kRound;
+  pack_values(q, s.scale * inverse, w);
+}
+
+__device__ __forceinline__ void pack_plane(const Quantized& part, float inverse, uint32_t (&w)[4]) {
+  float q[kLaneColumns];
+#pragma unroll
+  for (int e = 0; e < kLaneColumns; ++e)
+    q[e] = signed_byte(e < 4 ? part.low : part.high, e % 4);
+  pack_values(q, part.scale * inverse, w);
+}
+
+// Stores eight neighbouring columns of a lane as f16.
 template <BatchOrder Order>
 __device__ __forceinline__ void store_operand(const BatchPack& to, int vector, int chunk, int lane,
-                                              const Quantized& part, float inverse, int chunks) {
-  const float scale = part.scale * inverse;
-  uint32_t w[4] = {pair_of(part.low, 0, scale), pair_of(part.low, 2, scale),
-                   pair_of(part.high, 0, scale), pair_of(part.high, 2, scale)};
+                                              uint32_t (&w)[4], int chunks) {
   const int eight = lane % 8;  // of the chunk
   const int place = Order == BatchOrder::eights ? eight % 4 : eight / 2;
   const int first = Order == BatchOrder::eights ? eight / 4 : eight % 2;
@@ -159,10 +184,19 @@ __device__ __forceinline__ void prepare_batch_row(const PrepareBatch& p, const R
   for (int i = 0; i < Tiles; ++i) {
     const int k_tile = tile_of(i);
     if (k_tile >= end) break;
-    for (int plane = 0; plane < form.planes; ++plane) {
-      const Quantized part = quantize_plane(v[i], scale[i], kChunkColumns, lane);
+    const auto store = [&](int plane, uint32_t(&w)[4]) {
       const int chunk = (k_tile * form.planes + plane) * kBatchChunks + lane / 8;
-      store_operand<Order>(p.to, static_cast<int>(t), chunk, lane, part, inverse, chunks);
+      store_operand<Order>(p.to, static_cast<int>(t), chunk, lane, w, chunks);
+    };
+    uint32_t w[4];
+    if (form.planes == 1) {
+      pack_only_plane(v[i], scale[i], inverse, w);
+      store(0, w);
+      continue;
+    }
+    for (int plane = 0; plane < form.planes; ++plane) {
+      pack_plane(quantize_plane(v[i], scale[i], kChunkColumns, lane), inverse, w);
+      store(plane, w);
     }
   }
   if (p.ranks > 1) blocks.meet();  // no block may end while another one reads its memory
@@ -222,12 +256,12 @@ void prepare_batch(const InputView& in, const FormView& form, const BatchPack& t
                                             : RowSteps::none;
   // Small blocks have room beside those of products, which start early then.
   const bool small = steps == RowSteps::norm || p.block_tiles <= kLeastTiles;
-  const int tiles = p.block_tiles > 2 * kMostWarps                ? 4
+  const int tiles = p.block_tiles > 2 * kMostWarps         ? 4
                     : !small || p.block_tiles > kMostWarps ? 2
-                                                                  : 1;
+                                                           : 1;
   const LaunchShape shape{dim3(static_cast<unsigned>(to.m * p.ranks)),
-                    dim3(static_cast<unsigned>(divide_up(p.block_tiles, tiles) * 32)),
-                    sizeof(RowShares), static_cast<unsigned>(p.ranks)};
+                          dim3(static_cast<unsigned>(divide_up(p.block_tiles, tiles) * 32)),
+                          sizeof(RowShares), static_cast<unsigned>(p.ranks)};
   cuda::launch("inputs of a batch",
                to.order == BatchOrder::tiles ? kernel_for<BatchOrder::tiles>(steps, tiles)
                                              : kernel_for<BatchOrder::eights>(steps, tiles),

@@ -10,8 +10,8 @@ namespace walsh::cuda::detail {
 // Returns whether prepare_batch() can make this form of an input.
 bool can_prepare_batch(const InputView& in, const FormView& form);
 
-// Makes what prepare() and pack_batch() make together, with the same bits, except for the int8
-// values in between. `to` says where it goes; its other fields are not read.
+// Makes what prepare() and pack_batch() make together, with the same bits, without int8 values in
+// memory. `to` says where it goes; its members `q` and `x_scales` are not read.
 void prepare_batch(const InputView& in, const FormView& form, const BatchPack& to, Stream stream);
 
 }  // namespace walsh::cuda::detail

@@ -23,13 +23,10 @@
 
 namespace walsh::cuda::detail {
 
-// Returns the number of threads that the compiler reckons with, a multiple of 128. A block has
-// fewer where their registers are enough, so that blocks of the kernels in front and behind, which
-// make inputs, have room beside it: a kernel that starts early has its first codes when the wait
-// for its inputs ends.
+// Returns the number of threads that the compiler reckons with, a multiple of 128. If blocks of
+// other kernels are to have room, these are more than a block has.
 constexpr int batch_threads_bound(int vectors, int groups) {
-  const int threads = (groups + 1) * 128;
-  return vectors == 32 || (vectors == 64 && groups == 3) ? threads + 128 : threads;
+  return (groups + (has_room_beside({vectors, groups}) ? 2 : 1)) * 128;
 }
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL

@@ -14,12 +14,12 @@ __device__ __forceinline__ float batch_inverse(float largest) {
   return largest < kLeastScale ? 0.0f : 1 / largest;
 }
 
-// Converts bytes `at` and `at` + 1 of four int8 values.
-__device__ __forceinline__ uint32_t pair_of(uint32_t bytes, int at, float scale) {
-  const auto value = [&](int i) {
-    return static_cast<float>(static_cast<int8_t>(bytes >> (8 * i) & 255)) * scale;
-  };
-  const __half2 pair = __floats2half2_rn(value(at), value(at + 1));
+__device__ __forceinline__ float signed_byte(uint32_t bytes, int i) {
+  return static_cast<float>(static_cast<int8_t>(bytes >> (8 * i) & 255));
+}
+
+__device__ __forceinline__ uint32_t pair_of(float low, float high) {
+  const __half2 pair = __floats2half2_rn(low, high);
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
