@@ -9,10 +9,11 @@ from torch import nn
 from torch.autograd import forward_ad
 
 from . import _walsh
+from ._arguments import flag, kind_of, whole
 from ._error import Error, usage
 from ._forms import new_form, stored_forms
-from ._operators import (DTYPES, as_rows, check_dtype, check_memory, decoded, linear_cuda,
-                         needs_dispatcher, place, view_of)
+from ._operators import (DTYPES, as_rows, check_dense, check_dtype, check_memory, decoded,
+                         linear_cuda, needs_dispatcher, place, view_of)
 from ._weight import CodedWeight
 
 Rotation = tuple[str, int, int, bool]  # kind, block, seed, signs
@@ -48,7 +49,10 @@ class Linear(nn.Linear):
                  shape_gain: bool = False, dtype: Optional[torch.dtype] = None,
                  device: Union[torch.device, str, None] = None) -> None:
         nn.Module.__init__(self)
-        self.in_features, self.out_features = in_features, out_features
+        self.in_features = whole(in_features, "in_features", 1)
+        self.out_features = whole(out_features, "out_features", 1)
+        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+            raise usage("dtype", f"{dtype!r}, expected a type of torch with fractions")
         if rotations is None:
             self.format, own = new_form(type, out_features, in_features, rotation, block, seed,
                                         fast)
@@ -56,7 +60,8 @@ class Linear(nn.Linear):
             stored_forms({"rotations": {"type": type, "rotation": rotations}}, "walsh.torch.Linear")
             self.format, own = type, [(k, b, s, f) for k, b, s, f in rotations]
         self.rotations: list[Rotation] = own
-        self.fast, self.shape_gain = fast, shape_gain  # of weights that are encoded later
+        # For weights that are encoded later.
+        self.fast, self.shape_gain = flag(fast, "fast"), flag(shape_gain, "shape_gain")
         self.dtype = dtype or torch.get_default_dtype()  # that the weights had
         self.exact = False  # float32 activations instead of int8
         self.nmse: Optional[float] = None  # of weights that were encoded here
@@ -77,6 +82,9 @@ class Linear(nn.Linear):
     def from_linear(cls, linear: nn.Linear, *, shape_gain: bool = False,
                     **options: Any) -> Linear:
         """Encodes the weights of an `nn.Linear`; the options are those of the constructor."""
+        if not isinstance(linear, nn.Module) or not isinstance(
+                getattr(linear, "weight", None), torch.Tensor):
+            raise usage("linear", f"a value of type {kind_of(linear)}, expected an nn.Linear")
         weight: torch.Tensor = linear.weight
         bias: Optional[torch.Tensor] = linear.bias
         result = cls(weight.shape[1], weight.shape[0], bias is not None, dtype=weight.dtype,
@@ -87,7 +95,10 @@ class Linear(nn.Linear):
         return result
 
     def encode(self, weight: torch.Tensor, *, shape_gain: bool = False, fast: bool = False) -> None:
-        """Encodes weights [out_features, in_features] and takes them."""
+        """Encodes weights [out_features, in_features] (float32, float16 or bfloat16) and takes
+        them. Other shapes and types, NaN and infinity raise walsh.Error; the layer then keeps
+        those that it had."""
+        check_dense(weight, "weights")
         if weight.dim() != 2:
             raise usage("weights", f"{weight.dim()} dimensions, expected 2")
         if weight.is_meta:
@@ -97,7 +108,7 @@ class Linear(nn.Linear):
         matrix = as_rows(weight.detach().cpu())
         layer, self.nmse = _walsh.layer_encode(
             self.format, self.out_features, self.in_features, self.rotations,
-            view_of(matrix, "weights"), fast, shape_gain)
+            view_of(matrix, "weights"), flag(fast, "fast"), flag(shape_gain, "shape_gain"))
         self.fast, self.shape_gain = fast, shape_gain
         self._take(layer, weight.device)
 
@@ -246,6 +257,7 @@ class Linear(nn.Linear):
         return plain
 
     def _check(self, x: torch.Tensor) -> None:
+        check_dense(x, "input")
         if x.dim() < 1 or x.shape[-1] != self.in_features:
             raise usage("input", f"shape {tuple(x.shape)}, expected rows of {self.in_features}")
         if x.dtype not in DTYPES:
@@ -262,6 +274,7 @@ class Linear(nn.Linear):
 
     def product(self, x: torch.Tensor, bias: Optional[torch.Tensor]) -> torch.Tensor:
         """The same with another bias."""
+        check_dense(x, "input")
         layer = self.layer or self._packed()
         wanted = autocast_dtype(x.device.type)
         if wanted is not None and x.dtype in DTYPES:
@@ -299,14 +312,18 @@ class Linear(nn.Linear):
     def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any,
                               strict: bool, missing_keys: Any, unexpected_keys: Any,
                               error_msgs: Any) -> None:
-        if any(prefix + name in state_dict for name, _, _ in self._arrays):
+        given = {name: state_dict.get(prefix + name) for name, _, _ in self._arrays}
+        for name, array in given.items():  # while nothing of the layer has changed
+            if array is not None and array.dtype != torch.uint8:  # would be converted
+                raise Error("bad_input", prefix + name, f"{array.dtype}, expected torch.uint8")
+        if self.layer and strict and not any(array is not None for array in given.values()):
+            missing_keys.extend(prefix + name for name in given)
+        if any(array is not None for array in given.values()):
             device, stored = self.device, self.stored()  # what the state dict lacks stays
             self._free()
             for name, rows, row_bytes in self._arrays:
-                array, given = stored[name], state_dict.get(prefix + name)
-                if given is not None and given.dtype != torch.uint8:  # would be converted
-                    raise Error("bad_input", prefix + name, f"{given.dtype}, expected torch.uint8")
-                empty = given is None and (array.is_meta or self._empty.get(name) is array)
+                array = stored[name]
+                empty = given[name] is None and (array.is_meta or self._empty.get(name) is array)
                 if array.is_meta:
                     array = torch.zeros((rows, row_bytes), dtype=torch.uint8, device="cpu")
                 self._buffers[name] = array if device.type == "meta" else array.to(device)

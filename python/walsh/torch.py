@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from . import _walsh
+from ._arguments import kind_of, path as path_of, whole
 from ._error import Error, usage
 from ._experts import (Experts, choose, group_stored, is_fused, quantize_experts, stored_experts,
                        without_codes)
@@ -74,8 +75,10 @@ class TurboQuantConfig:
         """The name of the format; raises walsh.Error for a group size that it does not have."""
         name = self.type
         if name is None:
+            whole(self.bit_width, "bit_width", 2, 4)
             name = f"tq{self.bit_width}"
-            if self.residual_bit_width:
+            if self.residual_bit_width is not None:
+                whole(self.residual_bit_width, "residual_bit_width", 2, 4)
                 name += f"+{self.residual_bit_width}"
         if self.group_size == 128:
             return name
@@ -90,9 +93,7 @@ use_host_threads()
 
 def set_threads(threads: int) -> None:
     """Threads of their own that products of layers use; 0: those of PyTorch."""
-    if threads < 0:
-        raise usage("threads", f"{threads}, expected 0 or more")
-    _walsh.layer_threads(threads)
+    _walsh.layer_threads(whole(threads, "threads", 0, 4096))
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,16 @@ class QuantizeSummary:
         ratio = self.bytes_before / max(self.bytes_after, 1)
         return (f"{self.layers} layers quantized, {self.bytes_before / 1e6:.1f} MB -> "
                 f"{self.bytes_after / 1e6:.1f} MB ({ratio:.1f}x compression)")
+
+
+def _check_module(model: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise usage("model", f"a value of type {kind_of(model)}, expected an nn.Module")
+
+
+def _check_config(config: Any) -> None:
+    if not isinstance(config, TurboQuantConfig):
+        raise usage("config", f"a value of type {kind_of(config)}, expected a TurboQuantConfig")
 
 
 def _rules(config: TurboQuantConfig) -> Rules:
@@ -127,7 +138,9 @@ def quantize_model(model: nn.Module, config: Optional[TurboQuantConfig] = None) 
     >>> net.walsh_summary.layers
     1
     """
-    config = config or TurboQuantConfig()
+    _check_module(model)
+    config = TurboQuantConfig() if config is None else config
+    _check_config(config)
     rules = _rules(config)
     options: dict[str, Any] = {"rotation": config.rotation, "block": config.block,
                                "seed": config.seed, "fast": config.fast,
@@ -183,6 +196,9 @@ def dequantize_model(model: nn.Module, dtype: Optional[torch.dtype] = None) -> n
     >>> dequantize_model(net)[0]
     Linear(in_features=128, out_features=64, bias=True)
     """
+    _check_module(model)
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise usage("dtype", f"{dtype!r}, expected a type of torch with fractions")
     single = {layer for module in model.modules() if isinstance(module, Experts)
               for layer in module.modules() if layer is not module}
     for module, names in places(model).items():
@@ -210,8 +226,13 @@ def save_quantized(model: nn.Module, config: TurboQuantConfig, path: Path) -> No
     """Writes the weights of a quantized model and what its layers are to a folder."""
     from safetensors.torch import save_file
 
-    folder = pathlib.Path(os.fspath(path))
-    folder.mkdir(parents=True, exist_ok=True)
+    _check_module(model)
+    _check_config(config)
+    folder = pathlib.Path(os.fsdecode(path_of(path, "path")))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Error("io", str(folder), error.strerror or str(error)) from None
     modules = {name: {"type": m.format, "shape": [m.out_features, m.in_features],
                       "rotation": m.rotations}
                for name, m in model.named_modules() if isinstance(m, Linear)}
@@ -232,7 +253,9 @@ def save_quantized(model: nn.Module, config: TurboQuantConfig, path: Path) -> No
 def load_quantized(model: Union[nn.Module, Path], path: Path, **options: Any) -> nn.Module:
     """The model that `save_quantized` wrote: of a module with plain layers, or of the name of a
     transformers model, whose config is all that is read of it (`options` go to from_config)."""
-    folder = pathlib.Path(os.fspath(path))
+    if not isinstance(model, nn.Module):
+        path_of(model, "model")
+    folder = pathlib.Path(os.fsdecode(path_of(path, "path")))
     try:
         saved = json.loads((folder / CONFIG_NAME).read_text())
         modules = stored_forms(saved["modules"], str(folder / CONFIG_NAME))

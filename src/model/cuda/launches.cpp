@@ -6,6 +6,13 @@
 #include "kernels/cuda/rows/query_source.h"
 
 namespace walsh {
+namespace {
+
+// The launch that also makes inputs chooses the experts of so few rows. Its last block does it for
+// all of them, so launches of their own are faster for more rows.
+constexpr int64_t kMostRoutedInFront = 8;
+
+}  // namespace
 
 CudaLaunches::CudaLaunches(const CudaOperands& operands, CudaMemory& memory, const CudaBatch& batch,
                            cuda::Stream stream)
@@ -57,7 +64,7 @@ void CudaLaunches::perform(const step::Product& s) {
   const auto* route = following<step::Route>(1);
   const auto* experts = following<step::Experts>(2);
   routed_in_front_ = route != nullptr && route->factors < 0 && experts != nullptr &&
-                     !experts->makes_input &&
+                     !experts->makes_input && rows() <= kMostRoutedInFront &&
                      CudaLinear::is_in_front(*items.front().linear, rows());
   CudaFront front;
   if (routed_in_front_) {
