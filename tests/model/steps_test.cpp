@@ -29,10 +29,14 @@ TEST_P(StepsOf, NameEveryMatrixOnce) {
   ASSERT_EQ(steps.layers.size(), c.layers.size());
   for (size_t i = 0; i < c.layers.size(); ++i) {
     std::vector<int> named;
-    for (const Step& step : steps.layers[i].steps) {
+    const auto name = [&](const Step& step) {
       const std::vector<int> own = matrices_of(step);
       named.insert(named.end(), own.begin(), own.end());
-    }
+    };
+    for (const Step& step : steps.embed)
+      if (step.layer == static_cast<int>(i)) name(step);
+    for (const Step& step : steps.layers[i].steps)
+      name(step);
     std::sort(named.begin(), named.end());
     ASSERT_EQ(named.size(), c.layers[i].matrices.size()) << "layer " << i;
     for (size_t m = 0; m < named.size(); ++m)
