@@ -9,15 +9,15 @@
 #include "calibrate/text_windows.h"
 #include "import/gguf_checkpoint.h"
 #include "io/checksum.h"
-#include "io/mapped_file.h"
 #include "quantize/pipeline/open.h"
+#include "text/text_file.h"
 #include "walsh/error.h"
 
 namespace walsh {
 
 void CalibrationRequest::read() {
   if (text.empty() || content) return;
-  content = std::make_shared<const std::string>(read_text_input(text, kMaxTextBytes));
+  content = std::make_shared<const std::string>(read_utf8_text(text));
 }
 
 PreparedCalibration prepare_calibration(const std::string& folder, const Recipe& recipe,
