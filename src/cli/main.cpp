@@ -106,7 +106,7 @@ int parse_and_run(int argc, char** argv) {
 Error with_advice(const Error& error) {
   const std::filesystem::path path(error.where());
   std::error_code unreadable;
-  if (error.code() != ErrorCode::io || error.where().empty() ||
+  if (error.code() != ErrorCode::io || !error.reason().starts_with("cannot open") ||
       std::filesystem::exists(path, unreadable) || unreadable)
     return error;
   std::vector<std::string> names;
