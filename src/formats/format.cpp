@@ -243,6 +243,18 @@ const Format* find_format(std::string_view name) {
   return trellis_profiles().find(name);
 }
 
+// As the registry writes it, whatever the case in which it was typed: "TC3:h:l14" is "tc3:h:L14".
+std::string spelled(std::string_view name) {
+  std::string text;
+  for (size_t i = 0; i < name.size(); ++i) {
+    const auto lower = static_cast<char>(std::tolower(static_cast<unsigned char>(name[i])));
+    const bool profile = lower == 'l' && i > 0 && name[i - 1] == ':' && i + 1 < name.size() &&
+                         std::isdigit(static_cast<unsigned char>(name[i + 1])) != 0;
+    text += profile ? 'L' : lower;
+  }
+  return text;
+}
+
 // Names the types with about the bits of one that only llama.cpp writes: q4_k_m, iq3_xxs. Returns
 // an empty text for other names.
 std::string instead_of(std::string_view name) {
@@ -269,23 +281,11 @@ std::string instead_of(std::string_view name) {
     names.emplace_back(format.name);
   for (const ShortName& rate : kRates)
     names.emplace_back(rate.name);
-  std::string meant = instead_of(name);
+  std::string meant = instead_of(spelled(name));
   if (meant.empty()) meant = did_you_mean(name, names);
   throw Error(ErrorCode::usage, "format",
               "there is no type '" + std::string(name) + "'" +
                   (meant.empty() ? ", expected one of " + known : meant));
-}
-
-// As the registry writes it, whatever the case in which it was typed: "TC3:h:l14" is "tc3:h:L14".
-std::string spelled(std::string_view name) {
-  std::string text;
-  for (size_t i = 0; i < name.size(); ++i) {
-    const auto lower = static_cast<char>(std::tolower(static_cast<unsigned char>(name[i])));
-    const bool profile = lower == 'l' && i > 0 && name[i - 1] == ':' && i + 1 < name.size() &&
-                         std::isdigit(static_cast<unsigned char>(name[i + 1])) != 0;
-    text += profile ? 'L' : lower;
-  }
-  return text;
 }
 
 // The format that a rate stands for, by the part of a name in front of its first colon.

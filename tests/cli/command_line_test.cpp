@@ -123,6 +123,8 @@ TEST_F(CommandLine, NamesThatAreNearlyRightAreTold) {
   expect_error(walsh({"quantize", model(), file("a"), "--type", "tq44"}), 2, "did you mean tq4?");
   const std::string folder = copied_model("my-model");
   expect_error(run({file("my-modle"), "-p", "a"}), 5, "did you mean " + folder + "?");
+  std::filesystem::create_symlink("nowhere", file("link"));
+  EXPECT_EQ(walsh({"run", file("link")}).err.find("did you mean"), std::string::npos);
   spill(file("model-1.gguf"), "");
   const CommandResult full =
       walsh({"quantize", model(), file("model-2.gguf"), "--type", "tq2"}, "ulimit -f 100;");
