@@ -2,17 +2,18 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Callable, Optional, Sequence, Union
+from typing import Any, Callable, Optional, Sequence, Union, cast
 
 import torch
 from torch import nn
 from torch.autograd import forward_ad
 
 from . import _walsh
+from ._arguments import flag, kind_of, whole
 from ._error import Error, usage
 from ._forms import new_form, stored_forms
-from ._operators import (DTYPES, as_rows, check_dtype, check_memory, decoded, linear_cuda,
-                         needs_dispatcher, place, view_of)
+from ._operators import (DTYPES, as_rows, check_dense, check_dtype, check_memory, decoded,
+                         linear_cuda, needs_dispatcher, place, view_of)
 from ._weight import CodedWeight
 
 Rotation = tuple[str, int, int, bool]  # kind, block, seed, signs
@@ -48,7 +49,10 @@ class Linear(nn.Linear):
                  shape_gain: bool = False, dtype: Optional[torch.dtype] = None,
                  device: Union[torch.device, str, None] = None) -> None:
         nn.Module.__init__(self)
-        self.in_features, self.out_features = in_features, out_features
+        self.in_features = whole(in_features, "in_features", 1)
+        self.out_features = whole(out_features, "out_features", 1)
+        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+            raise usage("dtype", f"{dtype!r}, expected a type of torch with fractions")
         if rotations is None:
             self.format, own = new_form(type, out_features, in_features, rotation, block, seed,
                                         fast)
@@ -56,7 +60,8 @@ class Linear(nn.Linear):
             stored_forms({"rotations": {"type": type, "rotation": rotations}}, "walsh.torch.Linear")
             self.format, own = type, [(k, b, s, f) for k, b, s, f in rotations]
         self.rotations: list[Rotation] = own
-        self.fast, self.shape_gain = fast, shape_gain  # of weights that are encoded later
+        # For weights that are encoded later.
+        self.fast, self.shape_gain = flag(fast, "fast"), flag(shape_gain, "shape_gain")
         self.dtype = dtype or torch.get_default_dtype()  # that the weights had
         self.exact = False  # float32 activations instead of int8
         self.nmse: Optional[float] = None  # of weights that were encoded here
@@ -74,10 +79,14 @@ class Linear(nn.Linear):
         self.bias = nn.Parameter(empty, requires_grad=False) if bias else None
 
     @classmethod
-    def from_linear(cls, linear: nn.Module, *, shape_gain: bool = False,
+    def from_linear(cls, linear: nn.Linear, *, shape_gain: bool = False,
                     **options: Any) -> Linear:
         """Encodes the weights of an `nn.Linear`; the options are those of the constructor."""
-        weight, bias = linear.weight, linear.bias
+        if not isinstance(linear, nn.Module) or not isinstance(
+                getattr(linear, "weight", None), torch.Tensor):
+            raise usage("linear", f"a value of type {kind_of(linear)}, expected an nn.Linear")
+        weight: torch.Tensor = linear.weight
+        bias: Optional[torch.Tensor] = linear.bias
         result = cls(weight.shape[1], weight.shape[0], bias is not None, dtype=weight.dtype,
                      shape_gain=shape_gain, device="meta", **options)
         result.encode(weight, shape_gain=shape_gain, fast=result.fast)
@@ -86,7 +95,10 @@ class Linear(nn.Linear):
         return result
 
     def encode(self, weight: torch.Tensor, *, shape_gain: bool = False, fast: bool = False) -> None:
-        """Encodes weights [out_features, in_features] and takes them."""
+        """Encodes weights [out_features, in_features] (float32, float16 or bfloat16) and takes
+        them. Other shapes and types, NaN and infinity raise walsh.Error; the layer then keeps
+        those that it had."""
+        check_dense(weight, "weights")
         if weight.dim() != 2:
             raise usage("weights", f"{weight.dim()} dimensions, expected 2")
         if weight.is_meta:
@@ -96,7 +108,7 @@ class Linear(nn.Linear):
         matrix = as_rows(weight.detach().cpu())
         layer, self.nmse = _walsh.layer_encode(
             self.format, self.out_features, self.in_features, self.rotations,
-            view_of(matrix, "weights"), fast, shape_gain)
+            view_of(matrix, "weights"), flag(fast, "fast"), flag(shape_gain, "shape_gain"))
         self.fast, self.shape_gain = fast, shape_gain
         self._take(layer, weight.device)
 
@@ -135,8 +147,9 @@ class Linear(nn.Linear):
     def weight(self) -> torch.Tensor:  # type: ignore[override]
         """The weights for code that asks an `nn.Linear` for them."""
         if torch.compiler.is_compiling():
-            return torch.ops.walsh.decoded(self.layer or self._packed(), self.out_features,
-                                           self.in_features).to(self.device, self.dtype)
+            values: torch.Tensor = torch.ops.walsh.decoded(
+                self.layer or self._packed(), self.out_features, self.in_features)
+            return values.to(self.device, self.dtype)
         return CodedWeight(self)
 
     def decoded_weight(self) -> torch.Tensor:
@@ -165,7 +178,7 @@ class Linear(nn.Linear):
         device = probe.device
         self._refuse(device)  # while nothing of the layer has moved
         before = dict(self._buffers)
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.dtype = probe.dtype
         for name, array in before.items():
             if array is not None and (self._empty.get(name) is array or (
@@ -201,7 +214,7 @@ class Linear(nn.Linear):
             [(array.data_ptr(), array.numel()) for array in arrays]), device)
 
     # A compiler that meets a layer before its first product packs it, and does not trace how.
-    @torch.compiler.assume_constant_result
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
     def _packed(self) -> int:
         self.pack()
         return self.layer
@@ -210,7 +223,7 @@ class Linear(nn.Linear):
         """The stored arrays by name, uint8 [rows, bytes of a row]; those of a packed layer are in
         host memory, whatever its device."""
         if not self.layer:
-            return {name: self._buffers[name] for name, _, _ in self._arrays}
+            return {name: cast(torch.Tensor, self._buffers[name]) for name, _, _ in self._arrays}
         result = {name: torch.empty((rows, row_bytes), dtype=torch.uint8, device="cpu")
                   for name, rows, row_bytes in self._arrays}
         _walsh.layer_store(self.layer, [(array.data_ptr(), array.numel())
@@ -244,21 +257,24 @@ class Linear(nn.Linear):
         return plain
 
     def _check(self, x: torch.Tensor) -> None:
+        check_dense(x, "input")
         if x.dim() < 1 or x.shape[-1] != self.in_features:
             raise usage("input", f"shape {tuple(x.shape)}, expected rows of {self.in_features}")
         if x.dtype not in DTYPES:
             check_dtype(x, "input")
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """x [..., in_features] times the weights, plus the bias; the result has x's type, or that
-        of torch.autocast."""
-        if self._gpu >= 0 and x.is_cuda and not needs_dispatcher(x):
-            y = linear_cuda(x, self.layer, self.out_features, self.exact)
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Multiplies input [..., in_features] (float32, float16 or bfloat16) with the weights and
+        adds the bias. The result [..., out_features] has the input's type, or that of
+        torch.autocast. Other shapes and types raise walsh.Error."""
+        if self._gpu >= 0 and input.is_cuda and not needs_dispatcher(input):
+            y = linear_cuda(input, self.layer, self.out_features, self.exact)
             return y if self.bias is None else y.add_(self.bias)
-        return self.product(x, self.bias)
+        return self.product(input, self.bias)
 
     def product(self, x: torch.Tensor, bias: Optional[torch.Tensor]) -> torch.Tensor:
         """The same with another bias."""
+        check_dense(x, "input")
         layer = self.layer or self._packed()
         wanted = autocast_dtype(x.device.type)
         if wanted is not None and x.dtype in DTYPES:
@@ -267,17 +283,19 @@ class Linear(nn.Linear):
         if not torch.compiler.is_compiling() and forward_ad._current_level >= 0:
             y = self._dual_product(x, layer)
         else:
-            y = torch.ops.walsh.linear(x, layer, self.out_features, self.exact)
+            y = cast(torch.Tensor,
+                     torch.ops.walsh.linear(x, layer, self.out_features, self.exact))
         return y if bias is None else y + bias.to(y.dtype)
 
     def _dual_product(self, x: torch.Tensor, layer: int) -> torch.Tensor:
         """With forward-mode gradients: the tangent is multiplied with the weights as they are."""
         primal, tangent = forward_ad.unpack_dual(x)
-        y = torch.ops.walsh.linear(primal, layer, self.out_features, self.exact)
+        y: torch.Tensor = torch.ops.walsh.linear(primal, layer, self.out_features, self.exact)
         if tangent is None:
             return y
-        return forward_ad.make_dual(
+        dual: torch.Tensor = forward_ad.make_dual(
             y, torch.ops.walsh.linear(tangent, layer, self.out_features, True))
+        return dual
 
     def plain(self, x: torch.Tensor) -> torch.Tensor:
         """The same in PyTorch alone, with decoded weights and activations as they are."""
@@ -291,15 +309,21 @@ class Linear(nn.Linear):
         for name, array in self.stored().items():
             destination[prefix + name] = array
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        if any(prefix + name in state_dict for name, _, _ in self._arrays):
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any,
+                              strict: bool, missing_keys: Any, unexpected_keys: Any,
+                              error_msgs: Any) -> None:
+        given = {name: state_dict.get(prefix + name) for name, _, _ in self._arrays}
+        for name, array in given.items():  # while nothing of the layer has changed
+            if array is not None and array.dtype != torch.uint8:  # would be converted
+                raise Error("bad_input", prefix + name, f"{array.dtype}, expected torch.uint8")
+        if self.layer and strict and not any(array is not None for array in given.values()):
+            missing_keys.extend(prefix + name for name in given)
+        if any(array is not None for array in given.values()):
             device, stored = self.device, self.stored()  # what the state dict lacks stays
             self._free()
             for name, rows, row_bytes in self._arrays:
-                array, given = stored[name], state_dict.get(prefix + name)
-                if given is not None and given.dtype != torch.uint8:  # would be converted
-                    raise Error("bad_input", prefix + name, f"{given.dtype}, expected torch.uint8")
-                empty = given is None and (array.is_meta or self._empty.get(name) is array)
+                array = stored[name]
+                empty = given[name] is None and (array.is_meta or self._empty.get(name) is array)
                 if array.is_meta:
                     array = torch.zeros((rows, row_bytes), dtype=torch.uint8, device="cpu")
                 self._buffers[name] = array if device.type == "meta" else array.to(device)
@@ -307,7 +331,8 @@ class Linear(nn.Linear):
                     self._empty[name] = self._buffers[name]
                 else:
                     self._empty.pop(name, None)
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys,
+                                      unexpected_keys, error_msgs)
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()

@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _walsh
+from ._arguments import (flag, function, one_line, path as path_of, shown, text as text_of, texts,
+                         whole)
 from ._error import usage
 from ._quantizer import Path, Progress, compress_options, set_option
 from ._sampling import SamplingOptions
@@ -77,21 +79,11 @@ def token_array(tokens: Tokens) -> npt.NDArray[np.int32]:
     return np.ascontiguousarray(array, np.int32)
 
 
-def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str):
-        raise usage(where, f"a value of type {type(value).__name__}, expected a str")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise usage(where, "the text has a lone surrogate, which is no character") from None
-    return value
-
-
 def _set_sampling(options: _walsh.GenerationOptions, name: str, value: Any) -> None:
     try:
         options.set_sampling(name, value)
     except (TypeError, ValueError, OverflowError):
-        raise usage(name, f"{value!r} is not of the expected type") from None
+        raise usage(name, f"{shown(value)} is not of the expected type") from None
 
 
 def _generation_options(max_tokens: int, stop: Union[str, Sequence[str]], grammar: str,
@@ -99,17 +91,14 @@ def _generation_options(max_tokens: int, stop: Union[str, Sequence[str]], gramma
                         sampling: SamplingOptions) -> _walsh.GenerationOptions:
     options = _walsh.GenerationOptions()
     set_option(options, "max_tokens", max_tokens)
-    stops = [stop] if isinstance(stop, str) else stop
-    if not isinstance(stops, (list, tuple)):
-        raise usage("stop", f"{stop!r}, expected a text, or a list of them")
-    set_option(options, "stop", [_text(text, "stop") for text in stops])
-    set_option(options, "grammar", _text(grammar, "grammar"))
+    set_option(options, "stop", texts([stop] if isinstance(stop, str) else stop, "stop"))
+    set_option(options, "grammar", text_of(grammar, "grammar"))
     if not isinstance(json_schema, str):
         try:
             json_schema = json.dumps(json_schema)
-        except (TypeError, ValueError) as error:
-            raise usage("json_schema", str(error)) from None
-    set_option(options, "json_schema", _text(json_schema, "json_schema"))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise usage("json_schema", one_line(error)) from None
+    set_option(options, "json_schema", text_of(json_schema, "json_schema"))
     set_option(options, "lookup", lookup)
     for name, value in cast(Mapping[str, Any], sampling).items():
         if name not in _SAMPLING_NAMES:
@@ -215,8 +204,12 @@ class Model:
         if isinstance(quantize, str):
             quantize = {"type": quantize}
         if quantize is not None:
+            if not isinstance(quantize, Mapping):
+                raise usage("quantize", f"{shown(quantize)}, expected a type or a mapping of "
+                                        "options")
             options.compress = compress_options(dict(quantize))
-        self._engine = _walsh.Engine(os.fsencode(path), options, progress)
+        self._engine = _walsh.Engine(path_of(path, "path"), options,
+                                     function(progress, "progress"))
         self._info = self._engine.info()
 
     def __enter__(self) -> Model:
@@ -277,7 +270,8 @@ class Model:
 
     def tokenize(self, text: str, *, add_special: bool = True) -> npt.NDArray[np.int32]:
         """Token ids of a text, with those that the tokenizer puts around one unless told not to."""
-        return np.array(self._engine.encode(_text(text, "text"), add_special), np.int32)
+        return np.array(self._engine.encode(text_of(text, "text"),
+                                            flag(add_special, "add_special")), np.int32)
 
     def detokenize(self, tokens: Tokens, *, skip_special: bool = True) -> str:
         """The text of token ids.
@@ -286,7 +280,7 @@ class Model:
         >>> model.detokenize(model.tokenize("The river was low."))
         'The river was low.'
         """
-        return self._engine.decode(token_array(tokens), skip_special)
+        return self._engine.decode(token_array(tokens), flag(skip_special, "skip_special"))
 
     def chat_prompt(self, messages: Sequence[Mapping[str, Any]], *,
                     add_generation_prompt: bool = True) -> str:
@@ -299,23 +293,25 @@ class Model:
         """
         try:
             conversation = json.dumps(list(messages))
-        except (TypeError, ValueError) as error:
-            raise usage("messages", str(error)) from None
-        return self._engine.chat_prompt(conversation, add_generation_prompt)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise usage("messages", one_line(error)) from None
+        return self._engine.chat_prompt(conversation,
+                                        flag(add_generation_prompt, "add_generation_prompt"))
 
     def logits(self, tokens: Tokens, *, first: Optional[int] = None) -> npt.NDArray[np.float32]:
         """Logits [vocab_size] behind the last token; with `first`, those behind each token from
         that index on, [len(tokens) - first, vocab_size]. The array is not a copy."""
-        return self._engine.logits(token_array(tokens), first or 0, first is not None)
+        start = 0 if first is None else whole(first, "first")
+        return self._engine.logits(token_array(tokens), start, first is not None)
 
     def logprobs(self, tokens: Tokens, *, first: int = 1) -> list[TokenPrediction]:
         """How probable tokens `first`, first + 1, ... are behind those in front of them."""
-        found = self._engine.logprobs(token_array(tokens), first)
+        found = self._engine.logprobs(token_array(tokens), whole(first, "first"))
         return [TokenPrediction(*prediction) for prediction in found]
 
     def _prompt(self, prompt: Union[str, Tokens]) -> npt.NDArray[np.int32]:
         if isinstance(prompt, str):
-            return np.array(self._engine.encode_prompt(_text(prompt, "prompt")), np.int32)
+            return np.array(self._engine.encode_prompt(text_of(prompt, "prompt")), np.int32)
         return token_array(prompt)
 
     def stream(self, prompt: Union[str, Tokens], *, max_tokens: int = 128,
@@ -359,8 +355,8 @@ class Model:
         """
         if isinstance(prompts, (str, bytes)) or not isinstance(prompts, (list, tuple)):
             raise usage("prompts", f"a value of type {type(prompts).__name__}, expected a list")
-        if isinstance(running, bool) or not isinstance(running, int) or running < 1:
-            raise usage("running", f"{running!r}, expected 1 or more")
+        running = whole(running, "running", 1)
+        function(progress, "progress")
         options = _generation_options(max_tokens, stop, grammar, json_schema, False, sampling)
         tokens = [self._prompt(prompt).tolist() for prompt in prompts]
         if not tokens:
@@ -370,13 +366,16 @@ class Model:
 
     def perplexity(self, text: str, *, ctx: int = 512, chunks: int = 0) -> Perplexity:
         """Perplexity in windows of `ctx` tokens, the second half of each scored; chunks=0: all."""
-        return Perplexity(*self._engine.perplexity(_text(text, "text"), ctx, chunks))
+        return Perplexity(*self._engine.perplexity(text_of(text, "text"), whole(ctx, "ctx"),
+                                                   whole(chunks, "chunks")))
 
     def kl_divergence(self, reference: Model, text: str, *, ctx: int = 512,
                       chunks: int = 0) -> Divergence:
         """How far the predictions are from those of `reference` on the same windows."""
-        return Divergence(*self._engine.kl_divergence(reference._engine, _text(text, "text"), ctx,
-                                                      chunks))
+        if not isinstance(reference, Model):
+            raise usage("reference", f"{shown(reference)}, expected a walsh.Model")
+        return Divergence(*self._engine.kl_divergence(reference._engine, text_of(text, "text"),
+                                                      whole(ctx, "ctx"), whole(chunks, "chunks")))
 
 
 _SAMPLING = _walsh.sampling_options()

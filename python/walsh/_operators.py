@@ -12,6 +12,7 @@ import torch
 from torch.nn import functional
 
 from . import _walsh
+from ._arguments import kind_of
 from ._error import Error, usage
 
 DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
@@ -24,6 +25,15 @@ def check_dtype(tensor: torch.Tensor, where: str) -> str:
     if name is None:
         raise usage(where, f"values of type {tensor.dtype}, expected float32, float16, bfloat16")
     return name
+
+
+def check_dense(tensor: Any, where: str) -> None:
+    """Refuses what is no tensor with a value at every place: lists, arrays, sparse tensors."""
+    if not isinstance(tensor, torch.Tensor):
+        raise usage(where, f"a value of type {kind_of(tensor)}, expected a tensor of torch")
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        kind = "nested" if tensor.is_nested else str(tensor.layout)
+        raise usage(where, f"a {kind} tensor, expected a dense one")
 
 
 def as_rows(tensor: torch.Tensor) -> torch.Tensor:
@@ -173,7 +183,7 @@ def needs_dispatcher(x: torch.Tensor) -> bool:
     """
     return (torch.compiler.is_compiling() or type(x) is not torch.Tensor
             or (x.requires_grad and torch.is_grad_enabled())
-            or torch._C._len_torch_dispatch_stack() > 0 or torch.jit.is_tracing()
+            or torch._C._len_torch_dispatch_stack() > 0 or torch._C._is_tracing()
             or torch.is_autocast_enabled("cuda")
             or torch.autograd.forward_ad._current_level >= 0)
 

@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "base/spelling.h"
 #include "formats/codebooks.h"
+#include "formats/group_profiles.h"
 #include "formats/product.h"
 #include "formats/product_codebook.h"
 #include "formats/retired.h"
@@ -237,9 +238,15 @@ const TrellisProfiles& trellis_profiles() {
   return profiles;
 }
 
+const GroupProfiles& group_profiles() {
+  static const GroupProfiles profiles(kFormats);
+  return profiles;
+}
+
 const Format* find_format(std::string_view name) {
   for (const Format& format : kFormats)
     if (format.name == name) return &format;
+  if (const Format* profile = group_profiles().find(name)) return profile;
   return trellis_profiles().find(name);
 }
 

@@ -1,7 +1,10 @@
 // Scalar codes: value = scale * level[code] (+ offset).
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "formats/codec.h"
+#include "formats/group_profiles.h"
 
 namespace walsh {
 namespace {
@@ -77,9 +80,14 @@ double level_rms(const Format& format, int pass) {
   return std::sqrt(sum / count);
 }
 
+// No GPU kernel is tested with the smaller groups of a profile.
+bool on_gpu(const Format& format) {
+  return std::none_of(std::begin(kSmallerGroups), std::end(kSmallerGroups),
+                      [&](int group) { return has_plain_groups(format, group); });
+}
+
 }  // namespace
 
-const Codec kScalarCodec = {
-    fields, decode_row, scales, level_rms, [](const Format&) { return true; }, false};
+const Codec kScalarCodec = {fields, decode_row, scales, level_rms, on_gpu, false};
 
 }  // namespace walsh

@@ -193,6 +193,9 @@ TEST_F(CommandLine, FlagsWithoutEffectSayThatTheyChangeNothing) {
   for (const auto& [type, flag, value, idle] : cases)
     EXPECT_EQ(dry_run(type, {flag, value}).find("changes nothing: ") != std::string::npos, idle)
         << type << " " << flag << " " << value;
+  for (const auto& [group, type] :
+       {std::pair{"128", "tq3 "}, {"64", "tq3:g64"}, {"full", "tq3:full"}})
+    EXPECT_NE(dry_run("tq3", {"--group", group}).find(type), std::string::npos) << group;
   EXPECT_NE(dry_run("tq3", {"--head-type", "tq4"}).find("--head-type changes nothing"),
             std::string::npos)
       << "the head is the embedding";
