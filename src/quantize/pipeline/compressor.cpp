@@ -356,9 +356,7 @@ Tensor Compressor::encode_on_gpu(const TensorPlan& plan, const Tensor& source) {
 // What stays as it is, or is not multiplied with (the embedding), has no errors to feed back.
 std::vector<std::string> Compressor::notes() const {
   std::vector<std::string> notes = source_.notes();
-  const Format* head = recipe_.head_type;
-  const bool had = head == recipe_.embed_type || head == default_ends(*recipe_.type);
-  if (head != nullptr && plan_.head.empty() && !had)
+  if (recipe_.head_type_chosen && plan_.head.empty())
     notes.push_back("--head-type changes nothing: the output head is the embedding (--embed-type)");
   const bool measured = std::any_of(tensors_.begin(), tensors_.end(), [&](const TensorPlan& t) {
     return fed_back(t) || t.fed_site >= 0;
