@@ -16,6 +16,7 @@ from torch._subclasses import FakeTensorMode  # noqa: E402
 import walsh.torch as wt  # noqa: E402
 
 TYPES = [f.name for f in walsh.formats() if f.name not in ("f32", "f16", "bf16")]
+TYPES += ["tq2:g32", "tq4:g64", "tq3+2:g32"]
 
 
 def relative(a, b):
@@ -50,7 +51,7 @@ def test_products_are_those_of_the_decoded_weights(kind):
     assert relative(layer(x), plain) < 1e-5
     layer.exact = False
     assert relative(layer(x), plain) < 0.02
-    bound = {f.name: f.bound for f in walsh.formats()}[kind]
+    bound = {f.name: f.bound for f in walsh.formats()}[kind.partition(":g")[0]]
     error = relative(layer.dequantize(), linear.weight.detach())
     assert abs(error**2 - layer.nmse) < 1e-4
     assert error < 1.3 * max(bound, 1e-4)**0.5
@@ -100,11 +101,54 @@ def test_what_makes_no_sense_is_refused():
     refused("bad_input", lambda: layer.encode(torch.full((16, 64), float("nan"))))
     refused("usage", lambda: layer.encode(torch.zeros(16, 65)))
     refused("usage", lambda: torch.ops.walsh.linear(torch.zeros(1, 64), 10**9, 16, False))
-    refused("usage", lambda: wt.TurboQuantConfig(group_size=64).format_name)
+    for group in (0, 16, 48, 256, True, 64.0, "64"):
+        refused("usage", lambda: wt.TurboQuantConfig(group_size=group).format_name)
+    refused("usage", lambda: wt.TurboQuantConfig(type="itq3_s", group_size=64).format_name)
     bad = layer.state_dict()
     bad["codes"] = bad["codes"][:, :-1]
     with pytest.raises(RuntimeError):
         wt.Linear(64, 16, type="tq3").load_state_dict(bad)
+
+
+def test_values_of_other_types_are_named(tmp_path):
+    layer = wt.Linear.from_linear(plain_layer(16, 64), type="tq4")
+    x = torch.zeros(2, 64)
+    for value in (None, [0.0] * 64, np.zeros((2, 64), np.float32), x.to_sparse(),
+                  torch.nested.nested_tensor([x, x])):
+        refused("usage", lambda: layer(value))
+        refused("usage", lambda: layer.encode(value))
+    for sizes in (("a", 32), (64.0, 32), (64, None), (True, 32), (-1, 32), (64, 2**40)):
+        refused("usage", lambda: wt.Linear(*sizes))
+    for options in ({"dtype": "float32"}, {"dtype": torch.int8}, {"shape_gain": 1}, {"fast": 0}):
+        refused("usage", lambda: wt.Linear(64, 16, **options))
+    for value in (None, 3, nn.ReLU()):
+        refused("usage", lambda: wt.Linear.from_linear(value))
+    for value in (None, "model", [layer]):
+        refused("usage", lambda: wt.quantize_model(value))
+        refused("usage", lambda: wt.dequantize_model(value))
+        refused("usage", lambda: wt.save_quantized(value, wt.TurboQuantConfig(), tmp_path))
+    refused("usage", lambda: wt.quantize_model(nn.Sequential(), {"bit_width": 4}))
+    refused("usage", lambda: wt.load_quantized(3, tmp_path))
+    (tmp_path / "file").write_text("")
+    refused("io", lambda: wt.save_quantized(layer, wt.TurboQuantConfig(), tmp_path / "file"))
+    for value in (5, "4", True, None):
+        refused("usage", lambda: wt.TurboQuantConfig(bit_width=value).format_name)
+    for value in (-1, 1.5, "1", None, True, 10**9):
+        refused("usage", lambda: wt.set_threads(value))
+
+
+def test_a_state_that_cannot_be_taken_leaves_the_layer_as_it_was():
+    layer = wt.Linear.from_linear(plain_layer(16, 64), type="tq4")
+    x = weights(2, 64)
+    expected, state = layer(x), layer.state_dict()
+    refused("bad_input", lambda: layer.load_state_dict({**state, "codes": state["codes"].float()}))
+    assert torch.equal(layer(x), expected)
+    with pytest.raises(RuntimeError, match='"codes", "scales"'):
+        layer.load_state_dict({"bias": state["bias"]})
+    assert layer.load_state_dict({"bias": state["bias"]}, strict=False).missing_keys == [
+        "codes", "scales"]
+    assert torch.equal(layer(x), expected)
+    assert torch.equal(layer(input=x), expected)  # nn.Linear calls it so
 
 
 @pytest.mark.parametrize("kind", ["tc2:hq", "tc2.5:hq", "tc3:h:L14", "tc4:hq"])
@@ -219,6 +263,24 @@ def test_threads_may_share_layers():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_smaller_groups_have_less_error_and_more_scales(tmp_path):
+    torch.manual_seed(5)
+    plain = torch.nn.Sequential(torch.nn.Linear(512, 96))
+    layers = {}
+    for group in (128, 64, 32, None):
+        config = wt.TurboQuantConfig(bit_width=4, group_size=group)
+        layers[group] = quantized = wt.quantize_model(copy.deepcopy(plain), config)
+        wt.save_quantized(quantized, config, tmp_path / str(group))
+        again = wt.load_quantized(copy.deepcopy(plain), tmp_path / str(group))
+        x = torch.randn(3, 512)
+        assert torch.equal(again(x), quantized(x)), group
+    assert layers[32][0].nmse < 0.9 * layers[64][0].nmse < 0.85 * layers[128][0].nmse
+    scales = {group: layer[0].stored()["scales"].shape[1] // 2 for group, layer in layers.items()}
+    assert scales == {128: 4, 64: 8, 32: 16, None: 1}
+    refused("usage", lambda: walsh._walsh.layer_check_gpu("tq4:g64", 96, 512,
+                                                               layers[64][0].rotations, 0))
 
 
 def test_residual_passes_and_rotations_of_the_seed():

@@ -16,13 +16,14 @@ class _Recorded(Exception):
 
 
 def _unwrapped(output: Any) -> torch.Tensor:
-    return output[0] if isinstance(output, tuple) else output
+    unwrapped: torch.Tensor = output[0] if isinstance(output, tuple) else output
+    return unwrapped
 
 
 class Stack:
     """The layers of a causal language model and the arguments that it calls them with."""
 
-    def __init__(self, model: nn.Module, folder: str) -> None:
+    def __init__(self, model: Any, folder: str) -> None:
         self.model, self.folder = model, folder
         config = model.config.get_text_config()
         self.hidden, self.vocab = config.hidden_size, config.vocab_size
@@ -48,13 +49,13 @@ class Stack:
                 tensor.data = tensor.data.to(device, dtype if tensor.is_floating_point() else None)
 
     def layer(self, index: int, device: torch.device, dtype: torch.dtype) -> nn.Module:
-        """A copy of a layer to compute with, whose weights get no gradients."""
+        """Returns a copy of a layer to compute with, whose weights get no gradients."""
         result = copy.deepcopy(self.layers[index]).to(device=device, dtype=dtype)
         return result.requires_grad_(False)
 
     def embed(self, ids: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
-        """What the first layer reads for ids [windows, window]. The first call for a number of
-        windows also takes down what every layer is called with beside it."""
+        """Returns what the first layer reads for ids [windows, window]. The first call for a number
+        of windows also takes down what every layer is called with beside it."""
         first: list[torch.Tensor] = []
         arguments: list[tuple[Any, Any]] = []
 
@@ -84,14 +85,14 @@ class Stack:
         return first[0].to(device=device, dtype=dtype)
 
     def run(self, index: int, layer: nn.Module, hidden: torch.Tensor) -> torch.Tensor:
-        """The output of a layer for hidden [windows, window, hidden] of embed()."""
+        """Returns the output of a layer for hidden [windows, window, hidden] of embed()."""
         args, kwargs = self._arguments[len(hidden)][index]
         output = layer(hidden, *args, **kwargs)
         self._tuple = isinstance(output, tuple)
         return _unwrapped(output)
 
     def logits(self, ids: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
-        """What follows the last layer, which has given `hidden`, as the model does it."""
+        """Returns what follows the last layer, which has given `hidden`, as the model does it."""
         def passed(h: torch.Tensor, *_: Any, **__: Any) -> Any:
             return (h,) if self._tuple else h
 
@@ -102,7 +103,8 @@ class Stack:
             layer.forward = passed
         self.layers[-1].forward = last
         try:
-            return self.model(ids, use_cache=False).logits
+            logits: torch.Tensor = self.model(ids, use_cache=False).logits
+            return logits
         finally:
             for layer in self.layers:
                 del layer.forward
@@ -118,8 +120,8 @@ def _moved(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
     return value
 
 
-def load_model(folder: str) -> nn.Module:
-    """The model in the type of its checkpoint, on the CPU."""
+def load_model(folder: str) -> Any:
+    """Returns the model in the type of its checkpoint, on the CPU."""
     from transformers import AutoModelForCausalLM
 
     try:
@@ -152,4 +154,5 @@ def text_windows(folder: str, text: str, tokens: int, positions: int) -> torch.T
 
 
 def _encode(tokenizer: Any, text: str) -> Sequence[int]:
-    return tokenizer(text, add_special_tokens=False, verbose=False).input_ids
+    ids: Sequence[int] = tokenizer(text, add_special_tokens=False, verbose=False).input_ids
+    return ids

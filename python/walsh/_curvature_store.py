@@ -19,6 +19,7 @@ from ._error import Error, usage
 
 KEY = "walsh_curvature"  # of the metadata of every file
 VERSION = 1
+OWN_TEXT = "self.txt"  # the text, if the model wrote it
 _WORK = "work"
 _EXPERT = re.compile(r"(.+)\.(\d+)\.(gate_proj|up_proj|down_proj)\.weight")
 _EXPERT_FOLDERS = ("mlp.experts", "block_sparse_moe.experts", "feed_forward.experts")
@@ -54,8 +55,8 @@ class CheckpointTensors:
                 self._places[name] = (path, 8 + size + begin, end - begin)
 
     def find(self, name: str) -> Optional[str]:
-        """The stored name of a tensor of the text model; in a model of several parts it has more
-        in front."""
+        """Returns the stored name of a tensor of the text model; in a model of several parts it has
+        more in front."""
         inner = "." + name.removeprefix("model.")
         for known in (name, name + "_blocks"):
             if known in self._places:
@@ -63,8 +64,8 @@ class CheckpointTensors:
         return next((n for n in self._places if n.endswith(inner)), None)
 
     def of_matrix(self, key: str) -> Optional[tuple[str, str]]:
-        """The name that the checkpoint gives a matrix of LayerMoments, and the tensor that it is
-        stored in, maybe among others."""
+        """Returns the name that the checkpoint gives a matrix of LayerMoments, and the tensor that
+        it is stored in, maybe among others."""
         stored = self.find(key)
         match = _EXPERT.fullmatch(key)
         if stored is not None or match is None:
@@ -86,13 +87,22 @@ class CheckpointTensors:
         if stored not in self._sums:
             path, offset, size = self._places[stored]
             values = np.memmap(path, np.uint8, "r", offset, (size,)) if size else b""
-            self._sums[stored] = _walsh.checksum(memoryview(values))
+            self._sums[stored] = _walsh.checksum(values)
         return self._sums[stored]
 
 
 def text_checksum(text: bytes) -> str:
-    """The checksum that `walsh quantize --calibrate` keeps of a text."""
+    """Returns the checksum that `walsh quantize --calibrate` keeps of a text."""
     return _walsh.checksum(memoryview(text))
+
+
+def check_unused(folder: str) -> None:
+    """Refuses a folder that holds something already."""
+    path = pathlib.Path(folder)
+    if (path / _WORK / "state.json").is_file():
+        raise usage(folder, "an interrupted run is there: --resume goes on with it")
+    if path.exists() and any(path.iterdir()):
+        raise usage(folder, "there is something in this folder already")
 
 
 class Store:
@@ -107,15 +117,14 @@ class Store:
         if self._state_path.is_file():
             self._continue(resume)
             return
-        if self.folder.exists() and any(self.folder.iterdir()):
-            raise usage(folder, "there is something in this folder already")
+        check_unused(folder)
         self.work.mkdir(parents=True, exist_ok=True)
         self.save_state()
 
     def _continue(self, resume: bool) -> None:
         where = str(self._state_path)
         if not resume:
-            raise usage(str(self.folder), "an interrupted run is there: --resume goes on with it")
+            check_unused(str(self.folder))
         try:
             state = json.loads(self._state_path.read_text())
             known = state["settings"]
@@ -133,8 +142,14 @@ class Store:
         temporary.write_text(json.dumps(self.state))
         os.replace(temporary, self._state_path)
 
+    def write(self, name: str, content: bytes) -> None:
+        """Keeps a file of the result, when it is complete."""
+        temporary = self.work / (name + ".new")
+        temporary.write_bytes(content)
+        os.replace(temporary, self.folder / name)
+
     def stream(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """A tensor that lies in a file, which is made if there is none."""
+        """Returns a tensor that lies in a file, which is made if there is none."""
         path = self.work / name
         count = int(np.prod(shape))
         size = count * torch.empty(0, dtype=dtype).element_size()
@@ -166,7 +181,7 @@ class Store:
                 raise Error("bad_input", name, "its gradients on the text overflow")
             tensors[name] = values
             about[name]["rows"] = len(moments.sum)
-            about[name]["checksum"] = _walsh.checksum(memoryview(values.numpy()).cast("B"))
+            about[name]["checksum"] = _walsh.checksum(values.numpy().view(np.uint8))
         path = self.folder / f"layer-{index:05}.safetensors"
         temporary = self.work / path.name
         head = {**self.settings, "version": VERSION, "matrices": about}

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import copy
 import re
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Iterator, Mapping, Optional, cast
 
 import torch
 from torch import nn
@@ -30,7 +30,7 @@ def split_name(name: str) -> Optional[tuple[str, int, str]]:
 
 
 def is_fused(module: nn.Module) -> bool:
-    """Whether a module has experts with gates in tensors [experts, ...]."""
+    """Returns whether a module has experts with gates in tensors [experts, ...]."""
     weights = [module._parameters.get(name) for name in (GATE_UP, DOWN)]
     return (all(w is not None and w.dim() == 3 for w in weights)
             and (hasattr(module, "_apply_gate") or is_presorted(module))
@@ -39,7 +39,8 @@ def is_fused(module: nn.Module) -> bool:
 
 
 def is_presorted(module: nn.Module) -> bool:
-    """Whether experts take as many rows each, one expert after the other, as those of Llama 4."""
+    """Returns whether experts take as many rows each, one expert after the other, as those of Llama
+    4."""
     return type(module).__name__ == "Llama4TextExperts"
 
 
@@ -60,7 +61,7 @@ class Shape:
         return (self.width, self.hidden) if part == DOWN else (self.hidden, self.width)
 
     def split(self, name: str, tensor: torch.Tensor) -> Iterator[tuple[int, str, torch.Tensor]]:
-        """The weights (or biases) in the tensor `name`, by expert and part."""
+        """Returns the weights (or biases) in the tensor `name`, by expert and part."""
         for number, own in enumerate(tensor):
             if self.transposed and own.dim() == 2:
                 own = own.T
@@ -72,7 +73,7 @@ class Shape:
             yield number, "up_proj", up
 
     def join(self, name: str, tensors: dict[tuple[int, str], torch.Tensor]) -> torch.Tensor:
-        """The tensor that `split` takes apart."""
+        """Returns the tensor that `split` takes apart."""
         parts = []
         for number in range(self.count):
             if name.startswith(DOWN):
@@ -112,14 +113,15 @@ class Experts(nn.Module):
         self._enter()
 
     def layers(self, part: int) -> list[Any]:
-        """The layers of one part, by expert."""
+        """Returns the layers of one part, by expert."""
         name = self._names[part]
         return [self._modules[str(n)][name] for n in range(self.num_experts)]  # type: ignore[index]
 
     def _product(self, x: torch.Tensor, ids: torch.Tensor, part: int) -> torch.Tensor:
         width, layers = self.shape.sizes(PARTS[part])[1], self.layers(part)
         if all(isinstance(layer, Linear) for layer in layers):
-            return torch.ops.walsh.experts_linear(x, ids, self.number, part, width)
+            return cast(torch.Tensor, torch.ops.walsh.experts_linear(x, ids, self.number, part,
+                                                                     width))
         y = x.new_zeros((*ids.shape, width))  # some have an adapter around them
         for number in ids.unique().tolist():
             if 0 <= number < len(layers):
@@ -128,9 +130,9 @@ class Experts(nn.Module):
         return y
 
     def _products(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-        """What the expert ids[t][k] makes of x[t][k]."""
+        """Returns what the expert ids[t][k] makes of x[t][k]."""
         gate, up = self._product(x, ids, 0), self._product(x, ids, 1)
-        plain = self._plain[0]
+        plain: Any = self._plain[0]
         if self._presorted:
             return self._product(up * plain.act_fn(gate), ids, 2)
         both = (torch.stack((gate, up), -1).flatten(-2) if self.shape.interleaved
@@ -150,7 +152,7 @@ class Experts(nn.Module):
 
 
 def without_codes(experts: Experts, dtype: Optional[torch.dtype]) -> nn.Module:
-    """The module that an `Experts` replaced, with decoded weights."""
+    """Returns the module that an `Experts` replaced, with decoded weights."""
     plain = copy.deepcopy(experts._plain[0])
     kinds = [("weight", ""), ("bias", "_bias")][:2 if experts.shape.bias else 1]
     for kind, ending in kinds:
@@ -164,17 +166,19 @@ def without_codes(experts: Experts, dtype: Optional[torch.dtype]) -> nn.Module:
     return plain
 
 
-def add_biases(plain: nn.Module, layers: dict[tuple[int, str], nn.Module]) -> None:
+def add_biases(plain: nn.Module, layers: Mapping[tuple[int, str], nn.Module]) -> None:
     """Gives the layers of experts the biases that the plain module has, if it has some."""
     shape = Shape(plain)
     for kind in (GATE_UP, DOWN) if shape.bias else ():
         bias = getattr(plain, kind + "_bias").detach()
         for number, part, values in shape.split(kind, bias):
-            layers[number, part].bias = nn.Parameter(values.clone(), requires_grad=False)
+            setattr(layers[number, part], "bias",
+                    nn.Parameter(values.clone(), requires_grad=False))
 
 
 def choose(name: str, module: nn.Module, rules: Rules) -> dict[tuple[int, str], str]:
-    """The types of the layers of a module's experts, by the rules; empty if they stay plain."""
+    """Returns the types of the layers of a module's experts, by the rules; empty if they stay
+    plain."""
     keys = [(number, part) for number in range(Shape(module).count) for part in PARTS]
     types = {key: rules.type_of(f"{name}.{key[0]}.{key[1]}") for key in keys}
     chosen = {key: kind for key, kind in types.items() if kind is not None}
@@ -185,7 +189,7 @@ def choose(name: str, module: nn.Module, rules: Rules) -> dict[tuple[int, str], 
 
 def quantize_experts(plain: nn.Module, encode: Callable[[tuple[int, str], torch.Tensor], nn.Module]
                      ) -> Experts:
-    """The quantized layers of a module of experts; `encode` makes one, without its bias."""
+    """Returns the quantized layers of a module of experts; `encode` makes one, without its bias."""
     layers = {}
     for kind in (GATE_UP, DOWN):
         for number, part, weight in Shape(plain).split(kind, getattr(plain, kind).detach()):
@@ -195,7 +199,7 @@ def quantize_experts(plain: nn.Module, encode: Callable[[tuple[int, str], torch.
 
 
 def stored_experts(plain: nn.Module, stored: StoredExperts) -> Experts:
-    """The empty layers of the experts that a folder has."""
+    """Returns the empty layers of the experts that a folder has."""
     shape = Shape(plain)
 
     def make(number: int, part: str) -> nn.Module:
@@ -218,13 +222,14 @@ class StoredExperts:
         """Another layer."""
         if name in _OTHERS:
             self.names = _OTHERS
-        self.forms[number, dict(zip(_OTHERS, PARTS)).get(name, name)] = form
+        part = PARTS[_OTHERS.index(name)] if name in _OTHERS else name
+        self.forms[number, part] = form
 
 
 def group_stored(model: nn.Module, names: dict[str, Any]
                  ) -> tuple[dict[str, StoredExperts], set[str]]:
-    """The stored layers of experts by the module of the model that they replace, and the names that
-    were taken."""
+    """Returns the stored layers of experts by the module of the model that they replace, and the
+    names that were taken."""
     groups: dict[str, StoredExperts] = {}
     taken = set()
     for name, form in names.items():

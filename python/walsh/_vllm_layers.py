@@ -1,4 +1,5 @@
 """The classes of the vLLM plugin (walsh/vllm.py): what vLLM calls for each of its layers."""
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import re
@@ -24,7 +25,7 @@ from .vllm import Options
 _PLAIN = re.compile(r"(^|\.)(shared_expert_gate|in_proj_(a|b|ba)|router(\.layer)?|gate)$")
 
 
-def _install(layer: torch.nn.Module, packed: Sequence[Linear]) -> None:
+def _install(layer: Any, packed: Sequence[Linear]) -> None:
     """Gives a module of vLLM its packed layers in place of weights."""
     # Not a submodule: the stored arrays are no parameters that vLLM has to load.
     object.__setattr__(layer, "walsh_packed", list(packed))
@@ -32,9 +33,8 @@ def _install(layer: torch.nn.Module, packed: Sequence[Linear]) -> None:
     layer.walsh_rows = sum(one.out_features for one in packed)
 
 
-def _multiply(layer: torch.nn.Module, x: torch.Tensor,
-              bias: Optional[torch.Tensor]) -> torch.Tensor:
-    y = torch.ops.walsh.linear_merged(x, layer.walsh_layers, layer.walsh_rows)
+def _multiply(layer: Any, x: torch.Tensor, bias: Optional[torch.Tensor]) -> torch.Tensor:
+    y: torch.Tensor = torch.ops.walsh.linear_merged(x, layer.walsh_layers, layer.walsh_rows)
     return y if bias is None else y + bias
 
 
@@ -45,7 +45,7 @@ class WalshLinearMethod(OnlineLinearBase):  # type: ignore[misc]
         super().__init__()
         self.options, self.prefix, self.kinds = options, prefix, kinds
 
-    def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
+    def process_weights_after_loading(self, layer: Any) -> None:
         """Encodes, and gives the plain weights back."""
         if getattr(layer, DONE, False):
             return
@@ -64,7 +64,7 @@ class WalshLinearMethod(OnlineLinearBase):  # type: ignore[misc]
 
     def apply(self, layer: torch.nn.Module, x: torch.Tensor,
               bias: Optional[torch.Tensor] = None) -> torch.Tensor:
-        """The product."""
+        """Returns the product."""
         return _multiply(layer, x, bias)
 
 
@@ -84,7 +84,7 @@ class WalshStoredMethod(LinearMethodBase):  # type: ignore[misc]
                             input_size)
         object.__setattr__(layer, "walsh_stored", stored)
         for name in stored.names:
-            empty = torch.nn.Parameter(torch.empty(0, dtype=torch.uint8), requires_grad=False)
+            empty: Any = torch.nn.Parameter(torch.empty(0, dtype=torch.uint8), requires_grad=False)
             empty.weight_loader = self._loader(stored, name)
             layer.register_parameter(name, empty)
 
@@ -94,7 +94,7 @@ class WalshStoredMethod(LinearMethodBase):  # type: ignore[misc]
                 stored.take(name, array, shard)
         return load
 
-    def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
+    def process_weights_after_loading(self, layer: Any) -> None:
         """Packs the arrays."""
         if getattr(layer, "walsh_stored", None) is None:
             return
@@ -112,7 +112,7 @@ class WalshStoredMethod(LinearMethodBase):  # type: ignore[misc]
 
     def apply(self, layer: torch.nn.Module, x: torch.Tensor,
               bias: Optional[torch.Tensor] = None) -> torch.Tensor:
-        """The product."""
+        """Returns the product."""
         return _multiply(layer, x, bias)
 
 
@@ -127,17 +127,17 @@ class WalshQuantization(QuantizationConfig):  # type: ignore[misc]
 
     @classmethod
     def get_name(cls) -> str:
-        """The name of the method."""
+        """Returns the name of the method."""
         return cls.method
 
     @classmethod
     def get_supported_act_dtypes(cls) -> list[torch.dtype]:
-        """What activations may be."""
+        """Returns what activations may be."""
         return [torch.bfloat16, torch.half, torch.float32]
 
     @classmethod
     def get_min_capability(cls) -> int:
-        """Of a GPU, which is refused in any case."""
+        """Returns the least capability of a GPU, which is refused in any case."""
         return 80
 
     @classmethod
@@ -147,7 +147,7 @@ class WalshQuantization(QuantizationConfig):  # type: ignore[misc]
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> WalshQuantization:
-        """From a `quantization_config`."""
+        """Returns the method for a `quantization_config`."""
         return cls(Options(cls.method, config))
 
     def apply_vllm_mapper(self, hf_to_vllm_mapper: Any) -> None:
@@ -155,7 +155,7 @@ class WalshQuantization(QuantizationConfig):  # type: ignore[misc]
         self.options.modules = hf_to_vllm_mapper.apply_dict(self.options.modules)
 
     def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> Any:
-        """What a layer becomes; None: what vLLM makes of it."""
+        """Returns what a layer becomes; None: what vLLM makes of it."""
         if not current_platform.is_cpu():
             raise usage(f"--quantization {self.method}",
                         "runs on the CPU backend of vLLM only; on GPUs use walsh serve")
@@ -188,7 +188,8 @@ class WalshQuantization(QuantizationConfig):  # type: ignore[misc]
 
     @staticmethod
     def _coded(prefix: str, names: list[str], coded: Sequence[Any]) -> bool:
-        """Whether the parts of a merged layer are coded, which all or none of them must be."""
+        """Returns whether the parts of a merged layer are coded, which all or none of them must
+        be."""
         if coded and len(coded) != len(names):
             raise usage(prefix, f"{', '.join(names)} are one layer in vLLM: compress all or none")
         return bool(coded)

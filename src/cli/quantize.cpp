@@ -11,6 +11,7 @@
 #include "api/calibrate.h"
 #include "api/outputs.h"
 #include "base/device.h"
+#include "base/spelling.h"
 #include "base/thread_pool.h"
 #include "cli/allocate_options.h"
 #include "cli/commands.h"
@@ -235,7 +236,7 @@ void save_recipe(const Options& options, const Recipe& recipe,
 // Checks files before a search that may take hours.
 void check_files(const Options& options) {
   std::vector<std::string> inputs = options.allocation.inputs();
-  inputs.push_back(options.calibration.text);
+  if (options.calibration.text != kOwnText) inputs.push_back(options.calibration.text);
   inputs.push_back(options.recipe.file());
   std::vector<std::string> outputs = options.allocation.outputs();
   outputs.push_back(options.save_recipe);
@@ -268,14 +269,26 @@ class ResumeNote {
     const bool first = resumed_ > 0 && !told_ && p.tensor->format->kind == CodeKind::trellis;
     if (!first) return "";
     told_ = true;
-    return fmt::format("{} tensors are reused; encoding continues with {} ({} of {})", resumed_,
-                       p.tensor->name, p.index, p.count);
+    return fmt::format("reused {}; encoding continues with {} ({} of {})",
+                       counted(resumed_, "tensor"), p.tensor->name, p.index, p.count);
   }
 
  private:
-  uint64_t resumed_ = 0;
+  int64_t resumed_ = 0;
   bool told_ = false;
 };
+
+// Reads the calibration text, or shows how far the model is with writing it.
+void read_text(const Options& options, CalibrationRequest& calibration, ThreadPool& pool) {
+  ProgressBar bar(is_terminal(STDERR_FILENO));
+  calibration.writing = [&](int64_t done, int64_t total) {
+    bar.update(static_cast<uint64_t>(done), static_cast<uint64_t>(total),
+               "the model writes its calibration text");
+  };
+  calibration.read(options.input, pool);
+  calibration.writing = {};
+  bar.clear();
+}
 
 int quantize(const Options& options) {
   options.machine.apply();
@@ -293,7 +306,8 @@ int quantize(const Options& options) {
   check_files(options);
   CalibrationRequest calibration = options.calibration;
   calibration.check = InterruptGuard::check;
-  calibration.read();
+  calibration.device = parse_device(options.device);
+  read_text(options, calibration, pool);
   std::optional<Allocation> allocation;
   const Recipe recipe = choose_recipe(options, calibration, pool, allocation);
   save_recipe(options, recipe, allocation);
@@ -368,12 +382,14 @@ Action add_quantize(CLI::App& command) {
   options->machine.add_to(command);
   CLI::Option* calibrate = command
                                .add_option("--calibrate", options->calibration.text,
-                                           "Calibrate with this text: less error, more time")
-                               ->type_name("FILE")
+                                           "Calibrate with this text, or with one that the model "
+                                           "writes itself (self): less error, more time")
+                               ->type_name("FILE|self")
                                ->group("Compression");
   command
-      .add_option("--calibrate-tokens", options->calibration.tokens,
-                  "Tokens of that text to use (default: 98304, or all if it has fewer)")
+      .add_option(
+          "--calibrate-tokens", options->calibration.tokens,
+          "Tokens of that text to use (default: 98304, or all if it has fewer; 32768 of self)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->needs(calibrate)
       ->group("Compression");

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "formats/codec.h"
+#include "formats/group_profiles.h"
 
 namespace walsh {
 namespace {
@@ -77,9 +78,13 @@ double level_rms(const Format& format, int pass) {
   return std::sqrt(sum / count);
 }
 
+// No GPU kernel is tested with the smaller groups of a profile.
+bool on_gpu(const Format& format) {
+  return !is_group_profile(format);
+}
+
 }  // namespace
 
-const Codec kScalarCodec = {
-    fields, decode_row, scales, level_rms, [](const Format&) { return true; }, false};
+const Codec kScalarCodec = {fields, decode_row, scales, level_rms, on_gpu, false};
 
 }  // namespace walsh

@@ -96,7 +96,27 @@ bool has_experts(const ModelConfig& config) {
                      [](const LayerDesc& layer) { return layer.experts.present(); });
 }
 
+std::string why_not(const ModelConfig& config, const LayerSplit& split) {
+  if (config.layer_embedding.present()) return "a model with embeddings of layers";
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const auto index = static_cast<int64_t>(i);
+    const LayerDesc& layer = config.layers[i];
+    const AttentionDesc& attention = layer.attention;
+    if (attention.cache_of >= 0 && index >= split.cpu_layers &&
+        attention.cache_of < split.cpu_layers) {
+      return "layers that share keys and values";
+    }
+    if (layer.experts.apart() && index >= split.cpu_layers && index < split.cpu_experts)
+      return "layers whose experts have norms of their own";
+  }
+  return "";
+}
+
 ModelParts split_config(const ModelConfig& config, const LayerSplit& split) {
+  if (const std::string why = why_not(config, split); !why.empty()) {
+    throw Error(ErrorCode::usage, config.family,
+                fmt::format("{} cannot be on two devices: use all layers of one", why));
+  }
   ModelParts parts{config, config};
   parts.first.head = {};
   parts.first.head_input = {};

@@ -153,6 +153,7 @@ void read_answer_fields(const OrderedJson& body, const Fields& fields, const Loa
   const ToolRequest tools = tool_request(body);
   ChatSyntax syntax;
   if (model.chat) syntax = chat_syntax(model.chat->source(tools.any()), prompt);
+  if (tools.required || tools.any_strict()) syntax = enforceable(std::move(syntax));
   if (tools.any() && !syntax.shows_tools)
     fields.refuse("tools", "absent: the model's chat template does not show tools");
   const std::string format = fields.text("reasoning_format").value_or("auto");

@@ -53,6 +53,7 @@ struct Recipe {
   const Format* type = nullptr;        // of every linear weight
   const Format* embed_type = nullptr;  // null: keep the source type
   const Format* head_type = nullptr;   // null: keep the source type; a tied head is the embedding
+  bool head_type_chosen = false;       // the user named it; it is no default
   std::vector<TensorRule> rules;       // tried before the types above
   RotationKind rotation = RotationKind::hadamard;
   RotateAt rotate = RotateAt::input;
@@ -62,7 +63,7 @@ struct Recipe {
   bool balance = true;
   EncodeOptions encode;
   std::optional<CalibrationText> calibration;  // Compressor::calibrate follows
-  std::vector<std::string> notes;  // about_name of the types' names as given
+  std::vector<std::string> notes;              // about_name of the types' names as given
 };
 
 // Checks the combination (block a power of two 32..1024, a type given, a rotation to fold). Throws
