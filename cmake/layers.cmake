@@ -52,23 +52,23 @@ set(WALSH_ALONE_api c_interface)
 set(WALSH_ALONE_arch family_* rope)
 set(WALSH_ALONE_cli bench bench_formats bench_report eval formats inspect inspect_folder
     inspect_gguf line_editor quantize run serve template_options)
-set(WALSH_ALONE_formats format product scalar trellis)
+set(WALSH_ALONE_codec encoder_search error_feedback feedback_scalar format gpu_tiles panels plain
+    product product_search product_training scalar scale_range tile_row_encoder trellis)
 set(WALSH_ALONE_grammar character_classes gbnf graph_finish number_rules pattern_automaton
     schema_arrays)
 set(WALSH_ALONE_import gguf_codes gguf_places)
 set(WALSH_ALONE_io gguf atomic_file)
 set(WALSH_ALONE_kernels matrix_code)
 set(WALSH_ALONE_model executor_memory linear)
-set(WALSH_ALONE_quantize balance encode_rows error_feedback feedback_scalar fold folder_config
-    folder_output gpu_tiles product_search product_training scale_range scaled_values walsh_file
-    whole_search encoder_search)
+set(WALSH_ALONE_quantize balance fold folder_output whole_search)
 set(WALSH_ALONE_serve answer_calls chat_prompt messages_api messages_request)
 set(WALSH_ALONE_text decoder lexer operations text_filters pattern normalizer pre_tokenizer
     bpe_reader post_processor)
+set(WALSH_ALONE_weights folder_config scaled_values walsh_file)
 set(WALSH_ALONE_test_api bos_windows_test load_test)
 set(WALSH_ALONE_test_base thread_pool_test)
 set(WALSH_ALONE_test_cache attention_test)
-set(WALSH_ALONE_test_formats product_test)
+set(WALSH_ALONE_test_codec product_test)
 set(WALSH_ALONE_test_grammar json_schema_test pattern_text_test)
 set(WALSH_ALONE_test_io atomic_file_test fault_test gguf_test json_test safetensors_test)
 set(WALSH_ALONE_test_kernels attention_test matmul_test)

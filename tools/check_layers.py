@@ -4,7 +4,7 @@ import pathlib
 import re
 import sys
 
-LAYERS = ["base", "io", "rotate", "formats", "arch", "import", "quantize", "kernels", "cache",
+LAYERS = ["base", "io", "rotate", "codec", "arch", "import", "weights", "quantize", "kernels", "cache",
           "model", "text", "grammar", "generate", "eval", "calibrate", "allocate", "schedule",
           "api", "serve", "cli"]
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.M)

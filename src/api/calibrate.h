@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/thread_pool.h"
-#include "quantize/feedback/input_statistics.h"
+#include "codec/feedback/input_statistics.h"
 #include "quantize/pipeline/compressor.h"
 #include "quantize/recipe/recipe.h"
 

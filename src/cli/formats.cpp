@@ -14,8 +14,8 @@
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
+#include "codec/format.h"
 #include "eval/format_check.h"
-#include "formats/format.h"
 #include "io/json.h"
 
 namespace walsh::cli {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/codec.h"
+#include "codec/codec.h"
 #include "model/synthetic.h"
 #include "walsh/error.h"
 

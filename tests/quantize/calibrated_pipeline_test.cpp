@@ -8,12 +8,12 @@
 #include "base/cuda/device.h"
 #include "quantize/correlated.h"
 #include "quantize/file/verify.h"
-#include "quantize/file/walsh_file.h"
 #include "quantize/pipeline/open.h"
 #include "quantize/pipeline/pipeline.h"
 #include "quantize/tiny_checkpoint.h"
 #include "threads.h"
 #include "walsh/error.h"
+#include "weights/walsh_file.h"
 
 namespace walsh {
 namespace {

@@ -11,12 +11,12 @@
 
 #include "io/json.h"
 #include "quantize/file/verify.h"
-#include "quantize/file/walsh_file.h"
 #include "quantize/pipeline/open.h"
 #include "quantize/pipeline/resume.h"
 #include "quantize/sealed_file.h"
 #include "quantize/tiny_pipeline.h"
 #include "walsh/error.h"
+#include "weights/walsh_file.h"
 
 namespace walsh {
 namespace {

@@ -1,7 +1,7 @@
 // The int8 matmul on AVX2; trellis codes have a file of their own.
+#include "codec/product/avx2/product_words.h"
+#include "codec/scalar/simd/code_decoder.h"
 #include "kernels/avx2/matmul_maddubs.h"
-#include "kernels/avx2/product_words.h"
-#include "kernels/simd/code_decoder.h"
 
 namespace walsh::avx2 {
 

@@ -14,9 +14,9 @@
 #include <cstring>
 
 #include "base/half.h"
+#include "base/unroll.h"
+#include "codec/scalar/simd/code_decoder.h"
 #include "kernels/panel_layout.h"
-#include "kernels/simd/code_decoder.h"
-#include "kernels/unroll.h"
 
 namespace walsh::detail {
 

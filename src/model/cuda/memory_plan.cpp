@@ -7,7 +7,7 @@
 #include "base/checked.h"
 #include "base/cuda/counted_memory.h"
 #include "base/cuda/memory_pool.h"
-#include "formats/product.h"
+#include "codec/product/product.h"
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/weights/matrix.h"
 #include "model/cuda/executor_memory.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/cuda/memory_pool.h"
-#include "formats/product.h"
+#include "codec/product/product.h"
 #include "kernels/cuda/weights/fill_matrix.h"
 #include "model/cuda/cuda_model.h"
 #include "model/cuda/memory_plan.h"

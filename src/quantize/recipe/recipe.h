@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/regex.h"
-#include "formats/format.h"
-#include "quantize/scalar/encoder.h"
+#include "codec/encode/options.h"
+#include "codec/format.h"
 #include "rotate/rotation.h"
 
 namespace walsh {
@@ -62,7 +62,7 @@ struct Recipe {
   bool balance = true;
   EncodeOptions encode;
   std::optional<CalibrationText> calibration;  // Compressor::calibrate follows
-  std::vector<std::string> notes;  // about_name of the types' names as given
+  std::vector<std::string> notes;              // about_name of the types' names as given
 };
 
 // Checks the combination (block a power of two 32..1024, a type given, a rotation to fold). Throws

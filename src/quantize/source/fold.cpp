@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "codec/encode/encode_source.h"
 #include "io/json.h"
-#include "quantize/encode/encode_source.h"
 #include "rotate/orthogonal.h"
 #include "rotate/rotation.h"
 #include "walsh/error.h"

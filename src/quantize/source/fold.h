@@ -20,7 +20,7 @@
 
 #include "arch/plan.h"
 #include "base/thread_pool.h"
-#include "formats/weight_source.h"
+#include "codec/weight_source.h"
 
 namespace walsh {
 

@@ -7,8 +7,8 @@
 // vectors, inputs are stored in the order of other codes, and permutes double the registers.
 #pragma once
 
+#include "codec/trellis/cuda/trellis_decoder.cuh"
 #include "kernels/cuda/async.cuh"
-#include "kernels/cuda/weights/trellis_decoder.cuh"
 
 namespace walsh::cuda {
 

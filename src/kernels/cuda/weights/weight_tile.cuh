@@ -16,10 +16,11 @@
 
 #include <cstdint>
 
+#include "codec/product/cuda/product_decoder.cuh"
+#include "codec/scalar/cuda/code_decoder.cuh"
+#include "codec/trellis/cuda/trellis_decoder.cuh"
 #include "kernels/cuda/async.cuh"
-#include "kernels/cuda/weights/code_decoder.cuh"
 #include "kernels/cuda/weights/matrix.h"
-#include "kernels/cuda/weights/trellis_decoder.cuh"
 
 namespace walsh::cuda::detail {
 

@@ -1,0 +1,31 @@
+// The panels of scalar codes.
+//   bits 2, 3, 4: codes[panel][unit of 32 columns][word 0..bits-1][row 0..15], the words of
+//                 docs/formats/README.md with their nibbles permuted: nibble p of the file is the
+//                 low half of byte p for p < 4 and the high half of byte p - 4 otherwise, so that
+//                 one table lookup per half yields 4 consecutive columns of 16 rows
+//   bits 8:       codes[panel][quad of 4 columns][row 0..15][4] int8
+//   scales, offsets: fp16 [panel][group][row 0..15]; sub-scales are multiplied into scales, the
+//                 group then being sub_group.
+#pragma once
+
+#include "codec/panels.h"
+
+namespace walsh::detail {
+
+// Nibble p of a file word moves to the low half of byte p (p < 4) or the high half of byte p - 4.
+constexpr uint32_t spread_nibbles(uint32_t four) {
+  four = (four | four << 8) & 0x00ff00ffu;
+  return (four | four << 4) & 0x0f0f0f0fu;
+}
+constexpr uint32_t permute_nibbles(uint32_t word) {
+  return spread_nibbles(word & 0xffffu) | spread_nibbles(word >> 16) << 4;
+}
+// Shift that brings nibble p of a file word to bit 0 of the permuted word.
+constexpr int nibble_shift(int p) {
+  return p < 4 ? 8 * p : 8 * (p - 4) + 4;
+}
+
+PanelMatrix pack_scalar(const Tensor& tensor, int pass);
+void unpack_scalar(const PanelMatrix& w, std::span<std::byte> codes);
+
+}  // namespace walsh::detail
