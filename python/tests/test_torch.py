@@ -16,6 +16,7 @@ from torch._subclasses import FakeTensorMode  # noqa: E402
 import walsh.torch as wt  # noqa: E402
 
 TYPES = [f.name for f in walsh.formats() if f.name not in ("f32", "f16", "bf16")]
+TYPES += ["tq2:g32", "tq4:g64", "tq3+2:g32"]
 
 
 def relative(a, b):
@@ -50,7 +51,7 @@ def test_products_are_those_of_the_decoded_weights(kind):
     assert relative(layer(x), plain) < 1e-5
     layer.exact = False
     assert relative(layer(x), plain) < 0.02
-    bound = {f.name: f.bound for f in walsh.formats()}[kind]
+    bound = {f.name: f.bound for f in walsh.formats()}[kind.partition(":g")[0]]
     error = relative(layer.dequantize(), linear.weight.detach())
     assert abs(error**2 - layer.nmse) < 1e-4
     assert error < 1.3 * max(bound, 1e-4)**0.5
@@ -100,7 +101,9 @@ def test_what_makes_no_sense_is_refused():
     refused("bad_input", lambda: layer.encode(torch.full((16, 64), float("nan"))))
     refused("usage", lambda: layer.encode(torch.zeros(16, 65)))
     refused("usage", lambda: torch.ops.walsh.linear(torch.zeros(1, 64), 10**9, 16, False))
-    refused("usage", lambda: wt.TurboQuantConfig(group_size=64).format_name)
+    for group in (0, 16, 48, 256, True, 64.0, "64"):
+        refused("usage", lambda: wt.TurboQuantConfig(group_size=group).format_name)
+    refused("usage", lambda: wt.TurboQuantConfig(type="itq3_s", group_size=64).format_name)
     bad = layer.state_dict()
     bad["codes"] = bad["codes"][:, :-1]
     with pytest.raises(RuntimeError):
@@ -219,6 +222,24 @@ def test_threads_may_share_layers():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_smaller_groups_have_less_error_and_more_scales(tmp_path):
+    torch.manual_seed(5)
+    plain = torch.nn.Sequential(torch.nn.Linear(512, 96))
+    layers = {}
+    for group in (128, 64, 32, None):
+        config = wt.TurboQuantConfig(bit_width=4, group_size=group)
+        layers[group] = quantized = wt.quantize_model(copy.deepcopy(plain), config)
+        wt.save_quantized(quantized, config, tmp_path / str(group))
+        again = wt.load_quantized(copy.deepcopy(plain), tmp_path / str(group))
+        x = torch.randn(3, 512)
+        assert torch.equal(again(x), quantized(x)), group
+    assert layers[32][0].nmse < 0.9 * layers[64][0].nmse < 0.85 * layers[128][0].nmse
+    scales = {group: layer[0].stored()["scales"].shape[1] // 2 for group, layer in layers.items()}
+    assert scales == {128: 4, 64: 8, 32: 16, None: 1}
+    refused("usage", lambda: walsh._walsh.layer_check_gpu("tq4:g64", 96, 512,
+                                                               layers[64][0].rotations, 0))
 
 
 def test_residual_passes_and_rotations_of_the_seed():

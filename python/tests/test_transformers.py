@@ -67,6 +67,26 @@ def test_logits_are_those_of_the_engine_on_the_decoded_weights(tiny_model, tmp_p
     assert (logits(model) - rows).norm() / rows.norm() < 0.05
 
 
+@pytest.mark.parametrize("group", [64, 32, -1])
+def test_groups_of_another_size_are_saved_and_read_by_the_engine(group, tiny_model, tmp_path):
+    config = WalshConfig(type="tq4", group_size=group, fast=True)
+    model = AutoModelForCausalLM.from_pretrained(tiny_model, quantization_config=config,
+                                                 dtype=torch.float32)
+    model.save_pretrained(tmp_path)
+    transformers.AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path)
+    ids = torch.tensor([[1, 5, 9, 3]])
+    for module in model.modules():
+        module.exact = True
+    with torch.no_grad():
+        expected = model(ids).logits[0].numpy()
+        again = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+        assert again.config.quantization_config.type == model.config.quantization_config.type
+    with walsh.Model(tmp_path, device="cpu", activations="f32") as engine:
+        assert engine.type == {64: "tq4:g64", 32: "tq4:g32", -1: "tq4:full"}[group]
+        found = engine.logits(ids[0].tolist(), first=0)
+    assert abs(found - expected).max() < 1e-3 * abs(expected).max()
+
+
 def test_what_makes_no_sense_is_refused(tiny_model, tmp_path):
     with pytest.raises(walsh.Error, match="tq9"):
         WalshConfig(type="tq9")

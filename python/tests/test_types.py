@@ -1,7 +1,10 @@
 """The stubs of the extension module say what it has."""
 import ast
+import importlib.util
 import inspect
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -46,3 +49,26 @@ def test_everything_public_is_documented_and_typed(name):
         for parameter in list(signature.parameters.values())[inspect.isclass(thing):]:
             assert parameter.annotation is not inspect.Parameter.empty, (name, method, parameter)
         assert function.__doc__ or method.startswith("_"), (name, method)
+
+
+def run_checker(*arguments):
+    """Runs a checker of types in the repository's root, by the settings of pyproject.toml."""
+    root = pathlib.Path(__file__).resolve().parents[2]
+    run = subprocess.run([sys.executable, "-m", *arguments], cwd=root, capture_output=True,
+                         text=True)
+    assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]
+
+
+def test_mypy_finds_nothing_with_its_strict_rules(tmp_path):
+    pytest.importorskip("mypy", reason="mypy is not installed")
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    run_checker("mypy", "--cache-dir", str(tmp_path))
+
+
+def test_pyright_finds_nothing():
+    name = next((name for name in ("pyright", "basedpyright")
+                 if importlib.util.find_spec(name) is not None), None)
+    if name is None:
+        pytest.skip("pyright is not installed")
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    run_checker(name, "--pythonpath", sys.executable)

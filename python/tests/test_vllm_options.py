@@ -16,7 +16,8 @@ from walsh.vllm import Options  # noqa: E402
     ("turboquant", {"bits": 5}, "bits: 5, expected 2, 3 or 4"),
     ("turboquant", {"bits": True}, "bits: True, expected"),
     ("turboquant", {"bits": "3"}, "bits: '3', expected"),
-    ("turboquant", {"group_size": 64}, "group_size: 64, expected 128"),
+    ("turboquant", {"group_size": 16}, "group_size: 16, expected 128, 64 or 32"),
+    ("turboquant", {"group_size": "64"}, "group_size: '64', expected 128"),
     ("turboquant", {"type": "tq4"}, "type: is no option of turboquant"),
     ("walsh", {"type": "tq9"}, "tq9"),
     ("walsh", {"type": "bf16"}, "bf16"),
@@ -39,17 +40,20 @@ def test_wrong_options_are_one_error_that_names_them(method, given, message):
 
 
 @pytest.mark.parametrize("given, name", [({}, "tq3"), ({"bits": 2}, "tq2"), ({"bits": 4}, "tq4"),
-                                         ({"group_size": 128}, "tq3")])
+                                         ({"group_size": 128}, "tq3"),
+                                         ({"group_size": 64}, "tq3:g64"),
+                                         ({"group_size": None, "bits": 2}, "tq2:full")])
 def test_turboquant_has_three_bits_unless_told(given, name):
     assert Options("turboquant", given).type == name
 
 
-def test_part_of_a_row_has_the_codes_of_the_whole_row():
+@pytest.mark.parametrize("kind", ["tq3", "tq3:g32"])
+def test_part_of_a_row_has_the_codes_of_the_whole_row(kind):
     weight = torch.randn(64, 512)
-    whole = walsh.torch.Linear(512, 64, False, type="tq3")
+    whole = walsh.torch.Linear(512, 64, False, type=kind)
     whole.encode(weight)
     for first in (0, 256):
-        part = walsh.torch.Linear(256, 64, False, type="tq3",
+        part = walsh.torch.Linear(256, 64, False, type=kind,
                                   rotations=shift_rotations(whole.rotations, first))
         part.encode(weight[:, first:first + 256])
         assert torch.equal(part.dequantize(), whole.dequantize()[:, first:first + 256])

@@ -16,13 +16,14 @@ class _Recorded(Exception):
 
 
 def _unwrapped(output: Any) -> torch.Tensor:
-    return output[0] if isinstance(output, tuple) else output
+    unwrapped: torch.Tensor = output[0] if isinstance(output, tuple) else output
+    return unwrapped
 
 
 class Stack:
     """The layers of a causal language model and the arguments that it calls them with."""
 
-    def __init__(self, model: nn.Module, folder: str) -> None:
+    def __init__(self, model: Any, folder: str) -> None:
         self.model, self.folder = model, folder
         config = model.config.get_text_config()
         self.hidden, self.vocab = config.hidden_size, config.vocab_size
@@ -102,7 +103,8 @@ class Stack:
             layer.forward = passed
         self.layers[-1].forward = last
         try:
-            return self.model(ids, use_cache=False).logits
+            logits: torch.Tensor = self.model(ids, use_cache=False).logits
+            return logits
         finally:
             for layer in self.layers:
                 del layer.forward
@@ -118,7 +120,7 @@ def _moved(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
     return value
 
 
-def load_model(folder: str) -> nn.Module:
+def load_model(folder: str) -> Any:
     """The model in the type of its checkpoint, on the CPU."""
     from transformers import AutoModelForCausalLM
 
@@ -152,4 +154,5 @@ def text_windows(folder: str, text: str, tokens: int, positions: int) -> torch.T
 
 
 def _encode(tokenizer: Any, text: str) -> Sequence[int]:
-    return tokenizer(text, add_special_tokens=False, verbose=False).input_ids
+    ids: Sequence[int] = tokenizer(text, add_special_tokens=False, verbose=False).input_ids
+    return ids

@@ -54,14 +54,15 @@ class _Parameter:
         self.dims = tensor.dim()
         self.bytes = tensor.numel() * tensor.element_size()
 
-    def index_of(self, weight: torch.Tensor) -> Optional[int]:
+    def index_of(self, weight: torch.Tensor) -> int:
         """Which expert's a view of it is; -1: of all experts."""
         if weight.dim() == self.dims and self.dims == 3:
             return -1
         return (weight.data_ptr() - self.first) * len(self.matrices) // self.bytes
 
 
-def _row_slices(part: str, rows: int, interleaved: bool) -> Iterator[tuple[str, slice, int]]:
+def _row_slices(part: str, rows: int, interleaved: bool
+                ) -> Iterator[tuple[str, slice[Any, Any, Any], int]]:
     if part != GATE_UP:
         yield PARTS[2], slice(0, rows), rows
         return
@@ -99,8 +100,8 @@ class LayerMoments(TorchFunctionMode):
     def _add_experts(self, name: str, tensor: torch.Tensor, shape: Shape) -> None:
         module, _, part = name.rpartition(".")
         rows = tensor.shape[2 if shape.transposed else 1]
-        experts = [[_Matrix(f"{module}.{number}.{own}.weight", *where)
-                    for own, *where in _row_slices(part, rows, shape.interleaved)]
+        experts = [[_Matrix(f"{module}.{number}.{own}.weight", taken, count)
+                    for own, taken, count in _row_slices(part, rows, shape.interleaved)]
                    for number in range(shape.count)]
         self._parameters.append(_Parameter(tensor, shape.transposed, experts))
         self.keys += [matrix.key for own in experts for matrix in own]
@@ -121,7 +122,11 @@ class LayerMoments(TorchFunctionMode):
             parameter = self._find(args[1])
             if parameter is not None and result.requires_grad:
                 index = parameter.index_of(args[1])
-                result.register_hook(lambda g: self._add(parameter, index, g.detach()))
+
+                def count(gradient: torch.Tensor) -> None:
+                    self._add(parameter, index, gradient.detach())
+
+                result.register_hook(count)
         return result
 
     def _add(self, parameter: _Parameter, index: int, gradients: torch.Tensor) -> None:

@@ -86,7 +86,7 @@ class CheckpointTensors:
         if stored not in self._sums:
             path, offset, size = self._places[stored]
             values = np.memmap(path, np.uint8, "r", offset, (size,)) if size else b""
-            self._sums[stored] = _walsh.checksum(memoryview(values))
+            self._sums[stored] = _walsh.checksum(values)
         return self._sums[stored]
 
 
@@ -166,7 +166,7 @@ class Store:
                 raise Error("bad_input", name, "its gradients on the text overflow")
             tensors[name] = values
             about[name]["rows"] = len(moments.sum)
-            about[name]["checksum"] = _walsh.checksum(memoryview(values.numpy()).cast("B"))
+            about[name]["checksum"] = _walsh.checksum(values.numpy().view(np.uint8))
         path = self.folder / f"layer-{index:05}.safetensors"
         temporary = self.work / path.name
         head = {**self.settings, "version": VERSION, "matrices": about}

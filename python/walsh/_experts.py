@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import copy
 import re
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Iterator, Mapping, Optional, cast
 
 import torch
 from torch import nn
@@ -119,7 +119,8 @@ class Experts(nn.Module):
     def _product(self, x: torch.Tensor, ids: torch.Tensor, part: int) -> torch.Tensor:
         width, layers = self.shape.sizes(PARTS[part])[1], self.layers(part)
         if all(isinstance(layer, Linear) for layer in layers):
-            return torch.ops.walsh.experts_linear(x, ids, self.number, part, width)
+            return cast(torch.Tensor, torch.ops.walsh.experts_linear(x, ids, self.number, part,
+                                                                     width))
         y = x.new_zeros((*ids.shape, width))  # some have an adapter around them
         for number in ids.unique().tolist():
             if 0 <= number < len(layers):
@@ -130,7 +131,7 @@ class Experts(nn.Module):
     def _products(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         """What the expert ids[t][k] makes of x[t][k]."""
         gate, up = self._product(x, ids, 0), self._product(x, ids, 1)
-        plain = self._plain[0]
+        plain: Any = self._plain[0]
         if self._presorted:
             return self._product(up * plain.act_fn(gate), ids, 2)
         both = (torch.stack((gate, up), -1).flatten(-2) if self.shape.interleaved
@@ -164,13 +165,14 @@ def without_codes(experts: Experts, dtype: Optional[torch.dtype]) -> nn.Module:
     return plain
 
 
-def add_biases(plain: nn.Module, layers: dict[tuple[int, str], nn.Module]) -> None:
+def add_biases(plain: nn.Module, layers: Mapping[tuple[int, str], nn.Module]) -> None:
     """Gives the layers of experts the biases that the plain module has, if it has some."""
     shape = Shape(plain)
     for kind in (GATE_UP, DOWN) if shape.bias else ():
         bias = getattr(plain, kind + "_bias").detach()
         for number, part, values in shape.split(kind, bias):
-            layers[number, part].bias = nn.Parameter(values.clone(), requires_grad=False)
+            setattr(layers[number, part], "bias",
+                    nn.Parameter(values.clone(), requires_grad=False))
 
 
 def choose(name: str, module: nn.Module, rules: Rules) -> dict[tuple[int, str], str]:
@@ -218,7 +220,8 @@ class StoredExperts:
         """Another layer."""
         if name in _OTHERS:
             self.names = _OTHERS
-        self.forms[number, dict(zip(_OTHERS, PARTS)).get(name, name)] = form
+        part = PARTS[_OTHERS.index(name)] if name in _OTHERS else name
+        self.forms[number, part] = form
 
 
 def group_stored(model: nn.Module, names: dict[str, Any]

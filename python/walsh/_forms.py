@@ -1,6 +1,7 @@
 """Forms of layers, of those that a folder has and of new ones: checked before they are used."""
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from . import _walsh
@@ -46,6 +47,29 @@ def check_shape(form: dict[str, Any], shape: tuple[int, ...], where: str) -> Non
     """Refuses a stored layer that the model has in another shape."""
     if "shape" in form and form["shape"] != list(shape):
         raise Error("bad_input", where, f"shape {form['shape']!r}, the model has {list(shape)}")
+
+
+_WITH_GROUPS = re.compile(r"tq[234](\+[24])?")
+_GROUPS = {128: "", 64: ":g64", 32: ":g32", -1: ":full"}
+
+
+def with_group(kind: str, group: Any) -> str:
+    """The name of the type whose scales hold for `group` weights each; -1: for a whole row.
+
+    >>> with_group("tq4", 64), with_group("tq3", -1), with_group("tq3+2", 32)
+    ('tq4:g64', 'tq3:full', 'tq3+2:g32')
+    >>> with_group("tc3", 64)
+    Traceback (most recent call last):
+    walsh._error.Error: group_size: 64 with tc3: other sizes go with tq2, tq3, tq4 and their sums; \
+the kernels of itq3_s have groups of 256, of q4_0 and q8_0 of 32, of pq3 of 128, of tc* whole rows
+    """
+    if isinstance(group, bool) or not isinstance(group, int) or group not in _GROUPS:
+        raise usage("group_size", f"{group!r}, expected 128, 64 or 32, or -1 for whole rows")
+    if not isinstance(kind, str) or not _WITH_GROUPS.fullmatch(kind):
+        raise usage("group_size", f"{group} with {kind}: other sizes go with tq2, tq3, tq4 and "
+                                  "their sums; the kernels of itq3_s have groups of 256, of q4_0 "
+                                  "and q8_0 of 32, of pq3 of 128, of tc* whole rows")
+    return kind + _GROUPS[group]
 
 
 def new_form(kind: str, rows: int, cols: int, rotation: str, block: int, seed: int,

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Callable, Optional, Sequence, Union
+from typing import Any, Callable, Optional, Sequence, Union, cast
 
 import torch
 from torch import nn
@@ -74,10 +74,11 @@ class Linear(nn.Linear):
         self.bias = nn.Parameter(empty, requires_grad=False) if bias else None
 
     @classmethod
-    def from_linear(cls, linear: nn.Module, *, shape_gain: bool = False,
+    def from_linear(cls, linear: nn.Linear, *, shape_gain: bool = False,
                     **options: Any) -> Linear:
         """Encodes the weights of an `nn.Linear`; the options are those of the constructor."""
-        weight, bias = linear.weight, linear.bias
+        weight: torch.Tensor = linear.weight
+        bias: Optional[torch.Tensor] = linear.bias
         result = cls(weight.shape[1], weight.shape[0], bias is not None, dtype=weight.dtype,
                      shape_gain=shape_gain, device="meta", **options)
         result.encode(weight, shape_gain=shape_gain, fast=result.fast)
@@ -135,8 +136,9 @@ class Linear(nn.Linear):
     def weight(self) -> torch.Tensor:  # type: ignore[override]
         """The weights for code that asks an `nn.Linear` for them."""
         if torch.compiler.is_compiling():
-            return torch.ops.walsh.decoded(self.layer or self._packed(), self.out_features,
-                                           self.in_features).to(self.device, self.dtype)
+            values: torch.Tensor = torch.ops.walsh.decoded(
+                self.layer or self._packed(), self.out_features, self.in_features)
+            return values.to(self.device, self.dtype)
         return CodedWeight(self)
 
     def decoded_weight(self) -> torch.Tensor:
@@ -165,7 +167,7 @@ class Linear(nn.Linear):
         device = probe.device
         self._refuse(device)  # while nothing of the layer has moved
         before = dict(self._buffers)
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.dtype = probe.dtype
         for name, array in before.items():
             if array is not None and (self._empty.get(name) is array or (
@@ -201,7 +203,7 @@ class Linear(nn.Linear):
             [(array.data_ptr(), array.numel()) for array in arrays]), device)
 
     # A compiler that meets a layer before its first product packs it, and does not trace how.
-    @torch.compiler.assume_constant_result
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
     def _packed(self) -> int:
         self.pack()
         return self.layer
@@ -210,7 +212,7 @@ class Linear(nn.Linear):
         """The stored arrays by name, uint8 [rows, bytes of a row]; those of a packed layer are in
         host memory, whatever its device."""
         if not self.layer:
-            return {name: self._buffers[name] for name, _, _ in self._arrays}
+            return {name: cast(torch.Tensor, self._buffers[name]) for name, _, _ in self._arrays}
         result = {name: torch.empty((rows, row_bytes), dtype=torch.uint8, device="cpu")
                   for name, rows, row_bytes in self._arrays}
         _walsh.layer_store(self.layer, [(array.data_ptr(), array.numel())
@@ -249,13 +251,14 @@ class Linear(nn.Linear):
         if x.dtype not in DTYPES:
             check_dtype(x, "input")
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """x [..., in_features] times the weights, plus the bias; the result has x's type, or that
-        of torch.autocast."""
-        if self._gpu >= 0 and x.is_cuda and not needs_dispatcher(x):
-            y = linear_cuda(x, self.layer, self.out_features, self.exact)
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Multiplies input [..., in_features] (float32, float16 or bfloat16) with the weights and
+        adds the bias. The result [..., out_features] has the input's type, or that of
+        torch.autocast. Other shapes and types raise walsh.Error."""
+        if self._gpu >= 0 and input.is_cuda and not needs_dispatcher(input):
+            y = linear_cuda(input, self.layer, self.out_features, self.exact)
             return y if self.bias is None else y.add_(self.bias)
-        return self.product(x, self.bias)
+        return self.product(input, self.bias)
 
     def product(self, x: torch.Tensor, bias: Optional[torch.Tensor]) -> torch.Tensor:
         """The same with another bias."""
@@ -267,17 +270,19 @@ class Linear(nn.Linear):
         if not torch.compiler.is_compiling() and forward_ad._current_level >= 0:
             y = self._dual_product(x, layer)
         else:
-            y = torch.ops.walsh.linear(x, layer, self.out_features, self.exact)
+            y = cast(torch.Tensor,
+                     torch.ops.walsh.linear(x, layer, self.out_features, self.exact))
         return y if bias is None else y + bias.to(y.dtype)
 
     def _dual_product(self, x: torch.Tensor, layer: int) -> torch.Tensor:
         """With forward-mode gradients: the tangent is multiplied with the weights as they are."""
         primal, tangent = forward_ad.unpack_dual(x)
-        y = torch.ops.walsh.linear(primal, layer, self.out_features, self.exact)
+        y: torch.Tensor = torch.ops.walsh.linear(primal, layer, self.out_features, self.exact)
         if tangent is None:
             return y
-        return forward_ad.make_dual(
+        dual: torch.Tensor = forward_ad.make_dual(
             y, torch.ops.walsh.linear(tangent, layer, self.out_features, True))
+        return dual
 
     def plain(self, x: torch.Tensor) -> torch.Tensor:
         """The same in PyTorch alone, with decoded weights and activations as they are."""
@@ -291,7 +296,9 @@ class Linear(nn.Linear):
         for name, array in self.stored().items():
             destination[prefix + name] = array
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any,
+                              strict: bool, missing_keys: Any, unexpected_keys: Any,
+                              error_msgs: Any) -> None:
         if any(prefix + name in state_dict for name, _, _ in self._arrays):
             device, stored = self.device, self.stored()  # what the state dict lacks stays
             self._free()
@@ -307,7 +314,8 @@ class Linear(nn.Linear):
                     self._empty[name] = self._buffers[name]
                 else:
                     self._empty.pop(name, None)
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys,
+                                      unexpected_keys, error_msgs)
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()

@@ -116,7 +116,7 @@ class parameters_on_meta:  # noqa: N801 - reads as a statement
                 param = nn.Parameter(param.to("meta"), param.requires_grad)
             register(module, name, param)
 
-        nn.Module.register_parameter = on_meta  # type: ignore[method-assign]
+        nn.Module.register_parameter = on_meta  # type: ignore[method-assign,assignment]
 
     def __exit__(self, *error: Any) -> None:
         nn.Module.register_parameter = self._register  # type: ignore[method-assign]

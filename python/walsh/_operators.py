@@ -173,7 +173,7 @@ def needs_dispatcher(x: torch.Tensor) -> bool:
     """
     return (torch.compiler.is_compiling() or type(x) is not torch.Tensor
             or (x.requires_grad and torch.is_grad_enabled())
-            or torch._C._len_torch_dispatch_stack() > 0 or torch.jit.is_tracing()
+            or torch._C._len_torch_dispatch_stack() > 0 or torch._C._is_tracing()
             or torch.is_autocast_enabled("cuda")
             or torch.autograd.forward_ad._current_level >= 0)
 

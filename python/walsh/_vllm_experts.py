@@ -1,4 +1,5 @@
 """Experts in vLLM: compressed while they are loaded, or as a folder has them."""
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 from typing import Any, Optional, Sequence
@@ -16,7 +17,8 @@ from ._vllm_shards import Part, pack_parts
 from .torch import Linear
 from .vllm import Options
 
-_SHARDS = dict(zip(("w1", "w3", "w2"), PARTS))  # vLLM's names of the parts of an expert
+# By vLLM's names of the parts of an expert.
+_SHARDS: dict[str, str] = dict(zip(("w1", "w3", "w2"), PARTS))
 
 
 def stored_forms(modules: dict[str, Any], prefix: str) -> Optional[StoredExperts]:
@@ -71,8 +73,9 @@ class _CodedExperts:
         """The sum over the chosen experts; those of other processes have numbers below 0."""
         if getattr(layer, "expert_map", None) is not None:
             topk_ids = layer.expert_map[topk_ids.long()]
-        return torch.ops.walsh.experts(x, topk_weights, topk_ids, layer.walsh_up,
-                                       layer.walsh_down, self.activation)
+        y: torch.Tensor = torch.ops.walsh.experts(x, topk_weights, topk_ids, layer.walsh_up,
+                                                  layer.walsh_down, self.activation)
+        return y
 
 
 class WalshExpertsMethod(_CodedExperts, OnlineMoEMethodBase):  # type: ignore[misc]
@@ -83,7 +86,7 @@ class WalshExpertsMethod(_CodedExperts, OnlineMoEMethodBase):  # type: ignore[mi
         self._begin(layer, options, prefix)
         self.kind = kind
 
-    def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
+    def process_weights_after_loading(self, layer: Any) -> None:
         """Encodes expert by expert, and gives the plain weights back."""
         if getattr(layer, DONE, False):
             return
@@ -136,7 +139,7 @@ class WalshStoredExpertsMethod(_CodedExperts, FusedMoEMethodBase):  # type: igno
                                    for name, _, _ in one.own)
             self.names.update({f"{vllm_name}_{name}": name for name in arrays})
         for name, array in self.names.items():
-            empty = torch.nn.Parameter(torch.empty(0, dtype=torch.uint8), requires_grad=False)
+            empty: Any = torch.nn.Parameter(torch.empty(0, dtype=torch.uint8), requires_grad=False)
             empty.weight_loader = self._loader(layer, array)
             layer.register_parameter(name, empty)
 

@@ -1,4 +1,5 @@
 """The classes of the vLLM plugin (walsh/vllm.py): what vLLM calls for each of its layers."""
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import re
@@ -24,7 +25,7 @@ from .vllm import Options
 _PLAIN = re.compile(r"(^|\.)(shared_expert_gate|in_proj_(a|b|ba)|router(\.layer)?|gate)$")
 
 
-def _install(layer: torch.nn.Module, packed: Sequence[Linear]) -> None:
+def _install(layer: Any, packed: Sequence[Linear]) -> None:
     """Gives a module of vLLM its packed layers in place of weights."""
     # Not a submodule: the stored arrays are no parameters that vLLM has to load.
     object.__setattr__(layer, "walsh_packed", list(packed))
@@ -32,9 +33,8 @@ def _install(layer: torch.nn.Module, packed: Sequence[Linear]) -> None:
     layer.walsh_rows = sum(one.out_features for one in packed)
 
 
-def _multiply(layer: torch.nn.Module, x: torch.Tensor,
-              bias: Optional[torch.Tensor]) -> torch.Tensor:
-    y = torch.ops.walsh.linear_merged(x, layer.walsh_layers, layer.walsh_rows)
+def _multiply(layer: Any, x: torch.Tensor, bias: Optional[torch.Tensor]) -> torch.Tensor:
+    y: torch.Tensor = torch.ops.walsh.linear_merged(x, layer.walsh_layers, layer.walsh_rows)
     return y if bias is None else y + bias
 
 
@@ -45,7 +45,7 @@ class WalshLinearMethod(OnlineLinearBase):  # type: ignore[misc]
         super().__init__()
         self.options, self.prefix, self.kinds = options, prefix, kinds
 
-    def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
+    def process_weights_after_loading(self, layer: Any) -> None:
         """Encodes, and gives the plain weights back."""
         if getattr(layer, DONE, False):
             return
@@ -84,7 +84,7 @@ class WalshStoredMethod(LinearMethodBase):  # type: ignore[misc]
                             input_size)
         object.__setattr__(layer, "walsh_stored", stored)
         for name in stored.names:
-            empty = torch.nn.Parameter(torch.empty(0, dtype=torch.uint8), requires_grad=False)
+            empty: Any = torch.nn.Parameter(torch.empty(0, dtype=torch.uint8), requires_grad=False)
             empty.weight_loader = self._loader(stored, name)
             layer.register_parameter(name, empty)
 
@@ -94,7 +94,7 @@ class WalshStoredMethod(LinearMethodBase):  # type: ignore[misc]
                 stored.take(name, array, shard)
         return load
 
-    def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
+    def process_weights_after_loading(self, layer: Any) -> None:
         """Packs the arrays."""
         if getattr(layer, "walsh_stored", None) is None:
             return

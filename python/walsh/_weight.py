@@ -42,19 +42,20 @@ class CodedWeight(torch.Tensor):
     """
 
     _layer: Linear
+    _is_hf_initialized: bool
 
     @staticmethod
     def __new__(cls, layer: Linear) -> CodedWeight:
-        weight = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        weight: CodedWeight = torch.Tensor._make_wrapper_subclass(
             cls, (layer.out_features, layer.in_features), dtype=layer.dtype, device=layer.device)
         weight._layer = layer
         weight._is_hf_initialized = True  # for transformers: there is nothing to draw at random
-        return weight  # type: ignore[no-any-return]
+        return weight
 
     def __init__(self, layer: Linear) -> None:
         super().__init__()
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         layer = self._layer
         return f"CodedWeight({layer.format}, {layer.out_features} x {layer.in_features})"
 
@@ -93,7 +94,8 @@ class CodedWeight(torch.Tensor):
             return func(*_decoded(args), **_decoded(kwargs))
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+            cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return func(*_decoded(args), **_decoded(kwargs or {}))
 
     @staticmethod

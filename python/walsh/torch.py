@@ -14,7 +14,7 @@ import json
 import os
 import pathlib
 from dataclasses import asdict, dataclass, field
-from typing import Any, Optional, Union
+from typing import Any, Optional, Union, cast
 
 import torch
 from torch import nn
@@ -23,7 +23,7 @@ from . import _walsh
 from ._error import Error, usage
 from ._experts import (Experts, choose, group_stored, is_fused, quantize_experts, stored_experts,
                        without_codes)
-from ._forms import check_shape, stored_forms
+from ._forms import check_shape, stored_forms, with_group
 from ._host_threads import use_host_threads
 from ._linear import Linear, Rotation
 from ._modules import (count_codes, is_plain, parameters_on_meta, places, replace, take_over,
@@ -44,7 +44,8 @@ class TurboQuantConfig:
     """What `quantize_model` makes of every linear layer.
 
     Either `type`, the name of any coded format of walsh, or `bit_width` (2, 3 or 4) with
-    `residual_bit_width` for a second pass and `group_size` (128, or None for one scale per row).
+    `residual_bit_width` for a second pass. `group_size` weights share a scale: 128, on CPUs also 64
+    or 32 with less error and more bits, or None (or -1), one scale per row.
     `rotation` is "hadamard" or "qr", `ignore` and `overrides` are rules as those of
     `walsh.quantize`, on names of modules.
 
@@ -52,6 +53,8 @@ class TurboQuantConfig:
     'tq4+4'
     >>> TurboQuantConfig(bit_width=3, group_size=None).format_name
     'tq3:full'
+    >>> TurboQuantConfig(type="tq4", group_size=64).format_name
+    'tq4:g64'
     """
 
     bit_width: int = 4
@@ -68,17 +71,15 @@ class TurboQuantConfig:
 
     @property
     def format_name(self) -> str:
-        """The name of the format."""
-        if self.type is not None:
-            return self.type
-        name = f"tq{self.bit_width}"
-        if self.residual_bit_width:
-            name += f"+{self.residual_bit_width}"
-        if self.group_size is None:
-            name += ":full"
-        elif self.group_size != 128:
-            raise usage("group_size", f"{self.group_size}, expected 128, or None for whole rows")
-        return name
+        """The name of the format; raises walsh.Error for a group size that it does not have."""
+        name = self.type
+        if name is None:
+            name = f"tq{self.bit_width}"
+            if self.residual_bit_width:
+                name += f"+{self.residual_bit_width}"
+        if self.group_size == 128:
+            return name
+        return with_group(name, -1 if self.group_size is None else self.group_size)
 
 
 Config = TurboQuantConfig
@@ -128,14 +129,16 @@ def quantize_model(model: nn.Module, config: Optional[TurboQuantConfig] = None) 
     """
     config = config or TurboQuantConfig()
     rules = _rules(config)
-    options = {"rotation": config.rotation, "block": config.block, "seed": config.seed,
-               "fast": config.fast, "shape_gain": config.shape_gain}
+    options: dict[str, Any] = {"rotation": config.rotation, "block": config.block,
+                               "seed": config.seed, "fast": config.fast,
+                               "shape_gain": config.shape_gain}
     layers = before = after = 0
 
     def encode(name: str, weight: torch.Tensor, bias: Optional[torch.Tensor], kind: str) -> Linear:
         nonlocal layers, before, after
         plain = nn.Linear(weight.shape[1], weight.shape[0], False, device="meta")
-        plain.weight, plain.bias = nn.Parameter(weight, requires_grad=False), bias
+        plain.weight = nn.Parameter(weight, requires_grad=False)
+        plain.bias = cast(nn.Parameter, bias)  # or None
         try:
             quantized = Linear.from_linear(plain, type=kind, **options)
         except Error as error:
@@ -226,7 +229,7 @@ def save_quantized(model: nn.Module, config: TurboQuantConfig, path: Path) -> No
     (folder / CONFIG_NAME).write_text(text)
 
 
-def load_quantized(model: Union[nn.Module, str], path: Path, **options: Any) -> nn.Module:
+def load_quantized(model: Union[nn.Module, Path], path: Path, **options: Any) -> nn.Module:
     """The model that `save_quantized` wrote: of a module with plain layers, or of the name of a
     transformers model, whose config is all that is read of it (`options` go to from_config)."""
     folder = pathlib.Path(os.fspath(path))
@@ -238,26 +241,30 @@ def load_quantized(model: Union[nn.Module, str], path: Path, **options: Any) -> 
     except (ValueError, KeyError, TypeError):
         raise Error("bad_input", str(folder / CONFIG_NAME), "is not what save_quantized writes"
                     ) from None
-    empty = isinstance(model, (str, os.PathLike))
-    if not isinstance(model, nn.Module):
-        from transformers import AutoConfig, AutoModelForCausalLM
-
-        with parameters_on_meta():  # the plain weights are never made
-            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(model), **options)
-    experts, taken = group_stored(model, modules)
+    empty = not isinstance(model, nn.Module)
+    whole: Any = _empty_model(model, options) if not isinstance(model, nn.Module) else model
+    experts, taken = group_stored(whole, modules)
     for name, stored in experts.items():
-        replace(model, name, stored_experts(model.get_submodule(name), stored))
+        replace(whole, name, stored_experts(whole.get_submodule(name), stored))
     for name, form in modules.items():
         if name not in taken:
-            model = replace(model, name, _stored_layer(model, name, form, f"{folder}: {name}"))
-    _load(model, folder / WEIGHTS_NAME, empty)
-    if hasattr(model, "tie_weights"):
-        model.tie_weights()
-    for module in model.modules():
+            whole = replace(whole, name, _stored_layer(whole, name, form, f"{folder}: {name}"))
+    _load(whole, folder / WEIGHTS_NAME, empty)
+    if hasattr(whole, "tie_weights"):
+        whole.tie_weights()
+    for module in whole.modules():
         if isinstance(module, Linear):
             module.pack()
-    count_codes(model)
-    return model.eval()
+    count_codes(whole)
+    return cast(nn.Module, whole.eval())
+
+
+def _empty_model(name: Path, options: dict[str, Any]) -> Any:
+    """A transformers model whose plain weights are never made."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with parameters_on_meta():
+        return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(name), **options)
 
 
 def _stored_layer(model: nn.Module, name: str, form: dict[str, Any], where: str) -> Linear:

@@ -8,18 +8,21 @@ compresses a checkpoint while it is loaded, one matrix at a time; `model.save_pr
 writes a folder with `quantization_config`, which `from_pretrained(other)` loads as it is, and
 `walsh run` as well. `walsh quantize --output-format hf` writes such folders, too.
 """
+# transformers declares what it calls for its own classes, and not the same in every version.
+# pyright: reportAttributeAccessIssue=false, reportIncompatibleMethodOverride=false
+# pyright: reportIncompatibleVariableOverride=false
 from __future__ import annotations
 
 import re
-from typing import Any, Optional, Sequence
+from typing import Any, Optional, Sequence, cast
 
 import torch
 from torch import nn
 from transformers.core_model_loading import ConversionOps, WeightConverter
 from transformers.integrations.finegrained_fp8 import Fp8Dequantize
-from transformers.quantizers import HfQuantizer
 from transformers.quantizers.auto import (AUTO_QUANTIZATION_CONFIG_MAPPING, AutoHfQuantizer,
                                           register_quantization_config, register_quantizer)
+from transformers.quantizers.base import HfQuantizer
 from transformers.quantizers.quantizer_finegrained_fp8 import FineGrainedFP8HfQuantizer
 from transformers.utils.quantization_config import FineGrainedFP8Config, QuantizationConfigMixin
 
@@ -28,7 +31,7 @@ from ._checkpoint_names import FileNames, modules_of, part_names, saved_names
 from ._error import Error
 from ._experts import (DOWN, GATE_UP, PARTS, Experts, Shape, add_biases, choose, group_stored,
                        is_fused, split_name, stored_experts)
-from ._forms import check_shape, new_form, stored_forms
+from ._forms import check_shape, new_form, stored_forms, with_group
 from ._modules import count_codes, is_plain
 from ._rules import Rules
 from .torch import Linear, dequantize_model
@@ -49,14 +52,20 @@ _PLAIN = re.compile(r"(^|\.)(shared_expert_gate|in_proj_(a|b|ba)|router(\.layer)
 @register_quantization_config(METHOD)
 class WalshConfig(QuantizationConfigMixin):  # type: ignore[misc]
     """What linear layers become: `type` is a format of walsh, `ignore` and `overrides` are rules on
-    names of modules as those of `walsh.quantize`; `modules` says what is stored in a folder."""
+    names of modules as those of `walsh.quantize`; `modules` says what is stored in a folder.
+    `group_size` weights share a scale, where that is not the type's own number: of `tq*` 64 or 32
+    (on CPUs), or -1 for one scale per row. What it cannot be is a walsh.Error.
+
+    >>> WalshConfig(type="tq3", group_size=64).type
+    'tq3:g64'
+    """
 
     def __init__(self, type: str = "tq4", ignore: Optional[Sequence[str]] = None,
                  overrides: Sequence[str] = (), rotation: str = "hadamard", block: int = 0,
                  seed: int = 42, fast: bool = False, shape_gain: bool = False,
                  modules: Optional[dict[str, Any]] = None, format_version: int = FORMAT_VERSION,
                  producer: str = "", recipe: Optional[dict[str, Any]] = None,
-                 **others: Any) -> None:
+                 group_size: Optional[int] = None, **others: Any) -> None:
         # What transformers adds to the options of every method.
         unknown = [name for name in others
                    if name != "quant_method" and not name.startswith(("load_in_", "_load_in_"))]
@@ -65,7 +74,8 @@ class WalshConfig(QuantizationConfigMixin):  # type: ignore[misc]
         self.quant_method = METHOD
         self.format_version = format_version
         self.producer = producer or f"walsh {_walsh.__version__}"
-        self.type, self.rotation, self.block, self.seed = type, rotation, block, seed
+        self.type = type if group_size is None else with_group(type, group_size)
+        self.rotation, self.block, self.seed = rotation, block, seed
         self.ignore = ["lm_head"] if ignore is None else ignore
         self.overrides = overrides
         self.fast, self.shape_gain = fast, shape_gain
@@ -105,7 +115,7 @@ class _Encode(ConversionOps):  # type: ignore[misc]
         """The loader copies operations for every weight; all of them fill one quantizer."""
         return self
 
-    def convert(self, input_dict: dict[str, Any], model: Optional[nn.Module] = None,
+    def convert(self, input_dict: dict[str, Any], model: Any = None,
                 full_layer_name: Optional[str] = None, missing_keys: Optional[set[str]] = None,
                 **others: Any) -> dict[str, torch.Tensor]:
         """Takes the weight of one layer; nothing is left for the loader to set."""
@@ -159,7 +169,7 @@ class WalshQuantizer(HfQuantizer):  # type: ignore[misc]
         self._types: dict[str, str] = {}  # of the layers that will be encoded
         # By the names of their modules; their layers, as they become ready.
         self._experts: dict[str, dict[tuple[int, str], Linear]] = {}
-        self._part_names = PARTS
+        self._part_names: tuple[str, ...] = PARTS
         # What decodes the checkpoint, where that is quantized by somebody else.
         self._source: Optional[HfQuantizer] = None
         if quantization_config.source is not None:
@@ -175,20 +185,21 @@ class WalshQuantizer(HfQuantizer):  # type: ignore[misc]
             layer.encode(weight, shape_gain=config.shape_gain, fast=config.fast)
         except Error as error:
             raise Error(error.code, f"{name}: {error.where}", error.reason) from None
-        layer._is_hf_initialized = True
+        layer._is_hf_initialized = True  # type: ignore[assignment]
         return layer
 
     def encode(self, model: nn.Module, name: str, weight: torch.Tensor) -> None:
         """Puts a quantized layer with these weights in the place of a plain one."""
         layer = self._encoded(name, weight)
-        layer.bias = model.get_submodule(name).bias  # loaded before or after
+        plain: Any = model.get_submodule(name)
+        layer.bias = plain.bias  # loaded before or after
         model.set_submodule(name, layer)
 
     def encode_experts(self, model: nn.Module, name: str, parameter: str,
                        weights: torch.Tensor) -> None:
         """Encodes the experts of one tensor; when all of the model is loaded they take their
         place."""
-        plain = model.get_submodule(name)
+        plain: Any = model.get_submodule(name)
         kind = parameter.rpartition(".")[2]
         for number, part, weight in Shape(plain).split(kind, weights):
             self._experts[name][number, part] = self._encoded(f"{name}.{number}.{part}", weight)
@@ -291,7 +302,7 @@ class WalshQuantizer(HfQuantizer):  # type: ignore[misc]
             layer.pack()
         self._note_modules(model)
         count_codes(model)
-        return model  # type: ignore[no-any-return]
+        return cast(nn.Module, model)
 
     def _note_modules(self, model: Any) -> None:
         """What is coded, by the names that files of the model have."""
@@ -327,7 +338,7 @@ class WalshQuantizer(HfQuantizer):  # type: ignore[misc]
 def _accept_fp8() -> None:
     """Lets WalshConfig be given for a checkpoint of FP8, which transformers refuses for every other
     method; those that somebody else has quantized are refused with a line that says so."""
-    merge = AutoHfQuantizer.merge_quantization_configs.__func__  # type: ignore[attr-defined]
+    merge = AutoHfQuantizer.merge_quantization_configs.__func__
 
     def merge_ours(cls: Any, stored: Any, given: Any) -> Any:
         if not isinstance(given, WalshConfig):
@@ -344,7 +355,7 @@ def _accept_fp8() -> None:
         given.source = source
         return given
 
-    AutoHfQuantizer.merge_quantization_configs = classmethod(merge_ours)  # type: ignore[assignment]
+    AutoHfQuantizer.merge_quantization_configs = classmethod(merge_ours)
 
 
 _accept_fp8()

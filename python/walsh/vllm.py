@@ -11,6 +11,7 @@ entry point. Options are keys of the model's `quantization_config`, as `hf_overr
 vLLM's own `quantization_config` takes them as well once `register` has run, as it has in
 `vllm serve FOLDER --quantization turboquant --quantization-config '{"bits": 4}'`.
 """
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import json
@@ -19,7 +20,7 @@ from typing import Any, Optional
 
 from . import _walsh
 from ._error import Error, usage
-from ._forms import stored_forms
+from ._forms import stored_forms, with_group
 from ._rules import Rules
 
 FORMAT_VERSION = 1  # of the quantization_config of a stored folder
@@ -95,9 +96,10 @@ class Options:
         if isinstance(bits, bool) or bits not in (2, 3, 4):
             raise self._wrong("bits", f"{bits!r}, expected 2, 3 or 4")
         group = given.get("group_size", 128)
-        if group is not None and (isinstance(group, bool) or group != 128):
-            raise self._wrong("group_size", f"{group!r}, expected 128, or None for whole rows")
-        return f"tq{bits}" + (":full" if group is None else "")
+        try:
+            return with_group(f"tq{bits}", -1 if group is None else group)
+        except Error as error:
+            raise self._wrong(error.where, error.reason) from None
 
 
 def register() -> None:

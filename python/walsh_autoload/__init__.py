@@ -38,7 +38,7 @@ class _Finder:
         """What `import` asks; None: others find it."""
         if name != _TARGET:
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is None or spec.loader is None:
             return spec
@@ -58,4 +58,4 @@ def autoload() -> None:
     if _TARGET in sys.modules:
         _register(sys.modules[_TARGET])
     else:
-        sys.meta_path.insert(0, _Finder())  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _Finder())

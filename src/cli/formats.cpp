@@ -146,7 +146,8 @@ void print_reports(const std::vector<FormatReport>& reports, const Options& opti
     print_result(
         "\nVariants (--variants measures them): --group full (tq2, tq3, tq4), --levels strict,\n"
         "ternary, ternary-paper (itq3_s), --codebook layer (pq3), tc2:hq to tc4:hq (tc2 to tc4 "
-        "with\nless error, on CPUs only).\n");
+        "with\nless error, on CPUs only). --group 64 and 32 (tq2:g64 to tq4+4:g32) have more "
+        "scales than tq*\nand less error, on CPUs only; name them to measure them.\n");
   }
   print_result("\n");
   print_cache_types();

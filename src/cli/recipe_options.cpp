@@ -33,8 +33,8 @@ void RecipeOptions::add_to(CLI::App& command, const std::string& type_flag) {
     return option;
   };
   add("--group", group_,
-      "Weights that share a scale, for tq2, tq3, tq4: 128, or full (a whole row)")
-      ->check(CLI::IsMember({"128", "full"}));
+      "Weights that share a scale, for tq*: 128, 64, 32 (CPUs only), or full (a whole row)")
+      ->check(CLI::IsMember({"128", "64", "32", "full"}));
   add("--codebook", codebook_,
       "Codebook of pq3: universal, or layer (one is trained for each tensor)")
       ->check(CLI::IsMember({"universal", "layer"}));
@@ -126,7 +126,7 @@ Recipe RecipeOptions::recipe_of(const std::string& type, const std::string& outp
   CompressOptions options;
   options.type = type;
   options.output_format = output_format;
-  if (group_ == "full") options.type += ":full";
+  if (group_ != "128") options.type += group_ == "full" ? ":full" : ":g" + group_;
   if (codebook_ == "layer") options.type += ":layer";
   if (!levels_.empty() && levels_ != "full") options.type += ":" + levels_;
   options.embed_type = embed_type_;

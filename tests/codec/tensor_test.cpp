@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/half.h"
+#include "codec/kernels.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -50,6 +51,27 @@ TEST(Registry, anUnknownNameSuggestsANearOneOrListsAll) {
   EXPECT_EQ(reason_for("tq5").find("there is no type 'tq5'"), 0u);
   EXPECT_NE(reason_for("tq5").find("tq"), std::string::npos);
   EXPECT_NE(reason_for("something").find("itq3_s8"), std::string::npos);
+}
+
+TEST(GroupProfiles, HaveMoreScalesOfTheSameCodesAndNoGpuKernels) {
+  for (const char* name : {"tq2", "tq3", "tq4", "tq3+2", "tq4+2", "tq4+4"}) {
+    const Format& format = get_format(name);
+    for (const int group : {64, 32}) {
+      const Format& profile = get_format(std::string(name) + ":G" + std::to_string(group));
+      EXPECT_EQ(profile.name, std::string(name) + ":g" + std::to_string(group));
+      EXPECT_EQ(&stored_format(profile.name), &profile);
+      const auto more = static_cast<uint64_t>(2 * (512 / group - 512 / 128) * format.passes);
+      EXPECT_EQ(tensor_bytes(profile, 1, 512), tensor_bytes(format, 1, 512) + more);
+      EXPECT_EQ(profile.code[0].levels, format.code[0].levels);
+      EXPECT_EQ(profile.rotation_block, format.rotation_block);
+      EXPECT_EQ(why_not(Device{}, profile), "");
+      EXPECT_EQ(why_not(Device{.cuda = true}, format), "");
+      EXPECT_NE(why_not(Device{.cuda = true}, profile).find(profile.name), std::string::npos);
+    }
+  }
+  for (const char* name :
+       {"tq4:g128", "tq4:g16", "tq4:full:g64", "q4_0:g64", "itq3_s:g64", "pq3:g32"})
+    EXPECT_THROW(get_format(name), Error) << name;
 }
 
 TEST(Registry, denseFormatsByType) {

@@ -156,14 +156,16 @@ std::string describe(const Format& format, const Shape& s, Isa isa, int planes) 
          std::string(isa_name(isa));
 }
 
-// All registered formats, and trellis profiles with the extremes of the state's bits.
+// All registered formats, trellis profiles with the extremes of the state's bits, and profiles with
+// smaller groups.
 template <typename Body>
 void for_coded_formats(const Body& body) {
   for (const Format& format : all_formats()) {
     for (int pass = 0; pass < format.passes; ++pass)
       body(format, pass);
   }
-  for (const char* name : {"tc3:h:blocks", "tc4:h:L14:blocks", "tc3:hq:L14", "tc2.5:hq:blocks"})
+  for (const char* name : {"tc3:h:blocks", "tc4:h:L14:blocks", "tc3:hq:L14", "tc2.5:hq:blocks",
+                           "tq2:g64", "tq3:g32", "tq4:g64", "tq4+2:g32"})
     body(get_format(name), 0);
 }
 

@@ -94,6 +94,17 @@ TEST(EncodeTensor, zerosHaveScaleZeroAndDecodeToZeros) {
   }
 }
 
+TEST(EncodeTensor, smallerGroupsHaveLessError) {
+  const Matrix m = normal_matrix(64, 1024, 4);
+  for (const std::string name : {"tq2", "tq3", "tq4", "tq3+2", "tq4+4"}) {
+    const double usual = encode(get_format(name), m).nmse();
+    const double half = encode(get_format(name + ":g64"), m).nmse();
+    const double quarter = encode(get_format(name + ":g32"), m).nmse();
+    EXPECT_LT(half, 0.99 * usual) << name;
+    EXPECT_LT(quarter, 0.98 * half) << name;
+  }
+}
+
 TEST(EncodeTensor, oneZeroGroupAmongOthersStaysExact) {
   Matrix m = normal_matrix(1, 512, 4);
   std::fill(m.values.begin(), m.values.begin() + 256, 0.0f);

@@ -1,7 +1,10 @@
 // Scalar codes: value = scale * level[code] (+ offset).
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "codec/kernels.h"
+#include "codec/scalar/group_profiles.h"
 #include "codec/scalar/panels.h"
 #include "codec/scalar/scalar_tensor.h"
 
@@ -104,9 +107,21 @@ bool searches(const Format& format, const EncodeOptions& options) {
   return fits_scales(format) && options.scale_rule == ScaleRule::search;
 }
 
+const Format* find_profile(std::string_view name) {
+  static const GroupProfiles profiles(all_formats());
+  return profiles.find(name);
+}
+
+// No GPU kernel is tested with the smaller groups of a profile.
+bool on_gpu(const Format& format) {
+  return std::none_of(std::begin(kSmallerGroups), std::end(kSmallerGroups),
+                      [&](int group) { return has_plain_groups(format, group); });
+}
+
 // Weights are rotated back in tiles of at most four bits.
 bool knows(const Format& format, Kernel kernel) {
-  if (kernel == Kernel::cpu_lookup) return false;
+  if (kernel == Kernel::cpu_products) return true;
+  if (kernel == Kernel::cpu_lookup || !on_gpu(format)) return false;
   if (kernel != Kernel::gpu_weight_side) return true;
   for (int pass = 0; pass < format.passes; ++pass)
     if (format.code[pass].bits > kMostWeightSideBits) return false;
@@ -144,6 +159,7 @@ const Codec kScalarCodec = {
     .cost = cost,
     .searches = searches,
     .fits_scales = fits_scales,
+    .find_profile = find_profile,
     .pack = detail::pack_scalar,
     .unpack = detail::unpack_scalar,
     .has_kernel = knows,
