@@ -8,6 +8,7 @@
 
 #include "base/random.h"
 #include "codec/trellis/trellis.h"
+#include "codec/trellis/trellis_profiles.h"
 #include "codec/trellis/trellis_search.h"
 
 namespace walsh {

@@ -4,7 +4,7 @@
     tools/make_codebooks.py | clang-format > src/codec/codebooks.h
 
 Lloyd-Max quantizers of N(0,1) by Lloyd's iteration (Lloyd 1982, Max 1960): thresholds are
-midpoints, levels are conditional means. tests/formats/codebooks_test.cpp proves the result a
+midpoints, levels are conditional means. tests/codec/codebooks_test.cpp proves the result a
 fixed point.
 """
 import math

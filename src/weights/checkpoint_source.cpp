@@ -9,6 +9,7 @@
 #include "arch/plan.h"
 #include "base/aligned.h"
 #include "import/gguf_checkpoint.h"
+#include "io/json.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -124,6 +125,16 @@ Checkpoint complete_checkpoint(Checkpoint checkpoint) {
                             where + ": ties the output head to the embedding, but " + head->name +
                                 " differs from " + embedding->name + ": it is used");
   return checkpoint;
+}
+
+std::string untied_config(std::string_view config_json, const std::string& where) {
+  Json config = parse_json(config_json, where);
+  if (!config.is_object()) {
+    throw Error(ErrorCode::bad_input, where,
+                "found " + describe_json(config) + ", expected an object");
+  }
+  config["tie_word_embeddings"] = false;
+  return config.dump(2);
 }
 
 CheckpointSource::CheckpointSource(Checkpoint checkpoint, const std::vector<TensorPart>& parts,

@@ -95,4 +95,8 @@ class CheckpointSource : public WeightSource {
   mutable std::map<std::string, Checksum> checksums_;      // that were asked for, by stored tensor
 };
 
+// config.json of a model whose head is not tied, as that of a folded one. Throws bad_input as
+// parse_json.
+std::string untied_config(std::string_view config_json, const std::string& where);
+
 }  // namespace walsh

@@ -9,6 +9,7 @@
 #include "base/half.h"
 #include "base/random.h"
 #include "codec/tensor.h"
+#include "codec/trellis/trellis_profiles.h"
 #include "rotate/rotation.h"
 #include "walsh/error.h"
 

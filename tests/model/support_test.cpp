@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "codec/codec.h"
+#include "codec/trellis/trellis_profiles.h"
 #include "model/synthetic.h"
 #include "walsh/error.h"
 

@@ -1,9 +1,9 @@
 // How kernels decode a matrix: which decoder, and its tables of levels.
 //
-// A decoder is a class of device code (weights/code_decoder.cuh) that turns a lane's words into
-// int8 operands or f16 values; every product kernel is a template over it. A new kind of code for
-// GPUs needs a DecoderKind here, a case in with_decoder, a decoder, its packing
-// (weights/matrix.cu), its kernels (cmake/cuda_kernels.cmake) and dequantize.cu.
+// A decoder is a class of device code (scalar/cuda/code_decoder.cuh) that turns a lane's words
+// into int8 operands or f16 values; every product kernel is a template over it. A new kind of code
+// for GPUs needs a DecoderKind here, a case in with_decoder, a decoder, its packing
+// (kernels/cuda/weights/matrix.cu), its kernels (cmake/cuda_kernels.cmake) and dequantize.cu.
 #pragma once
 
 #include <cstdint>

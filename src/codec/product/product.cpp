@@ -82,6 +82,10 @@ double level_rms(const Format& format, int) {
   return std::sqrt(sum / (2 * kCodebookBytes));
 }
 
+std::span<const std::byte> codebook(const Tensor& tensor) {
+  return {reinterpret_cast<const std::byte*>(product_codebook(tensor)), size_t{kCodebookBytes}};
+}
+
 void check(const Tensor& tensor) {
   const ProductCode& code = tensor.format->product;
   if (code.own_codebook) check_codebook(code, product_codebook(tensor));
@@ -116,6 +120,8 @@ const Codec kProductCodec = {
     .name = "product",
     .slow_to_encode = true,
     .fields = fields,
+    .codebook_bytes = kCodebookBytes,
+    .codebook = codebook,
     .check = check,
     .decode_row = decode_row,
     .scales = scales,

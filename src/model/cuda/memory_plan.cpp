@@ -7,7 +7,7 @@
 #include "base/checked.h"
 #include "base/cuda/counted_memory.h"
 #include "base/cuda/memory_pool.h"
-#include "codec/product/product.h"
+#include "codec/codec.h"
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/weights/matrix.h"
 #include "model/cuda/executor_memory.h"
@@ -44,7 +44,7 @@ uint64_t embedding_bytes(const Format& format, int64_t rows, int64_t cols) {
   return counted([&] {
     for (const ArraySpec& array : array_specs(format, rows, cols))
       cuda::Buffer(array.bytes);
-    if (format.kind == CodeKind::product) cuda::Buffer(size_t{kCodebookBytes});
+    if (const uint64_t bytes = codec_of(format).codebook_bytes; bytes > 0) cuda::Buffer(bytes);
   });
 }
 

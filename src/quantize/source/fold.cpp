@@ -167,16 +167,6 @@ ModelPlan folded_plan(ModelPlan plan, const std::string& where) {
   return plan;
 }
 
-std::string untied_config(std::string_view config_json, const std::string& where) {
-  Json config = parse_json(config_json, where);
-  if (!config.is_object()) {
-    throw Error(ErrorCode::bad_input, where,
-                "found " + describe_json(config) + ", expected an object");
-  }
-  config["tie_word_embeddings"] = false;
-  return config.dump(2);
-}
-
 ResidualFold::ResidualFold(const ModelPlan& plan, const Rotation& fold, WeightSource& checkpoint,
                            ThreadPool& pool)
     : plan_(plan.residual),

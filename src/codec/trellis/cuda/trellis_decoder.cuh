@@ -1,5 +1,5 @@
 // Decodes hash trellis codes (codec/trellis/trellis.h, TrellisRule::bytes) from a lane's words
-// (weights/trellis_layout.h).
+// (codec/trellis/cuda/trellis_layout.h).
 //
 // A lane has sixteen consecutive steps of one tile for each group of 64 columns. Their states
 // extend 16 - k bits back into the steps of the previous lane. So a lane's bits of a group,

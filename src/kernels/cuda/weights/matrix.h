@@ -17,7 +17,7 @@
 //            + i of word 2 is set where the residual is added. Pieces are as those of 3 bits.
 //   table:   of product codes int8 pairs [2][256]: values 0 and 1 of the entries, then values 2 and
 //            3, less the residual and plus 128
-//   trellis codes: words of sixteen steps of every 64 columns (weights/trellis_layout.h), whose
+//   trellis codes: words of sixteen steps of every 64 columns (trellis_layout.h), whose
 //            columns are not those above: 64 i + 16 t + r (i < 4, r < 16) of a k-tile. With k = 5
 //            and 7 the last vector is half as long. Scales are those of the column blocks, and
 //            rows have factors of their own.

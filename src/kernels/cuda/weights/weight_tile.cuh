@@ -174,7 +174,7 @@ __device__ inline void load_words(const TileStage<Decoder>& stage, int lane,
   }
 }
 
-// decode_rows for trellis codes, where lanes have other columns (weights/trellis_layout.h): the
+// decode_rows for trellis codes, where lanes have other columns (trellis_layout.h): the
 // columns of block i belong to two tiles, which two lanes of each four have.
 template <typename Decoder>
 __device__ inline void decode_steps(const PassView& w, const TileStage<Decoder>& stage, int lane,
