@@ -60,7 +60,7 @@ set(WALSH_ALONE_import gguf_codes gguf_places)
 set(WALSH_ALONE_io gguf atomic_file)
 set(WALSH_ALONE_kernels matrix_code)
 set(WALSH_ALONE_model executor_memory linear)
-set(WALSH_ALONE_quantize balance fold folder_output whole_search)
+set(WALSH_ALONE_quantize balance fold folder_output resume whole_search)
 set(WALSH_ALONE_serve answer_calls chat_prompt messages_api messages_request)
 set(WALSH_ALONE_text decoder lexer operations text_filters pattern normalizer pre_tokenizer
     bpe_reader post_processor)
