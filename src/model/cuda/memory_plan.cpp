@@ -44,7 +44,8 @@ uint64_t embedding_bytes(const Format& format, int64_t rows, int64_t cols) {
   return counted([&] {
     for (const ArraySpec& array : array_specs(format, rows, cols))
       cuda::Buffer(array.bytes);
-    if (const uint64_t bytes = codec_of(format).codebook_bytes; bytes > 0) cuda::Buffer(bytes);
+    const Codec& codec = codec_of(format);
+    if (codec.codebook) cuda::Buffer(size_t{codec.codebook_bytes});
   });
 }
 
