@@ -35,14 +35,29 @@ werror=OFF
 if [ "$preset" = dev ] && [ "$("${CXX:-g++}" -dumpversion)" = 12 ]; then
   werror=ON
 fi
-# With a CUDA toolkit but no GPU, the GPU code is compiled for one architecture only.
-cuda=()
+# With a CUDA toolkit but no GPU, the GPU code only has to compile, for one architecture.
+options=(-DWALSH_CUDA_QUICK=OFF)
 if ! nvidia-smi > /dev/null 2>&1; then
-  cuda=(-DWALSH_CUDA_ARCHITECTURES="${WALSH_CUDA_ARCHITECTURES:-90a}")
+  options=(-DWALSH_CUDA_ARCHITECTURES="${WALSH_CUDA_ARCHITECTURES:-90a}")
+  if [ "$preset" = dev ]; then options+=(-DWALSH_CUDA_QUICK=ON); fi
 fi
-# WALSH_UNITY=ON ./test.sh: several sources as one take less time, where everything is compiled once.
-cmake --preset "$preset" -DWALSH_TESTS=ON -DWALSH_WERROR="$werror" "${cuda[@]}" \
-  -DWALSH_UNITY="${WALSH_UNITY:-OFF}" -DWALSH_PYTHON="$package" \
-  -DPython_EXECUTABLE="${WALSH_PYTHON:-python3}"
-cmake --build --preset "$preset" --parallel "$jobs"
+# Several sources compiled as one take less time where nothing is built yet; a build folder stays as
+# it is. WALSH_UNITY=OFF ./test.sh compiles every source by itself, as is better while changing them.
+if [ -n "${WALSH_UNITY:-}" ] || [ ! -e "build/$preset/CMakeCache.txt" ]; then
+  options+=(-DWALSH_UNITY="${WALSH_UNITY:-OFF}")
+fi
+for linker in mold lld; do
+  if command -v "ld.$linker" > /dev/null; then
+    options+=(-DCMAKE_EXE_LINKER_FLAGS="-fuse-ld=$linker ${LDFLAGS:-}")
+    break
+  fi
+done
+cmake --preset "$preset" -DWALSH_TESTS=ON -DWALSH_WERROR="$werror" "${options[@]}" \
+  -DWALSH_PYTHON="$package" -DPython_EXECUTABLE="${WALSH_PYTHON:-python3}"
+if ! cmake --build --preset "$preset" --parallel "$jobs"; then
+  grep -q '^WALSH_UNITY:.*=ON$' "build/$preset/CMakeCache.txt" || exit 1
+  echo "note: compiling sources in groups failed (see above): now each by itself, which takes longer"
+  cmake --preset "$preset" -DWALSH_UNITY=OFF
+  cmake --build --preset "$preset" --parallel "$jobs"
+fi
 ctest --preset "$preset" -j "$jobs" --output-on-failure

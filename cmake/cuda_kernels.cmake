@@ -3,16 +3,26 @@
 # by side. Group sizes and numbers of vectors of a code are in src/kernels/cuda/gemv/gemv_kernel.h
 # (has_flush, most_vectors), shapes of tiles in gemm/int8_tile.cuh and experts/expert_tile.cuh.
 
-# Explicit instantiations of one header, as a source of the layer.
+# Explicit instantiations of one header, for a source of the layer. Where GPU code only has to
+# compile (WALSH_CUDA_QUICK), twelve of a header are one source, whatever their names are.
 function(walsh_kernel sources name header namespace)
-  set(text "#include \"kernels/cuda/${header}\"\n\nnamespace ${namespace} {\n\n")
   foreach(instance ${ARGN})
-    string(APPEND text "template ${instance};\n")
+    if(WALSH_CUDA_QUICK)
+      string(REGEX REPLACE "[/.]" "_" name ${header})
+      get_property(instances GLOBAL PROPERTY WALSH_INSTANCES_${name})
+      list(LENGTH instances number)
+      set_property(GLOBAL APPEND PROPERTY WALSH_INSTANCES_${name} ${number})
+      math(EXPR number "${number} / 12")
+      string(APPEND name "_${number}")
+    endif()
+    get_property(text GLOBAL PROPERTY WALSH_KERNEL_${name})
+    if(NOT text)
+      set(text "#include \"kernels/cuda/${header}\"\n\nnamespace ${namespace} {\n\n")
+      list(APPEND ${sources} ${name})
+    endif()
+    set_property(GLOBAL PROPERTY WALSH_KERNEL_${name} "${text}template ${instance};\n")
   endforeach()
-  string(APPEND text "\n}  // namespace ${namespace}\n")
-  set(file ${PROJECT_BINARY_DIR}/cuda_kernels/${name}.cu)
-  file(CONFIGURE OUTPUT ${file} CONTENT "${text}" @ONLY)
-  set(${sources} ${${sources}} ${file} PARENT_SCOPE)
+  set(${sources} ${${sources}} PARENT_SCOPE)
 endfunction()
 
 # Kernels that run all layers (kernels/cuda/persistent/phase.h), with experts and with other mixers
@@ -49,7 +59,17 @@ function(walsh_cuda_kernels result)
     walsh_kernel(kernels expert_gemv_${code} experts/expert_gemv.cuh walsh::cuda ${experts})
   endforeach()
 
-  # Many vectors of experts, and of one matrix, the last with scales of 128 columns and of 32.
+  # Many vectors of one matrix.
+  foreach(code scalar2 scalar3 scalar4 trellis trellis_half)
+    foreach(decoder ${decoders_${code}})
+      string(REGEX REPLACE "[^A-Za-z0-9]" "" name ${decoder})
+      walsh_kernel(kernels batch_tile_${name} gemm/batch_tile.cuh walsh::cuda::detail
+                   "bool launch_batch<${decoder}>(BatchShape, BatchLaunch*, Stream)")
+    endforeach()
+  endforeach()
+
+  # Many vectors of experts, and of one matrix in int8, the last with scales of 128 columns and of
+  # 32.
   foreach(bits 2 3 4 8)
     walsh_kernel(kernels expert_tile_${bits} experts/expert_tile.cuh walsh::cuda::detail
                  "ExpertTileLauncher expert_tile<ScalarDecoder<${bits}>>(bool)")
@@ -86,5 +106,12 @@ function(walsh_cuda_kernels result)
   walsh_persistent(wide false false WideCodes)
   walsh_persistent(wide_experts true false WideCodes)
   walsh_persistent(trellis_several false false TrellisCodes)
-  set(${result} ${kernels} PARENT_SCOPE)
+  set(files)
+  foreach(name ${kernels})
+    get_property(text GLOBAL PROPERTY WALSH_KERNEL_${name})
+    set(file ${PROJECT_BINARY_DIR}/cuda_kernels/${name}.cu)
+    file(CONFIGURE OUTPUT ${file} CONTENT "${text}\n}\n" @ONLY)
+    list(APPEND files ${file})
+  endforeach()
+  set(${result} ${files} PARENT_SCOPE)
 endfunction()

@@ -46,57 +46,6 @@ function(walsh_precompile target group)
   endif()
 endfunction()
 
-# What names in its anonymous namespace, or at file scope, other sources of its target have, too:
-# such sources are compiled by themselves where WALSH_UNITY compiles several as one.
-set(WALSH_ALONE_api c_interface)
-set(WALSH_ALONE_arch family_* rope)
-set(WALSH_ALONE_cli bench bench_formats bench_report eval formats inspect inspect_folder
-    inspect_gguf line_editor quantize run serve template_options)
-set(WALSH_ALONE_codec encoder_search error_feedback feedback_scalar format gpu_tiles panels plain
-    product product_search product_training scalar scale_range tile_row_encoder trellis)
-set(WALSH_ALONE_grammar character_classes gbnf graph_finish number_rules pattern_automaton
-    schema_arrays)
-set(WALSH_ALONE_import gguf_codes gguf_places)
-set(WALSH_ALONE_io gguf atomic_file)
-set(WALSH_ALONE_kernels matrix_code)
-set(WALSH_ALONE_model executor_memory linear)
-set(WALSH_ALONE_quantize balance fold folder_output resume whole_search)
-set(WALSH_ALONE_serve answer_calls chat_prompt messages_api messages_request)
-set(WALSH_ALONE_text decoder lexer operations text_filters pattern normalizer pre_tokenizer
-    bpe_reader post_processor)
-set(WALSH_ALONE_weights folder_config scaled_values walsh_file)
-set(WALSH_ALONE_test_api bos_windows_test load_test)
-set(WALSH_ALONE_test_base thread_pool_test)
-set(WALSH_ALONE_test_cache attention_test)
-set(WALSH_ALONE_test_codec product_test)
-set(WALSH_ALONE_test_grammar json_schema_test pattern_text_test)
-set(WALSH_ALONE_test_io atomic_file_test fault_test gguf_test json_test safetensors_test)
-set(WALSH_ALONE_test_kernels attention_test matmul_test)
-set(WALSH_ALONE_test_model coded_cache_test golden_test ragged_test session_test)
-set(WALSH_ALONE_test_quantize product_file_test)
-set(WALSH_ALONE_test_serve structured_test)
-set(WALSH_ALONE_test_text bos_eos_flags_test bpe_test chat_template_cases_test post_processor_test)
-
-# walsh_unite(TARGET NAME): eight sources of TARGET are one, as WALSH_UNITY says. Those with flags
-# of their own, as for an instruction set, CMake leaves alone.
-function(walsh_unite target name)
-  if(NOT WALSH_UNITY)
-    return()
-  endif()
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # It warns of what headers must not do: these are none.
-    target_compile_options(${target}
-                           PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>")
-  endif()
-  get_target_property(sources ${target} SOURCES)
-  foreach(pattern ${WALSH_ALONE_${name}})
-    string(REPLACE "*" "[^/]*" pattern ${pattern})
-    set(alone ${sources})
-    list(FILTER alone INCLUDE REGEX "/${pattern}\\.cpp$")
-    set_source_files_properties(${alone} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-  endforeach()
-endfunction()
-
 # JSON: its sources read or write it. PLAIN: no test waits for its code, so that a build whose
 # purpose is to run the tests (WALSH_UNITY in the preset dev) spends no time on optimizing it.
 function(walsh_layer name)
@@ -109,6 +58,7 @@ function(walsh_layer name)
   if(WALSH_HAS_CUDA)
     list(FILTER sources EXCLUDE REGEX "/no_cuda/")
     file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cu)
+    walsh_unite_kernels(kernels ${name} ${kernels})
     list(APPEND sources ${kernels})
     if(name STREQUAL "kernels")
       walsh_cuda_kernels(instances)
@@ -136,7 +86,7 @@ function(walsh_layer name)
   foreach(upper ${WALSH_LAYERS})
     target_link_libraries(walsh_${name} PUBLIC walsh_${upper})
   endforeach()
-  walsh_unite(walsh_${name} ${name})
+  walsh_unite(walsh_${name})
   set(plain "")
   if(ARG_PLAIN AND WALSH_UNITY AND CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo")
     set(plain _plain)
@@ -201,7 +151,7 @@ function(walsh_test name layers)
   # Tests use -O1, since they spend little time in their own code and compiling them is slow.
   target_compile_options(test_${name} PRIVATE ${WALSH_FLAGS} ${WALSH_FALSE_ALARMS}
                                               $<$<NOT:$<CONFIG:Debug>>:-O1>)
-  walsh_unite(test_${name} test_${name})
+  walsh_unite(test_${name})
   target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(
     test_${name} PRIVATE WALSH_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
@@ -262,7 +212,7 @@ function(walsh_finish)
   if(cli_sources)
     add_executable(walsh_command ${cli_sources})
     set_target_properties(walsh_command PROPERTIES OUTPUT_NAME walsh)
-    walsh_unite(walsh_command cli)
+    walsh_unite(walsh_command)
     # Flags and reports: the time to compile them is most of what they cost while developing.
     target_compile_options(walsh_command PRIVATE ${WALSH_FLAGS} ${WALSH_FALSE_ALARMS}
                                                  $<$<CONFIG:RelWithDebInfo>:-O1>)
@@ -304,6 +254,8 @@ function(walsh_finish)
                                      $<TARGET_FILE:walsh_command> ${pages})
     set_tests_properties(docs.guide PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77 COST 100
                          ENVIRONMENT "PYTHONPATH=${PROJECT_BINARY_DIR}/python")
+    add_test(NAME tools.unity_groups COMMAND ${interpreter} -m doctest
+                                             ${PROJECT_SOURCE_DIR}/tools/unity_groups.py)
     add_test(NAME docs.tables COMMAND ${interpreter} ${PROJECT_SOURCE_DIR}/tools/type_bits.py
                                       $<TARGET_FILE:walsh_command>)
     set_tests_properties(docs.tables PROPERTIES TIMEOUT 600 COST 50)

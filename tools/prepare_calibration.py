@@ -17,23 +17,7 @@ TEXT = "eval_docs.txt"
 COMMIT = "1e64e0e"
 DOCUMENTS = ["design", "serve", "structured_output", "chat_templates", "models", "install",
              "library", "reliability", "code", "glossary"]
-TOKENS, OWN_WINDOWS, OWN_TOKENS = 98304, 260, 511
-
-
-def own_text(model, device):
-    """Windows that a model draws from the beginning-of-text token on, at temperature 1."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    torch.manual_seed(0)
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16).to(device).eval()
-    first = torch.full((OWN_WINDOWS, 1), tokenizer.bos_token_id, device=device)
-    with torch.no_grad():
-        drawn = network.generate(first, do_sample=True, temperature=1.0, top_k=0, top_p=1.0,
-                                 max_new_tokens=OWN_TOKENS, min_new_tokens=OWN_TOKENS,
-                                 pad_token_id=0)
-    return "\n".join(tokenizer.batch_decode(drawn[:, 1:], skip_special_tokens=True))
+TOKENS = 98304
 
 
 def curvature(model, text, out, device):
@@ -56,9 +40,9 @@ def main():
     for model in MODELS:
         curvature(args.models / model, args.out / TEXT, args.out / f"{model}-eval_docs",
                   args.device)
-    own = args.out / "self.txt"
-    own.write_text(own_text(args.models / MODELS[0], args.device))
-    curvature(args.models / MODELS[0], own, args.out / f"{MODELS[0]}-self", args.device)
+    folder = args.out / f"{MODELS[0]}-self"
+    curvature(args.models / MODELS[0], "self", folder, args.device)
+    shutil.copy(folder / "self.txt", args.out / "self.txt")
 
 
 if __name__ == "__main__":

@@ -20,11 +20,12 @@ struct CompressOptions {
   int block = 0;      // rotation block, 32 to 1024; 0: the type's default
   bool signs = true;  // random signs before the Hadamard transform
   uint32_t seed = 42;
-  bool balance = true;           // channel balancing before the rotation
-  bool fast = false;             // search scales from one starting value instead of ten
-  bool shape_gain = false;       // norm-preserving scales instead of least squares
-  std::string calibrate;         // path of a text to measure activations on; quantize() only
-  int64_t calibrate_tokens = 0;  // of it; 0: 98304, or what it has
+  bool balance = true;      // channel balancing before the rotation
+  bool fast = false;        // search scales from one starting value instead of ten
+  bool shape_gain = false;  // norm-preserving scales instead of least squares
+  // Path of a text to measure activations on, or "self": the model writes one; quantize() only.
+  std::string calibrate;
+  int64_t calibrate_tokens = 0;  // of it; 0: 98304, or what it has; 32768 of "self"
   std::string curvature;         // folder of python -m walsh.curvature on that text; may be empty
   // A type for every tensor, chosen by measuring (docs/allocation.md): for so many bits per weight
   // of the linear layers, or bytes of the file; `type` then is not used. quantize() only.

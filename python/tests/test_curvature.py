@@ -107,6 +107,21 @@ def test_layer_by_layer_gives_the_moments_of_one_pass(tiny_model, measured):
     assert not (measured / "work").exists()
 
 
+def test_the_model_writes_a_text_that_quantize_reads(tiny_model, tmp_path):
+    out = tmp_path / "out"
+    measure(str(tiny_model), "self", str(out), tokens=600, device="cpu", batch=1)
+    text = (out / "self.txt").read_text()
+    assert len(text) > 500
+    about, _ = read(out)
+    assert {a["tokens"] for a in about.values()} == {512}
+    options = {"type": "tq3", "calibrate_tokens": 512, "curvature": str(out)}
+    walsh.quantize(str(tiny_model), str(tmp_path / "own.gguf"), calibrate="self", **options)
+    walsh.quantize(str(tiny_model), str(tmp_path / "read.gguf"), calibrate=str(out / "self.txt"),
+                   **options)
+    own, given = (walsh.inspect(str(tmp_path / name)) for name in ("own.gguf", "read.gguf"))
+    assert [t.checksum for t in own.tensors] == [t.checksum for t in given.tensors]
+
+
 def test_experts_are_measured_by_the_tokens_that_reached_them(mixture, tmp_path):
     measure(str(mixture), str(TEXT), str(tmp_path / "out"), tokens=TOKENS, device="cpu", batch=2)
     about, moments = read(tmp_path / "out")

@@ -19,6 +19,7 @@ from ._error import Error, usage
 
 KEY = "walsh_curvature"  # of the metadata of every file
 VERSION = 1
+OWN_TEXT = "self.txt"  # the text, if the model wrote it
 _WORK = "work"
 _EXPERT = re.compile(r"(.+)\.(\d+)\.(gate_proj|up_proj|down_proj)\.weight")
 _EXPERT_FOLDERS = ("mlp.experts", "block_sparse_moe.experts", "feed_forward.experts")
@@ -95,6 +96,15 @@ def text_checksum(text: bytes) -> str:
     return _walsh.checksum(memoryview(text))
 
 
+def check_unused(folder: str) -> None:
+    """Refuses a folder that holds something already."""
+    path = pathlib.Path(folder)
+    if (path / _WORK / "state.json").is_file():
+        raise usage(folder, "an interrupted run is there: --resume goes on with it")
+    if path.exists() and any(path.iterdir()):
+        raise usage(folder, "there is something in this folder already")
+
+
 class Store:
     """The folder of one measurement: a file per layer, and until it is complete a folder `work`
     with streams of all tokens, from which an interrupted run goes on."""
@@ -107,15 +117,14 @@ class Store:
         if self._state_path.is_file():
             self._continue(resume)
             return
-        if self.folder.exists() and any(self.folder.iterdir()):
-            raise usage(folder, "there is something in this folder already")
+        check_unused(folder)
         self.work.mkdir(parents=True, exist_ok=True)
         self.save_state()
 
     def _continue(self, resume: bool) -> None:
         where = str(self._state_path)
         if not resume:
-            raise usage(str(self.folder), "an interrupted run is there: --resume goes on with it")
+            check_unused(str(self.folder))
         try:
             state = json.loads(self._state_path.read_text())
             known = state["settings"]
@@ -132,6 +141,12 @@ class Store:
         temporary = self._state_path.with_suffix(".new")
         temporary.write_text(json.dumps(self.state))
         os.replace(temporary, self._state_path)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Keeps a file of the result, when it is complete."""
+        temporary = self.work / (name + ".new")
+        temporary.write_bytes(content)
+        os.replace(temporary, self.folder / name)
 
     def stream(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """A tensor that lies in a file, which is made if there is none."""

@@ -117,8 +117,9 @@ def quantize(source: Path, out: Path, *, type: str = "tq4", embed_type: str = ""
     `output_format="hf"` into a new folder that transformers loads, too.
 
     The options are those of `walsh quantize`: `type` of every linear layer, `overrides` as
-    "re:PATTERN=TYPE" and `ignore` as "re:PATTERN" per tensor, `calibrate` a text to measure
-    activations on, `curvature` what `python -m walsh.curvature` has measured on it;
+    "re:PATTERN=TYPE" and `ignore` as "re:PATTERN" per tensor; `calibrate` a text to measure
+    activations on, or "self" for one that the model writes; `curvature` what
+    `python -m walsh.curvature` has measured on it;
     `bits_per_weight` or `file_bytes` choose the types by measuring.
     `progress(done, count)` is told the number of tensors now and then; False ends the work.
 

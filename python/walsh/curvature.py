@@ -2,6 +2,10 @@
 of its matrices.
 
     python -m walsh.curvature MODEL --text TEXT --out DIR
+    python -m walsh.curvature MODEL --text self --out DIR
+
+In the second line the model writes the text, which is kept as DIR/self.txt; `walsh quantize
+--calibrate self --curvature DIR` reads it.
 
 For every matrix of the layers, H = E[g g^T] with g the gradient of the loss at its output, where
 the next tokens are drawn from the model itself (the Fisher information). The model is run layer by
@@ -22,8 +26,9 @@ from torch.nn.functional import cross_entropy
 from . import _walsh
 from ._curvature_model import Stack, load_model, text_windows
 from ._curvature_moments import LayerMoments
-from ._curvature_store import CheckpointTensors, Store, text_checksum
+from ._curvature_store import OWN_TEXT, CheckpointTensors, Store, check_unused, text_checksum
 from ._error import Error, usage
+from ._own_text import TOKENS, own_text
 
 _STATUS = {"internal": 1, "usage": 2, "bad_input": 3, "limit": 4, "io": 5, "interrupted": 130}
 
@@ -135,9 +140,24 @@ class _Measurement:
         self.store.write_layer(index, moments, self.checkpoint)
 
 
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise Error("io", path, error.strerror or str(error)) from None
+
+
+def _decoded(content: bytes, path: str) -> str:
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise Error("bad_input", path, "is not valid UTF-8") from None
+
+
 def measure(model: str, text: str, out: str, *, tokens: int = 0, device: str = "auto",
             dtype: str = "float32", batch: int = 4, seed: int = 0, resume: bool = False) -> None:
-    """Writes the folder `out`; arguments are those of the command."""
+    """Writes the folder `out`; arguments are those of the command (`text` is a path, or "self")."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     options = argparse.Namespace(device=device, dtype=dtype, batch=batch, seed=seed)
@@ -145,21 +165,25 @@ def measure(model: str, text: str, out: str, *, tokens: int = 0, device: str = "
         raise usage("--device", f"{device}: PyTorch sees no GPU")
     if os.path.isdir(os.path.join(out, "work")) is False and resume:
         raise usage("--resume", f"there is no interrupted run in {out}")
-    try:
-        with open(text, "rb") as file:
-            content = file.read()
-        decoded = content.decode("utf-8")
-    except OSError as error:
-        raise Error("io", text, error.strerror or str(error)) from None
-    except UnicodeDecodeError:
-        raise Error("bad_input", text, "is not valid UTF-8") from None
+    kept = os.path.join(out, OWN_TEXT)
+    known = kept if text == "self" and resume and os.path.exists(kept) else text
+    content = b"" if known == "self" else _read(known)
+    if not resume:
+        check_unused(out)
     checkpoint = CheckpointTensors(model)
     stack = Stack(load_model(model), model)
-    windows = text_windows(model, decoded, tokens, stack.positions)
+    if known == "self":
+        print("the model writes its text", file=sys.stderr, flush=True)
+        content = own_text(stack.model, model, tokens or TOKENS, min(512, stack.positions),
+                           device, seed).encode()
+        tokens = 0
+    windows = text_windows(model, _decoded(content, known), tokens, stack.positions)
     settings = {"walsh": _walsh.__version__, "text": text_checksum(content),
                 "tokens": windows.numel(), "window": windows.shape[1], "seed": seed,
                 "dtype": dtype, "layers": len(stack), "hidden": stack.hidden}
     store = Store(out, settings, resume)
+    if known == "self":
+        store.write(OWN_TEXT, content)
     _Measurement(stack, windows, store, checkpoint, options).run()
 
 
@@ -168,7 +192,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m walsh.curvature", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", metavar="MODEL", help="Hugging Face folder with safetensors")
-    parser.add_argument("--text", required=True, help="the text of --calibrate")
+    parser.add_argument("--text", required=True,
+                        help="the text of --calibrate; self: the model writes it")
     parser.add_argument("--out", required=True, metavar="DIR", help="folder to write")
     parser.add_argument("--tokens", type=_positive, default=0, metavar="N",
                         help="tokens of the text to use (default: 98304, or all it has)")

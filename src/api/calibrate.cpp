@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "allocate/self_text.h"
 #include "api/load.h"
 #include "arch/plan.h"
 #include "calibrate/layer_statistics.h"
@@ -14,25 +15,76 @@
 #include "walsh/error.h"
 
 namespace walsh {
+namespace {
 
-void CalibrationRequest::read() {
-  if (text.empty() || content) return;
-  content = std::make_shared<const std::string>(read_text_input(text, kMaxTextBytes));
+bool is_checkpoint(const std::string& path) {
+  std::error_code unreadable;
+  return std::filesystem::is_directory(path, unreadable) || is_foreign_gguf(path);
+}
+
+int64_t window_of(const ModelConfig& config) {
+  return std::min(kCalibrationWindow, config.max_positions);
+}
+
+std::vector<int32_t> written_by_itself(const std::string& folder, const CalibrationRequest& request,
+                                       ThreadPool& pool) {
+  CheckpointSource source = CheckpointSource::open(folder);
+  const int32_t bos = read_tokenizer(source).added_bos().value_or(-1);
+  const ModelConfig config = parse_config(source.config_json(), folder + ": config.json");
+  SelfTextOptions options;
+  options.ctx = window_of(config);
+  const int64_t tokens = request.tokens == 0 ? kOwnTokens : request.tokens;
+  options.windows = std::max<int64_t>(1, tokens / options.ctx);
+  options.bos = bos;
+  LoadOptions load;
+  load.pool = &pool;
+  load.device = request.device;
+  load.may_use_cpu = true;
+  const Model model = Model::load(source, config, load);
+  return write_self_text(model, options, [&](int64_t done, int64_t total) {
+    if (request.check) request.check();
+    if (request.writing) request.writing(done, total);
+  });
+}
+
+}  // namespace
+
+void CalibrationRequest::read(const std::string& folder, ThreadPool& pool) {
+  if (text.empty() || content || own) return;
+  std::string path = text;
+  if (text == kOwnText) {
+    if (curvature.empty()) {
+      if (is_checkpoint(folder)) {
+        own = std::make_shared<const std::vector<int32_t>>(written_by_itself(folder, *this, pool));
+      }
+      return;
+    }
+    path = std::filesystem::path(curvature) / kOwnTextFile;
+    std::error_code unreadable;
+    if (!std::filesystem::exists(path, unreadable)) {
+      throw Error(ErrorCode::usage, curvature,
+                  "was measured on a text that the model did not write: give that text");
+    }
+  }
+  content = std::make_shared<const std::string>(read_text_input(path, kMaxTextBytes));
 }
 
 PreparedCalibration prepare_calibration(const std::string& folder, const Recipe& recipe,
                                         const CalibrationRequest& request, ThreadPool& pool) {
   CalibrationRequest known = request;
-  known.read();
-  const std::string& text = *known.content;
+  known.read(folder, pool);
   const CheckpointSource source = CheckpointSource::open(folder);
   const ModelConfig config = parse_config(source.config_json(), folder + ": config.json");
   const Tokenizer tokenizer = read_tokenizer(source);
-  const int64_t window = std::min(kCalibrationWindow, config.max_positions);
-  auto windows = calibration_windows(tokenizer.encode(text, false), request.tokens, window,
-                                     tokenizer.added_bos().value_or(-1));
+  const int64_t window = window_of(config);
+  const std::vector<int32_t> tokens =
+      known.own ? *known.own : tokenizer.encode(*known.content, false);
+  const int64_t wanted = known.own ? static_cast<int64_t>(tokens.size()) : request.tokens;
+  auto windows = calibration_windows(tokens, wanted, window, tokenizer.added_bos().value_or(-1));
   PreparedCalibration result;
-  result.description.checksum = checksum(std::as_bytes(std::span(text))).hex();
+  const auto bytes =
+      known.own ? std::as_bytes(std::span(tokens)) : std::as_bytes(std::span(*known.content));
+  result.description.checksum = checksum(bytes).hex();
   result.description.tokens = window * static_cast<int64_t>(windows.size());
   result.description.window = window;
   if (!request.curvature.empty()) {
@@ -50,10 +102,7 @@ PreparedCalibration prepare_calibration(const std::string& folder, const Recipe&
 std::unique_ptr<Compressor> open_calibrated(const std::string& folder, Recipe recipe,
                                             const CalibrationRequest& request, ThreadPool& pool) {
   // If this is no checkpoint, open_compressor has the better message.
-  std::error_code unreadable;
-  const bool is_model =
-      std::filesystem::is_directory(folder, unreadable) || is_foreign_gguf(folder);
-  if (request.text.empty() || !is_model) {
+  if (request.text.empty() || !is_checkpoint(folder)) {
     auto compressor = open_compressor(folder, recipe, pool);
     check_texts(*compressor);
     return compressor;

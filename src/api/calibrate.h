@@ -5,7 +5,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "base/device.h"
 #include "base/thread_pool.h"
 #include "codec/feedback/input_statistics.h"
 #include "quantize/pipeline/compressor.h"
@@ -13,16 +16,26 @@
 
 namespace walsh {
 
+inline constexpr std::string_view kOwnText = "self";     // as the path of a text
+inline constexpr const char* kOwnTextFile = "self.txt";  // that a folder of curvature may hold
+inline constexpr int64_t kOwnTokens = 32768;             // that a model writes by default
+
 struct CalibrationRequest {
-  std::string text;             // path; empty: no calibration
-  int64_t tokens = 0;           // 0: as calibrate/text_windows.h
+  std::string text;             // path; kOwnText: the model writes it; empty: no calibration
+  int64_t tokens = 0;           // 0: kOwnTokens, or as calibrate/text_windows.h
   std::function<void()> check;  // called now and then while measuring; may throw to stop
   std::shared_ptr<const std::string> content;  // of the text, once it was read
   std::string curvature = {};  // folder of CurvatureFiles; empty: errors at outputs count alike
+  Device device = {};          // that runs the model while it writes its own text
+  // Called before each token that the model writes, with their numbers so far and in all.
+  std::function<void(int64_t, int64_t)> writing = {};
+  std::shared_ptr<const std::vector<int32_t>> own = {};  // whole windows that the model wrote
 
-  // Reads the text, if there is one. Callers that use the request more than once must do so first,
-  // because a pipe can be read only once. Throws io, limit, interrupted.
-  void read();
+  // Reads the text, or lets the checkpoint `folder` write it: windows sampled from the unquantized
+  // model at temperature 1. With kOwnText and a curvature, the text is the one that the curvature's
+  // folder holds. Callers that use the request more than once must do so first, because a pipe can
+  // be read only once. Throws io, limit, interrupted, bad_input, usage.
+  void read(const std::string& folder, ThreadPool& pool);
 };
 
 struct PreparedCalibration {

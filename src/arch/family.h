@@ -30,6 +30,8 @@ extern const Family kDeepseekV2, kDeepseekV3, kGemma, kGemma2, kGemma3, kGlm, kG
     kOlmo2, kOlmo3, kOlmoe, kPhi3, kQwen2, kQwen2Moe, kQwen3, kQwen3Moe, kQwen35, kQwen35Moe,
     kQwen3Next, kSmolLm3;
 
+constexpr int64_t kDefaultWindow = 4096;  // what transformers takes for most families
+
 // `sliding_window`: absent means the fallback, null means none (0).
 int64_t read_window(ConfigReader& reader, int64_t fallback);
 // Qwen's rule: with `use_sliding_window`, `sliding_window` applies from layer `max_window_layers`

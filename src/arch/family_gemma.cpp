@@ -10,7 +10,7 @@ constexpr int64_t kDefaultHeadDim = 256;  // transformers' default for an absent
 constexpr double kDefaultScale = 256;
 constexpr double kLargestCap = 1e6;
 
-void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
+void read_gemma1(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   // Early files say "gelu" but mean its tanh approximation.
   if (reader.pending("hidden_act") && *reader.value("hidden_act") != "gelu" &&
       *reader.value("hidden_act") != "gelu_pytorch_tanh")
@@ -47,6 +47,6 @@ void read_gemma_blocks(ConfigReader& reader, DecoderTraits& traits) {
     layer.scale = static_cast<float>(1 / std::sqrt(scale));
 }
 
-const Family kGemma = {"gemma", "GemmaForCausalLM", read};
+const Family kGemma = {"gemma", "GemmaForCausalLM", read_gemma1};
 
 }  // namespace walsh

@@ -5,10 +5,9 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kDefaultWindow = 4096;  // transformers' default for an absent key
 constexpr double kDefaultLogitCap = 50, kDefaultFinalCap = 30;
 
-void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
+void read_gemma2(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   read_gemma(reader, traits, config);
   read_gemma_blocks(reader, traits);
   config.logit_cap = read_cap(reader, "final_logit_softcapping", kDefaultFinalCap);
@@ -23,6 +22,6 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
 
 }  // namespace
 
-const Family kGemma2 = {"gemma2", "Gemma2ForCausalLM", read};
+const Family kGemma2 = {"gemma2", "Gemma2ForCausalLM", read_gemma2};
 
 }  // namespace walsh

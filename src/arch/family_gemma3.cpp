@@ -5,7 +5,6 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kDefaultWindow = 4096;  // transformers' default for an absent key
 constexpr int64_t kDefaultPattern = 6;
 
 // The text part of models with vision states only what differs from these.
@@ -14,7 +13,7 @@ constexpr std::string_view kDefaults = R"({
     "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
     "max_position_embeddings": 131072, "rms_norm_eps": 1e-6})";
 
-void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
+void read_gemma3(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   read_gemma(reader, traits, config);
   read_gemma_blocks(reader, traits);
   traits.qk_norm = true;
@@ -34,7 +33,7 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
 
 const Family kGemma3 = {"gemma3_text",
                         "Gemma3ForCausalLM",
-                        read,
+                        read_gemma3,
                         {.theta = 1e6, .per_kind = true, .local_theta = 1e4},
                         kDefaults};
 

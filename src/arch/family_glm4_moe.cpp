@@ -5,7 +5,7 @@
 namespace walsh {
 namespace {
 
-void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
+void read_glm4_moe(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   traits.partial_rope = true;
   traits.qkv_bias = reader.boolean_or("attention_bias", false);
   traits.qk_norm = reader.boolean_or("use_qk_norm", false);
@@ -21,6 +21,6 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
 
 }  // namespace
 
-const Family kGlm4Moe = {"glm4_moe", "Glm4MoeForCausalLM", read, {.share = 0.5}};
+const Family kGlm4Moe = {"glm4_moe", "Glm4MoeForCausalLM", read_glm4_moe, {.share = 0.5}};
 
 }  // namespace walsh

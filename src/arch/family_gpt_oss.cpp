@@ -6,11 +6,11 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kDefaultWindow = 128;  // transformers' default for an absent key
-constexpr int64_t kDefaultHeadDim = 64;
+constexpr int64_t kGptOssWindow = 128;  // transformers' default for an absent key
+constexpr int64_t kGptOssHeadDim = 64;
 constexpr double kDefaultSlope = 1.702, kDefaultLimit = 7;
 
-void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
+void read_gpt_oss(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
   TensorNames& names = traits.names;
   names.router = "mlp.router";
   traits.qkv_bias = traits.o_bias = reader.boolean_or("attention_bias", true);
@@ -21,9 +21,9 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
   traits.gate_limit =
       static_cast<float>(reader.optional_number("swiglu_limit", kDefaultLimit, 1e-3, 1e6));
   const bool has_dim = reader.value("head_dim") != nullptr;
-  const int64_t window = read_window(reader, kDefaultWindow);
+  const int64_t window = read_window(reader, kGptOssWindow);
   for (LayerTraits& layer : traits.layers)
-    if (!has_dim) layer.head_dim = kDefaultHeadDim;
+    if (!has_dim) layer.head_dim = kGptOssHeadDim;
   if (!read_layer_types(reader, window, traits)) {
     for (size_t i = 0; i < traits.layers.size(); i += 2)
       traits.layers[i].window = window;
@@ -38,7 +38,8 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
 
 }  // namespace
 
-const Family kGptOss = {"gpt_oss", "GptOssForCausalLM", read, {.theta = 150000, .parameters = R"({
+const Family kGptOss = {
+    "gpt_oss", "GptOssForCausalLM", read_gpt_oss, {.theta = 150000, .parameters = R"({
     "rope_type": "yarn", "factor": 32, "beta_fast": 32, "beta_slow": 1, "truncate": false,
     "original_max_position_embeddings": 4096})"}};
 

@@ -8,7 +8,7 @@ namespace {
 
 constexpr double kLeast = 1e-6, kMost = 1e6;  // range of a multiplier
 
-void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
+void read_granite(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   const auto multiplier = [&](const char* key) { return reader.number_or(key, 1, kLeast, kMost); };
   traits.qkv_bias = traits.o_bias = reader.boolean_or("attention_bias", false);
   traits.mlp_bias = reader.boolean_or("mlp_bias", false);
@@ -29,7 +29,7 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
 }
 
 void read_moe(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
-  read(reader, traits, config);
+  read_granite(reader, traits, config);
   TensorNames& names = traits.names;
   names.router = "block_sparse_moe.router.layer";
   names.experts = "block_sparse_moe.experts.";
@@ -40,7 +40,7 @@ void read_moe(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) 
 
 }  // namespace
 
-const Family kGranite = {"granite", "GraniteForCausalLM", read};
+const Family kGranite = {"granite", "GraniteForCausalLM", read_granite};
 const Family kGraniteMoe = {"granitemoe", "GraniteMoeForCausalLM", read_moe};
 
 }  // namespace walsh

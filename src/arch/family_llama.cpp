@@ -4,13 +4,13 @@
 namespace walsh {
 namespace {
 
-void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
+void read_llama(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
   traits.qkv_bias = traits.o_bias = reader.boolean_or("attention_bias", false);
   traits.mlp_bias = reader.boolean_or("mlp_bias", false);
 }
 
 }  // namespace
 
-const Family kLlama = {"llama", "LlamaForCausalLM", read};
+const Family kLlama = {"llama", "LlamaForCausalLM", read_llama};
 
 }  // namespace walsh

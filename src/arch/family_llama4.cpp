@@ -71,7 +71,7 @@ void read_expert_layers(ConfigReader& reader, DecoderTraits& traits) {
   }
 }
 
-void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
+void read_llama4(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
   TensorNames& names = traits.names;
   names.gate = "feed_forward.gate_proj";
   names.up = "feed_forward.up_proj";
@@ -102,6 +102,6 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
 
 }  // namespace
 
-const Family kLlama4 = {"llama4_text", "Llama4ForCausalLM", read, {.theta = 5e5}};
+const Family kLlama4 = {"llama4_text", "Llama4ForCausalLM", read_llama4, {.theta = 5e5}};
 
 }  // namespace walsh

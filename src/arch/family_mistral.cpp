@@ -5,9 +5,7 @@
 namespace walsh {
 namespace {
 
-// transformers' default for an absent key; null, as in later Mistral models, means no window.
-constexpr int64_t kDefaultWindow = 4096;
-
+// A window of null, as in later Mistral models, means none.
 void set_windows(int64_t window, DecoderTraits& traits) {
   for (LayerTraits& layer : traits.layers)
     layer.window = window;

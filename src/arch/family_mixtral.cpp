@@ -4,7 +4,7 @@
 namespace walsh {
 namespace {
 
-void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
+void read_mixtral(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
   TensorNames& names = traits.names;
   names.router = "block_sparse_moe.gate";
   names.experts = "block_sparse_moe.experts.";
@@ -19,6 +19,6 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
 
 }  // namespace
 
-const Family kMixtral = {"mixtral", "MixtralForCausalLM", read, {.theta = 1e6}};
+const Family kMixtral = {"mixtral", "MixtralForCausalLM", read_mixtral, {.theta = 1e6}};
 
 }  // namespace walsh

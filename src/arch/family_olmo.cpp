@@ -6,7 +6,6 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kDefaultWindow = 4096;  // transformers' default for an absent key
 constexpr size_t kPattern = 4;
 
 void read_olmo2(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {

@@ -4,7 +4,7 @@
 namespace walsh {
 namespace {
 
-void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
+void read_olmoe(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
   traits.qk_norm = traits.qk_norm_of_all = true;
   traits.qkv_bias = traits.o_bias = reader.boolean_or("attention_bias", false);
   reader.only("clip_qkv", nullptr);
@@ -14,6 +14,6 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
 
 }  // namespace
 
-const Family kOlmoe = {"olmoe", "OlmoeForCausalLM", read};
+const Family kOlmoe = {"olmoe", "OlmoeForCausalLM", read_olmoe};
 
 }  // namespace walsh

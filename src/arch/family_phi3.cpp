@@ -5,7 +5,7 @@
 namespace walsh {
 namespace {
 
-void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
+void read_phi3(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
   traits.names.qkv = "self_attn.qkv_proj";
   traits.partial_rope = true;
   traits.names.gate_up = "mlp.gate_up_proj";
@@ -16,6 +16,6 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
 
 }  // namespace
 
-const Family kPhi3 = {"phi3", "Phi3ForCausalLM", read};
+const Family kPhi3 = {"phi3", "Phi3ForCausalLM", read_phi3};
 
 }  // namespace walsh

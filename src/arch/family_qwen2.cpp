@@ -4,10 +4,9 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kDefaultWindow = 4096;  // transformers' default for an absent key
 constexpr int64_t kDefaultMaxWindowLayers = 28;
 
-void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
+void read_qwen2(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
   traits.qkv_bias = true;
   read_qwen_windows(reader, traits);
 }
@@ -25,6 +24,6 @@ void read_qwen_windows(ConfigReader& reader, DecoderTraits& traits) {
     traits.layers[i].window = window;
 }
 
-const Family kQwen2 = {"qwen2", "Qwen2ForCausalLM", read};
+const Family kQwen2 = {"qwen2", "Qwen2ForCausalLM", read_qwen2};
 
 }  // namespace walsh

@@ -4,7 +4,6 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kDefaultWindow = 4096;  // transformers' default for an absent key
 constexpr int64_t kDefaultMaxWindowLayers = 28;
 constexpr int64_t kMaxWidth = int64_t{1} << 20;
 
@@ -21,7 +20,7 @@ void read_windows(ConfigReader& reader, DecoderTraits& traits) {
     traits.layers[i].window = window;
 }
 
-void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
+void read_qwen2_moe(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
   traits.qkv_bias = reader.boolean_or("qkv_bias", true);
   read_windows(reader, traits);
   read_expert_counts(reader, "moe_intermediate_size", traits);
@@ -35,6 +34,6 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
 
 }  // namespace
 
-const Family kQwen2Moe = {"qwen2_moe", "Qwen2MoeForCausalLM", read};
+const Family kQwen2Moe = {"qwen2_moe", "Qwen2MoeForCausalLM", read_qwen2_moe};
 
 }  // namespace walsh

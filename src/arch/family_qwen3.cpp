@@ -7,7 +7,7 @@ namespace {
 // transformers' default, which is not hidden / heads.
 constexpr int64_t kDefaultHeadDim = 128;
 
-void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
+void read_qwen3(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
   traits.qk_norm = true;
   traits.qkv_bias = traits.o_bias = reader.boolean_or("attention_bias", false);
   for (LayerTraits& layer : traits.layers)
@@ -17,6 +17,6 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
 
 }  // namespace
 
-const Family kQwen3 = {"qwen3", "Qwen3ForCausalLM", read};
+const Family kQwen3 = {"qwen3", "Qwen3ForCausalLM", read_qwen3};
 
 }  // namespace walsh

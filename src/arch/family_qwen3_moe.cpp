@@ -5,9 +5,7 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kDefaultWindow = 4096;  // transformers' default for an absent key
-
-void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
+void read_qwen3_moe(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
   traits.qk_norm = true;
   traits.qkv_bias = traits.o_bias = reader.boolean_or("attention_bias", false);
   const bool enabled = reader.boolean_or("use_sliding_window", false);
@@ -22,6 +20,6 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
 
 }  // namespace
 
-const Family kQwen3Moe = {"qwen3_moe", "Qwen3MoeForCausalLM", read};
+const Family kQwen3Moe = {"qwen3_moe", "Qwen3MoeForCausalLM", read_qwen3_moe};
 
 }  // namespace walsh

@@ -4,7 +4,7 @@
 namespace walsh {
 namespace {
 
-void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
+void read_smollm3(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   traits.qkv_bias = traits.o_bias = reader.boolean_or("attention_bias", false);
   traits.mlp_bias = reader.boolean_or("mlp_bias", false);
   config.tied_head = reader.boolean_or("tie_word_embeddings", true);
@@ -18,6 +18,6 @@ void read(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
 
 }  // namespace
 
-const Family kSmolLm3 = {"smollm3", "SmolLM3ForCausalLM", read, {.theta = 2e6}};
+const Family kSmolLm3 = {"smollm3", "SmolLM3ForCausalLM", read_smollm3, {.theta = 2e6}};
 
 }  // namespace walsh

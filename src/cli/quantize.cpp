@@ -236,7 +236,7 @@ void save_recipe(const Options& options, const Recipe& recipe,
 // Checks files before a search that may take hours.
 void check_files(const Options& options) {
   std::vector<std::string> inputs = options.allocation.inputs();
-  inputs.push_back(options.calibration.text);
+  if (options.calibration.text != kOwnText) inputs.push_back(options.calibration.text);
   inputs.push_back(options.recipe.file());
   std::vector<std::string> outputs = options.allocation.outputs();
   outputs.push_back(options.save_recipe);
@@ -278,6 +278,18 @@ class ResumeNote {
   bool told_ = false;
 };
 
+// Reads the calibration text, or shows how far the model is with writing it.
+void read_text(const Options& options, CalibrationRequest& calibration, ThreadPool& pool) {
+  ProgressBar bar(is_terminal(STDERR_FILENO));
+  calibration.writing = [&](int64_t done, int64_t total) {
+    bar.update(static_cast<uint64_t>(done), static_cast<uint64_t>(total),
+               "the model writes its calibration text");
+  };
+  calibration.read(options.input, pool);
+  calibration.writing = {};
+  bar.clear();
+}
+
 int quantize(const Options& options) {
   options.machine.apply();
   const InterruptGuard interrupt;
@@ -294,7 +306,8 @@ int quantize(const Options& options) {
   check_files(options);
   CalibrationRequest calibration = options.calibration;
   calibration.check = InterruptGuard::check;
-  calibration.read();
+  calibration.device = parse_device(options.device);
+  read_text(options, calibration, pool);
   std::optional<Allocation> allocation;
   const Recipe recipe = choose_recipe(options, calibration, pool, allocation);
   save_recipe(options, recipe, allocation);
@@ -369,12 +382,14 @@ Action add_quantize(CLI::App& command) {
   options->machine.add_to(command);
   CLI::Option* calibrate = command
                                .add_option("--calibrate", options->calibration.text,
-                                           "Calibrate with this text: less error, more time")
-                               ->type_name("FILE")
+                                           "Calibrate with this text, or with one that the model "
+                                           "writes itself (self): less error, more time")
+                               ->type_name("FILE|self")
                                ->group("Compression");
   command
-      .add_option("--calibrate-tokens", options->calibration.tokens,
-                  "Tokens of that text to use (default: 98304, or all if it has fewer)")
+      .add_option(
+          "--calibrate-tokens", options->calibration.tokens,
+          "Tokens of that text to use (default: 98304, or all if it has fewer; 32768 of self)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->needs(calibrate)
       ->group("Compression");

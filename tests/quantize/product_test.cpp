@@ -60,7 +60,7 @@ ProductTargets random_targets(uint64_t seed, int limit) {
 TEST_F(ProductOnEachIsa, SearchFindsTheFirstEntryOfLeastCost) {
   for (const int limit : {3, 40, 1664}) {  // few distinct entries: many ties
     const ProductTable table = random_table(7, limit);
-    for (const int reach : {limit, detail::kLargestTarget}) {
+    for (const int reach : {limit, detail::kLargestProductTarget}) {
       const ProductTargets targets = random_targets(static_cast<uint64_t>(reach), reach);
       for (const int vectors : {8, 16, 24, 32}) {
         for (const Isa isa : supported_isas()) {

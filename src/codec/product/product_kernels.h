@@ -12,7 +12,7 @@ namespace walsh::detail {
 // Steps of the search's grid in a unit of the codebook: fine beside the rounding of its entries.
 inline constexpr int kProductSteps = 16;
 // Targets are clamped to this, so that four squared distances fit in int32.
-inline constexpr int kLargestTarget = 12000;
+inline constexpr int kLargestProductTarget = 12000;
 // Vectors of four targets that are searched together; more than a group has in all.
 inline constexpr int kSearchVectors = 32;
 

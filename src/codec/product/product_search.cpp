@@ -28,7 +28,7 @@ ProductSearchKernel product_search_kernel() {
 
 void set_targets(const float* x, int64_t n, float scale, float unit, ProductTargets& targets) {
   const float factor = static_cast<float>(kProductSteps) / (scale * unit);
-  const float limit = kLargestTarget;
+  const float limit = kLargestProductTarget;
   int16_t steps[kProductGroup];
   for (int64_t col = 0; col < n; ++col) {
     const float target = std::min(std::max(x[col] * factor, -limit), limit);

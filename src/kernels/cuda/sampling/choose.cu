@@ -198,7 +198,7 @@ __device__ int choose_any(const SampleArgs& args, const SampleState& rules, int6
   }
   if (o.min_p > 0) {
     const float least = __double2float_ru(best + rules.log_min_p);
-    cut = max(cut, min(rank_of(key_of(least), (1 << kIdBits) - 1), args.rows[row].best));
+    cut = max(cut, min(rank_of(key_of_logit(least), (1 << kIdBits) - 1), args.rows[row].best));
   }
   return id_of_rank(search_ranks(args, row, uniform, 0, memory, [&](unsigned long long rank) {
     return weight(rank, static_cast<double>(o.temperature));

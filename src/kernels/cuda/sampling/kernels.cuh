@@ -55,7 +55,7 @@ struct SampleArgs {
 };
 
 // Maps floats to unsigned numbers in the same order; both zeros are equal.
-__device__ __forceinline__ uint32_t key_of(float v) {
+__device__ __forceinline__ uint32_t key_of_logit(float v) {
   const uint32_t u = __float_as_uint(v + 0.0f);
   return u >> 31 ? ~u : u | 0x80000000u;
 }

@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(kSampleThreads)
     finite |= isfinite(v[j]);
     if (memory.recent[slot / 32] >> slot % 32 & 1)
       v[j] = v[j] > 0 ? v[j] / penalty : v[j] * penalty;
-    const uint32_t key = key_of(v[j]);
+    const uint32_t key = key_of_logit(v[j]);
     best = max(best, rank_of(key, id));
     if (!greedy) args.keys[row * args.vocab + id] = key;
     if (bins) atomicAdd(&memory.bins[key >> kBinShift], 1u);
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kSampleThreads)
   // Rounded down, because the exact comparison comes later. If top_p needs the sum of the top_k
   // tokens, all of them must be kept.
   if (rules.options.min_p > 0 && (sum_all || rules.options.top_p >= 1))
-    lowest = max(lowest, key_of(__double2float_rd(largest + rules.log_min_p)));
+    lowest = max(lowest, key_of_logit(__double2float_rd(largest + rules.log_min_p)));
   state.lowest = lowest;
   state.total = total;
 }

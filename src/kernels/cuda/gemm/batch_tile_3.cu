@@ -1,7 +1,0 @@
-#include "kernels/cuda/gemm/batch_tile.cuh"
-
-namespace walsh::cuda::detail {
-
-template bool launch_batch<ScalarDecoder<3>>(BatchShape, BatchLaunch*, Stream);
-
-}  // namespace walsh::cuda::detail
