@@ -324,6 +324,25 @@ TEST_F(PipelineTest, AnInterruptedTrellisRunContinuesToTheSameBytes) {
   EXPECT_NE(slurp(path), want);
 }
 
+TEST_F(PipelineTest, AnInterruptedRunWithProductCodesContinuesToTheSameBytes) {
+  const Recipe recipe = recipe_of("pq3");
+  const std::string path = tiny_.file("out.gguf");
+  quantize_to_file(*compressor(recipe), path, {});
+  const std::string want = slurp(path);
+  std::filesystem::remove(path);
+
+  const auto stop = [left = 2](const QuantizeProgress& p) mutable {
+    if (p.tensor->format->name == "pq3" && --left == 0)
+      throw Error(ErrorCode::interrupted, "", "stopped");
+  };
+  EXPECT_THROW(quantize_to_file(*compressor(recipe), path, stop), Error);
+  int resumed = 0;
+  quantize_to_file(*compressor(recipe), path,
+                   [&](const QuantizeProgress& p) { resumed += p.resumed; });
+  EXPECT_EQ(resumed, 2);
+  EXPECT_EQ(slurp(path), want);
+}
+
 TEST_F(PipelineTest, ProgressTellsTheTimeAhead) {
   double last = -1;
   quantize_to_file(*compressor(recipe_of("tc3:h:L14")), tiny_.file("out.gguf"),

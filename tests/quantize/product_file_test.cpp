@@ -19,7 +19,7 @@
 namespace walsh {
 namespace {
 
-std::string slurp(const std::string& path) {
+std::string file_bytes(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
@@ -33,7 +33,7 @@ class ProductFile : public testing::Test {
     recipe.encode.effort = Effort::fast;
     Compressor source(Checkpoint::open(tiny_.path()), tiny_.plan(), recipe, pool_);
     summary_ = quantize_to_file(source, path_, {});
-    good_ = slurp(path_);
+    good_ = file_bytes(path_);
   }
 
   // Damage that the checksum of the header does not show.

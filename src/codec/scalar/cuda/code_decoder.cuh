@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "codec/cuda/bytes_to_f16.cuh"
 #include "codec/cuda/matrix_code.h"
 #include "codec/cuda/permute.cuh"
 
