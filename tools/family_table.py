@@ -24,6 +24,7 @@ NAMES = {
     "gemma": "Gemma",
     "gemma2": "Gemma 2",
     "gemma3_text": "Gemma 3 (text)",
+    "gemma4_text": "Gemma 4 (text)",
     "glm": "GLM-4 (9B)",
     "glm4": "GLM-4 (0414)",
     "glm4_moe": "GLM-4.5",

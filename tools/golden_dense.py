@@ -24,6 +24,7 @@ YARN = dict(
     rope_theta=10000.0, rope_type="yarn", factor=8.0, original_max_position_embeddings=32
 )
 GEMMA = dict(embedding=0.05, gain=0.0)
+GEMMA4 = dict(embedding=0.05, scaled_queries=True)
 
 
 def shape(**changes):
@@ -139,6 +140,92 @@ def gemma3():
         vision_config=vision(),
         mm_tokens_per_image=1,
     ), GEMMA
+
+
+def gemma4_text(**changes):
+    return dict(
+        shape(num_hidden_layers=4),
+        head_dim=16,
+        global_head_dim=32,
+        sliding_window=11,
+        layer_types=["sliding_attention", "full_attention"] * 2,
+        hidden_size_per_layer_input=0,
+        vocab_size_per_layer_input=128,
+        rope_parameters=dict(
+            full_attention=dict(
+                rope_theta=1e6, rope_type="proportional", partial_rotary_factor=0.25
+            ),
+            sliding_attention=dict(ROPE),
+        ),
+    ) | changes
+
+
+def gemma4():
+    yield "gemma4-tiny", hf.Gemma4TextConfig(
+        **gemma4_text(
+            num_hidden_layers=4,
+            num_kv_shared_layers=2,
+            hidden_size_per_layer_input=16,
+            use_double_wide_mlp=True,
+            final_logit_softcapping=20.0,
+        )
+    ), GEMMA4
+    yield "gemma4-layers-tiny", hf.Gemma4TextConfig(
+        **gemma4_text(
+            hidden_size_per_layer_input=24,
+            num_hidden_layers=2,
+            layer_types=["sliding_attention", "full_attention"],
+            tie_word_embeddings=False,
+            attention_bias=True,
+        )
+    ), dict(
+        **GEMMA4,
+        drop=["per_layer_config"],
+        add=dict(global_head_dim=32, num_global_key_value_heads=None),
+    )
+    experts = gemma4_text(
+        num_hidden_layers=3,
+        layer_types=["sliding_attention", "full_attention", "full_attention"],
+        attention_k_eq_v=True,
+        num_global_key_value_heads=1,
+        enable_moe_block=True,
+        num_experts=5,
+        top_k_experts=2,
+        moe_intermediate_size=48,
+        use_bidirectional_attention="vision",
+    )
+    yield "gemma4-moe-tiny", hf.Gemma4TextConfig(**experts), GEMMA4
+    # Heads as the published models have them.
+    yield "gemma4-wide-tiny", hf.Gemma4TextConfig(
+        **gemma4_text(
+            head_dim=256,
+            global_head_dim=512,
+            num_attention_heads=4,
+            num_key_value_heads=1,
+            num_hidden_layers=4,
+            sliding_window=40,
+            layer_types=["sliding_attention", "full_attention"] * 2,
+            num_kv_shared_layers=2,
+            hidden_size_per_layer_input=32,
+        )
+    ), dict(**GEMMA4, prompt=90)
+    yield "gemma4-vision-tiny", hf.Gemma4Config(
+        text_config=gemma4_text(
+            num_hidden_layers=2,
+            layer_types=["sliding_attention", "full_attention"],
+            attention_k_eq_v=True,
+        ),
+        vision_config=dict(
+            hidden_size=16,
+            intermediate_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            head_dim=8,
+            position_embedding_size=64,
+        ),
+        audio_config=None,
+    ), GEMMA4
 
 
 def smollm3():
@@ -315,5 +402,5 @@ def fp8():
 
 
 def dense_configs():
-    for family in (fp8, rope_kinds, gemma, gemma3, smollm3, granite, olmo, glm, ministral):
+    for family in (fp8, rope_kinds, gemma, gemma3, gemma4, smollm3, granite, olmo, glm, ministral):
         yield from family()

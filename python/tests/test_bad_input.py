@@ -36,6 +36,40 @@ def test_arrays_of_any_layout_and_read_only_ones(model):
         assert np.array_equal(model.logits(same), expected)
 
 
+NO_FLAG = [0, 1, None, "yes", np.zeros(2, bool)]
+NO_NUMBER = [1.5, "1", True, [1], 2**40, float("nan")]
+
+
+def test_values_of_other_types_are_named(model, tiny_model):
+    for value in NO_FLAG:
+        refused(lambda: model.tokenize("a", add_special=value), "usage")
+        refused(lambda: model.detokenize([5], skip_special=value), "usage")
+        refused(lambda: model.chat_prompt([], add_generation_prompt=value), "usage")
+        refused(lambda: walsh.inspect(tiny_model, check=value), "usage")
+    for value in NO_NUMBER:
+        refused(lambda: model.logits([1, 2], first=value), "usage")
+        refused(lambda: model.logprobs([1, 2], first=value), "usage")
+        refused(lambda: model.perplexity("a" * 50, ctx=value), "usage")
+        refused(lambda: model.generate_batch(["a"], running=value), "usage")
+        refused(lambda: walsh.quantize("absent", "out", threads=value), "usage")
+    for value in (0, "f", [print]):
+        refused(lambda: model.generate_batch(["a"], progress=value), "usage")
+        refused(lambda: walsh.Model(tiny_model, progress=value), "usage")
+        refused(lambda: walsh.quantize("absent", "out", progress=value), "usage")
+    for value in (0, [("type", "tq4")], {1: 2}, {"colour": 1}, {"type": None}):
+        refused(lambda: walsh.Model(tiny_model, quantize=value), "usage")
+    for value in (None, 3, "model", walsh.Model):
+        refused(lambda: model.kl_divergence(value, "a text"), "usage")
+    for value in (None, 3, ["a"], "a\0b", "\ud800"):
+        refused(lambda: walsh.inspect(value), "usage", "io")
+        refused(lambda: walsh.Model(value), "usage", "io")
+        refused(lambda: walsh.quantize(value, "out"), "usage", "io")
+    for value in ("re:x", "lm_head", 3, [1], [None]):
+        refused(lambda: walsh.quantize("absent", "out", ignore=value), "usage")
+        refused(lambda: walsh.quantize("absent", "out", overrides=value), "usage")
+    refused(lambda: walsh.quantize("absent", "out", bits_per_weight="4"), "usage")
+
+
 def test_layers_on_a_gpu(tiny_model):
     refused(lambda: walsh.Model(tiny_model, device="cpu", gpu_layers=1), "usage")
     refused(lambda: walsh.Model(tiny_model, gpu_layers=-1), "usage")

@@ -2,8 +2,6 @@
 import json
 import pathlib
 import shutil
-import struct
-import subprocess
 
 import pytest
 
@@ -189,7 +187,7 @@ def test_what_cannot_be_measured_is_refused_by_name(tiny_model, tmp_path, capsys
     assert not (tmp_path / "out").exists()
 
 
-def test_the_quantizer_uses_it_and_refuses_what_does_not_fit(tiny_model, measured, tmp_path):
+def test_the_quantizer_uses_it_and_refuses_that_of_another_text(tiny_model, measured, tmp_path):
     options = dict(type="tq3", fast=True, calibrate=TEXT, calibrate_tokens=TOKENS)
     walsh.quantize(tiny_model, tmp_path / "one.gguf", **options)
     walsh.quantize(tiny_model, tmp_path / "two.gguf", curvature=measured, **options)
@@ -202,79 +200,3 @@ def test_the_quantizer_uses_it_and_refuses_what_does_not_fit(tiny_model, measure
         walsh.quantize(tiny_model, tmp_path / "a.gguf", curvature=measured,
                        **{**options, "calibrate": other})
     assert refused.value.code == "bad_input"
-    with pytest.raises(walsh.Error, match="calibration text"):
-        walsh.quantize(tiny_model, tmp_path / "a.gguf", curvature=measured)
-    changed = tmp_path / "changed"
-    shutil.copytree(tiny_model, changed)
-    weights = next(changed.glob("*.safetensors"))
-    content = bytearray(weights.read_bytes())
-    start = 8 + struct.unpack("<Q", content[:8])[0]
-    for at in range(start, len(content), 999):
-        content[at] ^= 1
-    weights.chmod(0o644)
-    weights.write_bytes(content)
-    with pytest.raises(walsh.Error, match="other weights"):
-        walsh.quantize(changed, tmp_path / "a.gguf", curvature=measured, **options)
-
-
-def spoiled(measured, place, change):
-    """A copy of the folder in which `change` was applied to the tensors and the head of layer 2;
-    checksums fit what the file then has."""
-    from safetensors.torch import load_file, save_file
-    from safetensors import safe_open
-
-    shutil.copytree(measured, place)
-    path = place / "layer-00002.safetensors"
-    with safe_open(path, "pt") as file:
-        head = json.loads(file.metadata()[store.KEY])
-    tensors = load_file(path)
-    change(tensors, head["matrices"])
-    for name, values in tensors.items():
-        head["matrices"][name]["checksum"] = walsh._walsh.checksum(
-            memoryview(values.numpy()).cast("B"))
-    save_file(tensors, path, metadata={store.KEY: json.dumps(head)})
-    return place
-
-
-MATRIX = "model.layers.2.self_attn.o_proj.weight"
-
-
-def with_nan(tensors, matrices):
-    tensors[MATRIX][3] = float("nan")
-
-
-def without_a_matrix(tensors, matrices):
-    del tensors[MATRIX], matrices[MATRIX]
-
-
-@pytest.mark.parametrize("change, message", [
-    (with_nan, f"tensor {MATRIX}: has NaN or infinity"),
-    (without_a_matrix, f"lacks the matrix {MATRIX}")])
-def test_statistics_that_cannot_be_used_are_refused_by_name(tiny_model, measured, tmp_path, command,
-                                                            change, message):
-    folder = spoiled(measured, tmp_path / "spoiled", change)
-    code, error = quantize_by_command(command, tiny_model, folder, tmp_path)
-    assert code == 3 and message in error, error
-    assert not (tmp_path / "out.gguf").exists()
-
-
-def quantize_by_command(command, model, folder, place):
-    run = subprocess.run(
-        [command, "quantize", str(model), str(place / "out.gguf"), "--type", "tq3",
-         "--calibrate", str(TEXT), "--calibrate-tokens", str(TOKENS), "--curvature", str(folder)],
-        capture_output=True, text=True)
-    return run.returncode, run.stderr
-
-
-def test_folders_that_are_not_whole_are_refused(tiny_model, measured, tmp_path, command):
-    folder = tmp_path / "cut"
-    shutil.copytree(measured, folder)
-    path = folder / "layer-00002.safetensors"
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-5])
-    code, error = quantize_by_command(command, tiny_model, folder, tmp_path)
-    assert code == 3 and "layer-00002.safetensors" in error, error
-    path.unlink()
-    code, error = quantize_by_command(command, tiny_model, folder, tmp_path)
-    assert code == 3 and "lacks the matrix model.layers.2." in error, error
-    assert not (tmp_path / "out.gguf").exists()

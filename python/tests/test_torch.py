@@ -110,6 +110,47 @@ def test_what_makes_no_sense_is_refused():
         wt.Linear(64, 16, type="tq3").load_state_dict(bad)
 
 
+def test_values_of_other_types_are_named(tmp_path):
+    layer = wt.Linear.from_linear(plain_layer(16, 64), type="tq4")
+    x = torch.zeros(2, 64)
+    for value in (None, [0.0] * 64, np.zeros((2, 64), np.float32), x.to_sparse(),
+                  torch.nested.nested_tensor([x, x])):
+        refused("usage", lambda: layer(value))
+        refused("usage", lambda: layer.encode(value))
+    for sizes in (("a", 32), (64.0, 32), (64, None), (True, 32), (-1, 32), (64, 2**40)):
+        refused("usage", lambda: wt.Linear(*sizes))
+    for options in ({"dtype": "float32"}, {"dtype": torch.int8}, {"shape_gain": 1}, {"fast": 0}):
+        refused("usage", lambda: wt.Linear(64, 16, **options))
+    for value in (None, 3, nn.ReLU()):
+        refused("usage", lambda: wt.Linear.from_linear(value))
+    for value in (None, "model", [layer]):
+        refused("usage", lambda: wt.quantize_model(value))
+        refused("usage", lambda: wt.dequantize_model(value))
+        refused("usage", lambda: wt.save_quantized(value, wt.TurboQuantConfig(), tmp_path))
+    refused("usage", lambda: wt.quantize_model(nn.Sequential(), {"bit_width": 4}))
+    refused("usage", lambda: wt.load_quantized(3, tmp_path))
+    (tmp_path / "file").write_text("")
+    refused("io", lambda: wt.save_quantized(layer, wt.TurboQuantConfig(), tmp_path / "file"))
+    for value in (5, "4", True, None):
+        refused("usage", lambda: wt.TurboQuantConfig(bit_width=value).format_name)
+    for value in (-1, 1.5, "1", None, True, 10**9):
+        refused("usage", lambda: wt.set_threads(value))
+
+
+def test_a_state_that_cannot_be_taken_leaves_the_layer_as_it_was():
+    layer = wt.Linear.from_linear(plain_layer(16, 64), type="tq4")
+    x = weights(2, 64)
+    expected, state = layer(x), layer.state_dict()
+    refused("bad_input", lambda: layer.load_state_dict({**state, "codes": state["codes"].float()}))
+    assert torch.equal(layer(x), expected)
+    with pytest.raises(RuntimeError, match='"codes", "scales"'):
+        layer.load_state_dict({"bias": state["bias"]})
+    assert layer.load_state_dict({"bias": state["bias"]}, strict=False).missing_keys == [
+        "codes", "scales"]
+    assert torch.equal(layer(x), expected)
+    assert torch.equal(layer(input=x), expected)  # nn.Linear calls it so
+
+
 @pytest.mark.parametrize("kind", ["tc2:hq", "tc2.5:hq", "tc3:h:L14", "tc4:hq"])
 def test_formats_without_gpu_kernels_are_refused_before_anything_moves(kind):
     packed = wt.Linear.from_linear(plain_layer(16, 64), type=kind)

@@ -9,10 +9,11 @@ from torch import nn
 from torch.autograd import forward_ad
 
 from . import _walsh
+from ._arguments import flag, kind_of, whole
 from ._error import Error, usage
 from ._forms import new_form, stored_forms
-from ._operators import (DTYPES, as_rows, check_dtype, check_memory, decoded, linear_cuda,
-                         needs_dispatcher, place, view_of)
+from ._operators import (DTYPES, as_rows, check_dense, check_dtype, check_memory, decoded,
+                         linear_cuda, needs_dispatcher, place, view_of)
 from ._weight import CodedWeight
 
 Rotation = tuple[str, int, int, bool]  # kind, block, seed, signs
@@ -23,7 +24,8 @@ def _index(gpu: torch.device) -> int:
 
 
 def autocast_dtype(device: str) -> Optional[torch.dtype]:
-    """The type that torch.autocast wants products on a device to have; None: that of the input."""
+    """Returns the type that torch.autocast wants products on a device to have; None: that of the
+    input."""
     if device in ("cpu", "cuda") and torch.is_autocast_enabled(device):
         return torch.get_autocast_dtype(device)
     return None
@@ -32,12 +34,14 @@ def autocast_dtype(device: str) -> Optional[torch.dtype]:
 class Linear(nn.Linear):
     """A linear layer whose weights are stored in a format of walsh.
 
-    `from_linear` and `encode` make one from weights; a new one is empty until a state dict gives
-    it the stored arrays (`codes`, `scales`, ...). Before the first product the codes are packed
-    for the kernels; the state dict has them as they are stored, whenever it is asked.
+    `from_linear` makes a layer from plain weights, and `encode` gives weights to one. A new layer
+    is empty until then, or until a state dict gives it the stored arrays (`codes`, `scales`, ...,
+    uint8). Before the first product the codes are packed for the kernels; a state dict always has
+    them as they are stored.
 
-    `weight` has the shape and type that the weights had; it is decoded where something else than a
-    product is made with it, and encoded again where it is changed.
+    `weight` has the shape [out_features, in_features] and the type that the weights had. It is
+    decoded where something else than a product is computed with it, and encoded again where it is
+    changed.
     """
 
     bias: Optional[torch.Tensor]  # type: ignore[assignment]
@@ -48,7 +52,10 @@ class Linear(nn.Linear):
                  shape_gain: bool = False, dtype: Optional[torch.dtype] = None,
                  device: Union[torch.device, str, None] = None) -> None:
         nn.Module.__init__(self)
-        self.in_features, self.out_features = in_features, out_features
+        self.in_features = whole(in_features, "in_features", 1)
+        self.out_features = whole(out_features, "out_features", 1)
+        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+            raise usage("dtype", f"{dtype!r}, expected a type of torch with fractions")
         if rotations is None:
             self.format, own = new_form(type, out_features, in_features, rotation, block, seed,
                                         fast)
@@ -56,7 +63,8 @@ class Linear(nn.Linear):
             stored_forms({"rotations": {"type": type, "rotation": rotations}}, "walsh.torch.Linear")
             self.format, own = type, [(k, b, s, f) for k, b, s, f in rotations]
         self.rotations: list[Rotation] = own
-        self.fast, self.shape_gain = fast, shape_gain  # of weights that are encoded later
+        # For weights that are encoded later.
+        self.fast, self.shape_gain = flag(fast, "fast"), flag(shape_gain, "shape_gain")
         self.dtype = dtype or torch.get_default_dtype()  # that the weights had
         self.exact = False  # float32 activations instead of int8
         self.nmse: Optional[float] = None  # of weights that were encoded here
@@ -76,7 +84,11 @@ class Linear(nn.Linear):
     @classmethod
     def from_linear(cls, linear: nn.Linear, *, shape_gain: bool = False,
                     **options: Any) -> Linear:
-        """Encodes the weights of an `nn.Linear`; the options are those of the constructor."""
+        """Returns a layer with the encoded weights of an `nn.Linear`; the options are those of the
+        constructor."""
+        if not isinstance(linear, nn.Module) or not isinstance(
+                getattr(linear, "weight", None), torch.Tensor):
+            raise usage("linear", f"a value of type {kind_of(linear)}, expected an nn.Linear")
         weight: torch.Tensor = linear.weight
         bias: Optional[torch.Tensor] = linear.bias
         result = cls(weight.shape[1], weight.shape[0], bias is not None, dtype=weight.dtype,
@@ -87,7 +99,10 @@ class Linear(nn.Linear):
         return result
 
     def encode(self, weight: torch.Tensor, *, shape_gain: bool = False, fast: bool = False) -> None:
-        """Encodes weights [out_features, in_features] and takes them."""
+        """Encodes weights [out_features, in_features] (float32, float16 or bfloat16) and takes
+        them. Other shapes and types, NaN and infinity raise walsh.Error; the layer then keeps
+        those that it had."""
+        check_dense(weight, "weights")
         if weight.dim() != 2:
             raise usage("weights", f"{weight.dim()} dimensions, expected 2")
         if weight.is_meta:
@@ -97,12 +112,12 @@ class Linear(nn.Linear):
         matrix = as_rows(weight.detach().cpu())
         layer, self.nmse = _walsh.layer_encode(
             self.format, self.out_features, self.in_features, self.rotations,
-            view_of(matrix, "weights"), fast, shape_gain)
+            view_of(matrix, "weights"), flag(fast, "fast"), flag(shape_gain, "shape_gain"))
         self.fast, self.shape_gain = fast, shape_gain
         self._take(layer, weight.device)
 
     def encode_again(self, weight: torch.Tensor) -> None:
-        """Encodes changed weights as the first ones were, on the device where the layer is."""
+        """Encodes changed weights as the first ones were; the layer stays on its device."""
         device = self.device
         self.encode(weight.to(self.dtype), shape_gain=self.shape_gain, fast=self.fast)
         self._move(device)
@@ -126,7 +141,7 @@ class Linear(nn.Linear):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are; those on a GPU are in host memory as well."""
+        """The device of the weights. What is on a GPU is in host memory as well."""
         if self.layer:
             return torch.device("cuda", self._gpu) if self._gpu >= 0 else torch.device("cpu")
         array = self._buffers[self._arrays[0][0]]
@@ -134,7 +149,7 @@ class Linear(nn.Linear):
 
     @property
     def weight(self) -> torch.Tensor:  # type: ignore[override]
-        """The weights for code that asks an `nn.Linear` for them."""
+        """The weights, for code that asks an `nn.Linear` for them."""
         if torch.compiler.is_compiling():
             values: torch.Tensor = torch.ops.walsh.decoded(
                 self.layer or self._packed(), self.out_features, self.in_features)
@@ -142,7 +157,7 @@ class Linear(nn.Linear):
         return CodedWeight(self)
 
     def decoded_weight(self) -> torch.Tensor:
-        """The decoded weights in the type and on the device that `weight` tells."""
+        """Returns the decoded weights, in the type and on the device of `weight`."""
         return self.dequantize().to(self.device, self.dtype)
 
     def reset_parameters(self) -> None:
@@ -209,8 +224,8 @@ class Linear(nn.Linear):
         return self.layer
 
     def stored(self) -> dict[str, torch.Tensor]:
-        """The stored arrays by name, uint8 [rows, bytes of a row]; those of a packed layer are in
-        host memory, whatever its device."""
+        """Returns the stored arrays by name, uint8 [rows, bytes of a row]. Those of a packed layer
+        are in host memory, whatever its device is."""
         if not self.layer:
             return {name: cast(torch.Tensor, self._buffers[name]) for name, _, _ in self._arrays}
         result = {name: torch.empty((rows, row_bytes), dtype=torch.uint8, device="cpu")
@@ -221,23 +236,24 @@ class Linear(nn.Linear):
 
     @property
     def bytes(self) -> int:
-        """Memory of the weights."""
+        """The memory that the weights take, in bytes."""
         if self.layer:
             return int(_walsh.layer_bytes(self.layer))
         return self.stored_bytes
 
     @property
     def stored_bytes(self) -> int:
-        """Size of the stored arrays."""
+        """The size of the stored arrays, in bytes."""
         return sum(rows * row_bytes for _, rows, row_bytes in self._arrays)
 
     def dequantize(self) -> torch.Tensor:
-        """The weights that the codes stand for, float32 [out_features, in_features]."""
+        """Returns the weights that the codes stand for, float32 [out_features, in_features], in
+        host memory."""
         self.pack()
         return decoded(self.layer, self.out_features, self.in_features)
 
     def to_linear(self, dtype: Optional[torch.dtype] = None) -> nn.Linear:
-        """A plain layer with the weights that the codes stand for."""
+        """Returns a plain layer with the weights that the codes stand for."""
         plain = nn.Linear(self.in_features, self.out_features, False, device="meta")
         dtype = dtype or self.dtype
         plain.weight = nn.Parameter(self.dequantize().to(self.device, dtype))
@@ -246,6 +262,7 @@ class Linear(nn.Linear):
         return plain
 
     def _check(self, x: torch.Tensor) -> None:
+        check_dense(x, "input")
         if x.dim() < 1 or x.shape[-1] != self.in_features:
             raise usage("input", f"shape {tuple(x.shape)}, expected rows of {self.in_features}")
         if x.dtype not in DTYPES:
@@ -261,7 +278,8 @@ class Linear(nn.Linear):
         return self.product(input, self.bias)
 
     def product(self, x: torch.Tensor, bias: Optional[torch.Tensor]) -> torch.Tensor:
-        """The same with another bias."""
+        """Does what `forward` does, with another bias or none."""
+        check_dense(x, "input")
         layer = self.layer or self._packed()
         wanted = autocast_dtype(x.device.type)
         if wanted is not None and x.dtype in DTYPES:
@@ -275,7 +293,7 @@ class Linear(nn.Linear):
         return y if bias is None else y + bias.to(y.dtype)
 
     def _dual_product(self, x: torch.Tensor, layer: int) -> torch.Tensor:
-        """With forward-mode gradients: the tangent is multiplied with the weights as they are."""
+        """Multiplies an input with a forward-mode tangent, which is not rounded to int8."""
         primal, tangent = forward_ad.unpack_dual(x)
         y: torch.Tensor = torch.ops.walsh.linear(primal, layer, self.out_features, self.exact)
         if tangent is None:
@@ -285,7 +303,8 @@ class Linear(nn.Linear):
         return dual
 
     def plain(self, x: torch.Tensor) -> torch.Tensor:
-        """The same in PyTorch alone, with decoded weights and activations as they are."""
+        """Computes the same in PyTorch alone, with decoded weights and activations as they are.
+        It is the check of the kernels."""
         self._check(x)
         weight = self.dequantize().to(x.device)
         y = (x.to(torch.float32) @ weight.T).to(x.dtype)
@@ -299,14 +318,18 @@ class Linear(nn.Linear):
     def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any,
                               strict: bool, missing_keys: Any, unexpected_keys: Any,
                               error_msgs: Any) -> None:
-        if any(prefix + name in state_dict for name, _, _ in self._arrays):
+        given = {name: state_dict.get(prefix + name) for name, _, _ in self._arrays}
+        for name, array in given.items():  # while nothing of the layer has changed
+            if array is not None and array.dtype != torch.uint8:  # would be converted
+                raise Error("bad_input", prefix + name, f"{array.dtype}, expected torch.uint8")
+        if self.layer and strict and not any(array is not None for array in given.values()):
+            missing_keys.extend(prefix + name for name in given)
+        if any(array is not None for array in given.values()):
             device, stored = self.device, self.stored()  # what the state dict lacks stays
             self._free()
             for name, rows, row_bytes in self._arrays:
-                array, given = stored[name], state_dict.get(prefix + name)
-                if given is not None and given.dtype != torch.uint8:  # would be converted
-                    raise Error("bad_input", prefix + name, f"{given.dtype}, expected torch.uint8")
-                empty = given is None and (array.is_meta or self._empty.get(name) is array)
+                array = stored[name]
+                empty = given[name] is None and (array.is_meta or self._empty.get(name) is array)
                 if array.is_meta:
                     array = torch.zeros((rows, row_bytes), dtype=torch.uint8, device="cpu")
                 self._buffers[name] = array if device.type == "meta" else array.to(device)
@@ -325,7 +348,7 @@ class Linear(nn.Linear):
         return state
 
     def extra_repr(self) -> str:
-        """What nn.Module prints."""
+        """Returns what nn.Module prints."""
         return (f"in_features={self.in_features}, out_features={self.out_features}, "
                 f"bias={self.bias is not None}, type={self.format}")
 

@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _walsh
+from ._arguments import (flag, function, one_line, path as path_of, shown, text as text_of, texts,
+                         whole)
 from ._error import usage
 from ._quantizer import Path, Progress, compress_options, set_option
 from ._sampling import SamplingOptions
@@ -22,7 +24,7 @@ Tokens = Union[Sequence[int], npt.NDArray[np.integer[Any]]]
 
 
 class Generation(NamedTuple):
-    """A text that was generated."""
+    """What `generate` returns: a text and its figures."""
 
     text: str
     reason: str  # "stop_token", "max_tokens", "context_full", "stopped" or "stop_string"
@@ -35,7 +37,7 @@ class Generation(NamedTuple):
 
 
 class Perplexity(NamedTuple):
-    """Perplexity of a text."""
+    """What `Model.perplexity` returns."""
 
     perplexity: float
     standard_error: float
@@ -43,7 +45,7 @@ class Perplexity(NamedTuple):
 
 
 class Divergence(NamedTuple):
-    """How a model's predictions differ from a reference's."""
+    """What `Model.kl_divergence` returns: how a model's predictions differ from a reference's."""
 
     mean: float  # KL(reference || model) per token, in nats
     standard_error: float
@@ -54,14 +56,14 @@ class Divergence(NamedTuple):
 
 
 class TokenPrediction(NamedTuple):
-    """What a model says of a token behind those in front of it."""
+    """How probable a model finds a token behind those in front of it."""
 
     logprob: float  # natural logarithm
     best: bool  # no other token is more probable
 
 
 def token_array(tokens: Tokens) -> npt.NDArray[np.int32]:
-    """Token ids as the extension module takes them; refuses what are none."""
+    """Returns token ids [n] as int32; raises walsh.Error for what is no array of ids."""
     array = np.asarray(tokens)
     if array.ndim != 1:
         raise usage("tokens", f"an array of {array.ndim} dimensions, expected 1")
@@ -77,21 +79,11 @@ def token_array(tokens: Tokens) -> npt.NDArray[np.int32]:
     return np.ascontiguousarray(array, np.int32)
 
 
-def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str):
-        raise usage(where, f"a value of type {type(value).__name__}, expected a str")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise usage(where, "the text has a lone surrogate, which is no character") from None
-    return value
-
-
 def _set_sampling(options: _walsh.GenerationOptions, name: str, value: Any) -> None:
     try:
         options.set_sampling(name, value)
     except (TypeError, ValueError, OverflowError):
-        raise usage(name, f"{value!r} is not of the expected type") from None
+        raise usage(name, f"{shown(value)} is not of the expected type") from None
 
 
 def _generation_options(max_tokens: int, stop: Union[str, Sequence[str]], grammar: str,
@@ -99,17 +91,14 @@ def _generation_options(max_tokens: int, stop: Union[str, Sequence[str]], gramma
                         sampling: SamplingOptions) -> _walsh.GenerationOptions:
     options = _walsh.GenerationOptions()
     set_option(options, "max_tokens", max_tokens)
-    stops = [stop] if isinstance(stop, str) else stop
-    if not isinstance(stops, (list, tuple)):
-        raise usage("stop", f"{stop!r}, expected a text, or a list of them")
-    set_option(options, "stop", [_text(text, "stop") for text in stops])
-    set_option(options, "grammar", _text(grammar, "grammar"))
+    set_option(options, "stop", texts([stop] if isinstance(stop, str) else stop, "stop"))
+    set_option(options, "grammar", text_of(grammar, "grammar"))
     if not isinstance(json_schema, str):
         try:
             json_schema = json.dumps(json_schema)
-        except (TypeError, ValueError) as error:
-            raise usage("json_schema", str(error)) from None
-    set_option(options, "json_schema", _text(json_schema, "json_schema"))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise usage("json_schema", one_line(error)) from None
+    set_option(options, "json_schema", text_of(json_schema, "json_schema"))
     set_option(options, "lookup", lookup)
     for name, value in cast(Mapping[str, Any], sampling).items():
         if name not in _SAMPLING_NAMES:
@@ -177,16 +166,19 @@ class TextStream:
 
 
 class Model:
-    """A walsh file, or a Hugging Face folder, which is compressed while loading if `quantize` says
-    to what: the name of a type, or a mapping with the options of `walsh.quantize`.
+    """Opens a walsh file, or a Hugging Face folder. A folder is compressed while it is loaded if
+    `quantize` names a type, or is a mapping with the options of `walsh.quantize`.
 
-    Of a model that is larger than the GPU the CPU has a part: the first layers where `gpu_layers`
-    says how many of the last ones the GPU has, the experts of the first `cpu_experts` layers.
-    Without these as much as fits is on the GPU.
+    If a model is larger than the GPU, the CPU runs a part of it: `gpu_layers` says how many of the
+    last layers the GPU runs, `cpu_experts` in how many of the first layers the CPU runs the
+    experts. Without them the GPU runs as much as fits.
 
-    Threads may share a model; their calls wait for each other, but for those that only make tokens
-    of texts and texts of tokens. `progress(done, count)` is called while the model is read; False
-    ends that.
+    Threads may share a model. Their calls wait for each other, except for calls that only turn
+    texts into tokens or tokens into texts. While the model is read, `progress(done, count)` is
+    called now and then; if it returns False, opening ends with an error.
+
+    Everything that goes wrong raises walsh.Error: files that cannot be read or are damaged,
+    options without meaning, calls after `close`.
 
     >>> import walsh
     >>> with walsh.Model(getfixture("tiny_model"), quantize="tq4") as model:
@@ -215,8 +207,12 @@ class Model:
         if isinstance(quantize, str):
             quantize = {"type": quantize}
         if quantize is not None:
+            if not isinstance(quantize, Mapping):
+                raise usage("quantize", f"{shown(quantize)}, expected a type or a mapping of "
+                                        "options")
             options.compress = compress_options(dict(quantize))
-        self._engine = _walsh.Engine(os.fsencode(path), options, progress)
+        self._engine = _walsh.Engine(path_of(path, "path"), options,
+                                     function(progress, "progress"))
         self._info = self._engine.info()
 
     def __enter__(self) -> Model:
@@ -247,22 +243,22 @@ class Model:
 
     @property
     def bits_per_weight(self) -> float:
-        """Of the linear weights, scales included."""
+        """Bits per linear weight, scales included."""
         return float(self._info["bits_per_weight"])
 
     @property
     def device(self) -> str:
-        """Where it runs: "cpu", "cuda:0"."""
+        """The device that runs it: "cpu", "cuda:0"."""
         return str(self._info["device"])
 
     @property
     def vocab_size(self) -> int:
-        """Tokens that the model knows; the length of a row of logits."""
+        """The number of tokens that the model knows, which is the length of a row of logits."""
         return int(self._info["vocab_size"])
 
     @property
     def context(self) -> int:
-        """Positions that a text may take."""
+        """The number of tokens that a prompt and its continuation may have together."""
         return int(self._info["context"])
 
     @property
@@ -272,50 +268,59 @@ class Model:
 
     @property
     def notes(self) -> list[str]:
-        """What one should know of the model and what is no error."""
+        """Notes on the model that are no errors, one sentence each."""
         return list(self._info["notes"])
 
     def tokenize(self, text: str, *, add_special: bool = True) -> npt.NDArray[np.int32]:
-        """Token ids of a text, with those that the tokenizer puts around one unless told not to."""
-        return np.array(self._engine.encode(_text(text, "text"), add_special), np.int32)
+        """Returns the token ids of a text, int32 [n]. Unless `add_special` is False they include
+        those that the tokenizer puts around a text, such as BOS."""
+        return np.array(self._engine.encode(text_of(text, "text"),
+                                            flag(add_special, "add_special")), np.int32)
 
     def detokenize(self, tokens: Tokens, *, skip_special: bool = True) -> str:
-        """The text of token ids.
+        """Returns the text that token ids stand for. Unless `skip_special` is False, special
+        tokens are left out. An id outside the vocabulary raises walsh.Error.
 
         >>> model = getfixture("model")
         >>> model.detokenize(model.tokenize("The river was low."))
         'The river was low.'
         """
-        return self._engine.decode(token_array(tokens), skip_special)
+        return self._engine.decode(token_array(tokens), flag(skip_special, "skip_special"))
 
     def chat_prompt(self, messages: Sequence[Mapping[str, Any]], *,
                     add_generation_prompt: bool = True) -> str:
-        """The prompt for a conversation by the model's template.
+        """Returns the prompt for a conversation, as the model's chat template writes it. Messages
+        are mappings with `role` and `content`. A model without a template raises walsh.Error.
 
-        It has its special tokens: tokenize it with add_special=False.
+        The prompt contains its special tokens: tokenize it with add_special=False.
 
         >>> getfixture("model").chat_prompt([{"role": "user", "content": "Hi"}])
         '<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\n'
         """
         try:
             conversation = json.dumps(list(messages))
-        except (TypeError, ValueError) as error:
-            raise usage("messages", str(error)) from None
-        return self._engine.chat_prompt(conversation, add_generation_prompt)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise usage("messages", one_line(error)) from None
+        return self._engine.chat_prompt(conversation,
+                                        flag(add_generation_prompt, "add_generation_prompt"))
 
     def logits(self, tokens: Tokens, *, first: Optional[int] = None) -> npt.NDArray[np.float32]:
-        """Logits [vocab_size] behind the last token; with `first`, those behind each token from
-        that index on, [len(tokens) - first, vocab_size]. The array is not a copy."""
-        return self._engine.logits(token_array(tokens), first or 0, first is not None)
+        """Returns the logits behind the last token, float32 [vocab_size]. With `first` they are
+        those behind each token from that index on, [len(tokens) - first, vocab_size]. The array
+        owns the engine's memory, which is not copied, and outlives the model. No tokens, more than
+        the context has, and an index that is none raise walsh.Error."""
+        start = 0 if first is None else whole(first, "first")
+        return self._engine.logits(token_array(tokens), start, first is not None)
 
     def logprobs(self, tokens: Tokens, *, first: int = 1) -> list[TokenPrediction]:
-        """How probable tokens `first`, first + 1, ... are behind those in front of them."""
-        found = self._engine.logprobs(token_array(tokens), first)
+        """Returns how probable the tokens number `first`, first + 1, ... are, each behind those in
+        front of it. `first` is at least 1, since nothing stands in front of token 0."""
+        found = self._engine.logprobs(token_array(tokens), whole(first, "first"))
         return [TokenPrediction(*prediction) for prediction in found]
 
     def _prompt(self, prompt: Union[str, Tokens]) -> npt.NDArray[np.int32]:
         if isinstance(prompt, str):
-            return np.array(self._engine.encode_prompt(_text(prompt, "prompt")), np.int32)
+            return np.array(self._engine.encode_prompt(text_of(prompt, "prompt")), np.int32)
         return token_array(prompt)
 
     def stream(self, prompt: Union[str, Tokens], *, max_tokens: int = 128,
@@ -324,10 +329,11 @@ class Model:
                **sampling: Unpack[SamplingOptions]) -> TextStream:
         """Continues a text (or token ids) piece by piece.
 
-        max_tokens=-1: until the context is full. `stop`: strings that end the text and are no part
-        of it. `grammar` in GBNF, or `json_schema`: what the text has to match. `lookup` evaluates
-        several tokens at once where the text repeats itself. `sampling` says how tokens are chosen;
-        what is not given is what the model's files say, else the default in brackets:
+        The text ends after `max_tokens` tokens (-1: when the context is full) or at one of the
+        strings in `stop`, which is no part of it. It matches `grammar` (GBNF) or `json_schema`, if
+        one is given. With `lookup` several tokens are evaluated at once where the text repeats
+        itself. `sampling` says how tokens are chosen; an option that is not given is what the
+        model's files say, or else the default in brackets:
 
         {sampling}
 
@@ -340,7 +346,7 @@ class Model:
         return TextStream(self._engine.stream(self._prompt(prompt), options))
 
     def generate(self, prompt: Union[str, Tokens], **options: Unpack[TextOptions]) -> Generation:
-        """Continues a text at once; the options are those of `stream`."""
+        """Continues a text and returns it whole; the options are those of `stream`."""
         with self.stream(prompt, **options) as stream:
             return stream.result
 
@@ -359,8 +365,8 @@ class Model:
         """
         if isinstance(prompts, (str, bytes)) or not isinstance(prompts, (list, tuple)):
             raise usage("prompts", f"a value of type {type(prompts).__name__}, expected a list")
-        if isinstance(running, bool) or not isinstance(running, int) or running < 1:
-            raise usage("running", f"{running!r}, expected 1 or more")
+        running = whole(running, "running", 1)
+        function(progress, "progress")
         options = _generation_options(max_tokens, stop, grammar, json_schema, False, sampling)
         tokens = [self._prompt(prompt).tolist() for prompt in prompts]
         if not tokens:
@@ -369,14 +375,19 @@ class Model:
         return [Generation(**text) for text in found]
 
     def perplexity(self, text: str, *, ctx: int = 512, chunks: int = 0) -> Perplexity:
-        """Perplexity in windows of `ctx` tokens, the second half of each scored; chunks=0: all."""
-        return Perplexity(*self._engine.perplexity(_text(text, "text"), ctx, chunks))
+        """Returns the perplexity of a text. It is cut into windows of `ctx` tokens, and the second
+        half of each is scored; `chunks` limits the number of windows (0: all of them)."""
+        return Perplexity(*self._engine.perplexity(text_of(text, "text"), whole(ctx, "ctx"),
+                                                   whole(chunks, "chunks")))
 
     def kl_divergence(self, reference: Model, text: str, *, ctx: int = 512,
                       chunks: int = 0) -> Divergence:
-        """How far the predictions are from those of `reference` on the same windows."""
-        return Divergence(*self._engine.kl_divergence(reference._engine, _text(text, "text"), ctx,
-                                                      chunks))
+        """Returns how far the predictions are from those of the model `reference`, on the windows
+        that `perplexity` uses. Models with different vocabularies raise walsh.Error."""
+        if not isinstance(reference, Model):
+            raise usage("reference", f"{shown(reference)}, expected a walsh.Model")
+        return Divergence(*self._engine.kl_divergence(reference._engine, text_of(text, "text"),
+                                                      whole(ctx, "ctx"), whole(chunks, "chunks")))
 
 
 _SAMPLING = _walsh.sampling_options()

@@ -6,6 +6,7 @@ import os
 from typing import Any, Callable, NamedTuple, Optional, Sequence, Union
 
 from . import _walsh
+from ._arguments import flag, function, number, path as path_of, shown, texts, whole
 from ._error import usage
 
 Path = Union[str, "os.PathLike[str]"]
@@ -54,7 +55,7 @@ class FileSummary(NamedTuple):
 
 
 def formats() -> list[Format]:
-    """All weight formats.
+    """Returns all weight formats that walsh writes, in the order of `walsh formats`.
 
     >>> import walsh
     >>> {f.name: f.bits_per_weight for f in walsh.formats()}["tq4+4"]
@@ -64,17 +65,20 @@ def formats() -> list[Format]:
 
 
 def inspect(path: Path, *, check: bool = False) -> FileSummary:
-    """Shows what is in a walsh file; `check` reads all of it and verifies every checksum."""
-    found = _walsh.inspect(os.fsencode(path), check)
+    """Returns what is in a walsh file. With `check` the whole file is read, and every checksum is
+    verified. A damaged file raises walsh.Error."""
+    found = _walsh.inspect(path_of(path, "path"), flag(check, "check"))
     found["recipe"] = json.loads(found["recipe"])
     found["tensors"] = [TensorSummary(**t) for t in found["tensors"]]
     return FileSummary(**found)
 
 
 def compress_options(options: dict[str, Any]) -> _walsh.CompressOptions:
-    """The options of the extension module from keyword arguments; refuses unknown names."""
+    """Returns the options of the extension module from keyword arguments; refuses unknown names."""
     result = _walsh.CompressOptions()
     for name, value in options.items():
+        if not isinstance(name, str):
+            raise usage("quantize", f"{shown(name)} is no name of an option")
         if name.startswith("_") or not hasattr(result, name):
             raise usage(name, "is no option of the quantizer")
         set_option(result, name, value)
@@ -102,7 +106,7 @@ def set_option(options: Any, name: str, value: Any) -> None:
     try:
         setattr(options, name, value)
     except (TypeError, ValueError, OverflowError):
-        raise usage(name, f"{value!r} is not of the expected type") from None
+        raise usage(name, f"{shown(value)} is not of the expected type") from None
 
 
 def quantize(source: Path, out: Path, *, type: str = "tq4", embed_type: str = "",
@@ -113,15 +117,18 @@ def quantize(source: Path, out: Path, *, type: str = "tq4", embed_type: str = ""
              bits_per_weight: float = 0, file_bytes: int = 0, allocate_text: Path = "",
              recipe: Path = "", output_format: str = "gguf", threads: Optional[int] = None,
              progress: Optional[Progress] = None) -> QuantizeReport:
-    """Compresses a Hugging Face folder into one file, which appears whole or not at all; or with
-    `output_format="hf"` into a new folder that transformers loads, too.
+    """Compresses a Hugging Face folder into one file, which appears whole or not at all; with
+    `output_format="hf"` into a new folder, which transformers loads as well.
 
-    The options are those of `walsh quantize`: `type` of every linear layer, `overrides` as
-    "re:PATTERN=TYPE" and `ignore` as "re:PATTERN" per tensor; `calibrate` a text to measure
-    activations on, or "self" for one that the model writes; `curvature` what
-    `python -m walsh.curvature` has measured on it;
-    `bits_per_weight` or `file_bytes` choose the types by measuring.
-    `progress(done, count)` is told the number of tensors now and then; False ends the work.
+    The options are those of `walsh quantize`. `type` is what every linear layer becomes;
+    `overrides` ("re:PATTERN=TYPE") and `ignore` ("re:PATTERN") are rules for single tensors.
+    `calibrate` is a text to measure activations on, or "self" for one that the model writes;
+    `curvature` is the folder that `python -m walsh.curvature` has written for that text.
+    `bits_per_weight` or `file_bytes` choose the types by measuring. `progress(done, count)` is
+    told the number of tensors now and then; if it returns False, the work ends.
+
+    It returns a QuantizeReport. Wrong options, damaged checkpoints and full disks raise
+    walsh.Error.
 
     >>> import tempfile, walsh
     >>> folder = getfixture("tiny_model")
@@ -133,13 +140,14 @@ def quantize(source: Path, out: Path, *, type: str = "tq4", embed_type: str = ""
     """
     options = compress_options({
         "type": type, "embed_type": embed_type, "head_type": head_type,
-        "overrides": list(overrides), "ignore": list(ignore), "rotation": rotation,
+        "overrides": texts(overrides, "overrides"), "ignore": texts(ignore, "ignore"),
+        "rotation": rotation,
         "rotate": rotate, "block": block, "signs": signs, "seed": seed, "balance": balance,
         "fast": fast, "shape_gain": shape_gain, "calibrate": calibrate,
         "calibrate_tokens": calibrate_tokens, "curvature": curvature,
-        "bits_per_weight": float(bits_per_weight),
+        "bits_per_weight": number(bits_per_weight, "bits_per_weight"),
         "file_bytes": file_bytes, "allocate_text": allocate_text, "recipe": recipe,
         "output_format": output_format})
-    check_least("threads", threads)
-    return QuantizeReport(*_walsh.quantize(os.fsencode(source), os.fsencode(out), options,
-                                           threads or 0, progress))
+    threads = 0 if threads is None else whole(threads, "threads", 0)
+    return QuantizeReport(*_walsh.quantize(path_of(source, "source"), path_of(out, "out"), options,
+                                           threads, function(progress, "progress")))

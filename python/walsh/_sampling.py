@@ -8,7 +8,8 @@ class SamplingOptions(TypedDict, total=False):
 
     #: Randomness; 0: always the best token (0 to 1000) [0.8]
     temperature: Optional[float]
-    #: The temperature varies by this much, with the entropy of the tokens; 0: not (0 to 1000) [0]
+    #: The temperature varies by this much, with the entropy of the tokens; 0: it is fixed (0 to
+    #: 1000) [0]
     dynatemp_range: Optional[float]
     #: Power of the entropy's share of its maximum by which that temperature grows (0 to 100) [1]
     dynatemp_exponent: Optional[float]
@@ -57,7 +58,8 @@ class SamplingOptions(TypedDict, total=False):
     #: Added to the logits of tokens, by their ids; as a flag 15043+1 or 15043-inf, once for each
     #: (for each token -100 to 100) [none]
     logit_bias: Optional[Mapping[int, float]]
-    #: The same seed gives the same text again (a whole number of at least 0; -1: drawn) [drawn]
+    #: The same seed gives the same text again (a whole number of at least 0; -1: random)
+    #: [random]
     seed: Optional[int]
     #: Continue after the token that ends a text (true, false) [false]
     ignore_eos: Optional[bool]

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from . import _walsh
+from ._arguments import kind_of, path as path_of, whole
 from ._error import Error, usage
 from ._experts import (Experts, choose, group_stored, is_fused, quantize_experts, stored_experts,
                        without_codes)
@@ -74,8 +75,10 @@ class TurboQuantConfig:
         """The name of the format; raises walsh.Error for a group size that it does not have."""
         name = self.type
         if name is None:
+            whole(self.bit_width, "bit_width", 2, 4)
             name = f"tq{self.bit_width}"
-            if self.residual_bit_width:
+            if self.residual_bit_width is not None:
+                whole(self.residual_bit_width, "residual_bit_width", 2, 4)
                 name += f"+{self.residual_bit_width}"
         if self.group_size == 128:
             return name
@@ -89,15 +92,14 @@ use_host_threads()
 
 
 def set_threads(threads: int) -> None:
-    """Threads of their own that products of layers use; 0: those of PyTorch."""
-    if threads < 0:
-        raise usage("threads", f"{threads}, expected 0 or more")
-    _walsh.layer_threads(threads)
+    """Lets products of layers run on `threads` threads of their own; with 0 they run on those of
+    PyTorch."""
+    _walsh.layer_threads(whole(threads, "threads", 0, 4096))
 
 
 @dataclass(frozen=True)
 class QuantizeSummary:
-    """What `quantize_model` has done."""
+    """Says what `quantize_model` has done; `str()` of it is one line."""
 
     layers: int
     bytes_before: int
@@ -109,17 +111,30 @@ class QuantizeSummary:
                 f"{self.bytes_after / 1e6:.1f} MB ({ratio:.1f}x compression)")
 
 
+def _check_module(model: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise usage("model", f"a value of type {kind_of(model)}, expected an nn.Module")
+
+
+def _check_config(config: Any) -> None:
+    if not isinstance(config, TurboQuantConfig):
+        raise usage("config", f"a value of type {kind_of(config)}, expected a TurboQuantConfig")
+
+
 def _rules(config: TurboQuantConfig) -> Rules:
     return Rules(config.format_name, config.ignore, config.overrides)
 
 
 def quantize_model(model: nn.Module, config: Optional[TurboQuantConfig] = None) -> nn.Module:
-    """Replaces the linear layers of a model by quantized ones, one after the other, in place; those
-    of experts, which transformers has in one tensor per layer, too. Subclasses of `nn.Linear` that
-    compute something of their own stay, as does what `nn.MultiheadAttention` uses.
+    """Replaces the linear layers of a model by quantized ones, in place and one after the other,
+    and returns the model. Experts are replaced as well, though transformers keeps them in one
+    tensor per layer. Subclasses of `nn.Linear` that compute something of their own stay plain, as
+    does the layer that `nn.MultiheadAttention` multiplies with by itself.
 
-    `model.walsh_summary` tells the number of layers and their size before and after. A model that
-    is a linear layer itself cannot change in place: what is returned is the quantized one.
+    Weights may be float32, float16 or bfloat16. `model.walsh_summary` has the number of layers and
+    their size before and after. A model that is a linear layer itself cannot change in place; for
+    it a new layer is returned. Weights on the meta device, rules that match nothing and options
+    without meaning raise walsh.Error.
 
     >>> import torch
     >>> net = torch.nn.Sequential(torch.nn.Linear(128, 64), torch.nn.ReLU())
@@ -127,7 +142,9 @@ def quantize_model(model: nn.Module, config: Optional[TurboQuantConfig] = None) 
     >>> net.walsh_summary.layers
     1
     """
-    config = config or TurboQuantConfig()
+    _check_module(model)
+    config = TurboQuantConfig() if config is None else config
+    _check_config(config)
     rules = _rules(config)
     options: dict[str, Any] = {"rotation": config.rotation, "block": config.block,
                                "seed": config.seed, "fast": config.fast,
@@ -176,13 +193,17 @@ def _fused_experts(model: nn.Module) -> list[tuple[list[str], nn.Module]]:
 
 
 def dequantize_model(model: nn.Module, dtype: Optional[torch.dtype] = None) -> nn.Module:
-    """Replaces the quantized layers of a model by plain ones with the weights that the codes stand
-    for, in place: to train all of them, to merge, to save for other programs.
+    """Replaces the quantized layers of a model by plain ones, in place, and returns the model. The
+    plain weights are those that the codes stand for, in `dtype` or in the type that they had. They
+    can be trained, merged, and saved for other programs.
 
     >>> net = quantize_model(torch.nn.Sequential(torch.nn.Linear(128, 64)))
     >>> dequantize_model(net)[0]
     Linear(in_features=128, out_features=64, bias=True)
     """
+    _check_module(model)
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise usage("dtype", f"{dtype!r}, expected a type of torch with fractions")
     single = {layer for module in model.modules() if isinstance(module, Experts)
               for layer in module.modules() if layer is not module}
     for module, names in places(model).items():
@@ -202,16 +223,22 @@ def dequantize_model(model: nn.Module, dtype: Optional[torch.dtype] = None) -> n
 
 
 def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """What tied weights have in common."""
+    """Returns what tied weights have in common."""
     return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype
 
 
 def save_quantized(model: nn.Module, config: TurboQuantConfig, path: Path) -> None:
-    """Writes the weights of a quantized model and what its layers are to a folder."""
+    """Writes a quantized model to a folder, which is made if it is not there: its weights, and what
+    its layers are. `load_quantized` reads it."""
     from safetensors.torch import save_file
 
-    folder = pathlib.Path(os.fspath(path))
-    folder.mkdir(parents=True, exist_ok=True)
+    _check_module(model)
+    _check_config(config)
+    folder = pathlib.Path(os.fsdecode(path_of(path, "path")))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Error("io", str(folder), error.strerror or str(error)) from None
     modules = {name: {"type": m.format, "shape": [m.out_features, m.in_features],
                       "rotation": m.rotations}
                for name, m in model.named_modules() if isinstance(m, Linear)}
@@ -230,9 +257,12 @@ def save_quantized(model: nn.Module, config: TurboQuantConfig, path: Path) -> No
 
 
 def load_quantized(model: Union[nn.Module, Path], path: Path, **options: Any) -> nn.Module:
-    """The model that `save_quantized` wrote: of a module with plain layers, or of the name of a
-    transformers model, whose config is all that is read of it (`options` go to from_config)."""
-    folder = pathlib.Path(os.fspath(path))
+    """Returns the model that `save_quantized` wrote to the folder `path`. `model` is a module with
+    plain layers, which are replaced, or the name of a transformers model, of which only the config
+    is read (`options` go to its from_config). A folder that does not fit raises walsh.Error."""
+    if not isinstance(model, nn.Module):
+        path_of(model, "model")
+    folder = pathlib.Path(os.fsdecode(path_of(path, "path")))
     try:
         saved = json.loads((folder / CONFIG_NAME).read_text())
         modules = stored_forms(saved["modules"], str(folder / CONFIG_NAME))
@@ -260,7 +290,7 @@ def load_quantized(model: Union[nn.Module, Path], path: Path, **options: Any) ->
 
 
 def _empty_model(name: Path, options: dict[str, Any]) -> Any:
-    """A transformers model whose plain weights are never made."""
+    """Returns a transformers model whose plain weights are never made."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     with parameters_on_meta():
@@ -268,7 +298,7 @@ def _empty_model(name: Path, options: dict[str, Any]) -> Any:
 
 
 def _stored_layer(model: nn.Module, name: str, form: dict[str, Any], where: str) -> Linear:
-    """The empty layer of a folder in the place of a plain one."""
+    """Returns the empty layer of a folder in the place of a plain one."""
     try:
         linear = model.get_submodule(name)
     except AttributeError:

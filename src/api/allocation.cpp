@@ -8,9 +8,9 @@
 #include "api/load.h"
 #include "arch/plan.h"
 #include "io/checksum.h"
-#include "io/mapped_file.h"
 #include "io/printable.h"
 #include "quantize/pipeline/open.h"
+#include "text/text_file.h"
 
 namespace walsh {
 namespace {
@@ -87,7 +87,7 @@ Allocation allocate_checkpoint(AllocationRequest request, const Recipe& base,
   std::string text;
   if (!request.text.empty()) {
     const Tokenizer tokenizer = read_tokenizer(*source);
-    text = read_text_input(request.text, kMaxTextBytes);
+    text = read_utf8_text(request.text);
     options.text = tokenizer.encode(text, false);
     options.bos = tokenizer.added_bos().value_or(-1);
   }

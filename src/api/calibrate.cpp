@@ -12,6 +12,7 @@
 #include "io/checksum.h"
 #include "io/mapped_file.h"
 #include "quantize/pipeline/open.h"
+#include "text/text_file.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -66,7 +67,9 @@ void CalibrationRequest::read(const std::string& folder, ThreadPool& pool) {
                   "was measured on a text that the model did not write: give that text");
     }
   }
-  content = std::make_shared<const std::string>(read_text_input(path, kMaxTextBytes));
+  // The model may write any bytes; a text of the user is checked.
+  content = std::make_shared<const std::string>(
+      text == kOwnText ? read_text_input(path, kMaxTextBytes) : read_utf8_text(path));
 }
 
 PreparedCalibration prepare_calibration(const std::string& folder, const Recipe& recipe,

@@ -52,6 +52,7 @@ Recipe to_recipe(const CompressOptions& options) {
   recipe.type = &get_format(options.type);
   recipe.embed_type = end_type(options.embed_type, options);
   recipe.head_type = end_type(options.head_type, options);
+  recipe.head_type_chosen = !options.head_type.empty();
   recipe.notes = {about_name(options.type), about_name(options.embed_type),
                   about_name(options.head_type)};
   for (const std::string& text : options.overrides)

@@ -11,6 +11,7 @@ namespace {
 
 constexpr auto kComposites = std::to_array<Composite>({
     {"gemma3", "Gemma3ForConditionalGeneration", "gemma3_text"},
+    {"gemma4", "Gemma4ForConditionalGeneration", "gemma4_text"},
     {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe_text"},
     {"qwen3_5", "Qwen3_5ForConditionalGeneration", "qwen3_5_text"},
     {"mistral3", "Mistral3ForConditionalGeneration", "mistral"},
@@ -23,8 +24,11 @@ constexpr const char* kText = "text_config";
 constexpr auto kOtherParts = std::to_array<const char*>({
     "audio_config",
     "audio_token_id",
+    "boa_token_id",
     "boi_token_id",
     "boi_token_index",
+    "eoa_token_id",
+    "eoa_token_index",
     "eoi_token_id",
     "eoi_token_index",
     "image_token_id",
@@ -37,6 +41,7 @@ constexpr auto kOtherParts = std::to_array<const char*>({
     "vision_config",
     "vision_end_token_id",
     "vision_feature_layer",
+    "vision_soft_tokens_per_image",
     "vision_start_token_id",
 });
 
@@ -56,6 +61,9 @@ constexpr auto kTextNames = std::to_array<NameRule>({
     {"model.vision_tower.", "", true},
     {"model.multi_modal_projector.", "", true},
     {"model.visual.", "", true},
+    {"model.audio_tower.", "", true},
+    {"model.embed_audio.", "", true},
+    {"model.embed_vision.", "", true},
     {"mtp.", "", true},
 });
 

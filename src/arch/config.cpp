@@ -131,10 +131,11 @@ void check_layer(const LayerTraits& layer, const ConfigReader& reader) {
   }
 }
 
-// If there are two ropes, layers with a window use the second.
+// If there are two ropes, layers with a window use the second. All heads that a rope rotates have
+// one size.
 void choose_ropes(DecoderTraits& traits, const ModelConfig& config, const ConfigReader& reader) {
   for (const RopeConfig& rope : config.ropes) {
-    if (rope.share == 1 || traits.partial_rope) continue;
+    if (rope.share == 1 || rope.kind == RopeKind::proportional || traits.partial_rope) continue;
     throw Error(ErrorCode::bad_input, reader.where(),
                 "partial_rotary_factor: not supported for " + config.family);
   }
@@ -143,12 +144,20 @@ void choose_ropes(DecoderTraits& traits, const ModelConfig& config, const Config
     if (config.ropes.size() > 1) layer.rope = layer.window != 0 ? 1 : 0;
     check_rope(layer.head_dim, config.ropes[static_cast<size_t>(layer.rope)], reader);
   }
-  // A table is made of each rope, for the widest head, even if no layer uses it.
-  int64_t widest = 0;
-  for (const LayerTraits& layer : traits.layers)
-    widest = std::max(widest, layer.head_dim);
-  for (const RopeConfig& rope : config.ropes)
-    check_rope(widest, rope, reader);
+  // A table is made of each rope, even if no layer uses it.
+  for (size_t i = 0; i < config.ropes.size(); ++i) {
+    int64_t size = 0;
+    for (const LayerTraits& layer : traits.layers) {
+      if (static_cast<size_t>(layer.rope) != i) continue;
+      if (size != 0 && layer.head_dim != size) {
+        throw Error(ErrorCode::bad_input, reader.where(),
+                    fmt::format("heads of {} and of {} values have one rope: not supported", size,
+                                layer.head_dim));
+      }
+      size = layer.head_dim;
+    }
+    check_rope(size != 0 ? size : traits.layers.front().head_dim, config.ropes[i], reader);
+  }
 }
 
 ModelConfig read_text_model(Json object, const std::string& where) {
@@ -197,6 +206,16 @@ ModelConfig parse_config(std::string_view json, std::string_view where) {
   return config;
 }
 
+int64_t rope_head_dim(const ModelConfig& config, size_t rope) {
+  int64_t widest = 0;
+  for (const LayerDesc& layer : config.layers) {
+    const AttentionDesc& a = layer.attention;
+    if (a.rope == static_cast<int>(rope)) return a.head_dim;
+    widest = std::max(widest, a.head_dim);
+  }
+  return widest;  // no layer, or none of this part of a model, has it
+}
+
 bool is_recurrent(const ModelConfig& config) {
   return std::any_of(config.layers.begin(), config.layers.end(),
                      [](const LayerDesc& layer) { return layer.delta_net.present(); });
@@ -205,6 +224,8 @@ bool is_recurrent(const ModelConfig& config) {
 std::vector<TensorShape> model_tensors(const ModelConfig& c) {
   std::vector<TensorShape> list;
   list.push_back({c.embedding, c.vocab, c.hidden});
+  if (c.layer_embedding.present())
+    list.push_back({c.layer_embedding.weight, c.vocab, c.layer_embedding.cols});
   for (const LayerDesc& layer : c.layers) {
     const std::vector<VectorDesc> vectors = layer_vectors(layer);
     for (const VectorDesc& v : vectors)

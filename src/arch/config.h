@@ -38,14 +38,24 @@ struct TensorPart {
   std::vector<RowGroups> groups = {};
 };
 
+// A table whose rows tokens look up, besides the embedding.
+struct TokenTableDesc {
+  std::string weight;  // tensor [vocab, cols]; empty: there is none
+  int64_t cols = 0;
+  float scale = 1;  // multiplies its rows
+
+  bool present() const { return !weight.empty(); }
+};
+
 struct ModelConfig {
   std::string family;  // model_type in config.json
   int64_t hidden = 0;  // width of the residual stream
   int64_t vocab = 0;
   int64_t max_positions = 0;
-  std::vector<RopeConfig> ropes;  // referred to by the layers
-  std::string embedding;          // tensor [vocab, hidden]
-  float embedding_scale = 1;      // multiplies its rows when they enter the residual stream
+  std::vector<RopeConfig> ropes;   // referred to by the layers
+  std::string embedding;           // tensor [vocab, hidden]
+  float embedding_scale = 1;       // multiplies its rows when they enter the residual stream
+  TokenTableDesc layer_embedding;  // of all layers, one behind the other (LayerEmbeddingDesc)
   std::vector<LayerDesc> layers;
   ActivationDesc head_input;  // with the final norm
   MatrixDesc head;            // [vocab, hidden]; if tied, its weight is the embedding
@@ -77,6 +87,8 @@ struct TensorShape {
   int64_t cols = 0;
 };
 
+// Returns the size of the heads that a rope rotates; of the widest if no layer uses it.
+int64_t rope_head_dim(const ModelConfig& config, size_t rope);
 // Returns whether a sequence has a state besides its keys and values.
 bool is_recurrent(const ModelConfig& config);
 // Returns all tensors that the config asks for, embedding first. A tied model has no head.

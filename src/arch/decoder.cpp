@@ -27,6 +27,8 @@ class LayerBuilder {
       layer_.after_attention = norm(names_.after_attention_norm, config_.hidden);
       layer_.after_mlp = norm(names_.after_mlp_norm, config_.hidden);
     }
+    if (traits_.layer_embedding > 0) add_layer_embedding();
+    if (!names_.stream_factor.empty()) layer_.stream_factor = of_layer(names_.stream_factor);
     layer_.branch_scale = traits_.branch_scale;
     return std::move(layer_);
   }
@@ -100,6 +102,8 @@ class LayerBuilder {
     a.growth = own_.growth;
     a.growth_step = own_.growth_step;
     a.gated = traits_.attention_gate;
+    a.value_eps = own_.value_eps;
+    a.cache_of = own_.cache_of;
   }
 
   void add_attention() {
@@ -109,7 +113,8 @@ class LayerBuilder {
       a.sinks = std::string(names_.layers) + index_ + "." + std::string(names_.sinks);
     if (traits_.qk_norm) {
       a.q_norm = norm(names_.q_norm, traits_.qk_norm_of_all ? a.query_width() : a.head_dim);
-      a.k_norm = norm(names_.k_norm, traits_.qk_norm_of_all ? a.kv_width() : a.head_dim);
+      if (a.has_cache())
+        a.k_norm = norm(names_.k_norm, traits_.qk_norm_of_all ? a.kv_width() : a.head_dim);
     }
     const int input = activation("attention", config_.hidden,
                                  norm(names_.attention_norm, config_.hidden), Basis::residual);
@@ -117,9 +122,13 @@ class LayerBuilder {
       add_latent(input);
       return;
     }
+    a.q = matrix(names_.q, traits_.qkv_bias, a.query_rows(), input, Basis::own);
+    if (own_.cache_of >= 0 || own_.values_are_keys || own_.value_eps != 0) {
+      add_other_values(a, input);
+      return;
+    }
     // A rotation of a head's values cannot be moved past the gates, which multiply them one by one.
     const Basis values = a.gated ? Basis::own : Basis::heads;
-    a.q = matrix(names_.q, traits_.qkv_bias, a.query_rows(), input, Basis::own);
     a.k = matrix(names_.k, traits_.qkv_bias, a.kv_width(), input, Basis::own);
     a.v = matrix(names_.v, traits_.qkv_bias, a.kv_width(), input, values);
     stack(names_.qkv, {a.q, a.k, a.v});
@@ -129,6 +138,22 @@ class LayerBuilder {
     }
     const int attended = activation("o", a.query_width(), {}, values,
                                     feeder(layer_.matrix(a.v), a.head_dim, a.heads / a.kv_heads));
+    a.o = matrix(names_.o, traits_.o_bias, config_.hidden, attended, Basis::residual);
+  }
+
+  // Keys and values of another layer, values that are keys, or values with a norm. What o reads is
+  // then no multiple of rows of v that could be scaled.
+  void add_other_values(AttentionDesc& a, int input) {
+    if (a.has_cache()) {
+      a.k = matrix(names_.k, traits_.qkv_bias, a.kv_width(), input, Basis::own);
+      if (!own_.values_are_keys)
+        a.v = matrix(names_.v, traits_.qkv_bias, a.kv_width(), input, Basis::own);
+    } else {
+      // Checkpoints may have what such a layer does not use.
+      for (const std::string_view unused : {names_.k, names_.v, names_.k_norm})
+        config_.ignored.push_back(weight(unused));
+    }
+    const int attended = activation("o", a.query_width(), {}, Basis::own);
     a.o = matrix(names_.o, traits_.o_bias, config_.hidden, attended, Basis::residual);
   }
 
@@ -261,7 +286,12 @@ class LayerBuilder {
       stack(names_.gate_up, {layer_.mlp.gate, layer_.mlp.up});
       return;
     }
-    add_experts(input);
+    if (!names_.experts_norm.empty()) {
+      add_mlp(input, own_.intermediate, names_.gate, names_.up, names_.down);
+      add_experts_apart();
+      return;
+    }
+    add_experts(input, input);
     if (own_.shared == 0) return;
     const auto name = [&](const char* part) { return std::string(names_.shared) + part; };
     add_mlp(input, own_.shared, name("gate_proj"), name("up_proj"), name("down_proj"));
@@ -278,7 +308,46 @@ class LayerBuilder {
     mlp.down = matrix(down, traits_.mlp_bias, config_.hidden, gated, Basis::residual);
   }
 
-  void add_experts(int input) {
+  // Router and experts have norms of their own in front of them, and experts and MLP behind. The
+  // norm of the router has no gain: it is followed by a product with a vector, divided by the root
+  // of its length.
+  void add_experts_apart() {
+    const int64_t hidden = config_.hidden;
+    NormDesc in_front = {of_layer(names_.router_norm), hidden, traits_.norm_eps, 0};
+    in_front.factor = 1 / std::sqrt(static_cast<float>(hidden));
+    const int router = activation("router", hidden, in_front, Basis::residual);
+    const int input =
+        activation("experts", hidden, norm(names_.experts_norm, hidden), Basis::residual);
+    add_experts(router, input);
+    ExpertsDesc& e = layer_.experts;
+    e.after = norm(names_.after_experts_norm, hidden);
+    e.after_shared = norm(names_.after_shared_norm, hidden);
+    if (!traits_.experts.factors.empty()) e.routing.factors = of_layer(traits_.experts.factors);
+  }
+
+  // Layer 0 has what all layers have in common.
+  void add_layer_embedding() {
+    LayerEmbeddingDesc& e = layer_.embedding;
+    e.width = traits_.layer_embedding;
+    const auto layers = static_cast<int64_t>(traits_.layers.size());
+    if (index_ == "0") {
+      const int token = activation("token", config_.hidden, {}, Basis::own);
+      e.project = matrix("", false, layers * e.width, token, Basis::own);
+      layer_.matrices.back().weight = std::string(names_.layer_projection) + ".weight";
+      // The sum of two rows is divided by the root of 2. The product is divided by the root of the
+      // width, which a norm does not see but for its eps.
+      e.norm = {std::string(names_.layer_projection_norm), e.width,
+                traits_.norm_eps * static_cast<float>(config_.hidden), traits_.gain_offset};
+      e.norm.factor = std::sqrt(0.5f);
+    }
+    const int input = activation("embedding.gate", config_.hidden, {}, Basis::own);
+    e.gate = matrix(names_.layer_gate, false, e.width, input, Basis::own);
+    const int gated = activation("embedding.out", e.width, {}, Basis::own);
+    e.out = matrix(names_.layer_out, false, config_.hidden, gated, Basis::residual);
+    e.after = norm(names_.after_layer_norm, config_.hidden);
+  }
+
+  void add_experts(int router, int input) {
     const ExpertTraits& traits = traits_.experts;
     ExpertsDesc& e = layer_.experts;
     e.count = traits.count;
@@ -287,7 +356,7 @@ class LayerBuilder {
     e.routing = traits.routing;
     if (!traits.choice_bias.empty())
       e.routing.bias = std::string(names_.layers) + index_ + "." + std::string(traits.choice_bias);
-    e.router = matrix(names_.router, traits.router_bias, e.count, input, Basis::own);
+    e.router = matrix(names_.router, traits.router_bias, e.count, router, Basis::own);
     layer_.matrices.back().plain = true;
     if (traits.gated_shared) {
       e.shared_gate = matrix(names_.shared_gate, false, 1, input, Basis::own);
@@ -359,6 +428,11 @@ void build_layers(const DecoderTraits& traits, ModelConfig& config) {
   for (size_t i = 0; i < traits.layers.size(); ++i)
     config.layers.push_back(LayerBuilder(traits, traits.layers[i], i, config).build());
   config.embedding = names.embedding;
+  if (traits.layer_embedding > 0) {
+    const auto values = static_cast<int64_t>(traits.layers.size()) * traits.layer_embedding;
+    config.layer_embedding = {std::string(names.layer_embedding), values,
+                              std::sqrt(0.5f * static_cast<float>(traits.layer_embedding))};
+  }
   config.head_name = names.head;
   config.head_input = {
       "head",

@@ -50,9 +50,20 @@ struct TensorNames {
   std::string_view router = "mlp.gate", shared_gate = "mlp.shared_expert_gate";
   std::string_view shared = "mlp.shared_expert.";  // before gate_proj, up_proj and down_proj
   std::string_view experts = "mlp.experts.";
+  // In front of the router (used without ".weight") and of the experts, behind `mlp` and behind the
+  // experts, if they have norms of their own.
+  std::string_view router_norm = "", experts_norm = "", after_shared_norm = "";
+  std::string_view after_experts_norm = "";
   std::string_view expert_gate = "gate_proj", expert_up = "up_proj", expert_down = "down_proj";
   // Used without ".weight", if a checkpoint stores all experts of a layer in one tensor per kind.
   std::string_view all_gate_up = "mlp.experts.gate_up_proj", all_down = "mlp.experts.down_proj";
+  std::string_view stream_factor = "";  // without ".weight"
+  // Embeddings of layers. The first three are of the model.
+  std::string_view layer_embedding = "model.embed_tokens_per_layer.weight";
+  std::string_view layer_projection = "model.per_layer_model_projection";
+  std::string_view layer_projection_norm = "model.per_layer_projection_norm.weight";
+  std::string_view layer_gate = "per_layer_input_gate", layer_out = "per_layer_projection";
+  std::string_view after_layer_norm = "post_per_layer_input_norm";
 };
 
 // How a checkpoint stores all experts of a layer in one tensor.
@@ -67,6 +78,7 @@ struct ExpertTraits {
   int64_t count = 0, chosen = 0, width = 0;
   RoutingDesc routing;           // without the name of its bias
   std::string_view choice_bias;  // this is the name, behind the layer's prefix; empty: no bias
+  std::string_view factors;      // and this of the factors of weights
   bool router_bias = false, bias = false;
   bool gated_shared = false;  // a matrix gates the shared expert
   ExpertOrder order = ExpertOrder::rows;
@@ -78,7 +90,10 @@ struct LayerTraits : AttentionOptions {
   int rope = 0;                    // -1: no rope
   float unit_eps = 0, growth = 0;  // see AttentionDesc
   int64_t growth_step = 1;
-  bool experts = false;    // in place of the MLP of width `intermediate`
+  float value_eps = 0;
+  int cache_of = -1;
+  bool values_are_keys = false;  // there is no matrix v
+  bool experts = false;          // in place of the MLP of width `intermediate`
   int64_t shared = 0;      // width of the expert that every token gets besides its own; 0: none
   bool recurrent = false;  // a delta net in place of attention
 
@@ -113,6 +128,7 @@ struct DecoderTraits {
   float gate_slope = 1, gate_limit = 0;  // of GateFunction::clamped_silu
   bool sinks = false;                    // attention has sinks
   float branch_scale = 1;
+  int64_t layer_embedding = 0;  // width of the embeddings of layers; 0: there are none
   LatentTraits latent;
   DeltaNetTraits delta_net;
   ExpertTraits experts;

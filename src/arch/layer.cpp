@@ -9,7 +9,8 @@ std::vector<VectorDesc> layer_vectors(const LayerDesc& layer) {
   std::vector<VectorDesc> all;
   const auto gain = [&](const NormDesc& norm) {
     if (norm.present())
-      all.push_back({norm.weight, 1, norm.width, norm.gain_offset, Form::stored, true});
+      all.push_back(
+          {norm.weight, 1, norm.width, norm.gain_offset, Form::stored, true, norm.factor});
   };
   const auto stored = [&](const std::string& name, int64_t rows, int64_t cols, Form form) {
     if (!name.empty()) all.push_back({name, rows, cols, 0, form});
@@ -22,13 +23,20 @@ std::vector<VectorDesc> layer_vectors(const LayerDesc& layer) {
   gain(a.k_norm);
   gain(d.norm);
   gain(layer.after_attention);
+  gain(layer.experts.after_shared);
+  gain(layer.experts.after);
   gain(layer.after_mlp);
+  gain(layer.embedding.norm);
+  gain(layer.embedding.after);
   stored(d.convolution, d.channels(), d.taps, Form::transposed);
   stored(d.rate, 1, d.value_heads, Form::exponential);
   stored(d.bias, 1, d.value_heads, Form::stored);
   stored(a.sinks, 1, a.heads, Form::stored);
   stored(layer.experts.routing.bias, 1, layer.experts.count, Form::stored);
-  if (a.unit_eps != 0) all.push_back({kUnitGain, 1, a.head_dim, 1, Form::constant});
+  stored(layer.experts.routing.factors, 1, layer.experts.count, Form::stored);
+  stored(layer.stream_factor, 1, 1, Form::stored);
+  if (a.unit_eps != 0 || a.value_eps != 0)
+    all.push_back({kUnitGain, 1, a.head_dim, 1, Form::constant});
   if (d.present()) {
     const auto dim = static_cast<float>(d.key_dim);
     all.push_back({kQueryLengthGain, 1, d.key_dim, 1 / dim, Form::constant});

@@ -11,12 +11,13 @@
 
 namespace walsh {
 
-// y = x / rms(x) * (gain_offset + weight), over `width` values.
+// y = x / rms(x) * factor * (gain_offset + weight), over `width` values.
 struct NormDesc {
   std::string weight;  // tensor [width]; empty: no norm
   int64_t width = 0;
   float eps = 0;
   float gain_offset = 0;  // 1 if checkpoints store the gain minus one
+  float factor = 1;
 
   bool present() const { return !weight.empty(); }
 };
@@ -97,6 +98,11 @@ struct AttentionDesc : AttentionOptions {
   // Rotated queries and keys are divided by sqrt(mean square of their head + this); 0: they are
   // not.
   float unit_eps = 0;
+  // Values are divided by sqrt(mean square of their head + this); 0: they are not.
+  float value_eps = 0;
+  // The earlier layer whose keys and values this one attends to; -1: it has its own. Without, there
+  // are no matrices k and v, and no norm of keys.
+  int cache_of = -1;
   // Queries at position p are multiplied by 1 + growth log(1 + floor((p + 1) / growth_step)).
   float growth = 0;
   int64_t growth_step = 1;
@@ -107,15 +113,18 @@ struct AttentionDesc : AttentionOptions {
   // gate. The output of the head is multiplied by the sigmoid of its gate.
   bool gated = false;
   LatentDesc latent = {};
-  int q = -1, k = -1, v = -1, o = -1;
+  int q = -1, k = -1, v = -1, o = -1;  // without v, values are what k gives
 
   bool present() const { return heads > 0; }
+  bool has_cache() const { return present() && cache_of < 0; }
   int64_t query_width() const { return heads * head_dim; }
   int64_t query_rows() const { return gated ? 2 * query_width() : query_width(); }
   int64_t kv_width() const { return kv_heads * head_dim; }
+  // What the cache keeps of a position, for keys and for values.
+  int64_t cached_width() const { return has_cache() ? kv_width() : 0; }
   // The number of values that o reads.
   int64_t value_width() const { return heads * (latent.present() ? latent.value_dim : head_dim); }
-  // Returns whether the norms are over whole rows. Either both are or neither is.
+  // Returns whether the norms are over whole rows. Where there are two, both or neither are.
   bool norms_all_heads() const { return q_norm.present() && q_norm.width != head_dim; }
 };
 
@@ -156,6 +165,8 @@ struct MlpDesc {
 struct RoutingDesc {
   bool sigmoid = false;
   std::string bias;  // tensor [experts], added to the scores for the choice only; empty: none
+  // Tensor [experts]: what the weight of each expert is multiplied by in the end; empty: nothing.
+  std::string factors;
   // Consecutive experts form groups of equal size, and only the `groups_chosen` best groups take
   // part. The score of a group is the sum of its `group_best` highest scores.
   int64_t groups = 1, groups_chosen = 1, group_best = 1;
@@ -165,7 +176,8 @@ struct RoutingDesc {
 };
 
 // The sum over the chosen experts e of weight_e * down_e(function(gate_e(x)) * up_e(x)). All
-// experts read the input of the router; the inputs of all down matrices are one activation, too.
+// experts read one activation, which may be that of the router; the inputs of all down matrices are
+// one activation, too.
 struct ExpertsDesc {
   int64_t count = 0;   // 0: the layer has no experts
   int64_t chosen = 0;  // per token
@@ -174,11 +186,29 @@ struct ExpertsDesc {
   int router = -1;       // matrix [count, hidden]
   int shared_gate = -1;  // matrix [1, hidden] whose sigmoid multiplies the output of `mlp`; -1: 1
   int first = -1;        // matrix: gate, up and down of expert 0, then those of expert 1, ...
+  // Norms of the sum, and of what `mlp` gives, before these are added.
+  NormDesc after = {}, after_shared = {};
 
   bool present() const { return count > 0; }
+  // Whether experts, router and `mlp` have inputs of their own.
+  bool apart() const { return after.present(); }
   int gate(int64_t expert) const { return first + static_cast<int>(3 * expert); }
   int up(int64_t expert) const { return gate(expert) + 1; }
   int down(int64_t expert) const { return gate(expert) + 2; }
+};
+
+// An embedding of the token for each layer (Gemma 3n): x += after(out(function(gate(x)) * e)),
+// where e is the layer's part of the sum of two rows: what a table has for the token
+// (ModelConfig::layer_embedding) and the normed product of a matrix with the token's embedding.
+// Layer 0 has that matrix, which is for all layers.
+struct LayerEmbeddingDesc {
+  int64_t width = 0;  // of one layer; 0: there are none
+  int gate = -1, out = -1;
+  NormDesc after = {};
+  int project = -1;    // of layer 0
+  NormDesc norm = {};  // of layer 0: over the values of one layer
+
+  bool present() const { return width > 0; }
 };
 
 // A vector of a layer: anything stored besides matrices and their biases.
@@ -193,9 +223,10 @@ struct VectorDesc {
 
   std::string name;  // tensor [rows, cols]; for constants, a name that no tensor has
   int64_t rows = 1, cols = 0;
-  float offset = 0;  // added to the stored values
+  float offset = 0;  // added to the stored values, which are then multiplied by the factor
   Form form = Form::stored;
   bool is_gain = false;  // whether it is the gain of a norm
+  float factor = 1;
 
   int64_t size() const { return rows * cols; }
 };
@@ -208,7 +239,7 @@ inline constexpr const char* kKeyLengthGain = "gain of key lengths";
 
 // x += scale * after_attention(o(mixer(input))); x += scale * after_mlp(down(...)). The mixer is
 // attention or a delta net. In a layer with experts, their sum is added to the output of `mlp`,
-// which is the shared expert.
+// which is the shared expert. Then comes the layer's embedding of the token, if there is one.
 struct LayerDesc {
   std::vector<ActivationDesc> activations;  // in the order of the computation
   std::vector<MatrixDesc> matrices;         // in the order of the computation
@@ -216,9 +247,12 @@ struct LayerDesc {
   AttentionDesc attention;                  // and so are those of attention
   MlpDesc mlp;                              // and gate, up and down
   ExpertsDesc experts;                      // their gates use the function of `mlp`
+  LayerEmbeddingDesc embedding;             // and so does its gate
   // Applied to what a branch adds to the residual stream.
   NormDesc after_attention = {}, after_mlp = {};
   float branch_scale = 1;  // multiplies what a branch adds to the residual stream
+  // Tensor [1] by which the residual stream is multiplied behind the layer; empty: it is not.
+  std::string stream_factor = {};
 
   const MatrixDesc& matrix(int index) const { return matrices[static_cast<size_t>(index)]; }
   const ActivationDesc& input_of(const MatrixDesc& m) const {

@@ -101,6 +101,7 @@ ResidualPlan residual_plan(const ModelConfig& c) {
 ModelPlan make_plan(const ModelConfig& c) {
   ModelPlan plan;
   plan.embedding = c.embedding;
+  plan.layer_embedding = c.layer_embedding.weight;
   plan.final_norm = c.head_input.norm.weight;
   plan.gain_offset = c.head_input.norm.gain_offset;
   plan.ignored = c.ignored;
@@ -111,6 +112,8 @@ ModelPlan make_plan(const ModelConfig& c) {
   }
   for (const std::string& name : {c.embedding, c.head_name, c.head.weight})
     if (!name.empty()) plan.shapes[name] = {c.vocab, c.hidden};
+  if (c.layer_embedding.present())
+    plan.shapes[plan.layer_embedding] = {c.vocab, c.layer_embedding.cols};
   for (const LayerDesc& layer : c.layers) {
     for (const MatrixDesc& m : layer.matrices)
       plan.shapes[m.weight] = {m.rows, m.cols};

@@ -53,11 +53,12 @@ struct ResidualPlan {
 };
 
 struct ModelPlan {
-  std::string embedding;    // token embedding [vocab, hidden]
-  std::string head;         // output head [vocab, hidden]; empty if tied to the embedding
-  std::string final_norm;   // norm before the head
-  float gain_offset = 0;    // added to the stored gain of every site's norm (NormDesc)
-  std::vector<Site> sites;  // in layer order
+  std::string embedding;        // token embedding [vocab, hidden]
+  std::string layer_embedding;  // [vocab, values of all layers], or empty
+  std::string head;             // output head [vocab, hidden]; empty if tied to the embedding
+  std::string final_norm;       // norm before the head
+  float gain_offset = 0;        // added to the stored gain of every site's norm (NormDesc)
+  std::vector<Site> sites;      // in layer order
   // The shape [rows, columns] that the config gives each matrix, embedding and head included.
   std::map<std::string, std::array<int64_t, 2>> shapes;
   // All remaining tensors (norms, biases, convolutions), which are kept as they are.

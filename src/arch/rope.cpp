@@ -22,6 +22,7 @@ struct Outside {
   double theta = 10000, share = 1;
   int64_t original_max_positions = 0, max_positions = 0;
   bool query_growth = false;
+  bool proportional = false;  // this kind is known
 };
 
 std::vector<float> read_factors(ConfigReader& reader, const char* key) {
@@ -131,6 +132,9 @@ void read_kind(ConfigReader& reader, const char* key, const std::string& kind,
     read_llama3(reader, outside, rope);
   } else if (kind == "yarn") {
     read_yarn(reader, outside, rope);
+  } else if (kind == "proportional" && outside.proportional) {
+    rope.kind = RopeKind::proportional;
+    rope.factor = reader.optional_number("factor", 1, 1e-6, kMaxFactor);
   } else if (kind == "longrope" || kind == "su") {  // early Phi-3 files say "su"
     read_longrope(reader, outside, rope);
   } else {
@@ -211,6 +215,7 @@ std::vector<RopeConfig> read_ropes(ConfigReader& reader, const RopeDefaults& def
       reader.optional_integer("original_max_position_embeddings", 0, 2, kMaxPositions);
   whole.max_positions = reader.integer("max_position_embeddings", 1, kMaxPositions);
   whole.query_growth = defaults.query_growth;
+  whole.proportional = defaults.proportional;
   const bool has_theta = reader.value("rope_theta") != nullptr;
   outside[1] = whole;
   if (defaults.local_theta != 0)

@@ -10,12 +10,13 @@ namespace walsh {
 
 class ConfigReader;
 
-enum class RopeKind : uint8_t { standard, linear, llama3, longrope, yarn, dynamic };
+// proportional: of a whole head's pairs the first `share` turn, the others stand still.
+enum class RopeKind : uint8_t { standard, linear, llama3, longrope, yarn, dynamic, proportional };
 
 struct RopeConfig {
   RopeKind kind = RopeKind::standard;
   double theta = 10000;
-  double factor = 1;           // linear, llama3, yarn, dynamic
+  double factor = 1;           // all kinds except standard and longrope
   double low_freq_factor = 1;  // llama3 and below
   double high_freq_factor = 4;
   int64_t original_max_positions = 0;  // training context; all kinds except linear
@@ -46,6 +47,7 @@ struct RopeDefaults {
   bool query_growth = false;  // whether llama_4_scaling_beta is supported
   // Default parameters as a JSON object, for configs without any.
   std::string_view parameters = {};
+  bool proportional = false;  // whether RopeKind::proportional is supported
 };
 
 // Reads `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling` (earlier): one set

@@ -71,6 +71,7 @@ bool depends_on_context(const RopeConfig& rope) {
 
 int64_t rotated_values(const RopeConfig& rope, int64_t head_dim) {
   if (rope.dim != 0) return rope.dim;
+  if (rope.kind == RopeKind::proportional) return head_dim;
   // Adds a small amount, so that a share computed as a quotient does not lose a value to rounding.
   return static_cast<int64_t>(static_cast<double>(head_dim) * rope.share + 1e-9);
 }
@@ -85,10 +86,16 @@ RopeTable rope_table(const RopeConfig& rope, int64_t head_dim, int64_t positions
   const double theta = rope.kind == RopeKind::dynamic && rotated > 2
                            ? dynamic_theta(rope, rotated, positions)
                            : rope.theta;
+  const auto turning = static_cast<int64_t>(rope.share * static_cast<double>(head_dim) / 2 + 1e-9);
   for (int64_t i = 0; i < rotated / 2; ++i) {
+    if (rope.kind == RopeKind::proportional && i >= turning) {
+      table.frequencies.push_back(0);
+      continue;
+    }
     const double exponent = 2 * static_cast<double>(i) / static_cast<double>(rotated);
     double frequency = std::pow(theta, -exponent);
-    if (rope.kind == RopeKind::linear) frequency /= rope.factor;
+    if (rope.kind == RopeKind::linear || rope.kind == RopeKind::proportional)
+      frequency /= rope.factor;
     if (rope.kind == RopeKind::llama3) frequency = scale_llama3(rope, frequency);
     if (rope.kind == RopeKind::yarn) frequency = yarn.scale(frequency, i);
     if (rope.kind == RopeKind::longrope)

@@ -56,4 +56,8 @@ std::string did_you_mean(std::string_view name, std::span<const std::string> can
   return nearest.empty() ? "" : "; did you mean " + nearest + "?";
 }
 
+std::string counted(int64_t count, std::string_view noun) {
+  return std::to_string(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
+}
+
 }  // namespace walsh

@@ -1,6 +1,7 @@
-// Suggests the name that a user may have meant.
+// How messages spell names and numbers.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,5 +14,8 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
 
 // "; did you mean NAME?", or an empty text if no candidate is near.
 std::string did_you_mean(std::string_view name, std::span<const std::string> candidates);
+
+// "1 token", "2 tokens": a number with its noun, whose plural ends in "s".
+std::string counted(int64_t count, std::string_view noun);
 
 }  // namespace walsh

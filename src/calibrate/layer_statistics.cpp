@@ -111,6 +111,7 @@ std::pair<int64_t, size_t> LayerStatistics::place_of(int site) const {
 
 void LayerStatistics::restart() {
   layer_ = -1;
+  kept_.clear();
   measured_.clear();
 }
 
@@ -133,12 +134,20 @@ void LayerStatistics::run_layer(int64_t index) {
                      [&](const MatrixDesc& m) { return static_cast<size_t>(m.input) == i; });
     measure(layer.inputs[i], desc.activations[i].width, reader->weight);
   }
+  const bool is_read = std::any_of(
+      model_.config.layers.begin(), model_.config.layers.end(),
+      [&](const LayerDesc& later) { return later.attention.cache_of == static_cast<int>(index); });
+  if (is_read && index > 0) {  // that of layer 0 is the embedding
+    AlignedArray<float>& kept = kept_[static_cast<int>(index)];
+    kept = AlignedArray<float>(hidden_.size());
+    std::copy_n(hidden_.data(), hidden_.size(), kept.data());
+  }
   for_pieces(
       [&](int64_t) {
         for (const Step& step : layer.steps)
           executor_->execute(step);
       },
-      index == 0);
+      index == 0, desc.attention.cache_of);
   for (const MatrixDesc& m : desc.matrices)
     source_.release(m.weight);
 }
@@ -149,7 +158,9 @@ void LayerStatistics::run_head() {
 }
 
 // The embedding also prepares the positions' angles, so it runs first for every layer.
-void LayerStatistics::for_pieces(const std::function<void(int64_t rows)>& steps, bool first) {
+void LayerStatistics::for_pieces(const std::function<void(int64_t rows)>& steps, bool first,
+                                 int cache) {
+  const int64_t hidden = model_.config.hidden;
   float* next = hidden_.data();
   for (const auto& window : windows_) {
     const auto size = static_cast<int64_t>(window.size());
@@ -160,19 +171,34 @@ void LayerStatistics::for_pieces(const std::function<void(int64_t rows)>& steps,
           std::span(window).subspan(static_cast<size_t>(begin), static_cast<size_t>(rows));
       executor_->run_parts({tokens, {&run, 1}}, [&] {
         executor_->embed();
-        for (int64_t r = 0; r < rows && !first; ++r) {
-          const std::span<float> x = executor_->hidden(r);
-          std::copy_n(next + r * model_.config.hidden, x.size(), x.begin());
-        }
+        if (cache >= 0) store_cache(cache, (next - hidden_.data()) / hidden, rows);
+        if (!first) put_stream(next, rows);
         steps(rows);
         for (int64_t r = 0; r < rows; ++r) {
           const std::span<float> x = executor_->hidden(r);
-          std::copy_n(x.begin(), x.size(), next + r * model_.config.hidden);
+          std::copy_n(x.begin(), x.size(), next + r * hidden);
         }
       });
-      next += rows * model_.config.hidden;
+      next += rows * hidden;
     }
     if (check_) check_();
+  }
+}
+
+void LayerStatistics::put_stream(const float* from, int64_t rows) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const std::span<float> x = executor_->hidden(r);
+    std::copy_n(from + r * model_.config.hidden, x.size(), x.begin());
+  }
+}
+
+// The stream of rows from `first_token` of all tokens on becomes keys and values of a layer again.
+void LayerStatistics::store_cache(int layer, int64_t first_token, int64_t rows) {
+  if (const auto kept = kept_.find(layer); kept != kept_.end())
+    put_stream(kept->second.data() + first_token * model_.config.hidden, rows);
+  for (const Step& step : model_.steps.layers[static_cast<size_t>(layer)].steps) {
+    executor_->execute(step);
+    if (std::holds_alternative<step::PrepareHeads>(step.op)) return;
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,8 +46,12 @@ class LayerStatistics : public InputStatistics {
   void advance();
   void run_layer(int64_t layer);
   void run_head();
-  // Calls steps() for the pieces of all windows, with their residual stream in the executor.
-  void for_pieces(const std::function<void(int64_t rows)>& steps, bool first);
+  // Calls steps() for the pieces of all windows, with their residual stream in the executor. If
+  // the layers attend to keys and values of an earlier one (`cache`, else -1), that stores them
+  // first.
+  void for_pieces(const std::function<void(int64_t rows)>& steps, bool first, int cache = -1);
+  void put_stream(const float* from, int64_t rows);
+  void store_cache(int layer, int64_t first_token, int64_t rows);
   // Starts to measure an input [width], which `matrix` (and perhaps others) read.
   void measure(const Input& input, int64_t width, const std::string& matrix);
   void add(const Input& input, const CpuExecutor::InputRows& rows);
@@ -61,6 +66,8 @@ class LayerStatistics : public InputStatistics {
   std::unique_ptr<KvPages> pages_;      // of one sequence, used for every window
   std::unique_ptr<CpuExecutor> executor_;
   AlignedArray<float> hidden_;  // [all tokens][hidden], the input of layer_ + 1
+  // The same of layers whose keys and values others attend to, since the cache has one window.
+  std::map<int, AlignedArray<float>> kept_;
   // the layer whose moments are known; the number of layers stands for the head
   int64_t layer_ = -1;
   struct Measured {

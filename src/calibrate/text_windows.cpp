@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/spelling.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -15,8 +16,9 @@ std::vector<std::vector<int32_t>> calibration_windows(std::span<const int32_t> t
   const int64_t needed = std::max(wanted, window);
   if (size < needed) {
     throw Error(ErrorCode::usage, "--calibrate",
-                fmt::format("the text has {} tokens, {} are needed{}", size, needed,
-                            tokens > window ? " for --calibrate-tokens" : " for one window"));
+                fmt::format("the text has {}, but {}{}", counted(size, "token"), needed,
+                            tokens > window ? " are needed for --calibrate-tokens"
+                                            : " are needed for one window"));
   }
   const int64_t count = std::max<int64_t>(1, wanted / window);
   std::vector<std::vector<int32_t>> windows;

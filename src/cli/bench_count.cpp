@@ -90,7 +90,7 @@ std::vector<CountRow> layer_rows(const Model& model) {
 }  // namespace
 
 std::string count_model(const Model& model, const std::string& output) {
-  const std::string embedding(model.all_parts().front().embedding.format->name);
+  const std::string embedding(model.all_parts().front().embedding.stored.format->name);
   std::vector<CountRow> rows = {{"embedding", embedding, count_embedding(model)}};
   const std::vector<CountRow> layers = layer_rows(model);
   rows.insert(rows.end(), layers.begin(), layers.end());

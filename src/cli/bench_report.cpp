@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/spelling.h"
 #include "cli/terminal.h"
 #include "io/json.h"
 
@@ -47,11 +48,14 @@ std::string markdown(const std::vector<BenchResult>& results) {
   if (!results.empty()) {
     text += fmt::format(
         "\nmeasured in this run: read bandwidth {:.1f} GB/s, {} peak {:.0f} GMAC/s"
-        " ({} threads, {}); {:.2f} G weights loaded in {:.2f} s\n",
+        " ({}, {}); {:.2f} G weights loaded in {:.2f} s\n",
         results.back().bandwidth / 1e9, results.back().peak_kind, results.back().peak / 1e9,
-        results.back().threads, results.back().device,
+        counted(results.back().threads, "thread"), results.back().device,
         static_cast<double>(results.back().params) / 1e9, results.back().load_seconds);
     const BenchResult& last = results.back();
+    if (std::any_of(results.begin(), results.end(),
+                    [](const BenchResult& r) { return r.bandwidth_share() > 1; }))
+      text += "more than 100 % of bandwidth: the weights stay in the caches of the processor\n";
     if (last.routing_seconds > 0) {
       text += fmt::format(
           "choosing the experts of a token takes {:.1f} us in all layers; its routers are {:.1f} "

@@ -11,6 +11,7 @@
 
 #include "api/engine_access.h"
 #include "api/outputs.h"
+#include "base/spelling.h"
 #include "cli/conversation.h"
 #include "cli/interrupt.h"
 #include "cli/line_editor.h"
@@ -214,17 +215,19 @@ class Chat {
     throw Error(ErrorCode::usage, command, "a file is needed");
   }
 
+  int64_t messages() const { return static_cast<int64_t>(conversation_.size()); }
+
   void save(const std::string& rest) {
     const std::string& file = file_name("/save", rest);
     check_outputs({file}, model().path, {model().path});  // never overwrites the model
     conversation_.save(file);
-    message("{} messages are in {}\n", conversation_.size(), file);
+    message("saved {} in {}\n", counted(messages(), "message"), file);
   }
 
   void load(const std::string& rest) {
     const std::string& file = file_name("/load", rest);
     conversation_.load(file);
-    message("{} messages of {}\n", conversation_.size(), file);
+    message("loaded {} from {}\n", counted(messages(), "message"), file);
   }
 
   void set(const std::string& rest) {
@@ -358,7 +361,7 @@ class Chat {
 }  // namespace
 
 void show_tokens(const Engine& engine, std::span<const int32_t> tokens) {
-  message("{} tokens of the prompt\n", tokens.size());
+  message("{} of the prompt\n", counted(std::ssize(tokens), "token"));
   for (const int32_t token : tokens)
     message("{:8} '{}'\n", token, one_line(engine.decode({&token, 1}, false)));
 }

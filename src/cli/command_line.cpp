@@ -53,6 +53,14 @@ void ask_for_help(const CLI::App& root, std::vector<std::string>& all) {
   all = names_one ? std::vector<std::string>{all[1], "--help"} : std::vector<std::string>{"--help"};
 }
 
+// Refuses an empty number, as from "$UNSET": the parser would take it for no flag at all.
+void refuse_empty(const CLI::Option& option, const std::string& value) {
+  const std::string type = option.get_type_name();
+  for (const char* number : {"INT", "UINT", "FLOAT", "SIZE"})
+    if (value.empty() && type.starts_with(number))
+      throw Error(ErrorCode::usage, "command line", option.get_name() + ": a value is needed");
+}
+
 }  // namespace
 
 void limit_to_one_value(CLI::App& command) {
@@ -77,7 +85,12 @@ Arguments parser_arguments(const CLI::App& root, int argc, const char* const* ar
     if (has_one_dash(all[i])) all[i] = long_form(*command, all[i]);
     const bool has_value = all[i].find('=') != std::string::npos;
     const CLI::Option* option = command->get_option_no_throw(name_of(all[i]));
-    if (option != nullptr && !has_value && option->get_items_expected_min() > 0) ++i;
+    if (option == nullptr || option->get_items_expected_min() == 0) continue;
+    if (has_value) {
+      refuse_empty(*option, all[i].substr(all[i].find('=') + 1));
+    } else if (++i < all.size()) {
+      refuse_empty(*option, all[i]);
+    }
   }
   std::reverse(all.begin(), all.end());
   return {std::move(all), std::move(notes)};
@@ -87,6 +100,7 @@ Arguments parser_arguments(const CLI::App& root, int argc, const char* const* ar
 // received 2", "Could not convert: --temp = x".
 std::string problem_text(const CLI::ParseError& error) {
   const std::string text = error.what();
+  if (text == "--model is required") return "MODEL is required";  // -m is the other way to give it
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
     const size_t missing = text.find(": 1 required "), many = text.find(": At Most 1 required ");
     if (missing != text.npos) return text.substr(0, missing) + ": a value is needed";

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "base/spelling.h"
 #include "base/thread_pool.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
@@ -16,7 +17,7 @@
 #include "cli/output.h"
 #include "cli/terminal.h"
 #include "eval/evaluator.h"
-#include "io/mapped_file.h"
+#include "text/text_file.h"
 #include "walsh/error.h"
 
 namespace walsh::cli {
@@ -81,7 +82,7 @@ int evaluate_command(const Options& options) {
   options.model.machine.apply();
   const InterruptGuard interrupt;
   check_windows(window_options(options));  // before the weights are read
-  const std::string text = read_text_input(options.text, kMaxTextBytes);
+  const std::string text = read_utf8_text(options.text);
   ThreadPool pool(options.model.machine.threads);
   const ModelUse use{.positions = options.ctx};
   const LoadedModel model = options.model.load(use, pool);
@@ -103,8 +104,8 @@ int evaluate_command(const Options& options) {
     InterruptGuard::check();
     if (!running) return;
     if (result.windows == 1) {
-      message("{} tokens, {} chunks of {}\n{}", tokens.size(), windows, options.ctx,
-              running_heading(reference.has_value()));
+      message("{}, {} of {}\n{}", counted(std::ssize(tokens), "token"), counted(windows, "chunk"),
+              options.ctx, running_heading(reference.has_value()));
     }
     message("{}", running_line(result));
   };

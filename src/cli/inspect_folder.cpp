@@ -94,9 +94,13 @@ void print_table(const WeightSource& source, const std::vector<Row>& rows) {
                  row.form.format->name, row.bits(), row.bytes,
                  row.form.format->dense ? "-" : rotation_text(row.form.rotation[0]));
   }
-  print_result("\n{} tensors, {} weights, {} of them coded at {:.4f} bits per weight\n",
-               rows.size(), human_count(totals.weights), human_count(totals.coded_weights),
-               totals.coded_bits());
+  print_result("\n{} tensors, {} weights, ", rows.size(), human_count(totals.weights));
+  if (totals.coded_weights == 0) {
+    print_result("none of them coded\n");
+  } else {
+    print_result("{} of them coded at {:.4f} bits per weight\n", human_count(totals.coded_weights),
+                 totals.coded_bits());
+  }
 }
 
 }  // namespace

@@ -106,8 +106,9 @@ int parse_and_run(int argc, char** argv) {
 Error with_advice(const Error& error) {
   const std::filesystem::path path(error.where());
   std::error_code unreadable;
-  if (error.code() != ErrorCode::io || error.where().empty() ||
-      std::filesystem::exists(path, unreadable) || unreadable)
+  if (error.code() != ErrorCode::io || !error.reason().starts_with("cannot open") ||
+      std::filesystem::symlink_status(path, unreadable).type() !=
+          std::filesystem::file_type::not_found)
     return error;
   std::vector<std::string> names;
   const std::filesystem::path folder = path.parent_path();

@@ -11,6 +11,7 @@
 #include "api/calibrate.h"
 #include "api/outputs.h"
 #include "base/device.h"
+#include "base/spelling.h"
 #include "base/thread_pool.h"
 #include "cli/allocate_options.h"
 #include "cli/commands.h"
@@ -269,12 +270,12 @@ class ResumeNote {
     const bool first = resumed_ > 0 && !told_ && codec_of(*p.tensor->format).slow_to_encode;
     if (!first) return "";
     told_ = true;
-    return fmt::format("{} tensors are reused; encoding continues with {} ({} of {})", resumed_,
-                       p.tensor->name, p.index, p.count);
+    return fmt::format("reused {}; encoding continues with {} ({} of {})",
+                       counted(resumed_, "tensor"), p.tensor->name, p.index, p.count);
   }
 
  private:
-  uint64_t resumed_ = 0;
+  int64_t resumed_ = 0;
   bool told_ = false;
 };
 

@@ -126,7 +126,8 @@ Recipe RecipeOptions::recipe_of(const std::string& type, const std::string& outp
   CompressOptions options;
   options.type = type;
   options.output_format = output_format;
-  if (group_ != "128") options.type += group_ == "full" ? ":full" : ":g" + group_;
+  if (group_ == "full") options.type += ":full";
+  if (group_ == "64" || group_ == "32") options.type += ":g" + group_;
   if (codebook_ == "layer") options.type += ":layer";
   if (!levels_.empty() && levels_ != "full") options.type += ":" + levels_;
   options.embed_type = embed_type_;

@@ -12,6 +12,7 @@
 #include "api/engine_access.h"
 #include "api/load.h"
 #include "api/outputs.h"
+#include "base/spelling.h"
 #include "base/thread_pool.h"
 #include "cli/chat.h"
 #include "cli/commands.h"
@@ -64,11 +65,12 @@ void print_footer(const GenerationResult& r, double load_seconds) {
       r.drafted == 0 ? "" : fmt::format(" ({} of {} drafted)", r.drafted_right, r.drafted);
   const std::string known = r.cached_tokens == 0 ? "" : fmt::format(" ({} known)", r.cached_tokens);
   message(
-      "\nload {:.2f} s | prompt {} tokens{}, {:.2f} s, {:.1f} tokens/s | generated {} tokens{},"
+      "\nload {:.2f} s | prompt {}{}, {:.2f} s, {:.1f} tokens/s | generated {}{},"
       " {:.2f} s, {:.1f} tokens/s | {} | seed {}\n",
-      load_seconds, r.prompt_tokens, known, r.prompt_seconds,
-      rate(r.prompt_tokens - r.cached_tokens, r.prompt_seconds), r.tokens, drafts, r.decode_seconds,
-      rate(r.decoded_tokens, r.decode_seconds), reasons[static_cast<size_t>(r.reason)], r.seed);
+      load_seconds, counted(r.prompt_tokens, "token"), known, r.prompt_seconds,
+      rate(r.prompt_tokens - r.cached_tokens, r.prompt_seconds), counted(r.tokens, "token"), drafts,
+      r.decode_seconds, rate(r.decoded_tokens, r.decode_seconds),
+      reasons[static_cast<size_t>(r.reason)], r.seed);
 }
 
 // Completes prompts one after the other.
@@ -82,8 +84,8 @@ class Completer {
     const std::vector<int32_t> tokens = engine_.encode_prompt(prompt);
     if (static_cast<int64_t>(tokens.size()) > engine_.context()) {
       throw Error(ErrorCode::usage, "context",
-                  fmt::format("the prompt has {} tokens, but the context has room for {}",
-                              tokens.size(), engine_.context()));
+                  fmt::format("the prompt has {}, but the context has room for {}",
+                              counted(std::ssize(tokens), "token"), engine_.context()));
     }
     if (options_.show_tokens) show_tokens(engine_, tokens);
     if (!options_.hide_prompt) {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/command_line.h"
 #include "generate/sampling_options.h"
 #include "walsh/error.h"
 
@@ -39,7 +40,7 @@ std::optional<uint64_t> parse_seed(const std::string& text) {
   const char* const end = text.data() + text.size();
   const auto read = std::from_chars(text.data(), end, seed);
   if (read.ec == std::errc() && read.ptr == end) return seed;
-  throw CLI::ValidationError("--seed", text + " is no whole number of 64 bits; -1: drawn");
+  throw CLI::ValidationError("--seed", text + " is no whole number of 64 bits; -1: random");
 }
 
 // Adds the flag of a row, which sets `value`.
@@ -159,7 +160,7 @@ void set_generation_option(GenerationOptions& options, const std::string& name,
     // In CLI11's order, the last argument first.
     flags.parse(std::vector<std::string>{value, flag});
   } catch (const CLI::ParseError& e) {
-    throw Error(ErrorCode::usage, "/set", e.what());
+    throw Error(ErrorCode::usage, "/set", problem_text(e));
   }
   options = changed;
 }

@@ -14,6 +14,7 @@
 #include "io/printable.h"
 #include "model/positions.h"
 #include "quantize/pipeline/open.h"
+#include "quantize/pipeline/pipeline.h"
 #include "quantize/recipe/default_ends.h"
 #include "walsh/error.h"
 
@@ -72,13 +73,21 @@ uint64_t needed_besides(const ModelConfig& config) {
   return values * 2 * static_cast<uint64_t>(choose_positions(config, 0)) + kWorkspace;
 }
 
-std::vector<Row> rows_of(const Compressor& model, const Machine& machine, uint64_t besides) {
+// What `walsh quantize MODEL OUT --type TYPE` without other flags would do.
+Recipe plain_recipe(const char* type) {
+  Recipe recipe;
+  recipe.type = &get_format(type);
+  recipe.embed_type = recipe.head_type = default_ends(*recipe.type);
+  return recipe;
+}
+
+std::vector<Row> rows_of(const std::string& model, const Machine& machine, uint64_t besides,
+                         ThreadPool& pool) {
   std::vector<Row> rows;
   for (const TypeFigures& figures : kTypes) {
-    const Format& format = get_format(figures.type);
-    Row row{&figures, nominal_bits(format), 0, true, false};
-    for (const TensorPlan& tensor : model.tensors())
-      row.bytes += tensor.linear ? tensor_bytes(format, tensor.rows, tensor.cols) : tensor.bytes();
+    const auto source = open_compressor(model, plain_recipe(figures.type), pool);
+    const QuantizeSummary summary = predict(*source);
+    Row row{&figures, summary.bits_per_weight(), summary.file_bytes, true, false};
     row.in_memory = machine.memory == 0 || row.bytes + besides <= machine.memory;
     row.on_gpu = row.bytes + besides <= machine.gpu;
     rows.push_back(row);
@@ -126,8 +135,9 @@ std::string text_of(const std::string& model, const std::vector<Row>& rows, cons
   }
   text +=
       "\ndivergence: KL divergence from the unquantized model, of a small model; larger ones lose\n"
-      "less. CPU, GPU: tokens per second, in multiples of the unquantized model's. A model that\n"
-      "fits no GPU runs in two parts, the rest of it on the CPU.\n";
+      "less. CPU, GPU: tokens per second, in multiples of the unquantized model's; -: not "
+      "measured.\n"
+      "If a model does not fit on a GPU, the CPU runs part of it.\n";
   text += best == nullptr ? "\nNone of these fits into the memory that is free.\n"
                           : "\nNext: " + next_command(model, *best) + "\n";
   return text +
@@ -170,16 +180,13 @@ std::string output_name(const std::string& model, const std::string& type) {
 }
 
 std::string type_choice(const std::string& model, bool json, ThreadPool& pool) {
-  Recipe recipe;
-  recipe.type = &get_format(kPreferred[0]);
-  recipe.embed_type = recipe.head_type = default_ends(*recipe.type);
-  const auto source = open_compressor(model, recipe, pool);
+  const auto source = open_compressor(model, plain_recipe(kPreferred[0]), pool);
   const ModelConfig config = parse_config(source->config_json(), model + ": config.json");
   const Machine machine;
   uint64_t weights = 0;
   for (const TensorPlan& tensor : source->tensors())
     weights += static_cast<uint64_t>(tensor.rows * tensor.cols);
-  const std::vector<Row> rows = rows_of(*source, machine, needed_besides(config));
+  const std::vector<Row> rows = rows_of(model, machine, needed_besides(config), pool);
   return (json ? json_of : text_of)(model, rows, best_of(rows), machine, weights);
 }
 

@@ -45,6 +45,30 @@ const Format* find_format(std::string_view name) {
   return nullptr;
 }
 
+// As the registry writes it, whatever the case in which it was typed: "TC3:h:l14" is "tc3:h:L14".
+std::string spelled(std::string_view name) {
+  std::string text;
+  for (size_t i = 0; i < name.size(); ++i) {
+    const auto lower = static_cast<char>(std::tolower(static_cast<unsigned char>(name[i])));
+    const bool profile = lower == 'l' && i > 0 && name[i - 1] == ':' && i + 1 < name.size() &&
+                         std::isdigit(static_cast<unsigned char>(name[i + 1])) != 0;
+    text += profile ? 'L' : lower;
+  }
+  return text;
+}
+
+// Names the types with about the bits of one that only llama.cpp writes: q4_k_m, iq3_xxs. Returns
+// an empty text for other names.
+std::string instead_of(std::string_view name) {
+  std::string_view rest = name.substr(name.starts_with("iq") ? 1 : 0);
+  if (rest.size() < 4 || rest[0] != 'q' || rest[2] != '_') return {};
+  constexpr std::string_view kNear[] = {"tc2", "tc3 and tq3", "tc4 and tq4", "tq3+2", "tq4+2"};
+  const int bits = rest[1] - '0';
+  if (bits < 2 || bits > 6) return {};
+  return "; it is a type of llama.cpp, and " + std::string(kNear[bits - 2]) +
+         (bits == 3 || bits == 4 ? " have" : " has") + " about as many bits";
+}
+
 [[noreturn]] void refuse_name(std::string_view name) {
   if (const Format* old = retired_format(name)) {
     throw Error(ErrorCode::usage, "format",
@@ -59,22 +83,11 @@ const Format* find_format(std::string_view name) {
     names.emplace_back(format.name);
   for (const ShortName& rate : kRates)
     names.emplace_back(rate.name);
-  const std::string meant = did_you_mean(name, names);
+  std::string meant = instead_of(spelled(name));
+  if (meant.empty()) meant = did_you_mean(name, names);
   throw Error(ErrorCode::usage, "format",
               "there is no type '" + std::string(name) + "'" +
                   (meant.empty() ? ", expected one of " + known : meant));
-}
-
-// As the registry writes it, whatever the case in which it was typed: "TC3:h:l14" is "tc3:h:L14".
-std::string spelled(std::string_view name) {
-  std::string text;
-  for (size_t i = 0; i < name.size(); ++i) {
-    const auto lower = static_cast<char>(std::tolower(static_cast<unsigned char>(name[i])));
-    const bool profile = lower == 'l' && i > 0 && name[i - 1] == ':' && i + 1 < name.size() &&
-                         std::isdigit(static_cast<unsigned char>(name[i + 1])) != 0;
-    text += profile ? 'L' : lower;
-  }
-  return text;
 }
 
 // The format that a rate stands for, by the part of a name in front of its first colon.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/spelling.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -15,9 +16,9 @@ bool is_strided(const WindowOptions& options) {
 void check_length(int64_t tokens, const WindowOptions& options) {
   const int64_t needed = is_strided(options) ? 2 : options.ctx;
   if (tokens >= needed) return;
-  throw Error(ErrorCode::usage, "--text",
-              "the text has " + std::to_string(tokens) + " tokens, one window needs " +
-                  std::to_string(needed));
+  throw Error(
+      ErrorCode::usage, "--text",
+      "the text has " + counted(tokens, "token") + ", one window needs " + std::to_string(needed));
 }
 
 }  // namespace

@@ -31,7 +31,8 @@ std::vector<SamplingOption> make_options() {
        .member = Float{&G::dynatemp_range, &S::dynatemp_range},
        .flags = "--dynatemp-range",
        .most = 1000,
-       .help = "The temperature varies by this much, with the entropy of the tokens; 0: not"},
+       .help =
+           "The temperature varies by this much, with the entropy of the tokens; 0: it is fixed"},
       {.name = "dynatemp_exponent",
        .member = Float{&G::dynatemp_exponent, &S::dynatemp_exponent},
        .flags = "--dynatemp-exp",
@@ -218,7 +219,7 @@ std::string default_text(const SamplingOption& option) {
       [&](auto member) -> std::string {
         using T = decltype(member);
         if constexpr (is_number<T>) return fmt::format("{}", SamplerOptions().*member.decided);
-        if constexpr (std::is_same_v<T, SamplingOption::Seed>) return "drawn";
+        if constexpr (std::is_same_v<T, SamplingOption::Seed>) return "random";
         if constexpr (std::is_same_v<T, SamplingOption::Flag>) return "false";
         if constexpr (std::is_same_v<T, SamplingOption::Steps>)
           return sampler_order(SamplerOptions());
@@ -238,7 +239,7 @@ std::string range_text(const SamplingOption& option) {
         if constexpr (std::is_same_v<T, Int>)
           return fmt::format("a whole number of at least {}", option.least);
         if constexpr (std::is_same_v<T, SamplingOption::Seed>)
-          return "a whole number of at least 0; -1: drawn";
+          return "a whole number of at least 0; -1: random";
         if constexpr (std::is_same_v<T, SamplingOption::Flag>) return "true, false";
         if constexpr (std::is_same_v<T, SamplingOption::Steps>) return "a list of steps";
         if constexpr (std::is_same_v<T, SamplingOption::Texts>) return "a list of texts";

@@ -26,9 +26,11 @@ constexpr uint64_t kMaxIndexBytes = uint64_t{256} << 20;
   throw Error(ErrorCode::bad_input, where, std::move(reason));
 }
 
+// Also true for a link that leads nowhere, as in a cache whose download was interrupted: opening it
+// gives the reason, while a file that is passed over would be a file that the model does not have.
 bool exists(const std::string& path) {
   std::error_code error;
-  return fs::exists(path, error);
+  return fs::symlink_status(path, error).type() != fs::file_type::not_found;
 }
 
 std::string join(const std::string& folder, std::string_view name) {
@@ -59,8 +61,9 @@ void check_folder(const std::string& folder) {
 
 // A shard's name must not lead out of the folder.
 void check_shard_name(const std::string& name, const std::string& index_path) {
-  if (name.empty() || name == "." || name == ".." || name.find('/') != name.npos ||
-      name.find('\\') != name.npos || !is_plain_utf8(name)) {
+  constexpr size_t kMostBytes = 255;  // of a file's name
+  if (name.empty() || name.size() > kMostBytes || name == "." || name == ".." ||
+      name.find('/') != name.npos || name.find('\\') != name.npos || !is_plain_utf8(name)) {
     refuse(index_path, "shard \"" + printable(name) + "\" is not a plain file name");
   }
 }

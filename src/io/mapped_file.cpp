@@ -46,6 +46,15 @@ OpenFile open_file(const std::string& path, Kind widest) {
   return file;
 }
 
+// A checkout without Git LFS has a short text in the place of each large file.
+void refuse_lfs_pointer(const std::string& path, std::string_view content) {
+  constexpr std::string_view kBegin = "version https://git-lfs.github.com/spec/";
+  if (!content.starts_with(kBegin)) return;
+  throw Error(
+      ErrorCode::bad_input, path,
+      "is a pointer of Git LFS, not the file that it stands for: fetch it with git lfs pull");
+}
+
 // Reads at most `bytes`; 0 at the end. read(2) reports the end for a FIFO that has no writer yet,
 // so only waiting tells whether a writer comes.
 size_t read_some(int fd, char* out, size_t bytes, const std::string& path) {
@@ -93,6 +102,13 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
   data_ = static_cast<const std::byte*>(data);
   known_ = std::move(known);
   known_->entry.enter_mapping(known_->shown.c_str(), data, size_);
+  try {
+    refuse_lfs_pointer(path, as_text(bytes()));
+  } catch (...) {
+    known_.reset();
+    ::munmap(data, size_);
+    throw;
+  }
 }
 
 MappedFile::~MappedFile() {
@@ -126,7 +142,9 @@ void MappedFile::drop(uint64_t offset, uint64_t size) const {
 }
 
 std::string read_text_file(const std::string& path, uint64_t max_bytes) {
-  return read_all(open_file(path, Kind::regular), max_bytes, path);
+  std::string text = read_all(open_file(path, Kind::regular), max_bytes, path);
+  refuse_lfs_pointer(path, text);
+  return text;
 }
 
 std::string read_text_input(const std::string& path, uint64_t max_bytes) {

@@ -142,8 +142,9 @@ std::vector<SafetensorsEntry> parse_safetensors(std::span<const std::byte> bytes
   ByteReader reader(bytes, where);
   const uint64_t header_size = reader.u64("the header length");
   if (header_size < 2 || header_size > kMaxHeaderBytes || header_size > reader.remaining()) {
-    refuse(where, "header length " + std::to_string(header_size) + ", expected 2 to " +
-                      std::to_string(std::min(kMaxHeaderBytes, reader.remaining())));
+    refuse(where, "its first 8 bytes say that the header has " + std::to_string(header_size) +
+                      " bytes, and " + std::to_string(reader.remaining()) +
+                      " follow: the file is truncated, or is no safetensors file");
   }
   const std::string_view text = as_text(reader.take(header_size, "the header"));
   if (text[0] != '{') refuse(where, "the header does not start with '{'");

@@ -6,7 +6,8 @@
 
 namespace walsh {
 
-// Throws io: "WHERE: cannot ACTION: the system's text for `error_number`".
+// Throws limit if memory is short, io otherwise: "WHERE: cannot ACTION: the system's text for
+// `error_number`".
 [[noreturn]] void throw_system_error(const std::string& where, std::string_view action,
                                      int error_number);
 

@@ -75,7 +75,9 @@ class ModelLoader {
   Model load() {
     if (options_.device.cuda) source_.encode_on(options_.device);
     const ModelConfig& c = model_.config;
-    if (!c.embedding.empty()) load_embedding();
+    if (!c.embedding.empty()) load_table(c.embedding, c.hidden, model_.embedding);
+    if (c.layer_embedding.present())
+      load_table(c.layer_embedding.weight, c.layer_embedding.cols, model_.layer_embedding);
     for (size_t i = 0; i < c.layers.size(); ++i)
       load_layer(c.layers[i].matrices, model_.steps.layers[i], model_.layers.emplace_back());
     if (!c.head.weight.empty()) load_head();
@@ -136,14 +138,11 @@ class ModelLoader {
     return result;
   }
 
-  void load_embedding() {
-    const ModelConfig& c = model_.config;
-    model_.embedding = tensor(c.embedding, c.vocab, c.hidden);
-    for (int pass = 0; pass < model_.embedding.format->passes; ++pass) {
-      model_.embedding_rotators_.push_back(
-          rotator(model_.embedding.rotation[pass], model_.embedding_scratch()));
-    }
-    model_.device_embedding = placement_->place_embedding(model_.embedding);
+  void load_table(const std::string& name, int64_t cols, TokenTable& table) {
+    table.stored = tensor(name, model_.config.vocab, cols);
+    for (int pass = 0; pass < table.stored.format->passes; ++pass)
+      table.rotators.push_back(rotator(table.stored.rotation[pass], table.scratch()));
+    table.device_weights = placement_->place_table(table.stored);
   }
 
   void load_layer(const std::vector<MatrixDesc>& matrices, LayerSteps& steps, Layer& layer) {
@@ -174,6 +173,9 @@ class ModelLoader {
     if (desc.offset != 0)
       for (float& value : stored)
         value += desc.offset;
+    if (desc.factor != 1)
+      for (float& value : stored)
+        value *= desc.factor;
     if (desc.form != Form::transposed) return stored;
     std::vector<float> result(stored.size());
     for (int64_t r = 0; r < desc.rows; ++r) {
@@ -193,7 +195,7 @@ class ModelLoader {
 
   void load_matrix(const MatrixDesc& m, const MatrixForm& form, Linear& linear) {
     const bool tied = m.weight == model_.config.embedding;
-    Tensor stored = tied ? model_.embedding : tensor(m.weight, m.rows, m.cols);
+    Tensor stored = tied ? model_.embedding.stored : tensor(m.weight, m.rows, m.cols);
     linear.rows = m.rows;
     linear.cols = m.cols;
     linear.format = stored.format;
@@ -400,7 +402,7 @@ int64_t positions_on_host(const WeightSource& source, const ModelConfig& config,
     const AttentionDesc& a = layer.attention;
     if (!a.present()) continue;
     const double bits = cache_bits(*cache.keys, a.head_dim) + cache_bits(*cache.values, a.head_dim);
-    bytes += static_cast<double>(a.kv_width()) * bits / 8;
+    bytes += static_cast<double>(a.cached_width()) * bits / 8;
   }
   const uint64_t available = available_memory();
   const uint64_t left = available - std::min(available, weights);

@@ -31,37 +31,37 @@ uint64_t Linear::bytes() const {
   return sum;
 }
 
-int64_t Model::embedding_scratch() const {
-  return has_embedding() ? padded_cols(*embedding.format, embedding.cols) : 0;
+uint64_t TokenTable::bytes() const {
+  return present() ? tensor_bytes(*stored.format, stored.rows, stored.cols) : 0;
 }
 
-void Model::embed(int64_t id, float* out, float* scratch) const {
-  if (embedding.format->dense) {
-    decode_rows(embedding, id, id + 1, out);
+int64_t TokenTable::scratch() const {
+  return present() ? padded_cols(*stored.format, stored.cols) : 0;
+}
+
+void TokenTable::look_up(int64_t id, float scale, float* out, float* scratch) const {
+  const int64_t cols = stored.cols;
+  if (stored.format->dense) {
+    decode_rows(stored, id, id + 1, out);
   } else {
-    embed_coded(id, out, scratch);
+    std::fill_n(out, cols, 0.0f);
+    for (int pass = 0; pass < stored.format->passes; ++pass) {
+      decode_pass_row(stored, pass, id, scratch);
+      const Rotator* rotator = rotators[static_cast<size_t>(pass)];
+      if (rotator != nullptr) rotator->invert(scratch);
+      for (int64_t c = 0; c < cols; ++c)
+        out[c] += scratch[c];
+    }
   }
-  for (int64_t c = 0; config.embedding_scale != 1 && c < embedding.cols; ++c)
-    out[c] *= config.embedding_scale;
-}
-
-void Model::embed_coded(int64_t id, float* out, float* scratch) const {
-  std::fill_n(out, embedding.cols, 0.0f);
-  for (int pass = 0; pass < embedding.format->passes; ++pass) {
-    decode_pass_row(embedding, pass, id, scratch);
-    const Rotator* rotator = embedding_rotators_[static_cast<size_t>(pass)];
-    if (rotator != nullptr) rotator->invert(scratch);
-    for (int64_t c = 0; c < embedding.cols; ++c)
-      out[c] += scratch[c];
-  }
+  for (int64_t c = 0; scale != 1 && c < cols; ++c)
+    out[c] *= scale;
 }
 
 uint64_t Model::model_bytes() const {
   uint64_t sum = 0;
   for (const Model& part : all_parts()) {
     sum += part.other_bytes_;
-    if (part.has_embedding())
-      sum += tensor_bytes(*part.embedding.format, part.embedding.rows, part.embedding.cols);
+    sum += part.embedding.bytes() + part.layer_embedding.bytes();
     for (const Layer& layer : part.layers)
       for (const Linear& linear : layer.matrices)
         sum += stored_bytes(linear);
@@ -73,7 +73,8 @@ uint64_t Model::model_bytes() const {
 uint64_t Model::bytes_per_token() const {
   uint64_t sum = 0;
   for (const Model& part : all_parts()) {
-    if (part.has_embedding()) sum += tensor_bytes(*part.embedding.format, 1, part.embedding.cols);
+    for (const TokenTable* table : {&part.embedding, &part.layer_embedding})
+      if (table->present()) sum += tensor_bytes(*table->stored.format, 1, table->stored.cols);
     if (part.has_head()) sum += part.head.bytes();
     for (size_t i = 0; i < part.layers.size(); ++i) {
       const LayerDesc& desc = part.config.layers[i];

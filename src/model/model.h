@@ -34,6 +34,19 @@ struct DeviceWeights {
   virtual uint64_t bytes() const = 0;
 };
 
+// A table whose rows tokens look up, as it is stored.
+struct TokenTable {
+  Tensor stored;
+  std::shared_ptr<const DeviceWeights> device_weights;  // on another device than the CPU
+  std::vector<const Rotator*> rotators;                 // per pass of a coded one, or null
+
+  bool present() const { return stored.format != nullptr; }
+  uint64_t bytes() const;  // as it is stored; 0 if there is none
+  // Row `id` times `scale`, out[cols]. `scratch` has room for scratch() floats.
+  void look_up(int64_t id, float scale, float* out, float* scratch) const;
+  int64_t scratch() const;
+};
+
 // A weight matrix [rows, cols]: plain or one or two coded passes; on the CPU a plain one is used in
 // place.
 struct Linear {
@@ -111,10 +124,6 @@ class Model {
   Model& operator=(Model&&) = default;
 
   ThreadPool& pool() const { return *pool_; }
-  // Row `id` of the token embedding as it enters the residual stream, out[hidden]. `scratch` has
-  // room for embedding_scratch() floats.
-  void embed(int64_t id, float* out, float* scratch) const;
-  int64_t embedding_scratch() const;
 
   uint64_t model_bytes() const;      // all tensors, as they are stored
   uint64_t bytes_per_token() const;  // weights read to decode one token
@@ -138,7 +147,7 @@ class Model {
     return steps.of(layer).inputs[static_cast<size_t>(index)];
   }
 
-  bool has_embedding() const { return embedding.format != nullptr; }
+  bool has_embedding() const { return embedding.present(); }
   bool has_head() const { return head.format != nullptr; }
   // The parts of a model in parts, or the model itself: what has layers, embedding and head.
   std::span<const Model> all_parts() const {
@@ -154,8 +163,7 @@ class Model {
   CacheTypes cache;             // of its sessions
   ModelSteps steps;             // what executors run
   std::vector<Layer> layers;
-  Tensor embedding;
-  std::shared_ptr<const DeviceWeights> device_embedding;  // on another device than the CPU
+  TokenTable embedding, layer_embedding;
   Linear head;
   std::vector<std::vector<float>> head_vectors;  // the final norm's gain
   // For a model on two devices: its parts in the order of the computation (model/split.h), each
@@ -165,11 +173,8 @@ class Model {
  private:
   friend class ModelLoader;
   Model() = default;
-  void embed_coded(int64_t id, float* out, float* scratch) const;
-
   ThreadPool* pool_ = nullptr;
   std::vector<std::unique_ptr<Rotator>> rotators_;  // what the transforms point to
-  std::vector<const Rotator*> embedding_rotators_;  // per pass of a coded embedding, or null
   uint64_t other_bytes_ = 0;                        // norms and biases
 };
 

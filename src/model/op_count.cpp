@@ -127,10 +127,16 @@ OpCount count_head(const Model& whole) {
 OpCount count_embedding(const Model& whole) {
   const Model& model = whole.all_parts().front();
   OpCount ops;
-  const Format& format = *model.embedding.format;
-  for (int pass = 0; pass < format.passes; ++pass)
-    ops +=
-        count_transform(model.embedding.rotation[pass], padded_cols(format, model.embedding.cols));
+  for (const TokenTable* table : {&model.embedding, &model.layer_embedding}) {
+    if (!table->present()) continue;
+    const Tensor& stored = table->stored;
+    for (int pass = 0; pass < stored.format->passes; ++pass)
+      ops += count_transform(stored.rotation[pass], padded_cols(*stored.format, stored.cols));
+  }
+  if (model.config.layers.empty()) return ops;
+  StepCount first(model.config.layers[0].matrices, model.steps.layers[0]);
+  for (const Step& step : model.steps.embed)
+    ops += first.count(step);
   return ops;
 }
 

@@ -21,9 +21,9 @@ class Placement {
   // rows, cols and bias are set; a device may have a plain matrix in a wider format. Matrices come
   // in the order of their layers.
   virtual void place(Linear& linear, Tensor stored, const MatrixDesc& matrix) = 0;
-  // The token embedding, placed before a head that may share its memory; null on the CPU, which
-  // uses the tensor itself.
-  virtual std::shared_ptr<const DeviceWeights> place_embedding(const Tensor&) { return nullptr; }
+  // A table that tokens look up: the embedding before a head that may share its memory. Null on the
+  // CPU, which uses the tensor itself.
+  virtual std::shared_ptr<const DeviceWeights> place_table(const Tensor&) { return nullptr; }
   // All matrices are placed.
   virtual void finish() {}
 };

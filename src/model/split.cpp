@@ -85,6 +85,24 @@ std::optional<int64_t> fewest(int64_t most, FunctionRef<bool(int64_t count)> fit
   return high;
 }
 
+// What the parts of a model would have to hand over to each other besides the residual stream.
+void refuse_shared(const ModelConfig& config, const LayerSplit& split) {
+  const auto refuse = [&](const char* what) {
+    throw Error(ErrorCode::usage, config.family,
+                fmt::format("{} cannot be on two devices: use all layers of one", what));
+  };
+  if (config.layer_embedding.present()) refuse("a model with embeddings of layers");
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const auto index = static_cast<int64_t>(i);
+    const LayerDesc& layer = config.layers[i];
+    if (layer.attention.cache_of >= 0 && index >= split.cpu_layers &&
+        layer.attention.cache_of < split.cpu_layers)
+      refuse("layers that share keys and values");
+    if (layer.experts.apart() && index >= split.cpu_layers && index < split.cpu_experts)
+      refuse("layers whose experts have norms of their own");
+  }
+}
+
 }  // namespace
 
 bool has_mixer(const LayerDesc& layer) {
@@ -97,6 +115,7 @@ bool has_experts(const ModelConfig& config) {
 }
 
 ModelParts split_config(const ModelConfig& config, const LayerSplit& split) {
+  refuse_shared(config, split);
   ModelParts parts{config, config};
   parts.first.head = {};
   parts.first.head_input = {};

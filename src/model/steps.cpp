@@ -38,6 +38,7 @@ class LayerBuilder {
     } else if (desc_.mlp.width > 0) {
       add_mlp();
     }
+    if (desc_.embedding.present()) add_embedding();
   }
 
  private:
@@ -91,11 +92,17 @@ class LayerBuilder {
 
   // stream += scale * norm(matrix(..)).
   void add_exit(step::Product product, int matrix, const NormDesc& after) {
-    const bool plain = !after.present() && desc_.branch_scale == 1;
+    const bool plain = !after.present() && desc_.branch_scale == 1 && desc_.stream_factor.empty();
     product.add = plain;
     multiply(product, matrix, plain ? Rows::stream : Rows::branch);
     add(std::move(product));
-    if (!plain) add(step::AddBranch{branch(), stream(), norm(after), desc_.branch_scale});
+    if (!plain) add_branch(after, !desc_.embedding.present() && &after == &desc_.after_mlp);
+  }
+
+  // stream = factor * (stream + scale * norm(branch)), the factor behind the last one of the layer.
+  void add_branch(const NormDesc& after, bool is_last) {
+    const int factor = is_last ? vector(desc_.stream_factor) : -1;
+    add(step::AddBranch{branch(), stream(), norm(after), desc_.branch_scale, factor});
   }
 
   HeadShape head_shape() const {
@@ -154,16 +161,20 @@ class LayerBuilder {
     } else {
       step::Product heads = product(a.q, Rows::stream);
       multiply(heads, a.q, Rows::query);
-      multiply(heads, a.k, Rows::key);
-      multiply(heads, a.v, Rows::value);
+      if (a.k >= 0) multiply(heads, a.k, Rows::key);
+      if (a.v >= 0) multiply(heads, a.v, Rows::value);
       add(std::move(heads), true);
     }
     const int64_t value_dim = a.latent.present() ? a.latent.value_dim : a.head_dim;
     step::PrepareHeads prepare;
     prepare.shape = head_shape();
+    prepare.cache = a.has_cache() ? index_ : a.cache_of;
     prepare.query = {Rows::query, a.query_rows()};
-    prepare.key = {Rows::key, a.kv_width()};
-    prepare.value = {Rows::value, a.kv_width()};
+    if (a.has_cache()) {
+      prepare.key = {Rows::key, a.kv_width()};
+      prepare.value = {Rows::value, a.kv_width()};
+      prepare.values_are_keys = a.v < 0;
+    }
     prepare.to = {a.gated ? Rows::head_query : Rows::query, a.query_width()};
     if (a.gated) prepare.gates = {Rows::mixer_gate, a.query_width()};
     if (a.latent.present()) prepare.shared_key = {Rows::shared_key, a.latent.rope_dim};
@@ -171,12 +182,16 @@ class LayerBuilder {
     prepare.query_norm = norm(a.q_norm);
     prepare.key_norm = norm(a.k_norm);
     if (a.unit_eps != 0) prepare.unit = {vector(kUnitGain), a.head_dim, a.unit_eps};
+    if (a.value_eps != 0 && a.has_cache())
+      prepare.value_norm = {vector(kUnitGain), a.head_dim, a.value_eps};
     prepare.rope = a.rope;
     prepare.factors = query_factors();
     const Operand queries = prepare.to;
+    const int cache = prepare.cache;
     add(std::move(prepare), true);
     const Operand mixed{Rows::mixed, a.query_width()};
     step::Attend attend;
+    attend.cache = cache;
     attend.shape = head_shape();
     attend.query = queries;
     attend.to = mixed;
@@ -219,6 +234,7 @@ class LayerBuilder {
   // The router and the shared expert read the input of the experts, so it is made once.
   void add_experts() {
     const ExpertsDesc& e = desc_.experts;
+    if (e.apart()) return add_experts_apart();
     const MlpDesc& shared = desc_.mlp;
     const bool has_shared = shared.gate >= 0;
     step::Product first = product(e.router, Rows::stream);
@@ -232,8 +248,8 @@ class LayerBuilder {
     const Norm in_front = first.norm;
     const int input = first.input;
     add(std::move(first));
-    add(step::Route{e, {Rows::router, e.count}, vector(e.routing.bias)});
-    add(step::Experts{e, input, desc_.matrix(e.down(0)).input, from, in_front, gate_rule()});
+    add_route();
+    add(step::Experts{e, false, input, desc_.matrix(e.down(0)).input, from, in_front, gate_rule()});
     if (has_shared) {
       step::Product down = gated_product(shared.down);
       multiply(down, shared.down, Rows::branch);
@@ -250,19 +266,68 @@ class LayerBuilder {
       sum.scale = desc_.branch_scale;
     }
     add(std::move(sum));
-    if (!plain) add(step::AddBranch{branch(), stream(), norm(desc_.after_mlp), desc_.branch_scale});
+    if (!plain) add_branch(desc_.after_mlp, !desc_.embedding.present());
   }
 
-  void add_mlp() {
+  void add_route() {
+    const ExpertsDesc& e = desc_.experts;
+    add(step::Route{e, {Rows::router, e.count}, vector(e.routing.bias), vector(e.routing.factors)});
+  }
+
+  // The experts first, whose sum waits in rows of its own, then the MLP beside them.
+  void add_experts_apart() {
+    const ExpertsDesc& e = desc_.experts;
+    step::Product router = product(e.router, Rows::stream);
+    multiply(router, e.router, Rows::router);
+    add(std::move(router));
+    add_route();
+    const step::Product own = product(e.gate(0), Rows::stream);
+    add(step::Experts{e, true, own.input, desc_.matrix(e.down(0)).input, own.from, own.norm,
+                      gate_rule()});
+    const Operand routed{Rows::routed, config_.hidden};
+    step::AddExperts sum;
+    sum.experts = e;
+    sum.branch = routed;
+    add(std::move(sum));
+    add_mlp_to_branch();
+    add(step::NormRows{branch(), norm(e.after_shared)});
+    add(step::AddBranch{routed, branch(), norm(e.after)});
+    add_branch(desc_.after_mlp, !desc_.embedding.present());
+  }
+
+  void add_mlp_to_branch() {
+    add_gate_and_up();
+    step::Product down = gated_product(desc_.mlp.down);
+    multiply(down, desc_.mlp.down, Rows::branch);
+    add(std::move(down));
+  }
+
+  void add_gate_and_up() {
     const MlpDesc& mlp = desc_.mlp;
     step::Product first = product(mlp.up, Rows::stream);
     multiply(first, mlp.gate, Rows::gate);
     multiply(first, mlp.up, Rows::up);
     add(std::move(first));
-    step::Product down = gated_product(mlp.down);
-    if (!experts_elsewhere(desc_)) return add_exit(std::move(down), mlp.down, desc_.after_mlp);
-    multiply(down, mlp.down, Rows::branch);
-    add(std::move(down));
+  }
+
+  void add_mlp() {
+    if (experts_elsewhere(desc_)) return add_mlp_to_branch();
+    add_gate_and_up();
+    add_exit(gated_product(desc_.mlp.down), desc_.mlp.down, desc_.after_mlp);
+  }
+
+  // The layer's embedding of the token, gated by the stream.
+  void add_embedding() {
+    const LayerEmbeddingDesc& e = desc_.embedding;
+    step::Product gate = product(e.gate, Rows::stream);
+    multiply(gate, e.gate, Rows::gate);
+    add(std::move(gate));
+    step::Product out = product(e.out, Rows::gate);
+    out.up = {Rows::layer_embedding, e.width, config_.layer_embedding.cols, index_ * e.width};
+    out.gate = gate_rule();
+    multiply(out, e.out, Rows::branch);
+    add(std::move(out));
+    add_branch(e.after, true);
   }
 
   const ModelConfig& config_;
@@ -272,6 +337,31 @@ class LayerBuilder {
   ModelSteps& all_;
   LayerSteps& layer_;
 };
+
+// The embedding, and those of the layers: rows of their table, and the normed product of the
+// embedding with layer 0's matrix.
+void add_embed(const ModelConfig& config, ModelSteps& all) {
+  const auto add = [&](auto kind, int layer) {
+    Step& step = all.embed.emplace_back();
+    step.op = std::move(kind);
+    step.layer = layer;
+  };
+  const Operand stream{Rows::stream, config.hidden};
+  add(step::Embed{stream, false, config.embedding_scale}, -1);
+  const TokenTableDesc& table = config.layer_embedding;
+  if (!table.present()) return;
+  const LayerDesc& first = config.layers.front();
+  const LayerEmbeddingDesc& e = first.embedding;
+  const Operand to{Rows::layer_embedding, table.cols}, projected{Rows::up, table.cols};
+  add(step::Embed{to, true, table.scale}, -1);
+  step::Product product;
+  product.input = first.matrix(e.project).input;
+  product.from = stream;
+  product.outputs.push_back({e.project, projected});
+  add(std::move(product), 0);
+  const int gain = find_vector(all.layers.front().vectors, e.norm.weight);
+  add(step::AddBranch{projected, to, {gain, e.norm.width, e.norm.eps}}, 0);
+}
 
 void add_head(const ModelConfig& config, LayerSteps& head) {
   const NormDesc& desc = config.head_input.norm;
@@ -296,10 +386,10 @@ bool experts_elsewhere(const LayerDesc& layer) {
 
 ModelSteps make_steps(const ModelConfig& config) {
   ModelSteps all;
-  all.embed.op = step::Embed{{Rows::stream, config.hidden}};
   all.layers.resize(config.layers.size());
   for (size_t i = 0; i < config.layers.size(); ++i)
     LayerBuilder(config, static_cast<int>(i), all).build();
+  add_embed(config, all);
   if (!config.head.weight.empty()) add_head(config, all.head);
   return all;
 }
@@ -332,6 +422,7 @@ std::vector<Operand> operands_of(const Step& step) {
                         [](const step::AddExperts& s) {
                           return std::vector{s.share, s.branch, s.to};
                         },
+                        [](const step::NormRows& s) { return std::vector{s.x}; },
                         [](const step::AddBranch& s) {
                           return std::vector{s.branch, s.to};
                         },
@@ -370,7 +461,7 @@ std::array<int64_t, kRowKinds> ModelSteps::strides() const {
       own = std::max(own, operand.stride);
     }
   };
-  see(embed);
+  std::for_each(embed.begin(), embed.end(), see);
   for (const LayerSteps& layer : layers)
     std::for_each(layer.steps.begin(), layer.steps.end(), see);
   std::for_each(head.steps.begin(), head.steps.end(), see);

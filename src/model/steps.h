@@ -21,38 +21,44 @@ struct LoadOptions;
 
 // What a device keeps for every row of a batch (a token), as float32.
 enum class Rows : uint8_t {
-  stream,        // the residual stream
-  branch,        // what a block will add to it
-  query,         // of all heads; behind each its gates, where attention has them
-  head_query,    // the same without gates
-  key,           // of all heads; of latent attention, until PrepareHeads, what is not rotated
-  value,         // the same; of latent attention value_dim values of each head
-  latent,        // of keys and values
-  query_latent,  // of queries
-  shared_key,    // what is rotated of the keys of latent attention, the same for all heads
-  channels,      // of a delta net: queries, keys, values
-  decay,         // of each value head: a, then the logarithm of the decay
-  strength,      // of each value head: b, then its sigmoid
-  mixed,         // what attention or the delta net gives
-  mixer_gate,    // of mixed
-  gate,          // of the MLP
-  up,            // of the MLP
-  router,        // the logits of the experts
-  share,         // whose sigmoid multiplies what the shared expert adds
+  stream,           // the residual stream
+  branch,           // what a block will add to it
+  query,            // of all heads; behind each its gates, where attention has them
+  head_query,       // the same without gates
+  key,              // of all heads; of latent attention, until PrepareHeads, what is not rotated
+  value,            // the same; of latent attention value_dim values of each head
+  latent,           // of keys and values
+  query_latent,     // of queries
+  shared_key,       // what is rotated of the keys of latent attention, the same for all heads
+  channels,         // of a delta net: queries, keys, values
+  decay,            // of each value head: a, then the logarithm of the decay
+  strength,         // of each value head: b, then its sigmoid
+  mixed,            // what attention or the delta net gives
+  mixer_gate,       // of mixed
+  gate,             // of the MLP
+  up,               // of the MLP
+  router,           // the logits of the experts
+  share,            // whose sigmoid multiplies what the shared expert adds
+  routed,           // the sum of experts, where it has a norm of its own
+  layer_embedding,  // of the token, of all layers one behind the other
   logits
 };
 inline constexpr size_t kRowKinds = static_cast<size_t>(Rows::logits) + 1;
 
-// `width` values of every row of a kind; 0: the step has no such operand. Where rows are packed,
-// they are `stride` values apart.
+// `width` values of every row of a kind, from the value `first` on; width 0: the step has no such
+// operand. Where rows are packed, they are `stride` values apart.
 struct Operand {
   Rows rows = Rows::stream;
-  int64_t width = 0, stride = 0;
+  int64_t width = 0, stride = 0, first = 0;
 
   Operand() = default;
   Operand(Rows kind, int64_t values) : Operand(kind, values, values) {}
-  Operand(Rows kind, int64_t values, int64_t apart) : rows(kind), width(values), stride(apart) {}
+  Operand(Rows kind, int64_t values, int64_t apart, int64_t from = 0)
+      : rows(kind), width(values), stride(apart), first(from) {}
   bool present() const { return width > 0; }
+  // Whether the rows of a batch keep their places: what a block computes besides begins with the
+  // first row that is wanted.
+  bool keeps_places() const { return rows == Rows::stream || rows == Rows::layer_embedding; }
 };
 
 // x / rms(x) * gain over each `width` values; `gain` is a vector of the layer, -1: there is no such
@@ -80,9 +86,11 @@ struct HeadShape {
 
 namespace step {
 
-// to = the rows of the embedding.
+// to = scale * the rows of the embedding, or of the table of layers.
 struct Embed {
   Operand to;
+  bool of_layers = false;
+  float scale = 1;
 };
 
 // to = matrix(input) for each output. The input is one of the layer's; it is made from the rows
@@ -103,22 +111,25 @@ struct Product {
 
 // Heads of queries and keys, in this order: queries are taken apart from their gates; norms, over a
 // head or over all of them; rope; unit length; factors of queries by their position. Then keys and
-// values go to the cache.
+// values go to the cache. Without `key` there are only queries.
 struct PrepareHeads {
   HeadShape shape;
   Operand query, key, value;
-  Operand to, gates;      // of queries and their gates; without gates `to` is `query`
-  Operand shared_key;     // of latent attention: of every key in front of its own values
-  int64_t value_dim = 0;  // values of a head that `value` has, shape.dim in the cache
-  Norm query_norm, key_norm, unit;
+  Operand to, gates;             // of queries and their gates; without gates `to` is `query`
+  Operand shared_key;            // of latent attention: of every key in front of its own values
+  int64_t value_dim = 0;         // values of a head that `value` has, shape.dim in the cache
+  int cache = 0;                 // the layer whose cache it is
+  bool values_are_keys = false;  // `value` becomes what `key` is in the beginning
+  Norm query_norm, key_norm, unit, value_norm;
   int rope = -1;     // of ModelConfig::ropes; -1: nothing is rotated
   int factors = -1;  // of ModelSteps::query_factors; -1: all are 1
 
   bool norms_all_heads() const { return query_norm.present() && query_norm.width != shape.dim; }
 };
 
-// to = attention of queries to the cache, of which every head keeps `value_dim` values.
+// to = attention of queries to the cache of a layer, of which every head keeps `value_dim` values.
 struct Attend {
+  int cache = 0;
   HeadShape shape;
   Operand query, to;
   AttentionOptions options;
@@ -151,13 +162,14 @@ struct GateHeads {
 struct Route {
   ExpertsDesc experts;
   Operand logits;
-  int bias = -1;  // vector [experts], or -1
+  int bias = -1, factors = -1;  // vectors [experts], or -1
 };
 
-// down(gated gate and up) for every row and each of its experts, of the input that the product of
-// the router has made: nothing may change it before.
+// down(gated gate and up) for every row and each of its experts. They make their input, or read
+// that which the product of the router has made: nothing may change it before.
 struct Experts {
   ExpertsDesc experts;
+  bool makes_input = false;
   int input = 0, gated_input = 0;  // of gate and up, of down
   Operand from;
   Norm norm;
@@ -173,11 +185,18 @@ struct AddExperts {
   float scale = 1;
 };
 
-// to += scale * norm(branch).
+// x = norm(x).
+struct NormRows {
+  Operand x;
+  Norm norm;
+};
+
+// to = factor * (to + scale * norm(branch)).
 struct AddBranch {
   Operand branch, to;
   Norm norm;
   float scale = 1;
+  int factor = -1;  // vector [1], or -1: 1
 };
 
 // to = cap(scale * head(norm(from))).
@@ -192,7 +211,7 @@ struct Logits {
 struct Step {
   std::variant<step::Embed, step::Product, step::PrepareHeads, step::Attend, step::Convolve,
                step::DeltaRule, step::GateHeads, step::Route, step::Experts, step::AddExperts,
-               step::AddBranch, step::Logits>
+               step::NormRows, step::AddBranch, step::Logits>
       op;
   int layer = -1;  // -1: embedding and head
   // Rows whose logits nobody wants need not take part: all of the last layer but what goes to the
@@ -256,10 +275,11 @@ struct QueryFactors {
 };
 
 struct ModelSteps {
-  Step embed;
+  // What is made of tokens in front of the layers; matrices and vectors are those of layer 0.
+  std::vector<Step> embed;
   std::vector<LayerSteps> layers;
   LayerSteps head;  // one input, one matrix, the final norm's gain
-  StoredForm embedding;
+  StoredForm embedding, layer_embedding;
   std::vector<BufferShape> buffers;
   std::vector<QueryFactors> query_factors;  // distinct ones
 

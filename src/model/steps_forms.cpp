@@ -126,6 +126,8 @@ ModelSteps make_steps(const ModelConfig& config, const WeightSource& source,
   if (!config.head.weight.empty())
     finder.find(config.head, steps.head.inputs[0], steps.head.matrices[0]);
   if (source.contains(config.embedding)) steps.embedding = source.form_of(config.embedding);
+  if (config.layer_embedding.present() && source.contains(config.layer_embedding.weight))
+    steps.layer_embedding = source.form_of(config.layer_embedding.weight);
   return steps;
 }
 

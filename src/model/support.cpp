@@ -147,6 +147,7 @@ std::string why_not_computed(const ModelConfig& config, const Step& step, const 
 // Calls see(step) for all steps of the layers and the head.
 template <typename See>
 void each_step(const ModelSteps& steps, const See& see) {
+  std::for_each(steps.embed.begin(), steps.embed.end(), see);
   for (const LayerSteps& layer : steps.layers)
     std::for_each(layer.steps.begin(), layer.steps.end(), see);
   std::for_each(steps.head.steps.begin(), steps.head.steps.end(), see);
@@ -202,6 +203,8 @@ void refuse_unsupported(const WeightSource& source, const ModelConfig& config,
   });
   if (steps.embedding.format != nullptr)
     refuse(config.embedding, why_not_embedding(steps.embedding, options.device));
+  if (steps.layer_embedding.format != nullptr)
+    refuse(config.layer_embedding.weight, why_not_embedding(steps.layer_embedding, options.device));
   const std::string reason = why_not(options);
   if (!reason.empty() && (coded || options.rotate_weights))
     throw Error(ErrorCode::usage, "device " + options.device.name(), reason);

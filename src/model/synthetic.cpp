@@ -200,7 +200,7 @@ SyntheticSource::SyntheticSource(std::string_view shape, const SyntheticTypes& t
   for (const TensorShape& tensor : model_tensors(config)) {
     const auto activation = activations.find(tensor.name);
     const Format* format = &dense_format(DType::f32);
-    if (tensor.name == plan.embedding) {
+    if (tensor.name == plan.embedding || tensor.name == plan.layer_embedding) {
       format = types.embed_type;
     } else if (tensor.name == plan.head) {
       format = types.head_type;

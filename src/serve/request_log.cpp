@@ -44,6 +44,7 @@ std::string RequestRecord::line(LogFormat format, double seconds) const {
                    {"tokens", tokens},
                    {"prompt_tokens", prompt_tokens},
                    {"cached_tokens", cached_tokens}};
+    if (lacks_bos) object["lacks_bos"] = true;
     return format_json(object, -1);
   }
   std::string text =
@@ -52,6 +53,7 @@ std::string RequestRecord::line(LogFormat format, double seconds) const {
   if (prompt_tokens > 0)
     text += fmt::format(", {} tokens read ({} cached), {} written", prompt_tokens, cached_tokens,
                         tokens);
+  if (lacks_bos) text += ", a prompt of token ids lacks the model's BOS";
   if (!whole) text += ", broken off";
   return text;
 }

@@ -28,6 +28,8 @@ struct RequestRecord {
   std::string peer, method, path;
   int status = 0;  // 0: the client disconnected before the answer
   bool whole = false;
+  // A prompt of token ids does not begin with the BOS that texts of this model begin with.
+  bool lacks_bos = false;
   int64_t prompt_tokens = 0, cached_tokens = 0, tokens = 0;
   const std::chrono::system_clock::time_point time = std::chrono::system_clock::now();
   const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();

@@ -363,6 +363,11 @@ void Service::completions(const HttpRequest& request, const std::shared_ptr<Http
   const OrderedJson body = read_body(request);
   auto completion =
       parse_completion(body, model_, prompt_limits(), options_.sampling, owner_of(request, body));
+  // Prompts that are texts have it: a client that makes the tokens itself may leave it out.
+  const std::optional<int32_t> bos = model_.tokenizer.added_bos();
+  request.record->lacks_bos =
+      bos && std::any_of(completion.prompts.begin(), completion.prompts.end(),
+                         [&](const auto& p) { return p.front() != *bos; });
   start(std::move(completion), request, reply);
 }
 

@@ -24,7 +24,7 @@ void check_model(const Json& model, std::string_view where) {
              {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
               "byte_fallback", "ignore_merges", "vocab", "merges"},
              where);
-  if (find_number(model, "dropout", where)) {
+  if (find_number(model, "dropout", where).value_or(0) != 0) {
     refuse(where, "dropout makes the encoding random and is not supported");
   }
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {

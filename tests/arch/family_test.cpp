@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "arch/plan.h"
 #include "config_support.h"
 
 namespace walsh {
@@ -250,6 +251,85 @@ TEST(Families, Gemma3SaysOnlyInWhatItDiffersFromTheDefaultsOfTransformers) {
   EXPECT_EQ(c.ropes[static_cast<size_t>(local.rope)], (RopeConfig{RopeKind::standard, 10000}));
   EXPECT_EQ(c.ropes[static_cast<size_t>(whole.rope)], (RopeConfig{RopeKind::linear, 1e6, 8}));
   EXPECT_TRUE(c.tied_head);
+}
+
+// As the files of the model with 2 billion effective weights have it.
+Json gemma4() {
+  std::vector<std::string> types;
+  for (int i = 0; i < 35; ++i)
+    types.push_back((i + 1) % 5 == 0 ? "full_attention" : "sliding_attention");
+  return {{"architectures", {"Gemma4ForConditionalGeneration"}},
+          {"model_type", "gemma4"},
+          {"boa_token_id", 256000},
+          {"eoa_token_id", 258883},
+          {"vision_soft_tokens_per_image", 280},
+          {"audio_config", {{"model_type", "gemma4_audio"}}},
+          {"vision_config", {{"model_type", "gemma4_vision"}}},
+          {"tie_word_embeddings", true},
+          {"text_config",
+           {{"model_type", "gemma4_text"},
+            {"attention_k_eq_v", false},
+            {"enable_moe_block", false},
+            {"final_logit_softcapping", 30.0},
+            {"global_head_dim", 512},
+            {"head_dim", 256},
+            {"hidden_size", 1536},
+            {"hidden_size_per_layer_input", 256},
+            {"intermediate_size", 6144},
+            {"layer_types", types},
+            {"num_attention_heads", 8},
+            {"num_experts", nullptr},
+            {"num_global_key_value_heads", nullptr},
+            {"num_hidden_layers", 35},
+            {"num_key_value_heads", 1},
+            {"num_kv_shared_layers", 20},
+            {"sliding_window", 512},
+            {"use_bidirectional_attention", nullptr},
+            {"use_double_wide_mlp", true},
+            {"vocab_size", 262144},
+            {"vocab_size_per_layer_input", 262144}}}};
+}
+
+TEST(Families, Gemma4HasHeadsOfTwoSizesAndLayersThatShareCaches) {
+  const ModelConfig c = parse(gemma4());
+  const AttentionDesc &local = c.layers[13].attention, &whole = c.layers[14].attention;
+  EXPECT_EQ(local.head_dim, 256);
+  EXPECT_EQ(local.window, 512);
+  EXPECT_EQ(whole.head_dim, 512);
+  EXPECT_EQ(whole.window, 0);
+  EXPECT_EQ(whole.scale, 1);
+  EXPECT_EQ(whole.cache_of, -1);
+  EXPECT_EQ(c.layers[15].attention.cache_of, 13);
+  EXPECT_EQ(c.layers[34].attention.cache_of, 14);
+  EXPECT_EQ(c.layers[34].attention.cached_width(), 0);
+  EXPECT_EQ(c.layers[14].mlp.width, 6144);
+  EXPECT_EQ(c.layers[15].mlp.width, 12288);
+  EXPECT_EQ(c.layer_embedding.cols, 35 * 256);
+  EXPECT_EQ(rope_head_dim(c, 0), 512);
+  EXPECT_EQ(rope_head_dim(c, 1), 256);
+  const RopeTable table = rope_table(c.ropes[0], 512, 4096);
+  ASSERT_EQ(table.frequencies.size(), 256u);
+  EXPECT_GT(table.frequencies[63], 0);
+  EXPECT_EQ(table.frequencies[64], 0);
+  EXPECT_FLOAT_EQ(table.frequencies[63], static_cast<float>(std::pow(1e6, -126.0 / 512)));
+  EXPECT_FALSE(make_plan(c).residual.refusal.empty());
+}
+
+TEST(Families, Gemma4SaysWhatItDoesNotTake) {
+  const auto refused = [&](const char* key, const Json& value, const char* reason) {
+    Json json = gemma4();
+    json["text_config"][key] = value;
+    expect_refused(json, reason);
+  };
+  refused("use_bidirectional_attention", "all", "use_bidirectional_attention");
+  refused("vocab_size_per_layer_input", 262145, "vocab_size_per_layer_input");
+  refused("num_kv_shared_layers", 35, "num_kv_shared_layers");
+  refused("num_kv_shared_layers", 31, "no layer before has the kind of layer");
+  refused("enable_moe_block", true, "num_experts");
+  refused("per_layer_config", {{"35", {{"head_dim", 64}}}}, "per_layer_config");
+  refused("per_layer_config", {{"3", {{"rope_theta", 64}}}}, "per_layer_config: 3");
+  refused("per_layer_config", {{"3", {{"head_dim", 64}}}}, "have one rope");
+  refused("per_layer_config", {{"14", {{"num_key_value_heads", 2}}}}, "other heads");
 }
 
 TEST(Families, AModelOfSeveralPartsIsRefusedByName) {

@@ -20,5 +20,11 @@ TEST(Spelling, FindsTheNearestOfTheNames) {
   EXPECT_EQ(did_you_mean("nothing-like-it", names), "");
 }
 
+TEST(Spelling, NumbersAreFollowedByTheRightForm) {
+  EXPECT_EQ(counted(0, "token"), "0 tokens");
+  EXPECT_EQ(counted(1, "token"), "1 token");
+  EXPECT_EQ(counted(2, "token"), "2 tokens");
+}
+
 }  // namespace
 }  // namespace walsh

@@ -20,8 +20,9 @@ namespace {
 
 using Windows = std::vector<std::vector<int32_t>>;
 
-const char* const kModels[] = {"qwen2-tiny", "qwen3-tiny", "mistral-tiny", "llama2-bias-tiny",
-                               "olmo2-tiny", "glm4-tiny",  "granite-tiny", "qwen35-tiny"};
+const char* const kModels[] = {"qwen2-tiny",  "qwen3-tiny",     "mistral-tiny", "llama2-bias-tiny",
+                               "olmo2-tiny",  "glm4-tiny",      "granite-tiny", "qwen35-tiny",
+                               "gemma4-tiny"};
 
 Windows random_windows(const ModelConfig& config, int64_t count, int64_t length) {
   Random random(21);
@@ -193,10 +194,10 @@ TEST(LayerStatistics, AreSecondMomentsOfTheNormalizedEmbeddingsAtTheFirstSite) {
   const Windows windows = random_windows(c, 2, 33);
   const auto n = static_cast<size_t>(c.hidden);
   std::vector<double> expected(n * n);
-  std::vector<float> row(n), scratch(static_cast<size_t>(model.embedding_scratch()));
+  std::vector<float> row(n), scratch(static_cast<size_t>(model.embedding.scratch()));
   for (const auto& window : windows) {
     for (const int32_t token : window) {
-      model.embed(token, row.data(), scratch.data());
+      model.embedding.look_up(token, model.config.embedding_scale, row.data(), scratch.data());
       double squares = 0;
       for (const float v : row)
         squares += double{v} * double{v};

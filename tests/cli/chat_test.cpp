@@ -98,8 +98,8 @@ TEST_F(ChatCommand, CommandsSayWhatTheyDid) {
   const CommandResult r =
       say("/system Rhyme.\n/set temp 0.5\n/clear\n" + save() + "/load " + file("f") + "\n/help\n");
   EXPECT_EQ(r.status, 0) << r.err;
-  for (const char* part : {"system prompt is set", "temp is 0.5", "starts over", "1 messages are",
-                           "/continue", "/retry"})
+  for (const char* part : {"system prompt is set", "temp is 0.5", "starts over",
+                           "saved 1 message in", "/continue", "/retry"})
     EXPECT_THAT(r.err, HasSubstr(part));
 }
 
@@ -147,7 +147,7 @@ TEST_F(ChatCommand, WhatIsWrongIsSaidAndDoesNotEndIt) {
   } cases[] = {
       {"/sett temp 1", "/sett", 2},
       {"/set temp", "/set", 2},
-      {"/set temp x", "/set", 2},
+      {"/set temp x", "/set: --temp: x is not a number", 2},
       {"/set temp -1", "temperature", 2},
       {"/set bogus 1", "bogus", 2},
       {"/set help 1", "help", 2},
@@ -277,7 +277,7 @@ TEST_F(TypedChat, TabCompletesCommandsSettingsAndFiles) {
   terminal.wait_for("temperature is 0.25");
   terminal.wait_for("> ");
   terminal.type("/load " + file("ke") + "\t\n");
-  terminal.wait_for("0 messages of");
+  terminal.wait_for("loaded 0 messages from");
   terminal.wait_for("> ");
   terminal.type("/exit\n");
   EXPECT_EQ(terminal.finish(), 0) << terminal.shown();

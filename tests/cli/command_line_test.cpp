@@ -90,6 +90,12 @@ TEST_F(CommandLine, ValuesThatAreMissingOrNoNumbersAreToldInPlainWords) {
   expect_error(walsh({"run", model(), "--temp", "warm"}), 2, "--temp: warm is not a number");
   expect_error(walsh({"run", model(), "--temp", "1", "--temp", "2"}), 2,
                "--temp: is given more than once");
+  for (const char* flag : {"--temp", "--top-k", "--threads", "--device-memory"}) {
+    const std::string expected = std::string(flag) + ": a value is needed";
+    expect_error(walsh({"run", model(), "-p", "a", flag, ""}), 2, expected);
+    expect_error(walsh({"run", model(), "-p", "a", std::string(flag) + "="}), 2, expected);
+  }
+  EXPECT_EQ(walsh({"run"}).err, "walsh: error: command line: MODEL is required\n");
 }
 
 TEST_F(CommandLine, HelpIsShortAndAllOfItOnRequest) {
@@ -117,6 +123,13 @@ TEST_F(CommandLine, NamesThatAreNearlyRightAreTold) {
   expect_error(walsh({"quantize", model(), file("a"), "--type", "tq44"}), 2, "did you mean tq4?");
   const std::string folder = copied_model("my-model");
   expect_error(run({file("my-modle"), "-p", "a"}), 5, "did you mean " + folder + "?");
+  std::filesystem::create_symlink("nowhere", file("link"));
+  EXPECT_EQ(walsh({"run", file("link")}).err.find("did you mean"), std::string::npos);
+  spill(file("model-1.gguf"), "");
+  const CommandResult full =
+      walsh({"quantize", model(), file("model-2.gguf"), "--type", "tq2"}, "ulimit -f 100;");
+  expect_error(full, 5, "model-2.gguf: cannot");
+  EXPECT_EQ(full.err.find("did you mean"), std::string::npos) << "the name was not the reason";
   expect_error(run({"org/my-model-7b", "-p", "a"}), 5, "hf download org/my-model-7b");
 }
 
@@ -180,9 +193,16 @@ TEST_F(CommandLine, FlagsWithoutEffectSayThatTheyChangeNothing) {
   for (const auto& [type, flag, value, idle] : cases)
     EXPECT_EQ(dry_run(type, {flag, value}).find("changes nothing: ") != std::string::npos, idle)
         << type << " " << flag << " " << value;
+  for (const auto& [group, type] :
+       {std::pair{"128", "tq3 "}, {"64", "tq3:g64"}, {"full", "tq3:full"}})
+    EXPECT_NE(dry_run("tq3", {"--group", group}).find(type), std::string::npos) << group;
   EXPECT_NE(dry_run("tq3", {"--head-type", "tq4"}).find("--head-type changes nothing"),
             std::string::npos)
       << "the head is the embedding";
+  EXPECT_NE(dry_run("tq3", {"--head-type", "q8_0"}).find("--head-type changes nothing"),
+            std::string::npos)
+      << "also where it names the default";
+  EXPECT_EQ(dry_run("tq3", {}).find("--head-type"), std::string::npos);
   EXPECT_EQ(dry_run("tq3", {"--embed-type", "tq4"}).find("--head-type"), std::string::npos);
   EXPECT_NE(dry_run("q8_0", {"--no-signs"}).find("--no-signs changes nothing"), std::string::npos);
   EXPECT_NE(dry_run("tq3", {"--rotation", "none", "--block", "64"}).find("--block changes nothing"),

@@ -129,6 +129,9 @@ TEST_F(EvalCommand, RefusesTextsThatCannotBeScored) {
   expect_error(walsh({"eval", model(), "--text", file("short.txt")}), 2, "--text");
   expect_error(walsh({"eval", model(), "--text", file("none.txt")}), 5, "none.txt");
   expect_error(walsh({"eval", model(), "--text", file(".")}), 3, file("."));
+  spill(file("latin.txt"), "caf\xe9 au lait");
+  expect_error(walsh({"eval", model(), "--text", file("latin.txt")}), 3,
+               "latin.txt: is not a text");
   expect_error(walsh({"eval", model()}), 2, "--text");
   expect_error(walsh({"eval", model(), "--text", text(), "--ctx", "1"}), 2, "--ctx");
   expect_error(walsh({"eval", model(), "--text", text(), "--full", "--stride", "8"}), 2, "--full");

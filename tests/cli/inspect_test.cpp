@@ -154,6 +154,8 @@ TEST_F(InspectCommand, RefusesWhatIsNoWalshFile) {
   expect_error(walsh({"inspect", file("none.gguf")}), 5, "none.gguf");
   const std::string path = quantize("c.gguf", "tq3");
   expect_error(walsh({"inspect", path, "--source", model()}), 2, "--source");
+  EXPECT_NE(walsh({"inspect", model()}).out.find("12.81 M weights, none of them coded\n"),
+            std::string::npos);
 }
 
 }  // namespace

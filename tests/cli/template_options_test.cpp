@@ -73,7 +73,7 @@ TEST_F(TemplateOptionsOf, TheModelMayBeAFlag) {
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_EQ(r.out, plain("The city of"));
   expect_error(walsh({"run", "-m", model(), model(), "-p", "a"}), 2, "command line");
-  expect_error(walsh({"run", "-p", "a"}), 2, "--model is required");
+  expect_error(walsh({"run", "-p", "a"}), 2, "MODEL is required");
 }
 
 TEST_F(TemplateOptionsOf, TheTokensOfAPromptAreShown) {

@@ -50,6 +50,8 @@ TEST(Registry, anUnknownNameSuggestsANearOneOrListsAll) {
   };
   EXPECT_EQ(reason_for("tq5").find("there is no type 'tq5'"), 0u);
   EXPECT_NE(reason_for("tq5").find("tq"), std::string::npos);
+  EXPECT_NE(reason_for("Q4_K_M").find("tc4 and tq4 have about as many bits"), std::string::npos);
+  EXPECT_NE(reason_for("iq2_xxs").find("tc2 has about as many bits"), std::string::npos);
   EXPECT_NE(reason_for("something").find("itq3_s8"), std::string::npos);
 }
 

@@ -137,9 +137,38 @@ TEST(Checkpoint, NamesAMissingShard) {
   expect_refused(folder, {folder.file("m-2.safetensors"), "shard is missing"});
 }
 
+TEST(Checkpoint, LinksThatLeadNowhereAreNamed) {
+  TemporaryFolder folder;
+  for (const char* name : {"config.json", "generation_config.json", "tokenizer.json",
+                           "model.safetensors.index.json", "model.safetensors"}) {
+    for (const char* target : {"nowhere", name}) {  // the second one is a loop
+      SCOPED_TRACE(std::string(name) + " -> " + target);
+      std::filesystem::remove(folder.file("config.json"));
+      folder.write("config.json", "{}");
+      std::filesystem::remove(folder.file(name));
+      std::filesystem::create_symlink(target, folder.file(name));
+      testing::expect_error([&] { Checkpoint::open(folder.path()); }, ErrorCode::io,
+                            {folder.file(name), "cannot open: "});
+    }
+    std::filesystem::remove(folder.file(name));
+  }
+}
+
+TEST(Checkpoint, PointersOfGitLfsAreNamed) {
+  TemporaryFolder folder;
+  const char* pointer =
+      "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n";
+  folder.write("config.json", "{}");
+  folder.write("model.safetensors", pointer);
+  expect_refused(folder, {folder.file("model.safetensors"), "git lfs pull"});
+  folder.write("tokenizer.json", pointer);
+  expect_refused(folder, {folder.file("tokenizer.json"), "git lfs pull"});
+}
+
 TEST(Checkpoint, RefusesShardNamesThatAreNotPlain) {
-  for (const char* name :
-       {"../m.safetensors", "/etc/passwd", "a/b", "..", ".", "", "a\\\\b", "a\\u0000b"}) {
+  const std::string long_name(256, 'a');
+  for (const char* name : {"../m.safetensors", "/etc/passwd", "a/b", "..", ".", "", "a\\\\b",
+                           "a\\u0000b", long_name.c_str()}) {
     TemporaryFolder folder;
     folder.write("config.json", "{}");
     write_index(folder, "{\"a\":\"" + std::string(name) + "\"}");
@@ -176,7 +205,7 @@ TEST(Checkpoint, RefusesAMalformedIndexOrShard) {
     expect_refused(folder, {"model.safetensors.index.json"});
   }
   write_index(folder, R"({"a":"m.safetensors"})");
-  expect_refused(folder, {"m.safetensors", "header length"});
+  expect_refused(folder, {"m.safetensors", "the header has"});
   std::filesystem::remove(folder.file("m.safetensors"));
   std::filesystem::create_directory(folder.file("m.safetensors"));
   expect_refused(folder, {"m.safetensors", "is a folder"});

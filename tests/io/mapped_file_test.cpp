@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include "io/system_error.h"
 #include "io_testing.h"
 
 namespace walsh {
@@ -22,6 +23,11 @@ TEST(MappedFile, AcceptsAnEmptyFile) {
   const MappedFile file(folder.write("empty", ""));
   EXPECT_TRUE(file.bytes().empty());
   file.drop(0, 100);
+}
+
+TEST(MappedFile, EveryErrorHasAPlaceAndMemoryThatIsShortIsALimit) {
+  expect_error([] { MappedFile file(""); }, ErrorCode::io, {"'': cannot open"});
+  expect_error([] { throw_system_error("a", "map", ENOMEM); }, ErrorCode::limit, {"a: cannot map"});
 }
 
 TEST(MappedFile, KeepsItsAddressWhenMoved) {

@@ -105,7 +105,7 @@ TEST(Safetensors, RefusesHostileHeaderLengths) {
   expect_refused(make_file("[]", 0), {"does not start with '{'"});
   std::string huge;
   testing::append_number<uint64_t>(huge, 100'000'001);
-  expect_refused(to_bytes(huge + "{}"), {"header length 100000001"});
+  expect_refused(to_bytes(huge + "{}"), {"the header has 100000001 bytes"});
 }
 
 TEST(Safetensors, RefusesHostileNumbersInEveryField) {

@@ -15,7 +15,7 @@ namespace {
 using Problem = AttentionProblem;
 
 TEST(AttentionKernel, DecodesAsTheCpuForEveryHeadSize) {
-  for (const int dim : {8, 64, 72, 96, 128, 256})
+  for (const int dim : {8, 64, 72, 96, 128, 256, 512})
     expect_decoded(Problem({dim, 4, 2, 0}, {1, 300}, static_cast<uint64_t>(dim)));
 }
 
@@ -35,7 +35,7 @@ TEST(AttentionKernel, DecodesAsTheCpuWithWindowsAndLargeLogits) {
 }
 
 TEST(AttentionKernel, CapsLogitsAndGivesSinksTheirShareAsTheCpu) {
-  for (const int dim : {40, 128}) {
+  for (const int dim : {40, 128, 512}) {
     Problem p({dim, 9, 1, 0}, {1, 17, 300}, static_cast<uint64_t>(dim), 8);
     for (int h = 0; h < p.shape.heads; ++h)
       p.sinks.push_back(0.5f * static_cast<float>(h));
@@ -53,7 +53,7 @@ void expect_prompt(const Problem& p) {
 }
 
 TEST(AttentionKernel, ReadsPromptsAsTheCpuForEveryHeadSize) {
-  for (const int dim : {40, 64, 96, 128, 256})
+  for (const int dim : {40, 64, 96, 128, 256, 512})
     expect_prompt(Problem({dim, 2, 1, 0}, 90, 70, static_cast<uint64_t>(dim)));
 }
 

@@ -85,7 +85,8 @@ TEST_P(SessionTest, TruncateContinuesFromAnEarlierToken) {
 
 INSTANTIATE_TEST_SUITE_P(Models, SessionTest,
                          testing::Values("mistral-tiny", "qwen2-window-tiny", "qwen3-tiny",
-                                         "gemma3-tiny", "olmo3-tiny", "ministral3-tiny"),
+                                         "gemma3-tiny", "gemma4-tiny", "olmo3-tiny",
+                                         "ministral3-tiny"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -344,9 +344,9 @@ TEST(Support, AGpuRefusesKindsOfAttentionInOneLine) {
   EXPECT_THAT(reason([](AttentionDesc& a) { a.chunk = 8; }), IsEmpty());
   EXPECT_THAT(reason([](AttentionDesc& a) { a.unit_eps = 1e-5F; }), IsEmpty());
   EXPECT_THAT(reason([](AttentionDesc& a) { a.growth = 1; }), IsEmpty());
-  EXPECT_THAT(reason([](AttentionDesc& a) { a.head_dim = 256; }), IsEmpty());
-  EXPECT_THAT(reason([](AttentionDesc& a) { a.head_dim = 264; }),
-              HasSubstr("heads of more than 256 values work only on the CPU"));
+  EXPECT_THAT(reason([](AttentionDesc& a) { a.head_dim = 512; }), IsEmpty());
+  EXPECT_THAT(reason([](AttentionDesc& a) { a.head_dim = 520; }),
+              HasSubstr("heads of more than 512 values work only on the CPU"));
   EXPECT_THAT(reason([](AttentionDesc& a) { a.head_dim = 100; }),
               HasSubstr("heads of 100 values, which are no multiple of 8, work only on the CPU"));
   EXPECT_THAT(reason([](AttentionDesc& a) {

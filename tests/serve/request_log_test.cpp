@@ -46,6 +46,14 @@ TEST(RequestLog, MayBeJsonOrNothing) {
   off.add(record());
 }
 
+TEST(RequestLog, TellsOfPromptsThatLackTheBos) {
+  RequestRecord one = record();
+  EXPECT_FALSE(parse_json(one.line(LogFormat::json, 1), "line").contains("lacks_bos"));
+  one.lacks_bos = true;
+  EXPECT_THAT(one.line(LogFormat::text, 1), testing::EndsWith(" lacks the model's BOS"));
+  EXPECT_EQ(parse_json(one.line(LogFormat::json, 1), "line")["lacks_bos"], true);
+}
+
 TEST(RequestLog, TellsOfAnswersThatWereBrokenOff) {
   RequestRecord one = record();
   one.whole = false;

@@ -115,6 +115,25 @@ TEST_F(ServiceFields, ATextMayBeReadWithoutWhatIsKnown) {
   EXPECT_EQ(post("/v1/completions", body)->response.status, 400);
 }
 
+TEST_F(ServiceFields, TheLogTellsOfTokensWithoutTheBosThatTextsHave) {
+  const int32_t bos = loaded_.tokenizer.added_bos().value();
+  const auto logged = [&](const Json& prompt) {
+    Json body = greedy(1);
+    body["prompt"] = prompt;
+    testing::internal::CaptureStderr();
+    const auto reply = post("/v1/completions", body);
+    EXPECT_EQ(reply->response.status, 200) << reply->response.body;
+    service_ = make({});  // which ends the log of the one before
+    return testing::internal::GetCapturedStderr();
+  };
+  names_.log = LogFormat::text;
+  service_ = make({});
+  EXPECT_THAT(logged({5, 6}), HasSubstr("lacks the model's BOS"));
+  EXPECT_THAT(logged(Json::array({{bos, 6}, {5}})), HasSubstr("lacks the model's BOS"));
+  EXPECT_THAT(logged({bos, 6}), Not(HasSubstr("BOS")));
+  EXPECT_THAT(logged("The river"), Not(HasSubstr("BOS")));
+}
+
 TEST_F(ServiceFields, AStreamEndsWithItsTimes) {
   Json body = greedy(5);
   body["stream"] = true;

@@ -45,6 +45,7 @@ constexpr Mutation kMutations[] = {
     {"/model/type", "\"WordPiece\"", "\"WordPiece\""},
     {"/model/type", "7", "type"},
     {"/model/dropout", "0.1", "dropout"},
+    {"/model/dropout", "true", "dropout"},
     {"/model/continuing_subword_prefix", "\"##\"", "continuing_subword_prefix"},
     {"/model/end_of_word_suffix", "\"</w>\"", "end_of_word_suffix"},
     {"/model/mystery", "true", "\"mystery\""},
@@ -124,6 +125,10 @@ constexpr Mutation kMutations[] = {
 TEST(MalformedTokenizer, TheBaseOfTheMutationsIsFine) {
   const Tokenizer tokenizer = Tokenizer::from_json(base().dump(), "", "t.json");
   EXPECT_EQ(tokenizer.encode("abc", true), (std::vector<int32_t>{4, 2, 3}));
+  Json without_dropout = base();
+  without_dropout["model"]["dropout"] = 0.0;
+  EXPECT_EQ(Tokenizer::from_json(without_dropout.dump(), "", "t.json").encode("abc", true),
+            tokenizer.encode("abc", true));
 }
 
 TEST(MalformedTokenizer, EveryBadValueIsRefusedByName) {

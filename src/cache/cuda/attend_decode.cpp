@@ -11,7 +11,7 @@ namespace walsh::cuda {
 namespace {
 
 // fp16 tiles are aligned to the period of their permutation.
-constexpr int64_t kAlignment = 2 * kMaxHeadDim;
+constexpr int64_t kAlignment = 2 * 256;
 // Shared memory per warp such that row_blocks blocks fit.
 constexpr int room(int head_dim) {
   return head_dim * (head_dim == 64 ? 168 : 104);

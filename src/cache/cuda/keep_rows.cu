@@ -124,7 +124,11 @@ __global__ void __launch_bounds__(kWarps * 32) keep_kernel(const __grid_constant
   if (!key) head -= cache.kv_heads;
   const float* from = key ? call.k + row * call.ldk : call.v + row * call.ldv;
   Pairs v[1] = {load_pairs(from + head * Dim, pairs, lane)};
-  if (key) prepare_heads(v, key_rule(call), angles, position, pairs, lane);
+  if (key) {
+    prepare_heads(v, key_rule(call), angles, position, pairs, lane);
+  } else if (call.v_norm != nullptr) {
+    prepare_heads(v, value_rule(call), angles, position, pairs, lane, false);
+  }
   Columns<Dim> columns(v[0], pairs, heads[warp], lane);
   const CodedSide& side = key ? cache.keys : cache.values;
   columns.rotate(side.block, side.factors, lane);
@@ -140,9 +144,10 @@ void keep_rows(const RopeCall& call, const CodedView& cache, const RowPlaces& ro
   if (call.m > 65535) {
     throw Error(ErrorCode::internal, "GPU cache", std::to_string(call.m) + " rows in one launch");
   }
-  const KeepArgs args{call, cache, rows, fresh != nullptr ? *fresh : FreshRows{},
-                      turned_pairs(call, cache.head_dim)};
-  const int heads = call.heads + 2 * cache.kv_heads;
+  KeepArgs args{call, cache, rows, fresh != nullptr ? *fresh : FreshRows{},
+                turned_pairs(call, cache.head_dim)};
+  if (call.k == nullptr) args.cache.kv_heads = 0;  // there are only queries
+  const int heads = call.heads + 2 * args.cache.kv_heads;
   const LaunchShape shape{
       dim3(static_cast<unsigned>((heads + kWarps - 1) / kWarps), static_cast<unsigned>(call.m)),
       dim3(kWarps * 32)};

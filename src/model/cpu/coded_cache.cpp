@@ -62,7 +62,7 @@ CodedCache::CodedCache(const Model& model, const KvPages& pages, int64_t max_row
 void CodedCache::describe_layers() {
   for (const LayerDesc& desc : model_.config.layers) {
     const AttentionDesc& a = desc.attention;
-    if (!a.present()) {
+    if (!a.has_cache()) {
       layers_.emplace_back();
       continue;
     }
@@ -76,11 +76,21 @@ void CodedCache::describe_layers() {
                        a.kv_heads,
                        a.heads / a.kv_heads,
                        width_,
+                       0,
                        size.key_rotator.get(),
                        size.value_rotator.get(),
                        {}});
     width_ += a.kv_width();
     widest_ = std::max(widest_, a.kv_width());
+  }
+  // Layers that others read later keep their rows until then.
+  fresh_width_ = widest_;
+  for (const LayerDesc& desc : model_.config.layers) {
+    const int from = desc.attention.cache_of;
+    if (from < 0 || layers_[static_cast<size_t>(from)].fresh > 0) continue;
+    LayerCache& layer = layers_[static_cast<size_t>(from)];
+    layer.fresh = fresh_width_;
+    fresh_width_ += layer.kv_heads * layer.head_dim;
   }
 }
 
@@ -92,7 +102,7 @@ uint64_t CodedCache::planned_bytes() const {
   };
   uint64_t page = 0;  // of all layers
   for (const LayerCache& layer : layers_) {
-    if (layer.kv_heads == 0) continue;  // a delta net has no heads to lay out
+    if (layer.kv_heads == 0) continue;  // it has no heads to lay out
     page += times(CacheKeys(key_type_, layer.head_dim, kCacheBlock).bytes() +
                       CacheValues(value_type_, layer.head_dim, kCacheBlock).bytes(),
                   layer.kv_heads);
@@ -105,7 +115,7 @@ uint64_t CodedCache::planned_bytes() const {
     scratch += times(static_cast<uint64_t>(head_dim) * kPair, kSinks + exact_rows());
   return checked_add(checked_add(times(page, pages_.shape().pages),
                                  times(sequence, pages_.shape().sequences), where),
-                     times(static_cast<uint64_t>(widest_) * kPair, fresh_rows_) +
+                     times(static_cast<uint64_t>(fresh_width_) * kPair, fresh_rows_) +
                          times(scratch, model_.pool().size()),
                      where);
 }
@@ -128,7 +138,7 @@ void CodedCache::allocate() {
   for (AlignedArray<uint16_t>* sinks : {&sink_keys_, &sink_values_})
     *sinks = AlignedArray<uint16_t>(rows(sequences * kSinks));
   for (AlignedArray<uint16_t>* fresh : {&fresh_keys_, &fresh_values_})
-    *fresh = AlignedArray<uint16_t>(static_cast<size_t>(widest_ * fresh_rows_));
+    *fresh = AlignedArray<uint16_t>(static_cast<size_t>(fresh_width_ * fresh_rows_));
   for (auto& [head_dim, size] : sizes_)
     for (int t = 0; t < model_.pool().size(); ++t)
       size.scratch.push_back(make_scratch(head_dim, size.group));
@@ -188,7 +198,8 @@ CodedCache::HalfRows CodedCache::sinks_of(int64_t sequence, const LayerCache& la
 CodedCache::HalfRows CodedCache::rows_of(const RunPlan& plan, const LayerCache& layer,
                                          int64_t head) {
   if (plan.fresh < 0) return tail_of(plan.run.sequence, layer, head);
-  const int64_t first = (head * fresh_rows_ + plan.fresh) * layer.head_dim;
+  const int64_t first =
+      layer.fresh * fresh_rows_ + (head * fresh_rows_ + plan.fresh) * layer.head_dim;
   return {fresh_keys_.data() + first, fresh_values_.data() + first};
 }
 

@@ -48,6 +48,7 @@ class CodedCache : public KvCache {
   struct LayerCache {
     int64_t head_dim, kv_heads, group;
     int64_t first;  // values per position of the heads in the layers before
+    int64_t fresh;  // the same of fresh rows: 0 in all layers whose rows no other layer reads
     const Rotator *key_rotator, *value_rotator;  // null: not rotated
     std::vector<Head> heads;                     // [kv_heads]
   };
@@ -132,12 +133,13 @@ class CodedCache : public KvCache {
   uint64_t bytes_ = 0;
   std::map<int64_t, HeadSize> sizes_;  // by head_dim
   std::vector<LayerCache> layers_;
-  int64_t width_ = 0;   // values per position of the heads of all layers
-  int64_t widest_ = 0;  // the same of the widest layer
+  int64_t width_ = 0;        // values per position of the heads of all layers
+  int64_t widest_ = 0;       // the same of the widest layer
+  int64_t fresh_width_ = 0;  // the same of fresh rows
   std::vector<Sequence> sequences_;
   AlignedArray<uint16_t> tail_keys_, tail_values_;    // [sequence][layer][head][tail_rows_]
   AlignedArray<uint16_t> sink_keys_, sink_values_;    // [sequence][layer][head][kSinks]
-  AlignedArray<uint16_t> fresh_keys_, fresh_values_;  // [head][fresh_rows_], of one layer
+  AlignedArray<uint16_t> fresh_keys_, fresh_values_;  // [head][fresh_rows_], LayerCache
   std::vector<RunPlan> plans_;
 };
 

@@ -65,14 +65,15 @@ void CpuExecutor::allocate(int64_t positions, uint64_t max_bytes) {
     rows_[i] = RowBuffer(count(i), widths[i]);
   for (const RopeConfig& config : c.ropes) {
     Rope& rope = ropes_.emplace_back();
-    rope.table = rope_table(config, w.head_dim, positions);
+    rope.table = rope_table(config, rope_head_dim(c, ropes_.size() - 1), positions);
     rope.cos = AlignedArray<float>(static_cast<size_t>(max_rows_ * rope.pairs()));
     rope.sin = AlignedArray<float>(static_cast<size_t>(max_rows_ * rope.pairs()));
   }
   for (size_t i = 0; i < model_.steps.query_factors.size(); ++i)
     query_factors_.emplace_back(static_cast<size_t>(max_rows_));
-  int64_t scratch = std::max(model_.embedding_scratch(),
+  int64_t scratch = std::max(model_.embedding.scratch(),
                              attention_scratch(max_rows_, positions, static_cast<int>(w.head_dim)));
+  scratch = std::max(scratch, model_.layer_embedding.scratch());
   for (const BufferShape& shape : model_.steps.buffers) {
     workspaces_.emplace_back(shape, max_rows_);
     scratch = std::max(scratch, shape.cols);
@@ -160,12 +161,14 @@ void CpuExecutor::execute(const Step& step, int64_t skip) {
 }
 
 void CpuExecutor::embed() {
-  execute(model_.steps.embed);
+  for (const Step& step : model_.steps.embed)
+    execute(step);
 }
 
 void CpuExecutor::perform(const step::Embed& s, int, int64_t) {
   for_rows(m_, [&](int64_t row, float* scratch) {
-    model_.embed(tokens_[static_cast<size_t>(row)], rows(s.to.rows).row(row), scratch);
+    const TokenTable& table = s.of_layers ? model_.layer_embedding : model_.embedding;
+    table.look_up(tokens_[static_cast<size_t>(row)], s.scale, rows(s.to.rows).row(row), scratch);
   });
 }
 
@@ -200,10 +203,10 @@ void CpuExecutor::perform(const step::Product& s, int layer, int64_t skip) {
   const Source made = source(layer, s.input);
   const int64_t m = m_ - skip;
   if (s.up.present()) {
-    prepare_gated(s, made, m);
+    prepare_gated(s, made, skip);
   } else {
     RowBuffer& from = rows(s.from.rows);
-    prepare(made, from.row(s.from.rows == Rows::stream ? skip : 0), from.stride, m);
+    prepare(made, from.row(s.from.keeps_places() ? skip : 0), from.stride, m);
   }
   std::vector<Matmul> products;
   for (const step::Product::Output& output : s.outputs) {
@@ -212,16 +215,18 @@ void CpuExecutor::perform(const step::Product& s, int layer, int64_t skip) {
         {&model_.matrix(layer, output.matrix), &made.input, to.row(0), to.stride, m, &workspaces_});
   }
   multiply(products);
-  if (s.add) add_rows(rows(Rows::branch).row(0), 1, m, rows(Rows::stream).row(skip));
+  if (s.add) add_rows({Rows::branch, model_.config.hidden}, 1, {Rows::stream, 0}, skip);
 }
 
-void CpuExecutor::prepare_gated(const step::Product& s, const Source& source, int64_t m) {
-  for_rows(m, [&](int64_t row, float* scratch) {
+void CpuExecutor::prepare_gated(const step::Product& s, const Source& source, int64_t skip) {
+  const int64_t up_skip = s.up.keeps_places() ? skip : 0;
+  for_rows(m_ - skip, [&](int64_t row, float* scratch) {
     float* gate = rows(s.from.rows).row(row);
-    gate_row(s.gate, gate, rows(s.up.rows).row(row), s.from.width);
+    float* up = rows(s.up.rows).row(up_skip + row) + s.up.first;
+    gate_row(s.gate, gate, up, s.from.width);
     prepare_row(source, gate, row, scratch, workspaces_);
   });
-  tell(source.input, m);
+  tell(source.input, m_ - skip);
 }
 
 // gate = function(gate) * up; up may change.
@@ -237,14 +242,23 @@ void CpuExecutor::gate_row(const GateRule& rule, float* gate, float* up, int64_t
   gate_mul(gate, up, width, gate);
 }
 
+void CpuExecutor::perform(const step::NormRows& s, int layer, int64_t skip) {
+  for_rows(m_ - skip, [&](int64_t row, float*) {
+    normalize(s.norm, layer, rows(s.x.rows).row(row), s.x.width);
+  });
+}
+
 void CpuExecutor::perform(const step::AddBranch& s, int layer, int64_t skip) {
-  RowBuffer& branch = rows(s.branch.rows);
-  if (s.norm.present()) {
-    for_rows(m_ - skip, [&](int64_t row, float*) {
-      normalize(s.norm, layer, branch.row(row), s.branch.width);
-    });
-  }
-  add_rows(branch.row(0), s.scale, m_ - skip, rows(s.to.rows).row(skip));
+  if (s.norm.present()) perform(step::NormRows{s.branch, s.norm}, layer, skip);
+  add_rows(s.branch, s.scale, s.to, skip);
+  if (s.factor < 0) return;
+  const float factor = *vector(layer, s.factor);
+  const int64_t first = s.to.keeps_places() ? skip : 0;
+  for_rows(m_ - skip, [&](int64_t row, float*) {
+    float* x = rows(s.to.rows).row(first + row);
+    for (int64_t i = 0; i < s.to.width; ++i)
+      x[i] *= factor;
+  });
 }
 
 std::span<float> CpuExecutor::hidden(int64_t row) {
@@ -406,12 +420,13 @@ void CpuExecutor::rotate_back(const Matmul& product) {
   });
 }
 
-void CpuExecutor::add_rows(const float* branch, float scale, int64_t m, float* x) {
-  const int64_t width = model_.config.hidden, stride = rows(Rows::stream).stride;
-  for_rows(m, [&](int64_t row, float*) {
-    const float* from = branch + row * stride;
-    float* to = x + row * stride;
-    for (int64_t i = 0; i < width; ++i)
+// Adds rows that do not keep their places to others, for those of the batch from `skip` on.
+void CpuExecutor::add_rows(const Operand& branch, float scale, const Operand& x, int64_t skip) {
+  const int64_t first = x.keeps_places() ? skip : 0;
+  for_rows(m_ - skip, [&](int64_t row, float*) {
+    const float* from = rows(branch.rows).row(row);
+    float* to = rows(x.rows).row(first + row);
+    for (int64_t i = 0; i < branch.width; ++i)
       to[i] += scale * from[i];
   });
 }

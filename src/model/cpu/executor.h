@@ -95,6 +95,7 @@ class CpuExecutor : public PartExecutor {
   void perform(const step::Route& s, int layer, int64_t skip);
   void perform(const step::Experts& s, int layer, int64_t skip);
   void perform(const step::AddExperts& s, int layer, int64_t skip);
+  void perform(const step::NormRows& s, int layer, int64_t skip);
   void perform(const step::AddBranch& s, int layer, int64_t skip);
   void perform(const step::Logits& s, int layer, int64_t skip);
   void weigh_slot(int64_t slot, int64_t width);
@@ -105,7 +106,7 @@ class CpuExecutor : public PartExecutor {
   void add_products(const step::Experts& s, int layer, int (ExpertsDesc::*matrix)(int64_t) const,
                     RowBuffer& to, std::vector<Matmul>& products);
   void gate_row(const GateRule& rule, float* gate, float* up, int64_t width) const;
-  void prepare_gated(const step::Product& s, const Source& source, int64_t m);
+  void prepare_gated(const step::Product& s, const Source& source, int64_t skip);
   void prepare(const Source& source, const float* x, int64_t ldx, int64_t m);
   void tell(const Input& input, int64_t m) const;
   void tell_experts(const Input& input) const;
@@ -129,7 +130,7 @@ class CpuExecutor : public PartExecutor {
   void attend_run(const step::Attend& s, int layer, size_t index, int64_t first, int64_t skip);
   void add_sinks(const step::Attend& s, int layer, const QueryRows& queries);
   void gather_wanted(int64_t first, int64_t count);
-  void add_rows(const float* branch, float scale, int64_t m, float* x);
+  void add_rows(const Operand& branch, float scale, const Operand& x, int64_t skip);
   // Calls body(row, scratch) for each of m rows; a single one stays on this thread.
   void for_rows(int64_t m, FunctionRef<void(int64_t row, float* scratch)> body);
 

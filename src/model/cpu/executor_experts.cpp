@@ -71,6 +71,11 @@ void CpuExecutor::perform(const step::Route& s, int layer, int64_t skip) {
                    chosen.subspan(static_cast<size_t>(row * e.chosen)), experts_.scores);
   }
   experts_.slots.group(chosen, e.chosen, e.count);
+  if (s.factors >= 0) {
+    const float* factors = vector(layer, s.factors);
+    for (ChosenExpert& choice : chosen)
+      choice.weight *= factors[choice.expert];
+  }
   for (size_t i = 0; i < chosen.size(); ++i)
     experts_.weights[static_cast<size_t>(experts_.slots.slot[i])] = chosen[i].weight;
 }
@@ -119,9 +124,13 @@ void CpuExecutor::gather_expert_rows(const Input& input) {
   }
 }
 
-void CpuExecutor::perform(const step::Experts& s, int layer, int64_t) {
+void CpuExecutor::perform(const step::Experts& s, int layer, int64_t skip) {
   const ExpertsDesc& e = s.experts;
   const Input& input = model_.input(layer, s.input);
+  if (s.makes_input) {
+    const RowBuffer& from = rows(s.from.rows);
+    prepare(source(layer, s.input), rows(s.from.rows).row(skip), from.stride, m_ - skip);
+  }
   gather_expert_rows(input);
   tell_experts(input);
   std::vector<Matmul> products;
@@ -178,8 +187,7 @@ void CpuExecutor::perform(const step::AddExperts& s, int, int64_t skip) {
         sum[i] += weight * out[i];
     }
   });
-  if (s.to.present())
-    add_rows(rows(s.branch.rows).row(0), s.scale, m_ - skip, rows(s.to.rows).row(skip));
+  if (s.to.present()) add_rows(s.branch, s.scale, s.to, skip);
 }
 
 }  // namespace walsh

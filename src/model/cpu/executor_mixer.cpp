@@ -108,11 +108,16 @@ void CpuExecutor::prepare_row(const step::PrepareHeads& s, int layer, int64_t ro
       q[i] *= factor;
   }
   if (s.shared_key.present()) return spread_latent(s, row);
-  prepare_heads(s, s.key_norm, shape.kv_heads, rows(s.key.rows).row(row), layer, row);
+  if (!s.key.present()) return;
+  float *key = rows(s.key.rows).row(row), *value = rows(s.value.rows).row(row);
+  if (s.values_are_keys) std::copy_n(key, s.key.width, value);
+  normalize(s.value_norm, layer, value, s.value.width);
+  prepare_heads(s, s.key_norm, shape.kv_heads, key, layer, row);
 }
 
 void CpuExecutor::perform(const step::PrepareHeads& s, int layer, int64_t) {
   for_rows(m_, [&](int64_t row, float*) { prepare_row(s, layer, row); });
+  if (!s.key.present()) return;
   RowBuffer& k = rows(s.key.rows);
   cache_->store(layer, k.row(0), rows(s.value.rows).row(0), k.stride);
 }
@@ -141,7 +146,7 @@ void CpuExecutor::attend_run(const step::Attend& s, int layer, size_t index, int
                        s.options};
     const auto at = static_cast<size_t>(thread);
     if (s.sinks >= 0) block.log_sums = log_sums_[at].data();
-    cache_->attend(layer, block, thread, scratch_[at].data());
+    cache_->attend(s.cache, block, thread, scratch_[at].data());
     if (s.sinks >= 0) add_sinks(s, layer, block);
   });
 }

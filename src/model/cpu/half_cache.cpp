@@ -34,7 +34,7 @@ const AttentionDesc& HalfCache::attention_of(int64_t layer) const {
 }
 
 int64_t HalfCache::page_size(int64_t layer) const {
-  return attention_of(layer).kv_width() * pages_.shape().page_positions;
+  return attention_of(layer).cached_width() * pages_.shape().page_positions;
 }
 
 KvView HalfCache::view(int64_t layer, int64_t sequence) const {

@@ -43,8 +43,10 @@ uint64_t rows_bytes(const ModelConfig& c, int64_t capacity) {
 cuda::RopeCall rope_part(const cuda::RopeCall& rope, int64_t first, int64_t rows) {
   cuda::RopeCall part = rope;
   part.q += first * part.ldq;
-  part.k += first * part.ldk;
-  part.v += first * part.ldv;
+  if (part.k != nullptr) {
+    part.k += first * part.ldk;
+    part.v += first * part.ldv;
+  }
   part.m = rows;
   return part;
 }
@@ -68,7 +70,7 @@ CudaCodedCache::CudaCodedCache(const ModelConfig& c, const CacheTypes& wanted,
   window_ = types.window;
   for (const LayerDesc& layer : c.layers) {
     const AttentionDesc& a = layer.attention;
-    if (!a.present()) {  // recurrent layers have no keys
+    if (!a.has_cache()) {  // recurrent layers have no keys, others those of earlier layers
       layers_.emplace_back();
       continue;
     }
@@ -79,7 +81,16 @@ CudaCodedCache::CudaCodedCache(const ModelConfig& c, const CacheTypes& wanted,
   const int64_t old = round_up(shape.capacity, int64_t{kCacheBundle});
   fresh_ = cuda::Buffer(rows_bytes(c, fresh));
   old_ = cuda::Buffer(rows_bytes(c, old));
-  fresh_rows_ = rows_in(fresh_, fresh);
+  fresh_rows_.assign(c.layers.size(), rows_in(fresh_, fresh));
+  // Layers that others read later keep their rows until then.
+  kept_fresh_.resize(c.layers.size());
+  for (const LayerDesc& layer : c.layers) {
+    if (layer.attention.cache_of < 0) continue;
+    const auto from = static_cast<size_t>(layer.attention.cache_of);
+    if (kept_fresh_[from].bytes() > 0) continue;
+    kept_fresh_[from] = cuda::Buffer(rows_bytes(c, fresh));
+    fresh_rows_[from] = rows_in(kept_fresh_[from], fresh);
+  }
   old_rows_ = rows_in(old_, old);
 }
 
@@ -105,10 +116,10 @@ void CudaCodedCache::start(std::span<const Run> runs, std::span<const RowGroup> 
     row += run.rows;
     if (run.rows > 1) fresh += end - sequence.stored;
   }
-  if (fresh > fresh_rows_.capacity) {
+  if (fresh > fresh_rows_.front().capacity) {
     throw Error(ErrorCode::internal, "KV cache",
                 fmt::format("{} prompts in a batch need {} rows, {} are there", runs.size(), fresh,
-                            fresh_rows_.capacity));
+                            fresh_rows_.front().capacity));
   }
 }
 
@@ -163,9 +174,10 @@ cuda::CodedView CudaCodedCache::view(int64_t layer) const {
 void CudaCodedCache::keep(int64_t layer, const cuda::RopeCall& rope, const cuda::RowPlaces& rows,
                           cuda::Stream stream) const {
   const cuda::CodedView cache = view(layer);
+  if (rope.k == nullptr) return cuda::keep_rows(rope, cache, rows, nullptr, stream);
   for (const RowGroup& group : groups_) {
     if (!group.single) {
-      keep_prefill(cache, plans_[group.run], rope, rows, stream);
+      keep_prefill(layer, plans_[group.run], rope, rows, stream);
       continue;
     }
     cuda::keep_rows(rope_part(rope, group.first, group.rows), cache, rows.from(group.first),
@@ -174,23 +186,23 @@ void CudaCodedCache::keep(int64_t layer, const cuda::RopeCall& rope, const cuda:
   }
 }
 
-cuda::FreshRows CudaCodedCache::fresh_of(const cuda::CodedView& cache, const RunPlan& plan) const {
-  cuda::FreshRows fresh = fresh_rows_;
-  const int64_t at = plan.fresh * cache.head_dim;
+cuda::FreshRows CudaCodedCache::fresh_of(int64_t layer, const RunPlan& plan) const {
+  cuda::FreshRows fresh = fresh_rows_[static_cast<size_t>(layer)];
+  const int64_t at = plan.fresh * view(layer).head_dim;
   fresh.keys += at;
   fresh.values += at;
   fresh.first = static_cast<int>(plan.before);
   return fresh;
 }
 
-void CudaCodedCache::keep_prefill(const cuda::CodedView& cache, const RunPlan& plan,
-                                  const cuda::RopeCall& rope, const cuda::RowPlaces& rows,
-                                  cuda::Stream stream) const {
+void CudaCodedCache::keep_prefill(int64_t layer, const RunPlan& plan, const cuda::RopeCall& rope,
+                                  const cuda::RowPlaces& rows, cuda::Stream stream) const {
+  const cuda::CodedView cache = view(layer);
   const auto sequence = static_cast<int>(plan.run.sequence);
   const auto begin = static_cast<int>(plan.run.position), before = static_cast<int>(plan.before);
   const auto stored = static_cast<int>(plan.stored);
   const int end = begin + static_cast<int>(plan.run.rows);
-  const cuda::FreshRows fresh = fresh_of(cache, plan);
+  const cuda::FreshRows fresh = fresh_of(layer, plan);
   cuda::copy_from_ring(cache, sequence, before, begin, fresh, stream);
   cuda::keep_rows(rope_part(rope, plan.row, plan.run.rows), cache, rows.from(plan.row), &fresh,
                   stream);
@@ -205,7 +217,7 @@ void CudaCodedCache::attend(int64_t layer, const cuda::AttentionRows& attention,
   for (const RowGroup& group : groups_) {
     const int64_t begin = std::max(group.first, skip);
     if (!group.single && begin < group.end())
-      attend_prefill(cache, plans_[group.run], attention.part(begin, group.end()), stream);
+      attend_prefill(layer, plans_[group.run], attention.part(begin, group.end()), stream);
     for (int64_t row = begin; group.single && row < group.end(); row += cuda::kDecodeRows) {
       const int64_t end = std::min(group.end(), row + cuda::kDecodeRows);
       cuda::attend_decode({attention.part(row, end), &cache}, group.longest, scratch, stream);
@@ -214,9 +226,10 @@ void CudaCodedCache::attend(int64_t layer, const cuda::AttentionRows& attention,
 }
 
 // `attention` describes the run's last rows.
-void CudaCodedCache::attend_prefill(const cuda::CodedView& cache, const RunPlan& plan,
+void CudaCodedCache::attend_prefill(int64_t layer, const RunPlan& plan,
                                     const cuda::AttentionRows& attention,
                                     cuda::Stream stream) const {
+  const cuda::CodedView cache = view(layer);
   const int64_t first = plan.run.position + plan.run.rows - attention.m;
   const int64_t seen = attention.options.first_seen(first);
   const cuda::BundleRange bundles{static_cast<int>(plan.run.sequence),
@@ -227,7 +240,7 @@ void CudaCodedCache::attend_prefill(const cuda::CodedView& cache, const RunPlan&
   // and on the CPU.
   if (!attention.options.sees_all()) old.keys.sinks = old.values.sinks = nullptr;
   cuda::load_bundles(old, bundles, old_rows_, stream);
-  cuda::attend_prefill({attention, &cache}, fresh_of(cache, plan), old_rows_,
+  cuda::attend_prefill({attention, &cache}, fresh_of(layer, plan), old_rows_,
                        static_cast<int>(first), stream);
 }
 

@@ -55,11 +55,11 @@ class CudaCodedCache {
   int64_t stored_end(const Sequence& sequence, int64_t position) const;
   void take_back(int64_t index, int64_t position, cuda::Stream stream);
   void upload_kept(int64_t index, cuda::Stream stream);
-  cuda::FreshRows fresh_of(const cuda::CodedView& cache, const RunPlan& plan) const;
-  void keep_prefill(const cuda::CodedView& cache, const RunPlan& plan, const cuda::RopeCall& rope,
+  cuda::FreshRows fresh_of(int64_t layer, const RunPlan& plan) const;
+  void keep_prefill(int64_t layer, const RunPlan& plan, const cuda::RopeCall& rope,
                     const cuda::RowPlaces& rows, cuda::Stream stream) const;
-  void attend_prefill(const cuda::CodedView& cache, const RunPlan& plan,
-                      const cuda::AttentionRows& attention, cuda::Stream stream) const;
+  void attend_prefill(int64_t layer, const RunPlan& plan, const cuda::AttentionRows& attention,
+                      cuda::Stream stream) const;
 
   int64_t window_;
   std::vector<RunPlan> plans_;
@@ -67,9 +67,11 @@ class CudaCodedCache {
   std::vector<cuda::CodedLayer> layers_;
   cuda::PageTable table_;
   std::vector<Sequence> sequences_;
-  cuda::Buffer kept_;         // int32 [sequences]
-  cuda::Buffer fresh_, old_;  // keys, then values, of one layer
-  cuda::FreshRows fresh_rows_, old_rows_;
+  cuda::Buffer kept_;                        // int32 [sequences]
+  cuda::Buffer fresh_, old_;                 // keys, then values, of one layer
+  std::vector<cuda::Buffer> kept_fresh_;     // of layers whose rows others read, or empty
+  std::vector<cuda::FreshRows> fresh_rows_;  // by layer
+  cuda::FreshRows old_rows_;
 };
 
 }  // namespace walsh

@@ -93,7 +93,7 @@ void CudaExecutor::upload_constants() {
 void CudaExecutor::upload_rope(size_t index, cuda::Uploader& uploader) {
   const ModelConfig& c = model_.config;
   const int64_t positions = pages_.shape().capacity;
-  const RopeTable table = rope_table(c.ropes[index], widest(c).head_dim, positions);
+  const RopeTable table = rope_table(c.ropes[index], rope_head_dim(c, index), positions);
   std::vector<float> cosines, sines;
   for (int64_t position = 0; position < positions; ++position) {
     for (const float frequency : table.frequencies) {  // angles in float32, as on the CPU

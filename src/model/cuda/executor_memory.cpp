@@ -33,7 +33,7 @@ CudaKvMemory::CudaKvMemory(const ModelConfig& config, const CacheTypes& types, c
   }
   for (const LayerDesc& layer : config.layers) {
     const AttentionDesc& a = layer.attention;
-    if (!a.present()) {
+    if (!a.has_cache()) {
       pools.emplace_back();
       continue;
     }
@@ -54,7 +54,7 @@ CudaMemory::CudaMemory(const CudaSizes& sizes, const KvShape& shape, int64_t row
   const ModelConfig& c = sizes.config;
   const LayerWidths w = widest(c);
   for (const RopeConfig& config : c.ropes) {
-    const RopeTable table = rope_table(config, w.head_dim, shape.capacity);
+    const RopeTable table = rope_table(config, rope_head_dim(c, ropes.size()), shape.capacity);
     const auto pairs = static_cast<int64_t>(table.frequencies.size());
     ropes.push_back({static_cast<int>(pairs), table.magnitude,
                      array({shape.capacity, pairs, kFloat}),

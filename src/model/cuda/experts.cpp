@@ -215,6 +215,12 @@ void CudaExperts::route(const ExpertLayer& layer, const float* logits, const flo
   cuda::route(route_call(layer.desc(), logits, bias, m), plan_, slots(), stream);
 }
 
+void CudaExperts::scale_weights(const ExpertsDesc& experts, const float* factors, int64_t m,
+                                cuda::Stream stream) const {
+  cuda::scale_weights(choices_.as<const int32_t>(), factors, m * experts.chosen,
+                      weights_.as<float>(), stream);
+}
+
 std::array<CudaExperts::Product, 2> CudaExperts::first_products(const ExpertsDesc& experts) const {
   return {{{experts.gate(0), gate_.as<float>(), experts.width},
            {experts.up(0), up_.as<float>(), experts.width}}};

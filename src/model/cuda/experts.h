@@ -52,6 +52,9 @@ class CudaExperts {
   // Chooses the experts of m rows by their logits [m][count].
   void route(const ExpertLayer& layer, const float* logits, const float* bias, int64_t m,
              cuda::Stream stream);
+  // Multiplies the weights of the choices of m rows by factors of their experts.
+  void scale_weights(const ExpertsDesc& experts, const float* factors, int64_t m,
+                     cuda::Stream stream) const;
   // gate and up of the chosen ones for the rows of the source; `prepared`: a launch in front has
   // made their inputs.
   void begin(const ExpertLayer& layer, const cuda::InputSource& source, bool prepared, int64_t m,

@@ -6,6 +6,13 @@
 #include "kernels/cuda/rows/query_source.h"
 
 namespace walsh {
+namespace {
+
+// The launch that also makes inputs chooses the experts of so few rows. Its last block does it for
+// all of them, so launches of their own are faster for more rows.
+constexpr int64_t kMostRoutedInFront = 8;
+
+}  // namespace
 
 CudaLaunches::CudaLaunches(const CudaOperands& operands, CudaMemory& memory, const CudaBatch& batch,
                            cuda::Stream stream)
@@ -32,21 +39,32 @@ void CudaLaunches::run_layer(const LayerSteps& layer) {
 }
 
 void CudaLaunches::embed() {
-  std::visit([this](const auto& s) { perform(s); }, model_.steps.embed.op);
+  steps_ = model_.steps.embed;
+  skip_ = 0;
+  for (at_ = 0; at_ < steps_.size(); ++at_) {
+    layer_ = steps_[at_].layer;
+    std::visit([this](const auto& s) { perform(s); }, steps_[at_].op);
+  }
 }
 
 void CudaLaunches::perform(const step::Embed& s) {
-  cuda::embed(operands_.embedding(), operands_.staged(0), batch_.rows(), operands_.row(s.to),
-              s.to.stride, model_.config.embedding_scale, stream_);
+  cuda::embed(operands_.table(s.of_layers), operands_.staged(0), batch_.rows(), operands_.row(s.to),
+              s.to.stride, s.scale, stream_);
 }
 
 void CudaLaunches::perform(const step::Product& s) {
   CudaSource source{operands_.source(s, layer_, skip_), {}};
+  if (s.up.present() && s.up.stride != s.from.stride) {  // what gates multiply lies as they do
+    float* const packed = operands_.row({Rows::up, s.up.width});
+    cuda::copy_rows(source.rows.up, s.up.stride, rows(), s.up.width, packed, stream_);
+    source.rows.up = packed;
+  }
   if (s.from.rows == Rows::mixed) source.gates = std::exchange(gates_, {});
   const std::vector<CudaMatmul> items = operands_.products(s, layer_, skip_);
   const auto* route = following<step::Route>(1);
   const auto* experts = following<step::Experts>(2);
-  routed_in_front_ = route != nullptr && experts != nullptr &&
+  routed_in_front_ = route != nullptr && route->factors < 0 && experts != nullptr &&
+                     !experts->makes_input && rows() <= kMostRoutedInFront &&
                      CudaLinear::is_in_front(*items.front().linear, rows());
   CudaFront front;
   if (routed_in_front_) {
@@ -90,20 +108,20 @@ void CudaLaunches::perform(const step::PrepareHeads& s) {
   }
   if (has_norm) {
     norm_all(s.query_norm, operands_.row(s.to), s.to.width);
-    norm_all(s.key_norm, operands_.row(s.key), s.key.width);
+    if (s.key.present()) norm_all(s.key_norm, operands_.row(s.key), s.key.width);
   }
   if (s.shared_key.present()) spread_latent(s);
   const cuda::RopeCall call = operands_.rope_call(s, layer_, m);
-  if (coded) return memory_.cache.coded->keep(layer_, call, operands_.places(), stream_);
+  if (coded) return memory_.cache.coded->keep(s.cache, call, operands_.places(), stream_);
   cuda::QuerySource from{operands_.row(s.to), s.to.stride, s.shape.dim};
   if (gated && in_place) from = {operands_.row(s.query), s.query.stride, 2 * s.shape.dim};
-  cuda::rope_and_store(call, from, memory_.cache.pools[static_cast<size_t>(layer_)],
+  cuda::rope_and_store(call, from, memory_.cache.pools[static_cast<size_t>(s.cache)],
                        memory_.cache.table, operands_.places(), stream_);
 }
 
 void CudaLaunches::perform(const step::Attend& s) {
   if (memory_.cache.coded) {
-    memory_.cache.coded->attend(layer_, operands_.attention_rows(s, layer_, batch_.rows()), skip_,
+    memory_.cache.coded->attend(s.cache, operands_.attention_rows(s, layer_, batch_.rows()), skip_,
                                 memory_.attention_scratch, stream_);
   } else {
     attend_pages(s);
@@ -162,6 +180,8 @@ void CudaLaunches::perform(const step::Route& s) {
   if (routed_in_front_ || experts == nullptr) return;
   memory_.experts.route(operands_.experts(*experts, layer_), operands_.row(s.logits),
                         operands_.vector(layer_, s.bias), rows(), stream_);
+  if (s.factors >= 0)
+    memory_.experts.scale_weights(s.experts, operands_.vector(layer_, s.factors), rows(), stream_);
 }
 
 // What down makes of its input waits for AddExperts: a shared expert is multiplied before.
@@ -185,15 +205,22 @@ void CudaLaunches::perform(const step::AddExperts& s) {
   memory_.experts.finish(operands_.experts(*experts_, layer_), call, stream_);
 }
 
+void CudaLaunches::perform(const step::NormRows& s) {
+  cuda::norm_rows(operands_.row(s.x), rows() * (s.x.width / s.norm.width), s.norm.width,
+                  operands_.vector(layer_, s.norm.gain), s.norm.eps, stream_);
+}
+
+// A norm over a part of a row makes a row of that part: rows lie one behind the other.
 void CudaLaunches::perform(const step::AddBranch& s) {
   cuda::BranchCall call;
   call.branch = operands_.row(s.branch);
   call.gain = operands_.vector(layer_, s.norm.gain);
   call.eps = s.norm.eps;
   call.scale = s.scale;
-  call.x = operands_.row(s.to, skip_);
-  call.m = rows();
-  call.width = s.to.width;
+  call.factor = operands_.vector(layer_, s.factor);
+  call.x = operands_.row(s.to, s.to.keeps_places() ? skip_ : 0);
+  call.width = s.norm.present() ? s.norm.width : s.to.width;
+  call.m = rows() * (s.to.width / call.width);
   cuda::add_branch(call, stream_);
 }
 

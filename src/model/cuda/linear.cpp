@@ -181,12 +181,15 @@ void CudaLinear::multiply(const Input& input, const CudaSource& source,
     small_items.clear();
   }
   const Coded made = describe(input, coded_items);
-  if (!small_items.empty()) {
-    in_front(source, small_items, made.forms, front, m, stream);
-  } else {
-    prepare(source, made.forms, m, stream);
+  if (!small_items.empty() || source.gates.present() || m <= kMaxVectors ||
+      !batch_.prepare_and_multiply(source.rows, made.forms, made.products, m, stream)) {
+    if (!small_items.empty()) {
+      in_front(source, small_items, made.forms, front, m, stream);
+    } else {
+      prepare(source, made.forms, m, stream);
+    }
+    if (!coded_items.empty()) coded(made, m, stream);
   }
-  if (!coded_items.empty()) coded(made, m, stream);
   for (int64_t row = 0; !dense_items.empty() && row < m; row += kMaxVectors) {
     std::vector<CudaMatmul> slice;
     for (const CudaMatmul& item : dense_items)

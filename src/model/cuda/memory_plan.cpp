@@ -120,6 +120,10 @@ MemoryPlan plan_cuda_memory(const WeightSource& source, const ModelConfig& confi
     const Format& embedding = source.format_of(config.embedding);
     plan.embedding = embedding_bytes(embedding, config.vocab, config.hidden);
     if (config.tied_head && embedding.dense) plan.weights -= plan.embedding;  // one copy of both
+    const TokenTableDesc& layers = config.layer_embedding;
+    if (layers.present()) {
+      plan.embedding += embedding_bytes(source.format_of(layers.weight), config.vocab, layers.cols);
+    }
   }
   const int64_t positions = is_part ? kCpuPagePositions : kGpuPagePositions;
   const KvShape shape =

@@ -9,7 +9,8 @@ namespace {
 
 // Whether the phase of attention does all that the step does.
 bool is_phase(const step::PrepareHeads& heads) {
-  return !heads.norms_all_heads() && !heads.unit.present() && !heads.shared_key.present();
+  return !heads.norms_all_heads() && !heads.unit.present() && !heads.shared_key.present() &&
+         heads.key.present() && !heads.values_are_keys && !heads.value_norm.present();
 }
 
 // The matrices of one expert, or of the shared one.
@@ -159,7 +160,7 @@ bool OneLaunch::add(const step::AddExperts& s) {
     shared = {output_to(Rows::gate, first, model, layer_),
               output_to(Rows::up, first, model, layer_), matrix(last->outputs.front().matrix)};
   }
-  if (!linear_.has_steps() || e.routing.of_input || !s.to.present() || s.scale != 1 ||
+  if (!linear_.has_steps() || e.routing.of_input || e.apart() || !s.to.present() || s.scale != 1 ||
       s.shared != (last != nullptr) || !each.are_coded() || !shared.are_coded() ||
       !is_dense_without_bias(router) || (share != nullptr && !is_dense_without_bias(*share)))
     return false;

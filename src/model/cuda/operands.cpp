@@ -49,12 +49,16 @@ CudaOperands::CudaOperands(const Model& model, const CudaMemory& memory)
       }
     }
   }
-  if (model.has_embedding())
-    embedding_ = stored_table(static_cast<const CudaEmbedding&>(*model.device_embedding));
+  const auto table_of = [](const TokenTable& table) {
+    return stored_table(static_cast<const CudaEmbedding&>(*table.device_weights));
+  };
+  if (model.has_embedding()) embedding_ = table_of(model.embedding);
+  if (model.layer_embedding.present()) layer_embedding_ = table_of(model.layer_embedding);
 }
 
 float* CudaOperands::row(const Operand& operand, int64_t index) const {
-  return memory_.rows[static_cast<size_t>(operand.rows)].as<float>() + index * operand.stride;
+  return memory_.rows[static_cast<size_t>(operand.rows)].as<float>() + index * operand.stride +
+         operand.first;
 }
 
 int32_t* CudaOperands::staged(int64_t array) const {
@@ -75,7 +79,7 @@ cuda::InputSource CudaOperands::source(const Operand& from, const Norm& norm, in
 cuda::InputSource CudaOperands::source(const step::Product& s, int layer, int64_t skip) const {
   if (!s.up.present()) return source(s.from, s.norm, layer, skip);
   cuda::InputSource gated = source(s.from, s.norm, layer, 0);
-  gated.up = row(s.up);
+  gated.up = row(s.up, s.up.keeps_places() ? skip : 0);
   gated.function = s.gate.function;
   return gated;
 }
@@ -99,10 +103,15 @@ cuda::RopeCall CudaOperands::rope_call(const step::PrepareHeads& s, int layer, i
   cuda::RopeCall call;
   call.q = row(s.to);
   call.ldq = s.to.stride;
-  call.k = row(s.key);
-  call.ldk = s.key.stride;
-  call.v = row(s.value);
-  call.ldv = s.value.stride;
+  if (s.key.present()) {
+    const Operand& value = s.values_are_keys ? s.key : s.value;
+    call.k = row(s.key);
+    call.ldk = s.key.stride;
+    call.v = row(value);
+    call.ldv = value.stride;
+    call.v_norm = vector(layer, s.value_norm.gain);
+    call.v_eps = s.value_norm.eps;
+  }
   call.m = m;
   call.heads = static_cast<int>(s.shape.heads);
   if (s.unit.present()) {
@@ -142,7 +151,7 @@ cuda::AttentionRows CudaOperands::attention_rows(const step::Attend& s, int laye
 cuda::AttentionCall CudaOperands::attention_call(const step::Attend& s, int layer, int64_t first,
                                                  int64_t rows) const {
   return {attention_rows(s, layer, first + rows).part(first, first + rows),
-          &memory_.cache.pools[static_cast<size_t>(layer)], memory_.cache.table};
+          &memory_.cache.pools[static_cast<size_t>(s.cache)], memory_.cache.table};
 }
 
 cuda::HeadGates CudaOperands::head_gates(const step::GateHeads& s, int layer, int64_t skip) const {

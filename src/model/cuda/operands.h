@@ -21,7 +21,10 @@ class CudaOperands {
   const Model& model() const { return model_; }
   const CudaMemory& memory() const { return memory_; }
 
-  const cuda::StoredTable& embedding() const { return embedding_; }  // of a model that has one
+  // The embedding of a model that has one, or its table of layers.
+  const cuda::StoredTable& table(bool of_layers) const {
+    return of_layers ? layer_embedding_ : embedding_;
+  }
   // Row `index` of an operand.
   float* row(const Operand& operand, int64_t index = 0) const;
   const float* vector(int layer, int index) const { return memory_.vectors.at(layer, index); }
@@ -61,7 +64,7 @@ class CudaOperands {
   const Model& model_;
   const CudaMemory& memory_;
   std::vector<int64_t> expert_strides_;  // of layers; 0 where there are no experts
-  cuda::StoredTable embedding_;
+  cuda::StoredTable embedding_, layer_embedding_;
 };
 
 }  // namespace walsh

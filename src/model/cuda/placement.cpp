@@ -58,7 +58,7 @@ class CudaPlacement : public Placement {
     if (stored.on_gpu) uploader_->synchronize();  // before its arrays go
   }
 
-  std::shared_ptr<const DeviceWeights> place_embedding(const Tensor& stored) override {
+  std::shared_ptr<const DeviceWeights> place_table(const Tensor& stored) override {
     auto embedding = std::make_shared<CudaEmbedding>();
     embedding->format = stored.format;
     embedding->rows = stored.rows;
@@ -77,8 +77,10 @@ class CudaPlacement : public Placement {
         keep(codebook(stored));
       }
     }
-    embedding_data_ = stored.data.data();
-    embedding_ = embedding;
+    if (embedding_ == nullptr) {  // the embedding comes first
+      embedding_data_ = stored.data.data();
+      embedding_ = embedding;
+    }
     return embedding;
   }
 

@@ -19,7 +19,7 @@ struct CudaWeights : DeviceWeights {
   uint64_t bytes() const override;
 };
 
-// The token embedding as it is stored, so that single rows can be dequantized.
+// A table that tokens look up as it is stored, so that single rows can be dequantized.
 struct CudaEmbedding : DeviceWeights {
   const Format* format = nullptr;
   int64_t rows = 0, cols = 0;

@@ -35,6 +35,11 @@ std::vector<Site> all_sites(const ModelPlan& plan) {
   embedding.matrices = {plan.embedding};
   sites.push_back(std::move(head));
   sites.push_back(std::move(embedding));
+  if (!plan.layer_embedding.empty()) {
+    Site& layers = sites.emplace_back();
+    layers.name = "layer_embedding";
+    layers.matrices = {plan.layer_embedding};
+  }
   return sites;
 }
 
@@ -117,6 +122,8 @@ const Format& Compressor::kept_format(const std::string& name, const Format& sou
 void Compressor::add_all() {
   const int head_site = static_cast<int>(plan_.sites.size());
   add(plan_.embedding, recipe_.embed_type, head_site + 1, false);
+  if (!plan_.layer_embedding.empty())
+    add(plan_.layer_embedding, recipe_.embed_type, head_site + 2, false);
   for (int s = 0; s < head_site; ++s) {
     const Site& site = sites_[static_cast<size_t>(s)];
     if (!site.norm.empty()) add(site.norm, nullptr, -1, false);
@@ -330,9 +337,8 @@ Tensor Compressor::encode_on_gpu(const TensorPlan& plan, const Tensor& source) {
   Tensor tensor;
   with_rows(plan, source, column_scales(plan.name), [&](ReadRows read_rows) {
     double error = 0, norm = 0;
-    const bool embedding = static_cast<size_t>(plan.site) + 1 == sites_.size();
-    const auto encode = keep_on_gpu_ && !embedding ? &cuda::GpuEncoder::encode_on_device
-                                                   : &cuda::GpuEncoder::encode_to_host;
+    const auto encode = keep_on_gpu_ && !is_looked_up(plan) ? &cuda::GpuEncoder::encode_on_device
+                                                            : &cuda::GpuEncoder::encode_to_host;
     tensor = (*gpu_.*encode)(*plan.format, plan.rotation, recipe_.encode, source,
                              column_scales(plan.name), &error, &norm);
     Tensor on_host = tensor;
@@ -349,9 +355,7 @@ Tensor Compressor::encode_on_gpu(const TensorPlan& plan, const Tensor& source) {
 // What stays as it is, or is not multiplied with (the embedding), has no errors to feed back.
 std::vector<std::string> Compressor::notes() const {
   std::vector<std::string> notes = source_.notes();
-  const Format* head = recipe_.head_type;
-  const bool had = head == recipe_.embed_type || head == default_ends(*recipe_.type);
-  if (head != nullptr && plan_.head.empty() && !had)
+  if (recipe_.head_type_chosen && plan_.head.empty())
     notes.push_back("--head-type changes nothing: the output head is the embedding (--embed-type)");
   const bool measured = std::any_of(tensors_.begin(), tensors_.end(), [&](const TensorPlan& t) {
     return fed_back(t) || t.fed_site >= 0;
@@ -362,8 +366,7 @@ std::vector<std::string> Compressor::notes() const {
 }
 
 bool Compressor::fed_back(const TensorPlan& plan) const {
-  const auto embedding = static_cast<int>(sites_.size()) - 1;
-  return recipe_.calibration && plan.site >= 0 && plan.site != embedding &&
+  return recipe_.calibration && plan.site >= 0 && !is_looked_up(plan) &&
          (codec_of(*plan.format).encode_with_feedback != nullptr || fed_back_above(plan));
 }
 

@@ -87,7 +87,10 @@ class Compressor : public WeightSource {
   // NMSE of a coded tensor that was loaded, in the balanced basis; 0 for others.
   double nmse(const std::string& name) const;
 
-  const std::string& embedding() const { return plan_.embedding; }  // name of its tensor
+  // Whether the tensor is a table that tokens look up.
+  bool is_looked_up(const TensorPlan& plan) const {
+    return plan.site > static_cast<int>(plan_.sites.size());
+  }
   // Where the checkpoint has a tensor of a model that is not folded.
   CheckpointSource::Place place_of(const std::string& name) const { return source_.place_of(name); }
   // Matrices of experts that were loaded and encoded without feedback, because too few tokens of

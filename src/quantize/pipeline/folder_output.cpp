@@ -100,7 +100,7 @@ class FolderLayout {
 
   void add(const TensorPlan& plan) {
     const CheckpointSource::Place stored = source_.place_of(plan.name);
-    const bool embedding = plan.name == source_.embedding();
+    const bool embedding = source_.is_looked_up(plan);
     if (!plan.format->dense && (embedding || module_of(plan.name).empty()))
       refuse(plan.name, "cannot be coded in a folder: let it stay as it is (--ignore)");
     const TensorPart* part = merged_part(plan, stored);

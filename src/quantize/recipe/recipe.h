@@ -53,6 +53,7 @@ struct Recipe {
   const Format* type = nullptr;        // of every linear weight
   const Format* embed_type = nullptr;  // null: keep the source type
   const Format* head_type = nullptr;   // null: keep the source type; a tied head is the embedding
+  bool head_type_chosen = false;       // the user named it; it is no default
   std::vector<TensorRule> rules;       // tried before the types above
   RotationKind rotation = RotationKind::hadamard;
   RotateAt rotate = RotateAt::input;

@@ -60,7 +60,7 @@ class GpuAttention : public testing::Test {
 };
 
 TEST_F(GpuAttention, DecodesAsTheCpuForEveryHeadSize) {
-  for (const int dim : {8, 16, 24, 40, 64, 72, 80, 96, 112, 128, 136, 192, 256}) {
+  for (const int dim : {8, 16, 24, 40, 64, 72, 80, 96, 112, 128, 136, 192, 256, 320, 512}) {
     expect_decoded(Problem({dim, 4, 2, 0}, {1, 130, 517}, static_cast<uint64_t>(dim)));
   }
 }
@@ -107,7 +107,7 @@ void expect_cpu_prompt(const Problem& p, double size = 1) {
 }
 
 TEST_F(GpuAttention, ReadsPromptsAsTheCpuForEveryHeadSize) {
-  for (const int dim : {8, 24, 40, 64, 80, 96, 112, 128, 136, 192, 256}) {
+  for (const int dim : {8, 24, 40, 64, 80, 96, 112, 128, 136, 192, 256, 320, 512}) {
     expect_cpu_prompt(Problem({dim, 2, 1, 0}, 200, 200, static_cast<uint64_t>(dim)));
     expect_cpu_prompt(Problem({dim, 3, 3, 0}, 333, 150, static_cast<uint64_t>(dim)));
   }
@@ -149,7 +149,7 @@ TEST_F(GpuAttention, GivesSinksTheirShareAsTheCpu) {
       for (const Kernel kernel : kernels)
         expect_cpu(p, kernel);
     };
-    for (const int dim : {40, 64, 96, 128, 256}) {
+    for (const int dim : {40, 64, 96, 128, 256, 512}) {
       const auto seed = static_cast<uint64_t>(dim);
       for (const int64_t window : {0, 70}) {
         run(Problem({dim, 9, 1, window}, {1, 17, 130, 4000}, seed), {Kernel::decode});
@@ -172,7 +172,7 @@ TEST_F(GpuAttention, CapsLogitsAsTheCpu) {
       for (const Kernel kernel : kernels)
         expect_cpu(p, kernel, size);
     };
-    for (const int dim : {8, 40, 64, 72, 96, 112, 128, 136, 256}) {
+    for (const int dim : {8, 40, 64, 72, 96, 112, 128, 136, 256, 512}) {
       for (const int64_t window : {0, 1, 70}) {
         const auto seed = static_cast<uint64_t>(dim);
         run(Problem({dim, 9, 1, window}, {1, 17, 130, 517}, seed, size), {Kernel::decode});
@@ -247,7 +247,7 @@ TEST_F(GpuAttention, NanQueriesStayInTheirRow) {
 
 TEST_F(GpuAttention, RefusesShapesThatItCannotRead) {
   EXPECT_THROW(KvPool(1, 12, 1), Error);
-  EXPECT_THROW(KvPool(1, 264, 1), Error);
+  EXPECT_THROW(KvPool(1, 520, 1), Error);
   Problem p({64, 3, 2, 0}, {5}, 1);
   EXPECT_THROW(run(Kernel::decode, p), Error);
   p.shape.heads = 2;

@@ -42,9 +42,11 @@ inline std::vector<float> beside_gates(const std::vector<float>& q, int64_t m, i
 
 // Queries, keys and values of m rows of two sequences, whose pages are scattered. Without positions
 // if `rotated` is 0; with norms queries have factors as well; `gated`: they are read from between
-// their gates.
+// their gates. Values may have a norm too, or be the keys as they were before theirs, or there are
+// only queries.
+enum class HeadValues { plain, normed, normed_keys, none };
 inline void expect_rope(int dim, int rotated, int heads, int kv_heads, int64_t m, bool norms,
-                        bool gated = false) {
+                        bool gated = false, HeadValues kind = HeadValues::plain) {
   SCOPED_TRACE(testing::Message() << "head_dim " << dim << " rotated " << rotated << " heads "
                                   << heads << "/" << kv_heads << (norms ? " norms" : ""));
   Random random(static_cast<uint64_t>(dim * 100 + heads));
@@ -66,7 +68,7 @@ inline void expect_rope(int dim, int rotated, int heads, int kv_heads, int64_t m
   const auto cos = normal_values(kPositions * pairs, random);
   const auto sin = normal_values(kPositions * pairs, random);
   const auto q_norm = normal_values(dim, random), k_norm = normal_values(dim, random);
-  const auto factors = normal_values(kPositions, random);
+  const auto factors = normal_values(kPositions, random), v_norm = normal_values(dim, random);
 
   KvPool pool(kv_heads, dim, static_cast<int64_t>(table.size()));
   const std::vector<uint16_t> empty(pool.keys.bytes() / 2, 0xffff);
@@ -76,7 +78,7 @@ inline void expect_rope(int dim, int rotated, int heads, int kv_heads, int64_t m
   const Buffer dq = to_device(q), dk = to_device(k), dv = to_device(v);
   const Buffer dcos = to_device(cos), dsin = to_device(sin);
   const Buffer dq_norm = to_device(q_norm), dk_norm = to_device(k_norm);
-  const Buffer dfactors = to_device(factors);
+  const Buffer dfactors = to_device(factors), dv_norm = to_device(v_norm);
   RopeCall call;
   call.q = dq.as<float>();
   call.ldq = ldq;
@@ -84,6 +86,16 @@ inline void expect_rope(int dim, int rotated, int heads, int kv_heads, int64_t m
   call.ldk = ldk;
   call.v = dv.as<float>();
   call.ldv = ldv;
+  const bool is_key = kind == HeadValues::normed_keys;
+  if (is_key) {
+    call.v = call.k;
+    call.ldv = call.ldk;
+  }
+  if (kind == HeadValues::none) call.k = call.v = nullptr;
+  if (kind == HeadValues::normed || is_key) {
+    call.v_norm = dv_norm.as<float>();
+    call.v_eps = 1e-5f;
+  }
   call.m = m;
   call.heads = heads;
   call.q_norm = norms ? dq_norm.as<float>() : nullptr;
@@ -121,6 +133,12 @@ inline void expect_rope(int dim, int rotated, int heads, int kv_heads, int64_t m
     turn(q.data() + t * ldq, heads, q_norm);
     for (int i = 0; norms && i < heads * dim; ++i)
       q[static_cast<size_t>(t * ldq + i)] *= factors[static_cast<size_t>(position)];
+    if (kind == HeadValues::none) continue;
+    if (is_key) std::copy_n(k.data() + t * ldk, kv_heads * dim, v.data() + t * ldv);
+    for (int h = 0; call.v_norm != nullptr && h < kv_heads; ++h) {
+      float* const x = v.data() + t * ldv + h * dim;
+      cpu.rms_norm(x, v_norm.data(), dim, call.v_eps, x);
+    }
     turn(k.data() + t * ldk, kv_heads, k_norm);
     const int64_t page = table[static_cast<size_t>(
         sequences[static_cast<size_t>(t)] * kPerSequence + position / kPageTokens)];

@@ -27,7 +27,7 @@ class GpuRows : public testing::Test {
 };
 
 TEST_F(GpuRows, RopeGivesTheBitsOfTheCpu) {
-  for (const int dim : {8, 24, 64, 80, 128, 256}) {
+  for (const int dim : {8, 24, 64, 80, 128, 256, 320, 512}) {
     for (const bool norms : {false, true}) {
       expect_rope(dim, dim, 4, 2, 1, norms);
       expect_rope(dim, dim, 7, 1, 6, norms);
@@ -37,9 +37,9 @@ TEST_F(GpuRows, RopeGivesTheBitsOfTheCpu) {
 }
 
 TEST_F(GpuRows, RopeOfAPartOfAHeadGivesTheBitsOfTheCpu) {
-  const std::pair<int, int> parts[] = {{8, 2},    {8, 6},    {24, 10},  {64, 32},   {80, 32},
-                                       {96, 72},  {128, 96}, {128, 32}, {128, 126}, {128, 64},
-                                       {256, 64}, {256, 96}, {256, 130}};
+  const std::pair<int, int> parts[] = {{8, 2},    {8, 6},    {24, 10},   {64, 32},   {80, 32},
+                                       {96, 72},  {128, 96}, {128, 32},  {128, 126}, {128, 64},
+                                       {256, 64}, {256, 96}, {256, 130}, {512, 128}};
   for (const auto& [dim, rotated] : parts) {
     for (const bool norms : {false, true}) {
       expect_rope(dim, rotated, 4, 2, 1, norms);
@@ -62,6 +62,16 @@ TEST_F(GpuRows, WithoutARopeHeadsAreNormedAndStored) {
   }
 }
 
+TEST_F(GpuRows, ValuesAreNormedOrMadeOfKeysOrOfAnotherLayer) {
+  for (const int dim : {64, 256, 512}) {
+    for (const auto kind : {HeadValues::normed, HeadValues::normed_keys, HeadValues::none}) {
+      SCOPED_TRACE(static_cast<int>(kind));
+      for (const int64_t m : {1, 6, 200})
+        expect_rope(dim, dim, 8, 2, m, m != 6, false, kind);
+    }
+  }
+}
+
 TEST(GpuRope, KnowsHowManyPairsACallRotates) {
   const float table = 1;
   RopeCall call;
@@ -81,7 +91,8 @@ TEST(GpuRope, KnowsHowManyPairsACallRotates) {
 }
 
 // The norm in ref, then the sum, in float32.
-void expect_branch(int64_t m, int64_t width, bool normed, float scale, double size) {
+void expect_branch(int64_t m, int64_t width, bool normed, float scale, double size,
+                   float factor = 0) {
   SCOPED_TRACE(testing::Message() << m << " x " << width << (normed ? " normed" : "") << " scale "
                                   << scale << " size " << size);
   Random random(static_cast<uint64_t>(width + m));
@@ -95,6 +106,8 @@ void expect_branch(int64_t m, int64_t width, bool normed, float scale, double si
   call.gain = normed ? dgain.as<float>() : nullptr;
   call.eps = 1e-6f;
   call.scale = scale;
+  const Buffer dfactor = to_device(std::vector<float>{factor});
+  if (factor != 0) call.factor = dfactor.as<float>();
   call.x = dx.as<float>();
   call.m = m;
   call.width = width;
@@ -106,6 +119,8 @@ void expect_branch(int64_t m, int64_t width, bool normed, float scale, double si
     for (int64_t i = 0; i < width; ++i)
       x[static_cast<size_t>(t * width + i)] += scale * row[i];
   }
+  for (float& v : x)
+    if (factor != 0) v *= factor;
   EXPECT_EQ(to_host<float>(dx), x);
 }
 
@@ -115,6 +130,7 @@ TEST_F(GpuRows, AddsBranchesWithTheBitsOfTheCpu) {
       expect_branch(1, width, normed, 1, 1);
       expect_branch(3, width, normed, 0.22f, 1e-4);
       expect_branch(130, width, normed, 0.22f, normed ? 1e30 : 10);  // squares beyond float32
+      expect_branch(5, width, normed, 1, 1, 0.7f);
     }
   }
 }
@@ -133,6 +149,23 @@ TEST_F(GpuRows, NormsWholeRowsWithTheBitsOfTheCpu) {
                                x.data() + t * width);
       EXPECT_EQ(to_host<float>(dx), x) << m << " x " << width;
     }
+  }
+}
+
+TEST_F(GpuRows, CopiesPartsOfRows) {
+  Random random(1);
+  for (const int64_t m : {1, 33}) {
+    const auto x = normal_values(m * 700, random);
+    const Buffer dx = to_device(x),
+                 dout = to_device(std::vector<float>(static_cast<size_t>(m * 520)));
+    copy_rows(dx.as<float>() + 100, 700, m, 520, dout.as<float>(), nullptr);
+    synchronize(nullptr);
+    std::vector<float> expected;
+    for (int64_t t = 0; t < m; ++t) {
+      const auto first = x.begin() + t * 700 + 100;
+      expected.insert(expected.end(), first, first + 520);
+    }
+    EXPECT_EQ(to_host<float>(dout), expected);
   }
 }
 

@@ -1,5 +1,5 @@
-// Concurrent blocks on the host: each is a thread, alone or in pairs that write to each other's
-// shared memory.
+// Concurrent blocks on the host: each is a thread, alone or in clusters whose blocks write to each
+// other's shared memory and read it.
 #pragma once
 
 #include <barrier>
@@ -98,6 +98,13 @@ class Cluster {
     of.bytes -= sizeof v;
     of.complete();
   }
+  template <typename T>
+  T read(uint32_t from) {
+    const std::lock_guard lock(mutex_);
+    T value;
+    std::memcpy(&value, windows_[rank_of(from)]->at(local(from)), sizeof value);
+    return value;
+  }
   bool have_arrived(uint32_t barrier, int parity) {
     const std::lock_guard lock(mutex_);
     return arrivals(rank(), barrier).parity != parity;
@@ -110,11 +117,13 @@ class Cluster {
     return arrivals_[rank][barrier - Window::kVariable];
   }
 
+  static constexpr int kMost = 4;  // blocks
+
   const int blocks_;
   std::barrier<> meeting_;
   std::mutex mutex_;
-  Window* windows_[2] = {};
-  Arrivals arrivals_[2][2];
+  Window* windows_[kMost] = {};
+  Arrivals arrivals_[kMost][2];
 };
 
 }  // namespace emulated

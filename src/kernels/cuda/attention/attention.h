@@ -16,7 +16,7 @@
 namespace walsh::cuda {
 
 inline constexpr int kPageTokens = 64;
-inline constexpr int kMaxHeadDim = 256;
+inline constexpr int kMaxHeadDim = 512;
 
 // The cache of one layer: fp16 [page][kv_head][kPageTokens][head_dim].
 struct KvPool {

@@ -13,13 +13,16 @@ struct PageDecodeArgs : DecodeArgs {
 
 template <int Dim>
 struct DecodeShape {
-  static constexpr int kWarps = Dim <= 128 ? 4 : 2;
+  static constexpr int kWarps = Dim <= 128 ? 4 : Dim <= 256 ? 2 : 1;
   static constexpr int kStages = Dim <= 64 ? 3 : 2;
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kUnit = kWarps * kWarpTokens;  // positions per step of a block
   static constexpr int kTileBytes = kWarpTokens * TileLayout<Dim>::kRowBytes;
   static constexpr int kRingBytes = kStages * 2 * kTileBytes;  // per warp, for keys and values
-  static constexpr int kShared = kWarps * kRingBytes;
+  // Queries of wide heads, which registers have no room for beside the sums, lie behind the rings.
+  static constexpr bool kSharesQueries = Dim > 256;
+  static constexpr int kQueryBytes = kSharesQueries ? Dim / 16 * 32 * 16 : 0;  // of a warp
+  static constexpr int kShared = kWarps * (kRingBytes + kQueryBytes);
   static_assert(kShared >= PartsShape<Dim, kWarps>::kFloats * 4, "sums and factors reuse the ring");
 };
 
@@ -29,6 +32,21 @@ template <int Dim>
 struct SplitQueries {
   static constexpr float kRestTimes = 2048;
   uint32_t near[Dim / 16][2], rest[Dim / 16][2];
+
+  __device__ __forceinline__ uint4 get(int k) const {
+    return make_uint4(near[k][0], near[k][1], rest[k][0], rest[k][1]);
+  }
+  __device__ __forceinline__ void set(int k, const uint4& v) {
+    near[k][0] = v.x, near[k][1] = v.y, rest[k][0] = v.z, rest[k][1] = v.w;
+  }
+};
+
+// The same in shared memory, where a lane reads what it has written.
+struct SharedQueries {
+  uint4* lane;  // [Dim / 16][32]
+
+  __device__ __forceinline__ uint4 get(int k) const { return lane[32 * k]; }
+  __device__ __forceinline__ void set(int k, const uint4& v) const { lane[32 * k] = v; }
 };
 
 // Steps of the positions of a block.
@@ -46,28 +64,32 @@ struct PagePart : DecodePart {
   }
 };
 
-template <int Dim>
+template <int Dim, typename Queries>
 __device__ __forceinline__ void load_queries(const DecodeArgs& args, const DecodePart& part,
-                                             int lane, SplitQueries<Dim>& q) {
+                                             int lane, Queries& q) {
   const int head = lane / 4, column = 2 * (lane % 4);
   const int dim = args.head_dim;
   const float* from = args.q + part.row * args.ldq + (part.first_head + head) * dim;
 #pragma unroll
-  for (int i = 0; i < Dim / 8; ++i) {
-    const int c = 8 * i + column;
-    float2 v = make_float2(0, 0);
-    if (head < part.heads && c < dim) v = *reinterpret_cast<const float2*>(from + c);
-    const uint32_t near = pack_halves(v.x, v.y);
-    q.near[i / 2][i % 2] = near;
-    q.rest[i / 2][i % 2] = pack_rests(near, v.x, v.y, SplitQueries<Dim>::kRestTimes);
+  for (int k = 0; k < Dim / 16; ++k) {
+    uint32_t near[2], rest[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int c = 16 * k + 8 * i + column;
+      float2 v = make_float2(0, 0);
+      if (head < part.heads && c < dim) v = *reinterpret_cast<const float2*>(from + c);
+      near[i] = pack_halves(v.x, v.y);
+      rest[i] = pack_rests(near[i], v.x, v.y, SplitQueries<Dim>::kRestTimes);
+    }
+    q.set(k, make_uint4(near[0], near[1], rest[0], rest[1]));
   }
 }
 
 // One step: 16 positions, of which those in [low, high) are visible.
-template <int Dim, bool Capped>
-__device__ __forceinline__ void attend_tile(const DecodeArgs& args, const SplitQueries<Dim>& q,
-                                            uint32_t keys, uint32_t values, int low, int high,
-                                            int lane, Running<Dim>& run) {
+template <int Dim, bool Capped, typename Queries>
+__device__ __forceinline__ void attend_tile(const DecodeArgs& args, const Queries& q, uint32_t keys,
+                                            uint32_t values, int low, int high, int lane,
+                                            Running<Dim>& run) {
   using Layout = TileLayout<Dim>;
   const int matrix = lane / 8, r = lane % 8;
   float near[2][4] = {}, rest[2][4] = {};  // separate accumulators keep chains of products short
@@ -76,8 +98,9 @@ __device__ __forceinline__ void attend_tile(const DecodeArgs& args, const SplitQ
   for (int k = 0; k < Dim / 16; ++k) {
     uint32_t a[4];
     load_matrices(a, key_row ^ Layout::step(k));
-    mma_f16(near[k % 2], a, q.near[k][0], q.near[k][1]);
-    mma_f16(rest[k % 2], a, q.rest[k][0], q.rest[k][1]);
+    const uint4 b = q.get(k);
+    mma_f16(near[k % 2], a, b.x, b.y);
+    mma_f16(rest[k % 2], a, b.z, b.w);
   }
   float logits[4];
 #pragma unroll
@@ -123,6 +146,29 @@ class PageReader {
   // Performs all steps of the warp.
   template <bool Capped>
   __device__ __forceinline__ void attend(Running<Dim>& run) const {
+    if constexpr (Shape::kSharesQueries) {
+      unsigned char* const behind =
+          memory_ + Shape::kWarps * Shape::kRingBytes + warp_ * Shape::kQueryBytes;
+      SharedQueries q{reinterpret_cast<uint4*>(behind) + lane_};
+      attend<Capped>(run, q);
+    } else {
+      SplitQueries<Dim> q;
+      attend<Capped>(run, q);
+    }
+  }
+
+  // Takes four sums of a head of the part, which have to be multiplied by a factor.
+  __device__ __forceinline__ void take(int head, int column, const float4& sum,
+                                       float factor) const {
+    float* out = a_.out + part_.row * a_.ldo + part_.first_head * a_.head_dim;
+    store_scaled(out + head * a_.head_dim + column, sum, factor);
+  }
+  // Called when the row's results are complete.
+  __device__ __forceinline__ void finish() const {}
+
+ private:
+  template <bool Capped, typename Queries>
+  __device__ __forceinline__ void attend(Running<Dim>& run, Queries& q) const {
     const uint32_t ring =
         shared_address(memory_) + static_cast<uint32_t>(warp_ * Shape::kRingBytes);
     const int32_t* pages = a_.cache.pages + part_.sequence * a_.cache.per_sequence;
@@ -149,7 +195,6 @@ class PageReader {
       issue(part_.first_unit + i, i);
     }
     if (!waited) wait_previous_kernel();
-    SplitQueries<Dim> q;
     load_queries<Dim>(a_, part_, lane_, q);
     int stage = 0;
     for (int unit = part_.first_unit; unit < part_.last_unit; ++unit) {
@@ -168,16 +213,6 @@ class PageReader {
     copy_wait<0>();
   }
 
-  // Takes four sums of a head of the part, which have to be multiplied by a factor.
-  __device__ __forceinline__ void take(int head, int column, const float4& sum,
-                                       float factor) const {
-    float* out = a_.out + part_.row * a_.ldo + part_.first_head * a_.head_dim;
-    store_scaled(out + head * a_.head_dim + column, sum, factor);
-  }
-  // Called when the row's results are complete.
-  __device__ __forceinline__ void finish() const {}
-
- private:
   __device__ __forceinline__ int token_of(int unit) const {
     return unit * Shape::kUnit + warp_ * kWarpTokens;
   }
@@ -216,7 +251,8 @@ void attend_decode(const AttentionCall& call, int64_t longest, const AttentionSc
   const auto launch = dim <= 64    ? launch_pages<64>
                       : dim <= 96  ? launch_pages<96>
                       : dim <= 128 ? launch_pages<128>
-                                   : launch_pages<256>;
+                      : dim <= 256 ? launch_pages<256>
+                                   : launch_pages<512>;
   launch(args, splits, stream);
 }
 

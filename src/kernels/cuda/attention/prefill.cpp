@@ -13,7 +13,8 @@ void launch_prefill_mma(const PagePrefillArgs& args, Stream stream) {
   const auto launch = dim <= 64    ? launch_prefill_64
                       : dim <= 96  ? launch_prefill_96
                       : dim <= 128 ? launch_prefill_128
-                                   : launch_prefill_256;
+                      : dim <= 256 ? launch_prefill_256
+                                   : launch_prefill_512;
   launch(args, stream);
 }
 

@@ -17,8 +17,12 @@ struct PrefillShape {
   static constexpr int kDim = Dim;
   static constexpr int kWarps = 4, kThreads = kWarps * 32;
   static constexpr int kTiles = Dim <= 128 ? 2 : 1;  // tiles of 16 queries per warp
-  static constexpr int kQueries = kWarps * kTiles * 16;
-  static constexpr int kTokens = Dim <= 128 ? 64 : 32;  // positions per step
+  // Warps that share the columns of the values of the same queries, whose sums are too many for
+  // one.
+  static constexpr int kSplit = Dim <= 256 ? 1 : 2;
+  static constexpr int kColumns = Dim / kSplit;
+  static constexpr int kQueries = kWarps / kSplit * kTiles * 16;
+  static constexpr int kTokens = Dim <= 128 ? 64 : Dim <= 256 ? 32 : 16;  // positions per step
   static constexpr int kRowBytes = TileLayout<Dim>::kRowBytes;
   static constexpr int kQueryBytes = kQueries * kRowBytes;
   static constexpr int kTileBytes = kTokens * kRowBytes;
@@ -87,14 +91,15 @@ __device__ __forceinline__ void multiply_keys(uint32_t queries, uint32_t keys, i
   }
 }
 
-// sum += P V.
+// sum += P V, for the columns of the warp.
 template <typename Shape>
-__device__ __forceinline__ void multiply_values(uint32_t values, int lane,
+__device__ __forceinline__ void multiply_values(uint32_t values, int first_column, int lane,
                                                 const PrefillLogits<Shape>& p,
                                                 PrefillSums<Shape>& run) {
   using Layout = TileLayout<Shape::kDim>;
   const int matrix = lane / 8, r = lane % 8;
-  const uint32_t value_row = values + Layout::offset(r + 8 * (matrix & 1), matrix >> 1);
+  const uint32_t value_row = (values + Layout::offset(r + 8 * (matrix & 1), matrix >> 1)) ^
+                             Layout::step(first_column / 16);
 #pragma unroll
   for (int k = 0; k < Shape::kTokens / 16; ++k) {
     uint32_t a[Shape::kTiles][4];
@@ -105,7 +110,7 @@ __device__ __forceinline__ void multiply_values(uint32_t values, int lane,
         a[i][e] =
             pack_halves(p[i][2 * k + e / 2][2 * (e % 2)], p[i][2 * k + e / 2][2 * (e % 2) + 1]);
 #pragma unroll
-    for (int d = 0; d < Shape::kDim / 16; ++d) {
+    for (int d = 0; d < Shape::kColumns / 16; ++d) {
       uint32_t b[4];
       load_transposed(b, (value_row ^ Layout::step(d)) + k * 16 * Layout::kRowBytes);
 #pragma unroll
@@ -174,7 +179,8 @@ __global__ void __launch_bounds__(Reader::Shape::kThreads, 2)
   const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * Shape::kQueries;
   allow_next_kernel();
   wait_previous_kernel();
-  const int warp_row = warp * Shape::kTiles * 16;
+  const int warp_row = warp / Shape::kSplit * Shape::kTiles * 16;
+  const int first_column = warp % Shape::kSplit * Shape::kColumns;
   const Reader reader(args, first, warp_row, head);
   const int last = reader.end();
 
@@ -215,11 +221,11 @@ __global__ void __launch_bounds__(Reader::Shape::kThreads, 2)
     copy_wait<1>();  // the values
     __syncthreads();
     load_values(tile + 1);
-    if (seen) multiply_values<Shape>(place(values, tile), lane, s, run);
+    if (seen) multiply_values<Shape>(place(values, tile), first_column, lane, s, run);
   }
   copy_wait<0>();
   reader.finish(lane, run);
-  store_result<Shape>(args, first + warp_row, head, lane, run);
+  store_result<Shape>(args, first + warp_row, head, first_column, lane, run);
 }
 
 template <typename Reader>

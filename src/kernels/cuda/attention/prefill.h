@@ -19,5 +19,6 @@ void launch_prefill_64(const PagePrefillArgs& args, Stream stream);
 void launch_prefill_96(const PagePrefillArgs& args, Stream stream);
 void launch_prefill_128(const PagePrefillArgs& args, Stream stream);
 void launch_prefill_256(const PagePrefillArgs& args, Stream stream);
+void launch_prefill_512(const PagePrefillArgs& args, Stream stream);
 
 }  // namespace walsh::cuda::detail

@@ -1,5 +1,6 @@
 // The online softmax of the prefill kernels. A warp has `kTiles` tiles of 16 queries and loops over
-// tiles of `kTokens` positions (constants of Shape, like kDim): lane 4 g + t has rows g and g + 8
+// tiles of `kTokens` positions, and has sums of `kColumns` of the kDim columns of values (constants
+// of Shape): lane 4 g + t has rows g and g + 8
 // of each tile of queries, and columns 2 t and 2 t + 1 of each 8.
 #pragma once
 
@@ -16,7 +17,7 @@ using PrefillLogits = float[Shape::kTiles][Shape::kTokens / 8][4];
 template <typename Shape>
 struct PrefillSums {
   float largest[Shape::kTiles][2], total[Shape::kTiles][2] = {};
-  float sum[Shape::kTiles][Shape::kDim / 8][4] = {};
+  float sum[Shape::kTiles][Shape::kColumns / 8][4] = {};
 
   __device__ PrefillSums() {
 #pragma unroll
@@ -53,7 +54,7 @@ __device__ __forceinline__ void soften(float scale, PrefillSums<Shape>& run,
       }
       run.total[i][half] = __fmaf_rn(run.total[i][half], factor, total);
 #pragma unroll
-      for (int d = 0; d < Shape::kDim / 8; ++d) {
+      for (int d = 0; d < Shape::kColumns / 8; ++d) {
         run.sum[i][d][2 * half] *= factor;
         run.sum[i][d][2 * half + 1] *= factor;
       }
@@ -101,7 +102,8 @@ __device__ __forceinline__ void mask_tile(const AttentionRule& rule, int row, in
 }
 
 template <typename Shape>
-__device__ __forceinline__ void store_result(const RowArgs& args, int first, int head, int lane,
+__device__ __forceinline__ void store_result(const RowArgs& args, int first, int head,
+                                             int first_column, int lane,
                                              const PrefillSums<Shape>& run) {
   const int dim = args.head_dim;
 #pragma unroll
@@ -117,8 +119,8 @@ __device__ __forceinline__ void store_result(const RowArgs& args, int first, int
       if (row >= args.m) continue;
       float* out = args.out + row * args.ldo + head * dim;
 #pragma unroll
-      for (int d = 0; d < Shape::kDim / 8; ++d) {
-        const int column = 8 * d + 2 * (lane % 4);
+      for (int d = 0; d < Shape::kColumns / 8; ++d) {
+        const int column = first_column + 8 * d + 2 * (lane % 4);
         if (column >= dim) break;
         *reinterpret_cast<float2*>(out + column) =
             make_float2(run.sum[i][d][2 * half] * inverse, run.sum[i][d][2 * half + 1] * inverse);

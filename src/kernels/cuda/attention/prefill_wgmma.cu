@@ -13,7 +13,7 @@ namespace {
 
 template <int Dim>
 struct GroupShape {
-  static constexpr int kDim = Dim, kTiles = 1;
+  static constexpr int kDim = Dim, kColumns = Dim, kTiles = 1;
   static constexpr int kTokens = 64;
   static constexpr int kGroups = 3, kThreads = kGroups * 128;
   static constexpr int kQueries = kGroups * 64;
@@ -152,7 +152,7 @@ __device__ __forceinline__ void attend_group(const PagePrefillArgs& args, unsign
     stage = stage + 1 == Shape::kStages ? 0 : stage + 1;
   }
   copy_wait<0>();
-  store_result<Shape>(args, first + 16 * warp, head, lane, run);
+  store_result<Shape>(args, first + 16 * warp, head, 0, lane, run);
 }
 
 #endif

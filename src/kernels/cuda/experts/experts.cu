@@ -81,6 +81,14 @@ __global__ void __launch_bounds__(kGroupThreads)
                slots);
 }
 
+__global__ void scale_kernel(const int32_t* choices, const float* factors, int64_t count,
+                             float* weights) {
+  allow_next_kernel();
+  wait_previous_kernel();
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < count) weights[i] *= factors[choices[i]];
+}
+
 __global__ void clamp_kernel(float* gate, float* up, int64_t count, const GateClamp clamp) {
   allow_next_kernel();
   wait_previous_kernel();
@@ -194,6 +202,14 @@ void route(const RouteCall& call, const ExpertPlan& plan, const SlotArrays& slot
   launch("grouping", group_kernel, {dim3(static_cast<unsigned>(rule.experts)), dim3(kGroupThreads)},
          stream, call.choices, static_cast<int>(call.m) * rule.chosen, rule.chosen, plan.per_item,
          slots);
+}
+
+void scale_weights(const int32_t* choices, const float* factors, int64_t count, float* weights,
+                   Stream stream) {
+  if (count == 0) return;
+  const LaunchShape shape{dim3(static_cast<unsigned>((count + kSumThreads - 1) / kSumThreads)),
+                          dim3(kSumThreads)};
+  launch("weights of experts", scale_kernel, shape, stream, choices, factors, count, weights);
 }
 
 void clamp_gates(float* gate, float* up, int64_t count, const GateClamp& clamp, Stream stream) {

@@ -34,6 +34,10 @@ void check_routing(const RouteCall& call);
 // One or two launches: the choices, then slots and items according to the plan.
 void route(const RouteCall& call, const ExpertPlan& plan, const SlotArrays& slots, Stream stream);
 
+// weights[i] *= factors[choices[i]] for `count` choices.
+void scale_weights(const int32_t* choices, const float* factors, int64_t count, float* weights,
+                   Stream stream);
+
 // Clamps `count` values of both.
 void clamp_gates(float* gate, float* up, int64_t count, const GateClamp& clamp, Stream stream);
 

@@ -2,26 +2,37 @@
 // inputs into shared memory by bulk copies.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/gemm/batch_operands.cuh"
 
 namespace walsh::cuda::detail {
 
-// What a block has in shared memory: stages of inputs, stages of codes of all warps, and barriers.
+// What a block has in shared memory: stages of inputs, one to four chunks each, stages of codes of
+// all warps, and barriers.
 template <typename Decoder, int Vectors, int Groups>
 struct BatchMemory {
   static constexpr int kWarps = Groups * 4;  // the warps that multiply
-  static constexpr int kInputStage = batch_chunk_bytes(Vectors);
   static constexpr int kCodeStage = BatchCodes<Decoder>::kBytes * kWarps;
   static constexpr int kCodeStages = Vectors > 128 ? 3 : 4;
   static constexpr int kLeastInputStages = 3, kMostInputStages = 8;
+  static constexpr int kMostInputChunks = 16;  // more would only keep other blocks out
   static constexpr int kBarriers = (kMostInputStages + kCodeStages) * 16;
   static constexpr int kStatic = 64;  // beside what a launch asks for
   static constexpr int kFixed = kCodeStage * kCodeStages + kBarriers + 1024;
+  // Chunks of a stage of inputs: the more, the fewer barriers.
+  static constexpr bool fits(int chunks) {
+    constexpr int kLimit = 227 << 10;  // shared memory of a block from sm_90 on
+    return kFixed + kStatic + kLeastInputStages * chunks * batch_chunk_bytes(Vectors) <= kLimit;
+  }
+  static constexpr int kStageChunks = fits(4) ? 4 : fits(2) ? 2 : 1;
+  static constexpr int kInputStage = kStageChunks * batch_chunk_bytes(Vectors);
 
   static int input_stages(size_t limit) {
     const int fit = (static_cast<int>(limit) - kFixed - kStatic) / kInputStage;
-    return fit < kMostInputStages ? fit : kMostInputStages;
+    constexpr int kMost = kMostInputChunks / kStageChunks;
+    return std::min({fit, kMost, kMostInputStages});
   }
   static size_t bytes(int input_stages) {
     return static_cast<size_t>(kFixed + kInputStage * input_stages);
@@ -155,14 +166,15 @@ struct BatchFetch {
       return;
     }
     wait_previous_kernel();
+    constexpr int kStages = kBatchChunks / Memory::kStageChunks;  // of a step
     const bool asks = threadIdx.x % 32 == 0;
     const std::byte* from = nullptr;
     for (BatchSteps of(share); !of.ended(); of.advance()) {
       if (of.step == of.piece.begin) {
         const int64_t block = of.piece.tile % p.vector_blocks;
-        from = p.inputs + (block * share.steps + of.step) * (kBatchChunks * Memory::kInputStage);
+        from = p.inputs + (block * share.steps + of.step) * (kStages * Memory::kInputStage);
       }
-      for (int c = 0; c < kBatchChunks; ++c) {
+      for (int c = 0; c < kStages; ++c) {
         inputs.wait_empty();
         if (asks) {
           arrive_expecting(inputs.full(), Memory::kInputStage);

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <vector>
 
+#include "kernels/cuda/gemm/batch_prepare.h"
 #include "kernels/cuda/gemv/gemv_args.h"
 #include "kernels/cuda/launch.h"
 #include "walsh/error.h"
@@ -94,8 +95,6 @@ BatchLaunch batch_launch(std::span<const PassMatmul> group, int64_t m, BatchShap
 
 BatchPack batch_pack(const Activations& x, int64_t m, int vectors, BatchOrder order) {
   BatchPack pack;
-  pack.q = x.q.as<const int8_t>();
-  pack.x_scales = x.scales.as<const float>();
   pack.m = static_cast<int>(m);
   pack.cols = static_cast<int>(x.cols);
   pack.planes = x.planes;
@@ -127,24 +126,27 @@ uint64_t arrived_bytes() {
 
 }  // namespace
 
-// Estimates the cycles of a launch: steps cost what bounds them, and every block of results costs
-// something at its end, more so in parts (measured, docs/gpu_notebook.md).
+// Estimates the cycles of a launch by a model that was fitted to the times of all shapes
+// (docs/gpu_notebook.md). Products on tensor cores and the instructions that make their operands
+// take turns, so their cycles add up. Every block of results costs something at its end, and more
+// if it is put together from parts.
 int64_t batch_cycles(std::span<const int64_t> rows, int64_t cols, int64_t m, BatchShape shape,
                      int64_t multiprocessors) {
-  constexpr int64_t kDecoding = 190, kStore = 12, kParts = 4000;
+  constexpr int64_t kDecoding = 133, kStore = 31, kParts = 3800, kNoRoom = 3000;
   int64_t tiles = 0;
   for (const int64_t each : rows)
     tiles += blocks_of(each, int64_t{shape.groups} * 64);
   tiles *= blocks_of(m, shape.vectors);
   const int64_t steps = cols / kKTileColumns;
-  const int64_t step =
-      kBatchChunks * shape.groups * std::max<int64_t>(2 * shape.vectors, kDecoding);
+  const int64_t step = kBatchChunks * shape.groups * (int64_t{shape.vectors} * 7 / 4 + kDecoding);
+  const int64_t store = kStore * shape.vectors;
   const int64_t whole = tiles / multiprocessors, rest = tiles % multiprocessors;
-  int64_t cycles = whole * (steps * step + kStore * shape.vectors);
+  int64_t cycles = whole * (steps * step + store);
+  if (!has_room_beside(shape)) cycles += kNoRoom;
   if (rest > 0) {
     const int64_t parts = std::min(multiprocessors / rest, steps);
-    cycles += blocks_of(steps, parts) * step + kStore * shape.vectors * std::min<int64_t>(parts, 2);
-    if (parts > 1) cycles += kParts;
+    cycles += blocks_of(steps, parts) * step + store;
+    if (parts > 1) cycles += kParts + parts * shape.vectors * shape.groups * 7 / 2;
   }
   return cycles;
 }
@@ -203,6 +205,34 @@ void BatchSpace::multiply(std::span<const Matmul> products, int64_t m, detail::B
                           Stream stream) const {
   for (const Matmul& p : products)
     if (!can_multiply(p, m)) detail::refuse_matmul(fmt::format("a batch of {} vectors", m));
+  multiply(products, m, wanted, stream, [&](const Activations& x, detail::BatchPack& pack) {
+    pack.q = x.q.as<const int8_t>();
+    pack.x_scales = x.scales.as<const float>();
+    detail::pack_batch(pack, stream);
+  });
+}
+
+bool BatchSpace::prepare_and_multiply(const InputSource& source, std::span<const InputForm> forms,
+                                      std::span<const Matmul> products, int64_t m,
+                                      Stream stream) const {
+  if (m > kMaxBatch || products.empty()) return false;
+  const InputView in = input_view(source);
+  for (const Matmul& p : products)
+    if (!can_multiply(p, m)) return false;
+  for (const InputForm& form : forms)
+    if (!detail::can_prepare_batch(in, form_view(source, form, m))) return false;
+  multiply(products, m, {}, stream, [&](const Activations& x, const detail::BatchPack& pack) {
+    const auto is_made = [&](const InputForm& form) { return form.out == &x; };
+    const auto form = std::find_if(forms.begin(), forms.end(), is_made);
+    if (form == forms.end()) detail::refuse_matmul("an input of a batch has no form");
+    detail::prepare_batch(in, form_view(source, *form, m), pack, stream);
+  });
+  return true;
+}
+
+void BatchSpace::multiply(
+    std::span<const Matmul> products, int64_t m, detail::BatchShape wanted, Stream stream,
+    FunctionRef<void(const Activations&, detail::BatchPack&)> make_inputs) const {
   const Activations* packed = nullptr;  // what inputs_ holds, and how
   detail::BatchPack last;
   for (int pass = 0; pass < 2; ++pass) {
@@ -220,7 +250,7 @@ void BatchSpace::multiply(std::span<const Matmul> products, int64_t m, detail::B
       pack.vector_scales = inputs_.as<float>();
       pack.to = inputs_.as<std::byte>() + detail::padded_vectors(m) * int64_t{sizeof(float)};
       if (packed != &x || last.vectors != pack.vectors || last.order != pack.order)
-        detail::pack_batch(pack, stream);
+        make_inputs(x, pack);
       packed = &x, last = pack;
       detail::BatchLaunch launch = detail::batch_launch(group, m, shape);
       launch.inputs = pack.to;

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/cuda/device.h"
+#include "base/function_ref.h"
 #include "kernels/cuda/gemm/batch_launch.h"
 #include "kernels/cuda/gemv/gemv.h"
 
@@ -33,11 +34,19 @@ class BatchSpace {
   bool can_multiply(const Matmul& product, int64_t m) const;
   // Does what gemv() does, for up to kMaxBatch vectors.
   void multiply(std::span<const Matmul> products, int64_t m, Stream stream) const;
+  // Does what prepare() and multiply() do, in one launch less, and leaves no int8 values in the
+  // inputs of the products. Returns false, having done nothing, if there are no such kernels.
+  bool prepare_and_multiply(const InputSource& source, std::span<const InputForm> forms,
+                            std::span<const Matmul> products, int64_t m, Stream stream) const;
   // Tests and measurements choose the shape of blocks themselves.
   void multiply(std::span<const Matmul> products, int64_t m, detail::BatchShape shape,
                 Stream stream) const;
 
  private:
+  void multiply(std::span<const Matmul> products, int64_t m, detail::BatchShape shape,
+                Stream stream,
+                FunctionRef<void(const Activations&, detail::BatchPack&)> make_inputs) const;
+
   Buffer inputs_, parts_, arrived_;
 };
 

@@ -33,8 +33,14 @@ struct BatchShape {
   int vectors = 0, groups = 0;
 };
 // The shapes that are compiled.
-inline constexpr BatchShape kBatchShapes[] = {{32, 4},  {64, 3},  {96, 3},
+inline constexpr BatchShape kBatchShapes[] = {{32, 4},  {64, 4},  {64, 3}, {96, 3},
                                               {128, 3}, {128, 2}, {256, 2}};
+// Returns whether a block has few enough registers that blocks of the kernels in front and behind,
+// which make inputs, run beside it. A kernel that starts early has its first codes when the wait
+// for its inputs ends.
+constexpr bool has_room_beside(BatchShape shape) {
+  return shape.vectors == 32 || (shape.vectors == 64 && shape.groups == 3);
+}
 // No block of results has more values.
 inline constexpr int kBatchValues = 256 * 128;
 inline constexpr int kBatchMostGroups = 4;

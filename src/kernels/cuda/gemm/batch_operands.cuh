@@ -86,9 +86,15 @@ struct BatchOperands {
   static constexpr BatchOrder kOrder = BatchOrder::eights;
 
   static __device__ __forceinline__ LevelTable table(LevelTable levels) {
+    // Half of the lanes get the words from the other half. Without that the compiler keeps words
+    // that all lanes share where permutes cannot read them, and moves one to a register for each
+    // permute.
+    const bool lower = threadIdx.x % 32 < 16;
 #pragma unroll
-    for (uint32_t& word : levels.words)
-      word ^= 0x80808080u;
+    for (uint32_t& word : levels.words) {
+      const uint32_t own = lower ? word ^ 0x80808080u : 0;
+      word = own | __shfl_xor_sync(~0u, own, 16);
+    }
     return levels;
   }
 

@@ -1,15 +1,13 @@
 // Packs the inputs of a batch as f16 in the order of wgmma's operands (gemm/batch_launch.h).
-#include <cuda_fp16.h>
-
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/gemm/batch_launch.h"
+#include "kernels/cuda/gemm/batch_values.cuh"
 #include "kernels/cuda/launch.h"
 
 namespace walsh::cuda::detail {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr float kLeastScale = 1e-30f;  // the inverse of smaller ones could overflow
 
 // Returns the largest scale of a vector's groups to all threads. It ignores NaN, which stays in its
 // group.
@@ -28,14 +26,6 @@ __device__ float largest_scale(const float* scales, int count) {
   return own;
 }
 
-__device__ __forceinline__ uint32_t pair_of(uint32_t bytes, int at, float scale) {
-  const auto value = [&](int i) {
-    return static_cast<float>(static_cast<int8_t>(bytes >> (8 * i) & 255)) * scale;
-  };
-  const __half2 pair = __floats2half2_rn(value(at), value(at + 1));
-  return *reinterpret_cast<const uint32_t*>(&pair);
-}
-
 // Block x has a vector. A thread has the 16 columns of a product, which are two units of 16 bytes.
 template <BatchOrder Order>
 __global__ void __launch_bounds__(kThreads) pack_kernel(const __grid_constant__ BatchPack p) {
@@ -46,7 +36,7 @@ __global__ void __launch_bounds__(kThreads) pack_kernel(const __grid_constant__ 
   const float* scales = p.x_scales + static_cast<int64_t>(vector) * p.planes * groups;
   const float largest = largest_scale(scales, p.planes * groups);
   if (blockIdx.y == 0 && threadIdx.x == 0) p.vector_scales[vector] = largest;
-  const float inverse = largest < kLeastScale ? 0.0f : 1 / largest;
+  const float inverse = batch_inverse(largest);
 
   const int index = static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x);
   const int chunks = p.cols / kBatchChunk * p.planes;
@@ -65,8 +55,11 @@ __global__ void __launch_bounds__(kThreads) pack_kernel(const __grid_constant__ 
         c % 2 * kBatchChunk +
         (Order == BatchOrder::tiles ? 16 * t + 4 * j : j / 2 * 32 + 8 * t + j % 2 * 4);
     const auto bytes = *reinterpret_cast<const uint32_t*>(from + activation_byte(column));
-    unit[0][t] = pair_of(bytes, 0, scale);
-    unit[1][t] = pair_of(bytes, 2, scale);
+    const auto pair = [&](int i) {
+      return pair_of(signed_byte(bytes, i) * scale, signed_byte(bytes, i + 1) * scale);
+    };
+    unit[0][t] = pair(0);
+    unit[1][t] = pair(2);
   }
   const int in_block = vector % p.vectors;
   std::byte* to = p.to + (static_cast<int64_t>(vector / p.vectors) * chunks + chunk) *

@@ -23,6 +23,12 @@
 
 namespace walsh::cuda::detail {
 
+// Returns the number of threads that the compiler reckons with, a multiple of 128. If blocks of
+// other kernels are to have room, these are more than a block has.
+constexpr int batch_threads_bound(int vectors, int groups) {
+  return (groups + (has_room_beside({vectors, groups}) ? 2 : 1)) * 128;
+}
+
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 template <typename Decoder, int Vectors, int Groups>
@@ -35,7 +41,7 @@ struct BatchTile {
   using Fragments = uint32_t[kBatchProducts][4];
   // All warp groups begin with the same number of registers per thread, a multiple of eight. The
   // group that fetches keeps a few of them, and the others share the rest.
-  static constexpr int kFirstRegisters = 65536 / 128 / (Groups + 1) / 8 * 8;
+  static constexpr int kFirstRegisters = 65536 / batch_threads_bound(Vectors, Groups) / 8 * 8;
   static constexpr int kFetchRegisters = 32;
   static constexpr int kRegisters =
       (kFirstRegisters * (Groups + 1) - kFetchRegisters) / Groups / 8 * 8;
@@ -85,46 +91,65 @@ struct BatchTile {
     };
     load_codes();
 
-    uint32_t read = 0;  // the barrier of the chunk of inputs that is read
+    uint32_t read = 0;  // the barrier of the stage of inputs that is read
     for (int index = 0; index < share.pieces; ++index) {
       const BatchPiece piece = share.piece(index);
       Sums y = {};
       for (int step = piece.begin; step < piece.end; ++step) {
-        const auto chunk = [&](const Fragments& own, Fragments& other, bool has_earlier) {
-          in.wait_full();
-          start_products(own, in.place(), y);
-          const uint32_t earlier = read;
-          read = in.empty();
-          in.advance();
-          // The chunk before has been read, and its operands are free.
+        // Multiplies a chunk. The chunk before has been read then, and its operands are free.
+        const auto chunk = [&]<int Chunk>(const Fragments& own, Fragments& other) {
+          constexpr int kInStage = Chunk % Memory::kStageChunks;
+          if (kInStage == 0) in.wait_full();
+          start_products<kInStage>(own, in.place(), y);
           wgmma_wait<1>();
           pin(other);
-          if (has_earlier) release(earlier);
+          if (kInStage == 0) {
+            if (Chunk > 0 || step > piece.begin) release(read);
+            read = in.empty();
+          }
+          if (kInStage + 1 == Memory::kStageChunks) in.advance();
         };
-        chunk(a[0], a[1], step > piece.begin);
+        chunk.template operator()<0>(a[0], a[1]);
         Operands::template decode<1>(codes, table, a[1]);
-        chunk(a[1], a[0], true);
+        chunk.template operator()<1>(a[1], a[0]);
         Operands::template decode<2>(codes, table, a[0]);
-        chunk(a[0], a[1], true);
+        chunk.template operator()<2>(a[0], a[1]);
         Operands::template decode<3>(codes, table, a[1]);
-        chunk(a[1], a[0], true);
-        if (step + 1 < piece.end || index + 1 < share.pieces) load_codes();
+        chunk.template operator()<3>(a[1], a[0]);
+        if (step + 1 < piece.end) load_codes();
       }
       wgmma_wait<0>();
       pin(y);
       pin(a[1]);
       release(read);
       finish(p, share, piece, index < share.shared, y);
+      if (index + 1 == share.pieces) return;
+      // The end of a piece needs many registers, so nothing else is kept until here.
+      clear(a[1]);
+      load_codes();
     }
   }
 
-  static __device__ __forceinline__ void start_products(const Fragments& a, uint32_t inputs,
+  static __device__ __forceinline__ void clear(Fragments& a) {
+#pragma unroll
+    for (auto& product : a)
+#pragma unroll
+      for (uint32_t& word : product)
+        word = 0;
+  }
+
+  // Multiplies a chunk of a stage of inputs.
+  template <int Chunk>
+  static __device__ __forceinline__ void start_products(const Fragments& a, uint32_t stage,
                                                         Sums& y) {
-    const uint64_t b = swizzled_operand(inputs);
+    const uint64_t first = swizzled_operand(stage);
+    constexpr uint32_t kPlace = Chunk * batch_chunk_bytes(Vectors) / 16;
     wgmma_fence();
 #pragma unroll
-    for (int j = 0; j < kBatchProducts; ++j)
-      multiply_f16(y, a[j], b + static_cast<uint64_t>(2 * j));
+    for (uint32_t j = 0; j < kBatchProducts; ++j) {
+      const uint32_t low = static_cast<uint32_t>(first) + (kPlace + 2 * j);
+      multiply_f16(y, a[j], first >> 32 << 32 | low);
+    }
     wgmma_commit();
   }
 
@@ -145,7 +170,7 @@ struct BatchTile {
 #endif
 
 template <typename Decoder, int Vectors, int Groups>
-__global__ void __launch_bounds__((Groups + 1) * 128, 1)
+__global__ void __launch_bounds__(batch_threads_bound(Vectors, Groups), 1)
     batch_kernel(const __grid_constant__ BatchLaunch launch) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   WALSH_DYNAMIC_SHARED(unsigned char, memory);
@@ -191,6 +216,7 @@ bool launch_batch(BatchShape shape, BatchLaunch* launch, Stream stream) {
     return shape.vectors == vectors && shape.groups == groups;
   };
   if (is(32, 4)) return launch_batch_blocks<Decoder, 32, 4>(launch, stream);
+  if (is(64, 4)) return launch_batch_blocks<Decoder, 64, 4>(launch, stream);
   if (is(64, 3)) return launch_batch_blocks<Decoder, 64, 3>(launch, stream);
   if (is(96, 3)) return launch_batch_blocks<Decoder, 96, 3>(launch, stream);
   if (is(128, 3)) return launch_batch_blocks<Decoder, 128, 3>(launch, stream);

@@ -40,16 +40,17 @@ __global__ void __launch_bounds__(kThreads) branch_kernel(const __grid_constant_
   const float* __restrict__ branch = call.branch + first;
   const float* __restrict__ gain = call.gain;
   float* __restrict__ x = call.x + first;
+  const float factor = call.factor == nullptr ? 1.0f : *call.factor;
   if (gain == nullptr) {
 #pragma unroll 4
     for (int64_t i = threadIdx.x; i < call.width; i += kThreads)
-      x[i] = x[i] + call.scale * branch[i];
+      x[i] = factor * (x[i] + call.scale * branch[i]);
     return;
   }
   const float inverse = inverse_rms(branch, call.width, call.eps);
 #pragma unroll 4
   for (int64_t i = threadIdx.x; i < call.width; i += kThreads)
-    x[i] = x[i] + call.scale * (branch[i] * inverse * gain[i]);
+    x[i] = factor * (x[i] + call.scale * (branch[i] * inverse * gain[i]));
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -75,7 +76,23 @@ __global__ void __launch_bounds__(kThreads)
     to[i] = from[i];
 }
 
+__global__ void __launch_bounds__(kThreads)
+    copy_kernel(const float* x, int64_t ldx, int64_t width, float* out) {
+  allow_next_kernel();
+  wait_previous_kernel();
+  const float* from = x + blockIdx.x * ldx;
+  float* to = out + blockIdx.x * width;
+  for (int64_t i = threadIdx.x; i < width; i += kThreads)
+    to[i] = from[i];
+}
+
 }  // namespace
+
+void copy_rows(const float* x, int64_t ldx, int64_t m, int64_t width, float* out, Stream stream) {
+  if (m == 0) return;
+  const LaunchShape shape{dim3(static_cast<unsigned>(m)), dim3(kThreads)};
+  launch("copied rows", copy_kernel, shape, stream, x, ldx, width, out);
+}
 
 void norm_rows(float* x, int64_t m, int64_t width, const float* gain, float eps, Stream stream) {
   if (m == 0) return;

@@ -33,7 +33,8 @@ struct RopeArgs {
   const int32_t* sequences = nullptr;
 };
 
-// Grid: x over heads (of queries, then keys, then values), y over rows.
+// Grid: x over heads (of queries, then keys, then values), y over rows. N: pairs per lane.
+template <int N>
 __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant__ RopeArgs args) {
   const RopeCall& call = args.call;
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -55,8 +56,9 @@ __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant
   const float* sin = call.sin + position * turned;
   if (head < call.heads) {
     float* q = call.q + row * call.ldq + head * dim;
-    Pairs v[1] = {load_pairs(args.q + row * args.q_ld + head * args.q_head_ld, pairs, lane)};
-    const Pairs angles = load_angles(cos, sin, turned, lane);
+    PairsOf<N> v[1] = {
+        load_pairs<N>(args.q + row * args.q_ld + head * args.q_head_ld, pairs, lane)};
+    const auto angles = load_angles<N>(cos, sin, turned, lane);
     prepare_heads(v, query_rule(call), angles, position, pairs, lane);
     store_pairs(v[0], q, pairs, lane, [](float x) { return x; });
     return;
@@ -66,18 +68,20 @@ __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant
   if (!key) head -= args.kv_heads;
   const int64_t to = ((page * args.kv_heads + head) * kPageTokens + position % kPageTokens) * dim;
   const float* from = key ? call.k + row * call.ldk : call.v + row * call.ldv;
-  Pairs v[1] = {load_pairs(from + head * dim, pairs, lane)};
+  PairsOf<N> v[1] = {load_pairs<N>(from + head * dim, pairs, lane)};
   if (key) {
-    const Pairs angles = load_angles(cos, sin, turned, lane);
+    const auto angles = load_angles<N>(cos, sin, turned, lane);
     prepare_heads(v, key_rule(call), angles, position, pairs, lane);
+  } else if (call.v_norm != nullptr) {
+    prepare_heads(v, value_rule(call), PairsOf<N>{}, position, pairs, lane, false);
   }
   store_pairs(v[0], (key ? args.keys : args.values) + to, pairs, lane,
               [&](float x) { return kept_half(x, key); });
 }
 
 // Warps take groups of kManyHeads heads of one kind (queries, then keys, then values) of each row.
-// Dim: head dimension, 0: any.
-template <int Dim>
+// Dim: head dimension, 0: any with N pairs per lane.
+template <int Dim, int N = kPairs>
 __global__ void __launch_bounds__(kManyRowsWarps * 32)
     rope_rows_kernel(const __grid_constant__ RopeArgs args) {
   const RopeCall& call = args.call;
@@ -98,9 +102,10 @@ __global__ void __launch_bounds__(kManyRowsWarps * 32)
   const int most = (query ? call.heads : args.kv_heads) - first;
   // Positions and pages are complete before the step's first kernel lets others start.
   const int64_t position = args.positions[row];
-  Pairs angles{};
+  PairsOf<N> angles{};
   if (!value)
-    angles = load_angles(call.cos + position * turned, call.sin + position * turned, turned, lane);
+    angles =
+        load_angles<N>(call.cos + position * turned, call.sin + position * turned, turned, lane);
   int64_t to = 0, to_head = int64_t{kPageTokens} * dim;
   if (query) {
     to = row * call.ldq + first * dim, to_head = dim;
@@ -114,13 +119,15 @@ __global__ void __launch_bounds__(kManyRowsWarps * 32)
   const float* from = query   ? args.q + row * args.q_ld
                       : value ? call.v + row * call.ldv
                               : call.k + row * call.ldk;
-  Pairs v[kManyHeads]{};
+  PairsOf<N> v[kManyHeads]{};
 #pragma unroll
   for (int h = 0; h < kManyHeads; ++h)
-    if (h < most) v[h] = load_pairs(from + (first + h) * head_ld, pairs, lane);
+    if (h < most) v[h] = load_pairs<N>(from + (first + h) * head_ld, pairs, lane);
   if (!value) {
     const HeadRule rule = query ? query_rule(call) : key_rule(call);
     prepare_heads(v, rule, angles, position, pairs, lane);
+  } else if (call.v_norm != nullptr) {
+    prepare_heads(v, value_rule(call), angles, position, pairs, lane, false);
   }
 #pragma unroll
   for (int h = 0; h < kManyHeads; ++h) {
@@ -140,7 +147,12 @@ RopeKernel rope_rows_kernel_for(int dim) {
   return dim == 64    ? rope_rows_kernel<64>
          : dim == 128 ? rope_rows_kernel<128>
          : dim == 256 ? rope_rows_kernel<256>
+         : dim > 256  ? rope_rows_kernel<0, kWidePairs>
                       : rope_rows_kernel<0>;
+}
+
+RopeKernel rope_kernel_for(int dim) {
+  return dim > 256 ? rope_kernel<kWidePairs> : rope_kernel<kPairs>;
 }
 
 }  // namespace
@@ -174,17 +186,17 @@ void rope_and_store(const RopeCall& call, const QuerySource& queries, const KvPo
   args.q_head_ld = queries.head_ld;
   args.keys = cache.keys.as<__half>();
   args.values = cache.values.as<__half>();
-  args.kv_heads = cache.kv_heads;
+  args.kv_heads = call.k == nullptr ? 0 : cache.kv_heads;
   args.head_dim = cache.head_dim;
   args.turned = turned_pairs(call, cache.head_dim);
   args.pages = table.pages;
   args.per_sequence = table.per_sequence;
   args.positions = rows.positions;
   args.sequences = rows.sequences;
-  const int heads = call.heads + 2 * cache.kv_heads;
+  const int heads = call.heads + 2 * args.kv_heads;
   if (call.m * heads >= int64_t{kFewHeads} * current_device().multiprocessors) {
     const auto groups_of = [](int count) { return (count + kManyHeads - 1) / kManyHeads; };
-    const int64_t groups = groups_of(call.heads) + 2 * groups_of(cache.kv_heads);
+    const int64_t groups = groups_of(call.heads) + 2 * groups_of(args.kv_heads);
     const int64_t blocks = (call.m * groups + kManyRowsWarps - 1) / kManyRowsWarps;
     launch("rope", rope_rows_kernel_for(cache.head_dim),
            {dim3(static_cast<unsigned>(blocks)), dim3(kManyRowsWarps * 32)}, stream, args);
@@ -193,7 +205,7 @@ void rope_and_store(const RopeCall& call, const QuerySource& queries, const KvPo
   const LaunchShape shape{
       dim3(static_cast<unsigned>((heads + kWarps - 1) / kWarps), static_cast<unsigned>(call.m)),
       dim3(kWarps * 32)};
-  launch("rope", rope_kernel, shape, stream, args);
+  launch("rope", rope_kernel_for(cache.head_dim), shape, stream, args);
 }
 
 }  // namespace walsh::cuda

@@ -10,7 +10,8 @@
 
 namespace walsh::cuda {
 
-inline constexpr int kPairs = kMaxHeadDim / 2 / 32;  // most pairs per lane
+// Most pairs per lane, of heads of up to 256 values and of larger ones.
+inline constexpr int kPairs = 256 / 2 / 32, kWidePairs = kMaxHeadDim / 2 / 32;
 
 // The columns of a head's pairs. Pair i of the first `turned` columns, which are rotated, is
 // columns i and turned + i; the remaining pairs, which are not rotated, are columns turned + i and
@@ -22,16 +23,18 @@ struct HeadPairs {
   __device__ __forceinline__ int second(int i) const { return i + (i < turned ? turned : half); }
 };
 
-struct Pairs {
-  float a[kPairs], b[kPairs];
+template <int N>
+struct PairsOf {
+  float a[N], b[N];
 };
+using Pairs = PairsOf<kPairs>;
 
-template <typename Load>
-__device__ __forceinline__ Pairs load_pairs(const float* x, const HeadPairs& pairs, int lane,
-                                            const Load& load) {
-  Pairs v{};
+template <int N = kPairs, typename Load>
+__device__ __forceinline__ PairsOf<N> load_pairs(const float* x, const HeadPairs& pairs, int lane,
+                                                 const Load& load) {
+  PairsOf<N> v{};
 #pragma unroll
-  for (int j = 0; j < kPairs; ++j) {
+  for (int j = 0; j < N; ++j) {
     const int i = lane + 32 * j;
     if (i >= pairs.half) break;
     v.a[j] = load(x + pairs.first(i));
@@ -40,8 +43,9 @@ __device__ __forceinline__ Pairs load_pairs(const float* x, const HeadPairs& pai
   return v;
 }
 
-__device__ __forceinline__ Pairs load_pairs(const float* x, const HeadPairs& pairs, int lane) {
-  return load_pairs(x, pairs, lane, [](const float* p) { return *p; });
+template <int N = kPairs>
+__device__ __forceinline__ PairsOf<N> load_pairs(const float* x, const HeadPairs& pairs, int lane) {
+  return load_pairs<N>(x, pairs, lane, [](const float* p) { return *p; });
 }
 
 // Sums four values over a warp: lane l gets the sum of value l / 8. Each is added in the order of
@@ -69,26 +73,26 @@ __device__ __forceinline__ double warp_sums(const double (&x)[1], int) {
 
 // An RMSNorm of `Count` heads, 1 or 4. Squares are summed in double, as everywhere; of four heads,
 // the square roots and divisions in double, the slowest part, take the time of one head.
-template <int Count>
-__device__ __forceinline__ void normalize(Pairs (&v)[Count], const float* gain, float eps,
+template <int Count, int N>
+__device__ __forceinline__ void normalize(PairsOf<N> (&v)[Count], const float* gain, float eps,
                                           const HeadPairs& pairs, int lane) {
   double sums[Count] = {};
 #pragma unroll
   for (int h = 0; h < Count; ++h) {
 #pragma unroll
-    for (int j = 0; j < kPairs; ++j)
+    for (int j = 0; j < N; ++j)
       sums[h] += static_cast<double>(v[h].a[j]) * static_cast<double>(v[h].a[j]) +
                  static_cast<double>(v[h].b[j]) * static_cast<double>(v[h].b[j]);
   }
   const double sum = warp_sums(sums, lane);
   const float inverse =
       static_cast<float>(1.0 / sqrt(sum / (2 * pairs.half) + static_cast<double>(eps)));
-  const Pairs gains = load_pairs(gain, pairs, lane);
+  const PairsOf<N> gains = load_pairs<N>(gain, pairs, lane);
 #pragma unroll
   for (int h = 0; h < Count; ++h) {
     const float of_head = Count == 1 ? inverse : __shfl_sync(~0u, inverse, 32 / Count * h);
 #pragma unroll
-    for (int j = 0; j < kPairs; ++j) {
+    for (int j = 0; j < N; ++j) {
       v[h].a[j] = v[h].a[j] * of_head * gains.a[j];
       v[h].b[j] = v[h].b[j] * of_head * gains.b[j];
     }
@@ -96,11 +100,12 @@ __device__ __forceinline__ void normalize(Pairs (&v)[Count], const float* gain, 
 }
 
 // Loads cosines (a) and sines (b) of a position for the rotated pairs.
-__device__ __forceinline__ Pairs load_angles(const float* cos, const float* sin, int turned,
-                                             int lane) {
-  Pairs angles{};
+template <int N = kPairs>
+__device__ __forceinline__ PairsOf<N> load_angles(const float* cos, const float* sin, int turned,
+                                                  int lane) {
+  PairsOf<N> angles{};
 #pragma unroll
-  for (int j = 0; j < kPairs; ++j) {
+  for (int j = 0; j < N; ++j) {
     const int i = lane + 32 * j;
     if (i >= turned) break;
     angles.a[j] = cos[i];
@@ -109,9 +114,11 @@ __device__ __forceinline__ Pairs load_angles(const float* cos, const float* sin,
   return angles;
 }
 
-__device__ __forceinline__ void rotate(Pairs& v, const Pairs& angles, int turned, int lane) {
+template <int N>
+__device__ __forceinline__ void rotate(PairsOf<N>& v, const PairsOf<N>& angles, int turned,
+                                       int lane) {
 #pragma unroll
-  for (int j = 0; j < kPairs; ++j) {
+  for (int j = 0; j < N; ++j) {
     if (lane + 32 * j >= turned) break;
     const float a = v.a[j], b = v.b[j];
     v.a[j] = a * angles.a[j] - b * angles.b[j];
@@ -119,15 +126,16 @@ __device__ __forceinline__ void rotate(Pairs& v, const Pairs& angles, int turned
   }
 }
 
-__device__ __forceinline__ void multiply(Pairs& v, float factor) {
+template <int N>
+__device__ __forceinline__ void multiply(PairsOf<N>& v, float factor) {
 #pragma unroll
-  for (int j = 0; j < kPairs; ++j) {
+  for (int j = 0; j < N; ++j) {
     v.a[j] *= factor;
     v.b[j] *= factor;
   }
 }
 
-// What is done to heads of queries, or of keys, before attention.
+// What is done to heads of queries, of keys, or of values before attention.
 struct HeadRule {
   const float* gain;  // [head_dim] of an RMSNorm, or null
   float eps;
@@ -145,10 +153,15 @@ __device__ __forceinline__ HeadRule key_rule(const Call& call) {
   return {call.k_norm, call.eps, nullptr};
 }
 
+template <typename Call>
+__device__ __forceinline__ HeadRule value_rule(const Call& call) {
+  return {call.v_norm, call.v_eps, nullptr};
+}
+
 // Prepares heads of the row at `position`: norm, rope, factor, in this order. One warp calls it.
-template <int Count>
-__device__ __forceinline__ void prepare_heads(Pairs (&v)[Count], const HeadRule& rule,
-                                              const Pairs& angles, int64_t position,
+template <int Count, int N>
+__device__ __forceinline__ void prepare_heads(PairsOf<N> (&v)[Count], const HeadRule& rule,
+                                              const PairsOf<N>& angles, int64_t position,
                                               const HeadPairs& pairs, int lane,
                                               bool rotates = true) {
   if (rule.gain != nullptr) normalize(v, rule.gain, rule.eps, pairs, lane);
@@ -170,11 +183,11 @@ __device__ __forceinline__ __half kept_half(float x, bool key) {
   return __float2half_rn(fminf(fmaxf(x, -kLargestHalf), kLargestHalf));
 }
 
-template <typename T, typename Convert>
-__device__ __forceinline__ void store_pairs(const Pairs& v, T* to, const HeadPairs& pairs, int lane,
-                                            Convert convert) {
+template <int N, typename T, typename Convert>
+__device__ __forceinline__ void store_pairs(const PairsOf<N>& v, T* to, const HeadPairs& pairs,
+                                            int lane, Convert convert) {
 #pragma unroll
-  for (int j = 0; j < kPairs; ++j) {
+  for (int j = 0; j < N; ++j) {
     const int i = lane + 32 * j;
     if (i >= pairs.half) break;
     to[pairs.first(i)] = convert(v.a[j]);

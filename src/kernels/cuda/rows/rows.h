@@ -16,16 +16,18 @@ namespace walsh::cuda {
 struct RopeCall {
   float* q = nullptr;  // normed and rotated in place
   int64_t ldq = 0;
-  const float* k =
-      nullptr;  // normed, rotated and stored in the cache, like v, which is only stored
+  // Normed, rotated and stored in the cache; null: there are only queries.
+  const float* k = nullptr;
   int64_t ldk = 0;
-  const float* v = nullptr;
+  const float* v = nullptr;  // normed and stored; may be k
   int64_t ldv = 0;
   int64_t m = 0;
   int heads = 0;
   const float* q_norm = nullptr;  // [head_dim] gains of a per-head RMSNorm, or null
   const float* k_norm = nullptr;
   float eps = 0;
+  const float* v_norm = nullptr;  // [head_dim] or null
+  float v_eps = 0;
   // [positions][rotated / 2] on the device; null: no rotation.
   const float* cos = nullptr;
   const float* sin = nullptr;
@@ -63,6 +65,9 @@ void norm_rows(float* x, int64_t m, int64_t width, const float* gain, float eps,
 void rope_and_store(const RopeCall& call, const KvPool& cache, const PageTable& table,
                     const RowPlaces& rows, Stream stream);
 
+// out[t][0..width) = x[t * ldx ..] for m rows.
+void copy_rows(const float* x, int64_t ldx, int64_t m, int64_t width, float* out, Stream stream);
+
 // The token embedding [rows, cols] on the device as stored: dense `data`, or the arrays of one or
 // two passes with their rotations (hadamard or none).
 struct StoredTable {
@@ -88,13 +93,15 @@ void embed(const StoredTable& table, const int32_t* tokens, int64_t m, float* x,
 
 // Adds a layer's branch to the residual stream, m rows of `width` values:
 // x += scale * branch * gain / sqrt(mean(branch^2) + eps)   with a gain,
-// x += scale * branch                                       without one.
+// x += scale * branch                                       without one,
+// and with a factor x *= factor after that.
 struct BranchCall {
   const float* branch = nullptr;  // [m][width]
   const float* gain = nullptr;    // [width] or null
   float eps = 0;                  // > 0 with a gain
   float scale = 1;
-  float* x = nullptr;  // [m][width]
+  const float* factor = nullptr;  // of x, on the device; or null
+  float* x = nullptr;             // [m][width]
   int64_t m = 0, width = 0;
 };
 

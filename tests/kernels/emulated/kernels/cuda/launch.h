@@ -73,7 +73,8 @@ void launch_together(const LaunchShape& shape, const Kernel& kernel) {
 template <typename... Parameters>
 void launch(std::string_view, void (*kernel)(Parameters...), const LaunchShape& shape, Stream,
             std::type_identity_t<Parameters>... parameters) {
-  if (shape.cooperative) return launch_together(shape, [&] { kernel(parameters...); });
+  if (shape.cooperative || shape.cluster > 1)
+    return launch_together(shape, [&] { kernel(parameters...); });
   gridDim = shape.grid;
   blockDim = shape.block;
   for (blockIdx.z = 0; blockIdx.z < gridDim.z; ++blockIdx.z) {
