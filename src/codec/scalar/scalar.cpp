@@ -1,7 +1,5 @@
 // Scalar codes: value = scale * level[code] (+ offset).
-#include <algorithm>
 #include <cmath>
-#include <iterator>
 
 #include "codec/kernels.h"
 #include "codec/scalar/group_profiles.h"
@@ -114,8 +112,7 @@ const Format* find_profile(std::string_view name) {
 
 // No GPU kernel is tested with the smaller groups of a profile.
 bool on_gpu(const Format& format) {
-  return std::none_of(std::begin(kSmallerGroups), std::end(kSmallerGroups),
-                      [&](int group) { return has_plain_groups(format, group); });
+  return !is_group_profile(format);
 }
 
 // Weights are rotated back in tiles of at most four bits.
