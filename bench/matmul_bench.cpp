@@ -12,7 +12,7 @@
 #include "base/half.h"
 #include "base/random.h"
 #include "base/thread_pool.h"
-#include "formats/format.h"
+#include "codec/format.h"
 #include "kernels/machine_probe.h"
 #include "kernels/ops.h"
 #include "kernels/panel_layout.h"

@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "base/random.h"
-#include "formats/trellis.h"
-#include "quantize/trellis/trellis_search.h"
+#include "codec/trellis/trellis.h"
+#include "codec/trellis/trellis_profiles.h"
+#include "codec/trellis/trellis_search.h"
 
 namespace walsh {
 namespace {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "import/gguf_checkpoint.h"
-#include "quantize/source/checkpoint_source.h"
 #include "text/tokenizer.h"
 #include "walsh/error.h"
+#include "weights/checkpoint_source.h"
 
 namespace {
 

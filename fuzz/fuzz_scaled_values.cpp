@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <vector>
 
-#include "quantize/source/scaled_values.h"
 #include "walsh/error.h"
+#include "weights/scaled_values.h"
 
 namespace {
 

@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "formats/product.h"
+#include "codec/product/product.h"
 #include "kernels/ops.h"
-#include "quantize/file/walsh_file.h"
 #include "walsh/error.h"
+#include "weights/walsh_file.h"
 
 namespace {
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Generates src/formats/codebooks.h: the level tables of the scalar and trellis formats.
+"""Generates src/codec/codebooks.h: the level tables of the scalar and trellis formats.
 
-    tools/make_codebooks.py | clang-format > src/formats/codebooks.h
+    tools/make_codebooks.py | clang-format > src/codec/codebooks.h
 
 Lloyd-Max quantizers of N(0,1) by Lloyd's iteration (Lloyd 1982, Max 1960): thresholds are
-midpoints, levels are conditional means. tests/formats/codebooks_test.cpp proves the result a
+midpoints, levels are conditional means. tests/codec/codebooks_test.cpp proves the result a
 fixed point.
 """
 import math

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Generates src/formats/product_codebook.h: the universal codebook of pq3.
+"""Generates src/codec/product/product_codebook.h: the universal codebook of pq3.
 
-    tools/make_product_codebook.py | clang-format > src/formats/product_codebook.h
+    tools/make_product_codebook.py | clang-format > src/codec/product/product_codebook.h
 
 256 vectors C for four N(0,1) weights that are coded as C[p] + rho * sign, the sign of each weight
 free: the vectors are trained together with rho by alternating the assignment

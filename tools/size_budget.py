@@ -12,7 +12,7 @@ CODE = {".h", ".cpp", ".inc", ".cu", ".cuh", ".py", ".sh", ".cmake"}
 # Comments that begin so have left out what they speak of ("Of the rows from first on.").
 NO_SUBJECT = re.compile(r"\s*// (Of|Who|Whoever|What who) ")
 # Tables and golden data: not hand-written.
-GENERATED = ("tests/data/", "src/text/unicode_table", "src/formats/codebook_table")
+GENERATED = ("tests/data/", "src/text/unicode_table", "src/codec/codebook_table")
 
 
 def files(root):

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "codec/codec.h"
+#include "codec/format.h"
 #include "device_timing.h"
-#include "formats/codec.h"
-#include "formats/format.h"
 #include "kernels/cuda/gemm/batch_gemm.h"
 #include "kernels/cuda/gemm/blas.h"
 #include "kernels/cuda/gemm/gemm.h"

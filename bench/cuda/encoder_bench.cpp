@@ -13,9 +13,9 @@
 #include "base/cuda/device.h"
 #include "base/half.h"
 #include "base/random.h"
-#include "quantize/cuda/encode_launch.h"
-#include "quantize/cuda/encode_plan.h"
-#include "quantize/cuda/encoder.h"
+#include "codec/encode/cuda/encoder.h"
+#include "codec/scalar/cuda/encode_launch.h"
+#include "codec/scalar/cuda/encode_plan.h"
 #include "walsh/error.h"
 
 namespace walsh {

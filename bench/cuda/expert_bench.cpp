@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/cuda/memory_pool.h"
+#include "codec/format.h"
 #include "device_timing.h"
-#include "formats/format.h"
 #include "kernels/cuda/experts/expert_product.h"
 #include "kernels/cuda/experts/expert_tile.h"
 #include "kernels/cuda/rows/prepare.h"

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "codec/format.h"
 #include "device_timing.h"
-#include "formats/format.h"
 #include "kernels/cuda/gemm/blas.h"
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/gemm/int8_tile.h"

@@ -18,10 +18,10 @@
 
 #include "base/cuda/device.h"
 #include "base/random.h"
-#include "formats/trellis.h"
-#include "quantize/cuda/gpu_tiles.h"
-#include "quantize/encode/encode_tensor.h"
-#include "quantize/trellis/trellis_search.h"
+#include "codec/encode/encode_tensor.h"
+#include "codec/trellis/cuda/gpu_tiles.h"
+#include "codec/trellis/trellis.h"
+#include "codec/trellis/trellis_search.h"
 #include "walsh/error.h"
 
 namespace walsh {

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "base/thread_pool.h"
-#include "formats/tensor.h"
+#include "codec/tensor.h"
 
 namespace walsh {
 

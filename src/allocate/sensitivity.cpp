@@ -4,7 +4,8 @@
 #include <cmath>
 
 #include "allocate/noise.h"
-#include "formats/trellis.h"
+#include "codec/codec.h"
+#include "codec/trellis/trellis.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -137,8 +138,8 @@ double DamageCurve::excess() const {
 
 double declared_nmse(const Format& format) {
   if (format.bound > 0) return format.bound;
-  if (format.kind == CodeKind::trellis) {  // a profile with fewer state bits
-    const Format& full = trellis_profile(format, kMostStateBits, format.trellis.block_scales);
+  if (const auto full_profile = codec_of(format).full_profile) {  // of one that is faster
+    const Format& full = full_profile(format);
     if (full.bound > 0) return full.bound;
   }
   throw Error(ErrorCode::usage, "--candidates",

@@ -10,7 +10,7 @@
 
 #include "base/device.h"
 #include "base/thread_pool.h"
-#include "quantize/feedback/input_statistics.h"
+#include "codec/feedback/input_statistics.h"
 #include "quantize/pipeline/compressor.h"
 #include "quantize/recipe/recipe.h"
 

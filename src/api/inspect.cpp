@@ -1,8 +1,8 @@
 #include "base/stop.h"
-#include "formats/tensor.h"
-#include "quantize/file/walsh_file.h"
-#include "quantize/file/walsh_folder.h"
+#include "codec/tensor.h"
 #include "walsh/quantizer.h"
+#include "weights/walsh_file.h"
+#include "weights/walsh_folder.h"
 
 namespace walsh {
 namespace {

@@ -7,12 +7,12 @@
 #include <cstring>
 
 #include "base/half.h"
-#include "formats/codec.h"
-#include "formats/dense.h"
-#include "formats/weight_source.h"
-#include "kernels/unpack.h"
+#include "codec/codec.h"
+#include "codec/encode/encode_tensor.h"
+#include "codec/panels.h"
+#include "codec/plain/dense.h"
+#include "codec/weight_source.h"
 #include "model/support.h"
-#include "quantize/encode/encode_tensor.h"
 #include "quantize/recipe/recipe.h"
 #include "walsh/error.h"
 

@@ -11,9 +11,9 @@
 #include "base/dtype.h"
 #include "base/function_ref.h"
 #include "base/thread_pool.h"
-#include "formats/tensor.h"
+#include "codec/scalar/encoder.h"
+#include "codec/tensor.h"
 #include "kernels/ops.h"
-#include "quantize/scalar/encoder.h"
 
 namespace walsh {
 

@@ -3,9 +3,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "api/synthetic_model.h"
 #include "arch/config.h"
-#include "quantize/pipeline/open.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -53,27 +51,25 @@ void check_texts(const WeightSource& source) {
   generation.sampler({});
 }
 
-LoadedModel load_model(const std::string& path, const Recipe* recipe, const LoadOptions& options,
+LoadedModel load_model(WeightSource& source, const std::string& path, const LoadOptions& options,
                        const GenerationOptions* generation_options,
                        const TemplateText* chat_template) {
-  const auto source = open_weights(path, recipe, *options.pool);
-  source->use_on(options.device);
-  const ModelConfig config = read_config(*source);
+  source.use_on(options.device);
+  const ModelConfig config = read_config(source);
   // Small files come first, so that errors in them are reported before the weights are read.
-  Tokenizer tokenizer = read_tokenizer(*source);
-  GenerationConfig generation(config, source->generation_config_json(), source->config_json(),
-                              path);
+  Tokenizer tokenizer = read_tokenizer(source);
+  GenerationConfig generation(config, source.generation_config_json(), source.config_json(), path);
   if (generation_options != nullptr) {
     generation.sampler(*generation_options);
     if (!generation_options->ignore_eos) generation.stop_ids();
   }
   std::vector<std::string> chat_notes;
-  std::optional<ChatTemplate> chat = read_chat_template(*source, chat_template, chat_notes);
+  std::optional<ChatTemplate> chat = read_chat_template(source, chat_template, chat_notes);
   LoadOptions load = options;
   if (load.use.max_positions == kFittingPositions)
-    load.use.max_positions = Model::fitting_positions(*source, config, load);
-  Model model = Model::load(*source, config, load);
-  std::vector<std::string> notes = source->notes();
+    load.use.max_positions = Model::fitting_positions(source, config, load);
+  Model model = Model::load(source, config, load);
+  std::vector<std::string> notes = source.notes();
   if (!model.device_note.empty()) notes.push_back(model.device_note);
   notes.insert(notes.end(), chat_notes.begin(), chat_notes.end());
   return {path,
@@ -105,16 +101,6 @@ void check_same_tokens(const LoadedModel& model, const LoadedModel& reference,
       reference.tokenizer.added_bos() != model.tokenizer.added_bos()) {
     throw Error(ErrorCode::usage, reference.path, "its tokenizer differs from the model's");
   }
-}
-
-std::unique_ptr<WeightSource> open_weights(const std::string& path, const Recipe* recipe,
-                                           ThreadPool& pool) {
-  if (names_synthetic(path)) {
-    if (recipe == nullptr) return open_synthetic(path);
-    throw Error(ErrorCode::usage, path,
-                "the name of a random model says its type: leave --quantize out");
-  }
-  return open_source(path, recipe, pool);
 }
 
 Model load_weights(WeightSource& source, const LoadOptions& options) {

@@ -7,16 +7,17 @@
 #include <string>
 #include <vector>
 
+#include "codec/weight_source.h"
 #include "eval/evaluator.h"
-#include "formats/weight_source.h"
 #include "generate/generation_config.h"
 #include "grammar/grammar_cache.h"
 #include "model/model.h"
-#include "quantize/recipe/recipe.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
 namespace walsh {
+
+struct Recipe;
 
 // A model with its tokenizer, chat template and generation config.
 struct LoadedModel {
@@ -51,10 +52,14 @@ struct TemplateText {
   std::string text, where;  // `where` is for messages
 };
 
-// Opens a walsh file or a Hugging Face folder and reads all of it; a folder is compressed while
-// loading if `recipe` is given. options.use.max_positions may be kFittingPositions. Errors in
+// Reads all of a source. options.use.max_positions may be kFittingPositions. Errors in
 // `generation` and `chat_template` are reported before the weights are read. Throws bad_input, also
 // for a model without a tokenizer, io or limit.
+LoadedModel load_model(WeightSource& source, const std::string& path, const LoadOptions& options,
+                       const GenerationOptions* generation = nullptr,
+                       const TemplateText* chat_template = nullptr);
+// Opens a walsh file or a Hugging Face folder and does the same; a folder is compressed while
+// loading if `recipe` is given (open.cpp).
 LoadedModel load_model(const std::string& path, const Recipe* recipe, const LoadOptions& options,
                        const GenerationOptions* generation = nullptr,
                        const TemplateText* chat_template = nullptr);
@@ -79,7 +84,7 @@ Tokenizer read_tokenizer(const WeightSource& source);
 // measured.
 void check_texts(const WeightSource& source);
 
-// The two steps of load_model, for callers that need no tokenizer.
+// Opening by a path (open.cpp) and reading, for callers that need no tokenizer.
 std::unique_ptr<WeightSource> open_weights(const std::string& path, const Recipe* recipe,
                                            ThreadPool& pool);
 Model load_weights(WeightSource& source, const LoadOptions& options);

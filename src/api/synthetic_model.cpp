@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "arch/config.h"
-#include "formats/format.h"
+#include "codec/format.h"
 #include "io/json.h"
 #include "model/synthetic.h"
 #include "text/byte_level.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "formats/weight_source.h"
+#include "codec/weight_source.h"
 
 namespace walsh {
 

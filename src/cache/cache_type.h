@@ -1,6 +1,6 @@
 // The registry of KV cache types: how keys and values are stored. A coded vector of one head and
 // position is padded to a multiple of 32, rotated, and stored as a row of a scalar code
-// (formats/format.h); attention is computed in the rotated domain.
+// (codec/format.h); attention is computed in the rotated domain.
 //
 // Sources: TQ3_0 of a fork of llama.cpp (14 bytes per 32 values), TurboQuant (Zandieh et al. 2025).
 #pragma once
@@ -9,7 +9,7 @@
 #include <span>
 #include <string_view>
 
-#include "formats/format.h"
+#include "codec/format.h"
 
 namespace walsh {
 

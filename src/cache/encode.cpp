@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/half.h"
-#include "formats/tensor.h"
-#include "quantize/scalar/encoder.h"
+#include "codec/scalar/encoder.h"
+#include "codec/tensor.h"
 
 namespace walsh {
 namespace {

@@ -40,7 +40,7 @@ uint32_t* row_words(PanelMatrix& w, int64_t row, int64_t col) {
          col / detail::kUnitColumns * bits * kPanelRows + row % kPanelRows;
 }
 
-// Writes `count` words of codes, stored as in formats/tensor.h.
+// Writes `count` words of codes, stored as in codec/tensor.h.
 void put_words(const ScalarCode& code, const std::byte* stored, int64_t count, uint32_t* out) {
   for (int64_t k = 0; k < count; ++k) {
     uint32_t word;

@@ -12,11 +12,11 @@
 
 #include "base/aligned.h"
 #include "base/thread_pool.h"
+#include "codec/feedback/input_statistics.h"
 #include "model/cpu/executor.h"
 #include "model/model.h"
-#include "quantize/feedback/input_statistics.h"
-#include "quantize/source/checkpoint_source.h"
 #include "quantize/source/fold.h"
+#include "weights/checkpoint_source.h"
 
 namespace walsh {
 

@@ -7,9 +7,9 @@
 #include "base/random.h"
 #include "cli/interrupt.h"
 #include "cli/matmul_bench.h"
+#include "codec/encode/encode_tensor.h"
 #include "io/json.h"
 #include "kernels/machine_probe.h"
-#include "quantize/encode/encode_tensor.h"
 
 namespace walsh::cli {
 namespace {

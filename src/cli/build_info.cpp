@@ -5,8 +5,8 @@
 #include "base/cpu.h"
 #include "base/cuda/device.h"
 #include "base/thread_pool.h"
-#include "quantize/file/folder_config.h"
 #include "walsh/version.h"
+#include "weights/folder_config.h"
 
 namespace walsh::cli {
 namespace {

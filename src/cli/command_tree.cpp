@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/cpu.h"
-#include "formats/format.h"
+#include "codec/format.h"
 
 namespace walsh::cli {
 namespace {

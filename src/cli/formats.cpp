@@ -14,8 +14,8 @@
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
+#include "codec/kernels.h"
 #include "eval/format_check.h"
-#include "formats/format.h"
 #include "io/json.h"
 
 namespace walsh::cli {
@@ -24,7 +24,7 @@ namespace {
 struct Options {
   std::vector<std::string> names;
   MachineOptions machine;
-  bool check = false, cache = false, variants = false, json = false;
+  bool check = false, cache = false, kernels = false, variants = false, json = false;
 };
 
 // Head dimension for which cache types are listed.
@@ -121,6 +121,46 @@ int missed_elsewhere(ThreadPool& pool, std::vector<std::string> names) {
   return count;
 }
 
+nlohmann::ordered_json json_of_kernels() {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Format* format : listed_formats()) {
+    nlohmann::ordered_json entry = {{"name", listed_name(*format)}};
+    for (const KernelRow& row : all_kernels())
+      entry[row.gpu ? "gpu" : "cpu"][std::string(row.name)] = has_kernel(*format, row.kernel);
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+// A column for every kernel, then what they are.
+void print_kernels() {
+  const auto title = [](const KernelRow& row) {
+    return fmt::format("{} {}", row.gpu ? "GPU" : "CPU", row.name);
+  };
+  std::string head = fmt::format("{:<22}", "format");
+  for (const KernelRow& row : all_kernels())
+    head += fmt::format(" {:>15}", title(row));
+  print_result("{}\n", head);
+  for (const Format* format : listed_formats()) {
+    std::string line = fmt::format("{:<22}", listed_name(*format));
+    for (const KernelRow& row : all_kernels())
+      line += fmt::format(" {:>15}", has_kernel(*format, row.kernel) ? "yes" : "-");
+    print_result("{}\n", line);
+  }
+  print_result("\n");
+  for (const KernelRow& row : all_kernels())
+    print_result("{}: {}\n", title(row), row.what);
+}
+
+int list_kernels(bool json) {
+  if (json) {
+    print_result("{}\n", format_json(json_of_kernels(), 2));
+  } else {
+    print_kernels();
+  }
+  return 0;
+}
+
 int list_cache_types(bool json) {
   if (json) {
     print_result("{}\n", format_json(json_of_cache_types(), 2));
@@ -155,6 +195,7 @@ void print_reports(const std::vector<FormatReport>& reports, const Options& opti
 
 int formats(const Options& options) {
   if (options.cache) return list_cache_types(options.json);
+  if (options.kernels) return list_kernels(options.json);
   options.machine.apply();
   const InterruptGuard interrupt;
   ThreadPool pool(options.machine.threads);
@@ -177,6 +218,10 @@ Action add_formats(CLI::App& command) {
       "NAME", options->names, "Types to measure (default: all, and a list of the cache types)");
   command
       .add_flag("--cache", options->cache, "List only the types of the cache of keys and values")
+      ->excludes(names);
+  command
+      .add_flag("--kernels", options->kernels,
+                "List which kernels of CPUs and GPUs compute with which type")
       ->excludes(names);
   command.add_flag(
       "--check", options->check,

@@ -19,14 +19,14 @@
 #include "cli/output.h"
 #include "cli/rotation_text.h"
 #include "cli/terminal.h"
+#include "codec/encode/bounds.h"
 #include "import/gguf_checkpoint.h"
 #include "io/json.h"
 #include "io/printable.h"
-#include "quantize/encode/bounds.h"
 #include "quantize/file/verify.h"
-#include "quantize/file/walsh_file.h"
-#include "quantize/pipeline/open.h"
 #include "walsh/error.h"
+#include "weights/open.h"
+#include "weights/walsh_file.h"
 
 namespace walsh::cli {
 namespace {
@@ -85,7 +85,7 @@ void verify_checksums(const WalshFile& file, ProgressBar& bar) {
 void measure_errors(WalshFile& file, const Options& options, std::vector<Row>& rows,
                     ProgressBar& bar) {
   ThreadPool pool(options.machine.threads);
-  const auto checkpoint = open_source(options.source, nullptr, pool);
+  const auto checkpoint = open_stored(options.source);
   const ModelPlan plan = read_plan(checkpoint->config_json(), options.source);
   uint64_t done = 0;
   for (Row& row : rows) {

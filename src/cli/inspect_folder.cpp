@@ -6,15 +6,14 @@
 #include <cmath>
 #include <vector>
 
-#include "base/thread_pool.h"
 #include "cli/notes.h"
 #include "cli/output.h"
 #include "cli/rotation_text.h"
 #include "cli/terminal.h"
 #include "io/json.h"
 #include "io/printable.h"
-#include "quantize/pipeline/open.h"
 #include "walsh/error.h"
+#include "weights/open.h"
 
 namespace walsh::cli {
 namespace {
@@ -108,8 +107,7 @@ void print_table(const WeightSource& source, const std::vector<Row>& rows) {
 
 void inspect_folder(const std::string& path, bool check, bool json,
                     const std::function<void(size_t, size_t, const std::string&)>& step) {
-  ThreadPool pool(1);
-  const auto source = open_source(path, nullptr, pool);
+  const auto source = open_stored(path);
   print_notes(source->notes());
   std::vector<std::string> names = source->names();
   std::sort(names.begin(), names.end());

@@ -7,7 +7,7 @@
 namespace walsh::cli {
 
 // Prints its content. Every tensor is looked up, and with `check` decoded. `step` is called before
-// each with the number done, the total and the tensor's name. Throws as open_source.
+// each with the number done, the total and the tensor's name. Throws as open_stored.
 void inspect_folder(const std::string& path, bool check, bool json,
                     const std::function<void(size_t, size_t, const std::string&)>& step);
 

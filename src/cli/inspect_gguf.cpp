@@ -6,7 +6,7 @@
 #include "cli/output.h"
 #include "io/json.h"
 #include "io/printable.h"
-#include "quantize/source/checkpoint_source.h"
+#include "weights/checkpoint_source.h"
 
 namespace walsh::cli {
 namespace {

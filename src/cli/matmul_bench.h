@@ -7,7 +7,7 @@
 
 #include "base/thread_pool.h"
 #include "cli/bench_kernels.h"
-#include "formats/tensor.h"
+#include "codec/tensor.h"
 #include "kernels/ops.h"
 
 namespace walsh::cli {

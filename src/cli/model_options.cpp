@@ -11,6 +11,7 @@
 #include "cli/interrupt.h"
 #include "cli/notes.h"
 #include "cli/terminal.h"
+#include "codec/kernels.h"
 
 namespace walsh::cli {
 namespace {
@@ -190,7 +191,7 @@ void ModelOptions::tell_idle_flags(const Model& model) const {
   if (mode == ActivationMode::automatic) return;
   const auto concerned = [&](const Linear& matrix) {
     if (matrix.format == nullptr || matrix.format->dense) return false;
-    return mode != ActivationMode::lut || matrix.format->kind == CodeKind::product;
+    return mode != ActivationMode::lut || has_kernel(*matrix.format, Kernel::cpu_lookup);
   };
   for (const Model& part : model.all_parts()) {
     if (concerned(part.head)) return;

@@ -9,7 +9,7 @@
 #include "api/load.h"
 #include "base/thread_pool.h"
 #include "cli/recipe_options.h"
-#include "formats/weight_source.h"
+#include "codec/weight_source.h"
 #include "model/model.h"
 #include "walsh/engine.h"
 

@@ -22,10 +22,11 @@
 #include "cli/recipe_options.h"
 #include "cli/terminal.h"
 #include "cli/type_choice.h"
+#include "codec/codec.h"
+#include "codec/encode/bounds.h"
 #include "io/atomic_file.h"
 #include "io/json.h"
 #include "io/staged_folder.h"
-#include "quantize/encode/bounds.h"
 #include "quantize/pipeline/pipeline.h"
 #include "quantize/recipe/recipe_file.h"
 #include "walsh/error.h"
@@ -266,7 +267,7 @@ class ResumeNote {
       ++resumed_;
       return resumed_ == 1 ? "an earlier run was interrupted: its encoded tensors are reused" : "";
     }
-    const bool first = resumed_ > 0 && !told_ && p.tensor->format->kind == CodeKind::trellis;
+    const bool first = resumed_ > 0 && !told_ && codec_of(*p.tensor->format).slow_to_encode;
     if (!first) return "";
     told_ = true;
     return fmt::format("reused {}; encoding continues with {} ({} of {})",

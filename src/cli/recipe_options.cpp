@@ -6,7 +6,8 @@
 #include <set>
 
 #include "api/convert.h"
-#include "formats/tensor.h"
+#include "codec/codec.h"
+#include "codec/tensor.h"
 #include "io/mapped_file.h"
 #include "quantize/recipe/recipe_file.h"
 #include "walsh/error.h"
@@ -148,7 +149,7 @@ namespace {
 
 // Properties of a recipe's types that decide which flags have an effect.
 struct RecipeFacts {
-  bool rotates, balances, searches, fits, grouped, product, levels;
+  bool rotates, balances, searches, fits, grouped, codebooks, levels;
 
   explicit RecipeFacts(const Recipe& recipe) {
     std::vector<const Format*> formats = {recipe.type, recipe.embed_type, recipe.head_type};
@@ -158,21 +159,12 @@ struct RecipeFacts {
       return std::any_of(formats.begin(), formats.end(),
                          [&](const Format* format) { return format != nullptr && test(*format); });
     };
-    const auto scalar = [](const Format& f, const auto& test) {
-      for (int pass = 0; pass < f.passes && f.kind == CodeKind::scalar; ++pass)
-        if (test(f.code[pass])) return true;
-      return false;
-    };
     const bool rotated = any([](const Format& f) { return f.rotation_block != 0; });
     rotates = (rotated || recipe.rotate != RotateAt::input);
     balances = rotated && recipe.rotation != RotationKind::none;
-    product = any([](const Format& f) { return f.kind == CodeKind::product; });
-    fits = product || any([&](const Format& f) {
-             return scalar(f, [](const ScalarCode& c) { return c.fit == ScaleFit::search; });
-           });
-    const bool trellis = any([](const Format& f) { return f.kind == CodeKind::trellis; });
-    const bool shaped = recipe.encode.scale_rule == ScaleRule::shape_gain;
-    searches = trellis || product || (fits && !shaped);
+    fits = any([](const Format& f) { return codec_of(f).fits_scales(f); });
+    searches = any([&](const Format& f) { return codec_of(f).searches(f, recipe.encode); });
+    codebooks = any([](const Format& f) { return f.name.starts_with("pq3"); });
     grouped = any([](const Format& f) { return f.name.starts_with("tq"); });
     levels = any([](const Format& f) { return f.name.starts_with("itq3_s"); });
   }
@@ -197,7 +189,7 @@ std::vector<std::string> RecipeOptions::idle_flags(const Recipe& recipe) const {
       {"--effort", facts.searches, "no scale is searched for"},
       {"--scale", facts.fits, "none of the chosen types has such scales"},
       {"--group", facts.grouped, "it goes with tq2, tq3 and tq4"},
-      {"--codebook", facts.product, "it goes with pq3"},
+      {"--codebook", facts.codebooks, "it goes with pq3"},
       {"--levels", facts.levels, "it goes with itq3_s"},
   };
   std::vector<std::string> notes;

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "base/random.h"
-#include "formats/codec.h"
-#include "quantize/encode/encode_tensor.h"
+#include "codec/codec.h"
+#include "codec/encode/encode_tensor.h"
 
 namespace walsh {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/half.h"
-#include "formats/tensor.h"
+#include "codec/tensor.h"
 #include "import/ggml_blocks.h"
 #include "import/ggml_codes.h"
 #include "io/gguf_types.h"

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "formats/format.h"
+#include "codec/format.h"
 
 namespace walsh {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "formats/tensor.h"
+#include "codec/tensor.h"
 #include "import/gguf_codes.h"
 #include "io/checkpoint.h"
 

@@ -11,53 +11,13 @@
 #include "base/aligned.h"
 #include "base/cpu.h"
 #include "base/dtype.h"
-#include "formats/tensor.h"
+#include "codec/panels.h"
 #include "rotate/rotation.h"
 
 namespace walsh {
 
-inline constexpr int kPanelRows = 16;         // rows interleaved in a panel
 inline constexpr int kActivationGroup = 128;  // activations per int8 scale of rotated inputs
 inline constexpr int kPlainGroup = 32;        // the same for inputs without rotation
-
-// One pass of a coded tensor, repacked for the kernels: panels of 16 rows, so that a 32-bit lane of
-// a vector is one row. Rows are padded to 16 with scale 0.
-//   bits 2, 3, 4: codes[panel][unit of 32 columns][word 0..bits-1][row 0..15], the words of
-//                 docs/formats/README.md with their nibbles permuted: nibble p of the file is the
-//                 low half of byte p for p < 4 and the high half of byte p - 4 otherwise, so that
-//                 one table lookup per half yields 4 consecutive columns of 16 rows
-//   bits 8:       codes[panel][quad of 4 columns][row 0..15][4] int8
-//   scales, offsets: fp16 [panel][group][row 0..15]; sub-scales are multiplied into scales, the
-//                 group then being sub_group.
-// Trellis formats (code is null): codes[panel][tile of 16 columns] as stored, a row of tiles being
-// a panel, then 64 bytes that may be read but mean nothing. Lane 2g + h of a vector is row g + 8h,
-// the order of two quads in a window of the bit stream; scales are fp16 [panel][lane], or
-// [panel][column block][lane] with block_scales. A group is a column block (formats/trellis.h).
-// Product formats (code is null): codes[panel][unit of 32 columns][word 0..2][row 0..15], the words
-// as stored (formats/product.h).
-struct PanelMatrix {
-  const ScalarCode* code = nullptr;
-  const TrellisCode* trellis = nullptr;
-  const ProductCode* product = nullptr;
-  int64_t rows = 0;          // logical
-  int64_t cols = 0;          // padded, a multiple of 32
-  int64_t group = 0;         // columns per scale (cols when one per row)
-  int64_t offset_group = 0;  // columns per offset, 0 without offsets
-  AlignedArray<uint32_t> codes;
-  AlignedArray<uint16_t> scales;
-  AlignedArray<uint16_t> offsets;
-  AlignedArray<float> col_factors;  // trellis without block_scales: [column block]
-  AlignedArray<int8_t> codebook;    // product: entry + residual [256][4], then the same [4][256]
-
-  int64_t panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
-  uint64_t bytes() const {
-    return (codes.size() + col_factors.size()) * 4 + (scales.size() + offsets.size()) * 2 +
-           codebook.size();
-  }
-};
-
-// Repacks pass `pass` of a coded tensor. Throws bad_input if its arrays are too small.
-PanelMatrix pack_panels(const Tensor& tensor, int pass);
 
 // Quantized inputs of a matmul: m vectors of `cols` values, each `planes` int8 planes.
 //   x[t][c] ~ sum over planes p of scale[t*planes+p][c / group] * q[t*planes+p][c]
@@ -193,10 +153,10 @@ struct Ops {
   void (*matmul_f32)(const PanelMatrix& w, const float* x, int64_t ldx, int64_t m, float* y,
                      int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate);
   // Products with product codes by lookup instead of decoding: as matmul_i8 from tables of
-  // products, which are rounded to int8 (kernels/product_tables.h). With V vectors of four columns
-  // in a group, y differs by at most V * step * |scale * unit * x_scale| per group; y = fma(sum,
-  // (scale * unit) * (x_scale * step), y) in column order, from 0 or from y when `accumulate`.
-  // Every instruction set gives the same bits.
+  // products, which are rounded to int8 (codec/product/product_tables.h). With V vectors of four
+  // columns in a group, y differs by at most V * step * |scale * unit * x_scale| per group; y =
+  // fma(sum, (scale * unit) * (x_scale * step), y) in column order, from 0 or from y when
+  // `accumulate`. Every instruction set gives the same bits.
   void (*matmul_lookup)(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y,
                         int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate);
   // Plain weights, row-major [rows][cols] as in the file (unaligned allowed), rows

@@ -2,10 +2,23 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/checked.h"
 #include "kernels/ops.h"
 #include "kernels/simd/attention_blocks.h"
 
 namespace walsh {
+
+ActivationsI8::ActivationsI8(int64_t max_m, int64_t columns, int group_size, int plane_count)
+    : cols(columns), group(group_size), planes(plane_count) {
+  const auto vectors =
+      checked_mul(static_cast<uint64_t>(max_m), static_cast<uint64_t>(planes), "activations");
+  const auto of_vectors = [&](int64_t each) {
+    return checked_mul(vectors, static_cast<uint64_t>(each), "activations");
+  };
+  q = AlignedArray<int8_t>(of_vectors(cols));
+  scales = AlignedArray<float>(of_vectors(groups()));
+  sums = AlignedArray<int32_t>(of_vectors(cols / detail::kUnitColumns));
+}
 
 // Sized for the blocks of the vector versions, or one weight per position for ref.
 int64_t attention_scratch(int64_t m, int64_t end_position, int head_dim) {

@@ -15,7 +15,7 @@
 #include "base/device.h"
 #include "base/thread_pool.h"
 #include "cache/cache_type.h"
-#include "formats/weight_source.h"
+#include "codec/weight_source.h"
 #include "kernels/ops.h"
 #include "model/kv_pages.h"
 #include "model/steps.h"

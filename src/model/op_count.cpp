@@ -3,54 +3,13 @@
 #include <algorithm>
 #include <bit>
 
-#include "formats/product.h"
-#include "formats/tensor.h"
-#include "formats/trellis.h"
+#include "codec/codec.h"
 
 namespace walsh {
 namespace {
 
 uint64_t count_of(int64_t n) {
   return static_cast<uint64_t>(n);
-}
-
-OpCount count_scalar_pass(const ScalarCode& code, int64_t rows, int64_t padded, int planes) {
-  const uint64_t weights = count_of(rows * padded);
-  const int64_t per_row =
-      code.sub_group != 0 ? sub_groups_per_row(code, padded) : groups_per_row(code, padded);
-  uint64_t scales = count_of(rows * per_row);
-  if (code.has_offset) scales += count_of(rows * groups_per_row(code, padded));
-  OpCount ops;
-  ops.multiplications = ops.additions = (weights + scales) * count_of(planes);
-  ops.lookups = code.bits == 8 ? 0 : weights;
-  return ops;
-}
-
-OpCount count_trellis(const TrellisCode& code, int64_t rows, int64_t padded, int planes) {
-  const int64_t stored_rows = tile_rows(rows) * kTileRows;
-  const uint64_t weights = count_of(stored_rows * padded);
-  const uint64_t scales = count_of(stored_rows * column_blocks(padded));
-  OpCount ops;
-  const uint64_t steps = weights / count_of(code.values);
-  ops.lookups = code.rule == TrellisRule::quantiles ? weights : 0;
-  ops.multiplications = ops.additions = (weights + scales) * count_of(planes);
-  ops.multiplications += steps;
-  if (code.rule == TrellisRule::bytes) ops.additions += weights;
-  if (!code.block_scales) ops.multiplications += count_of(stored_rows);
-  return ops;
-}
-
-OpCount count_lookup(const ProductCode& code, int64_t rows, int64_t padded, int planes) {
-  const uint64_t vectors = count_of(padded / kProductValues);
-  const uint64_t scales = count_of(rows * product_groups(code, padded));
-  const uint64_t products = vectors * kProductEntries;
-  OpCount ops;
-  ops.multiplications = (products * kProductValues + scales) * count_of(planes);
-  ops.lookups = count_of(rows) * vectors * count_of(planes);
-  ops.additions =
-      (products * (kProductValues - 1) + count_of(rows * padded) + scales) * count_of(planes);
-  ops.additions += ops.lookups;
-  return ops;
 }
 
 OpCount count_forms(const Input& input) {
@@ -126,34 +85,8 @@ class StepCount {
 
 }  // namespace
 
-OpCount& OpCount::operator+=(const OpCount& other) {
-  multiplications += other.multiplications;
-  additions += other.additions;
-  lookups += other.lookups;
-  transforms += other.transforms;
-  return *this;
-}
-
 OpCount count_product(const Format& format, int64_t rows, int64_t cols, int planes) {
-  planes = std::max(planes, 1);
-  const int64_t padded = padded_cols(format, cols);
-  OpCount ops;
-  switch (format.kind) {
-    case CodeKind::none:
-      ops.multiplications = ops.additions = count_of(rows * cols);
-      break;
-    case CodeKind::scalar:
-      for (int pass = 0; pass < format.passes; ++pass)
-        ops += count_scalar_pass(format.code[pass], rows, padded, planes);
-      break;
-    case CodeKind::trellis:
-      ops = count_trellis(format.trellis, rows, padded, planes);
-      break;
-    case CodeKind::product:
-      ops = count_lookup(format.product, rows, padded, planes);
-      break;
-  }
-  return ops;
+  return codec_of(format).count(format, rows, padded_cols(format, cols), std::max(planes, 1));
 }
 
 OpCount count_transform(const Rotation& rotation, int64_t size) {

@@ -5,18 +5,10 @@
 
 #include <cstdint>
 
-#include "formats/format.h"
+#include "codec/op_count.h"
 #include "model/model.h"
 
 namespace walsh {
-
-struct OpCount {
-  uint64_t multiplications = 0, additions = 0, lookups = 0;
-  uint64_t transforms = 0;  // rotations of an activation at run time
-
-  OpCount& operator+=(const OpCount& other);
-  bool operator==(const OpCount&) const = default;
-};
 
 // W [rows, cols] times one vector that is held in `planes` int8 planes (0 or 1: once).
 //   dense    a multiplication and an addition per weight

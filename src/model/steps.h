@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "arch/config.h"
-#include "formats/weight_source.h"
+#include "codec/weight_source.h"
 #include "kernels/ops.h"
 
 namespace walsh {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "kernels/cuda/weights/matrix_code.h"
+#include "codec/cuda/matrix_code.h"
 #include "model/model.h"
 #include "model/steps.h"
 

@@ -4,27 +4,15 @@
 
 #include <algorithm>
 
-#include "formats/codec.h"
+#include "codec/kernels.h"
 
 namespace walsh {
 namespace {
 
-bool is_scalar_up_to(const Format& format, int bits) {
-  if (format.kind != CodeKind::scalar) return false;
-  for (int pass = 0; pass < format.passes; ++pass)
-    if (format.code[pass].bits > bits) return false;
-  return true;
-}
-
 // For a rotated matrix.
 std::string why_not_weight_side(const StoredForm& form) {
   const Format& format = *form.format;
-  if (!is_scalar_up_to(format, kMostWeightSideBits)) {
-    return fmt::format(
-        "--rotate weights has no kernels for {}: leave it out, or use codes of up to "
-        "{} bits",
-        format.name, kMostWeightSideBits);
-  }
+  if (std::string reason = why_not(Kernel::gpu_weight_side, format); !reason.empty()) return reason;
   for (int pass = 0; pass < format.passes; ++pass) {
     const int block = form.rotation[pass].block;
     if (block <= kMostWeightSideBlock) continue;

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "arch/config.h"
-#include "formats/weight_source.h"
+#include "codec/weight_source.h"
 #include "model/model.h"
 #include "model/steps.h"
 
@@ -14,7 +14,6 @@ namespace walsh {
 // Rotation blocks of matrices that are rotated back while they are loaded (--rotate weights), in
 // columns; theirs are codes of up to so many bits.
 inline constexpr int kMostWeightSideBlock = 256;
-inline constexpr int kMostWeightSideBits = 4;
 // Experts of a layer and values of a head of a delta net that GPUs have room for.
 inline constexpr int64_t kMostGpuExperts = 800, kMostGpuDeltaDim = 256;
 // Values of a head of attention that their kernels have: so many at most, a multiple of the unit.

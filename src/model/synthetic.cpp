@@ -11,8 +11,8 @@
 #include "base/half.h"
 #include "base/random.h"
 #include "base/stop.h"
-#include "formats/codec.h"
-#include "formats/product.h"
+#include "codec/codec.h"
+#include "codec/product/product.h"
 
 namespace walsh {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "arch/plan.h"
-#include "formats/weight_source.h"
+#include "codec/weight_source.h"
 
 namespace walsh {
 

@@ -31,7 +31,7 @@ TEST(ThreadPoolDeathTest, ThreadsThatCannotBeStartedAreALimitError) {
   if (test::kShadowMemory) GTEST_SKIP() << "the sanitizer's shadow memory needs the address space";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(start_threads_without_memory(),
-              testing::ExitedWithCode(exit_status(ErrorCode::limit)),
+              ::testing::ExitedWithCode(exit_status(ErrorCode::limit)),
               "threads: cannot start 1000 threads: ");
 }
 

@@ -9,7 +9,7 @@
 #include "base/half.h"
 #include "base/random.h"
 #include "cache/encode.h"
-#include "formats/tensor.h"
+#include "codec/tensor.h"
 
 namespace walsh::test {
 

@@ -170,6 +170,20 @@ TEST_F(BenchCommand, FormatsListsWhatAUserChoosesAmong) {
   EXPECT_NE(r.out.find("--variants"), std::string::npos) << r.out;
 }
 
+TEST_F(BenchCommand, FormatsListsTheKernelsOfEveryType) {
+  const CommandResult table = walsh({"formats", "--kernels"});
+  EXPECT_EQ(table.status, 0) << table.err;
+  EXPECT_NE(table.out.find("GPU products"), std::string::npos) << table.out;
+  const CommandResult json = walsh({"formats", "--kernels", "--json"});
+  ASSERT_EQ(json.status, 0) << json.err;
+  for (const auto& row : Json::parse(json.out)) {
+    EXPECT_TRUE(row["cpu"]["products"]) << row;
+    EXPECT_EQ(row["cpu"]["lookup"], row["name"] == "pq3") << row;
+    EXPECT_TRUE(row["gpu"]["products"]) << row;  // what users choose among runs everywhere
+  }
+  expect_error(walsh({"formats", "tq3", "--kernels"}), 2, "--kernels");
+}
+
 TEST_F(BenchCommand, FormatsListsCacheTypes) {
   const CommandResult table = walsh({"formats", "--cache"});
   ASSERT_EQ(table.status, 0) << table.err;

@@ -10,7 +10,7 @@
 #include "cli/command.h"
 #include "io/checksum.h"
 #include "quantize/curvature_folder.h"
-#include "quantize/source/checkpoint_source.h"
+#include "weights/checkpoint_source.h"
 
 namespace walsh {
 namespace {

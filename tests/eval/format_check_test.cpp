@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/cpu.h"
-#include "formats/format.h"
+#include "codec/format.h"
 #include "walsh/error.h"
 
 namespace walsh {

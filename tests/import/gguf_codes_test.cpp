@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/tensor.h"
+#include "codec/tensor.h"
 #include "ggml_stream.h"
 #include "import/ggml_blocks.h"
 #include "io/gguf_types.h"

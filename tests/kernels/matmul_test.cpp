@@ -8,8 +8,8 @@
 #include "avx512vbmi/emulated_tiles.h"
 #include "base/half.h"
 #include "base/random.h"
-#include "formats/format.h"
-#include "formats/tensor.h"
+#include "codec/format.h"
+#include "codec/tensor.h"
 #include "kernels/ops.h"
 #include "random_halves.h"
 

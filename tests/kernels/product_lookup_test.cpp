@@ -9,10 +9,10 @@
 
 #include "base/half.h"
 #include "base/random.h"
-#include "formats/product.h"
+#include "codec/product/product.h"
+#include "codec/product/product_tables.h"
 #include "kernels/ops.h"
 #include "kernels/panel_layout.h"
-#include "kernels/product_tables.h"
 #include "random_halves.h"
 
 namespace walsh {

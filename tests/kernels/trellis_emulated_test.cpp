@@ -10,7 +10,7 @@
 
 #include "base/half.h"
 #include "base/random.h"
-#include "formats/trellis.h"
+#include "codec/trellis/trellis.h"
 //
 #include "kernels/emulated/device.h"
 //

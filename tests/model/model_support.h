@@ -17,7 +17,7 @@
 #include "model/cpu/executor.h"
 #include "model/model.h"
 #include "model/session.h"
-#include "quantize/source/checkpoint_source.h"
+#include "weights/checkpoint_source.h"
 
 namespace walsh::test {
 

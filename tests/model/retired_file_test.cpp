@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 
 #include "arch/plan.h"
-#include "formats/codec.h"
+#include "codec/codec.h"
 #include "model/model_support.h"
 #include "quantize/file/verify.h"
-#include "quantize/file/walsh_file.h"
+#include "weights/walsh_file.h"
 
 namespace walsh {
 namespace {

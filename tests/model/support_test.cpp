@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "formats/codec.h"
+#include "codec/codec.h"
+#include "codec/trellis/trellis_profiles.h"
 #include "model/synthetic.h"
 #include "walsh/error.h"
 

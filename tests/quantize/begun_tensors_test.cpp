@@ -5,10 +5,10 @@
 #include <chrono>
 #include <thread>
 
-#include "formats/trellis.h"
+#include "codec/trellis/tile_device.h"
+#include "codec/trellis/trellis.h"
+#include "codec/trellis/trellis_search.h"
 #include "quantize/tiny_pipeline.h"
-#include "quantize/trellis/tile_device.h"
-#include "quantize/trellis/trellis_search.h"
 #include "walsh/error.h"
 #include "walsh/stop.h"
 
@@ -26,7 +26,7 @@ class CpuTiles : public detail::TileDevice {
  public:
   explicit CpuTiles(Sight& sight) : sight_(sight) {}
 
-  bool searches(const TrellisCode&) const override { return true; }
+  bool searches(const Format&) const override { return true; }
   bool shared() const override { return true; }
   void prepare(const TrellisCode&, const detail::TrellisTable& table, int seam_weights) override {
     ++sight_.tensors;

@@ -8,12 +8,12 @@
 #include "base/cuda/device.h"
 #include "quantize/correlated.h"
 #include "quantize/file/verify.h"
-#include "quantize/file/walsh_file.h"
 #include "quantize/pipeline/open.h"
 #include "quantize/pipeline/pipeline.h"
 #include "quantize/tiny_checkpoint.h"
 #include "threads.h"
 #include "walsh/error.h"
+#include "weights/walsh_file.h"
 
 namespace walsh {
 namespace {
@@ -37,7 +37,7 @@ class MadeUpStatistics : public InputStatistics {
   std::vector<InputMoments> moments_;
 };
 
-std::string slurp(const std::string& path) {
+std::string file_bytes(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
@@ -174,7 +174,7 @@ TEST_F(CalibratedPipeline, AGpuGivesTheSameFile) {
     const auto gpu = compressor(type);
     gpu->use_gpu(cuda::devices().front().index);
     quantize_to_file(*gpu, tiny_.file("gpu.gguf"), {});
-    EXPECT_TRUE(slurp(tiny_.file("cpu.gguf")) == slurp(tiny_.file("gpu.gguf"))) << type;
+    EXPECT_TRUE(file_bytes(tiny_.file("cpu.gguf")) == file_bytes(tiny_.file("gpu.gguf"))) << type;
   }
 }
 
@@ -197,10 +197,10 @@ TEST_F(CalibratedPipeline, AnInterruptedRunContinuesWithEqualMeasurementsOnly) {
   };
   interrupt(30);
   EXPECT_EQ(resumed(30), 4);  // q, k, v, gate
-  EXPECT_TRUE(slurp(path) == slurp(whole));
+  EXPECT_TRUE(file_bytes(path) == file_bytes(whole));
   interrupt(31);
   EXPECT_EQ(resumed(30), 0);
-  EXPECT_TRUE(slurp(path) == slurp(whole));
+  EXPECT_TRUE(file_bytes(path) == file_bytes(whole));
 }
 
 // In a folded model only the input of down is still in the checkpoint's basis.

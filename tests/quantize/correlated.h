@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "quantize/feedback/input_statistics.h"
+#include "codec/feedback/input_statistics.h"
 
 namespace walsh::testing_support {
 

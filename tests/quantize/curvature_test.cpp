@@ -34,7 +34,7 @@ class Statistics : public InputStatistics {
   std::vector<InputMoments> moments_;
 };
 
-std::string slurp(const std::string& path) {
+std::string file_bytes(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
@@ -74,7 +74,7 @@ class Curvature : public testing::Test {
     source.calibrate(std::make_shared<Statistics>(pool_));
     if (two_sided) source.use_curvature(std::make_shared<const CurvatureFiles>(folder_.path()));
     quantize_to_file(source, tiny_.file(out), {});
-    return slurp(tiny_.file(out));
+    return file_bytes(tiny_.file(out));
   }
 
   static constexpr std::pair<const char*, int64_t> kRows[] = {
@@ -154,7 +154,7 @@ TEST_F(Curvature, IsRefusedByNameIfItDoesNotFit) {
 }
 
 TEST_F(Curvature, IsRefusedIfTheFolderIsNotWhatWasWritten) {
-  const std::string whole = slurp(folder_.file());
+  const std::string whole = file_bytes(folder_.file());
   const auto with = [&](const std::string& content) {
     std::ofstream(folder_.file(), std::ios::binary) << content;
     return opening();

@@ -1,5 +1,5 @@
 // Whole tensors: extreme values, refusals, determinism, the reported error.
-#include "quantize/encode/encode_tensor.h"
+#include "codec/encode/encode_tensor.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "base/half.h"
-#include "formats/trellis.h"
+#include "codec/trellis/trellis.h"
 #include "quantize/encoded.h"
 #include "quantize/tiles_on_device.h"
 #include "walsh/error.h"
@@ -231,7 +231,7 @@ class FailingDevice : public detail::TileDevice {
  public:
   explicit FailingDevice(ErrorCode code) : code_(code) {}
 
-  bool searches(const TrellisCode&) const override { return true; }
+  bool searches(const Format&) const override { return true; }
   void prepare(const TrellisCode&, const detail::TrellisTable&, int) override { ++prepared; }
   int64_t batch_tiles() const override { return 1; }
   float* targets(int slot, int64_t tiles) override {

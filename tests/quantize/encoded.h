@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "quantize/encode/encode_tensor.h"
+#include "codec/encode/encode_tensor.h"
 
 namespace walsh::testing_support {
 

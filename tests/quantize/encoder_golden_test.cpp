@@ -3,9 +3,9 @@
 #include <cstdlib>
 
 #include "base/cpu.h"
-#include "formats/golden.h"
-#include "formats/trellis.h"
-#include "quantize/encode/encode_tensor.h"
+#include "codec/encode/encode_tensor.h"
+#include "codec/trellis/trellis.h"
+#include "codec/golden.h"
 
 namespace walsh {
 namespace {

@@ -1,5 +1,5 @@
 // The scale search: quality, semantics, independence of the instruction set.
-#include "quantize/scalar/encoder.h"
+#include "codec/scalar/encoder.h"
 
 #include <gtest/gtest.h>
 

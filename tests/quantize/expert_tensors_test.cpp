@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "quantize/pipeline/compressor.h"
-#include "quantize/source/checkpoint_source.h"
 #include "threads.h"
 #include "tiny_checkpoint.h"
 #include "walsh/error.h"
+#include "weights/checkpoint_source.h"
 
 namespace walsh {
 namespace {

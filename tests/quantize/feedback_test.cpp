@@ -7,12 +7,13 @@
 
 #include "base/cpu.h"
 #include "base/half.h"
-#include "formats/small_states.h"
-#include "formats/trellis.h"
+#include "codec/feedback/error_feedback.h"
+#include "codec/feedback/feedback_strip.h"
+#include "codec/scalar/encoder.h"
+#include "codec/small_states.h"
+#include "codec/trellis/trellis.h"
 #include "quantize/correlated.h"
 #include "quantize/encoded.h"
-#include "quantize/feedback/error_feedback.h"
-#include "quantize/feedback/feedback_strip.h"
 #include "walsh/error.h"
 
 namespace walsh {

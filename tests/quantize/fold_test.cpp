@@ -12,12 +12,12 @@
 #include "io/json.h"
 #include "io/mapped_file.h"
 #include "quantize/file/verify.h"
-#include "quantize/file/walsh_file.h"
 #include "quantize/pipeline/pipeline.h"
 #include "quantize/sealed_file.h"
 #include "quantize/tiny_checkpoint.h"
 #include "threads.h"
 #include "walsh/error.h"
+#include "weights/walsh_file.h"
 
 namespace walsh {
 namespace {

@@ -9,15 +9,15 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "formats/retired.h"
-#include "formats/tensor.h"
-#include "quantize/file/folder_config.h"
-#include "quantize/file/walsh_file.h"
-#include "quantize/file/walsh_folder.h"
+#include "codec/retired.h"
+#include "codec/tensor.h"
 #include "quantize/pipeline/open.h"
 #include "quantize/tiny_pipeline.h"
 #include "threads.h"
 #include "walsh/error.h"
+#include "weights/folder_config.h"
+#include "weights/walsh_file.h"
+#include "weights/walsh_folder.h"
 
 namespace walsh {
 namespace {

@@ -11,9 +11,9 @@
 #include "import/gguf_checkpoint.h"
 #include "io/gguf.h"
 #include "quantize/pipeline/open.h"
-#include "quantize/source/checkpoint_source.h"
 #include "temporary_folder.h"
 #include "walsh/error.h"
+#include "weights/checkpoint_source.h"
 
 namespace walsh {
 namespace {

@@ -16,9 +16,9 @@
 #include "import/gguf_checkpoint.h"
 #include "io/gguf.h"
 #include "io/gguf_writer.h"
-#include "quantize/source/checkpoint_source.h"
 #include "temporary_folder.h"
 #include "walsh/error.h"
+#include "weights/checkpoint_source.h"
 
 namespace walsh {
 namespace {

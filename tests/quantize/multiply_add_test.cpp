@@ -1,5 +1,5 @@
 // The linear algebra of calibration against plain loops in double.
-#include "quantize/feedback/multiply_add.h"
+#include "codec/feedback/multiply_add.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "base/cpu.h"
 #include "base/random.h"
-#include "quantize/feedback/cholesky.h"
+#include "codec/feedback/cholesky.h"
 
 namespace walsh {
 namespace {

@@ -11,12 +11,12 @@
 
 #include "io/json.h"
 #include "quantize/file/verify.h"
-#include "quantize/file/walsh_file.h"
 #include "quantize/pipeline/open.h"
 #include "quantize/pipeline/resume.h"
 #include "quantize/sealed_file.h"
 #include "quantize/tiny_pipeline.h"
 #include "walsh/error.h"
+#include "weights/walsh_file.h"
 
 namespace walsh {
 namespace {
@@ -322,6 +322,25 @@ TEST_F(PipelineTest, AnInterruptedTrellisRunContinuesToTheSameBytes) {
                    [&](const QuantizeProgress& p) { resumed += p.resumed; });
   EXPECT_EQ(resumed, 0);
   EXPECT_NE(slurp(path), want);
+}
+
+TEST_F(PipelineTest, AnInterruptedRunWithProductCodesContinuesToTheSameBytes) {
+  const Recipe recipe = recipe_of("pq3");
+  const std::string path = tiny_.file("out.gguf");
+  quantize_to_file(*compressor(recipe), path, {});
+  const std::string want = slurp(path);
+  std::filesystem::remove(path);
+
+  const auto stop = [left = 2](const QuantizeProgress& p) mutable {
+    if (p.tensor->format->name == "pq3" && --left == 0)
+      throw Error(ErrorCode::interrupted, "", "stopped");
+  };
+  EXPECT_THROW(quantize_to_file(*compressor(recipe), path, stop), Error);
+  int resumed = 0;
+  quantize_to_file(*compressor(recipe), path,
+                   [&](const QuantizeProgress& p) { resumed += p.resumed; });
+  EXPECT_EQ(resumed, 2);
+  EXPECT_EQ(slurp(path), want);
 }
 
 TEST_F(PipelineTest, ProgressTellsTheTimeAhead) {

@@ -6,20 +6,20 @@
 #include <fstream>
 #include <iterator>
 
-#include "formats/product.h"
+#include "codec/product/product.h"
 #include "io/checksum.h"
 #include "quantize/file/verify.h"
-#include "quantize/file/walsh_file.h"
 #include "quantize/pipeline/pipeline.h"
 #include "quantize/sealed_file.h"
 #include "quantize/tiny_checkpoint.h"
 #include "threads.h"
 #include "walsh/error.h"
+#include "weights/walsh_file.h"
 
 namespace walsh {
 namespace {
 
-std::string slurp(const std::string& path) {
+std::string file_bytes(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
@@ -33,7 +33,7 @@ class ProductFile : public testing::Test {
     recipe.encode.effort = Effort::fast;
     Compressor source(Checkpoint::open(tiny_.path()), tiny_.plan(), recipe, pool_);
     summary_ = quantize_to_file(source, path_, {});
-    good_ = slurp(path_);
+    good_ = file_bytes(path_);
   }
 
   // Damage that the checksum of the header does not show.

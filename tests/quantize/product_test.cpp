@@ -7,10 +7,10 @@
 
 #include "base/cpu.h"
 #include "base/half.h"
-#include "formats/product.h"
+#include "codec/product/product.h"
+#include "codec/product/product_search.h"
+#include "codec/product/product_training.h"
 #include "quantize/encoded.h"
-#include "quantize/product/product_search.h"
-#include "quantize/product/product_training.h"
 #include "walsh/error.h"
 
 namespace walsh {

@@ -1,10 +1,10 @@
 // Weights at and beyond the range of fp16 scales, and weights that are not finite.
-#include "quantize/encode/scale_range.h"
+#include "codec/encode/scale_range.h"
 
 #include <cmath>
 #include <limits>
 
-#include "quantize/encode/bounds.h"
+#include "codec/encode/bounds.h"
 #include "quantize/tiny_pipeline.h"
 #include "walsh/error.h"
 

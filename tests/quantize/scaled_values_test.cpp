@@ -1,5 +1,5 @@
 // Matrices in FP8 and MXFP4 as checkpoints store them.
-#include "quantize/source/scaled_values.h"
+#include "weights/scaled_values.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,8 +9,8 @@
 #include "io/checksum.h"
 #include "io/gguf.h"
 #include "io/gguf_writer.h"
-#include "quantize/file/walsh_file.h"
 #include "walsh/error.h"
+#include "weights/walsh_file.h"
 
 namespace walsh {
 

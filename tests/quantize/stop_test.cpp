@@ -5,7 +5,7 @@
 
 #include <atomic>
 
-#include "quantize/encode/encode_tensor.h"
+#include "codec/encode/encode_tensor.h"
 #include "walsh/error.h"
 
 namespace walsh {

@@ -7,7 +7,7 @@
 #include "kernels/emulated/device.h"
 //
 #include "base/cuda/counted_memory.h"
-#include "quantize/cuda/gpu_tiles.h"
+#include "codec/trellis/cuda/gpu_tiles.h"
 #include "quantize/tiles_on_device.h"
 
 namespace walsh {
@@ -105,11 +105,11 @@ TEST_F(EmulatedTiles, GiveTheDevicesMemoryBackBehindEveryTensor) {
 // Formats that exceed a block's shared memory are left to the CPU.
 TEST_F(EmulatedTiles, KnowTheCodesThatFitIntoSharedMemory) {
   cuda::DeviceInfo info = small_device();
-  EXPECT_TRUE(cuda::GpuTiles(info).searches(testing_support::test_format("tc4:hq").trellis));
-  EXPECT_TRUE(cuda::GpuTiles(info).searches(get_format("tc3:h:L14").trellis));
+  EXPECT_TRUE(cuda::GpuTiles(info).searches(testing_support::test_format("tc4:hq")));
+  EXPECT_TRUE(cuda::GpuTiles(info).searches(get_format("tc3:h:L14")));
   info.shared_bytes = 99 << 10;
-  EXPECT_FALSE(cuda::GpuTiles(info).searches(testing_support::test_format("tc4:hq").trellis));
-  EXPECT_TRUE(cuda::GpuTiles(info).searches(get_format("tc3:h:L14").trellis));
+  EXPECT_FALSE(cuda::GpuTiles(info).searches(testing_support::test_format("tc4:hq")));
+  EXPECT_TRUE(cuda::GpuTiles(info).searches(get_format("tc3:h:L14")));
 }
 
 }  // namespace

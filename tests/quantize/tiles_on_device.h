@@ -5,11 +5,11 @@
 
 #include <string>
 
-#include "formats/small_states.h"
+#include "codec/feedback/error_feedback.h"
+#include "codec/trellis/tile_device.h"
+#include "codec/small_states.h"
 #include "quantize/correlated.h"
 #include "quantize/encoded.h"
-#include "quantize/feedback/error_feedback.h"
-#include "quantize/trellis/tile_device.h"
 #include "walsh/error.h"
 
 namespace walsh::testing_support {
@@ -52,7 +52,7 @@ inline void expect_same_tiles(detail::TileDevice& device, const std::string& nam
                               Effort effort = Effort::full,
                               const ErrorFeedback* feedback = nullptr) {
   const Format& format = test_format(name);
-  ASSERT_TRUE(device.searches(format.trellis)) << name;
+  ASSERT_TRUE(device.searches(format)) << name;
   const TileResult cpu = encode_tiles(format, m, effort, feedback, nullptr);
   const TileResult other = encode_tiles(format, m, effort, feedback, &device);
   EXPECT_EQ(other.refusal, cpu.refusal);

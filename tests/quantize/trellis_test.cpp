@@ -5,12 +5,12 @@
 
 #include "base/cpu.h"
 #include "base/half.h"
-#include "formats/small_states.h"
-#include "formats/trellis.h"
+#include "codec/trellis/trellis.h"
+#include "codec/trellis/trellis_scales.h"
+#include "codec/trellis/trellis_search.h"
+#include "codec/trellis/trellis_tensor.h"
+#include "codec/small_states.h"
 #include "quantize/encoded.h"
-#include "quantize/trellis/trellis_scales.h"
-#include "quantize/trellis/trellis_search.h"
-#include "quantize/trellis/trellis_tensor.h"
 
 namespace walsh {
 namespace {

@@ -1,18 +1,18 @@
 // Error feedback in two directions: where tiles are rounded to and what factor rows get, against
 // plain double arithmetic, and the encoders that work with it.
-#include "quantize/feedback/two_sided.h"
-#include "formats/small_states.h"
+#include "codec/feedback/two_sided.h"
+#include "codec/small_states.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "base/cpu.h"
-#include "formats/trellis.h"
+#include "codec/trellis/tile_device.h"
+#include "codec/trellis/trellis.h"
+#include "codec/trellis/trellis_search.h"
 #include "quantize/correlated.h"
 #include "quantize/encoded.h"
-#include "quantize/trellis/tile_device.h"
-#include "quantize/trellis/trellis_search.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -380,7 +380,7 @@ TEST(TwoSidedEncoders, WriteTheSameBytesWithAnyNumberOfThreadsAndInstructionSet)
 // Rows in the file are as they were, whoever searches the tiles.
 class OneByOne : public detail::TileDevice {
  public:
-  bool searches(const TrellisCode&) const override { return true; }
+  bool searches(const Format&) const override { return true; }
   void prepare(const TrellisCode&, const detail::TrellisTable& table, int seam) override {
     search_ = std::make_unique<detail::TileSearch>(table, seam);
   }

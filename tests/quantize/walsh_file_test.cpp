@@ -1,5 +1,5 @@
 // The metadata of a walsh file, and how modified files are handled.
-#include "quantize/file/walsh_file.h"
+#include "weights/walsh_file.h"
 
 #include <algorithm>
 

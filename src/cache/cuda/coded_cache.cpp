@@ -8,7 +8,7 @@
 
 #include "base/checked.h"
 #include "base/half.h"
-#include "quantize/cuda/encode_plan.h"
+#include "codec/scalar/cuda/encode_plan.h"
 #include "rotate/rotation.h"
 #include "walsh/error.h"
 

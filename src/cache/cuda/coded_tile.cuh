@@ -6,7 +6,7 @@
 //   values  word 2 b + r: column 32 b + 16 r + g, positions {0, 1, 8, 9} + 2 t, then the same
 //           positions of column + 8
 // so that eight codes are four registers of operands. Nibble words of 2 bits are two to a word, of
-// 3 bits four to three words (formats/packing.h), 8-bit codes are bytes, two words for one.
+// 3 bits four to three words (codec/scalar/packing.h), 8-bit codes are bytes, two words for one.
 //
 // Scales, `groups` of a vector (1, or one per 32 columns):
 //   keys    [g][group] pairs of positions g and g + 8
@@ -16,8 +16,8 @@
 #include <cuda_fp16.h>
 
 #include "cache/cuda/coded_cache.h"
+#include "codec/scalar/cuda/code_decoder.cuh"
 #include "kernels/cuda/async.cuh"
-#include "kernels/cuda/weights/code_decoder.cuh"
 
 namespace walsh::cuda {
 

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "quantize/cuda/encode_plan.h"
+#include "codec/scalar/cuda/encode_plan.h"
 #include "walsh/error.h"
 
 namespace walsh::cuda {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cache/cache_type.h"
-#include "quantize/cuda/encode_args.h"
+#include "codec/scalar/cuda/encode_args.h"
 
 namespace walsh::cuda {
 

@@ -4,7 +4,7 @@
 
 #include "base/half.h"
 #include "cache/cuda/coded_cache.h"
-#include "quantize/cuda/device_team.cuh"
+#include "codec/scalar/cuda/device_team.cuh"
 
 namespace walsh::cuda {
 

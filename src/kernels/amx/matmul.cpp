@@ -1,10 +1,10 @@
 // The int8 matmul of 16 and more vectors on AMX. It gives the bits of all others: sums of integers
 // are exact, and what is done with them is the same code. Fewer vectors
 // take VNNI.
+#include "codec/product/avx512vbmi/product_decoder.h"
 #include "kernels/amx/tiles.h"
 #include "kernels/avx512/matmul_vnni.h"
 #include "kernels/avx512vbmi/permute_lookup.h"
-#include "kernels/avx512vbmi/product_decoder.h"
 #include "kernels/isa_tables.h"
 
 namespace walsh::amx {

@@ -1,7 +1,7 @@
 // The int8 matmul of trellis codes on AMX, for 16 and more vectors.
+#include "codec/trellis/avx512vbmi/trellis_decoder.h"
 #include "kernels/amx/tiles.h"
 #include "kernels/avx512/matmul_vnni.h"
-#include "kernels/avx512vbmi/trellis_decoder.h"
 #include "kernels/isa_tables.h"
 
 namespace walsh::amx {

@@ -1,7 +1,7 @@
 // The int8 matmul on AVX2; trellis codes have a file of their own.
+#include "codec/product/avx2/product_words.h"
+#include "codec/scalar/simd/code_decoder.h"
 #include "kernels/avx2/matmul_maddubs.h"
-#include "kernels/avx2/product_words.h"
-#include "kernels/simd/code_decoder.h"
 
 namespace walsh::avx2 {
 
@@ -101,16 +101,9 @@ void matmul_i8(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y
   if (w.trellis) return matmul_trellis(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
   const Call call(w, x, y, ldy, accumulate);
   if (w.product) return multiply_planes<ProductWeights>(call, m, panel_begin, panel_end);
-  switch (w.code->bits) {
-    case 2:
-      return multiply_planes<ScalarWeights<2>>(call, m, panel_begin, panel_end);
-    case 3:
-      return multiply_planes<ScalarWeights<3>>(call, m, panel_begin, panel_end);
-    case 4:
-      return multiply_planes<ScalarWeights<4>>(call, m, panel_begin, panel_end);
-    default:
-      return multiply_planes<ScalarWeights<8>>(call, m, panel_begin, panel_end);
-  }
+  with_scalar_bits(*w.code, [&](auto bits) {
+    multiply_planes<ScalarWeights<bits>>(call, m, panel_begin, panel_end);
+  });
 }
 
 }  // namespace walsh::avx2

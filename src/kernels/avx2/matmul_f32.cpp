@@ -3,8 +3,8 @@
 
 #include <immintrin.h>
 
+#include "codec/trellis/avx2/trellis_words.h"
 #include "kernels/avx2/lanes.h"
-#include "kernels/avx2/trellis_words.h"
 #include "kernels/isa_tables.h"
 
 namespace walsh::avx2 {

@@ -12,9 +12,9 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/unroll.h"
 #include "kernels/isa_tables.h"
 #include "kernels/panel_layout.h"
-#include "kernels/unroll.h"
 
 namespace walsh::avx2 {
 

@@ -1,8 +1,8 @@
 // Trellis codes as weights of the int8 matmul on AVX2.
 #pragma once
 
+#include "codec/trellis/avx2/trellis_words.h"
 #include "kernels/avx2/matmul_maddubs.h"
-#include "kernels/avx2/trellis_words.h"
 
 namespace walsh::avx2 {
 

@@ -1,12 +1,12 @@
-// Sixteen rows of bytes: AVX-512 operations for kernels/simd/code_decoder.h. Levels are biased for
-// the unsigned operand of vpdpbusd. `LookupTable` differs between plain AVX-512 and VBMI.
+// Sixteen rows of bytes: AVX-512 operations for codec/scalar/simd/code_decoder.h. Levels are biased
+// for the unsigned operand of vpdpbusd. `LookupTable` differs between plain AVX-512 and VBMI.
 #pragma once
 
 #include <immintrin.h>
 
 #include <cstdint>
 
-#include "kernels/unroll.h"
+#include "base/unroll.h"
 
 namespace walsh::avx512 {
 

@@ -3,8 +3,8 @@
 
 #include <immintrin.h>
 
+#include "codec/trellis/avx512/trellis_words.h"
 #include "kernels/avx512/lanes.h"
-#include "kernels/avx512/trellis_words.h"
 #include "kernels/isa_tables.h"
 
 namespace walsh::avx512 {

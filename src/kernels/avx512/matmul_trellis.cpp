@@ -1,7 +1,7 @@
 // The int8 matmul of trellis codes for processors without byte permutes
 // across lanes.
+#include "codec/trellis/avx512/trellis_words.h"
 #include "kernels/avx512/matmul_vnni.h"
-#include "kernels/avx512/trellis_words.h"
 #include "kernels/isa_tables.h"
 
 namespace walsh::avx512 {

@@ -27,16 +27,8 @@ class IntegerMatmul {
   // `Table` looks up scalar codes.
   template <class Table>
   static void run_scalar(const Call& call) {
-    switch (call.w.code->bits) {
-      case 2:
-        return run_with(call, ScalarWeights<2, Table>(call.w));
-      case 3:
-        return run_with(call, ScalarWeights<3, Table>(call.w));
-      case 4:
-        return run_with(call, ScalarWeights<4, Table>(call.w));
-      default:
-        return run_with(call, ScalarWeights<8, Table>(call.w));
-    }
+    with_scalar_bits(*call.w.code,
+                     [&](auto bits) { run_with(call, ScalarWeights<bits, Table>(call.w)); });
   }
 
   template <class Decoder>

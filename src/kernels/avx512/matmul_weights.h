@@ -8,11 +8,11 @@
 #include <bit>
 #include <cstdint>
 
+#include "base/unroll.h"
+#include "codec/scalar/simd/code_decoder.h"
 #include "kernels/avx512/bytes.h"
 #include "kernels/ops.h"
 #include "kernels/panel_layout.h"
-#include "kernels/simd/code_decoder.h"
-#include "kernels/unroll.h"
 
 namespace walsh::avx512 {
 

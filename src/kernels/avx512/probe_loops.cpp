@@ -2,7 +2,7 @@
 
 #include <immintrin.h>
 
-#include "kernels/unroll.h"
+#include "base/unroll.h"
 
 namespace walsh::avx512 {
 

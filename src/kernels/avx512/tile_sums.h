@@ -11,8 +11,8 @@
 
 #include <cstdint>
 
+#include "base/unroll.h"
 #include "kernels/ops.h"
-#include "kernels/unroll.h"
 
 namespace walsh::detail {
 

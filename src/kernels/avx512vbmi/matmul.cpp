@@ -1,7 +1,7 @@
 // The int8 matmul with VBMI's byte permute. Trellis codes have a file of their own.
+#include "codec/product/avx512vbmi/product_decoder.h"
 #include "kernels/avx512/matmul_vnni.h"
 #include "kernels/avx512vbmi/permute_lookup.h"
-#include "kernels/avx512vbmi/product_decoder.h"
 #include "kernels/isa_tables.h"
 
 namespace walsh::avx512vbmi {

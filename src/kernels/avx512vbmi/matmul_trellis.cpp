@@ -1,6 +1,6 @@
 // The int8 matmul of trellis codes with VBMI's byte permutes.
+#include "codec/trellis/avx512vbmi/trellis_decoder.h"
 #include "kernels/avx512/matmul_vnni.h"
-#include "kernels/avx512vbmi/trellis_decoder.h"
 #include "kernels/isa_tables.h"
 
 namespace walsh::avx512vbmi {

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "kernels/unroll.h"
+#include "base/unroll.h"
 
 namespace walsh::avx512vbmi {
 

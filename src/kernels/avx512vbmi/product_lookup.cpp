@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/unroll.h"
+#include "codec/product/product_tables.h"
 #include "kernels/isa_tables.h"
-#include "kernels/product_tables.h"
 #include "kernels/simd/product_lookup.h"
-#include "kernels/unroll.h"
 
 namespace walsh::avx512vbmi {
 

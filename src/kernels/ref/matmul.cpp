@@ -13,30 +13,6 @@ namespace {
 
 using namespace detail;
 
-// The code of one weight; `words` is the panel, lane the row inside it. For 8 bits the int8 itself.
-int code_at(const uint32_t* words, int bits, int lane, int64_t col) {
-  if (bits == 8) {
-    const uint32_t quad = words[col / 4 * kPanelRows + lane];
-    return static_cast<int8_t>(quad >> (8 * (col % 4)) & 0xffu);
-  }
-  const uint32_t* unit = words + col / kUnitColumns * bits * kPanelRows + lane;
-  const int c = static_cast<int>(col % kUnitColumns);
-  const int shift = nibble_shift(c % 8);
-  const auto nibble = [&](int word) { return unit[word * kPanelRows] >> shift & 15u; };
-  uint32_t code = 0;
-  if (bits == 2) {
-    code = nibble(c / 16) >> (c % 16 / 8 * 2) & 3u;
-  } else if (bits == 3 && c < 24) {
-    code = nibble(c / 8) & 7u;
-  } else if (bits == 3) {
-    for (int word = 0; word < 3; ++word)
-      code |= nibble(word) >> 3 << word;
-  } else {
-    code = nibble(c / 8);
-  }
-  return static_cast<int>(code);
-}
-
 float scale_at(const AlignedArray<uint16_t>& scales, int64_t panel, int64_t groups, int64_t group,
                int lane) {
   const int64_t index = (panel * groups + group) * kPanelRows + lane;

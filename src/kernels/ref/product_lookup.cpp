@@ -4,8 +4,8 @@
 #include <cstdlib>
 
 #include "base/half.h"
+#include "codec/product/product_tables.h"
 #include "kernels/isa_tables.h"
-#include "kernels/product_tables.h"
 
 namespace walsh::ref {
 

@@ -14,9 +14,9 @@
 #include <cstring>
 
 #include "base/half.h"
+#include "base/unroll.h"
+#include "codec/scalar/simd/float_decoder.h"
 #include "kernels/panel_layout.h"
-#include "kernels/simd/code_decoder.h"
-#include "kernels/unroll.h"
 
 namespace walsh::detail {
 
@@ -48,52 +48,7 @@ class DecodedMatmul {
     bool accumulate;
   };
 
-  // Lookup tables for levels: of the low field of a nibble, and of the second field (2 bits) or the
-  // gathered word (3 bits).
-  struct Tables {
-    typename Arch::Table first, second;
-
-    // code: null for a trellis, which needs no table.
-    explicit Tables(const ScalarCode* code)
-        : first(levels(code, [&](int i) { return i & ((1 << code->bits) - 1); })),
-          second(levels(code, [&](int i) { return code->bits == 2 ? i >> 2 : gathered_code(i); })) {
-    }
-
-    template <typename CodeOf>
-    static typename Arch::Table levels(const ScalarCode* code, const CodeOf& code_of) {
-      alignas(64) float table[16] = {};
-      for (int i = 0; i < 16 && code && code->bits != 8; ++i)
-        table[i] = code->levels[code_of(i) & ((1 << code->bits) - 1)];
-      return typename Arch::Table(table);
-    }
-  };
-
-  // Decodes one unit: emit(column, level) for columns 0..31 in any order.
-  template <int Bits, typename Emit>
-  WALSH_INLINE static void decode(const Tables& tables, const uint32_t* words, const Emit& emit) {
-    if constexpr (Bits == 8) {
-      unroll<32>([&](auto c) WALSH_INLINE {
-        emit(c, Arch::template byte<c % 4>(Arch::load_words(words + c / 4 * kPanelRows)));
-      });
-    } else {
-      unroll<Bits>([&](auto j) WALSH_INLINE {
-        const Ints word = Arch::load_words(words + j * kPanelRows);
-        unroll<8>([&](auto p) WALSH_INLINE {
-          const Ints nibble = Arch::template shift_right<nibble_shift(p)>(word);
-          emit(j * (Bits == 2 ? 16 : 8) + p, tables.first(nibble));
-          if constexpr (Bits == 2) emit(j * 16 + 8 + p, tables.second(nibble));
-        });
-      });
-    }
-    if constexpr (Bits == 3) {
-      const Ints word =
-          gather_fourth<Arch>(Arch::load_words(words), Arch::load_words(words + kPanelRows),
-                              Arch::load_words(words + 2 * kPanelRows));
-      unroll<8>([&](auto p) WALSH_INLINE {
-        emit(24 + p, tables.second(Arch::template shift_right<nibble_shift(p)>(word)));
-      });
-    }
-  }
+  using Tables = FloatTables<Arch>;
 
   // Decodes columns [begin, end) of kWidth rows from `row`: out[column * stride + lane].
   template <int Bits>
@@ -109,11 +64,11 @@ class DecodedMatmul {
       if (w.offset_group) {
         const int64_t group = panel * ceil_div(w.cols, w.offset_group) + c / w.offset_group;
         const Reg offset = Arch::f16(w.offsets.data() + group * kPanelRows + lane);
-        decode<Bits>(tables, words + lane, [&](auto column, Reg level) WALSH_INLINE {
+        decode_floats<Bits, Arch>(tables, words + lane, [&](auto column, Reg level) WALSH_INLINE {
           Arch::store(to + column * stride, Arch::add(Arch::mul(scale, level), offset));
         });
       } else {
-        decode<Bits>(tables, words + lane, [&](auto column, Reg level) WALSH_INLINE {
+        decode_floats<Bits, Arch>(tables, words + lane, [&](auto column, Reg level) WALSH_INLINE {
           Arch::store(to + column * stride, Arch::mul(scale, level));
         });
       }
@@ -140,16 +95,8 @@ class DecodedMatmul {
   static void decode_slab(const PanelMatrix& w, const Tables& tables, int64_t row, int64_t begin,
                           int64_t end, int64_t stride, float* out) {
     if (w.product) return decode_product(w, row, begin, end, stride, out);
-    switch (w.code->bits) {
-      case 2:
-        return decode_rows<2>(w, tables, row, begin, end, stride, out);
-      case 3:
-        return decode_rows<3>(w, tables, row, begin, end, stride, out);
-      case 4:
-        return decode_rows<4>(w, tables, row, begin, end, stride, out);
-      default:
-        return decode_rows<8>(w, tables, row, begin, end, stride, out);
-    }
+    with_scalar_bits(
+        *w.code, [&](auto bits) { decode_rows<bits>(w, tables, row, begin, end, stride, out); });
   }
 
   // Decodes formats in which a lane is a row.

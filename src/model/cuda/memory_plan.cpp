@@ -7,7 +7,7 @@
 #include "base/checked.h"
 #include "base/cuda/counted_memory.h"
 #include "base/cuda/memory_pool.h"
-#include "formats/product.h"
+#include "codec/codec.h"
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/weights/matrix.h"
 #include "model/cuda/executor_memory.h"
@@ -44,7 +44,8 @@ uint64_t embedding_bytes(const Format& format, int64_t rows, int64_t cols) {
   return counted([&] {
     for (const ArraySpec& array : array_specs(format, rows, cols))
       cuda::Buffer(array.bytes);
-    if (format.kind == CodeKind::product) cuda::Buffer(size_t{kCodebookBytes});
+    const Codec& codec = codec_of(format);
+    if (codec.codebook) cuda::Buffer(size_t{codec.codebook_bytes});
   });
 }
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "arch/config.h"
-#include "formats/weight_source.h"
+#include "codec/weight_source.h"
 #include "model/cuda/sizes.h"
 #include "model/kv_pages.h"
 #include "model/model.h"

@@ -1,5 +1,7 @@
 #include "model/cuda/operands.h"
 
+#include "codec/codec.h"
+
 #include <algorithm>
 
 namespace walsh {
@@ -16,16 +18,21 @@ cuda::StoredTable stored_table(const CudaEmbedding& embedding) {
   }
   size_t next = 0;
   for (int pass = 0; pass < embedding.format->passes; ++pass) {
-    const ScalarCode& code = embedding.format->code[pass];
     cuda::StoredTable::Pass& to = table.pass[pass];
     to.rotation = embedding.rotation[pass];
-    to.codes = embedding.arrays[next++].as();
-    to.scales = embedding.arrays[next++].as();
-    if (code.has_offset) to.offsets = embedding.arrays[next++].as();
-    if (code.sub_group != 0) to.sub_scales = embedding.arrays[next++].as();
-    if (embedding.format->kind == CodeKind::trellis && !embedding.format->trellis.block_scales)
-      to.col_scales = embedding.arrays[next++].as();
-    if (embedding.format->kind == CodeKind::product) to.codebook = embedding.arrays[next++].as();
+    const auto place = [&](PassArray array) -> const void*& {
+      if (array == &PassArrays::codes) return to.codes;
+      if (array == &PassArrays::scales) return to.scales;
+      if (array == &PassArrays::offsets) return to.offsets;
+      if (array == &PassArrays::sub_scales) return to.sub_scales;
+      return to.col_scales;
+    };
+    for (const PassField& field :
+         pass_fields(*embedding.format, pass, embedding.rows, embedding.cols)) {
+      if (field.array != &PassArrays::codebook)
+        place(field.array) = embedding.arrays[next++].as();
+    }
+    if (codec_of(*embedding.format).codebook) to.codebook = embedding.arrays[next++].as();
   }
   return table;
 }

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/cuda/memory_pool.h"
-#include "formats/product.h"
+#include "codec/codec.h"
 #include "kernels/cuda/weights/fill_matrix.h"
 #include "model/cuda/cuda_model.h"
 #include "model/cuda/memory_plan.h"
@@ -69,17 +69,12 @@ class CudaPlacement : public Placement {
     };
     if (stored.format->dense) keep(stored.data);
     for (int pass = 0; pass < stored.format->passes; ++pass) {
-      const ScalarCode& code = stored.format->code[pass];
       embedding->rotation[pass] = stored.rotation[pass];
-      keep(stored.pass[pass].codes);
-      keep(stored.pass[pass].scales);
-      if (code.has_offset) keep(stored.pass[pass].offsets);
-      if (code.sub_group != 0) keep(stored.pass[pass].sub_scales);
-      if (!stored.pass[pass].col_scales.empty()) keep(stored.pass[pass].col_scales);
-      if (stored.format->kind == CodeKind::product) {
-        const int8_t* codebook = product_codebook(stored);
-        check_codebook(stored.format->product, codebook);
-        keep({reinterpret_cast<const std::byte*>(codebook), size_t{kCodebookBytes}});
+      for (const PassField& field : pass_fields(*stored.format, pass, stored.rows, stored.cols))
+        if (field.array != &PassArrays::codebook) keep(stored.pass[pass].*field.array);
+      if (const auto codebook = codec_of(*stored.format).codebook) {
+        check_arrays(stored);
+        keep(codebook(stored));
       }
     }
     if (embedding_ == nullptr) {  // the embedding comes first

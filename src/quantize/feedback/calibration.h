@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "codec/feedback/error_feedback.h"
+#include "codec/feedback/input_statistics.h"
 #include "io/checksum.h"
-#include "quantize/feedback/error_feedback.h"
-#include "quantize/feedback/input_statistics.h"
 
 namespace walsh {
 

@@ -14,7 +14,7 @@ namespace walsh {
 namespace {
 
 constexpr const char* kKey = "walsh_curvature";
-constexpr int64_t kVersion = 1;
+constexpr int64_t kCurvatureVersion = 1;
 constexpr int64_t kMostRows = int64_t{1} << 24;
 constexpr const char* kMeasure = "python -m walsh.curvature";
 
@@ -89,9 +89,9 @@ void CurvatureFiles::open_layer(const std::string& path) {
   if (about == metadata.end()) refuse(path, std::string("lacks '") + kKey + "' in __metadata__");
   const std::string where = path + ": " + kKey;
   const Json json = parse_json(about->second, where);
-  if (const int64_t version = get_int(json, "version", where); version != kVersion) {
+  if (const int64_t version = get_int(json, "version", where); version != kCurvatureVersion) {
     refuse(where, "version " + std::to_string(version) + ", this walsh reads version " +
-                      std::to_string(kVersion));
+                      std::to_string(kCurvatureVersion));
   }
   const std::string text = get_string(json, "text", where);
   if (!text_.empty() && text != text_) refuse(path, "was measured on another text than the others");

@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "codec/feedback/input_statistics.h"
 #include "io/checksum.h"
 #include "io/mapped_file.h"
-#include "quantize/feedback/input_statistics.h"
-#include "quantize/source/checkpoint_source.h"
+#include "weights/checkpoint_source.h"
 
 namespace walsh {
 

@@ -5,8 +5,8 @@
 
 #include "arch/plan.h"
 #include "base/thread_pool.h"
-#include "formats/weight_source.h"
-#include "quantize/file/walsh_file.h"
+#include "codec/weight_source.h"
+#include "weights/walsh_file.h"
 
 namespace walsh {
 

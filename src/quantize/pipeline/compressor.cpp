@@ -4,13 +4,12 @@
 #include <array>
 
 #include "base/aligned.h"
-#include "quantize/encode/codec_encoder.h"
-#include "quantize/encode/encode_source.h"
-#include "quantize/encode/encode_tensor.h"
-#include "quantize/encode/scale_range.h"
+#include "codec/codec.h"
+#include "codec/encode/encode_source.h"
+#include "codec/encode/encode_tensor.h"
+#include "codec/encode/scale_range.h"
 #include "quantize/recipe/default_ends.h"
 #include "quantize/source/balance.h"
-#include "quantize/trellis/trellis_tensor.h"
 #include "walsh/error.h"
 #include "walsh/version.h"
 
@@ -272,10 +271,9 @@ void Compressor::with_rows(const TensorPlan& plan, const Tensor& source,
 void Compressor::settle_formats() {
   if (settled_) return;
   for (TensorPlan& plan : tensors_) {
-    const Format& format = *plan.format;
-    if (format.kind != CodeKind::trellis || format.trellis.block_scales) continue;
-    if (misfit(plan) <= kLargestMisfit) continue;
-    plan.format = &trellis_profile(format, format.trellis.state_bits, true);
+    const Codec& codec = codec_of(*plan.format);
+    const Format* finer = codec.finer_scales ? codec.finer_scales(*plan.format) : nullptr;
+    if (finer != nullptr && misfit(plan) > kLargestMisfit) plan.format = finer;
   }
   settled_ = true;
 }
@@ -290,7 +288,8 @@ double Compressor::misfit(const TensorPlan& plan) {
   if (balanced && recipe_.calibration && !site.norm.empty()) scales = balance(site, gain(site));
   const Tensor source = recipe_.calibration ? read_plain(plan.name) : read(plan.name);
   with_rows(plan, source, scales, [&](ReadRows read_rows) {
-    result = detail::rank_one_misfit(plan.rotation[0], plan.rows, plan.cols, read_rows, pool_);
+    result = codec_of(*plan.format)
+                 .scale_misfit(plan.rotation[0], plan.rows, plan.cols, read_rows, pool_);
   });
   release(plan.name);
   return result;
@@ -298,7 +297,7 @@ double Compressor::misfit(const TensorPlan& plan) {
 
 std::optional<Checksum> Compressor::encoding_key(const std::string& name) {
   const TensorPlan& plan = tensors_[index_.at(name)];
-  if (plan.format->kind != CodeKind::trellis) return std::nullopt;
+  if (!codec_of(*plan.format).slow_to_encode) return std::nullopt;
   const Tensor source = read(name);
   const Rotation& r = plan.rotation[0];
   const std::string settings = std::string(kVersion) + " " + std::string(plan.format->name) + " " +
@@ -368,7 +367,7 @@ std::vector<std::string> Compressor::notes() const {
 
 bool Compressor::fed_back(const TensorPlan& plan) const {
   return recipe_.calibration && plan.site >= 0 && !is_looked_up(plan) &&
-         (detail::encoder_of(*plan.format).encode_with_feedback != nullptr || fed_back_above(plan));
+         (codec_of(*plan.format).encode_with_feedback != nullptr || fed_back_above(plan));
 }
 
 int Compressor::measured_site(const TensorPlan& plan) const {
@@ -385,7 +384,7 @@ void Compressor::measure(const TensorPlan& plan) {
 // The head is not measured: what all of its outputs do together has no room.
 bool Compressor::fed_back_above(const TensorPlan& plan) const {
   return curvature_ && recipe_.calibration && plan.linear &&
-         detail::encoder_of(*plan.format).encode_two_sided != nullptr;
+         codec_of(*plan.format).encode_two_sided != nullptr;
 }
 
 Compressor::Feedback Compressor::feedback(const TensorPlan& plan) {

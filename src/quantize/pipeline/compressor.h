@@ -11,14 +11,14 @@
 
 #include "arch/plan.h"
 #include "base/thread_pool.h"
+#include "codec/encode/cuda/encoder.h"
 #include "io/checksum.h"
-#include "quantize/cuda/encoder.h"
 #include "quantize/feedback/calibration.h"
 #include "quantize/feedback/curvature_files.h"
 #include "quantize/pipeline/background.h"
 #include "quantize/recipe/recipe.h"
-#include "quantize/source/checkpoint_source.h"
 #include "quantize/source/fold.h"
+#include "weights/checkpoint_source.h"
 
 namespace walsh {
 
@@ -65,9 +65,10 @@ class Compressor : public WeightSource {
 
   // Formats may change once more in settle_formats().
   const std::vector<TensorPlan>& tensors() const { return tensors_; }
-  // Chooses the scales of trellis matrices: where the variance of rows is far from a factor per row
-  // times one per column block, a scale per row and block. Reads and rotates all of them, so it is
-  // a step of its own, before anything is loaded or written; later calls do nothing.
+  // Chooses the scales of matrices whose code has a choice (Codec::finer_scales): for trellis
+  // codes, where the variance of rows is far from a factor per row times one per column block, a
+  // scale per row and block. Reads and rotates all of them, so it is a step of its own, before
+  // anything is loaded or written; later calls do nothing.
   void settle_formats();
   const Recipe& recipe() const { return recipe_; }
   // The site whose inputs have to be measured on the calibration text before a tensor is loaded; -1
@@ -76,8 +77,8 @@ class Compressor : public WeightSource {
   // Does that, for the layer that the tensor is in: a step of its own that can take long. Loading
   // does it otherwise.
   void measure(const TensorPlan& plan);
-  // A checksum of all that decides the bytes of a tensor that takes long to encode (trellis);
-  // empty for others.
+  // A checksum of all that decides the bytes of a tensor that takes long to encode
+  // (Codec::slow_to_encode); empty for others.
   std::optional<Checksum> encoding_key(const std::string& name);
   // What the balancing multiplies the columns of a matrix with, [cols]; empty if nothing.
   std::span<const float> column_scales(const std::string& name);
@@ -184,7 +185,7 @@ class Compressor : public WeightSource {
     Encoded encoded;
     std::unique_ptr<Background> work;  // ends before the others do
   };
-  Searcher* free_searcher(const TrellisCode& code);
+  Searcher* free_searcher(const Format& format);
   Tensor finish(const TensorPlan& plan, std::unique_ptr<Begun> begun);
 
   CheckpointSource source_;

@@ -1,8 +1,8 @@
 // Tensors of a Compressor that devices encode beside each other.
 #include "base/stop.h"
-#include "quantize/encode/codec_encoder.h"
+#include "codec/codec.h"
+#include "codec/trellis/tile_device.h"
 #include "quantize/pipeline/compressor.h"
-#include "quantize/trellis/tile_device.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -14,13 +14,13 @@ void Compressor::search_on(std::vector<detail::TileDevice*> devices) {
 }
 
 // One that nothing is encoded on, if it knows the code; null if there is none.
-Compressor::Searcher* Compressor::free_searcher(const TrellisCode& code) {
+Compressor::Searcher* Compressor::free_searcher(const Format& format) {
   if (searchers_.empty() && gpu_) search_on(gpu_->shared_tiles());
   for (Searcher& searcher : searchers_) {
     bool busy = false;
     for (const auto& [name, begun] : begun_)
       busy = busy || begun->searcher == &searcher;
-    if (!busy && searcher.device->searches(code)) return &searcher;
+    if (!busy && searcher.device->searches(format)) return &searcher;
   }
   return nullptr;
 }
@@ -28,8 +28,8 @@ Compressor::Searcher* Compressor::free_searcher(const TrellisCode& code) {
 bool Compressor::begin(const std::string& name) {
   const TensorPlan& plan = tensors_[index_.at(name)];
   const Format& format = *plan.format;
-  if (alone_ || plan.site < 0 || detail::encoder_of(format).encode_on == nullptr) return false;
-  Searcher* searcher = free_searcher(format.trellis);
+  if (alone_ || plan.site < 0 || codec_of(format).encode_on == nullptr) return false;
+  Searcher* searcher = free_searcher(format);
   if (searcher == nullptr) return false;
   if (!searcher->pool) searcher->pool = std::make_unique<ThreadPool>(pool_.size());
   auto begun = std::make_unique<Begun>();

@@ -6,10 +6,10 @@
 #include "io/gguf_writer.h"
 #include "io/json.h"
 #include "io/printable.h"
-#include "quantize/file/walsh_file.h"
 #include "quantize/pipeline/model_output.h"
 #include "walsh/error.h"
 #include "walsh/version.h"
+#include "weights/walsh_file.h"
 
 namespace walsh {
 namespace {

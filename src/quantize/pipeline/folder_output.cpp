@@ -15,12 +15,12 @@
 #include "io/mapped_file.h"
 #include "io/safetensors_writer.h"
 #include "io/staged_folder.h"
-#include "quantize/file/folder_config.h"
-#include "quantize/file/row_groups.h"
-#include "quantize/file/walsh_file.h"
 #include "quantize/pipeline/model_output.h"
 #include "walsh/error.h"
 #include "walsh/version.h"
+#include "weights/folder_config.h"
+#include "weights/row_groups.h"
+#include "weights/walsh_file.h"
 
 namespace walsh {
 namespace {
@@ -151,7 +151,11 @@ class FolderLayout {
   // Arrays that are not one row for one row cannot be put below each other.
   static void check_cut(const TensorPlan& plan) {
     const Format& format = *plan.format;
-    if (format.kind != CodeKind::trellis && !format.product.own_codebook) return;
+    bool cut = true;
+    for (int pass = 0; pass < format.passes; ++pass)
+      for (const PassField& field : pass_fields(format, pass, plan.rows, plan.cols))
+        cut &= field.matrix_rows == 1;
+    if (cut) return;
     refuse(plan.name, fmt::format("is fused with others or in another order there, for which {} "
                                   "cannot be cut: use a tq or itq type, or write a file",
                                   format.name));

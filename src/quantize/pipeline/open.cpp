@@ -7,10 +7,10 @@
 #include "import/gguf_checkpoint.h"
 #include "io/gguf.h"
 #include "io/mapped_file.h"
-#include "quantize/file/walsh_file.h"
-#include "quantize/file/walsh_folder.h"
-#include "quantize/source/checkpoint_source.h"
 #include "walsh/error.h"
+#include "weights/open.h"
+#include "weights/walsh_file.h"
+#include "weights/walsh_folder.h"
 
 namespace walsh {
 
@@ -41,12 +41,7 @@ std::unique_ptr<WeightSource> open_source(const std::string& path, const Recipe*
     compressor->settle_formats();
     return compressor;
   }
-  if (is_walsh_folder(path)) return WalshFolder::open(path);
-  std::error_code unreadable;
-  if (std::filesystem::is_directory(path, unreadable) || is_foreign_gguf(path)) {
-    return std::make_unique<CheckpointSource>(CheckpointSource::open(path, GgufCodes::keep));
-  }
-  return WalshFile::open(path);
+  return open_stored(path);
 }
 
 }  // namespace walsh

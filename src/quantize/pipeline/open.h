@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/thread_pool.h"
-#include "formats/weight_source.h"
+#include "codec/weight_source.h"
 #include "quantize/pipeline/compressor.h"
 #include "quantize/recipe/recipe.h"
 

@@ -7,8 +7,9 @@
 #include <optional>
 #include <utility>
 
+#include "codec/codec.h"
+#include "codec/encode/bounds.h"
 #include "io/checksum.h"
-#include "quantize/encode/bounds.h"
 #include "quantize/pipeline/resume.h"
 #include "quantize/pipeline/run_time.h"
 #include "walsh/error.h"
@@ -195,7 +196,7 @@ QuantizeSummary quantize_to_file(Compressor& source, const std::string& path,
   const auto& tensors = source.tensors();
   std::unique_ptr<ResumeFile> resume;
   for (const TensorPlan& plan : tensors) {
-    if (plan.format->kind == CodeKind::trellis && !resume) {
+    if (codec_of(*plan.format).slow_to_encode && !resume) {
       resume = std::make_unique<ResumeFile>(path, note);
     }
   }

@@ -21,7 +21,7 @@ struct QuantizeProgress {
 };
 
 // A tensor whose error is more than a little above the bound of its format
-// (quantize/encode/bounds.h).
+// (codec/encode/bounds.h).
 struct MissedBound {
   std::string tensor;
   const Format* format = nullptr;

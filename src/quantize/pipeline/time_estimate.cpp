@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "quantize/encode/codec_encoder.h"
+#include "codec/codec.h"
 
 namespace walsh {
 namespace {
@@ -58,7 +58,7 @@ std::string step_kind(std::string_view tensor, const Format& format) {
 
 double encoding_cost(const Format& format, const EncodeOptions& options, bool converted) {
   if (format.dense && !converted) return 0.5;
-  return detail::encoder_of(format).cost(format, options);
+  return codec_of(format).cost(format, options);
 }
 
 }  // namespace walsh

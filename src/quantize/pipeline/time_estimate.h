@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "formats/format.h"
-#include "quantize/scalar/encoder.h"
+#include "codec/format.h"
+#include "codec/scalar/encoder.h"
 
 namespace walsh {
 

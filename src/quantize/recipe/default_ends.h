@@ -1,7 +1,7 @@
 // Token embedding and output head have this type in a compressed model if the user names none.
 #pragma once
 
-#include "formats/format.h"
+#include "codec/format.h"
 
 namespace walsh {
 

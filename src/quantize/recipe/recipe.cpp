@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "codec/codec.h"
 #include "io/json.h"
 #include "io/printable.h"
 #include "walsh/error.h"
@@ -102,8 +103,8 @@ std::vector<std::string> name_notes(const Recipe& recipe) {
 }
 
 const Format& format_at(const Format& format, Effort effort) {
-  const bool shortened = effort == Effort::fast && format.kind == CodeKind::trellis;
-  return shortened ? fast_trellis_profile(format) : format;
+  const auto fast_profile = codec_of(format).fast_profile;
+  return effort == Effort::fast && fast_profile ? fast_profile(format) : format;
 }
 
 Rotation rotation_for(const Recipe& recipe, const Format& format, std::string_view activation,

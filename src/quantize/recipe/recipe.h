@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/regex.h"
-#include "formats/format.h"
-#include "quantize/scalar/encoder.h"
+#include "codec/encode/options.h"
+#include "codec/format.h"
 #include "rotate/rotation.h"
 
 namespace walsh {

@@ -8,7 +8,7 @@
 
 #include "arch/plan.h"
 #include "base/thread_pool.h"
-#include "formats/tensor.h"
+#include "codec/tensor.h"
 
 namespace walsh {
 

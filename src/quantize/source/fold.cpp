@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "codec/encode/encode_source.h"
 #include "io/json.h"
-#include "quantize/encode/encode_source.h"
 #include "rotate/orthogonal.h"
 #include "rotate/rotation.h"
 #include "walsh/error.h"
@@ -165,16 +165,6 @@ ModelPlan folded_plan(ModelPlan plan, const std::string& where) {
   plan.head = plan.residual.head;
   std::erase(plan.ignored, plan.head);
   return plan;
-}
-
-std::string untied_config(std::string_view config_json, const std::string& where) {
-  Json config = parse_json(config_json, where);
-  if (!config.is_object()) {
-    throw Error(ErrorCode::bad_input, where,
-                "found " + describe_json(config) + ", expected an object");
-  }
-  config["tie_word_embeddings"] = false;
-  return config.dump(2);
 }
 
 ResidualFold::ResidualFold(const ModelPlan& plan, const Rotation& fold, WeightSource& checkpoint,

@@ -20,16 +20,13 @@
 
 #include "arch/plan.h"
 #include "base/thread_pool.h"
-#include "formats/weight_source.h"
+#include "codec/weight_source.h"
 
 namespace walsh {
 
 // The plan of the folded model: that of the checkpoint with a head of its own. Throws usage naming
 // `where` and the reason if the model's residual stream cannot be rotated.
 ModelPlan folded_plan(ModelPlan plan, const std::string& where);
-// config.json of a model whose head is not tied, as that of a folded one. Throws bad_input as
-// parse_json.
-std::string untied_config(std::string_view config_json, const std::string& where);
 
 // The dense tensors of the folded model, one at a time.
 class ResidualFold {

@@ -2,10 +2,10 @@
 
 #include <cstring>
 
+#include "codec/product/avx512vbmi/product_decoder.h"
+#include "codec/trellis/avx512vbmi/trellis_decoder.h"
 #include "kernels/avx512/matmul_vnni.h"
 #include "kernels/avx512vbmi/permute_lookup.h"
-#include "kernels/avx512vbmi/product_decoder.h"
-#include "kernels/avx512vbmi/trellis_decoder.h"
 
 namespace walsh::test {
 
@@ -52,8 +52,8 @@ struct EmulatedTiles {
       for (int k = 0; k < kRows; ++k) {
         for (int row = 0; row < kRows; ++row) {
           for (int i = 0; i < 4; ++i)
-            sums[row] += static_cast<int8_t>(tiles[Vectors][v][4 * k + i]) *
-                         tiles[Weights][k][4 * row + i];
+            sums[row] +=
+                static_cast<int8_t>(tiles[Vectors][v][4 * k + i]) * tiles[Weights][k][4 * row + i];
         }
       }
       std::memcpy(tiles[Sums][v], sums, kRowBytes);

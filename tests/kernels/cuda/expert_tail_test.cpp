@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "base/cuda/graph.h"
+#include "codec/codec.h"
 #include "expert_weights.h"
-#include "formats/codec.h"
 
 namespace walsh::cuda {
 namespace {

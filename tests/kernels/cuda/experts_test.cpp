@@ -11,8 +11,8 @@
 #include <string>
 
 #include "base/cuda/graph.h"
+#include "codec/codec.h"
 #include "expert_weights.h"
-#include "formats/codec.h"
 #include "kernels/cuda/experts/expert_tile.h"
 
 namespace walsh::cuda {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/half.h"
-#include "formats/codec.h"
-#include "formats/format.h"
+#include "codec/codec.h"
+#include "codec/format.h"
 #include "walsh/error.h"
 
 namespace walsh::cuda {

@@ -13,8 +13,8 @@
 #include "base/cuda/device.h"
 #include "base/half.h"
 #include "base/random.h"
+#include "codec/tensor.h"
 #include "cuda_buffers.h"
-#include "formats/tensor.h"
 #include "kernels/cuda/weights/matrix.h"
 #include "kernels/ops.h"
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <string>
 
-#include "formats/codec.h"
+#include "codec/codec.h"
 #include "gemv_data.h"
 #include "walsh/error.h"
 

@@ -11,10 +11,10 @@
 #include "../random_halves.h"
 #include "base/half.h"
 #include "base/random.h"
+#include "codec/codec.h"
+#include "codec/format.h"
+#include "codec/tensor.h"
 #include "cuda_buffers.h"
-#include "formats/codec.h"
-#include "formats/format.h"
-#include "formats/tensor.h"
 #include "kernels/cuda/gemm/gemm.h"
 
 namespace walsh::cuda::test {

@@ -10,7 +10,7 @@
 
 #include "base/half.h"
 #include "base/random.h"
-#include "formats/product.h"
+#include "codec/product/product.h"
 #include "kernels/cuda/random_weights.h"
 #include "kernels/cuda/rope_data.h"
 #include "kernels/ops.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/cuda/graph.h"
-#include "formats/codec.h"
+#include "codec/codec.h"
 #include "gemv_data.h"
 #include "kernels/cuda/persistent/program.h"
 #include "kernels/relative_error.h"

@@ -7,9 +7,9 @@
 
 #include "gpu_models.h"
 #include "model/cuda/coded_cache.h"
-#include "quantize/source/checkpoint_source.h"
 #include "short_run.h"
 #include "walsh/error.h"
+#include "weights/checkpoint_source.h"
 
 namespace walsh {
 namespace {

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "arch/plan.h"
-#include "formats/codec.h"
+#include "codec/codec.h"
 #include "gpu_models.h"
 #include "model/cuda/memory_plan.h"
 #include "quantize/pipeline/open.h"

@@ -1,6 +1,6 @@
 // The GPU encoder against the CPU's: the same bytes, errors and refusals. Its arithmetic is checked
 // on the host as well (host_team.h), so that most of it is tested without a GPU.
-#include "quantize/cuda/encoder.h"
+#include "codec/encode/cuda/encoder.h"
 
 #include <gtest/gtest.h>
 

@@ -5,11 +5,11 @@
 #include <iterator>
 
 #include "base/cuda/device.h"
-#include "quantize/file/walsh_file.h"
 #include "quantize/pipeline/pipeline.h"
 #include "quantize/tiny_checkpoint.h"
 #include "threads.h"
 #include "walsh/error.h"
+#include "weights/walsh_file.h"
 
 namespace walsh {
 namespace {

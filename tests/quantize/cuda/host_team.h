@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/half.h"
-#include "quantize/cuda/encode_plan.h"
-#include "quantize/cuda/encode_span.h"
+#include "codec/scalar/cuda/encode_plan.h"
+#include "codec/scalar/cuda/encode_span.h"
 
 namespace walsh::cuda::encoding {
 

@@ -2,7 +2,7 @@
 // (tile_search_emulated_test.cpp), so that most of it is tested without a GPU.
 #include <gtest/gtest.h>
 
-#include "quantize/cuda/gpu_tiles.h"
+#include "codec/trellis/cuda/gpu_tiles.h"
 #include "quantize/tiles_on_device.h"
 
 namespace walsh {
@@ -26,7 +26,7 @@ class GpuTilesTest : public testing::Test {
 TEST_F(GpuTilesTest, HaveTheBytesOfTheCpuAtEveryRate) {
   for (const char* name : {"tc2:h", "tc2.5:h", "tc3:h", "tc3.5:h", "tc4:h", "tc2:hq", "tc3:hq",
                            "tc4:hq", "tc3:h:blocks", "tc3:h:L14", "tc3:h:L10"}) {
-    if (!device_->searches(testing_support::test_format(name).trellis)) continue;
+    if (!device_->searches(testing_support::test_format(name))) continue;
     expect_same_tiles(*device_, name, normal_matrix(20, 352));
     expect_same_tiles(*device_, name, normal_matrix(16, 64, 3), Effort::fast);
   }
@@ -47,7 +47,7 @@ TEST_F(GpuTilesTest, HaveTheBytesOfTheCpuForManyTiles) {
 
 TEST_F(GpuTilesTest, HaveTheBytesOfTheCpuWithErrorFeedback) {
   for (const char* name : {"tc3:h", "tc2:h", "tc4:h:blocks", "tc3:hq:L12"}) {
-    if (!device_->searches(testing_support::test_format(name).trellis)) continue;
+    if (!device_->searches(testing_support::test_format(name))) continue;
     expect_same_fed_back(*device_, name, normal_matrix(37, 160, 5));
   }
   expect_same_fed_back(*device_, "tc3:h:L10", normal_matrix(200, 1100, 6), Effort::fast);

@@ -3,10 +3,10 @@
 #include "kernels/emulated/device.h"
 //
 #include "base/cuda/counted_memory.h"
-#include "quantize/cuda/feedback_kernels.cuh"
-#include "quantize/cuda/gpu_tiles.cpp"
-#include "quantize/cuda/tile_products.cuh"
-#include "quantize/cuda/tile_search_plan.cpp"
+#include "codec/trellis/cuda/feedback_kernels.cuh"
+#include "codec/trellis/cuda/gpu_tiles.cpp"
+#include "codec/trellis/cuda/tile_products.cuh"
+#include "codec/trellis/cuda/tile_search_plan.cpp"
 
 namespace walsh::cuda {
 namespace {

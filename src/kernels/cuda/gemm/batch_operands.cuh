@@ -2,10 +2,11 @@
 // level / 128 * scale + offset, rounded once.
 #pragma once
 
+#include "codec/product/cuda/product_decoder.cuh"
+#include "codec/scalar/cuda/code_decoder.cuh"
+#include "codec/trellis/cuda/trellis_decoder.cuh"
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/gemm/batch_launch.h"
-#include "kernels/cuda/weights/code_decoder.cuh"
-#include "kernels/cuda/weights/trellis_decoder.cuh"
 
 namespace walsh::cuda::detail {
 

@@ -4,9 +4,10 @@
 
 #include <cuda_fp16.h>
 
+#include "codec/product/cuda/product_decoder.cuh"
+#include "codec/scalar/cuda/code_decoder.cuh"
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/gemm/int8_tile.h"
-#include "kernels/cuda/weights/code_decoder.cuh"
 
 namespace walsh::cuda::detail {
 

@@ -4,10 +4,11 @@
 
 #include <cuda_fp16.h>
 
+#include "codec/product/cuda/product_decoder.cuh"
+#include "codec/scalar/cuda/code_decoder.cuh"
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/gemv/gemv_kernel.h"
 #include "kernels/cuda/gemv/trellis_dot.cuh"
-#include "kernels/cuda/weights/code_decoder.cuh"
 
 namespace walsh::cuda {
 

@@ -1,14 +1,14 @@
 // Integer sums of a k-tile of trellis codes (gemv/k_tile_dot.cuh).
 //
 // A tensor core product takes four columns of each of the four tiles of a group
-// (weights/trellis_layout.h): one quad of each lane, rows g and g + 8. A register of the inputs
+// (trellis_layout.h): one quad of each lane, rows g and g + 8. A register of the inputs
 // holds every pair of columns twice, x0 x1 x0 x1. A single vector may be stored that way in shared
 // memory (`Doubled`), per k-tile as [group][half][lane t][16]; otherwise, and always for several
 // vectors, inputs are stored in the order of other codes, and permutes double the registers.
 #pragma once
 
+#include "codec/trellis/cuda/trellis_decoder.cuh"
 #include "kernels/cuda/async.cuh"
-#include "kernels/cuda/weights/trellis_decoder.cuh"
 
 namespace walsh::cuda {
 

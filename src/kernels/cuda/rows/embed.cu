@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <string>
 
-#include "formats/codec.h"
-#include "formats/product.h"
-#include "formats/trellis.h"
+#include "codec/kernels.h"
+#include "codec/product/product.h"
+#include "codec/trellis/trellis.h"
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/rows/rows.h"
@@ -71,7 +71,7 @@ __device__ int stored_code(const PassView& w, const uint8_t* row, int column) {
                           (words[2] >> bit & 1) << 2);
 }
 
-// The level of a product code (formats/product.h).
+// The level of a product code (codec/product/product.h).
 __device__ float product_level(const PassView& w, const uint8_t* row, int column) {
   const uint8_t* unit = row + column / 32 * 12;
   const int pointer = unit[column % 32 / 16 * 4 + column % 4];
@@ -80,7 +80,7 @@ __device__ float product_level(const PassView& w, const uint8_t* row, int column
   return w.unit * static_cast<float>(negative ? entry - w.residual : entry + w.residual);
 }
 
-// A weight of trellis codes made from the bytes of a product (formats/trellis.h).
+// A weight of trellis codes made from the bytes of a product (codec/trellis/trellis.h).
 __device__ float trellis_value(const PassView& w, int64_t row, int column, int padded) {
   const int tile_bytes = 16 * w.step_bits;
   const int64_t tile = row / kTileRows * (padded / kTileCols) + column / kTileCols;
@@ -270,7 +270,7 @@ void embed(const StoredTable& table, const int32_t* tokens, int64_t m, float* x,
            float scale, Stream stream) {
   if (m == 0) return;
   const Format& format = *table.format;
-  if (m > 65535 || (!format.dense && !codec_of(format).on_gpu(format))) {
+  if (m > 65535 || !has_kernel(format, Kernel::gpu_products)) {
     throw Error(ErrorCode::internal, "GPU embedding",
                 std::to_string(m) + " rows, format " + std::string(format.name));
   }

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "base/cuda/device.h"
-#include "formats/format.h"
+#include "codec/format.h"
 #include "kernels/cuda/attention/attention.h"
 #include "rotate/rotation.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/checked.h"
-#include "formats/product.h"
+#include "codec/product/product.h"
 #include "kernels/cuda/weights/fill_matrix.h"
 #include "kernels/cuda/weights/matrix.h"
 #include "kernels/cuda/weights/pack_trellis.h"
@@ -85,7 +85,7 @@ __global__ void pack_codes(const uint32_t* stored, uint32_t* out, CodeShape shap
   }
 }
 
-// pack_codes for product codes (formats/product.h), whose 32 columns are three words.
+// pack_codes for product codes (codec/product/product.h), whose 32 columns are three words.
 __global__ void pack_product_codes(const uint32_t* stored, uint32_t* out, CodeShape shape) {
   constexpr int kWords = 3;
   const int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;

@@ -13,11 +13,11 @@
 //            of two chunks, first chunk first, fill three vectors); vectors = 1, 3, 2, 4
 //   product codes: the pointers of 16 columns belong to two lanes, t = 2 h and 2 h + 1, which share
 //            them: words 0 and 1 of the even lane are those of blocks i = 0 and 1, of the odd lane
-//            of 2 and 3; a byte is a pointer (formats/product.h). Bit 16 (r / 4) + 4 (r % 4) + i of
-//            word 2 is set where the residual is added. Pieces are as those of 3 bits.
+//            of 2 and 3; a byte is a pointer (codec/product/product.h). Bit 16 (r / 4) + 4 (r % 4)
+//            + i of word 2 is set where the residual is added. Pieces are as those of 3 bits.
 //   table:   of product codes int8 pairs [2][256]: values 0 and 1 of the entries, then values 2 and
 //            3, less the residual and plus 128
-//   trellis codes: words of sixteen steps of every 64 columns (weights/trellis_layout.h), whose
+//   trellis codes: words of sixteen steps of every 64 columns (trellis_layout.h), whose
 //            columns are not those above: 64 i + 16 t + r (i < 4, r < 16) of a k-tile. With k = 5
 //            and 7 the last vector is half as long. Scales are those of the column blocks, and
 //            rows have factors of their own.
@@ -32,8 +32,8 @@
 
 #include "base/cuda/device.h"
 #include "base/dtype.h"
-#include "formats/tensor.h"
-#include "kernels/cuda/weights/matrix_code.h"
+#include "codec/cuda/matrix_code.h"
+#include "codec/tensor.h"
 
 namespace walsh::cuda {
 

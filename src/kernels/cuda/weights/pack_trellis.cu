@@ -4,9 +4,9 @@
 
 #include <bit>
 
-#include "formats/trellis.h"
+#include "codec/trellis/cuda/trellis_layout.h"
+#include "codec/trellis/trellis.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/weights/trellis_layout.h"
 
 namespace walsh::cuda::detail {
 namespace {

@@ -16,10 +16,11 @@
 
 #include <cstdint>
 
+#include "codec/product/cuda/product_decoder.cuh"
+#include "codec/scalar/cuda/code_decoder.cuh"
+#include "codec/trellis/cuda/trellis_decoder.cuh"
 #include "kernels/cuda/async.cuh"
-#include "kernels/cuda/weights/code_decoder.cuh"
 #include "kernels/cuda/weights/matrix.h"
-#include "kernels/cuda/weights/trellis_decoder.cuh"
 
 namespace walsh::cuda::detail {
 
@@ -173,7 +174,7 @@ __device__ inline void load_words(const TileStage<Decoder>& stage, int lane,
   }
 }
 
-// decode_rows for trellis codes, where lanes have other columns (weights/trellis_layout.h): the
+// decode_rows for trellis codes, where lanes have other columns (trellis_layout.h): the
 // columns of block i belong to two tiles, which two lanes of each four have.
 template <typename Decoder>
 __device__ inline void decode_steps(const PassView& w, const TileStage<Decoder>& stage, int lane,

@@ -1,0 +1,82 @@
+// Encoding on a GPU. It gives the same bytes as encode_tensor, for every scalar format, both
+// efforts, and rotation hadamard or none. For trellis formats it searches the tiles. This is plain
+// C++; a build without CUDA has the class, but no device for it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/cuda/device.h"
+#include "base/thread_pool.h"
+#include "codec/scalar/encoder.h"
+#include "codec/tensor.h"
+
+namespace walsh::detail {
+class TileDevice;
+}
+
+namespace walsh::cuda {
+
+// A coded or converted matrix on the device.
+struct EncodedMatrix {
+  const Format* format = nullptr;
+  int64_t rows = 0, cols = 0;
+  Rotation rotation[2];
+  std::vector<Buffer> arrays;  // the stored arrays in file layout, in the order of array_specs
+  // As encode_tensor reports them. The additions have another order, so they agree to 1e-12.
+  double squared_error = 0, squared_norm = 0;
+};
+
+// Sources are dense tensors in host memory (a mapped checkpoint). Slices of rows go through two
+// pinned buffers, so that reading, sending and encoding overlap. The device memory besides the
+// result is bounded: two slices, plus one of floats for residual formats. One caller at a time.
+class GpuEncoder {
+ public:
+  static constexpr uint64_t kSliceBytes = uint64_t{32} << 20;
+
+  // Uses device `index`, which must be the current device of the calling thread in all later calls.
+  // `pool` divides the reading of the source and may be null. Throws usage if there is no such
+  // device, limit if memory runs out.
+  explicit GpuEncoder(int index, ThreadPool* pool = nullptr, uint64_t slice_bytes = kSliceBytes);
+  ~GpuEncoder();
+
+  // Returns whether encode() supports this. The CPU must do the rest: qr rotations, codes that are
+  // not scalar, and one scale per row if a row exceeds the device's shared memory.
+  bool supports(const Format& format, const Rotation (&rotation)[2], int64_t cols) const;
+
+  // Balances `source` by `column_scales` ([cols] or empty), rotates and encodes it. The result is
+  // complete on return. Throws bad_input, with an empty `where` and encode_tensor's reason, for the
+  // first row that cannot be encoded, for an impossible shape and for what is not supported; throws
+  // limit if memory runs out.
+  EncodedMatrix encode(const Format& format, const Rotation (&rotation)[2],
+                       const EncodeOptions& options, const Tensor& source,
+                       std::span<const float> column_scales);
+  // The same as a tensor whose arrays stay on the device, or are copied to the host.
+  Tensor encode_on_device(const Format& format, const Rotation (&rotation)[2],
+                          const EncodeOptions& options, const Tensor& source,
+                          std::span<const float> column_scales, double* squared_error,
+                          double* squared_norm);
+  Tensor encode_to_host(const Format& format, const Rotation (&rotation)[2],
+                        const EncodeOptions& options, const Tensor& source,
+                        std::span<const float> column_scales, double* squared_error,
+                        double* squared_norm);
+
+  // Returns the device search for tiles of trellis codes, which encode_tensor uses. It lives as
+  // long as the encoder.
+  walsh::detail::TileDevice& tiles();
+  // The same for two tensors at once, each encoded by a thread of its own whose current device is
+  // this one. Not to be used together with tiles().
+  std::vector<walsh::detail::TileDevice*> shared_tiles();
+
+  // Does what add_column_norms (quantize/source/balance.h) does for a dense matrix, with the same
+  // bits.
+  void add_column_norms(const Tensor& source, std::span<double> norms);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace walsh::cuda

@@ -1,0 +1,63 @@
+// What the encoders of whole tensors share: checked source rows, their rotation, and the memory of
+// the tensor that is being encoded.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/aligned.h"
+#include "base/function_ref.h"
+#include "base/thread_pool.h"
+#include "codec/encode/encode_tensor.h"
+#include "codec/tensor.h"
+#include "rotate/rotation.h"
+
+namespace walsh::detail {
+
+// The arrays of a tensor in one heap buffer, writable while it is encoded.
+struct TensorStorage {
+  AlignedArray<std::byte> bytes;
+  std::vector<std::span<std::byte>> arrays;  // in the order of array_specs
+
+  uint16_t* halves(size_t array) const { return reinterpret_cast<uint16_t*>(arrays[array].data()); }
+};
+std::shared_ptr<TensorStorage> allocate_tensor(const Format& format, int64_t rows, int64_t cols);
+
+// Throws bad_input with the position.
+[[noreturn]] void refuse_value(std::string what, int64_t row, int64_t col);
+// Reads source rows [begin, end) into out[(end - begin) * cols]; refuses NaN and infinity.
+void read_finite_rows(ReadRows read_rows, int64_t begin, int64_t end, int64_t cols, float* out);
+// Refuses NaN and infinity in a dense tensor, as its encoders do.
+void refuse_not_finite(const Tensor& tensor, ThreadPool& pool);
+// Rotates row x[cols], padded with zeros, to out[rotator.size()]. Refuses overflow. `row` is for
+// the message.
+void rotate_row(const Rotator& rotator, const float* x, int64_t cols, int64_t row, float* out);
+
+double squared_length(const float* x, int64_t n);
+
+// Squared errors and norms of rows. They are added up in the order of the rows, whichever thread
+// computed them.
+class ErrorSum {
+ public:
+  explicit ErrorSum(int64_t rows) : errors_(static_cast<size_t>(rows)), norms_(errors_.size()) {}
+  void set(int64_t row, double error, double norm) {
+    errors_[static_cast<size_t>(row)] = error;
+    norms_[static_cast<size_t>(row)] = norm;
+  }
+  // Either may be null.
+  void total(double* squared_error, double* squared_norm) const;
+
+ private:
+  std::vector<double> errors_, norms_;
+};
+
+// Calls encode(row, x[cols]) for the source rows of a tensor, from the threads of the pool. It
+// writes the row's codes and leaves the difference to the decoded row in x.
+void encode_each_row(const Tensor& tensor, ReadRows read_rows, ThreadPool& pool, ErrorSum& errors,
+                     FunctionRef<void(int64_t row, float* x)> encode);
+
+}  // namespace walsh::detail

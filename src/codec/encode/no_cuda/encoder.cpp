@@ -1,0 +1,53 @@
+// The same class for a build without CUDA: its constructor says that there is no device.
+#include "codec/encode/cuda/encoder.h"
+
+#include "walsh/error.h"
+
+namespace walsh::cuda {
+namespace {
+
+[[noreturn]] void unavailable() {
+  throw Error(ErrorCode::usage, "CUDA", unavailable_reason());
+}
+
+}  // namespace
+
+struct GpuEncoder::Impl {};
+
+GpuEncoder::GpuEncoder(int, ThreadPool*, uint64_t) {
+  unavailable();
+}
+GpuEncoder::~GpuEncoder() = default;
+
+bool GpuEncoder::supports(const Format&, const Rotation (&)[2], int64_t) const {
+  return false;
+}
+
+EncodedMatrix GpuEncoder::encode(const Format&, const Rotation (&)[2], const EncodeOptions&,
+                                 const Tensor&, std::span<const float>) {
+  unavailable();
+}
+
+Tensor GpuEncoder::encode_on_device(const Format&, const Rotation (&)[2], const EncodeOptions&,
+                                    const Tensor&, std::span<const float>, double*, double*) {
+  unavailable();
+}
+
+Tensor GpuEncoder::encode_to_host(const Format&, const Rotation (&)[2], const EncodeOptions&,
+                                  const Tensor&, std::span<const float>, double*, double*) {
+  unavailable();
+}
+
+detail::TileDevice& GpuEncoder::tiles() {
+  unavailable();
+}
+
+std::vector<detail::TileDevice*> GpuEncoder::shared_tiles() {
+  unavailable();
+}
+
+void GpuEncoder::add_column_norms(const Tensor&, std::span<double>) {
+  unavailable();
+}
+
+}  // namespace walsh::cuda

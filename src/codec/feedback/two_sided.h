@@ -1,0 +1,109 @@
+// A rotated matrix that is rounded with errors fed back in both directions: into the columns behind
+// a rounded tile, by what inputs do together, and into the rows below it, by what errors at outputs
+// do together (docs/calibration.md).
+//
+// Source: YAQA (Tseng et al. 2025). With H_I = C C^T of the inputs and H_O = O O^T of the outputs,
+// C and O upper triangular, errors E cause |O^T E C|^2. Tile (r, j) of O^T E C depends on the tiles
+// up to r and j only, so it is best rounded from
+//   X_rj + F_rj + O_rr^-T sum over p < r of O_pr^T (E_pj + F_pj)
+// with F_rj = (sum over i < j of E_ri C_ij) C_jj^-1, the feedback of one side.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/aligned.h"
+#include "base/thread_pool.h"
+#include "codec/feedback/error_feedback.h"
+#include "codec/feedback/multiply_add.h"
+
+namespace walsh::detail {
+
+// A part of a matrix: `rows` rows from `row` on, `cols` columns from `col` on.
+struct Block {
+  int64_t row, rows, col, cols;
+};
+
+class TwoSidedMatrix {
+ public:
+  static constexpr int64_t kTile = 16;  // rows and columns of a tile at most
+
+  TwoSidedMatrix(const ErrorFeedback& inputs, const ErrorFeedback& outputs);
+
+  int64_t rows() const { return outputs_.size(); }
+  int64_t cols() const { return inputs_.size(); }
+  // x[row][cols()], all of them to be filled before anything else.
+  float* row(int64_t r) { return x_.data() + r * cols(); }
+
+  // Where a tile should be rounded to as a whole, targets[rows][cols]; all tiles to the left of it
+  // and above it, and above those, are set.
+  void tile_targets(const Block& tile, float* targets);
+  // It was rounded to values[rows][cols], after tile_targets.
+  void set_tile(const Block& tile, const float* values);
+
+  // The factors of the rounded rows that bring the weighted error of all together to the least: one
+  // linear system. Nothing else can be asked for after it.
+  std::vector<double> row_factors(ThreadPool& pool);
+
+ private:
+  friend class TwoSidedRows;
+  size_t at(int64_t r, int64_t c) const { return static_cast<size_t>(r * cols() + c); }
+  // sums[rows][ld] += what the columns to the left of a block have lost, before C_jj^-1; and what
+  // the rows above it have, before O_rr^-T.
+  void add_left(const Block& block, float* sums, int64_t ld) const;
+  void add_above(const Block& block, float* sums, int64_t ld) const;
+  void multiply_factor(const AlignedArray<float>& a, AlignedArray<float>& c,
+                       ThreadPool& pool) const;
+  std::vector<double> right_side(ThreadPool& pool);
+  AlignedArray<float> system(ThreadPool& pool) const;
+
+  const ErrorFeedback& inputs_;
+  const ErrorFeedback& outputs_;
+  MultiplyAdd multiply_;
+  AlignedArray<float> x_, errors_;  // [rows][cols]
+  AlignedArray<float> fed_;         // [rows][cols]: E + F of what is set
+};
+
+// Rounds a block of a TwoSidedMatrix row by row, column by column; one per thread.
+class TwoSidedRows {
+ public:
+  static constexpr int64_t kRows = 32;  // of a block at most
+
+  // Blocks have at most `cols` columns.
+  TwoSidedRows(TwoSidedMatrix& matrix, int64_t cols);
+
+  // All blocks to the left of it and above it are set.
+  void start(const Block& block);
+  // Before the first column of a row, the rows above it being set.
+  void start_row(int64_t r);
+  // Where a column of the row should be rounded to, all columns before it being set. Further ones
+  // of the block may be asked for: what they would be if nothing more were lost.
+  float target(int64_t r, int64_t j) const {
+    const size_t place = local(r, j);
+    return matrix_.x_[matrix_.at(r, j)] + left_[place] * inverse_[static_cast<size_t>(j)] +
+           above_[place];
+  }
+  void set(int64_t r, int64_t j, float value);
+  // The same of columns [j, j + count) that are rounded as a whole.
+  void block_targets(int64_t r, int64_t j, int64_t count, float* targets) const;
+
+ private:
+  size_t local(int64_t r, int64_t j) const {
+    return static_cast<size_t>((r - block_.row) * width_ + j - block_.col);
+  }
+
+  TwoSidedMatrix& matrix_;
+  int64_t width_;
+  Block block_{};
+  std::vector<float> inverse_;        // 1 / C_jj of all columns
+  AlignedArray<float> left_, above_;  // [kRows][width_]
+};
+
+// The blocks of a grid that do not depend on each other when every block needs those to the left
+// of it and above it: (first_row + i, first_col - i) for i < count.
+struct Diagonal {
+  int64_t first_row, first_col, count;
+};
+std::vector<Diagonal> diagonals(int64_t rows, int64_t cols);
+
+}  // namespace walsh::detail

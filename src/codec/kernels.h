@@ -1,0 +1,37 @@
+// The one table of the kernels that compute with stored weights: which there are, on which device,
+// and what a user is told where one is missing. Which formats a kernel knows, the rooms say
+// (Codec::has_kernel). Refusals of models, `walsh formats --kernels`, flags that would change
+// nothing and docs/formats/README.md are made from both.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/device.h"
+#include "codec/codec.h"
+
+namespace walsh {
+
+// The most bits of a code that --rotate weights rotates back.
+inline constexpr int kMostWeightSideBits = 4;
+
+struct KernelRow {
+  Kernel kernel;
+  std::string_view name;     // as `walsh formats --kernels` calls it
+  bool gpu;                  // the device
+  std::string_view what;     // what it does, for listings
+  std::string_view refusal;  // "{}" is the format's name; empty where something else does the work
+};
+std::span<const KernelRow> all_kernels();
+
+// Returns whether a kernel computes with tensors of a format.
+bool has_kernel(const Format& format, Kernel kernel);
+
+// Returns why a kernel cannot be used with a format; empty if it can.
+std::string why_not(Kernel kernel, const Format& format);
+// Returns why no kernel on `device` computes with tensors of a format, whatever their rotation;
+// empty if one does.
+std::string why_not(const Device& device, const Format& format);
+
+}  // namespace walsh

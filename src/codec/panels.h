@@ -1,0 +1,75 @@
+// Coded matrices in the memory of a CPU: panels of 16 interleaved rows. What a panel of a kind of
+// code looks like inside, its room knows (panels.h and panels.cpp there).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+#include "base/aligned.h"
+#include "codec/tensor.h"
+
+namespace walsh {
+
+struct Codec;
+
+inline constexpr int kPanelRows = 16;  // rows interleaved in a panel
+
+// One pass of a coded tensor, repacked for the kernels: panels of 16 rows, so that a 32-bit lane of
+// a vector is one row. Rows are padded to 16 with scale 0. The room of the code says what `codes`
+// and `scales` are; one of the first three pointers is set.
+struct PanelMatrix {
+  const ScalarCode* code = nullptr;
+  const TrellisCode* trellis = nullptr;
+  const ProductCode* product = nullptr;
+  const Codec* codec = nullptr;
+  int64_t rows = 0;          // logical
+  int64_t cols = 0;          // padded, a multiple of 32
+  int64_t group = 0;         // columns per scale (cols when one per row)
+  int64_t offset_group = 0;  // columns per offset, 0 without offsets
+  AlignedArray<uint32_t> codes;
+  AlignedArray<uint16_t> scales;
+  AlignedArray<uint16_t> offsets;
+  AlignedArray<float> col_factors;  // trellis without block_scales: [column block]
+  AlignedArray<int8_t> codebook;    // product: entry + residual [256][4], then the same [4][256]
+
+  int64_t panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
+  uint64_t bytes() const {
+    return (codes.size() + col_factors.size()) * 4 + (scales.size() + offsets.size()) * 2 +
+           codebook.size();
+  }
+};
+
+// Repacks pass `pass` of a coded tensor. Throws bad_input if its arrays are too small.
+PanelMatrix pack_panels(const Tensor& tensor, int pass);
+// Converts panels back to the codes that files store: those of the pass from which pack_panels made
+// `w`. `codes` has their size (pass_fields).
+void unpack_codes(const PanelMatrix& w, std::span<std::byte> codes);
+
+namespace detail {
+
+inline constexpr int64_t kUnitColumns = 32;  // columns of one unit of packed codes
+
+// 32-bit words of codes in one panel.
+constexpr int64_t panel_words(const PanelMatrix& w, int bits) {
+  return w.cols / kUnitColumns * bits * kPanelRows;
+}
+
+// Units of one panel.
+constexpr int64_t panel_units(const PanelMatrix& w) {
+  return w.cols / kUnitColumns;
+}
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+// `decode(words, emit)` of a room's decoder for an instruction set calls emit(Quad<n>, weights) for
+// quads 0..7 of a unit in any order: a 32-bit lane of `weights` holds columns 4 n .. 4 n + 3 of one
+// row.
+template <int Index>
+using Quad = std::integral_constant<int, Index>;
+
+}  // namespace detail
+
+}  // namespace walsh

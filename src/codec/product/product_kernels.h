@@ -1,0 +1,46 @@
+// The nearest-entry search of product codes, one implementation per instruction set. Everything is
+// integers, so all give the same bytes.
+#pragma once
+
+#include <cstdint>
+
+#include "base/aligned.h"
+#include "codec/product/product.h"
+
+namespace walsh::detail {
+
+// Steps of the search's grid in a unit of the codebook: fine beside the rounding of its entries.
+inline constexpr int kProductSteps = 16;
+// Targets are clamped to this, so that four squared distances fit in int32.
+inline constexpr int kLargestProductTarget = 12000;
+// Vectors of four targets that are searched together; more than a group has in all.
+inline constexpr int kSearchVectors = 32;
+
+// A codebook in steps.
+struct ProductTable {
+  alignas(64) int16_t entries[kProductEntries][kProductValues];
+  int16_t residual;
+};
+
+// Targets of kSearchVectors vectors, in steps: pairs[h][v] are the weights 2h and 2h + 1 of v.
+struct ProductTargets {
+  alignas(64) int16_t pairs[2][kSearchVectors][2];
+};
+
+// pointers[v] = the entry with the least sum over the four weights of (|x - entry| - residual)^2,
+// the lowest of equal ones, for the first `vectors` (a multiple of 8); those up to the next
+// multiple of 16 may be set too.
+using ProductSearchKernel = void (*)(const ProductTable& table, const ProductTargets& targets,
+                                     int vectors, uint8_t* pointers);
+
+void product_search_ref(const ProductTable& table, const ProductTargets& targets, int vectors,
+                        uint8_t* pointers);
+void product_search_avx2(const ProductTable& table, const ProductTargets& targets, int vectors,
+                         uint8_t* pointers);
+void product_search_avx512(const ProductTable& table, const ProductTargets& targets, int vectors,
+                           uint8_t* pointers);
+
+// The one for current_isa().
+ProductSearchKernel product_search_kernel();
+
+}  // namespace walsh::detail

@@ -1,0 +1,10 @@
+#include "codec/scalar/cuda/device_team.cuh"
+#include "codec/scalar/cuda/encode_launch.h"
+
+namespace walsh::cuda::encoding {
+
+void launch_row(int thresholds, const PassArgs& args, int64_t rows, Stream stream) {
+  launch_thresholds<GroupKind::row>(thresholds, args, rows, stream);
+}
+
+}  // namespace walsh::cuda::encoding

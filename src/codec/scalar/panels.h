@@ -1,0 +1,71 @@
+// The panels of scalar codes.
+//   bits 2, 3, 4: codes[panel][unit of 32 columns][word 0..bits-1][row 0..15], the words of
+//                 docs/formats/README.md with their nibbles permuted: nibble p of the file is the
+//                 low half of byte p for p < 4 and the high half of byte p - 4 otherwise, so that
+//                 one table lookup per half yields 4 consecutive columns of 16 rows
+//   bits 8:       codes[panel][quad of 4 columns][row 0..15][4] int8
+//   scales, offsets: fp16 [panel][group][row 0..15]; sub-scales are multiplied into scales, the
+//                 group then being sub_group.
+#pragma once
+
+#include "codec/panels.h"
+
+namespace walsh::detail {
+
+// Nibble p of a file word moves to the low half of byte p (p < 4) or the high half of byte p - 4.
+constexpr uint32_t spread_nibbles(uint32_t four) {
+  four = (four | four << 8) & 0x00ff00ffu;
+  return (four | four << 4) & 0x0f0f0f0fu;
+}
+constexpr uint32_t permute_nibbles(uint32_t word) {
+  return spread_nibbles(word & 0xffffu) | spread_nibbles(word >> 16) << 4;
+}
+// Shift that brings nibble p of a file word to bit 0 of the permuted word.
+constexpr int nibble_shift(int p) {
+  return p < 4 ? 8 * p : 8 * (p - 4) + 4;
+}
+
+// The code of one weight; `words` is the panel, lane the row inside it. For 8 bits the int8 itself.
+inline int code_at(const uint32_t* words, int bits, int lane, int64_t col) {
+  if (bits == 8) {
+    const uint32_t quad = words[col / 4 * kPanelRows + lane];
+    return static_cast<int8_t>(quad >> (8 * (col % 4)) & 0xffu);
+  }
+  const uint32_t* unit = words + col / kUnitColumns * bits * kPanelRows + lane;
+  const int c = static_cast<int>(col % kUnitColumns);
+  const int shift = nibble_shift(c % 8);
+  const auto nibble = [&](int word) { return unit[word * kPanelRows] >> shift & 15u; };
+  uint32_t code = 0;
+  if (bits == 2) {
+    code = nibble(c / 16) >> (c % 16 / 8 * 2) & 3u;
+  } else if (bits == 3 && c < 24) {
+    code = nibble(c / 8) & 7u;
+  } else if (bits == 3) {
+    for (int word = 0; word < 3; ++word)
+      code |= nibble(word) >> 3 << word;
+  } else {
+    code = nibble(c / 8);
+  }
+  return static_cast<int>(code);
+}
+
+// Calls body(std::integral_constant<int, Bits>()) with the width of a code: these are the widths
+// for which kernels of CPUs are compiled.
+template <typename Body>
+decltype(auto) with_scalar_bits(const ScalarCode& code, const Body& body) {
+  switch (code.bits) {
+    case 2:
+      return body(std::integral_constant<int, 2>());
+    case 3:
+      return body(std::integral_constant<int, 3>());
+    case 4:
+      return body(std::integral_constant<int, 4>());
+    default:
+      return body(std::integral_constant<int, 8>());
+  }
+}
+
+PanelMatrix pack_scalar(const Tensor& tensor, int pass);
+void unpack_scalar(const PanelMatrix& w, std::span<std::byte> codes);
+
+}  // namespace walsh::detail

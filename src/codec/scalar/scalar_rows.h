@@ -1,0 +1,77 @@
+// What the encoders of scalar codes with error feedback share: rows that are rounded value by value
+// with scales that are chosen when their group is reached.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/aligned.h"
+#include "codec/format.h"
+#include "codec/scalar/encoder.h"
+#include "codec/scalar/encoder_codebook.h"
+
+namespace walsh::detail {
+
+// The nearest value of a scalar code at a scale and offset.
+class ValueRounder {
+ public:
+  explicit ValueRounder(const ScalarCode& code);
+
+  struct Rounded {
+    uint8_t code;
+    float value;
+  };
+  Rounded operator()(float x, float scale, float offset) const;
+
+ private:
+  std::optional<Codebook> codebook_;
+  Ladder ladder_{};
+};
+
+class ScalarRows {
+ public:
+  // `count` rows of `padded` columns.
+  ScalarRows(const ScalarCode& code, const EncodeOptions& options, int64_t count, int64_t padded);
+
+  int64_t group() const { return group_; }
+  // Columns [begin, end) of a row, where `begin` is the first of a group or of what was left of
+  // one: target(j) says where column j should be rounded to, all before it having been told to
+  // set(j, value), and may be asked for the rest of a group that begins.
+  template <class Target, class Set>
+  void encode(int64_t r, int64_t begin, int64_t end, const Target& target, const Set& set) {
+    std::vector<float> wanted(static_cast<size_t>(group_));
+    for (int64_t j = begin; j < end; ++j) {
+      if (j % group_ == 0) {
+        const int64_t n = std::min(group_, padded_ - j);
+        for (int64_t i = 0; i < n; ++i)
+          wanted[static_cast<size_t>(i)] = target(j + i);
+        choose_scales(r, j, wanted.data(), n);
+      }
+      set(j, round(r, j, target(j)));
+    }
+  }
+  // Puts codes and scales of a row times a factor where they belong: `out` has the row's places.
+  void store(int64_t r, double factor, const PassOutput& out) const;
+  // Whether scales may get a factor in the end.
+  bool has_factors() const;
+
+ private:
+  // Scales of a row as they are stored.
+  struct RowScales {
+    std::vector<uint16_t> scales, offsets, sub_scales;
+  };
+  // By the plain encoder, whose codes are not needed.
+  void choose_scales(int64_t r, int64_t begin, const float* wanted, int64_t n);
+  float round(int64_t r, int64_t j, float target);
+
+  const ScalarCode& code_;
+  const EncodeOptions& options_;
+  int64_t padded_, group_;
+  ValueRounder round_;
+  std::vector<uint8_t> codes_;  // [rows][padded]
+  std::vector<RowScales> rows_;
+};
+
+}  // namespace walsh::detail

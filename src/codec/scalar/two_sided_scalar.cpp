@@ -1,0 +1,119 @@
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "codec/feedback/two_sided.h"
+#include "codec/scalar/scalar_passes.h"
+#include "codec/scalar/scalar_rows.h"
+#include "codec/scalar/scalar_tensor.h"
+
+namespace walsh::detail {
+namespace {
+
+// A tensor whose last pass is rounded with errors fed back in both directions.
+class TwoSidedScalar {
+ public:
+  TwoSidedScalar(const Tensor& tensor, const EncodeOptions& options, const TensorStorage& storage,
+                 TwoSidedMatrix& matrix)
+      : tensor_(tensor),
+        options_(options),
+        matrix_(matrix),
+        last_(tensor.format->passes - 1),
+        code_(tensor.format->code[last_]),
+        passes_(tensor, storage),
+        rows_(code_, options, tensor.rows, matrix.cols()) {}
+
+  // Fills the matrix with what the passes before the last one leave.
+  void read(ReadRows read_rows, ThreadPool& pool) {
+    for_rows(read_rows, pool, [&](int64_t row, float* x, float* buffer) {
+      for (int pass = 0; pass < last_; ++pass)
+        passes_.encode(pass, options_, row, buffer, x);
+      passes_.rotate(last_, row, x, matrix_.row(row));
+    });
+  }
+
+  void encode(ThreadPool& pool) {
+    constexpr int64_t kRows = TwoSidedRows::kRows;
+    const int64_t cols = std::min(matrix_.cols(), std::max(kBlockCols, rows_.group()));
+    std::vector<std::optional<TwoSidedRows>> blocks(static_cast<size_t>(pool.size()));
+    const int64_t down = (tensor_.rows + kRows - 1) / kRows;
+    for (const Diagonal& d : diagonals(down, (matrix_.cols() + cols - 1) / cols)) {
+      pool.for_each(d.count, [&](int64_t i, int thread) {
+        auto& rows = blocks[static_cast<size_t>(thread)];
+        if (!rows) rows.emplace(matrix_, cols);
+        const int64_t row = (d.first_row + i) * kRows, col = (d.first_col - i) * cols;
+        encode_block(*rows, {row, std::min(kRows, tensor_.rows - row), col,
+                             std::min(cols, matrix_.cols() - col)});
+      });
+    }
+  }
+
+  void store(ThreadPool& pool) {
+    std::vector<double> factors(static_cast<size_t>(tensor_.rows), 1.0);
+    if (rows_.has_factors()) factors = matrix_.row_factors(pool);
+    pool.for_each(tensor_.rows, [&](int64_t row) {
+      rows_.store(row, factors[static_cast<size_t>(row)], passes_.output(last_, row));
+    });
+  }
+
+  void measure(ReadRows read_rows, ThreadPool& pool, ErrorSum& errors) {
+    for_rows(read_rows, pool, [&](int64_t row, float* x, float* buffer) {
+      const double norm = squared_length(x, tensor_.cols);
+      for (int pass = 0; pass <= last_; ++pass)
+        passes_.subtract(pass, row, buffer, x);
+      errors.set(row, squared_length(x, tensor_.cols), norm);
+    });
+  }
+
+ private:
+  static constexpr int64_t kBlockCols = 128;
+
+  // Calls body(row, x[cols], buffer[padded]) for all rows.
+  template <class Body>
+  void for_rows(ReadRows read_rows, ThreadPool& pool, const Body& body) {
+    constexpr int64_t kRows = TwoSidedRows::kRows;
+    pool.for_each((tensor_.rows + kRows - 1) / kRows, [&](int64_t item) {
+      const int64_t begin = item * kRows, end = std::min(tensor_.rows, begin + kRows);
+      std::vector<float> x(static_cast<size_t>((end - begin) * tensor_.cols));
+      std::vector<float> buffer(static_cast<size_t>(passes_.padded()));
+      read_finite_rows(read_rows, begin, end, tensor_.cols, x.data());
+      for (int64_t row = begin; row < end; ++row)
+        body(row, x.data() + (row - begin) * tensor_.cols, buffer.data());
+    });
+  }
+
+  void encode_block(TwoSidedRows& rows, const Block& block) {
+    rows.start(block);
+    for (int64_t r = block.row; r < block.row + block.rows; ++r) {
+      rows.start_row(r);
+      rows_.encode(
+          r, block.col, block.col + block.cols, [&](int64_t j) { return rows.target(r, j); },
+          [&](int64_t j, float value) { rows.set(r, j, value); });
+    }
+  }
+
+  const Tensor& tensor_;
+  const EncodeOptions& options_;
+  TwoSidedMatrix& matrix_;
+  int last_;
+  const ScalarCode& code_;
+  ScalarPasses passes_;
+  ScalarRows rows_;
+};
+
+}  // namespace
+
+// All rows of the last pass at once: rows above reach those below.
+void encode_scalar_two_sided(TileDevice*, const Tensor& tensor, const EncodeOptions& options,
+                             const ErrorFeedback& inputs, const ErrorFeedback& outputs,
+                             ReadRows read_rows, const TensorStorage& storage, ThreadPool& pool,
+                             ErrorSum& errors) {
+  TwoSidedMatrix matrix(inputs, outputs);
+  TwoSidedScalar encoder(tensor, options, storage, matrix);
+  encoder.read(read_rows, pool);
+  encoder.encode(pool);
+  encoder.store(pool);
+  encoder.measure(read_rows, pool, errors);
+}
+
+}  // namespace walsh::detail

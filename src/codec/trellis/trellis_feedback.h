@@ -1,0 +1,69 @@
+// What the encoders of trellis tensors with error feedback share, wherever tiles are searched: the
+// scales of rows while errors are fed back, and the final scales.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "codec/encode/encode_source.h"
+#include "codec/trellis/trellis.h"
+#include "codec/trellis/trellis_kernels.h"
+#include "codec/trellis/trellis_scales.h"
+#include "codec/trellis/trellis_tensor.h"
+#include "rotate/rotation.h"
+
+namespace walsh::detail {
+
+// Larger than every level; a larger target would only make the costs overflow.
+inline constexpr float kLargestTarget = 64;
+
+// What one call knows about the whole tensor. The threads share it.
+struct FedBackTrellis {
+  // If `kept` is not null, it receives what read() would return for all rows.
+  FedBackTrellis(const Tensor& tensor, const EncodeOptions& options, const ErrorFeedback& feedback,
+                 ReadRows read_rows, const TensorStorage& storage, ThreadPool& pool,
+                 TileDevice* device = nullptr, float* kept = nullptr);
+
+  const TrellisCode& code() const { return tensor.format->trellis; }
+  // Reads rows [begin, end) into rotated[][feedback.size()].
+  void read(int64_t begin, int64_t end, float* rotated) const;
+  // Called when these rows are stored.
+  void measure(int64_t begin, int64_t end, ErrorSum& errors) const;
+
+  const Tensor& tensor;
+  const EncodeOptions& options;
+  const ErrorFeedback& feedback;
+  ReadRows read_rows;
+  const TensorStorage& storage;
+  Rotator rotator;
+  BlockPowers powers;
+  RankOneScales scales;
+  TrellisTable table;
+  // The factor that brings levels chosen for N(0,1) closest to it. It is the scale that rows get in
+  // the end; the feedback of errors needs it in advance.
+  float expected = 1;
+};
+
+// The scales of a few rows.
+class FedBackScales {
+ public:
+  FedBackScales(const FedBackTrellis& job, int64_t first, int64_t rows);
+
+  // [rows][blocks]: the factors of the targets, and of the levels that were chosen.
+  const float* target_factors() const { return target_factors_.data(); }
+  const float* level_factors() const { return level_factors_.data(); }
+  // Stores the scales in the file's arrays, from the factor of every row
+  // (FeedbackStrip::row_factors).
+  void store(const double* row_factors) const;
+
+ private:
+  float row_scale(int64_t r) const;
+
+  const FedBackTrellis& job_;
+  int64_t first_, rows_, blocks_;
+  // [rows][blocks]; those of the original weights, 0 where all weights are zero.
+  std::vector<float> start_;
+  std::vector<float> target_factors_, level_factors_;
+};
+
+}  // namespace walsh::detail

@@ -1,0 +1,47 @@
+// `quantization_config` of a Hugging Face folder whose linear layers walsh has coded: what
+// `walsh quantize --output-format hf` and walsh.transformers write (docs/formats/folder.md).
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "codec/weight_source.h"
+#include "io/json.h"
+
+namespace walsh {
+
+inline constexpr const char* kFolderMethod = "walsh";
+inline constexpr const char* kFolderConfig = "quantization_config";
+inline constexpr int kFolderVersion = 1;
+
+// A linear layer, named as in the model's code: the tensors are MODULE.codes, MODULE.scales, ...
+struct StoredModule {
+  const Format* format = nullptr;  // coded
+  int64_t rows = 0, cols = 0;
+  Rotation rotation[2] = {kNoRotation, kNoRotation};
+};
+
+struct FolderConfig {
+  std::string producer;
+  std::string recipe = "{}";  // JSON, if the folder tells it
+  std::map<std::string, StoredModule> modules;
+};
+
+// The module whose weight a tensor is: its name without ".weight"; empty if it has another end.
+std::string module_of(std::string_view tensor);
+
+// Returns whether config.json describes such a folder. Anything that is not valid JSON does not.
+bool is_walsh_config(std::string_view config_json);
+// Returns whether `path` is such a folder; false if it cannot be read.
+bool is_walsh_folder(const std::string& path);
+
+// Throws bad_input, naming `where` and the module, for a later version, unknown types and
+// rotations, and impossible shapes.
+FolderConfig read_folder_config(std::string_view config_json, const std::string& where);
+// Returns the text without `quantization_config`.
+std::string plain_config(std::string_view config_json, const std::string& where);
+// Returns the `modules` of a folder.
+OrderedJson modules_json(const std::map<std::string, StoredModule>& modules);
+
+}  // namespace walsh

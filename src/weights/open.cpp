@@ -1,0 +1,22 @@
+#include "weights/open.h"
+
+#include <filesystem>
+#include <system_error>
+
+#include "import/gguf_checkpoint.h"
+#include "weights/checkpoint_source.h"
+#include "weights/walsh_file.h"
+#include "weights/walsh_folder.h"
+
+namespace walsh {
+
+std::unique_ptr<WeightSource> open_stored(const std::string& path) {
+  if (is_walsh_folder(path)) return WalshFolder::open(path);
+  std::error_code unreadable;
+  if (std::filesystem::is_directory(path, unreadable) || is_foreign_gguf(path)) {
+    return std::make_unique<CheckpointSource>(CheckpointSource::open(path, GgufCodes::keep));
+  }
+  return WalshFile::open(path);
+}
+
+}  // namespace walsh

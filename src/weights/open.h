@@ -1,0 +1,15 @@
+// Opens the weights of a model as they are stored, whatever form they have.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "codec/weight_source.h"
+
+namespace walsh {
+
+// Opens a walsh file, a folder in walsh's codes, a Hugging Face folder or a foreign GGUF file.
+// Throws bad_input for what is none of these.
+std::unique_ptr<WeightSource> open_stored(const std::string& path);
+
+}  // namespace walsh

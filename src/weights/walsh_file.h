@@ -1,0 +1,125 @@
+// A walsh file: GGUF v3 whose coded tensors are plain I8 arrays, described by `walsh.*` metadata
+// (docs/formats/file.md).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "codec/weight_source.h"
+#include "io/checksum.h"
+#include "io/gguf.h"
+#include "io/mapped_file.h"
+
+namespace walsh {
+
+namespace keys {
+inline constexpr const char* kVersion = "walsh.format_version";
+// u64 low, high: the XXH3-128 of everything before the tensor data, with these 16 bytes set to
+// zero. Every file from kCheckedVersion on has it.
+inline constexpr const char* kHeader = "walsh.header.checksum";
+inline constexpr const char* kFamily = "walsh.family";
+inline constexpr const char* kProducer = "walsh.producer";
+inline constexpr const char* kRecipe = "walsh.recipe";
+// u32 kind, block, seed, signs of the rotation folded into the residual stream (format version 2).
+inline constexpr const char* kFold = "walsh.fold.residual";
+inline constexpr const char* kConfig = "walsh.hf.config";
+inline constexpr const char* kGenerationConfig = "walsh.hf.generation_config";
+inline constexpr const char* kTokenizer = "walsh.hf.tokenizer";
+inline constexpr const char* kTokenizerConfig = "walsh.hf.tokenizer_config";
+// Parallel arrays, one element per tensor (shape, checksum: two; rotation: four per pass).
+inline constexpr const char* kNames = "walsh.tensor.name";
+inline constexpr const char* kFormats = "walsh.tensor.format";
+inline constexpr const char* kShapes = "walsh.tensor.shape";  // u64 rows, cols
+inline constexpr const char* kSources = "walsh.tensor.source_type";
+inline constexpr const char* kLinear = "walsh.tensor.linear";       // u8
+inline constexpr const char* kRotations = "walsh.tensor.rotation";  // u32 kind, block, seed, signs
+inline constexpr const char* kOutputs = "walsh.tensor.output_rotation";  // as above, one per tensor
+// Matrices whose columns were multiplied by scales that no norm contains (inputs balanced by
+// calibration), and those scales, f32 [cols] of each matrix, one after the other.
+inline constexpr const char* kScaled = "walsh.balance.tensor";
+inline constexpr const char* kScales = "walsh.balance.scale";
+inline constexpr const char* kErrors = "walsh.tensor.nmse";         // f32, balanced basis
+inline constexpr const char* kChecksums = "walsh.tensor.checksum";  // u64 low, high of XXH3-128
+}  // namespace keys
+
+// Since this version the header has a checksum, and rotations of a folded model are seeded by the
+// names of activations instead of their numbers.
+inline constexpr uint64_t kCheckedVersion = 3;
+
+// Name of a stored array in the file: the tensor's own name, or NAME.SUFFIX.
+std::string stored_name(const std::string& tensor, const std::string& suffix);
+
+struct StoredTensor {
+  std::string name;
+  const Format* format = nullptr;
+  int64_t rows = 0, cols = 0;
+  std::string source_type;
+  bool linear = false;
+  Rotation rotation[2];
+  Rotation output_rotation = kNoRotation;
+  double nmse = 0;
+  Checksum checksum;
+  std::vector<std::span<const std::byte>> arrays;  // in the order of array_specs
+  uint64_t bytes = 0;
+};
+
+class WalshFile : public WeightSource {
+ public:
+  // Throws bad_input unless the file is a complete walsh file of a known version whose header
+  // matches its checksum.
+  static std::unique_ptr<WalshFile> open(const std::string& path);
+
+  const std::vector<StoredTensor>& tensors() const { return tensors_; }
+  const StoredTensor* find(const std::string& name) const;
+  std::string recipe() const { return recipe_; }  // JSON
+  std::string producer() const { return producer_; }
+  // The argument of ResidualFold, if the model is folded.
+  const std::optional<Rotation>& fold() const { return fold_; }
+  // Returns the factors of a matrix's columns, [cols], if no norm contains them; otherwise empty.
+  std::span<const float> column_scales(const std::string& name) const;
+  uint64_t version() const { return version_; }  // of the file format
+  uint64_t file_bytes() const { return file_->bytes().size(); }
+  // Throws bad_input, naming the tensor, if its content does not match the stored checksum.
+  void verify(const StoredTensor& tensor) const;
+
+  std::string path() const override { return file_->path(); }
+  std::vector<std::string> notes() const override { return notes_; }
+  std::string_view config_json() const override { return config_; }
+  std::string_view generation_config_json() const override { return generation_config_; }
+  std::string_view tokenizer_json() const override { return tokenizer_; }
+  std::string_view tokenizer_config_json() const override { return tokenizer_config_; }
+  bool contains(const std::string& name) const override { return find(name) != nullptr; }
+  std::vector<std::string> names() const override;
+  const Format& format_of(const std::string& name) const override;
+  // Verifies the checksum. Reading every byte once costs little compared with packing it.
+  Tensor load(const std::string& name) override;
+  void release(const std::string& name) override;
+  bool folded() const override { return fold_.has_value(); }
+  StoredForm form_of(const std::string& name) const override;
+
+ private:
+  WalshFile() = default;
+  const StoredTensor& require(const std::string& name) const;
+  void verify_header(const GgufContent& content);
+  void read_texts(const GgufContent& content);
+  void read_fold(const GgufContent& content);
+  void read_tensors(const GgufContent& content);
+  void note_retired_formats();
+  void read_outputs(const GgufContent& content);
+  void check_rotations() const;
+  void read_scales(const GgufContent& content);
+  void bind(const GgufContent& content, StoredTensor& tensor) const;
+
+  std::shared_ptr<MappedFile> file_;
+  uint64_t version_ = 0;
+  std::string config_, generation_config_, tokenizer_, tokenizer_config_, recipe_, producer_;
+  std::vector<std::string> notes_;
+  std::optional<Rotation> fold_;
+  std::vector<StoredTensor> tensors_;
+  std::map<std::string, size_t> index_;
+  std::map<std::string, std::vector<float>> scales_;
+};
+
+}  // namespace walsh
