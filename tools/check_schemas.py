@@ -19,6 +19,7 @@ accepted. Counts what is refused, with the reasons.
 import argparse
 import collections
 import concurrent.futures
+import decimal
 import glob
 import json
 import pathlib
@@ -146,10 +147,31 @@ DRAFTS = {"draft2020-12": jsonschema.Draft202012Validator,
           "draft6": jsonschema.Draft6Validator, "draft4": jsonschema.Draft4Validator}
 
 
+def multiple_of(validator, unit, instance, schema):
+    """Whether a number is a multiple in decimals, as JSON writes it: the package divides doubles,
+    for which 0.07 is no multiple of 0.01."""
+    del schema
+    if validator.is_type(instance, "number") and decimal.Decimal(repr(instance)) % \
+            decimal.Decimal(repr(unit)) != 0:
+        yield jsonschema.ValidationError(f"{instance!r} is not a multiple of {unit!r}")
+
+
+def judge_of(draft):
+    """The package's validator of a draft with two defects mended: multiples, and 2019-09's
+    unevaluatedProperties, which does not know what a schema in additionalProperties evaluates."""
+    mended = {"multipleOf": multiple_of}
+    if draft is jsonschema.Draft201909Validator:
+        newer = jsonschema.Draft202012Validator.VALIDATORS
+        mended["unevaluatedProperties"] = newer["unevaluatedProperties"]
+    # 300 digits are more than doubles have before and behind the point.
+    decimal.getcontext().prec = 700
+    return jsonschema.validators.extend(draft, mended)
+
+
 def invalid(text, schema, draft):
     """The reason why a text is invalid, or nothing; also for classes unknown to Python."""
     try:
-        draft(schema, format_checker=draft.FORMAT_CHECKER).validate(json.loads(text))
+        judge_of(draft)(schema, format_checker=draft.FORMAT_CHECKER).validate(json.loads(text))
     except re.error:
         return None
     except (ValueError, jsonschema.ValidationError) as error:

@@ -350,6 +350,47 @@ def the_key(options):
         server.stop()
 
 
+def guessed(server, victim, attacker, seed):
+    """How many of a prompt's 12 last tokens a client finds out by the numbers of cached tokens.
+    `victim` and `attacker` are keys and cache salts."""
+    def cached(who, prompt):
+        body = {"prompt": prompt, "max_tokens": 1, "temperature": 0, "cache_salt": who[1]}
+        text = server.ask("POST", "/v1/completions", body, {"Authorization": "Bearer " + who[0]})[2]
+        return json.loads(text)["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    draw = random.Random(seed)
+    known = [draw.randrange(100, 2000) for _ in range(20)]
+    alphabet = draw.sample(range(2000, 8000), 10)
+    secret = [draw.choice(alphabet) for _ in range(12)]
+    cached(victim, known + secret)
+    guess = list(known)
+    for place in range(len(secret)):
+        # The last token of a prompt is always evaluated, so another one follows the guess.
+        hit = next((one for one in alphabet
+                    if cached(attacker, guess + [one, 50 + place]) > len(guess)), None)
+        if hit is None:
+            break
+        guess.append(hit)
+    return sum(one == other for one, other in zip(guess[len(known):], secret))
+
+
+def others_prompts(options):
+    """A client guesses the prompt of another one token by token."""
+    server = Server(options, "--api-key", f"{KEY},{KEY}2", "--log-format", "off")
+    try:
+        one, other = (KEY, None), (KEY + "2", None)
+        found = {"its own key": guessed(server, one, one, 1),
+                 "another key": guessed(server, one, other, 2),
+                 "another salt": guessed(server, (KEY, "a"), (KEY, "b"), 3),
+                 "no salt": guessed(server, (KEY, "a"), one, 4)}
+    finally:
+        server.stop()
+    print("others' prompts: of 12 tokens are found with " +
+          ", ".join(f"{who} {count}" for who, count in found.items()))
+    yield "the same key finds the tokens, so the attack works", found.pop("its own key") == 12
+    yield "nobody else finds one", not any(found.values())
+
+
 def the_end(options):
     """SIGTERM while answers stream."""
     stream = request_text(json.dumps({"prompt": "The", "max_tokens": 500, "n": 8,
@@ -420,7 +461,7 @@ def main():
     parser.add_argument("--only", default="", help="names of runs, comma-separated")
     options = parser.parse_args()
     runs = [same_texts, slow_clients, overload, clients_that_leave, broken_requests, the_key,
-            the_end, no_connections]
+            others_prompts, the_end, no_connections]
     only = [name for name in options.only.split(",") if name]
     if unknown := set(only) - {run.__name__ for run in runs}:
         parser.error(f"no such run: {', '.join(unknown)}")

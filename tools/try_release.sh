@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Tries the files of a release in fresh root file systems: try_release.sh FOLDER [SUITE...]
+# FOLDER may have some of them only, such as the wheels.
 #
 # SUITE is a release of Debian or Ubuntu (bookworm); its packages come from where this system has
 # its own, or for Ubuntu from WALSH_UBUNTU_MIRROR. As root; installs debootstrap if it is missing.
@@ -32,6 +33,24 @@ check_program() {  # check_program ROOT PROGRAM: as its user would, from a model
   grep -q 'The river' "$work/said" || fail "$2 wrote: $(cat "$work/said")"
 }
 
+check_tarball() {  # check_tarball ROOT SUITE
+  tar -C "$1/opt" -xzf "$tarballs"
+  check_program "$1" "/$(cd "$1" && echo opt/walsh-*/bin/walsh)"
+  echo "$2: the tarball works"
+}
+
+check_deb() {  # check_deb ROOT SUITE
+  # Without network access, because the package's dependencies are installed already.
+  chroot "$1" /bin/sh -c 'dpkg -i /files/walsh_*.deb' >"$work/log" 2>&1 ||
+    fail "$2: $(cat "$work/log")"
+  check_program "$1" walsh
+  test -f "$1/usr/share/man/man1/walsh.1.gz" || test -f "$1/usr/share/man/man1/walsh.1" ||
+    [ "$(ls "$1/usr/share/man" | wc -l)" = 0 ] || fail "$2: no manual page"
+  chroot "$1" dpkg -r walsh >/dev/null
+  ! test -e "$1/usr/bin/walsh" || fail "$2: the program is still there"
+  echo "$2: the Debian package works"
+}
+
 check_package() {  # check_package "RUN..." ENVIRONMENT MODEL: as a reader of the README would
   local run=$1 inside=$2/bin model=$3
   (cd "$work" && $run "$inside/python" -c "
@@ -62,7 +81,10 @@ check_wheel() {  # check_wheel ROOT SUITE: without network access, in the system
   echo "$2: the wheel works with Python $version"
 }
 
+tarballs=$(compgen -G "$files/walsh-*-linux-*.tar.gz" || true)
+packages=$(compgen -G "$files/walsh_*.deb" || true)
 wheels=$(compgen -G "$files/*.whl" || true)
+[ -n "$tarballs$packages$wheels" ] || fail "$files has no file of a release"
 for suite in "$@"; do
   case $suite in
     noble | jammy) mirror=${WALSH_UBUNTU_MIRROR:-}
@@ -77,20 +99,8 @@ for suite in "$@"; do
   mkdir "$fresh/files"
   cp "$files"/* "$fresh/files/"
 
-  tar -C "$fresh/opt" -xzf "$files"/walsh-*-linux-*.tar.gz
-  tarball=$(cd "$fresh" && echo opt/walsh-*/bin/walsh)
-  check_program "$fresh" "/$tarball"
-  echo "$suite: the tarball works"
-
-  # Without network access, because the package's dependencies are installed already.
-  chroot "$fresh" /bin/sh -c 'dpkg -i /files/walsh_*.deb' >"$work/log" 2>&1 ||
-    fail "$suite: $(cat "$work/log")"
-  check_program "$fresh" walsh
-  test -f "$fresh/usr/share/man/man1/walsh.1.gz" || test -f "$fresh/usr/share/man/man1/walsh.1" ||
-    [ "$(ls "$fresh/usr/share/man" | wc -l)" = 0 ] || fail "$suite: no manual page"
-  chroot "$fresh" dpkg -r walsh >/dev/null
-  ! test -e "$fresh/usr/bin/walsh" || fail "$suite: the program is still there"
-  echo "$suite: the Debian package works"
+  [ -z "$tarballs" ] || check_tarball "$fresh" "$suite"
+  [ -z "$packages" ] || check_deb "$fresh" "$suite"
   [ -z "$wheels" ] || check_wheel "$fresh" "$suite"
 done
 

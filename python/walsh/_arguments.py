@@ -12,17 +12,17 @@ from ._error import usage
 
 
 def shown(value: Any) -> str:
-    """A value in one short line, for a message."""
+    """Returns a value in one short line, for a message."""
     return " ".join(reprlib.repr(value).split())
 
 
 def kind_of(value: Any) -> str:
-    """The name of the type of a value."""
+    """Returns the name of the type of a value."""
     return type(value).__name__
 
 
 def text(value: Any, where: str) -> str:
-    """A str that UTF-8 can write."""
+    """Returns a str that UTF-8 can write."""
     if not isinstance(value, str):
         raise usage(where, f"a value of type {type(value).__name__}, expected a str")
     try:
@@ -45,7 +45,7 @@ def flag(value: Any, where: str) -> bool:
 
 
 def whole(value: Any, where: str, least: int = -2**31, most: int = 2**31 - 1) -> int:
-    """A whole number, of NumPy as well, from `least` to `most`.
+    """Returns a whole number, of NumPy as well, from `least` to `most`.
 
     >>> whole(np.int64(3), "first"), whole(0, "first", 0)
     (3, 0)
@@ -65,7 +65,7 @@ def whole(value: Any, where: str, least: int = -2**31, most: int = 2**31 - 1) ->
 
 
 def number(value: Any, where: str) -> float:
-    """A number, of NumPy as well."""
+    """Returns a number, of NumPy as well."""
     try:
         if isinstance(value, (bool, np.bool_, str, bytes)):
             raise TypeError
@@ -75,21 +75,21 @@ def number(value: Any, where: str) -> float:
 
 
 def texts(value: Any, where: str) -> list[str]:
-    """A list of texts; a single one is refused, since it would be taken for its letters."""
+    """Returns a list of texts; a single one is refused, since it would be taken for its letters."""
     if not isinstance(value, (list, tuple, set, frozenset)):
         raise usage(where, f"{shown(value)}, expected a list of texts")
     return [text(one, where) for one in value]
 
 
 def function(value: Any, where: str) -> Any:
-    """A function, or None."""
+    """Returns a function, or None."""
     if value is not None and not callable(value):
         raise usage(where, f"{shown(value)}, expected a function")
     return value
 
 
 def path(value: Any, where: str) -> bytes:
-    """The path of a file as the system takes it."""
+    """Returns the path of a file as the system takes it."""
     try:
         found = os.fsencode(value)
     except (TypeError, UnicodeEncodeError):
@@ -100,5 +100,5 @@ def path(value: Any, where: str) -> bytes:
 
 
 def one_line(value: Optional[BaseException]) -> str:
-    """The text of another exception as part of a message."""
+    """Returns the text of another exception as part of a message."""
     return " ".join(str(value).split())

@@ -15,7 +15,7 @@ _SUFFIX = ".codes"  # of an array of a layer, whose name the loader translates
 
 
 def saved_names(model: Any, names: Iterable[str]) -> dict[str, str]:
-    """What `save_pretrained` calls layers of a model in its files."""
+    """Returns what `save_pretrained` calls layers of a model in its files."""
     known = list(names)
     numbers = {name + _SUFFIX: torch.tensor(i) for i, name in enumerate(known)}
     return {known[int(number)]: name.removesuffix(_SUFFIX)
@@ -32,8 +32,8 @@ class FileNames:
                            if isinstance(entry, WeightRenaming)]
 
     def _in_model(self, name: str) -> Optional[str]:
-        """The name with or without the prefix of the base model, where there is such a module or
-        may be an expert of one."""
+        """Returns the name with or without the prefix of the base model, where there is such a
+        module or may be an expert of one."""
         names = [name]
         if self._prefix:
             names += [name.removeprefix(self._prefix + "."), f"{self._prefix}.{name}"]
@@ -46,8 +46,8 @@ class FileNames:
         return None
 
     def find(self, name: str, expert: str = "") -> Optional[str]:
-        """The module that a file calls `name`; `expert` is what follows the name of a module of
-        experts, and is kept."""
+        """Returns the module that a file calls `name`; `expert` is what follows the name of a
+        module of experts, and is kept."""
         renamed = name + expert + _SUFFIX
         for renaming in self._renamings:
             renamed, _ = renaming.rename_source_key(renamed)
@@ -57,13 +57,14 @@ class FileNames:
         return self._in_model(renamed) or self._in_model(name)
 
     def is_beside(self, name: str) -> bool:
-        """Whether a name is outside of the base model that this model is: of a head."""
+        """Returns whether a name is outside of the base model that this model is: of a head."""
         return (bool(self._prefix) and not hasattr(self._model, self._prefix)
                 and not name.startswith(self._prefix + "."))
 
 
 def part_names(model: Any) -> tuple[str, ...]:
-    """What files call the parts of an expert, in the order of PARTS: w1, w3 and w2 in Mixtral."""
+    """Returns what files call the parts of an expert, in the order of PARTS: w1, w3 and w2 in
+    Mixtral."""
     found: dict[str, list[str]] = {}
     for entry in get_model_conversion_mapping(model):
         if not isinstance(entry, WeightConverter):
@@ -77,5 +78,5 @@ def part_names(model: Any) -> tuple[str, ...]:
 
 
 def modules_of(model: nn.Module, kind: type) -> dict[str, Any]:
-    """The modules of a class, by name."""
+    """Returns the modules of a class, by name."""
     return {name: module for name, module in model.named_modules() if isinstance(module, kind)}

@@ -49,13 +49,13 @@ class Stack:
                 tensor.data = tensor.data.to(device, dtype if tensor.is_floating_point() else None)
 
     def layer(self, index: int, device: torch.device, dtype: torch.dtype) -> nn.Module:
-        """A copy of a layer to compute with, whose weights get no gradients."""
+        """Returns a copy of a layer to compute with, whose weights get no gradients."""
         result = copy.deepcopy(self.layers[index]).to(device=device, dtype=dtype)
         return result.requires_grad_(False)
 
     def embed(self, ids: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
-        """What the first layer reads for ids [windows, window]. The first call for a number of
-        windows also takes down what every layer is called with beside it."""
+        """Returns what the first layer reads for ids [windows, window]. The first call for a number
+        of windows also takes down what every layer is called with beside it."""
         first: list[torch.Tensor] = []
         arguments: list[tuple[Any, Any]] = []
 
@@ -85,14 +85,14 @@ class Stack:
         return first[0].to(device=device, dtype=dtype)
 
     def run(self, index: int, layer: nn.Module, hidden: torch.Tensor) -> torch.Tensor:
-        """The output of a layer for hidden [windows, window, hidden] of embed()."""
+        """Returns the output of a layer for hidden [windows, window, hidden] of embed()."""
         args, kwargs = self._arguments[len(hidden)][index]
         output = layer(hidden, *args, **kwargs)
         self._tuple = isinstance(output, tuple)
         return _unwrapped(output)
 
     def logits(self, ids: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
-        """What follows the last layer, which has given `hidden`, as the model does it."""
+        """Returns what follows the last layer, which has given `hidden`, as the model does it."""
         def passed(h: torch.Tensor, *_: Any, **__: Any) -> Any:
             return (h,) if self._tuple else h
 
@@ -121,7 +121,7 @@ def _moved(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
 
 
 def load_model(folder: str) -> Any:
-    """The model in the type of its checkpoint, on the CPU."""
+    """Returns the model in the type of its checkpoint, on the CPU."""
     from transformers import AutoModelForCausalLM
 
     try:

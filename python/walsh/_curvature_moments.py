@@ -33,7 +33,7 @@ class Moments:
         self.tokens += len(gradients)
 
     def packed_mean(self) -> torch.Tensor:
-        """The upper triangle of the mean, row by row."""
+        """Returns the upper triangle of the mean, row by row."""
         rows, columns = torch.triu_indices(*self.sum.shape, device=self.sum.device)
         return (self.sum[rows, columns] / max(1, self.tokens)).cpu()
 
@@ -55,7 +55,7 @@ class _Parameter:
         self.bytes = tensor.numel() * tensor.element_size()
 
     def index_of(self, weight: torch.Tensor) -> int:
-        """Which expert's a view of it is; -1: of all experts."""
+        """Returns which expert's a view of it is; -1: of all experts."""
         if weight.dim() == self.dims and self.dims == 3:
             return -1
         return (weight.data_ptr() - self.first) * len(self.matrices) // self.bytes

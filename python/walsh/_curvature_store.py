@@ -55,8 +55,8 @@ class CheckpointTensors:
                 self._places[name] = (path, 8 + size + begin, end - begin)
 
     def find(self, name: str) -> Optional[str]:
-        """The stored name of a tensor of the text model; in a model of several parts it has more
-        in front."""
+        """Returns the stored name of a tensor of the text model; in a model of several parts it has
+        more in front."""
         inner = "." + name.removeprefix("model.")
         for known in (name, name + "_blocks"):
             if known in self._places:
@@ -64,8 +64,8 @@ class CheckpointTensors:
         return next((n for n in self._places if n.endswith(inner)), None)
 
     def of_matrix(self, key: str) -> Optional[tuple[str, str]]:
-        """The name that the checkpoint gives a matrix of LayerMoments, and the tensor that it is
-        stored in, maybe among others."""
+        """Returns the name that the checkpoint gives a matrix of LayerMoments, and the tensor that
+        it is stored in, maybe among others."""
         stored = self.find(key)
         match = _EXPERT.fullmatch(key)
         if stored is not None or match is None:
@@ -92,7 +92,7 @@ class CheckpointTensors:
 
 
 def text_checksum(text: bytes) -> str:
-    """The checksum that `walsh quantize --calibrate` keeps of a text."""
+    """Returns the checksum that `walsh quantize --calibrate` keeps of a text."""
     return _walsh.checksum(memoryview(text))
 
 
@@ -149,7 +149,7 @@ class Store:
         os.replace(temporary, self.folder / name)
 
     def stream(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """A tensor that lies in a file, which is made if there is none."""
+        """Returns a tensor that lies in a file, which is made if there is none."""
         path = self.work / name
         count = int(np.prod(shape))
         size = count * torch.empty(0, dtype=dtype).element_size()

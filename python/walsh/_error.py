@@ -26,5 +26,5 @@ class Error(Exception):
 
 
 def usage(where: str, reason: str) -> Error:
-    """The error of a call that makes no sense."""
+    """Returns the error of a call that makes no sense."""
     return Error("usage", where, reason)

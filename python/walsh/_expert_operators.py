@@ -20,7 +20,7 @@ _numbers = itertools.count(1)
 
 
 def next_number() -> int:
-    """The number of another module."""
+    """Returns the number of another module."""
     return next(_numbers)
 
 

@@ -30,7 +30,7 @@ def split_name(name: str) -> Optional[tuple[str, int, str]]:
 
 
 def is_fused(module: nn.Module) -> bool:
-    """Whether a module has experts with gates in tensors [experts, ...]."""
+    """Returns whether a module has experts with gates in tensors [experts, ...]."""
     weights = [module._parameters.get(name) for name in (GATE_UP, DOWN)]
     return (all(w is not None and w.dim() == 3 for w in weights)
             and (hasattr(module, "_apply_gate") or is_presorted(module))
@@ -39,7 +39,8 @@ def is_fused(module: nn.Module) -> bool:
 
 
 def is_presorted(module: nn.Module) -> bool:
-    """Whether experts take as many rows each, one expert after the other, as those of Llama 4."""
+    """Returns whether experts take as many rows each, one expert after the other, as those of Llama
+    4."""
     return type(module).__name__ == "Llama4TextExperts"
 
 
@@ -60,7 +61,7 @@ class Shape:
         return (self.width, self.hidden) if part == DOWN else (self.hidden, self.width)
 
     def split(self, name: str, tensor: torch.Tensor) -> Iterator[tuple[int, str, torch.Tensor]]:
-        """The weights (or biases) in the tensor `name`, by expert and part."""
+        """Returns the weights (or biases) in the tensor `name`, by expert and part."""
         for number, own in enumerate(tensor):
             if self.transposed and own.dim() == 2:
                 own = own.T
@@ -72,7 +73,7 @@ class Shape:
             yield number, "up_proj", up
 
     def join(self, name: str, tensors: dict[tuple[int, str], torch.Tensor]) -> torch.Tensor:
-        """The tensor that `split` takes apart."""
+        """Returns the tensor that `split` takes apart."""
         parts = []
         for number in range(self.count):
             if name.startswith(DOWN):
@@ -112,7 +113,7 @@ class Experts(nn.Module):
         self._enter()
 
     def layers(self, part: int) -> list[Any]:
-        """The layers of one part, by expert."""
+        """Returns the layers of one part, by expert."""
         name = self._names[part]
         return [self._modules[str(n)][name] for n in range(self.num_experts)]  # type: ignore[index]
 
@@ -129,7 +130,7 @@ class Experts(nn.Module):
         return y
 
     def _products(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-        """What the expert ids[t][k] makes of x[t][k]."""
+        """Returns what the expert ids[t][k] makes of x[t][k]."""
         gate, up = self._product(x, ids, 0), self._product(x, ids, 1)
         plain: Any = self._plain[0]
         if self._presorted:
@@ -151,7 +152,7 @@ class Experts(nn.Module):
 
 
 def without_codes(experts: Experts, dtype: Optional[torch.dtype]) -> nn.Module:
-    """The module that an `Experts` replaced, with decoded weights."""
+    """Returns the module that an `Experts` replaced, with decoded weights."""
     plain = copy.deepcopy(experts._plain[0])
     kinds = [("weight", ""), ("bias", "_bias")][:2 if experts.shape.bias else 1]
     for kind, ending in kinds:
@@ -176,7 +177,8 @@ def add_biases(plain: nn.Module, layers: Mapping[tuple[int, str], nn.Module]) ->
 
 
 def choose(name: str, module: nn.Module, rules: Rules) -> dict[tuple[int, str], str]:
-    """The types of the layers of a module's experts, by the rules; empty if they stay plain."""
+    """Returns the types of the layers of a module's experts, by the rules; empty if they stay
+    plain."""
     keys = [(number, part) for number in range(Shape(module).count) for part in PARTS]
     types = {key: rules.type_of(f"{name}.{key[0]}.{key[1]}") for key in keys}
     chosen = {key: kind for key, kind in types.items() if kind is not None}
@@ -187,7 +189,7 @@ def choose(name: str, module: nn.Module, rules: Rules) -> dict[tuple[int, str], 
 
 def quantize_experts(plain: nn.Module, encode: Callable[[tuple[int, str], torch.Tensor], nn.Module]
                      ) -> Experts:
-    """The quantized layers of a module of experts; `encode` makes one, without its bias."""
+    """Returns the quantized layers of a module of experts; `encode` makes one, without its bias."""
     layers = {}
     for kind in (GATE_UP, DOWN):
         for number, part, weight in Shape(plain).split(kind, getattr(plain, kind).detach()):
@@ -197,7 +199,7 @@ def quantize_experts(plain: nn.Module, encode: Callable[[tuple[int, str], torch.
 
 
 def stored_experts(plain: nn.Module, stored: StoredExperts) -> Experts:
-    """The empty layers of the experts that a folder has."""
+    """Returns the empty layers of the experts that a folder has."""
     shape = Shape(plain)
 
     def make(number: int, part: str) -> nn.Module:
@@ -226,8 +228,8 @@ class StoredExperts:
 
 def group_stored(model: nn.Module, names: dict[str, Any]
                  ) -> tuple[dict[str, StoredExperts], set[str]]:
-    """The stored layers of experts by the module of the model that they replace, and the names that
-    were taken."""
+    """Returns the stored layers of experts by the module of the model that they replace, and the
+    names that were taken."""
     groups: dict[str, StoredExperts] = {}
     taken = set()
     for name, form in names.items():

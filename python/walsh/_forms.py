@@ -20,7 +20,8 @@ def _is_rotation(value: Any) -> bool:
 
 
 def stored_forms(modules: Any, where: str) -> dict[str, Any]:
-    """What a folder says of its layers by name, as it is; refuses what walsh does not write.
+    """Returns what a folder says of its layers by name, as it is; refuses what walsh does not
+    write.
 
     >>> stored_forms({"up": {"type": "tq3", "rotation": [["hadamard", 128, 1, True]]}}, "x").keys()
     dict_keys(['up'])
@@ -54,7 +55,7 @@ _GROUPS = {128: "", 64: ":g64", 32: ":g32", -1: ":full"}
 
 
 def with_group(kind: str, group: Any) -> str:
-    """The name of the type whose scales hold for `group` weights each; -1: for a whole row.
+    """Returns the name of the type whose scales hold for `group` weights each; -1: for a whole row.
 
     >>> with_group("tq4", 64), with_group("tq3", -1), with_group("tq3+2", 32)
     ('tq4:g64', 'tq3:full', 'tq3+2:g32')
@@ -74,7 +75,7 @@ the kernels of itq3_s have groups of 256, of q4_0 and q8_0 of 32, of pq3 of 128,
 
 def new_form(kind: str, rows: int, cols: int, rotation: str, block: int, seed: int,
              fast: bool) -> tuple[str, list[tuple[str, int, int, bool]]]:
-    """The type of new weights [rows, cols] and the rotations of its passes."""
+    """Returns the type of new weights [rows, cols] and the rotations of its passes."""
     for name, value in (("type", kind), ("rotation", rotation)):
         if not isinstance(value, str):
             raise usage(name, f"{value!r}, expected a name")

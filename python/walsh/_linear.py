@@ -24,7 +24,8 @@ def _index(gpu: torch.device) -> int:
 
 
 def autocast_dtype(device: str) -> Optional[torch.dtype]:
-    """The type that torch.autocast wants products on a device to have; None: that of the input."""
+    """Returns the type that torch.autocast wants products on a device to have; None: that of the
+    input."""
     if device in ("cpu", "cuda") and torch.is_autocast_enabled(device):
         return torch.get_autocast_dtype(device)
     return None
@@ -33,12 +34,14 @@ def autocast_dtype(device: str) -> Optional[torch.dtype]:
 class Linear(nn.Linear):
     """A linear layer whose weights are stored in a format of walsh.
 
-    `from_linear` and `encode` make one from weights; a new one is empty until a state dict gives
-    it the stored arrays (`codes`, `scales`, ...). Before the first product the codes are packed
-    for the kernels; the state dict has them as they are stored, whenever it is asked.
+    `from_linear` makes a layer from plain weights, and `encode` gives weights to one. A new layer
+    is empty until then, or until a state dict gives it the stored arrays (`codes`, `scales`, ...,
+    uint8). Before the first product the codes are packed for the kernels; a state dict always has
+    them as they are stored.
 
-    `weight` has the shape and type that the weights had; it is decoded where something else than a
-    product is made with it, and encoded again where it is changed.
+    `weight` has the shape [out_features, in_features] and the type that the weights had. It is
+    decoded where something else than a product is computed with it, and encoded again where it is
+    changed.
     """
 
     bias: Optional[torch.Tensor]  # type: ignore[assignment]
@@ -81,7 +84,8 @@ class Linear(nn.Linear):
     @classmethod
     def from_linear(cls, linear: nn.Linear, *, shape_gain: bool = False,
                     **options: Any) -> Linear:
-        """Encodes the weights of an `nn.Linear`; the options are those of the constructor."""
+        """Returns a layer with the encoded weights of an `nn.Linear`; the options are those of the
+        constructor."""
         if not isinstance(linear, nn.Module) or not isinstance(
                 getattr(linear, "weight", None), torch.Tensor):
             raise usage("linear", f"a value of type {kind_of(linear)}, expected an nn.Linear")
@@ -113,7 +117,7 @@ class Linear(nn.Linear):
         self._take(layer, weight.device)
 
     def encode_again(self, weight: torch.Tensor) -> None:
-        """Encodes changed weights as the first ones were, on the device where the layer is."""
+        """Encodes changed weights as the first ones were; the layer stays on its device."""
         device = self.device
         self.encode(weight.to(self.dtype), shape_gain=self.shape_gain, fast=self.fast)
         self._move(device)
@@ -137,7 +141,7 @@ class Linear(nn.Linear):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are; those on a GPU are in host memory as well."""
+        """The device of the weights. What is on a GPU is in host memory as well."""
         if self.layer:
             return torch.device("cuda", self._gpu) if self._gpu >= 0 else torch.device("cpu")
         array = self._buffers[self._arrays[0][0]]
@@ -145,7 +149,7 @@ class Linear(nn.Linear):
 
     @property
     def weight(self) -> torch.Tensor:  # type: ignore[override]
-        """The weights for code that asks an `nn.Linear` for them."""
+        """The weights, for code that asks an `nn.Linear` for them."""
         if torch.compiler.is_compiling():
             values: torch.Tensor = torch.ops.walsh.decoded(
                 self.layer or self._packed(), self.out_features, self.in_features)
@@ -153,7 +157,7 @@ class Linear(nn.Linear):
         return CodedWeight(self)
 
     def decoded_weight(self) -> torch.Tensor:
-        """The decoded weights in the type and on the device that `weight` tells."""
+        """Returns the decoded weights, in the type and on the device of `weight`."""
         return self.dequantize().to(self.device, self.dtype)
 
     def reset_parameters(self) -> None:
@@ -220,8 +224,8 @@ class Linear(nn.Linear):
         return self.layer
 
     def stored(self) -> dict[str, torch.Tensor]:
-        """The stored arrays by name, uint8 [rows, bytes of a row]; those of a packed layer are in
-        host memory, whatever its device."""
+        """Returns the stored arrays by name, uint8 [rows, bytes of a row]. Those of a packed layer
+        are in host memory, whatever its device is."""
         if not self.layer:
             return {name: cast(torch.Tensor, self._buffers[name]) for name, _, _ in self._arrays}
         result = {name: torch.empty((rows, row_bytes), dtype=torch.uint8, device="cpu")
@@ -232,23 +236,24 @@ class Linear(nn.Linear):
 
     @property
     def bytes(self) -> int:
-        """Memory of the weights."""
+        """The memory that the weights take, in bytes."""
         if self.layer:
             return int(_walsh.layer_bytes(self.layer))
         return self.stored_bytes
 
     @property
     def stored_bytes(self) -> int:
-        """Size of the stored arrays."""
+        """The size of the stored arrays, in bytes."""
         return sum(rows * row_bytes for _, rows, row_bytes in self._arrays)
 
     def dequantize(self) -> torch.Tensor:
-        """The weights that the codes stand for, float32 [out_features, in_features]."""
+        """Returns the weights that the codes stand for, float32 [out_features, in_features], in
+        host memory."""
         self.pack()
         return decoded(self.layer, self.out_features, self.in_features)
 
     def to_linear(self, dtype: Optional[torch.dtype] = None) -> nn.Linear:
-        """A plain layer with the weights that the codes stand for."""
+        """Returns a plain layer with the weights that the codes stand for."""
         plain = nn.Linear(self.in_features, self.out_features, False, device="meta")
         dtype = dtype or self.dtype
         plain.weight = nn.Parameter(self.dequantize().to(self.device, dtype))
@@ -273,7 +278,7 @@ class Linear(nn.Linear):
         return self.product(input, self.bias)
 
     def product(self, x: torch.Tensor, bias: Optional[torch.Tensor]) -> torch.Tensor:
-        """The same with another bias."""
+        """Does what `forward` does, with another bias or none."""
         check_dense(x, "input")
         layer = self.layer or self._packed()
         wanted = autocast_dtype(x.device.type)
@@ -288,7 +293,7 @@ class Linear(nn.Linear):
         return y if bias is None else y + bias.to(y.dtype)
 
     def _dual_product(self, x: torch.Tensor, layer: int) -> torch.Tensor:
-        """With forward-mode gradients: the tangent is multiplied with the weights as they are."""
+        """Multiplies an input with a forward-mode tangent, which is not rounded to int8."""
         primal, tangent = forward_ad.unpack_dual(x)
         y: torch.Tensor = torch.ops.walsh.linear(primal, layer, self.out_features, self.exact)
         if tangent is None:
@@ -298,7 +303,8 @@ class Linear(nn.Linear):
         return dual
 
     def plain(self, x: torch.Tensor) -> torch.Tensor:
-        """The same in PyTorch alone, with decoded weights and activations as they are."""
+        """Computes the same in PyTorch alone, with decoded weights and activations as they are.
+        It is the check of the kernels."""
         self._check(x)
         weight = self.dequantize().to(x.device)
         y = (x.to(torch.float32) @ weight.T).to(x.dtype)
@@ -342,7 +348,7 @@ class Linear(nn.Linear):
         return state
 
     def extra_repr(self) -> str:
-        """What nn.Module prints."""
+        """Returns what nn.Module prints."""
         return (f"in_features={self.in_features}, out_features={self.out_features}, "
                 f"bias={self.bias is not None}, type={self.format}")
 

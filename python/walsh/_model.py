@@ -24,7 +24,7 @@ Tokens = Union[Sequence[int], npt.NDArray[np.integer[Any]]]
 
 
 class Generation(NamedTuple):
-    """A text that was generated."""
+    """What `generate` returns: a text and its figures."""
 
     text: str
     reason: str  # "stop_token", "max_tokens", "context_full", "stopped" or "stop_string"
@@ -37,7 +37,7 @@ class Generation(NamedTuple):
 
 
 class Perplexity(NamedTuple):
-    """Perplexity of a text."""
+    """What `Model.perplexity` returns."""
 
     perplexity: float
     standard_error: float
@@ -45,7 +45,7 @@ class Perplexity(NamedTuple):
 
 
 class Divergence(NamedTuple):
-    """How a model's predictions differ from a reference's."""
+    """What `Model.kl_divergence` returns: how a model's predictions differ from a reference's."""
 
     mean: float  # KL(reference || model) per token, in nats
     standard_error: float
@@ -56,14 +56,14 @@ class Divergence(NamedTuple):
 
 
 class TokenPrediction(NamedTuple):
-    """What a model says of a token behind those in front of it."""
+    """How probable a model finds a token behind those in front of it."""
 
     logprob: float  # natural logarithm
     best: bool  # no other token is more probable
 
 
 def token_array(tokens: Tokens) -> npt.NDArray[np.int32]:
-    """Token ids as the extension module takes them; refuses what are none."""
+    """Returns token ids [n] as int32; raises walsh.Error for what is no array of ids."""
     array = np.asarray(tokens)
     if array.ndim != 1:
         raise usage("tokens", f"an array of {array.ndim} dimensions, expected 1")
@@ -166,16 +166,19 @@ class TextStream:
 
 
 class Model:
-    """A walsh file, or a Hugging Face folder, which is compressed while loading if `quantize` says
-    to what: the name of a type, or a mapping with the options of `walsh.quantize`.
+    """Opens a walsh file, or a Hugging Face folder. A folder is compressed while it is loaded if
+    `quantize` names a type, or is a mapping with the options of `walsh.quantize`.
 
-    Of a model that is larger than the GPU the CPU has a part: the first layers where `gpu_layers`
-    says how many of the last ones the GPU has, the experts of the first `cpu_experts` layers.
-    Without these as much as fits is on the GPU.
+    If a model is larger than the GPU, the CPU runs a part of it: `gpu_layers` says how many of the
+    last layers the GPU runs, `cpu_experts` in how many of the first layers the CPU runs the
+    experts. Without them the GPU runs as much as fits.
 
-    Threads may share a model; their calls wait for each other, but for those that only make tokens
-    of texts and texts of tokens. `progress(done, count)` is called while the model is read; False
-    ends that.
+    Threads may share a model. Their calls wait for each other, except for calls that only turn
+    texts into tokens or tokens into texts. While the model is read, `progress(done, count)` is
+    called now and then; if it returns False, opening ends with an error.
+
+    Everything that goes wrong raises walsh.Error: files that cannot be read or are damaged,
+    options without meaning, calls after `close`.
 
     >>> import walsh
     >>> with walsh.Model(getfixture("tiny_model"), quantize="tq4") as model:
@@ -240,22 +243,22 @@ class Model:
 
     @property
     def bits_per_weight(self) -> float:
-        """Of the linear weights, scales included."""
+        """Bits per linear weight, scales included."""
         return float(self._info["bits_per_weight"])
 
     @property
     def device(self) -> str:
-        """Where it runs: "cpu", "cuda:0"."""
+        """The device that runs it: "cpu", "cuda:0"."""
         return str(self._info["device"])
 
     @property
     def vocab_size(self) -> int:
-        """Tokens that the model knows; the length of a row of logits."""
+        """The number of tokens that the model knows, which is the length of a row of logits."""
         return int(self._info["vocab_size"])
 
     @property
     def context(self) -> int:
-        """Positions that a text may take."""
+        """The number of tokens that a prompt and its continuation may have together."""
         return int(self._info["context"])
 
     @property
@@ -265,16 +268,18 @@ class Model:
 
     @property
     def notes(self) -> list[str]:
-        """What one should know of the model and what is no error."""
+        """Notes on the model that are no errors, one sentence each."""
         return list(self._info["notes"])
 
     def tokenize(self, text: str, *, add_special: bool = True) -> npt.NDArray[np.int32]:
-        """Token ids of a text, with those that the tokenizer puts around one unless told not to."""
+        """Returns the token ids of a text, int32 [n]. Unless `add_special` is False they include
+        those that the tokenizer puts around a text, such as BOS."""
         return np.array(self._engine.encode(text_of(text, "text"),
                                             flag(add_special, "add_special")), np.int32)
 
     def detokenize(self, tokens: Tokens, *, skip_special: bool = True) -> str:
-        """The text of token ids.
+        """Returns the text that token ids stand for. Unless `skip_special` is False, special
+        tokens are left out. An id outside the vocabulary raises walsh.Error.
 
         >>> model = getfixture("model")
         >>> model.detokenize(model.tokenize("The river was low."))
@@ -284,9 +289,10 @@ class Model:
 
     def chat_prompt(self, messages: Sequence[Mapping[str, Any]], *,
                     add_generation_prompt: bool = True) -> str:
-        """The prompt for a conversation by the model's template.
+        """Returns the prompt for a conversation, as the model's chat template writes it. Messages
+        are mappings with `role` and `content`. A model without a template raises walsh.Error.
 
-        It has its special tokens: tokenize it with add_special=False.
+        The prompt contains its special tokens: tokenize it with add_special=False.
 
         >>> getfixture("model").chat_prompt([{"role": "user", "content": "Hi"}])
         '<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\n'
@@ -299,13 +305,16 @@ class Model:
                                         flag(add_generation_prompt, "add_generation_prompt"))
 
     def logits(self, tokens: Tokens, *, first: Optional[int] = None) -> npt.NDArray[np.float32]:
-        """Logits [vocab_size] behind the last token; with `first`, those behind each token from
-        that index on, [len(tokens) - first, vocab_size]. The array is not a copy."""
+        """Returns the logits behind the last token, float32 [vocab_size]. With `first` they are
+        those behind each token from that index on, [len(tokens) - first, vocab_size]. The array
+        owns the engine's memory, which is not copied, and outlives the model. No tokens, more than
+        the context has, and an index that is none raise walsh.Error."""
         start = 0 if first is None else whole(first, "first")
         return self._engine.logits(token_array(tokens), start, first is not None)
 
     def logprobs(self, tokens: Tokens, *, first: int = 1) -> list[TokenPrediction]:
-        """How probable tokens `first`, first + 1, ... are behind those in front of them."""
+        """Returns how probable the tokens number `first`, first + 1, ... are, each behind those in
+        front of it. `first` is at least 1, since nothing stands in front of token 0."""
         found = self._engine.logprobs(token_array(tokens), whole(first, "first"))
         return [TokenPrediction(*prediction) for prediction in found]
 
@@ -320,10 +329,11 @@ class Model:
                **sampling: Unpack[SamplingOptions]) -> TextStream:
         """Continues a text (or token ids) piece by piece.
 
-        max_tokens=-1: until the context is full. `stop`: strings that end the text and are no part
-        of it. `grammar` in GBNF, or `json_schema`: what the text has to match. `lookup` evaluates
-        several tokens at once where the text repeats itself. `sampling` says how tokens are chosen;
-        what is not given is what the model's files say, else the default in brackets:
+        The text ends after `max_tokens` tokens (-1: when the context is full) or at one of the
+        strings in `stop`, which is no part of it. It matches `grammar` (GBNF) or `json_schema`, if
+        one is given. With `lookup` several tokens are evaluated at once where the text repeats
+        itself. `sampling` says how tokens are chosen; an option that is not given is what the
+        model's files say, or else the default in brackets:
 
         {sampling}
 
@@ -336,7 +346,7 @@ class Model:
         return TextStream(self._engine.stream(self._prompt(prompt), options))
 
     def generate(self, prompt: Union[str, Tokens], **options: Unpack[TextOptions]) -> Generation:
-        """Continues a text at once; the options are those of `stream`."""
+        """Continues a text and returns it whole; the options are those of `stream`."""
         with self.stream(prompt, **options) as stream:
             return stream.result
 
@@ -365,13 +375,15 @@ class Model:
         return [Generation(**text) for text in found]
 
     def perplexity(self, text: str, *, ctx: int = 512, chunks: int = 0) -> Perplexity:
-        """Perplexity in windows of `ctx` tokens, the second half of each scored; chunks=0: all."""
+        """Returns the perplexity of a text. It is cut into windows of `ctx` tokens, and the second
+        half of each is scored; `chunks` limits the number of windows (0: all of them)."""
         return Perplexity(*self._engine.perplexity(text_of(text, "text"), whole(ctx, "ctx"),
                                                    whole(chunks, "chunks")))
 
     def kl_divergence(self, reference: Model, text: str, *, ctx: int = 512,
                       chunks: int = 0) -> Divergence:
-        """How far the predictions are from those of `reference` on the same windows."""
+        """Returns how far the predictions are from those of the model `reference`, on the windows
+        that `perplexity` uses. Models with different vocabularies raise walsh.Error."""
         if not isinstance(reference, Model):
             raise usage("reference", f"{shown(reference)}, expected a walsh.Model")
         return Divergence(*self._engine.kl_divergence(reference._engine, text_of(text, "text"),

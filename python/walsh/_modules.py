@@ -17,9 +17,9 @@ _HOOKS = ("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always
 
 
 def is_plain(module: Optional[nn.Module]) -> bool:
-    """Whether a module is an `nn.Linear` and nothing more: not a subclass that computes something
-    else (the router of Llama 4), nor one whose weight its parent uses as it is (the output of
-    `nn.MultiheadAttention`).
+    """Returns whether a module is an `nn.Linear` and nothing more: not a subclass that computes
+    something else (the router of Llama 4), nor one whose weight its parent uses as it is (the
+    output of `nn.MultiheadAttention`).
 
     >>> is_plain(nn.Linear(2, 2)), is_plain(nn.MultiheadAttention(2, 1).out_proj)
     (True, False)
@@ -32,7 +32,7 @@ def is_plain(module: Optional[nn.Module]) -> bool:
 
 
 def places(model: nn.Module) -> dict[nn.Module, list[str]]:
-    """The names of every module; a model may have one at several places."""
+    """Returns the names of every module; a model may have one at several places."""
     result: dict[nn.Module, list[str]] = {}
     for name, module in model.named_modules(remove_duplicate=False):
         result.setdefault(module, []).append(name)
@@ -40,7 +40,8 @@ def places(model: nn.Module) -> dict[nn.Module, list[str]]:
 
 
 def targets(model: nn.Module, rules: Rules) -> Iterator[tuple[list[str], nn.Linear, str]]:
-    """The plain linear layers that the rules want quantized: all their names, and the type."""
+    """Returns the plain linear layers that the rules want quantized: all their names, and the
+    type."""
     for module, names in places(model).items():
         if not isinstance(module, nn.Linear):
             continue
@@ -123,5 +124,5 @@ class parameters_on_meta:  # noqa: N801 - reads as a statement
 
 
 def has_values(tensor: Optional[torch.Tensor]) -> bool:
-    """Whether a tensor is there and has memory."""
+    """Returns whether a tensor is there and has memory."""
     return tensor is not None and not tensor.is_meta

@@ -20,7 +20,7 @@ _CODES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}  # of the same 
 
 
 def check_dtype(tensor: torch.Tensor, where: str) -> str:
-    """The name of the type of a tensor's values."""
+    """Returns the name of the type of a tensor's values."""
     name = DTYPES.get(tensor.dtype)
     if name is None:
         raise usage(where, f"values of type {tensor.dtype}, expected float32, float16, bfloat16")
@@ -37,7 +37,7 @@ def check_dense(tensor: Any, where: str) -> None:
 
 
 def as_rows(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor as a matrix whose rows are contiguous."""
+    """Returns a tensor as a matrix whose rows are contiguous."""
     if tensor.dim() < 1:
         raise usage("input", "a single value, expected rows")
     matrix = tensor.reshape(-1, tensor.shape[-1])
@@ -57,7 +57,7 @@ def check_memory(tensor: torch.Tensor, where: str) -> None:
 
 
 def view_of(matrix: torch.Tensor, where: str) -> tuple[int, str, int, int, int]:
-    """A matrix in host memory as the extension module takes it."""
+    """Returns a matrix in host memory as the extension module takes it."""
     check_memory(matrix, where)
     stride = matrix.stride(0) if matrix.shape[0] > 1 else matrix.shape[1]
     return matrix.data_ptr(), check_dtype(matrix, where), matrix.shape[0], matrix.shape[1], stride
@@ -79,7 +79,7 @@ def _linear_cpu(x: torch.Tensor, layer: int, rows: int, exact: bool) -> torch.Te
 
 
 def decoded(layer: int, rows: int, cols: int) -> torch.Tensor:
-    """The weights that the codes stand for, float32 in host memory."""
+    """Returns the weights that the codes stand for, float32 in host memory."""
     weight = torch.empty((rows, cols), dtype=torch.float32, device="cpu")
     _walsh.layer_decode(layer, weight.data_ptr(), rows, cols)
     return weight
@@ -177,10 +177,9 @@ torch.library.register_fake("walsh::decoded", _decoded_fake, lib=LIBRARY)
 
 
 def needs_dispatcher(x: torch.Tensor) -> bool:
-    """Whether somebody beside the kernels wants to know of a product of x: gradients, compilers,
-    tracers, modes, autocast. Without them the way through PyTorch's dispatcher is longer than the
-    launches.
-    """
+    """Returns whether somebody beside the kernels wants to know of a product of x: gradients,
+    compilers, tracers, modes, autocast. Without them the way through PyTorch's dispatcher is longer
+    than the launches. """
     return (torch.compiler.is_compiling() or type(x) is not torch.Tensor
             or (x.requires_grad and torch.is_grad_enabled())
             or torch._C._len_torch_dispatch_stack() > 0 or torch._C._is_tracing()

@@ -24,7 +24,7 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 def layer_table(layers: Iterable[Linear]) -> torch.Tensor:
-    """The tensor that names packed layers to the operators; the layers must outlive it.
+    """Returns the tensor that names packed layers to the operators; the layers must outlive it.
 
     >>> layer = Linear.from_linear(torch.nn.Linear(128, 64, bias=False), type="tq4")
     >>> torch.ops.walsh.linear_merged(torch.zeros(2, 128), layer_table([layer, layer]), 128).shape
@@ -38,8 +38,8 @@ def layer_table(layers: Iterable[Linear]) -> torch.Tensor:
 
 
 def expert_table(layers: Sequence[Sequence[Linear]]) -> torch.Tensor:
-    """The same for the merged layers of every expert, [experts, layers of one, 3]; where there are
-    fewer of an expert the rest has no rows."""
+    """Returns the same for the merged layers of every expert, [experts, layers of one, 3]; where
+    there are fewer of an expert the rest has no rows."""
     most = max(len(own) for own in layers)
     table = torch.zeros((len(layers), most, 3), dtype=torch.int64, device="cpu")
     for row, own in zip(table, layers):
@@ -54,7 +54,7 @@ def _table(layers: torch.Tensor, dimensions: int) -> list[Any]:
 
 
 def _multiply(x: torch.Tensor, table: list[list[int]], rows: int) -> torch.Tensor:
-    """The results of the layers of a table side by side, [..., rows]."""
+    """Returns the results of the layers of a table side by side, [..., rows]."""
     if sum(entry[1] for entry in table) != rows or any(entry[1] < 0 for entry in table):
         raise usage("layers", f"they do not have {rows} rows together")
     matrix = as_rows(x)

@@ -55,7 +55,7 @@ class FileSummary(NamedTuple):
 
 
 def formats() -> list[Format]:
-    """All weight formats.
+    """Returns all weight formats that walsh writes, in the order of `walsh formats`.
 
     >>> import walsh
     >>> {f.name: f.bits_per_weight for f in walsh.formats()}["tq4+4"]
@@ -65,7 +65,8 @@ def formats() -> list[Format]:
 
 
 def inspect(path: Path, *, check: bool = False) -> FileSummary:
-    """Shows what is in a walsh file; `check` reads all of it and verifies every checksum."""
+    """Returns what is in a walsh file. With `check` the whole file is read, and every checksum is
+    verified. A damaged file raises walsh.Error."""
     found = _walsh.inspect(path_of(path, "path"), flag(check, "check"))
     found["recipe"] = json.loads(found["recipe"])
     found["tensors"] = [TensorSummary(**t) for t in found["tensors"]]
@@ -73,7 +74,7 @@ def inspect(path: Path, *, check: bool = False) -> FileSummary:
 
 
 def compress_options(options: dict[str, Any]) -> _walsh.CompressOptions:
-    """The options of the extension module from keyword arguments; refuses unknown names."""
+    """Returns the options of the extension module from keyword arguments; refuses unknown names."""
     result = _walsh.CompressOptions()
     for name, value in options.items():
         if not isinstance(name, str):
@@ -116,15 +117,18 @@ def quantize(source: Path, out: Path, *, type: str = "tq4", embed_type: str = ""
              bits_per_weight: float = 0, file_bytes: int = 0, allocate_text: Path = "",
              recipe: Path = "", output_format: str = "gguf", threads: Optional[int] = None,
              progress: Optional[Progress] = None) -> QuantizeReport:
-    """Compresses a Hugging Face folder into one file, which appears whole or not at all; or with
-    `output_format="hf"` into a new folder that transformers loads, too.
+    """Compresses a Hugging Face folder into one file, which appears whole or not at all; with
+    `output_format="hf"` into a new folder, which transformers loads as well.
 
-    The options are those of `walsh quantize`: `type` of every linear layer, `overrides` as
-    "re:PATTERN=TYPE" and `ignore` as "re:PATTERN" per tensor; `calibrate` a text to measure
-    activations on, or "self" for one that the model writes; `curvature` what
-    `python -m walsh.curvature` has measured on it;
-    `bits_per_weight` or `file_bytes` choose the types by measuring.
-    `progress(done, count)` is told the number of tensors now and then; False ends the work.
+    The options are those of `walsh quantize`. `type` is what every linear layer becomes;
+    `overrides` ("re:PATTERN=TYPE") and `ignore` ("re:PATTERN") are rules for single tensors.
+    `calibrate` is a text to measure activations on, or "self" for one that the model writes;
+    `curvature` is the folder that `python -m walsh.curvature` has written for that text.
+    `bits_per_weight` or `file_bytes` choose the types by measuring. `progress(done, count)` is
+    told the number of tensors now and then; if it returns False, the work ends.
+
+    It returns a QuantizeReport. Wrong options, damaged checkpoints and full disks raise
+    walsh.Error.
 
     >>> import tempfile, walsh
     >>> folder = getfixture("tiny_model")

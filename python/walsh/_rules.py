@@ -49,7 +49,7 @@ class Rules:
         self._rules += [_Rule(text, text, None) for text in ignore]
 
     def type_of(self, name: str) -> Optional[str]:
-        """The type of a layer; None: it stays as it is."""
+        """Returns the type of a layer; None: it stays as it is."""
         for rule in self._rules:
             if rule.matches(name):
                 return rule.kind

@@ -43,7 +43,8 @@ def _every_core() -> Iterator[None]:
 
 
 def encode(weight: torch.Tensor, first_col: int, kind: str, options: Options) -> Linear:
-    """A packed layer of weights [rows, cols] that begin at column `first_col` of whole rows."""
+    """Returns a packed layer of weights [rows, cols] that begin at column `first_col` of whole
+    rows."""
     rows, cols = weight.shape
     name, rotations = _walsh.layer_form(kind, rows, cols, options.rotation, options.block,
                                         options.seed, options.fast)

@@ -22,7 +22,7 @@ _SHARDS: dict[str, str] = dict(zip(("w1", "w3", "w2"), PARTS))
 
 
 def stored_forms(modules: dict[str, Any], prefix: str) -> Optional[StoredExperts]:
-    """What a folder has of the experts called `prefix`; None: they are plain."""
+    """Returns what a folder has of the experts called `prefix`; None: they are plain."""
     stored = StoredExperts()
     for name, form in modules.items():
         found = split_name(name)
@@ -70,7 +70,8 @@ class _CodedExperts:
     def apply(self, layer: Any, x: torch.Tensor, topk_weights: torch.Tensor,
               topk_ids: torch.Tensor, shared_experts: Any = None,
               shared_experts_input: Optional[torch.Tensor] = None) -> torch.Tensor:
-        """The sum over the chosen experts; those of other processes have numbers below 0."""
+        """Returns the sum over the chosen experts; those of other processes have numbers below
+        0."""
         if getattr(layer, "expert_map", None) is not None:
             topk_ids = layer.expert_map[topk_ids.long()]
         y: torch.Tensor = torch.ops.walsh.experts(x, topk_weights, topk_ids, layer.walsh_up,

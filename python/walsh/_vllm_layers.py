@@ -64,7 +64,7 @@ class WalshLinearMethod(OnlineLinearBase):  # type: ignore[misc]
 
     def apply(self, layer: torch.nn.Module, x: torch.Tensor,
               bias: Optional[torch.Tensor] = None) -> torch.Tensor:
-        """The product."""
+        """Returns the product."""
         return _multiply(layer, x, bias)
 
 
@@ -112,7 +112,7 @@ class WalshStoredMethod(LinearMethodBase):  # type: ignore[misc]
 
     def apply(self, layer: torch.nn.Module, x: torch.Tensor,
               bias: Optional[torch.Tensor] = None) -> torch.Tensor:
-        """The product."""
+        """Returns the product."""
         return _multiply(layer, x, bias)
 
 
@@ -127,17 +127,17 @@ class WalshQuantization(QuantizationConfig):  # type: ignore[misc]
 
     @classmethod
     def get_name(cls) -> str:
-        """The name of the method."""
+        """Returns the name of the method."""
         return cls.method
 
     @classmethod
     def get_supported_act_dtypes(cls) -> list[torch.dtype]:
-        """What activations may be."""
+        """Returns what activations may be."""
         return [torch.bfloat16, torch.half, torch.float32]
 
     @classmethod
     def get_min_capability(cls) -> int:
-        """Of a GPU, which is refused in any case."""
+        """Returns the least capability of a GPU, which is refused in any case."""
         return 80
 
     @classmethod
@@ -147,7 +147,7 @@ class WalshQuantization(QuantizationConfig):  # type: ignore[misc]
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> WalshQuantization:
-        """From a `quantization_config`."""
+        """Returns the method for a `quantization_config`."""
         return cls(Options(cls.method, config))
 
     def apply_vllm_mapper(self, hf_to_vllm_mapper: Any) -> None:
@@ -155,7 +155,7 @@ class WalshQuantization(QuantizationConfig):  # type: ignore[misc]
         self.options.modules = hf_to_vllm_mapper.apply_dict(self.options.modules)
 
     def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> Any:
-        """What a layer becomes; None: what vLLM makes of it."""
+        """Returns what a layer becomes; None: what vLLM makes of it."""
         if not current_platform.is_cpu():
             raise usage(f"--quantization {self.method}",
                         "runs on the CPU backend of vLLM only; on GPUs use walsh serve")
@@ -188,7 +188,8 @@ class WalshQuantization(QuantizationConfig):  # type: ignore[misc]
 
     @staticmethod
     def _coded(prefix: str, names: list[str], coded: Sequence[Any]) -> bool:
-        """Whether the parts of a merged layer are coded, which all or none of them must be."""
+        """Returns whether the parts of a merged layer are coded, which all or none of them must
+        be."""
         if coded and len(coded) != len(names):
             raise usage(prefix, f"{', '.join(names)} are one layer in vLLM: compress all or none")
         return bool(coded)

@@ -15,7 +15,7 @@ _SIGN_STEP = 0x9E3779B9
 
 
 def shift_rotations(rotations: Sequence[Rotation], first_col: int) -> list[Rotation]:
-    """The rotations of a row for the part of it that begins at a column. Where that is the
+    """Returns the rotations of a row for the part of it that begins at a column. Where that is the
     beginning of a block, the part is rotated as it is in the whole row."""
     return [(kind, block, (seed + first_col * _SIGN_STEP) % 2**32 if kind == "hadamard" else seed,
              signs) for kind, block, seed, signs in rotations]
@@ -109,8 +109,8 @@ class Part:
 
 def group_widths(forms: Sequence[dict[str, Any]], widths: Sequence[int], ranks: int
                  ) -> list[list[int]]:
-    """Which of the rows that vLLM tells apart each stored layer has: one of them, or as many as its
-    shape says.
+    """Returns which of the rows that vLLM tells apart each stored layer has: one of them, or as
+    many as its shape says.
 
     >>> group_widths([{"shape": [12, 8]}, {"shape": [4, 8]}], [2, 2, 2, 2], 2)
     [[2, 2, 2], [2]]
@@ -165,7 +165,7 @@ class Stored:
         self.parts[index].take(name, array)
 
     def pack(self) -> list[Linear]:
-        """The packed layers."""
+        """Returns the packed layers."""
         return pack_parts(self.parts)
 
 

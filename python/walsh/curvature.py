@@ -60,11 +60,11 @@ class _Measurement:
         return self.store.stream(name, (*self.windows.shape, self.stack.hidden), dtype)
 
     def _hidden(self, index: int) -> torch.Tensor:
-        """What layer `index` reads, of all windows."""
+        """Returns what layer `index` reads, of all windows."""
         return self._stream(f"hidden-{index:05}", self.dtype)
 
     def _gradient(self, index: int) -> torch.Tensor:
-        """The gradients at what layer `index` reads."""
+        """Returns the gradients at what layer `index` reads."""
         return self._stream(f"gradient-{index:05}", torch.float32)
 
     def _batches(self, size: int) -> list[slice]:
@@ -188,7 +188,7 @@ def measure(model: str, text: str, out: str, *, tokens: int = 0, device: str = "
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """The command; returns its exit status."""
+    """Runs the command and returns its exit status."""
     parser = argparse.ArgumentParser(prog="python -m walsh.curvature", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", metavar="MODEL", help="Hugging Face folder with safetensors")

@@ -28,7 +28,8 @@ _LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_toke
 
 
 def _stored_choices(path: str) -> set[str]:
-    """What the folder's generation_config.json says of choosing tokens, which counts then."""
+    """Returns what the folder's generation_config.json says of choosing tokens, which counts
+    then."""
     try:
         stored = json.loads((pathlib.Path(path) / "generation_config.json").read_text())
     except (OSError, ValueError):
@@ -117,7 +118,7 @@ class WalshLM(TemplateLM):  # type: ignore[misc]
         return [int(t) for t in self.model.tokenize(string, add_special=special)]
 
     def tok_decode(self, tokens: Sequence[int], skip_special_tokens: bool = True) -> str:
-        """The text of tokens."""
+        """Returns the text of tokens."""
         return self.model.detokenize(tokens, skip_special=skip_special_tokens)
 
     def chat_template(self, chat_template: Any = False) -> Optional[str]:
@@ -126,7 +127,7 @@ class WalshLM(TemplateLM):  # type: ignore[misc]
 
     def apply_chat_template(self, chat_history: list[dict[str, str]],
                             add_generation_prompt: bool = True) -> str:
-        """The prompt for a conversation."""
+        """Returns the prompt for a conversation."""
         return self.model.chat_prompt(chat_history, add_generation_prompt=add_generation_prompt)
 
     def _score(self, context: Sequence[int], continuation: Sequence[int]) -> tuple[float, bool]:

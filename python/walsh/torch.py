@@ -92,13 +92,14 @@ use_host_threads()
 
 
 def set_threads(threads: int) -> None:
-    """Threads of their own that products of layers use; 0: those of PyTorch."""
+    """Lets products of layers run on `threads` threads of their own; with 0 they run on those of
+    PyTorch."""
     _walsh.layer_threads(whole(threads, "threads", 0, 4096))
 
 
 @dataclass(frozen=True)
 class QuantizeSummary:
-    """What `quantize_model` has done."""
+    """Says what `quantize_model` has done; `str()` of it is one line."""
 
     layers: int
     bytes_before: int
@@ -125,12 +126,15 @@ def _rules(config: TurboQuantConfig) -> Rules:
 
 
 def quantize_model(model: nn.Module, config: Optional[TurboQuantConfig] = None) -> nn.Module:
-    """Replaces the linear layers of a model by quantized ones, one after the other, in place; those
-    of experts, which transformers has in one tensor per layer, too. Subclasses of `nn.Linear` that
-    compute something of their own stay, as does what `nn.MultiheadAttention` uses.
+    """Replaces the linear layers of a model by quantized ones, in place and one after the other,
+    and returns the model. Experts are replaced as well, though transformers keeps them in one
+    tensor per layer. Subclasses of `nn.Linear` that compute something of their own stay plain, as
+    does the layer that `nn.MultiheadAttention` multiplies with by itself.
 
-    `model.walsh_summary` tells the number of layers and their size before and after. A model that
-    is a linear layer itself cannot change in place: what is returned is the quantized one.
+    Weights may be float32, float16 or bfloat16. `model.walsh_summary` has the number of layers and
+    their size before and after. A model that is a linear layer itself cannot change in place; for
+    it a new layer is returned. Weights on the meta device, rules that match nothing and options
+    without meaning raise walsh.Error.
 
     >>> import torch
     >>> net = torch.nn.Sequential(torch.nn.Linear(128, 64), torch.nn.ReLU())
@@ -189,8 +193,9 @@ def _fused_experts(model: nn.Module) -> list[tuple[list[str], nn.Module]]:
 
 
 def dequantize_model(model: nn.Module, dtype: Optional[torch.dtype] = None) -> nn.Module:
-    """Replaces the quantized layers of a model by plain ones with the weights that the codes stand
-    for, in place: to train all of them, to merge, to save for other programs.
+    """Replaces the quantized layers of a model by plain ones, in place, and returns the model. The
+    plain weights are those that the codes stand for, in `dtype` or in the type that they had. They
+    can be trained, merged, and saved for other programs.
 
     >>> net = quantize_model(torch.nn.Sequential(torch.nn.Linear(128, 64)))
     >>> dequantize_model(net)[0]
@@ -218,12 +223,13 @@ def dequantize_model(model: nn.Module, dtype: Optional[torch.dtype] = None) -> n
 
 
 def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """What tied weights have in common."""
+    """Returns what tied weights have in common."""
     return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype
 
 
 def save_quantized(model: nn.Module, config: TurboQuantConfig, path: Path) -> None:
-    """Writes the weights of a quantized model and what its layers are to a folder."""
+    """Writes a quantized model to a folder, which is made if it is not there: its weights, and what
+    its layers are. `load_quantized` reads it."""
     from safetensors.torch import save_file
 
     _check_module(model)
@@ -251,8 +257,9 @@ def save_quantized(model: nn.Module, config: TurboQuantConfig, path: Path) -> No
 
 
 def load_quantized(model: Union[nn.Module, Path], path: Path, **options: Any) -> nn.Module:
-    """The model that `save_quantized` wrote: of a module with plain layers, or of the name of a
-    transformers model, whose config is all that is read of it (`options` go to from_config)."""
+    """Returns the model that `save_quantized` wrote to the folder `path`. `model` is a module with
+    plain layers, which are replaced, or the name of a transformers model, of which only the config
+    is read (`options` go to its from_config). A folder that does not fit raises walsh.Error."""
     if not isinstance(model, nn.Module):
         path_of(model, "model")
     folder = pathlib.Path(os.fsdecode(path_of(path, "path")))
@@ -283,7 +290,7 @@ def load_quantized(model: Union[nn.Module, Path], path: Path, **options: Any) ->
 
 
 def _empty_model(name: Path, options: dict[str, Any]) -> Any:
-    """A transformers model whose plain weights are never made."""
+    """Returns a transformers model whose plain weights are never made."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     with parameters_on_meta():
@@ -291,7 +298,7 @@ def _empty_model(name: Path, options: dict[str, Any]) -> Any:
 
 
 def _stored_layer(model: nn.Module, name: str, form: dict[str, Any], where: str) -> Linear:
-    """The empty layer of a folder in the place of a plain one."""
+    """Returns the empty layer of a folder in the place of a plain one."""
     try:
         linear = model.get_submodule(name)
     except AttributeError:

@@ -85,7 +85,7 @@ class WalshConfig(QuantizationConfigMixin):  # type: ignore[misc]
         self.post_init()
 
     def to_dict(self) -> dict[str, Any]:
-        """As it is written to a folder."""
+        """Returns the options as they are written to a folder."""
         return {name: value for name, value in super().to_dict().items() if name != "source"}
 
     def post_init(self) -> None:
@@ -100,7 +100,7 @@ class WalshConfig(QuantizationConfigMixin):  # type: ignore[misc]
             new_form(kind, 32, 32, self.rotation, self.block, self.seed, self.fast)
 
     def rules(self) -> Rules:
-        """The rules on names of modules."""
+        """Returns the rules on names of modules."""
         return Rules(self.type, self.ignore, self.overrides)
 
 
@@ -206,14 +206,14 @@ class WalshQuantizer(HfQuantizer):  # type: ignore[misc]
         plain._is_hf_initialized = True
 
     def param_needs_quantization(self, model: nn.Module, param_name: str, **others: Any) -> bool:
-        """Whether a parameter is the weight of a layer to quantize."""
+        """Returns whether a parameter is the weight of a layer to quantize."""
         module, _, kind = param_name.rpartition(".")
         if module in self._experts:
             return kind in (GATE_UP, DOWN)
         return kind == "weight" and module in self._types
 
     def get_quantize_ops(self) -> ConversionOps:
-        """What the loader calls with such a weight."""
+        """Returns what the loader calls with such a weight."""
         return _Encode(self)
 
     def update_weight_conversions(self, weight_conversions: list[Any], *model: Any) -> list[Any]:

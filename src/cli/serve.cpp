@@ -19,6 +19,7 @@
 #include "cli/output.h"
 #include "cli/sampling_options.h"
 #include "cli/template_options.h"
+#include "io/error_output.h"
 #include "io/mapped_file.h"
 #include "io/printable.h"
 #include "model/part_executor.h"
@@ -169,12 +170,15 @@ int serve(const Options& options) {
       },
       Service::turn_of, [&](HttpRequest& request) { return service.admit(request); });
   Running running(model, scheduler, server);
-  message("{}: {} positions for each of {} texts; {}/v1\n", one_line(names.model_name),
-          scheduler.positions(), options.scheduler.running,
-          address(options.http.host, server.port()));
+  message("listening at {}/v1: {}, up to {} texts at a time, each of up to {} tokens\n",
+          address(options.http.host, server.port()), one_line(names.model_name),
+          options.scheduler.running, scheduler.positions());
   while (!InterruptGuard::requested())
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  message("shutting down: running answers have at most {} s\n", options.drain_seconds);
+  // The end must not wait for a pipe that nobody reads.
+  write_error_output(
+      fmt::format("shutting down: running answers have at most {} s\n", options.drain_seconds),
+      std::chrono::milliseconds(200));
   service.drain();
   running.drain_seconds = options.drain_seconds;
   return 0;

@@ -69,7 +69,8 @@ uint64_t needed_besides(const ModelConfig& config) {
   constexpr uint64_t kWorkspace = uint64_t{256} << 20;
   uint64_t values = 0;
   for (const LayerDesc& layer : config.layers)
-    if (layer.attention.present()) values += static_cast<uint64_t>(2 * layer.attention.kv_width());
+    if (layer.attention.present())
+      values += static_cast<uint64_t>(2 * layer.attention.cached_width());
   return values * 2 * static_cast<uint64_t>(choose_positions(config, 0)) + kWorkspace;
 }
 

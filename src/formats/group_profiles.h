@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,6 +24,17 @@ constexpr bool has_plain_groups(const Format& format, int group) {
 
 inline constexpr int kUsualGroup = 128;
 inline constexpr int kSmallerGroups[] = {64, 32};
+
+inline std::string group_suffix(int group) {
+  return ":g" + std::to_string(group);
+}
+
+// Retired codes have small groups, too, and are no profiles.
+inline bool is_group_profile(const Format& format) {
+  return std::any_of(std::begin(kSmallerGroups), std::end(kSmallerGroups), [&](int group) {
+    return has_plain_groups(format, group) && format.name.ends_with(group_suffix(group));
+  });
+}
 
 class GroupProfiles {
  public:
@@ -43,7 +55,7 @@ class GroupProfiles {
 
  private:
   void add(const Format& row, int group) {
-    names_.push_back(std::string(row.name) + ":g" + std::to_string(group));
+    names_.push_back(std::string(row.name) + group_suffix(group));
     Format& profile = formats_.emplace_back(row);
     profile.name = names_.back();
     for (int pass = 0; pass < profile.passes; ++pass)

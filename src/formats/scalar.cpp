@@ -1,7 +1,5 @@
 // Scalar codes: value = scale * level[code] (+ offset).
-#include <algorithm>
 #include <cmath>
-#include <iterator>
 
 #include "formats/codec.h"
 #include "formats/group_profiles.h"
@@ -82,8 +80,7 @@ double level_rms(const Format& format, int pass) {
 
 // No GPU kernel is tested with the smaller groups of a profile.
 bool on_gpu(const Format& format) {
-  return std::none_of(std::begin(kSmallerGroups), std::end(kSmallerGroups),
-                      [&](int group) { return has_plain_groups(format, group); });
+  return !is_group_profile(format);
 }
 
 }  // namespace

@@ -116,7 +116,7 @@ unsigned kinds_of(const OrderedJson& schema, const std::string& where) {
     const unsigned kind = name.is_string() ? kind_named(name.get<std::string>()) : 0;
     if (kind == 0) {
       throw Error(ErrorCode::bad_input, where + "/type",
-                  fmt::format("'{}' is no type", printable(name.dump(), 40)));
+                  fmt::format("'{}' is not a type of JSON Schema", printable(name.dump(), 40)));
     }
     kinds |= kind;
   };

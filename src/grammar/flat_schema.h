@@ -106,6 +106,7 @@ class SchemaReader {
   const OrderedJson& follow(const std::string& reference, const std::string& path) const;
   void check_keywords(const OrderedJson& schema, const std::string& path) const;
   FlatSchema own_keywords(const OrderedJson& schema, const std::string& path) const;
+  OrderedJson own_content(const OrderedJson& schema, const std::string& path) const;
   void own_numbers(const OrderedJson& schema, const std::string& path, OrderedJson& own) const;
   void own_arrays(const OrderedJson& schema, const std::string& path, FlatSchema& own) const;
   void own_objects(const OrderedJson& schema, FlatSchema& own) const;

@@ -113,7 +113,7 @@ class Parser {
   }
 
   void alternatives(NodeId from, NodeId to, const std::string& rule, int depth) {
-    if (depth > kMaxParentheses) fail("too many parentheses inside each other");
+    if (depth > kMaxParentheses) fail("parentheses are nested too deeply");
     do {
       skip(true);
       builder_.empty(sequence(from, rule, depth), to);
@@ -207,7 +207,8 @@ class Parser {
       fail_expected("a number");
     }
     if (!take("}")) fail_expected("}");
-    if (most && *most < least.value_or(0)) fail("the most repetitions are fewer than the least");
+    if (most && *most < least.value_or(0))
+      fail("the upper bound of the repetitions is below the lower bound");
     return {least.value_or(0), most.value_or(-1)};
   }
 
@@ -231,7 +232,7 @@ class Parser {
       const int value = c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10;
       code = code << 4 | static_cast<char32_t>(value);
     }
-    if (code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) fail("this is no character");
+    if (code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) fail("this is not a character");
     return code;
   }
 
@@ -291,8 +292,9 @@ class Parser {
 
 RuleId add_gbnf(GraphBuilder& builder, std::string_view text) {
   if (text.size() > kMaxGrammarBytes) {
-    throw Error(ErrorCode::limit, builder.where(),
-                fmt::format("{} bytes, at most {} are read", text.size(), kMaxGrammarBytes));
+    throw Error(
+        ErrorCode::limit, builder.where(),
+        fmt::format("it has {} bytes, but at most {} are allowed", text.size(), kMaxGrammarBytes));
   }
   return Parser(builder, text).parse();
 }

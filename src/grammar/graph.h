@@ -114,7 +114,13 @@ class GraphBuilder {
   // Any UTF-8 up to and including the first occurrence of `mark`.
   NodeId until(NodeId from, std::string_view mark);
 
+  // What `root` of another builder matches, as it is written inside of a JSON string.
+  NodeId in_string(NodeId from, const GraphBuilder& inner, RuleId root);
+
   void one_of(NodeId from, const CodeSet& set, NodeId to);
+
+  // Whether a list was opened whose items must differ.
+  bool has_distinct_lists() const { return !graph_.opens_distinct.empty(); }
 
   const std::string& where() const { return where_; }
   void set_where(std::string where) { where_ = std::move(where); }
@@ -128,6 +134,7 @@ class GraphBuilder {
  private:
   void edge();
   [[noreturn]] void too_large() const;
+  void byte_in_string(NodeId from, const ByteEdge& edge, NodeId to);
   NodeId repeat_exactly(NodeId from, RuleId rule, int64_t count);
   NodeId repeat_at_most(NodeId from, RuleId rule, int64_t most);
   // Rules that match a block of repetitions of `rule`, and any smaller number of them.

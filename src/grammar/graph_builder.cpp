@@ -208,6 +208,41 @@ NodeId GraphBuilder::any_text(NodeId from, const std::vector<std::string>& texts
   return last;
 }
 
+void GraphBuilder::byte_in_string(NodeId from, const ByteEdge& edge, NodeId to) {
+  constexpr std::pair<uint8_t, char> kEscapes[] = {
+      {'\t', 't'}, {'\n', 'n'}, {'\r', 'r'}, {'"', '"'}, {'\\', '\\'}};  // in order of the bytes
+  int first = edge.first;  // the next byte that is not written yet
+  for (const auto& [plain, letter] : kEscapes) {
+    if (plain < first || plain > edge.last) continue;
+    if (first < plain) byte(from, static_cast<uint8_t>(first), plain - 1, to);
+    byte(text(from, "\\"), static_cast<uint8_t>(letter), static_cast<uint8_t>(letter), to);
+    first = plain + 1;
+  }
+  if (first <= edge.last) byte(from, static_cast<uint8_t>(first), edge.last, to);
+}
+
+NodeId GraphBuilder::in_string(NodeId from, const GraphBuilder& inner, RuleId root) {
+  const auto nodes = static_cast<NodeId>(graph_.nodes.size());
+  const auto rules = static_cast<RuleId>(graph_.rules.size());
+  for (size_t i = 0; i < inner.graph_.nodes.size(); ++i)
+    node();
+  for (const Rule& rule : inner.graph_.rules) {
+    graph_.rules.push_back(rule);
+    graph_.rules.back().start += nodes;
+    graph_.rules.back().end += nodes;
+  }
+  for (NodeId i = 0; i < inner.graph_.nodes.size(); ++i) {
+    const Node& one = inner.graph_.nodes[i];
+    for (const ByteEdge& edge : one.bytes)
+      byte_in_string(nodes + i, edge, nodes + edge.target);
+    for (const NodeId target : one.empty)
+      empty(nodes + i, nodes + target);
+    for (const CallEdge& edge : one.calls)
+      call(nodes + i, rules + edge.rule, nodes + edge.back);
+  }
+  return call(from, rules + root);
+}
+
 // The Knuth-Morris-Pratt automaton: one node for each prefix of the mark.
 NodeId GraphBuilder::until(NodeId from, std::string_view mark) {
   std::u32string codes;

@@ -263,8 +263,8 @@ Graph GraphBuilder::finish(RuleId root) {
     throw Error(ErrorCode::bad_input, where_, "no finite text matches '" + first.name + "'");
   if (depth > kMaxDepth) {
     throw Error(ErrorCode::limit, where_,
-                fmt::format("every text needs {} rules inside each other, at most {} are followed",
-                            depth, kMaxDepth));
+                fmt::format("every text needs {} nested rules, but at most {} are supported", depth,
+                            kMaxDepth));
   }
   remove_dead_edges(graph);
   const Components components(graph);

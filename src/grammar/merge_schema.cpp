@@ -114,7 +114,7 @@ std::optional<OrderedJson> SchemaReader::merge(const OrderedJson& a, const Order
       result[key] = chosen(a[key], value, true);
       if (result[key].empty()) return std::nullopt;
     } else if (is_lower_bound(key) || is_upper_bound(key)) {
-      if (!a[key].is_number() || !value.is_number()) refuse(path + "/" + key, "is no number");
+      if (!a[key].is_number() || !value.is_number()) refuse(path + "/" + key, "is not a number");
       const bool greater = value.get<double>() > a[key].get<double>();
       if (greater == is_lower_bound(key)) result[key] = value;
     } else if (key == "items" || key == "propertyNames") {

@@ -65,6 +65,8 @@ Ways SchemaReader::negate(const FlatSchema& way) const {
     if (words.contains(list.key))
       for (const OrderedJson& one : words[list.key])
         add({{"type", list.type}, {list.opposite, OrderedJson::array({one})}});
+  if (words.contains("content"))
+    refuse(way.path + "/contentMediaType", "cannot be enforced inside 'not', 'if' or 'oneOf'");
   negate_arrays(way, result);
   negate_objects(way, result);
   return result;
@@ -78,7 +80,7 @@ void SchemaReader::negate_arrays(const FlatSchema& way, Ways& result) const {
   };
   for (const char* key : {"uniqueItems", "unevaluatedItems"})
     if (words.contains(key))
-      refuse(way.path + "/" + key, "cannot be enforced where it must not hold");
+      refuse(way.path + "/" + key, "cannot be enforced inside 'not', 'if' or 'oneOf'");
   const size_t count = words.contains("prefixItems") ? words["prefixItems"].size() : 0;
   OrderedJson any = OrderedJson::array();
   for (size_t i = 0; i < count; ++i) {
@@ -138,7 +140,8 @@ void SchemaReader::negate_objects(const FlatSchema& way, Ways& result) const {
   if (words.contains("others")) {
     for (const OrderedJson& one : words["others"]) {
       if (one["exact"] != true)
-        refuse(way.path + "/unevaluatedProperties", "cannot be enforced where it must not hold");
+        refuse(way.path + "/unevaluatedProperties",
+               "cannot be enforced inside 'not', 'if' or 'oneOf'");
       has(one["names"], one["patterns"], true, opposite(one["schema"]));
     }
   }
@@ -159,7 +162,7 @@ void SchemaReader::negate_objects(const FlatSchema& way, Ways& result) const {
       add({{"patternProperties",
             OrderedJson::array({OrderedJson::array({one["key"]["pattern"], value})})}});
     } else {
-      refuse(way.path + "/not", "cannot be enforced: it is about names of other properties");
+      refuse(way.path + "/not", "cannot be enforced: it is about the names of other properties");
     }
   }
 }

@@ -21,6 +21,10 @@ bool is_encoding(const OrderedJson& name) {
   return name == "base64" || name == "base64url" || name == "base32" || name == "base16";
 }
 
+bool is_json(const OrderedJson& media_type) {
+  return media_type == "application/json";
+}
+
 }  // namespace
 
 void Evaluated::add(const Evaluated& other) {
@@ -45,7 +49,7 @@ void SchemaReader::check_keywords(const OrderedJson& schema, const std::string& 
       refuse(path + "/" + key, "an object is expected");
   for (const char* key : {"enum", "prefixItems", "allOf", "anyOf", "oneOf"})
     if (schema.contains(key) && (!schema[key].is_array() || schema[key].empty()))
-      refuse(path + "/" + key, "a list that is not empty is expected");
+      refuse(path + "/" + key, "a non-empty list is expected");
   for (const char* key : {"pattern", "format"})
     if (schema.contains(key) && !schema[key].is_string())
       refuse(path + "/" + key, "a string is expected");
@@ -60,6 +64,8 @@ FlatSchema SchemaReader::own_keywords(const OrderedJson& schema, const std::stri
     if (key == "pattern") words[key] = OrderedJson::array({value});
     if (key == "format" || (key == "contentEncoding" && is_encoding(value)))
       words["format"].push_back(value);
+    if (key == "contentMediaType" && is_json(value))
+      words["content"].push_back(own_content(schema, path));
   }
   own_numbers(schema, path, words);
   own_arrays(schema, path, own);
@@ -69,6 +75,13 @@ FlatSchema SchemaReader::own_keywords(const OrderedJson& schema, const std::stri
     words = merged ? std::move(*merged) : OrderedJson(false);
   }
   return own;
+}
+
+// The schema of the JSON text that a string contains.
+OrderedJson SchemaReader::own_content(const OrderedJson& schema, const std::string& path) const {
+  if (schema.contains("contentEncoding") && is_encoding(schema["contentEncoding"]))
+    refuse(path + "/contentMediaType", "cannot be enforced beside contentEncoding");
+  return schema.contains("contentSchema") ? schema["contentSchema"] : OrderedJson(true);
 }
 
 // Draft 4 has boolean exclusive bounds, and draft 3 another name for multipleOf.

@@ -129,7 +129,7 @@ class LanguageMaker {
   // Multiplies out groups with look-around, so that it occurs in plain sequences.
   std::vector<Sequence> alternatives(const Part& part) {
     if (!looks_around(part) || part.kind == Part::Kind::look) return {{part}};
-    if (part.kind == Part::Kind::repeat) fail("look-around is not supported in what is repeated");
+    if (part.kind == Part::Kind::repeat) fail("look-around is not supported inside a repetition");
     std::vector<Sequence> result;
     if (part.kind == Part::Kind::choice) {
       for (const Part& one : part.parts)
@@ -149,7 +149,7 @@ class LanguageMaker {
         if (result.size() > kMaxAlternatives) break;
       }
     }
-    if (result.size() > kMaxAlternatives) fail("look-around stands in too many alternatives");
+    if (result.size() > kMaxAlternatives) fail("look-around is used in too many alternatives");
     return result;
   }
 

@@ -76,7 +76,7 @@ class Parser {
     Part part = atom(depth);
     const bool consumes = part.kind != Part::Kind::assertion && part.kind != Part::Kind::look;
     while (const auto range = repetition()) {
-      if (!consumes) fail("what consumes nothing cannot be repeated");
+      if (!consumes) fail("a group that may be empty cannot be repeated here");
       take("?");  // lazy repetition: the set of texts is the same
       if (has("+")) fail("possessive repetition is not supported");
       Part repeat{Part::Kind::repeat};
@@ -98,7 +98,8 @@ class Parser {
     std::optional<int64_t> most = least;
     if (take(",")) most = has("}") ? -1 : number();
     take("}");
-    if (*most >= 0 && *most < *least) fail("the most repetitions are fewer than the least");
+    if (*most >= 0 && *most < *least)
+      fail("the upper bound of the repetitions is below the lower bound");
     return std::pair(*least, *most);
   }
 
@@ -157,7 +158,7 @@ class Parser {
   }
 
   Part group(int depth) {
-    if (depth >= kMaxGroups) fail("too many groups inside each other");
+    if (depth >= kMaxGroups) fail("groups are nested too deeply");
     Part look{Part::Kind::look};
     bool plain = true;
     for (const auto& [mark, behind, negative] : {std::tuple{"?=", false, false},
@@ -265,10 +266,10 @@ class Parser {
     }
     char32_t code = 0;
     for (int count = 0; !take("}"); ++count) {
-      if (count == 6) fail("this is no character");
+      if (count == 6) fail("this is not a character");
       code = code << 4 | hex(1);
     }
-    if (code > 0x10FFFF) fail("this is no character");
+    if (code > 0x10FFFF) fail("this is not a character");
     return code;
   }
 
@@ -286,7 +287,7 @@ class Parser {
           return s.size() == 1 && s[0].first == s[0].last;
         };
         if (!single(first) || !single(last) || last[0].first < first[0].first)
-          fail("this is no range of characters");
+          fail("this is not a range of characters");
         set.push_back({first[0].first, last[0].first});
       } else {
         set.insert(set.end(), first.begin(), first.end());

@@ -129,7 +129,7 @@ NodeId SchemaCompiler::open_list(NodeId from, const FlatSchema& schema) {
   if (!schema.keywords.contains("uniqueItems")) return builder_.text(from, "[");
   if (const auto outer = schema.keywords.find("oneForm"); outer != schema.keywords.end())
     reader_.refuse(outer->get<std::string>(),
-                   "cannot be enforced: its items have such lists themselves");
+                   "cannot be enforced: its items contain lists with uniqueItems themselves");
   return builder_.open_distinct(from);
 }
 

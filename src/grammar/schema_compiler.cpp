@@ -105,7 +105,7 @@ void SchemaCompiler::add_ways(RuleId rule, const Ways& ways) {
 unsigned SchemaCompiler::meant_kinds(const FlatSchema& schema) const {
   using Names = std::vector<const char*>;
   static const std::array<std::pair<unsigned, Names>, 4> kOfKind = {
-      {{kString, {"minLength", "maxLength", "pattern", "format", "-pattern", "-format"}},
+      {{kString, {"minLength", "maxLength", "pattern", "format", "content", "-pattern", "-format"}},
        {kInteger | kFraction,
         {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
          "-multipleOf"}},
@@ -185,8 +185,7 @@ std::vector<bool> SchemaCompiler::generates(const Ways& ways, const OrderedJson&
   const std::string where = reader_.where() + path;
   if (depth_ >= kMaxTrialDepth) {
     throw Error(ErrorCode::limit, where,
-                fmt::format("values have to be tried inside each other more than {} times",
-                            kMaxTrialDepth));
+                fmt::format("conditions on values are nested more than {} times", kMaxTrialDepth));
   }
   GraphBuilder builder(where, builder_);
   SchemaCompiler compiler(builder, root_, depth_ + 1);
@@ -215,7 +214,7 @@ std::vector<bool> SchemaCompiler::generates(const Ways& ways, const OrderedJson&
 RuleId add_json_schema(GraphBuilder& builder, const OrderedJson& schema) {
   if (const size_t size = schema.dump().size(); size > kMaxSchemaBytes) {
     throw Error(ErrorCode::limit, builder.where(),
-                fmt::format("{} bytes, at most {} are read", size, kMaxSchemaBytes));
+                fmt::format("it has {} bytes, but at most {} are allowed", size, kMaxSchemaBytes));
   }
   const OrderedJson root = with_pointers(schema, builder.where(), builder.budget());
   return SchemaCompiler(builder, root).compile(root);

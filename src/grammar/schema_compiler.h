@@ -82,6 +82,7 @@ class SchemaCompiler {
   OrderedJson values_of(const FlatSchema& schema);
   StringLimits string_limits(const FlatSchema& schema) const;
   void add_string(NodeId from, const FlatSchema& schema, NodeId to);
+  void add_json_string(NodeId from, const FlatSchema& schema, NodeId to);
   std::vector<std::string> excluded_strings(const FlatSchema& schema) const;
   // schema_numbers.cpp
   std::pair<std::optional<Decimal>, bool> number_bound(const FlatSchema& schema, bool upper) const;

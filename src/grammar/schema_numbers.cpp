@@ -168,7 +168,7 @@ void SchemaCompiler::add_number(NodeId from, const FlatSchema& schema, unsigned 
     if (multiples) {
       if (!add_multiples(builder_, from, piece, to))
         reader_.refuse(schema.path + "/multipleOf",
-                       "cannot be enforced: a bound and its digits are more than 18");
+                       "cannot be enforced: a bound has more than 18 digits");
       return;
     }
     const bool apart = range.not_multiple > 0 || (range.shortest && (kinds & kInteger) != 0);

@@ -115,7 +115,9 @@ std::vector<FlatSchema> SchemaCompiler::with_witnesses(const FlatSchema& schema)
       for (FlatSchema& one : reader_.multiply(all, {witness}))
         more.push_back(std::move(one));
       if (more.size() > kMaxWitnesses)
-        reader_.refuse(schema.path, "cannot be enforced: too many properties may be other ones");
+        reader_.refuse(
+            schema.path,
+            "cannot be enforced: too many properties may be present besides those described");
     }
     all = std::move(more);
   }

@@ -57,7 +57,7 @@ SchemaCompiler::StringLimits SchemaCompiler::string_limits(const FlatSchema& sch
   for (const OrderedJson& name : listed("-format")) {
     const StringFormat* format = format_named(name);
     if (format->superset.empty())
-      reader_.refuse(schema.path + "/format", "cannot be enforced where it must not hold");
+      reader_.refuse(schema.path + "/format", "cannot be enforced inside 'not', 'if' or 'oneOf'");
     refused.push_back(parsed(format->superset, "format", PatternUse::exact));
   }
   const auto texts = excluded_strings(schema);
@@ -74,7 +74,32 @@ SchemaCompiler::StringLimits SchemaCompiler::string_limits(const FlatSchema& sch
   return limits;
 }
 
+// A string that contains a JSON text.
+void SchemaCompiler::add_json_string(NodeId from, const FlatSchema& schema, NodeId to) {
+  constexpr int kMostInside = 4;  // strings inside of strings: each level doubles the backslashes
+  const std::string path = schema.path + "/contentSchema";
+  const StringLimits limits = string_limits(schema);
+  if (limits.pattern || limits.least > 0 || limits.most >= 0 || !excluded_strings(schema).empty())
+    reader_.refuse(schema.path + "/contentMediaType",
+                   "cannot be enforced beside other conditions on the string");
+  if (depth_ >= kMostInside) {
+    throw Error(ErrorCode::limit, reader_.where() + path,
+                fmt::format("JSON texts in strings are nested more than {} times", kMostInside));
+  }
+  OrderedJson content = true;
+  for (const OrderedJson& one : schema.keywords["content"])
+    content = SchemaReader::both(content, one);
+  GraphBuilder inner(builder_.where(), builder_);
+  SchemaCompiler compiler(inner, root_, depth_ + 1);
+  const RuleId text = compiler.compile(content, path);
+  if (inner.has_distinct_lists())
+    reader_.refuse(path, "uniqueItems cannot be enforced in a JSON text inside of a string");
+  const NodeId inside = builder_.text(from, "\"");
+  builder_.byte(builder_.in_string(inside, inner, text), '"', '"', to);
+}
+
 void SchemaCompiler::add_string(NodeId from, const FlatSchema& schema, NodeId to) {
+  if (schema.keywords.contains("content")) return add_json_string(from, schema, to);
   const auto [least, most, pattern] = string_limits(schema);
   if (most >= 0 && most < least) return;
   if (pattern) return add_pattern_string(builder_, json_, *pattern, least, most, from, to);
@@ -107,9 +132,14 @@ NodeId SchemaCompiler::add_text(NodeId from, const FlatSchema& schema, const std
     for (const OrderedJson& value : values_of(schema))
       if (value.get_ref<const std::string&>().find(mark) == std::string::npos)
         texts.push_back(value.get<std::string>());
-    if (texts.empty()) reader_.refuse(schema.path + "/enum", "has no value that can be written");
+    if (texts.empty())
+      reader_.refuse(schema.path + "/enum",
+                     "has no value that this form of tool calls can express");
     return builder_.text(builder_.any_text(from, texts), end);
   }
+  if (schema.keywords.contains("content"))
+    reader_.refuse(schema.path + "/contentMediaType",
+                   "cannot be enforced in this form of tool calls");
   const auto [least, most, pattern] = string_limits(schema);
   if (!pattern && least == 0 && most < 0) return builder_.until(from, mark);
   if (most >= 0 && most < least) reader_.refuse(schema.path + "/maxLength", "is below minLength");

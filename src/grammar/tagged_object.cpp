@@ -40,22 +40,20 @@ std::set<std::string> texts_of(SchemaCompiler& compiler, const std::vector<Prope
 Properties checked(SchemaCompiler& compiler, const FlatSchema& way) {
   const SchemaReader& reader = compiler.reader();
   if (way.keywords.contains("enum"))
-    reader.refuse(way.path + "/enum", "cannot be enforced where members stand between marks");
+    reader.refuse(way.path + "/enum", "cannot be enforced in this form of tool calls");
   Properties properties = compiler.properties_of(way);
   for (const auto& property : properties)
     if (property.name.empty() || property.name.find_first_of("<>\r\n") != std::string::npos)
-      reader.refuse(property.path, "has a name that cannot be written in a mark");
+      reader.refuse(property.path, "has a name that this form of tool calls cannot express");
   if (way.keywords.contains("has"))
-    reader.refuse(way.path, "cannot be enforced where members stand between marks");
+    reader.refuse(way.path, "cannot be enforced in this form of tool calls");
   const auto required = std::count_if(properties.begin(), properties.end(),
                                       [](const auto& property) { return property.required; });
   if (compiler.size_bound(way, "minProperties", 0) > required)
-    reader.refuse(way.path + "/minProperties",
-                  "cannot be enforced where members stand between marks");
+    reader.refuse(way.path + "/minProperties", "cannot be enforced in this form of tool calls");
   const auto count = static_cast<int64_t>(properties.size());
   if (compiler.size_bound(way, "maxProperties", count) < count)
-    reader.refuse(way.path + "/maxProperties",
-                  "cannot be enforced where members stand between marks");
+    reader.refuse(way.path + "/maxProperties", "cannot be enforced in this form of tool calls");
   return properties;
 }
 

@@ -85,24 +85,6 @@ std::optional<int64_t> fewest(int64_t most, FunctionRef<bool(int64_t count)> fit
   return high;
 }
 
-// What the parts of a model would have to hand over to each other besides the residual stream.
-void refuse_shared(const ModelConfig& config, const LayerSplit& split) {
-  const auto refuse = [&](const char* what) {
-    throw Error(ErrorCode::usage, config.family,
-                fmt::format("{} cannot be on two devices: use all layers of one", what));
-  };
-  if (config.layer_embedding.present()) refuse("a model with embeddings of layers");
-  for (size_t i = 0; i < config.layers.size(); ++i) {
-    const auto index = static_cast<int64_t>(i);
-    const LayerDesc& layer = config.layers[i];
-    if (layer.attention.cache_of >= 0 && index >= split.cpu_layers &&
-        layer.attention.cache_of < split.cpu_layers)
-      refuse("layers that share keys and values");
-    if (layer.experts.apart() && index >= split.cpu_layers && index < split.cpu_experts)
-      refuse("layers whose experts have norms of their own");
-  }
-}
-
 }  // namespace
 
 bool has_mixer(const LayerDesc& layer) {
@@ -114,8 +96,27 @@ bool has_experts(const ModelConfig& config) {
                      [](const LayerDesc& layer) { return layer.experts.present(); });
 }
 
+std::string why_not(const ModelConfig& config, const LayerSplit& split) {
+  if (config.layer_embedding.present()) return "a model with embeddings of layers";
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const auto index = static_cast<int64_t>(i);
+    const LayerDesc& layer = config.layers[i];
+    const AttentionDesc& attention = layer.attention;
+    if (attention.cache_of >= 0 && index >= split.cpu_layers &&
+        attention.cache_of < split.cpu_layers) {
+      return "layers that share keys and values";
+    }
+    if (layer.experts.apart() && index >= split.cpu_layers && index < split.cpu_experts)
+      return "layers whose experts have norms of their own";
+  }
+  return "";
+}
+
 ModelParts split_config(const ModelConfig& config, const LayerSplit& split) {
-  refuse_shared(config, split);
+  if (const std::string why = why_not(config, split); !why.empty()) {
+    throw Error(ErrorCode::usage, config.family,
+                fmt::format("{} cannot be on two devices: use all layers of one", why));
+  }
   ModelParts parts{config, config};
   parts.first.head = {};
   parts.first.head_input = {};

@@ -28,7 +28,11 @@ struct LayerSplit {
 struct ModelParts {
   ModelConfig first, second;
 };
+// Throws usage if a split is not possible (why_not).
 ModelParts split_config(const ModelConfig& config, const LayerSplit& split);
+
+// Returns "", or what the parts would have to hand over to each other besides the residual stream.
+std::string why_not(const ModelConfig& config, const LayerSplit& split);
 
 bool has_mixer(const LayerDesc& layer);  // attention or a delta net
 bool has_experts(const ModelConfig& config);

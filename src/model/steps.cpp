@@ -12,6 +12,15 @@ struct Overloaded : Cases... {
 template <typename... Cases>
 Overloaded(Cases...) -> Overloaded<Cases...>;
 
+// Whether no layer behind this one writes to a cache or to a state: what it gives matters only for
+// rows whose logits are wanted.
+bool is_tail(const ModelConfig& config, size_t layer) {
+  for (size_t i = layer + 1; i < config.layers.size(); ++i)
+    if (config.layers[i].delta_net.present() || config.layers[i].attention.cache_of < 0)
+      return false;
+  return true;
+}
+
 // Makes the steps of one layer.
 class LayerBuilder {
  public:
@@ -19,7 +28,7 @@ class LayerBuilder {
       : config_(config),
         desc_(config.layers[static_cast<size_t>(index)]),
         index_(index),
-        is_last_(static_cast<size_t>(index) + 1 == config.layers.size()),
+        is_tail_(is_tail(config, static_cast<size_t>(index))),
         all_(all),
         layer_(all.layers[static_cast<size_t>(index)]) {}
 
@@ -62,7 +71,7 @@ class LayerBuilder {
     Step& step = layer_.steps.emplace_back();
     step.op = std::move(kind);
     step.layer = index_;
-    step.only_wanted = is_last_ && !before_state;
+    step.only_wanted = is_tail_ && !before_state;
     step.changes_state = std::holds_alternative<step::DeltaRule>(step.op);
   }
 
@@ -333,7 +342,7 @@ class LayerBuilder {
   const ModelConfig& config_;
   const LayerDesc& desc_;
   const int index_;
-  const bool is_last_;
+  const bool is_tail_;
   ModelSteps& all_;
   LayerSteps& layer_;
 };

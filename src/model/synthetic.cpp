@@ -23,6 +23,7 @@ struct Shape {
   std::string_view rope;
   std::string_view model_type = "llama", architecture = "LlamaForCausalLM";
   std::string_view others = "";  // further keys of the family, each after a comma
+  std::string_view gate = "silu";
 };
 
 constexpr std::string_view kPlainRope = R"({"rope_type": "default", "rope_theta": 10000.0})";
@@ -40,6 +41,12 @@ constexpr std::string_view kDeepseekRope =
          "original_max_position_embeddings": 4096})";
 constexpr std::string_view kQwen35Rope =
     R"({"rope_type": "default", "rope_theta": 10000000.0, "partial_rotary_factor": 0.25})";
+
+constexpr std::string_view kGemma4Rope =
+    R"({"full_attention": {"rope_type": "proportional", "rope_theta": 1000000.0,
+                           "partial_rotary_factor": 0.25},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}})";
+constexpr std::string_view kGemmaGate = "gelu_pytorch_tanh";
 
 constexpr auto kShapes = std::to_array<Shape>({
     {"tiny", 2, 256, 344, 4, 2, 500, kPlainRope},
@@ -80,19 +87,53 @@ constexpr auto kShapes = std::to_array<Shape>({
      "Qwen3_5ForCausalLM",
      R"(, "head_dim": 256, "linear_num_key_heads": 16, "linear_num_value_heads": 32,
         "linear_key_head_dim": 128, "linear_value_head_dim": 128)"},
+    {"tiny-gemma4", 4, 256, 344, 4, 2, 500, kGemma4Rope, "gemma4_text", "Gemma4ForCausalLM",
+     R"(, "head_dim": 64, "global_head_dim": 128, "sliding_window": 90, "num_kv_shared_layers": 2,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention",
+                        "full_attention"],
+        "hidden_size_per_layer_input": 64, "vocab_size_per_layer_input": 500)",
+     kGemmaGate},
+    {"tiny-gemma4-moe", 2, 256, 344, 4, 2, 500, kGemma4Rope, "gemma4_text", "Gemma4ForCausalLM",
+     R"(, "head_dim": 64, "global_head_dim": 128, "sliding_window": 90, "attention_k_eq_v": true,
+        "num_global_key_value_heads": 1, "enable_moe_block": true, "num_experts": 8,
+        "layer_types": ["sliding_attention", "full_attention"], "top_k_experts": 2,
+        "moe_intermediate_size": 128, "hidden_size_per_layer_input": 0)",
+     kGemmaGate},
+    {"gemma4-e2b", 35, 1536, 6144, 8, 1, 262144, kGemma4Rope, "gemma4_text", "Gemma4ForCausalLM",
+     R"(, "sliding_window": 512, "num_kv_shared_layers": 20, "use_double_wide_mlp": true,
+        "layer_types": [
+                        "sliding_attention", "sliding_attention",
+                        "sliding_attention", "sliding_attention",
+                        "full_attention", "sliding_attention",
+                        "sliding_attention", "sliding_attention",
+                        "sliding_attention", "full_attention",
+                        "sliding_attention", "sliding_attention",
+                        "sliding_attention", "sliding_attention",
+                        "full_attention", "sliding_attention",
+                        "sliding_attention", "sliding_attention",
+                        "sliding_attention", "full_attention",
+                        "sliding_attention", "sliding_attention",
+                        "sliding_attention", "sliding_attention",
+                        "full_attention", "sliding_attention",
+                        "sliding_attention", "sliding_attention",
+                        "sliding_attention", "full_attention",
+                        "sliding_attention", "sliding_attention",
+                        "sliding_attention", "sliding_attention", "full_attention"],
+        "final_logit_softcapping": 30.0)",
+     kGemmaGate},
 });
 
 std::string config_of(std::string_view name) {
   for (const Shape& s : kShapes) {
     if (s.name != name) continue;
     return fmt::format(
-        R"({{"model_type": "{}", "architectures": ["{}"], "hidden_act": "silu",
+        R"({{"model_type": "{}", "architectures": ["{}"], "hidden_act": "{}",
             "num_hidden_layers": {}, "hidden_size": {}, "intermediate_size": {},
             "num_attention_heads": {}, "num_key_value_heads": {}, "vocab_size": {},
             "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "bos_token_id": 1,
             "eos_token_id": 2, "tie_word_embeddings": false, "rope_parameters": {}{}}})",
-        s.model_type, s.architecture, s.layers, s.hidden, s.intermediate, s.heads, s.kv_heads,
-        s.vocab, s.rope, s.others);
+        s.model_type, s.architecture, s.gate, s.layers, s.hidden, s.intermediate, s.heads,
+        s.kv_heads, s.vocab, s.rope, s.others);
   }
   throw Error(ErrorCode::usage, std::string(name),
               "unknown shape, expected one of " + synthetic_shapes());

@@ -60,7 +60,7 @@ std::unique_ptr<Scheduler::Active> Scheduler::checked(NewText text) const {
   const int64_t room = std::min(shape.capacity, shape.pages * shape.page_positions);
   if (count > room) {
     throw Error(ErrorCode::usage, "prompt",
-                fmt::format("has {} tokens, {} positions are there", count, room));
+                fmt::format("has {} tokens, but there are only {} positions", count, room));
   }
   for (const int32_t token : request.prompt) {
     if (token >= 0 && token < vocab) continue;
@@ -89,7 +89,7 @@ std::vector<uint64_t> Scheduler::add(std::vector<NewText> texts) {
   std::vector<uint64_t> ids;
   ids.reserve(all.size());
   const std::lock_guard lock(mutex_);
-  if (stopping_) throw Error(ErrorCode::interrupted, "request", "it is shutting down");
+  if (stopping_) throw Error(ErrorCode::interrupted, "request", "the server is shutting down");
   if (unfinished_ + static_cast<int64_t>(all.size()) > most()) {
     refused_ += all.size();
     throw Error(ErrorCode::limit, "request", fmt::format("{} are waiting", options_.waiting));

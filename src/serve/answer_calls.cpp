@@ -6,6 +6,7 @@
 #include "grammar/tagged_object.h"
 #include "io/wide_integers.h"
 #include "serve/answer_reader.h"
+#include "serve/gemma_call.h"
 #include "serve/tool_request.h"
 #include "walsh/error.h"
 
@@ -92,6 +93,8 @@ bool AnswerReader::read_call(bool last) {
     case ToolSyntax::mistral:
     case ToolSyntax::mistral_named:
       return read_named_call(last);
+    case ToolSyntax::gemma:
+      return read_gemma_call(last);
     case ToolSyntax::glm:
       wrapped_ = true;
       place_ = Place::function;
@@ -124,6 +127,23 @@ bool AnswerReader::read_named_call(bool last) {
   in_list_ = false;
   value_ = object_ = {};
   place_ = Place::arguments;
+  return true;
+}
+
+// Complete with its mark, since a value may be nothing that can be shown before its end.
+bool AnswerReader::read_gemma_call(bool last) {
+  const std::string& mark = options_.syntax.call_end;
+  const size_t end = held_.find(mark);
+  if (end == held_.npos && !last) return false;
+  if (end == held_.npos && cut_) return drop_half(gemma_call_name(held_));
+  if (end == held_.npos) return give_up();
+  const auto call = parse_gemma_call(std::string_view(held_).substr(0, end));
+  if (!call || !is_tool(call->name)) return give_up();
+  begin_call(call->name);
+  add_arguments(call->arguments.dump());
+  end_call();
+  held_.erase(0, end + mark.size());
+  place_ = Place::content;
   return true;
 }
 

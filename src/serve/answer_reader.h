@@ -91,6 +91,7 @@ class AnswerReader {
   bool read_content(bool last);
   bool read_call(bool last);
   bool read_named_call(bool last);
+  bool read_gemma_call(bool last);
   bool read_object(bool last);
   bool read_arguments();
   bool read_tail(bool last);

@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 #include "grammar/gbnf.h"
 #include "grammar/json_schema.h"
 #include "grammar/pattern_automaton.h"
+#include "io/printable.h"
 #include "serve/api_error.h"
 #include "serve/ordered_fields.h"
 
@@ -42,6 +45,24 @@ AnswerText choice(const OrderedJson& value, const std::string& path) {
     answer.choice.push_back(text.get<std::string>());
   }
   return answer;
+}
+
+// Refuses the other constraints that vLLM has: an answer that ignores one is not what was asked
+// for.
+void check_names(const OrderedJson& outputs) {
+  // The last three choose how vLLM compiles a grammar, or what is between the members of JSON.
+  static const std::set<std::string, std::less<>> known = {"json",
+                                                           "grammar",
+                                                           "choice",
+                                                           "regex",
+                                                           "json_object",
+                                                           "disable_fallback",
+                                                           "disable_any_whitespace",
+                                                           "whitespace_pattern"};
+  for (const auto& [name, value] : outputs.items())
+    if (!value.is_null() && !known.contains(name))
+      refuse_value("structured_outputs." + printable(name, 40),
+                   "absent: json, regex, choice, grammar or json_object are supported");
 }
 
 std::optional<AnswerText> response_format(const OrderedJson& format) {
@@ -102,7 +123,7 @@ std::optional<AnswerText> answer_text(const OrderedJson& request) {
   std::optional<AnswerText> answer;
   const auto add = [&](std::optional<AnswerText> one) {
     if (!one) return;
-    if (answer) refuse_value(one->field, fmt::format("absent where '{}' is given", answer->field));
+    if (answer) refuse_value(one->field, fmt::format("absent if '{}' is given", answer->field));
     answer = std::move(one);
   };
   const auto read = [&](const OrderedJson& object, const char* key, const std::string& path,
@@ -123,8 +144,7 @@ std::optional<AnswerText> answer_text(const OrderedJson& request) {
     read(*outputs, "grammar", "structured_outputs.grammar", gbnf);
     read(*outputs, "choice", "structured_outputs.choice", choice);
     read(*outputs, "regex", "structured_outputs.regex", regex);
-    if (find_value(*outputs, "structural_tag") != nullptr)
-      refuse_value("structured_outputs.structural_tag", "absent: use a grammar or a schema");
+    check_names(*outputs);
     if (const OrderedJson* object = find_value(*outputs, "json_object");
         object != nullptr && *object == true)
       add(AnswerText{Kind::object, "", {}, {}, "structured_outputs.json_object"});

@@ -56,7 +56,9 @@ ApiError api_error(const Error& error) {
     case ErrorCode::limit:
       return {400, error.what()};
     case ErrorCode::interrupted:
-      return {503, error.what()};
+      return {503,
+              "the answer was broken off: the client closed its side of the connection, or the "
+              "server is shutting down"};
     default:
       return {500, error.what()};
   }

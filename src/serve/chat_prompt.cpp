@@ -16,8 +16,7 @@ void check_content(const OrderedJson& message, const std::string& path) {
   const std::string& role = message["role"].get_ref<const std::string&>();
   if (role != "user" && role != "system" && role != "developer") return;
   const auto content = message.find("content");
-  if (content == message.end() || content->is_null() || content->is_number() ||
-      content->is_boolean())
+  if (content == message.end() || !(content->is_string() || content->is_array()))
     refuse_value(path + ".content", "a string or a list of parts");
 }
 

@@ -6,8 +6,9 @@
 namespace walsh {
 namespace {
 
-constexpr std::array<std::pair<const char*, const char*>, 4> kThinkMarks = {
+constexpr std::array<std::pair<const char*, const char*>, 5> kThinkMarks = {
     {{"<think>", "</think>"},
+     {"<|channel>thought", "<channel|>"},
      {"[THINK]", "[/THINK]"},
      {"<seed:think>", "</seed:think>"},
      {"<|START_THINKING|>", "<|END_THINKING|>"}}};
@@ -41,6 +42,7 @@ const std::vector<ToolForm>& tool_forms() {
        "</tool_call>",
        "\n"},
       {{"<tool_call>"}, ToolSyntax::hermes, {"<tool_call>"}, "</tool_call>", ""},
+      {{"<|tool_call>", "<tool_call|>"}, ToolSyntax::gemma, {"<|tool_call>"}, "<tool_call|>", ""},
       {{}, ToolSyntax::llama, {"<|python_tag|>"}, "", ""},
   };
   return forms;
@@ -105,6 +107,15 @@ ChatSyntax chat_syntax(const std::string& template_source, const std::string& pr
   return syntax;
 }
 
+ChatSyntax enforceable(ChatSyntax syntax) {
+  if (syntax.tools != ToolSyntax::gemma) return syntax;
+  const ToolForm& json = tool_forms().back();
+  syntax.tools = json.syntax;
+  syntax.call_begins = json.begins;
+  syntax.call_end = json.end;
+  return syntax;
+}
+
 std::vector<std::string> ChatSyntax::marks(bool calls) const {
   std::vector<std::string> all;
   const auto add = [&](const std::vector<std::string>& more) {
@@ -115,7 +126,9 @@ std::vector<std::string> ChatSyntax::marks(bool calls) const {
   if (tools == ToolSyntax::harmony)
     add({"<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|constrain|>", "<|call|>",
          "<|return|>"});
+  if (think_end == "<channel|>") add({"<|channel>"});
   if (!calls) return all;
+  if (tools == ToolSyntax::gemma) add({"<|\"|>"});
   add(call_begins);
   if (!call_end.empty()) add({call_end});
   if (tools == ToolSyntax::mistral_named) add({"[ARGS]", "[CALL_ID]"});

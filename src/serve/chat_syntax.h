@@ -16,6 +16,7 @@ enum class ToolSyntax : uint8_t {
   qwen,
   // MARK NAME <arg_key>KEY</arg_key><arg_value>VALUE</arg_value>... END: GLM-4.5 to 4.7
   glm,
+  gemma,          // MARK call:NAME{KEY:VALUE,...}END, texts between <|"|>: Gemma 4
   llama,          // {"name": ..., "parameters": {...}}: Llama 3, and templates of no other kind
   mistral,        // MARK[{"name": ..., "arguments": {...}}, ...]: Mistral, Granite 3
   mistral_named,  // MARK NAME[ARGS]{...}
@@ -42,5 +43,7 @@ struct ChatSyntax {
 };
 
 ChatSyntax chat_syntax(const std::string& template_source, const std::string& prompt);
+// The syntax of calls that a grammar enforces, where there is none for the model's own: JSON.
+ChatSyntax enforceable(ChatSyntax syntax);
 
 }  // namespace walsh

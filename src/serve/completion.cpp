@@ -204,8 +204,8 @@ void Completion::start(Scheduler& scheduler) {
   const auto count = static_cast<int64_t>(request_.prompts.size()) * request_.n;
   if (count > scheduler.most())
     throw ApiError(400,
-                   fmt::format("{} texts are asked for, at most {} can be taken at once", count,
-                               scheduler.most()),
+                   fmt::format("{} texts are requested, but at most {} can be accepted at once",
+                               count, scheduler.most()),
                    request_.prompts.size() > 1 ? "prompt" : "n");
   std::vector<NewText> texts;
   for (const auto& prompt : request_.prompts) {
@@ -457,6 +457,7 @@ void Completion::finish() {
     }
     reply_->event("data: [DONE]\n\n");
     reply_->end_events();
+    record_->whole = failed == choices_.end();
   } else if (failed != choices_.end()) {
     reply_->send(text_error(*(*failed)->error).response());
   } else {

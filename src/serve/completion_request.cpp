@@ -59,10 +59,11 @@ std::vector<int32_t> token_ids(const Json& list, const Fields& fields, int64_t v
 
 void check_bytes(const std::string& text, const PromptLimits& limits, const char* field) {
   if (text.size() <= limits.bytes) return;
+  // Clients of OpenAI recognize these errors by the beginning of the message.
   throw ApiError(400,
-                 fmt::format("the prompt has {} bytes, more than the {} positions of the context "
-                             "can hold",
-                             text.size(), limits.positions),
+                 fmt::format("this model's maximum context length is {} tokens, but the prompt has "
+                             "{} bytes, more than so many tokens can have",
+                             limits.positions, text.size()),
                  field, kContextLengthExceeded);
 }
 
@@ -95,10 +96,11 @@ void check_lengths(const CompletionRequest& request, int64_t positions) {
   for (const auto& prompt : request.prompts) {
     if (prompt.empty()) throw ApiError(400, "the prompt has no tokens", "prompt");
     if (static_cast<int64_t>(prompt.size()) <= positions) continue;
-    throw ApiError(400,
-                   fmt::format("the prompt has {} tokens, the context has {} positions",
-                               prompt.size(), positions),
-                   request.chat ? "messages" : "prompt", kContextLengthExceeded);
+    throw ApiError(
+        400,
+        fmt::format("this model's maximum context length is {} tokens, but the prompt has {}",
+                    positions, prompt.size()),
+        request.chat ? "messages" : "prompt", kContextLengthExceeded);
   }
 }
 
@@ -122,25 +124,25 @@ void check_scores(const CompletionRequest& request, int64_t positions) {
   const int64_t scores = tokens * (request.text.logprobs + 1);
   const int64_t most = std::max(kMostScores, positions * (kMostLogprobs + 1));
   if (scores <= most) return;
-  throw ApiError(400,
-                 fmt::format("{} log-probabilities in one answer, at most {} are given: ask for "
-                             "fewer prompts, choices or tokens at once",
-                             scores, most),
-                 "logprobs");
+  throw ApiError(
+      400,
+      fmt::format("{} log-probabilities are requested, but one answer has at most {}: ask for "
+                  "fewer prompts, choices or tokens at once",
+                  scores, most),
+      "logprobs");
 }
 
 // Refuses fields of OpenAI's interface that would change the answer but are not supported.
 void refuse_other_texts(const Fields& fields, int64_t n) {
   if (fields.integer("best_of", 1, INT32_MAX).value_or(n) != n)
-    fields.refuse("best_of", fmt::format("{}, as 'n': texts are not chosen from more", n));
+    fields.refuse("best_of", fmt::format("{}, the same as 'n'", n));
   if (!fields.text("suffix").value_or("").empty())
-    fields.refuse("suffix", "empty: no text is put in front of another");
+    fields.refuse("suffix", "empty: filling in text before a suffix is not supported");
 }
 
 void refuse_other_answers(const Fields& fields) {
   for (const char* key : {"functions", "function_call"})
-    if (fields.find(key) != nullptr)
-      fields.refuse(key, "absent: 'tools' and 'tool_choice' have taken its place");
+    if (fields.find(key) != nullptr) fields.refuse(key, "absent: use 'tools' and 'tool_choice'");
   for (const std::string& kind : fields.texts("modalities", kMostStops))
     if (kind != "text") fields.refuse("modalities", R"(["text"])");
 }
@@ -151,13 +153,15 @@ void read_answer_fields(const OrderedJson& body, const Fields& fields, const Loa
   const ToolRequest tools = tool_request(body);
   ChatSyntax syntax;
   if (model.chat) syntax = chat_syntax(model.chat->source(tools.any()), prompt);
+  const std::optional<AnswerText> text = answer_text(body);
+  if (tools.required || tools.any_strict() || text) syntax = enforceable(std::move(syntax));
   if (tools.any() && !syntax.shows_tools)
     fields.refuse("tools", "absent: the model's chat template does not show tools");
   const std::string format = fields.text("reasoning_format").value_or("auto");
   if (format != "auto" && format != "deepseek" && format != "none")
     fields.refuse("reasoning_format", "auto, deepseek or none");
   request.show_reasoning = fields.flag("include_reasoning").value_or(true);
-  request.text.grammar = chat_grammar(model, syntax, tools, answer_text(body), request.text.owner);
+  request.text.grammar = chat_grammar(model, syntax, tools, text, request.text.owner);
   const bool harmony = syntax.tools == ToolSyntax::harmony;
   if (!tools.any() && !harmony && (syntax.think_end.empty() || format == "none")) return;
   AnswerReaderOptions reader;

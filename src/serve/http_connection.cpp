@@ -134,7 +134,7 @@ HttpConnection::Awaitable<> HttpConnection::read_request(HttpParser& parser, Hel
       admit(parser);
     }
     if (parser.header_done() && !held.has_room(parser.request().body.size())) {
-      parser.refuse(503, "too much is being sent at a time");
+      parser.refuse(503, "too much is being sent at once: try again later");
       parser.request().body = {};
     }
     if (parser.done() || parser.refused() || refusal_) co_return;
@@ -372,6 +372,7 @@ HttpConnection::Awaitable<> HttpConnection::serve() {
     if (closed_ || broken_) break;
     const bool head = parser.request().method == "HEAD";
     if (parser.refused()) {
+      parser.request().peer = peer_;
       const HttpResponse response =
           context_.error(parser.refused(), parser.reason(), parser.request());
       keep_alive = co_await refuse(response, head, false);

@@ -114,11 +114,12 @@ class Parser final : public http::basic_parser<true> {
         break;
       case http::field::expect:
         expects_continue = lower(view(value)) == "100-continue";
-        if (!expects_continue) refuse(ec, 417, "Expect asks for something unknown");
+        if (!expects_continue) refuse(ec, 417, "the only Expect that is supported is 100-continue");
         break;
       case http::field::content_encoding:
         if (lower(view(value)) != "identity")
-          refuse(ec, 415, "a Content-Encoding: bodies are read as they are only");
+          refuse(ec, 415,
+                 "bodies with a Content-Encoding are not supported: send the body as it is");
         break;
       default:
         break;
@@ -135,7 +136,7 @@ class Parser final : public http::basic_parser<true> {
       // Two readers could disagree about the end of this request (request smuggling).
       refuse(ec, 400, "Transfer-Encoding together with Content-Length or HTTP/1.0");
     } else if (encoded && encodings_ != "chunked") {
-      refuse(ec, 501, "a Transfer-Encoding other than chunked");
+      refuse(ec, 501, "the only Transfer-Encoding that is supported is chunked");
     }
     expects_continue = expects_continue && version >= 11;
   }
@@ -194,7 +195,7 @@ size_t HttpParser::Impl::find_header_end(std::string_view text) {
     }
     // RFC 9112 allows servers to refuse syntax that readers interpret differently.
     if (scanned > 0 && text[scanned - 1] == '\n' && (c == ' ' || c == '\t')) {
-      parser.refuse(400, "not an HTTP request: a header field that goes on in another line");
+      parser.refuse(400, "not an HTTP request: a header field that continues on another line");
       return 0;
     }
     if (c == '\n' && scanned >= 3 && text[scanned - 2] == '\n') return scanned + 1;
@@ -258,7 +259,7 @@ size_t HttpParser::Impl::put_body(std::string_view bytes) {
     // One step reads a piece of the body, the bytes between two chunks, or those after the last.
     const size_t between = more ? rest.size() - fed : fed;
     if (parser.request.body.size() == body && between > limits.header_bytes) {
-      parser.refuse(431, fmt::format("what is between two chunks is longer than {} bytes",
+      parser.refuse(431, fmt::format("the text between two chunks is longer than {} bytes",
                                      limits.header_bytes));
     }
     if (more || fed == 0) break;

@@ -130,7 +130,7 @@ bool continues(const OrderedJson& messages) {
 // Translates output_config.format, or the older output_format, to response_format.
 void set_format(const OrderedJson& format, const std::string& path, OrderedJson& chat) {
   if (chat.contains("response_format"))
-    refuse_value(path, "absent where 'output_config.format' is given");
+    refuse_value(path, "absent if 'output_config.format' is given");
   if (type_of(format, path) != "json_schema") refuse_value(path + ".type", "json_schema");
   const OrderedJson* schema = find_value(format, "schema");
   if (schema == nullptr || !schema->is_object()) refuse_value(path + ".schema", "a JSON schema");
@@ -142,7 +142,7 @@ void set_output(const OrderedJson& config, OrderedJson& chat) {
   if (const OrderedJson* format = find_value(config, "format"))
     set_format(*format, "output_config.format", chat);
   if (find_value(config, "effort") == nullptr) return;
-  const std::string& effort = text_value(config, "effort", "output_config");
+  const std::string effort = text_value(config, "effort", "output_config");
   if (effort != "low" && effort != "medium" && effort != "high" && effort != "xhigh" &&
       effort != "max")
     refuse_value("output_config.effort", "low, medium, high, xhigh or max");
@@ -176,7 +176,7 @@ OrderedJson chat_of_messages(const OrderedJson& request, bool only_count) {
   if (has("output_format")) set_format(request["output_format"], "output_format", chat);
   if (chat.contains("continue_final_message") && chat.contains("response_format"))
     refuse_value("output_config.format",
-                 "absent where the last message is the assistant's, which the answer continues");
+                 "absent if the last message is the assistant's, which the answer continues");
   if (only_count) return chat;
   if (!has("max_tokens") || !request["max_tokens"].is_number_integer() || request["max_tokens"] < 1)
     refuse_value("max_tokens", "an integer of at least 1");

@@ -58,52 +58,64 @@ std::string RequestRecord::line(LogFormat format, double seconds) const {
   return text;
 }
 
-RequestLog::RequestLog(LogFormat format, std::function<void(const std::string&)> write)
-    : format_(format), write_(std::move(write)) {
-  if (format_ != LogFormat::off) thread_ = std::thread([this] { run(); });
+RequestLog::RequestLog(LogFormat format, std::function<void(const std::string&)> write,
+                       std::chrono::milliseconds patience)
+    : patience_(patience), shared_(std::make_shared<Shared>()) {
+  shared_->format = format;
+  shared_->write = std::move(write);
+  if (format != LogFormat::off) thread_ = std::thread([shared = shared_] { run(*shared); });
 }
 
 RequestLog::~RequestLog() {
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = true;
-    changed_.notify_all();
+  if (!thread_.joinable()) return;
+  std::unique_lock lock(shared_->mutex);
+  shared_->ending = true;
+  shared_->changed.notify_all();
+  const bool ended = shared_->changed.wait_for(lock, patience_, [&] { return shared_->ended; });
+  lock.unlock();
+  if (ended) {
+    thread_.join();
+  } else {
+    thread_.detach();
   }
-  if (thread_.joinable()) thread_.join();
 }
 
 void RequestLog::add(const RequestRecord& record) {
-  if (format_ == LogFormat::off) return;
+  if (shared_->format == LogFormat::off) return;
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - record.start;
-  std::string line = record.line(format_, seconds.count()) + "\n";
-  const std::lock_guard lock(mutex_);
-  if (lines_.size() >= kMostWaiting) {
-    ++left_out_;
+  std::string line = record.line(shared_->format, seconds.count()) + "\n";
+  const std::lock_guard lock(shared_->mutex);
+  if (shared_->lines.size() >= kMostWaiting) {
+    ++shared_->left_out;
     return;
   }
-  lines_.push_back(std::move(line));
-  changed_.notify_all();
+  shared_->lines.push_back(std::move(line));
+  shared_->changed.notify_all();
 }
 
-void RequestLog::run() {
-  std::unique_lock lock(mutex_);
+void RequestLog::run(Shared& shared) {
+  std::unique_lock lock(shared.mutex);
   while (true) {
-    changed_.wait(lock, [&] { return ending_ || !lines_.empty(); });
-    if (lines_.empty()) return;
-    const std::vector<std::string> lines = std::exchange(lines_, {});
-    const uint64_t left_out = std::exchange(left_out_, 0);
+    shared.changed.wait(lock, [&] { return shared.ending || !shared.lines.empty(); });
+    if (shared.lines.empty()) break;
+    const std::vector<std::string> lines = std::exchange(shared.lines, {});
+    const uint64_t left_out = std::exchange(shared.left_out, 0);
     lock.unlock();
     std::string text;
     for (const std::string& line : lines)
       text += line;
-    if (left_out > 0 && format_ == LogFormat::json) {
+    if (left_out > 0 && shared.format == LogFormat::json) {
       text += fmt::format("{{\"left_out\":{}}}\n", left_out);
     } else if (left_out > 0) {
-      text += fmt::format("{} more requests, whose lines could not be written in time\n", left_out);
+      text += fmt::format(
+          "{} more requests were not logged, because their lines could not be written in time\n",
+          left_out);
     }
-    write_(text);
+    shared.write(text);
     lock.lock();
   }
+  shared.ended = true;
+  shared.changed.notify_all();
 }
 
 }  // namespace walsh

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -40,8 +41,10 @@ struct RequestRecord {
 class RequestLog {
  public:
   // `write` gets whole lines, with line feeds.
-  RequestLog(LogFormat format, std::function<void(const std::string& lines)> write);
-  // Waits until all lines are written.
+  RequestLog(LogFormat format, std::function<void(const std::string& lines)> write,
+             std::chrono::milliseconds patience = std::chrono::seconds(1));
+  // Waits until all lines are written, but no longer than `patience`: if nobody reads them, `write`
+  // may still be waiting afterwards.
   ~RequestLog();
   RequestLog(const RequestLog&) = delete;
   RequestLog& operator=(const RequestLog&) = delete;
@@ -50,15 +53,20 @@ class RequestLog {
   void add(const RequestRecord& record);
 
  private:
-  void run();
+  // What the thread uses, which may outlive the log.
+  struct Shared {
+    LogFormat format;
+    std::function<void(const std::string&)> write;
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<std::string> lines;
+    uint64_t left_out = 0;
+    bool ending = false, ended = false;
+  };
+  static void run(Shared& shared);
 
-  const LogFormat format_;
-  const std::function<void(const std::string&)> write_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<std::string> lines_;
-  uint64_t left_out_ = 0;
-  bool ending_ = false;
+  const std::chrono::milliseconds patience_;
+  const std::shared_ptr<Shared> shared_;
   std::thread thread_;
 };
 

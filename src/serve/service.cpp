@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 #include <ctime>
-#include <iostream>
 #include <new>
 
+#include "io/error_output.h"
 #include "io/json.h"
 #include "serve/api_error.h"
 #include "serve/completion.h"
@@ -115,7 +116,8 @@ Service::Service(const LoadedModel& model, Scheduler& scheduler, ServiceOptions 
       options_(std::move(options)),
       chat_(std::move(chat)),
       tokens_(model.tokenizer),
-      log_(options_.log, [](const std::string& lines) { std::cerr << lines << std::flush; }),
+      log_(options_.log,
+           [](const std::string& lines) { write_error_output(lines, std::chrono::hours(24)); }),
       started_(std::time(nullptr)) {}
 
 const std::vector<Service::Route>& Service::routes() {
@@ -204,7 +206,7 @@ const Service::Route& Service::route_of(const HttpRequest& request) const {
 void Service::check_host(const HttpRequest& request) const {
   if (!request.headers.contains("host")) return;
   const std::string name = host_name(request.header("host"));
-  if (name.empty()) throw ApiError(403, "the field Host has no name of this server");
+  if (name.empty()) throw ApiError(403, "the Host field is empty");
   if (name == "localhost" || is_address(name)) return;
   if (std::find(options_.hosts.begin(), options_.hosts.end(), name) != options_.hosts.end()) return;
   throw ApiError(403, fmt::format("'{0}' is not a name of this server: if it should be, start it "
@@ -234,8 +236,7 @@ size_t Service::key_of(const HttpRequest& request) const {
 std::string Service::owner_of(const HttpRequest& request, const OrderedJson& body) const {
   std::string salt;
   if (const OrderedJson* given = find_value(body, "cache_salt")) {
-    if (!given->is_string() || *given == "")
-      refuse_value("cache_salt", "a string that is not empty");
+    if (!given->is_string() || *given == "") refuse_value("cache_salt", "a non-empty string");
     salt = given->get<std::string>();
   }
   return fmt::format("{} {}", key_of(request), salt);
@@ -247,7 +248,10 @@ void Service::check_origin(const HttpRequest& request) const {
   if (origin.empty() || allows_origin(origin)) return;
   const size_t scheme = origin.find("://");
   if (scheme != origin.npos && origin.substr(scheme + 3) == request.header("host")) return;
-  throw ApiError(403, fmt::format("pages of '{}' may not use this server", origin));
+  throw ApiError(403,
+                 fmt::format("pages of '{0}' may not use this server: if they should, start it "
+                             "with --cors-origins {0}",
+                             origin));
 }
 
 bool Service::allows_origin(std::string_view origin) const {
@@ -294,7 +298,7 @@ HttpAdmission Service::admit(HttpRequest& request) {
     const bool known = options_.api_keys.empty() || key_of(request) != 0;
     // Paths that need no key need no body either, and bodies that are held keep others out.
     if (!known && has_body(request))
-      throw ApiError(401, "a body is only read with a valid API key");
+      throw ApiError(401, "a valid API key is needed to send a body");
     return {std::nullopt, known};
   } catch (const ApiError& e) {
     HttpResponse refusal = error_for(request, e);
@@ -328,18 +332,18 @@ void Service::handle(HttpRequest& request, const std::shared_ptr<HttpReply>& pla
   } catch (const Error& e) {
     reply->send(error_for(request, api_error(e)));
   } catch (const std::bad_alloc&) {  // others may need less memory, or it may be free later
-    reply->send(error_for(request, ApiError(503, "there is no memory for this request")));
+    reply->send(error_for(request, ApiError(503, "there is not enough memory for this request")));
   }
 }
 
 void Service::health(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {
-  if (draining_) throw ApiError(503, "it is shutting down");
+  if (draining_) throw ApiError(503, "the server is shutting down");
   reply->send(json_response({{"status", "ok"}}));
 }
 
 void Service::start(CompletionRequest wanted, const HttpRequest& request,
                     const std::shared_ptr<HttpReply>& reply) {
-  if (draining_) throw ApiError(503, "it is shutting down");
+  if (draining_) throw ApiError(503, "the server is shutting down");
   const auto completion =
       std::make_shared<Completion>(std::move(wanted), model_.tokenizer, tokens_, metrics_, reply,
                                    request.record, options_.model_name);

@@ -74,7 +74,7 @@ void Service::detokenize(const HttpRequest& request, const std::shared_ptr<HttpR
   if (bytes > kMostTextBytes)
     throw ApiError(
         400,
-        fmt::format("they are a text of {} bytes, at most {} are given", bytes, kMostTextBytes),
+        fmt::format("they decode to {} bytes, but at most {} are returned", bytes, kMostTextBytes),
         "tokens");
   const std::string text = model_.tokenizer.decode(ids, false);
   reply->send(json_response({{"content", text}, {"prompt", text}}));

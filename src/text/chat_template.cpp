@@ -222,8 +222,7 @@ std::string ChatTemplate::apply(OrderedJson messages, const ChatOptions& options
   if (!options.variables.is_object()) fail(where_, "the variables are not an object");
   for (const auto& [key, value] : options.variables.get_ref<const OrderedJson::object_t&>()) {
     for (const auto& known : variables) {
-      if (known.first == key)
-        fail(where_, "the variable " + printable(key, 48) + " has its meaning already");
+      if (known.first == key) fail(where_, "the variable " + printable(key, 48) + " cannot be set");
     }
     variables.emplace_back(key, &value);
   }

@@ -104,10 +104,25 @@ TEST_F(ServeCommand, HasDefaultsForSampling) {
 
 TEST_F(ServeCommand, SaysInOneLineWhereItListens) {
   const std::string shown = "cat " + file("log");
-  EXPECT_THAT(with_server("--alias $'two\\nlines'", shown), HasSubstr("two lines: 4096 positions"));
+  EXPECT_THAT(with_server("--alias $'two\\nlines'", shown),
+              HasSubstr("/v1: two lines, up to 16 texts at a time, each of up to 4096"));
   expect_error(walsh({"serve", model(), "--port", "70000"}), 2, "--port: Value 70000 not in range");
   if (slurp("/proc/net/if_inet6").empty()) GTEST_SKIP() << "no IPv6 on this system";
-  EXPECT_THAT(with_server("--host ::1", shown), HasSubstr("; http://[::1]:"));
+  EXPECT_THAT(with_server("--host ::1", shown), HasSubstr("listening at http://[::1]:"));
+}
+
+// Its standard error is a pipe that is open and full, as of a program that starts it and never
+// reads.
+TEST_F(ServeCommand, EndsAlthoughNobodyReadsItsLog) {
+  const std::string out = with_server(
+      "", "mkfifo " + file("pipe") + "; exec 5<> " + file("pipe") + "\n" +
+              fmt::format("{} serve {} --device cpu -t 2 --port 0 2>&5 & other=$!\n", WALSH_COMMAND,
+                          model()) +
+              "read -r line <&5; timeout 1 dd if=/dev/zero bs=4096 count=100 >&5 2> /dev/null\n"
+              "kill -TERM $other; for i in $(seq 200); do kill -0 $other || break; sleep 0.1; done "
+              "2> /dev/null\n"
+              "kill -9 $other 2> /dev/null; wait $other; echo other ended with $?");
+  EXPECT_THAT(out, HasSubstr("other ended with 0"));
 }
 
 TEST_F(ServeCommand, TellsWhichFlagsChangeNothing) {

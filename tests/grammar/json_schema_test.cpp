@@ -52,6 +52,39 @@ TEST(JsonSchema, AnythingIsJson) {
   expect_matches("true", {"1"}, {"x"});
 }
 
+// As pydantic describes the fields of type Json[...].
+TEST(JsonSchema, AStringMayContainAJsonTextWithASchema) {
+  expect_matches(R"({"type": "string", "contentMediaType": "application/json"})",
+                 {R"("5")", R"("\"a\"")", R"("{\"a\": [true, \"\\\"\\n\"]}")", R"("[\n  1\n]")"},
+                 {"5", R"("")", R"("\"a")", R"("{a: 1}")", R"(""a"")", R"("[1")", "\"[\n1]\""});
+  expect_matches(
+      R"({"$defs": {"point": {"type": "object", "properties": {"x": {"type": "integer"},
+                     "tail": {"anyOf": [{"$ref": "#/$defs/point"}, {"type": "null"}]}},
+                     "required": ["x", "tail"], "additionalProperties": false}},
+                     "type": "string", "contentMediaType": "application/json",
+                     "contentSchema": {"$ref": "#/$defs/point"}})",
+      {R"("{\"x\":1,\"tail\":null}")", R"("{\"x\":1,\"tail\":{\"x\":2,\"tail\":null}}")"},
+      {R"("{\"x\":\"1\",\"tail\":null}")", R"("{\"x\":1}")", R"({"x":1,"tail":null})"});
+  expect_matches(R"({"anyOf": [{"contentMediaType": "application/json", "type": "string",
+                     "contentSchema": {"contentMediaType": "application/json", "type": "string",
+                     "contentSchema": {"const": "q"}}}, {"type": "null"}]})",
+                 {"null", R"("\"\\\"q\\\"\"")"}, {R"("\"q\"")", R"("q")"});
+  // Other media types say nothing that a text could break.
+  expect_matches(R"({"type": "string", "contentMediaType": "text/html"})", {R"("<")"}, {"1"});
+  EXPECT_THAT(refusal(R"({"contentMediaType": "application/json", "maxLength": 4})"),
+              HasSubstr("/contentMediaType: cannot be enforced beside other conditions"));
+  EXPECT_THAT(refusal(R"({"contentMediaType": "application/json", "contentEncoding": "base64"})"),
+              HasSubstr("/contentMediaType: cannot be enforced beside contentEncoding"));
+  EXPECT_THAT(refusal(R"({"not": {"contentMediaType": "application/json"}})"),
+              HasSubstr("cannot be enforced inside 'not', 'if' or 'oneOf'"));
+  EXPECT_THAT(refusal(R"({"contentMediaType": "application/json", "contentSchema":
+                          {"type": "array", "uniqueItems": true, "items": {"type": "integer"}}})"),
+              HasSubstr("/contentSchema: uniqueItems cannot be enforced"));
+  EXPECT_THAT(refusal(R"({"contentMediaType": "application/json", "contentSchema": {"$ref": "#"}})",
+                      ErrorCode::limit),
+              HasSubstr("nested more than 4 times"));
+}
+
 TEST(JsonSchema, ObjectsHaveTheirPropertiesInOrder) {
   expect_matches(
       R"({"type": "object", "properties": {"b": {"type": "integer"}, "a": {"type": "null"},
@@ -368,6 +401,7 @@ TEST(JsonSchema, EveryKeywordIsEnforced) {
            Case{R"({"pattern": "a"})", R"("bab")", R"("b")"},
            Case{R"({"format": "ipv4"})", R"("1.2.3.4")", R"("1.2.3")"},
            Case{R"({"contentEncoding": "base64"})", R"("YQ==")", R"("YQ=")"},
+           Case{R"({"contentMediaType": "application/json"})", R"("[1]")", R"("[1")"},
            Case{R"({"items": {"type": "null"}})", "[null]", "[1]"},
            Case{R"({"items": [{"type": "null"}], "additionalItems": false})", "[null]", "[null,1]"},
            Case{R"({"prefixItems": [{"type": "null"}]})", "[null]", "[1]"},
@@ -441,7 +475,8 @@ TEST(JsonSchema, WhatCannotBeEnforcedIsNamedWithItsPath) {
   EXPECT_THAT(refusal(R"({"type": "array", "items": {"items": {"type": "integer"},
                           "uniqueItems": true}, "uniqueItems": true})"),
               HasSubstr("schema/uniqueItems: cannot be enforced"));
-  EXPECT_THAT(refusal(R"({"type": "strnig"})"), HasSubstr("schema/type: '\"strnig\"' is no type"));
+  EXPECT_THAT(refusal(R"({"type": "strnig"})"),
+              HasSubstr("schema/type: '\"strnig\"' is not a type"));
   EXPECT_THAT(refusal(R"({"minLength": "2"})"), HasSubstr("schema/minLength"));
   EXPECT_THAT(refusal("[]"), HasSubstr("a schema is an object"));
   EXPECT_THAT(refusal(R"({"required": "a"})"), HasSubstr("/required"));
@@ -475,7 +510,7 @@ TEST(JsonSchema, ManyLargePatternsAreRefusedTogether) {
   // Finding the valid values by trial may itself need trials.
   EXPECT_THAT(
       refusal(R"({"enum": [{}, {"a": {}}], "properties": {"a": {"$ref": "#"}}})", ErrorCode::limit),
-      HasSubstr("inside each other"));
+      HasSubstr("nested more than 8 times"));
 }
 
 // Text of a list of `count` zeros.

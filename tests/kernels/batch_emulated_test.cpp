@@ -250,6 +250,13 @@ TEST_F(BatchKernels, ShareBlocksOfResults) {
   expect_products<ScalarDecoder<3>, 32, 1>({.rows = {300}, .k_tiles = 5, .m = 50, .add = true});
 }
 
+// More parts than are added up at once, and not a multiple of those.
+TEST_F(BatchKernels, AddUpManyParts) {
+  emulated::multiprocessors = 11;
+  expect_products<ScalarDecoder<3>, 32, 1>({.rows = {100}, .k_tiles = 5, .add = true});
+  expect_products<ScalarDecoder<3>, 64, 1>({.rows = {60}, .k_tiles = 10, .m = 40});
+}
+
 TEST_F(BatchKernels, ReadEveryKindOfCodes) {
   expect_products<ScalarDecoder<2>, 32, 1>({.rows = {70}, .offsets = true});
   expect_products<ScalarDecoder<4>, 32, 1>({.rows = {70}, .group = 256, .offsets = true});

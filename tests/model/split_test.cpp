@@ -98,7 +98,8 @@ INSTANTIATE_TEST_SUITE_P(Kinds, SplitBatches,
                                          Kept{"f16", "f16", 32, "tiny-delta", {1, 0}},
                                          Kept{"tq3_0", "tq3_0", 32, "tiny-delta", {3, 0}}));
 
-// For every family: all borders between the parts, prompts and single tokens.
+// For every family: all borders between the parts, prompts and single tokens. What cannot be split
+// is refused by name.
 class SplitFamilies : public testing::TestWithParam<std::string> {};
 
 TEST_P(SplitFamilies, GiveTheBitsOfTheWholeModel) {
@@ -113,6 +114,16 @@ TEST_P(SplitFamilies, GiveTheBitsOfTheWholeModel) {
   Session session(whole, {32});
   const auto logits = test::all_logits(session, tokens), more = test::all_logits(session, next);
   for (const LayerSplit& split : splits_of(whole.config)) {
+    if (const std::string why = why_not(whole.config, split); !why.empty()) {
+      try {
+        Model::load_parts(source, whole.config, load, split);
+        ADD_FAILURE() << name_of(split) << " is not refused";
+      } catch (const Error& e) {
+        EXPECT_EQ(e.code(), ErrorCode::usage);
+        EXPECT_NE(std::string(e.what()).find(why), std::string::npos) << e.what();
+      }
+      continue;
+    }
     const Model parts = Model::load_parts(source, whole.config, load, split);
     Session divided(parts, {32});
     EXPECT_EQ(test::all_logits(divided, tokens), logits) << name_of(split);

@@ -29,10 +29,14 @@ TEST_P(StepsOf, NameEveryMatrixOnce) {
   ASSERT_EQ(steps.layers.size(), c.layers.size());
   for (size_t i = 0; i < c.layers.size(); ++i) {
     std::vector<int> named;
-    for (const Step& step : steps.layers[i].steps) {
+    const auto name = [&](const Step& step) {
       const std::vector<int> own = matrices_of(step);
       named.insert(named.end(), own.begin(), own.end());
-    }
+    };
+    for (const Step& step : steps.embed)
+      if (step.layer == static_cast<int>(i)) name(step);
+    for (const Step& step : steps.layers[i].steps)
+      name(step);
     std::sort(named.begin(), named.end());
     ASSERT_EQ(named.size(), c.layers[i].matrices.size()) << "layer " << i;
     for (size_t m = 0; m < named.size(); ++m)
@@ -65,15 +69,19 @@ TEST_P(StepsOf, GiveOperandsTheWidthsOfTheirMatrices) {
 }
 
 // Only what goes to a cache or a state is needed of rows whose logits nobody wants, and the rest of
-// the last layer is not.
+// the last layers is not, where these attend to caches of earlier ones.
 TEST_P(StepsOf, NeedOnlyWantedRowsBehindTheLastCache) {
-  const ModelSteps steps = make_steps(config());
+  const ModelConfig c = config();
+  const ModelSteps steps = make_steps(c);
+  size_t last = steps.layers.size() - 1;  // that has a cache or a state, or just the last one
+  while (last > 0 && c.layers[last].attention.cache_of >= 0)
+    --last;
   for (size_t i = 0; i < steps.layers.size(); ++i) {
     bool behind = false;
     for (const Step& step : steps.layers[i].steps) {
       behind |= std::holds_alternative<step::Attend>(step.op) ||
                 std::holds_alternative<step::DeltaRule>(step.op);
-      EXPECT_EQ(step.only_wanted, behind && i + 1 == steps.layers.size());
+      EXPECT_EQ(step.only_wanted, behind && i >= last);
       EXPECT_EQ(step.changes_state, std::holds_alternative<step::DeltaRule>(step.op));
     }
     EXPECT_TRUE(behind) << "layer " << i;
@@ -107,7 +115,8 @@ TEST_P(StepsOf, AreThoseOfTheLoadedModel) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, StepsOf,
                          testing::Values("tiny", "tiny-moe", "tiny-latent", "tiny-chunks",
-                                         "tiny-delta", "tiny-next"),
+                                         "tiny-delta", "tiny-next", "tiny-gemma4",
+                                         "tiny-gemma4-moe"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::erase(name, '-');

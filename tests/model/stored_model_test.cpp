@@ -54,6 +54,30 @@ TEST(StoredModel, MatricesInFp8AreFloatsAndTheirScalesAreNotSeen) {
   EXPECT_THAT(source.notes(), ElementsAre(HasSubstr("matrices in FP8 are decoded")));
 }
 
+// Both tables that tokens look up are coded, too.
+TEST(StoredModel, EveryKindOfCodeHoldsAModelWithEmbeddingsOfLayers) {
+  ThreadPool pool(test::kThreads);
+  const std::string folder = test::tiny_model("gemma4-tiny");
+  const auto logits = [&](const char* type) {
+    Recipe recipe;
+    recipe.type = recipe.embed_type = &get_format(type);
+    const auto source = open_source(folder, &recipe, pool);
+    const ModelConfig config = parse_config(source->config_json(), "config.json");
+    const Model model = Model::load(*source, config, {&pool, ActivationMode::automatic, {}});
+    EXPECT_EQ(model.layer_embedding.stored.format->dense, std::string(type) == "f32");
+    Session session(model, {64});
+    return test::all_logits(session, test::random_tokens(40, config.vocab, 1));
+  };
+  const auto exact = logits("f32");
+  const std::pair<const char*, double> bounds[] = {
+      {"q8_0", 1e-3}, {"tq4+4", 5e-3}, {"tq4", 0.1}, {"tc3", 0.2}, {"pq3", 0.2}};
+  for (const auto& [type, most] : bounds) {
+    const double kld = test::divergence(exact, logits(type));
+    EXPECT_GT(kld, 0) << type;
+    EXPECT_LT(kld, most) << type;
+  }
+}
+
 class StoredModelFile : public testing::TestWithParam<const char*> {};
 
 // walsh's own file stores the model as it is computed, however the checkpoint stores it.
@@ -79,7 +103,8 @@ TEST_P(StoredModelFile, HasTheLogitsOfTheCheckpointCompressedWhileItIsLoaded) {
 
 INSTANTIATE_TEST_SUITE_P(Models, StoredModelFile,
                          testing::Values("gemma3-vision-tiny", "glm4-tiny", "llama-fp8-tiny",
-                                         "ministral3-vision-tiny"),
+                                         "ministral3-vision-tiny", "gemma4-tiny",
+                                         "gemma4-moe-tiny"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -57,6 +57,7 @@ constexpr const char* kLlama = "tools";
 constexpr const char* kMistral = "[TOOL_CALLS] tools";
 constexpr const char* kMistralNamed = "[TOOL_CALLS] [ARGS] tools";
 constexpr const char* kGranite = "<|tool_call|> tools";
+constexpr const char* kGemma = "<|tool_call> <tool_call|> <channel|> tools";
 constexpr const char* kHarmony = "<|channel|> tools";
 
 AnswerReaderOptions options_for(const std::string& source, const std::string& prompt = "") {
@@ -240,6 +241,34 @@ TEST(AnswerReader, CallsOfGlm) {
   for (const char* none :
        {"<tool_call>absent\n</tool_call>", "Use <tool_call> here", "<tool_call>"})
     expect_read(options, none, {none, "", {}});
+}
+
+TEST(AnswerReader, CallsAndReasoningOfGemma) {
+  const auto options = options_for(kGemma);
+  expect_read(
+      options,
+      "<|channel>thought\nI look.<channel|>Let me see.<|tool_call>call:get_weather{city:<|\"|>A "
+      "{\"b\"},<|\"|>,days:3,more:{x:[1.5,true,null,<|\"|>y<|\"|>],<|\"|>a b<|\"|>:bare word}}"
+      "<tool_call|><|tool_call>call:add{}<tool_call|>",
+      {"Let me see.",
+       "I look.",
+       {{"get_weather", R"({"city":"A {\"b\"},","days":3,"more":{"x":[1.5,true,null,"y"],)"
+                        R"("a b":"bare word"}})"},
+        {"add", "{}"}}});
+  for (const char* none :
+       {"<|tool_call>call:absent{}<tool_call|>", "<|tool_call>call:add{a:1<tool_call|>",
+        "<|tool_call>call:add{a:<|\"|>1}<tool_call|>", "<|tool_call>add{}<tool_call|>",
+        "Use <|tool_call> here", "<|tool_call>"})
+    expect_read(options, none, {none, "", {}});
+  std::string deep = "<|tool_call>call:add{a:" + std::string(100, '[') + std::string(100, ']');
+  deep += "}<tool_call|>";
+  expect_read(options, deep, {deep, "", {}});
+  expect_cut(options, "<|tool_call>call:get_wea", {"", "", {}});
+  expect_cut(options, "<|tool_call>call:get_weather{city:<|\"|>Pa",
+             {"", "", {{"get_weather", ""}}});
+  // A grammar enforces calls as JSON.
+  EXPECT_EQ(enforceable(options.syntax).tools, ToolSyntax::llama);
+  EXPECT_TRUE(chat_syntax(kGemma, "<|turn>model\n<|channel>thought\n<channel|>").thought);
 }
 
 TEST(AnswerReader, CallsAndReasoningOfSeed) {

@@ -164,6 +164,7 @@ TEST(HttpServer, RefusalsKnowWhatWasAskedFor) {
   RunningServer server(options, [](const HttpRequest&, auto) {});
   EXPECT_EQ(Client(server.port()).ask(post("/a", "01234567890")).headers["X-Path"], "/a");
   EXPECT_EQ(Client(server.port()).ask(get("/forgotten")).headers["X-Path"], "/forgotten");
+  EXPECT_EQ(Client(server.port()).ask("GET /a\r\n\r\n").headers["X-Peer"], "127.0.0.1");
 }
 
 TEST(HttpServer, LetsAClientThatStillSendsReadItsRefusal) {

@@ -2,7 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <future>
+
+#include "io/error_output.h"
 #include "io/json.h"
 
 namespace walsh {
@@ -58,6 +63,44 @@ TEST(RequestLog, TellsOfAnswersThatWereBrokenOff) {
   RequestRecord one = record();
   one.whole = false;
   EXPECT_THAT(one.line(LogFormat::text, 1), testing::EndsWith(", broken off"));
+}
+
+TEST(RequestLog, DoesNotWaitForEverForSomebodyToReadItsLines) {
+  std::promise<void> reader;
+  const std::shared_future<void> reads = reader.get_future().share();
+  std::promise<void> written;
+  {
+    RequestLog log(
+        LogFormat::text,
+        [reads, &written](const std::string&) {
+          reads.wait();
+          written.set_value();
+        },
+        std::chrono::milliseconds(1));
+    log.add(record());
+  }
+  reader.set_value();
+  written.get_future().wait();
+}
+
+// Standard error becomes one end of a pair of sockets while the test runs.
+TEST(ErrorOutput, GivesUpWhereNobodyReads) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  const int kept = ::dup(STDERR_FILENO);
+  ::dup2(ends[0], STDERR_FILENO);
+  const bool first = write_error_output("line\n", std::chrono::seconds(10));
+  bool more = true;  // until the buffer of the socket is full
+  for (int i = 0; i < 1'000'000 && more; ++i)
+    more = write_error_output(std::string(4096, 'x'), std::chrono::milliseconds(1));
+  ::dup2(kept, STDERR_FILENO);
+  std::string text(5, ' ');
+  EXPECT_EQ(::read(ends[1], text.data(), text.size()), 5);
+  for (const int one : {ends[0], ends[1], kept})
+    ::close(one);
+  EXPECT_TRUE(first);
+  EXPECT_EQ(text, "line\n");
+  EXPECT_FALSE(more);
 }
 
 }  // namespace

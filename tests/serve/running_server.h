@@ -15,7 +15,10 @@
 namespace walsh::test {
 
 inline HttpResponse error_text(int status, const std::string& message, const HttpRequest& request) {
-  return {status, "text/plain", std::to_string(status) + " " + message, {{"X-Path", request.path}}};
+  return {status,
+          "text/plain",
+          std::to_string(status) + " " + message,
+          {{"X-Path", request.path}, {"X-Peer", request.peer}}};
 }
 
 inline HttpOptions any_port() {

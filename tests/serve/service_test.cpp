@@ -106,7 +106,8 @@ TEST_F(ServiceTest, MessagesGoThroughTheModelsOwnTemplate) {
        "messages[0].content[0]"},
       {R"({"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": 3})",
        "chat_template_kwargs"},
-      {R"({"messages": [{"role": "user", "content": 5}]})", "messages[0].content"}};
+      {R"({"messages": [{"role": "user", "content": 5}]})", "messages[0].content"},
+      {R"({"messages": [{"role": "user", "content": {"text": "x"}}]})", "messages[0].content"}};
   for (const auto& [body, path] : cases) {
     const auto reply = prompt(body);
     EXPECT_EQ(reply->response.status, 400) << body;
@@ -211,8 +212,8 @@ TEST_F(ServiceTest, WrongFieldsAreNamed) {
       {R"({"prompt": "a", "top_p": 2})", "'top_p'"},
       {R"({"prompt": "a", "max_tokens": 1.5})", "'max_tokens' must be an integer"},
       {R"({"prompt": "a", "n": 9})", "'n' must be an integer from 1 to 8"},
-      {R"({"prompt": "a", "best_of": 2})", "'best_of' must be 1, as 'n'"},
-      {R"({"prompt": "a", "n": 2, "best_of": 1})", "'best_of' must be 2, as 'n'"},
+      {R"({"prompt": "a", "best_of": 2})", "'best_of' must be 1, the same as 'n'"},
+      {R"({"prompt": "a", "n": 2, "best_of": 1})", "'best_of' must be 2, the same as 'n'"},
       {R"({"prompt": "a", "best_of": "x"})", "'best_of' must be an integer"},
       {R"({"prompt": "a", "suffix": "b"})", "'suffix' must be empty"},
       {R"({"prompt": "a", "logprobs": 21})", "'logprobs'"},
@@ -241,7 +242,7 @@ TEST_F(ServiceTest, WrongFieldsAreNamed) {
   }
   const auto long_one = post("/v1/completions", {{"prompt", std::vector<int32_t>(257, 1)}});
   EXPECT_EQ(long_one->response.status, 400);
-  EXPECT_THAT(long_one->response.body, HasSubstr("257 tokens"));
+  EXPECT_THAT(long_one->response.body, HasSubstr("but the prompt has 257"));
 }
 
 TEST_F(ServiceTest, FieldsThatAskForNothingElseAreTaken) {

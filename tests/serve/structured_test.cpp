@@ -138,6 +138,21 @@ TEST_F(StructuredTest, AGrammarIsEnforcedAndEndsTheText) {
   EXPECT_EQ(another["text"], "7");
 }
 
+// A constraint that is not known would not be enforced.
+TEST_F(StructuredTest, UnknownKindsOfStructuredOutputsAreRefused) {
+  for (const char* kind : {"structural_tag", "json_lines"}) {
+    const OrderedJson body = {
+        {"prompt", "a"}, {"max_tokens", 1}, {"structured_outputs", {{kind, "x"}}}};
+    EXPECT_THAT(refusal(ask("/v1/completions", body)),
+                HasSubstr(std::string("'structured_outputs.") + kind + "' must be absent"));
+  }
+  const OrderedJson known = {
+      {"choice", {"7"}}, {"structural_tag", nullptr}, {"disable_any_whitespace", true}};
+  EXPECT_EQ(
+      choice(ask("/v1/completions", {{"prompt", "a"}, {"structured_outputs", known}}))["text"],
+      "7");
+}
+
 TEST_F(StructuredTest, ARegularExpressionIsEnforcedForTheWholeText) {
   for (const OrderedJson& more :
        {OrderedJson{{"guided_regex", " (yes|no)[.!]"}},

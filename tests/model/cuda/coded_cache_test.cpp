@@ -126,17 +126,21 @@ TEST_F(CudaCaches, AWindowOverTheWholeContextIsHalfFloatsAlone) {
 
 // Layers whose queries see a chunk alone have no exact first positions, in prompts as in decoding.
 // Sums in another order give a key or value near a threshold another code, which costs as much as
-// the code is coarse: with 8 bits next to nothing, with 2 bits a share of what coding costs.
+// the code is coarse: with 8 bits next to nothing, with 2 bits a share of what coding costs. Layers
+// that attend to the cache of another one see of a prompt what that has kept.
 TEST_F(CudaCaches, ChunksOfAPromptAreThoseOfSingleTokens) {
   const Format& f32 = get_format("f32");
-  SyntheticSource source("tiny-chunks", {&f32, &f32, &f32});
   const std::vector<int32_t> tokens(tokens_.begin(), tokens_.begin() + test::times(200, 100));
-  const Rows half = logits_of(load(source, gpu_, ActivationMode::automatic, {}), tokens);
-  for (const char* type : {"q8_0", "kt2"}) {
-    const Model model = load(source, gpu_, ActivationMode::automatic, types_of(type, type, 0));
-    const Rows prompt = logits_of(model, tokens);
-    const double lost = divergence(half, prompt);
-    EXPECT_LT(divergence(prompt, decode(model, tokens)), 2e-6 + 0.04 * lost) << type;
+  for (const char* shape : {"tiny-chunks", "tiny-gemma4"}) {
+    SyntheticSource source(shape, {&f32, &f32, &f32});
+    const Rows half = logits_of(load(source, gpu_, ActivationMode::automatic, {}), tokens);
+    for (const char* type : {"q8_0", "kt2"}) {
+      const Model model = load(source, gpu_, ActivationMode::automatic, types_of(type, type, 0));
+      const Rows prompt = logits_of(model, tokens);
+      const double lost = divergence(half, prompt);
+      EXPECT_LT(divergence(prompt, decode(model, tokens)), 2e-6 + 0.04 * lost)
+          << shape << ' ' << type;
+    }
   }
 }
 

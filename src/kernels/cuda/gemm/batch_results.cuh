@@ -13,8 +13,11 @@ namespace walsh::cuda::detail {
 template <int Vectors>
 using BatchSums = float[Vectors / 8][4];
 
-// So many times 8 vectors are on their way together, which bounds the registers that they take.
-inline constexpr int kResultBlocks = 4;
+// So many times 8 vectors, of so many parts, are on their way together, which bounds the registers
+// that they take.
+template <int Vectors>
+inline constexpr int kResultBlocks = Vectors > 32 ? 4 : 2;
+inline constexpr int kPartsAtOnce = 4;
 
 // Counts the arrival of this warp group at a block of results, behind its stores and before its
 // loads. Returns true for the last one.
@@ -37,7 +40,7 @@ __device__ __forceinline__ bool arrives_last(int* arrived, int count) {
 template <int Vectors, int Groups>
 __device__ __forceinline__ bool add_batch_parts(const BatchLaunch& p, const BatchShare& share,
                                                 const BatchPiece& piece, BatchSums<Vectors>& y) {
-  constexpr int kBlocks = Vectors / 8;
+  constexpr int kBlocks = Vectors / 8, kAtOnce = kResultBlocks<Vectors>;
   constexpr int64_t kPlace = kBatchValues / 4;
   const int group = static_cast<int>(threadIdx.x / 128);
   float4* parts = p.parts + static_cast<int64_t>(piece.tile) * share.parts * kPlace +
@@ -48,28 +51,28 @@ __device__ __forceinline__ bool add_batch_parts(const BatchLaunch& p, const Batc
     __stcg(parts + own * kPlace + n * 128, make_float4(y[n][0], y[n][1], y[n][2], y[n][3]));
   if (!arrives_last<Groups>(p.arrived + piece.tile * Groups + group, share.parts)) return false;
 #pragma unroll
-  for (int at = 0; at < kBlocks; at += kResultBlocks) {
-    float sum[kResultBlocks][4] = {};
-    for (int part = 0; part < share.parts; part += 2) {
-      float4 v[2][kResultBlocks] = {};
+  for (int at = 0; at < kBlocks; at += kAtOnce) {
+    float sum[kAtOnce][4] = {};
+    for (int part = 0; part < share.parts; part += kPartsAtOnce) {
+      float4 v[kPartsAtOnce][kAtOnce] = {};
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
+      for (int i = 0; i < kPartsAtOnce; ++i) {
 #pragma unroll
-        for (int n = 0; n < kResultBlocks; ++n)
+        for (int n = 0; n < kAtOnce; ++n)
           if (part + i < share.parts)
             v[i][n] = __ldcg(parts + (part + i) * kPlace + (at + n) * 128);
       }
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
+      for (int i = 0; i < kPartsAtOnce; ++i) {
 #pragma unroll
-        for (int n = 0; n < kResultBlocks; ++n) {
+        for (int n = 0; n < kAtOnce; ++n) {
           sum[n][0] += v[i][n].x, sum[n][1] += v[i][n].y;
           sum[n][2] += v[i][n].z, sum[n][3] += v[i][n].w;
         }
       }
     }
 #pragma unroll
-    for (int n = 0; n < kResultBlocks; ++n) {
+    for (int n = 0; n < kAtOnce; ++n) {
 #pragma unroll
       for (int e = 0; e < 4; ++e)
         y[at + n][e] = sum[n][e];
@@ -106,16 +109,16 @@ struct BatchRows {
   }
 };
 
-// Stores results of kResultBlocks times 8 vectors from `vector` on; those of `y` begin there.
-template <bool Add>
+// Stores results of `Blocks` times 8 vectors from `vector` on; those of `y` begin there.
+template <bool Add, int Blocks>
 __device__ __forceinline__ void store_results(const BatchLaunch& p, const BatchRows& rows,
                                               int vector, const float (*y)[4]) {
   int m = p.m;
   asm volatile("" : "+r"(m));  // so that comparisons with it stay here and take no registers before
-  float2 scale[kResultBlocks];
-  float before[kResultBlocks][4];
+  float2 scale[Blocks];
+  float before[Blocks][4];
 #pragma unroll
-  for (int n = 0; n < kResultBlocks; ++n) {
+  for (int n = 0; n < Blocks; ++n) {
     scale[n] = __ldg(reinterpret_cast<const float2*>(p.vector_scales + vector + 8 * n));
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
@@ -125,7 +128,7 @@ __device__ __forceinline__ void store_results(const BatchLaunch& p, const BatchR
     }
   }
 #pragma unroll
-  for (int n = 0; n < kResultBlocks; ++n) {
+  for (int n = 0; n < Blocks; ++n) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       if (vector + 8 * n + e % 2 >= m || !rows.known[e / 2]) continue;
@@ -138,6 +141,7 @@ __device__ __forceinline__ void store_results(const BatchLaunch& p, const BatchR
 template <int Vectors, int Groups>
 __device__ __forceinline__ void store_batch(const BatchLaunch& p, int tile,
                                             const BatchSums<Vectors>& y) {
+  constexpr int kAtOnce = kResultBlocks<Vectors>;
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const BatchMatrix& matrix = batch_matrix_of(p, tile);
   const int block = tile / p.vector_blocks - matrix.first_block;
@@ -145,14 +149,14 @@ __device__ __forceinline__ void store_batch(const BatchLaunch& p, int tile,
   int vector = tile % p.vector_blocks * Vectors + 2 * (lane % 4);
   BatchRows rows(p, matrix, row, vector);
 #pragma unroll
-  for (int at = 0; at < Vectors / 8; at += kResultBlocks) {
+  for (int at = 0; at < Vectors / 8; at += kAtOnce) {
     if (matrix.add) {
-      store_results<true>(p, rows, vector, &y[at]);
+      store_results<true, kAtOnce>(p, rows, vector, &y[at]);
     } else {
-      store_results<false>(p, rows, vector, &y[at]);
+      store_results<false, kAtOnce>(p, rows, vector, &y[at]);
     }
-    vector += 8 * kResultBlocks;
-    rows.out += 8 * kResultBlocks * rows.ldy;
+    vector += 8 * kAtOnce;
+    rows.out += 8 * kAtOnce * rows.ldy;
   }
 }
 

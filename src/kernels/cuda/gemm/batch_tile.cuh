@@ -116,14 +116,26 @@ struct BatchTile {
         chunk.template operator()<2>(a[0], a[1]);
         Operands::template decode<3>(codes, table, a[1]);
         chunk.template operator()<3>(a[1], a[0]);
-        if (step + 1 < piece.end || index + 1 < share.pieces) load_codes();
+        if (step + 1 < piece.end) load_codes();
       }
       wgmma_wait<0>();
       pin(y);
       pin(a[1]);
       release(read);
       finish(p, share, piece, index < share.shared, y);
+      if (index + 1 == share.pieces) return;
+      // The end of a piece needs many registers, so nothing else is kept until here.
+      clear(a[1]);
+      load_codes();
     }
+  }
+
+  static __device__ __forceinline__ void clear(Fragments& a) {
+#pragma unroll
+    for (auto& product : a)
+#pragma unroll
+      for (uint32_t& word : product)
+        word = 0;
   }
 
   // Multiplies a chunk of a stage of inputs.

@@ -1,0 +1,22 @@
+// Calls as Gemma 4 writes them: call:NAME{key:value,...}, where texts stand between <|"|>.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "io/json.h"
+
+namespace walsh {
+
+struct GemmaCall {
+  std::string name;
+  OrderedJson arguments;
+};
+
+// The name of a call that is perhaps not complete; empty if it is not known yet.
+std::string gemma_call_name(std::string_view text);
+// Nothing if the text is no such call.
+std::optional<GemmaCall> parse_gemma_call(std::string_view text);
+
+}  // namespace walsh
