@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "api/model_variant.h"
+#include "quantize/recipe/recipe.h"
 #include "threads.h"
 #include "walsh/error.h"
 

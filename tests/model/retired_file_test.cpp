@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "arch/plan.h"
-#include "codec/codec.h"
+#include "codec/kernels.h"
 #include "model/model_support.h"
 #include "quantize/file/verify.h"
 #include "weights/walsh_file.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "codec/codec.h"
+#include "codec/kernels.h"
 #include "codec/trellis/trellis_profiles.h"
 #include "model/synthetic.h"
 #include "walsh/error.h"

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/cuda/graph.h"
-#include "codec/codec.h"
+#include "codec/kernels.h"
 #include "expert_weights.h"
 
 namespace walsh::cuda {
@@ -117,7 +117,7 @@ void expect_tail(const Format& format, const ExpertShape& shape, int64_t m) {
 TEST(GpuExpertTail, HasTheBitsOfTheLaunchesThatItSaves) {
   WALSH_NEED_GPU();
   for (const Format& format : all_formats()) {
-    if (format.dense || !codec_of(format).on_gpu(format)) continue;
+    if (format.dense || !has_kernel(format, Kernel::gpu_products)) continue;
     for (const int64_t m : {1, 2, 4, 9, 16})
       expect_tail(format, {9, 3, 136, 512}, m);
     if (HasFatalFailure()) return;

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "base/cuda/graph.h"
-#include "codec/codec.h"
+#include "codec/kernels.h"
 #include "expert_weights.h"
 #include "kernels/cuda/experts/expert_tile.h"
 
@@ -96,7 +96,7 @@ void expect_products(const Format& format, const ExpertShape& shape, int64_t m, 
 TEST(GpuExperts, MultiplyAsTheCpuForEveryFormat) {
   WALSH_NEED_GPU();
   for (const Format& format : all_formats()) {
-    if (format.dense || !codec_of(format).on_gpu(format)) continue;
+    if (format.dense || !has_kernel(format, Kernel::gpu_products)) continue;
     for (const int64_t m : {1, 3, 9}) {
       expect_products(format, {5, 2, 40, 512}, m, true);
       expect_products(format, {5, 2, 40, 512}, m, false);

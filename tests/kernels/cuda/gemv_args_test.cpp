@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/half.h"
-#include "codec/codec.h"
 #include "codec/format.h"
+#include "codec/kernels.h"
 #include "walsh/error.h"
 
 namespace walsh::cuda {
@@ -77,7 +77,7 @@ TEST(MatrixCode, HasTheLevelsOfEveryScalarFormat) {
   for (const Format& format : all_formats()) {
     for (int pass = 0; pass < format.passes; ++pass) {
       if (format.kind == CodeKind::product) continue;
-      if (format.kind == CodeKind::trellis && codec_of(format).on_gpu(format)) {
+      if (format.kind == CodeKind::trellis && has_kernel(format, Kernel::gpu_products)) {
         const MatrixCode m = matrix_code(format, pass);
         EXPECT_EQ(code_words(m.decoder), 2 * format.trellis.step_bits) << format.name;
         EXPECT_EQ(m.levels.words[0], format.trellis.multiplier) << format.name;

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <string>
 
-#include "codec/codec.h"
+#include "codec/kernels.h"
 #include "gemv_data.h"
 #include "walsh/error.h"
 
@@ -77,7 +77,7 @@ std::vector<float> multiply_on_gpu(const Weights& w, const Inputs& x, int64_t m)
 template <typename Body>
 void for_coded_formats(const Body& body) {
   for (const Format& format : all_formats()) {
-    if (format.dense || !codec_of(format).on_gpu(format)) continue;
+    if (format.dense || !has_kernel(format, Kernel::gpu_products)) continue;
     SCOPED_TRACE(std::string(format.name));
     body(format);
     if (testing::Test::HasFatalFailure()) return;

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "codec/kernels.h"
 #include "kernels/cuda/rows/query_source.h"
 #include "step_data.h"
 #include "walsh/error.h"
@@ -61,7 +62,7 @@ TEST(GpuPersistent, MultipliesAsSingleLaunchesInEveryFormat) {
   WALSH_NEED_STEPS();
   for (const Format& format : all_formats()) {
     if (format.dense || format.kind == CodeKind::product || format.activation_planes != 1) continue;
-    if (!codec_of(format).on_gpu(format)) continue;
+    if (!has_kernel(format, Kernel::gpu_products)) continue;
     const bool per_row = format.kind == CodeKind::scalar && format.code[0].group == 0;
     if (format.passes == 2 || per_row) continue;  // a step says no
     for (const int64_t cols : {96, 1376, 4096, 8192, 14336}) {

@@ -11,8 +11,8 @@
 #include "../random_halves.h"
 #include "base/half.h"
 #include "base/random.h"
-#include "codec/codec.h"
 #include "codec/format.h"
+#include "codec/kernels.h"
 #include "codec/tensor.h"
 #include "cuda_buffers.h"
 #include "kernels/cuda/gemm/gemm.h"
@@ -28,7 +28,7 @@ inline bool scalar_code(const Format& format) {
 
 // Also with product and trellis codes, which have no int8 tiles (int8_gemm).
 inline bool gpu_code(const Format& format) {
-  return format.passes > 0 && codec_of(format).on_gpu(format);
+  return format.passes > 0 && has_kernel(format, Kernel::gpu_products);
 }
 
 // A tensor with random codes and scales, its memory, and its passes on the device.

@@ -6,7 +6,7 @@
 
 #include "arch/plan.h"
 #include "base/cuda/counted_memory.h"
-#include "codec/codec.h"
+#include "codec/kernels.h"
 #include "gpu_models.h"
 #include "kernels/cuda/weights/matrix.h"
 #include "model/cuda/executor_memory.h"

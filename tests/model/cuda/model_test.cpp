@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "arch/plan.h"
-#include "codec/codec.h"
+#include "codec/kernels.h"
 #include "gpu_models.h"
 #include "model/cuda/memory_plan.h"
 #include "quantize/pipeline/open.h"
