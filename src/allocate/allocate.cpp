@@ -7,6 +7,7 @@
 #include "allocate/reference_text.h"
 #include "allocate/self_text.h"
 #include "allocate/sensitivity_file.h"
+#include "base/spelling.h"
 #include "io/atomic_file.h"
 #include "io/mapped_file.h"
 #include "quantize/pipeline/pipeline.h"
@@ -149,8 +150,8 @@ class Allocator {
       const uint64_t fixed = candidates_.fixed_linear_bytes();
       if (bytes > fixed) return bytes - fixed;
       throw Error(ErrorCode::limit, "--bpw",
-                  "the tensors that rules name take " + std::to_string(fixed) + " bytes of " +
-                      std::to_string(bytes));
+                  "the tensors that rules name take " + std::to_string(fixed) +
+                      " bytes, and only " + std::to_string(bytes) + " are asked for");
     }
     // Counts with an assignment that mixes formats, whose rules take about as much space as the
     // result's.
@@ -163,8 +164,8 @@ class Allocator {
     const uint64_t rest = file_bytes(mixed) - free;
     if (options_.file_bytes > rest) return options_.file_bytes - rest;
     throw Error(ErrorCode::limit, "--size",
-                std::to_string(options_.file_bytes) + " bytes, of which " + std::to_string(rest) +
-                    " are no weights that could be made smaller");
+                counted(static_cast<int64_t>(options_.file_bytes), "byte") +
+                    " cannot hold the file: what is not compressed takes " + std::to_string(rest));
   }
 
   // Checks the budget before anything is measured.

@@ -20,6 +20,7 @@
 #include "cli/sampling_options.h"
 #include "cli/terminal.h"
 #include "io/printable.h"
+#include "text/utf8.h"
 #include "walsh/error.h"
 
 namespace walsh::cli {
@@ -58,7 +59,7 @@ class Chat {
   Chat(Engine& engine, ChatSettings settings)
       : engine_(engine),
         settings_(std::move(settings)),
-        conversation_(settings_.system),
+        conversation_(to_valid_utf8(settings_.system)),
         editor_(settings_.max_bytes, settings_.history,
                 [](std::string_view before) { return completions(before); }) {
     settings_.generation.keep_context = true;
@@ -194,7 +195,7 @@ class Chat {
   }
 
   void system(const std::string& text) {
-    conversation_.clear(text);
+    conversation_.clear(to_valid_utf8(text));
     message("{}; the conversation starts over.\n",
             text.empty() ? "The system prompt is removed" : "The system prompt is set");
   }
@@ -261,7 +262,7 @@ class Chat {
   void ask(const std::string& text) {
     asked_ = true;
     unless_it_fails([&] {
-      conversation_.say("user", text);
+      conversation_.say("user", to_valid_utf8(text));  // as any other prompt
       answer("");
     });
   }
@@ -294,7 +295,7 @@ class Chat {
       begun += part.text;
       if (options.max_tokens > 0) options.max_tokens -= part.tokens;
       all = all ? joined(*all, part) : part;
-    } while (all->reason == FinishReason::context_full && options.max_tokens != 0 && forget());
+    } while (all->reason == FinishReason::context_full && options.max_tokens != 0 && forget(1));
     write_model_text((settings_.stream ? "" : all->text) + "\n");
     conversation_.say("assistant", begun);
     settings_.footer(*all);
@@ -312,21 +313,37 @@ class Chat {
     return all;
   }
 
-  std::vector<int32_t> prompt_behind(const std::string& begun) const {
-    return conversation_.prompt(*model().chat, settings_.variables, model().tokenizer, begun);
+  std::vector<int32_t> prompt_of(const Conversation& conversation, const std::string& begun) const {
+    return conversation.prompt(*model().chat, settings_.variables, model().tokenizer, begun);
+  }
+
+  // The least number of turns without which the prompt has at most `wanted` tokens, or all but the
+  // last turn. A prompt with fewer turns is shorter, so the number is found by halves: a
+  // conversation from a file may have any number of turns.
+  size_t turns_too_many(const std::string& begun, int64_t wanted) const {
+    size_t least = 1, most = conversation_.forgettable_turns();
+    while (least < most) {
+      const size_t middle = (least + most) / 2;
+      Conversation shorter = conversation_;
+      shorter.forget_oldest(middle);
+      if (static_cast<int64_t>(prompt_of(shorter, begun).size()) <= wanted)
+        most = middle;
+      else
+        least = middle + 1;
+    }
+    return least;
   }
 
   // The prompt, after forgetting old turns if it does not fit: then enough turns go to free a
   // quarter of the context, if possible, so that this does not happen at every turn. `full`: the
   // context is full and must be freed.
   std::vector<int32_t> fitting_prompt(const std::string& begun, bool full) {
-    std::vector<int32_t> prompt = prompt_behind(begun);
+    std::vector<int32_t> prompt = prompt_of(conversation_, begun);
     const int64_t context = engine_.context();
     const auto size = [&] { return static_cast<int64_t>(prompt.size()); };
-    if (full || size() > context) {
-      while (size() > context - context / 4 && forget())
-        prompt = prompt_behind(begun);
-    }
+    const int64_t wanted = context - context / 4;
+    if (size() > (full ? wanted : context) && forget(turns_too_many(begun, wanted)))
+      prompt = prompt_of(conversation_, begun);
     if (size() <= context) return prompt;
     throw Error(
         ErrorCode::usage, "context",
@@ -335,8 +352,10 @@ class Chat {
                     size(), context));
   }
 
-  bool forget() {
-    if (!conversation_.forget_oldest()) return false;
+  // Returns false, without effect, if only the last turn is left.
+  bool forget(size_t turns) {
+    if (conversation_.forgettable_turns() == 0) return false;
+    conversation_.forget_oldest(turns);
     if (!told_) {
       print_note(
           fmt::format("the context of {} tokens is full: from now on the oldest messages are "

@@ -53,12 +53,13 @@ void ask_for_help(const CLI::App& root, std::vector<std::string>& all) {
   all = names_one ? std::vector<std::string>{all[1], "--help"} : std::vector<std::string>{"--help"};
 }
 
-// Refuses an empty number, as from "$UNSET": the parser would take it for no flag at all.
+// Refuses an empty value, as from "$UNSET", which would be taken for no flag at all. Only texts may
+// be empty, and the name of the history, which is not kept then.
 void refuse_empty(const CLI::Option& option, const std::string& value) {
-  const std::string type = option.get_type_name();
-  for (const char* number : {"INT", "UINT", "FLOAT", "SIZE"})
-    if (value.empty() && type.starts_with(number))
-      throw Error(ErrorCode::usage, "command line", option.get_name() + ": a value is needed");
+  const bool may_be_empty =
+      option.get_type_name().starts_with("TEXT") || option.check_lname("history");
+  if (value.empty() && !may_be_empty)
+    throw Error(ErrorCode::usage, "command line", option.get_name() + ": a value is needed");
 }
 
 }  // namespace

@@ -41,14 +41,24 @@ bool Conversation::has_system() const {
   return !messages_.empty() && messages_[0]["role"].get<std::string>() == "system";
 }
 
-bool Conversation::forget_oldest() {
-  const size_t first = (has_system() ? 1 : 0) + forgotten_;
-  for (size_t next = first + 1; next < messages_.size(); ++next) {
-    if (messages_[next]["role"].get<std::string>() != "user") continue;
-    forgotten_ += next - first;
-    return true;
+bool Conversation::is_user(size_t message) const {
+  return messages_[message]["role"].get<std::string>() == "user";
+}
+
+void Conversation::forget_oldest(size_t turns) {
+  const size_t system = has_system() ? 1 : 0;
+  for (size_t next = system + forgotten_ + 1; turns > 0 && next < messages_.size(); ++next) {
+    if (!is_user(next)) continue;
+    forgotten_ = next - system;
+    turns -= 1;
   }
-  return false;
+}
+
+size_t Conversation::forgettable_turns() const {
+  size_t turns = 0;
+  for (size_t i = (has_system() ? 1 : 0) + forgotten_ + 1; i < messages_.size(); ++i)
+    turns += is_user(i) ? 1 : 0;
+  return turns;
 }
 
 std::string Conversation::last_role() const {

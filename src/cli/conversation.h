@@ -18,15 +18,18 @@ class Conversation {
 
   void clear(std::string system);
   void clear() { clear(system_); }
+  // `content` is UTF-8.
   void say(const std::string& role, const std::string& content);
   // Removes the last message and returns its content.
   std::string take_back();
   std::string last_role() const;  // empty before the first message
   size_t size() const { return messages_.size(); }
 
-  // Leaves the oldest turn out of prompts from now on: a user message after the system prompt and
-  // everything up to the next one. Returns false, without effect, if only the last turn is left.
-  bool forget_oldest();
+  // Leaves the oldest turns out of prompts from now on, all but the last one at most. A turn is a
+  // user message after the system prompt and everything up to the next one.
+  void forget_oldest(size_t turns);
+  // Turns that forget_oldest can still leave out.
+  size_t forgettable_turns() const;
 
   // The prompt's tokens, after which the model answers or continues an answer that begins with
   // `begun`; the template sees the members of `variables`. Throws as ChatTemplate::apply.
@@ -42,6 +45,7 @@ class Conversation {
 
  private:
   bool has_system() const;
+  bool is_user(size_t message) const;
 
   std::string system_;
   OrderedJson messages_;

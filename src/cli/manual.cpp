@@ -108,9 +108,12 @@ std::string manual_page(const std::vector<CommandDescription>& commands, const s
                                   [&](const CommandDescription& c) { return c.name == name; });
   if (found == commands.end()) throw Error(ErrorCode::usage, name, "is no command");
   const CommandDescription& command = *found;
+  // A name of a manual page stands before its description.
+  const std::string help =
+      command.help.starts_with("walsh ") ? command.help.substr(6) : command.help;
   std::string text = fmt::format(
       ".TH {} 1 \"\" \"walsh {}\" \"User Commands\"\n.SH NAME\n{} \\- {}\n",
-      escaped(page_name(command)), kVersion, escaped(page_name(command)), escaped(command.help));
+      escaped(page_name(command)), kVersion, escaped(page_name(command)), escaped(help));
   text += ".SH SYNOPSIS\n" + synopsis(command);
   if (name.empty()) {
     text += ".SH COMMANDS\n";

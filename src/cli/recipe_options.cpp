@@ -38,7 +38,7 @@ void RecipeOptions::add_to(CLI::App& command, const std::string& type_flag) {
       "Codebook of pq3: universal, or layer (one is trained for each tensor)")
       ->check(CLI::IsMember({"universal", "layer"}));
   add("--levels", levels_, "Variant of itq3_s: full, strict, ternary, ternary-paper")
-      ->type_name("PROFILE");
+      ->check(CLI::IsMember({"full", "strict", "ternary", "ternary-paper"}));
   add("--embed-type", embed_type_, "Type of the token embedding (default: q8_0)")
       ->type_name("TYPE");
   add("--head-type", head_type_, "Type of a separate output head (default: q8_0)")
@@ -121,14 +121,37 @@ Recipe RecipeOptions::recipe(const std::string& output_format) const {
   return file_.empty() ? recipe_of(type_, output_format) : recipe_from_file();
 }
 
+namespace {
+
+constexpr const char* kGroupedTypes = "tq2, tq3 and tq4";
+
+// Returns the name of a type's variant. Throws usage naming the flag if the type has no such one.
+std::string variant_of(const std::string& type, const std::string& variant, const char* flag,
+                       const char* types) {
+  get_format(type);  // a type that does not exist is reported as such
+  const std::string name = type + ":" + variant;
+  try {
+    get_format(name);
+  } catch (const Error&) {
+    throw Error(ErrorCode::usage, flag,
+                fmt::format("'{}' does not go with {}, but with {}", variant, type, types));
+  }
+  return name;
+}
+
+}  // namespace
+
 Recipe RecipeOptions::recipe_of(const std::string& type, const std::string& output_format) const {
   CompressOptions options;
   options.type = type;
   options.output_format = output_format;
-  if (group_ == "full") options.type += ":full";
-  if (group_ == "64" || group_ == "32") options.type += ":g" + group_;
-  if (codebook_ == "layer") options.type += ":layer";
-  if (!levels_.empty() && levels_ != "full") options.type += ":" + levels_;
+  const auto choose = [&](const std::string& variant, const char* flag, const char* types) {
+    options.type = variant_of(options.type, variant, flag, types);
+  };
+  if (group_ == "full") choose("full", "--group", kGroupedTypes);
+  if (group_ == "64" || group_ == "32") choose("g" + group_, "--group", kGroupedTypes);
+  if (codebook_ == "layer") choose("layer", "--codebook", "pq3");
+  if (!levels_.empty() && levels_ != "full") choose(levels_, "--levels", "itq3_s");
   options.embed_type = embed_type_;
   options.head_type = head_type_;
   options.rotation = rotation_;

@@ -297,7 +297,8 @@ void add_text_options(CLI::App& command, Options& options) {
                    "Print the tokens of the prompt to standard error");
   command.add_flag("--color,!--no-color", options.color,
                    "Colour typed text on a terminal (default, unless NO_COLOR is set)");
-  command.add_flag("-q,--quiet,!--timings", options.quiet, "Do not print timings");
+  command.add_flag("-q,--quiet,!--timings", options.quiet,
+                   "Do not print timings; --timings: print them (default)");
   command
       .add_option("--grammar,--grammar-file", options.grammar,
                   "The text must match this grammar (GBNF), given as text or file")

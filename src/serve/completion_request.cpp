@@ -153,14 +153,15 @@ void read_answer_fields(const OrderedJson& body, const Fields& fields, const Loa
   const ToolRequest tools = tool_request(body);
   ChatSyntax syntax;
   if (model.chat) syntax = chat_syntax(model.chat->source(tools.any()), prompt);
-  if (tools.required || tools.any_strict()) syntax = enforceable(std::move(syntax));
+  const std::optional<AnswerText> text = answer_text(body);
+  if (tools.required || tools.any_strict() || text) syntax = enforceable(std::move(syntax));
   if (tools.any() && !syntax.shows_tools)
     fields.refuse("tools", "absent: the model's chat template does not show tools");
   const std::string format = fields.text("reasoning_format").value_or("auto");
   if (format != "auto" && format != "deepseek" && format != "none")
     fields.refuse("reasoning_format", "auto, deepseek or none");
   request.show_reasoning = fields.flag("include_reasoning").value_or(true);
-  request.text.grammar = chat_grammar(model, syntax, tools, answer_text(body), request.text.owner);
+  request.text.grammar = chat_grammar(model, syntax, tools, text, request.text.owner);
   const bool harmony = syntax.tools == ToolSyntax::harmony;
   if (!tools.any() && !harmony && (syntax.think_end.empty() || format == "none")) return;
   AnswerReaderOptions reader;

@@ -115,6 +115,25 @@ TEST_F(ChatCommand, TheOldestTurnsGoWhenTheContextIsFull) {
   EXPECT_EQ(messages().size(), 17u) << "what is kept is the whole conversation";
 }
 
+TEST_F(ChatCommand, AConversationFromAFileMayHaveManyTurns) {
+  Json all = Json::array();
+  for (int turn = 0; turn < 5000; ++turn) {
+    all.push_back({{"role", "user"}, {"content", "Turn " + std::to_string(turn)}});
+    all.push_back({{"role", "assistant"}, {"content", "Yes."}});
+  }
+  spill(file("long"), Json({{"messages", all}}).dump());
+  const CommandResult r = say("/load " + file("long") + "\nHello\n" + save(), {"-c", "96"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_THAT(r.err, HasSubstr("are forgotten"));
+  EXPECT_EQ(messages().size(), 10002u);
+}
+
+TEST_F(ChatCommand, BytesThatAreNoTextDoNotStopIt) {
+  const CommandResult r = say("caf\xe9\n" + save());
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(content(messages()[0]), "caf\uFFFD");
+}
+
 TEST_F(ChatCommand, AnAnswerGoesOnWhereTheContextIsFull) {
   const CommandResult r =
       say("The city of\n/set n 100\nThe river\n" + save(), {"-c", "96", "--ignore-eos"});

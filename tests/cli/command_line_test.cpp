@@ -90,7 +90,8 @@ TEST_F(CommandLine, ValuesThatAreMissingOrNoNumbersAreToldInPlainWords) {
   expect_error(walsh({"run", model(), "--temp", "warm"}), 2, "--temp: warm is not a number");
   expect_error(walsh({"run", model(), "--temp", "1", "--temp", "2"}), 2,
                "--temp: is given more than once");
-  for (const char* flag : {"--temp", "--top-k", "--threads", "--device-memory"}) {
+  for (const char* flag :
+       {"--temp", "--top-k", "--threads", "--device-memory", "--json-schema", "--quantize"}) {
     const std::string expected = std::string(flag) + ": a value is needed";
     expect_error(walsh({"run", model(), "-p", "a", flag, ""}), 2, expected);
     expect_error(walsh({"run", model(), "-p", "a", std::string(flag) + "="}), 2, expected);
@@ -112,6 +113,7 @@ TEST_F(CommandLine, HelpIsShortAndAllOfItOnRequest) {
   EXPECT_EQ(walsh({"-V"}).out, walsh({"--version"}).out);
   EXPECT_NE(walsh({"quantize", "--help-all"}).out.find("Lloyd-Max, 3 bits"), std::string::npos);
   EXPECT_EQ(walsh({"man", "serve"}).out.find("Lloyd-Max, 3 bits"), std::string::npos);
+  EXPECT_NE(walsh({"man"}).out.find("\nwalsh \\- compresses language models"), std::string::npos);
   EXPECT_NE(walsh({"bench", "--help-all"}).out.find("qwen3.5-9b"), std::string::npos);
   for (const char* page : {"help", "man"})
     expect_error(walsh({page, "rum"}), 2, "there is no command rum; did you mean run?");
@@ -210,6 +212,24 @@ TEST_F(CommandLine, FlagsWithoutEffectSayThatTheyChangeNothing) {
   EXPECT_EQ(dry_run("q8_0", {"--block", "64", "--override", "re:down_proj=tq3"}).find("nothing"),
             std::string::npos)
       << "a rule has a type that is rotated";
+}
+
+TEST_F(CommandLine, VariantsThatATypeDoesNotHaveAreRefusedByTheirFlag) {
+  const struct {
+    const char *type, *flag, *value, *types;
+  } cases[] = {{"tc3", "--group", "full", "tq2, tq3 and tq4"},
+               {"q8_0", "--group", "64", "tq2, tq3 and tq4"},
+               {"tq4", "--codebook", "layer", "pq3"},
+               {"tq4", "--levels", "strict", "itq3_s"}};
+  for (const auto& [type, flag, value, types] : cases) {
+    const CommandResult r = walsh({"quantize", model(), file("a"), "--type", type, flag, value});
+    expect_error(r, 2, std::string(flag) + ": '");
+    EXPECT_NE(r.err.find(std::string("does not go with ") + type + ", but with " + types),
+              std::string::npos)
+        << r.err;
+  }
+  expect_error(walsh({"quantize", model(), file("a"), "--type", "tq9", "--levels", "strict"}), 2,
+               "there is no type 'tq9'");
 }
 
 TEST_F(CommandLine, FlagsOfRunningModelsThatChangeNothingAreTold) {
