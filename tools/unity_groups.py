@@ -153,7 +153,7 @@ def private_names(tokens):
     >>> def private(text): return private_names(tokens_of(text))
     >>> private('namespace a { void shown(); namespace { int hidden(int x) { return x; } } }')
     {'hidden': ''}
-    >>> private('const N shown; static const int a = 1 << 2, b = f(1, c); void shown() {} struct S : T {};')
+    >>> private('const N shown; static const int a = 1 << 2, b = f(1, c); struct S : T {};')
     {'a': '', 'b': '', 'S': ''}
     >>> private('namespace { template <class T> std::vector<T> f() {} int a[] = {1}; }')
     {'f': '', 'a': ''}

@@ -117,7 +117,7 @@ TEST_P(CudaModelParts, OfAPromptDoNotMatter) {
   EXPECT_LT(divergence(whole, rows), 3e-4);  // levels rounded to int8
 }
 
-INSTANTIATE_TEST_SUITE_P(test::Rows, CudaModelParts, testing::Values(1, 5, 16, 40, 600));
+INSTANTIATE_TEST_SUITE_P(Rows, CudaModelParts, testing::Values(1, 5, 16, 40, 600));
 
 class CudaModelMixes : public CudaModel, public testing::WithParamInterface<const char*> {};
 
