@@ -10,6 +10,7 @@ if(WALSH_UNITY)
     set(WALSH_UNITY OFF)
   endif()
 endif()
+set(WALSH_UNITY_EXCEPT "" CACHE STRING "Targets whose sources are compiled by themselves")
 set(WALSH_UNITY_TOKENS 12000)  # about 1,500 lines
 
 # Sets `result` to groups of sources that can stand together, as text with a group in each line.
@@ -26,7 +27,7 @@ endfunction()
 # walsh_unite(TARGET): compiles the sources that TARGET has by now in groups. CMake leaves those
 # alone that have flags of their own, as for an instruction set.
 function(walsh_unite target)
-  if(NOT WALSH_UNITY)
+  if(NOT WALSH_UNITY OR "${target}" IN_LIST WALSH_UNITY_EXCEPT)
     return()
   endif()
   get_target_property(sources ${target} SOURCES)
@@ -49,7 +50,7 @@ endfunction()
 # compile. CMake has no such property for it: RESULT becomes sources that include the groups.
 function(walsh_unite_kernels result name)
   set(files ${ARGN})
-  if(WALSH_UNITY AND WALSH_CUDA_QUICK)
+  if(WALSH_UNITY AND WALSH_CUDA_QUICK AND NOT "walsh_${name}" IN_LIST WALSH_UNITY_EXCEPT)
     walsh_unity_groups(groups ${files})
     set(number 0)
     foreach(group ${groups})

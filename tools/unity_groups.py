@@ -2,8 +2,8 @@
 """Says which sources can be compiled as one (WALSH_UNITY, cmake/unity.cmake calls this).
 
 Two sources can stand in one translation unit if no name that is private to one of them (in an
-anonymous namespace, static, or an alias) means something in the other. This looks at names only,
-so it parts some sources that would compile together, and none is ever parted by hand.
+anonymous namespace, static, or an alias) means something in the other or in its headers. This looks
+at names only, so it parts some sources that would compile together; nobody has to part any by hand.
 
 Usage: tools/unity_groups.py TOKENS FILE...
 Prints the groups: a line with the files of each. A file that defines macros, or that cannot be
@@ -11,6 +11,7 @@ read as plain declarations, is in no group.
 TOKENS is about how large a group may become.
 """
 
+import os
 import re
 import sys
 
@@ -26,7 +27,7 @@ TOKEN = re.compile(
 )
 NAME = re.compile(r"[A-Za-z_]\w*$")
 TYPES = ("struct", "class", "enum", "union")
-INTERNAL = ("static", "const", "constexpr", "constinit", *TYPES)
+INTERNAL = ("static", "constexpr", "constinit", *TYPES)
 # What may have brackets before the name that is declared.
 BRACKETED = ("alignas", "decltype", "noexcept", "requires", "__attribute__", "__launch_bounds__")
 
@@ -75,9 +76,8 @@ def names_of(declaration, anonymous):
     if first == "using":
         if declaration[1] == "namespace":
             return {" ".join(declaration): "directive"}
-        if "=" in declaration:
-            return {declaration[1]: ""}
-        return {declaration[-1]: " ".join(declaration)}
+        name = declaration[1] if "=" in declaration else declaration[-1]
+        return {name: " ".join(declaration)}
     if not anonymous and first not in INTERNAL:
         return {}
     if first in TYPES:
@@ -153,12 +153,12 @@ def private_names(tokens):
     >>> def private(text): return private_names(tokens_of(text))
     >>> private('namespace a { void shown(); namespace { int hidden(int x) { return x; } } }')
     {'hidden': ''}
-    >>> private('static const int a = 1 << 2, b = f(1, c); void shown() {} struct S : T {};')
+    >>> private('const N shown; static const int a = 1 << 2, b = f(1, c); struct S : T {};')
     {'a': '', 'b': '', 'S': ''}
     >>> private('namespace { template <class T> std::vector<T> f() {} int a[] = {1}; }')
     {'f': '', 'a': ''}
     >>> private('namespace { using test::f; using N = int; enum { kOne }; TEST(A, B) { int x; } }')
-    {'f': 'using test :: f', 'N': '', 'kOne': ''}
+    {'f': 'using test :: f', 'N': 'using N = int', 'kOne': ''}
     >>> private('namespace { bool operator==(S a, S b) { return "}"[0]; } }  // int c;')
     {'operator==': ''}
     >>> private('namespace { __global__ void __launch_bounds__(9) f(A a) {} const S s{1}; }')
@@ -186,11 +186,12 @@ def private_names(tokens):
                 namespaces.append(end == i + 1)
             i = end + 1
         else:
-            declaration, braced, i = declaration_at(tokens, i)
-            declaration = without_template(declaration)
+            whole, braced, i = declaration_at(tokens, i)
+            declaration = without_template(whole)
             if not declaration:
                 continue
-            names.update(names_of(declaration, any(namespaces)))
+            found = names_of(declaration, any(namespaces))
+            names.update(dict.fromkeys(found, "") if declaration != whole else found)
             if declaration[0] == "enum" and declaration[1] not in TYPES:
                 names.update({name: "" for name in braced if NAME.match(name)})
     return names
@@ -200,6 +201,21 @@ def used_names(tokens):
     """Names that could mean one of another source: not those of members or with a namespace."""
     before = ["", *tokens]
     return {b for a, b in zip(before, tokens) if NAME.match(b) and a not in (".", "->", "::")}
+
+
+def local_names(tokens, folder, seen):
+    """Names that headers of a source use, those beside it and beside its folder."""
+    names = set()
+    for token in tokens:
+        include = re.match(r'#\s*include\s*"([^"]+)"', token)
+        places = [folder, os.path.dirname(folder)] if include else []
+        for path in [os.path.join(place, include.group(1)) for place in places]:
+            if path not in seen and os.path.exists(path):
+                seen.add(path)
+                with open(path, encoding="utf-8") as file:
+                    header = tokens_of(file.read())
+                names |= used_names(header) | local_names(header, os.path.dirname(path), seen)
+    return names
 
 
 class Source:
@@ -216,6 +232,7 @@ class Source:
         tokens = tokens_of(text)
         self.path, self.size = path, len(tokens)
         self.used = used_names(tokens)
+        self.used_by_headers = local_names(tokens, os.path.dirname(path), set())
         try:
             self.private = private_names(tokens)
         except IndexError:  # brackets that do not match without the preprocessor
@@ -224,10 +241,11 @@ class Source:
     def fits(self, other):
         for one, two in ((self, other), (other, self)):
             for name, meaning in one.private.items():
-                if name in two.private:
-                    if meaning == "" or meaning != two.private[name]:
-                        return False
-                elif meaning == "" and name in two.used:
+                if meaning != "" and meaning == two.private.get(name):
+                    continue
+                if name in two.private or name in two.used:
+                    return False
+                if meaning == "" and name in two.used_by_headers:
                     return False
         return True
 

@@ -58,8 +58,7 @@ class SamplingOptions(TypedDict, total=False):
     #: Added to the logits of tokens, by their ids; as a flag 15043+1 or 15043-inf, once for each
     #: (for each token -100 to 100) [none]
     logit_bias: Optional[Mapping[int, float]]
-    #: The same seed gives the same text again (a whole number of at least 0; -1: random)
-    #: [random]
+    #: The same seed gives the same text again (a whole number of at least 0; -1: random) [random]
     seed: Optional[int]
     #: Continue after the token that ends a text (true, false) [false]
     ignore_eos: Optional[bool]

@@ -9,6 +9,8 @@
 
 namespace walsh::testing {
 
+using namespace ::testing;  // Names of the framework are not hidden by this namespace.
+
 class GgufText {
  public:
   GgufText(uint32_t version, uint64_t tensors, uint64_t pairs) {

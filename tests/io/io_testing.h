@@ -20,6 +20,8 @@
 
 namespace walsh::testing {
 
+using namespace ::testing;  // Names of the framework are not hidden by this namespace.
+
 using Bytes = std::vector<std::byte>;
 
 using test::TemporaryFolder;

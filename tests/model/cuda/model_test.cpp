@@ -24,7 +24,6 @@ using test::decode;
 using test::divergence;
 using test::logits_of;
 using test::random_tokens;
-using test::Rows;
 using test::synthetic;
 
 class CudaModel : public test::GpuTest {};
@@ -51,7 +50,7 @@ TEST_P(CudaModelFormats, IsCloseToTheExactPathOfTheCpu) {
   const Format& format = get_format(GetParam());
   const auto tokens = random_tokens(40, 500, 1);
   SyntheticSource source = synthetic(format.name, format.dense ? format.name : "f16");
-  const Rows expected = logits_of(load(source, {}, ActivationMode::f32), tokens);
+  const test::Rows expected = logits_of(load(source, {}, ActivationMode::f32), tokens);
   EXPECT_LT(divergence(expected, logits_of(load(source, gpu_), tokens)), 1e-3);
   if (format.dense) return;
   EXPECT_LT(divergence(expected, logits_of(load(source, gpu_, ActivationMode::f16), tokens)), 1e-4);
@@ -65,7 +64,7 @@ TEST_P(CudaModelFormats, TokensDecodedOneByOneAreCloseToTheCpu) {
   const auto tokens = random_tokens(test::times(40, 6), 500, 10);
   SyntheticSource source = synthetic(GetParam(), "f16");
   const Model cpu = load(source, Device{}, ActivationMode::f32), gpu = load(source, gpu_);
-  const Rows rows = decode(gpu, tokens);
+  const test::Rows rows = decode(gpu, tokens);
   EXPECT_LT(divergence(logits_of(cpu, tokens), rows), 1e-3);
   EXPECT_EQ(rows, decode(gpu, tokens));
 }
@@ -78,7 +77,7 @@ class CudaModelEnds : public CudaModel, public testing::WithParamInterface<const
 TEST_P(CudaModelEnds, EmbeddingAndHeadMayBeCoded) {
   const auto tokens = random_tokens(20, 500, 2);
   SyntheticSource source = synthetic("tq4", GetParam());
-  const Rows expected = logits_of(load(source, {}, ActivationMode::f32), tokens);
+  const test::Rows expected = logits_of(load(source, {}, ActivationMode::f32), tokens);
   EXPECT_LT(divergence(expected, logits_of(load(source, gpu_), tokens)), 1e-3);
 }
 
@@ -86,7 +85,7 @@ TEST_P(CudaModelEnds, EmbeddingAndHeadMayBeCoded) {
 TEST_P(CudaModelEnds, AHeadMayBeCodedWhereLayersAreNot) {
   const auto tokens = random_tokens(140, 500, 14);
   SyntheticSource source = synthetic("f16", GetParam());
-  const Rows expected = logits_of(load(source, {}, ActivationMode::f32), tokens);
+  const test::Rows expected = logits_of(load(source, {}, ActivationMode::f32), tokens);
   EXPECT_LT(divergence(expected, logits_of(load(source, gpu_), tokens)), 1e-3);
   const Model exact = load(source, gpu_, ActivationMode::f16);
   EXPECT_LT(divergence(expected, logits_of(exact, tokens)), 1e-4);
@@ -106,9 +105,9 @@ TEST_P(CudaModelParts, OfAPromptDoNotMatter) {
   SyntheticSource source = synthetic("tq3", "bf16");
   const Model model = load(source, gpu_, ActivationMode::i8x2);
   const auto tokens = random_tokens(count, 500, 3);
-  const Rows whole = logits_of(model, tokens);
+  const test::Rows whole = logits_of(model, tokens);
   Session session(model, {count});
-  Rows rows;
+  test::Rows rows;
   for (int64_t begin = 0; begin < count; begin += part) {
     const int64_t n = std::min(part, count - begin);
     for (auto& row :
@@ -130,11 +129,11 @@ TEST_P(CudaModelMixes, OfFormatsAreCloseToTheCpu) {
     types.push_back(name);
   SyntheticSource source = test::synthetic_mix(types);
   const auto tokens = random_tokens(test::times(40, 6), 500, 15);
-  const Rows expected = logits_of(load(source, Device{}, ActivationMode::f32), tokens);
+  const test::Rows expected = logits_of(load(source, Device{}, ActivationMode::f32), tokens);
   for (const auto mode : {ActivationMode::automatic, ActivationMode::i8}) {
     const Model gpu = load(source, gpu_, mode);
     EXPECT_LT(divergence(expected, logits_of(gpu, tokens)), 1e-3);
-    const Rows rows = decode(gpu, tokens);
+    const test::Rows rows = decode(gpu, tokens);
     EXPECT_LT(divergence(expected, rows), 1e-3);
     EXPECT_EQ(rows, decode(gpu, tokens));
   }
@@ -161,10 +160,10 @@ std::vector<std::string> formats_that_are_rotated_back() {
 TEST_P(CudaModelRotatedBack, IsCloseToTheCpuAndToRotatedActivations) {
   SyntheticSource source = synthetic(GetParam(), "f16");
   const auto tokens = random_tokens(40, 500, 16);
-  const Rows expected = logits_of(load(source, Device{}, ActivationMode::f32), tokens);
+  const test::Rows expected = logits_of(load(source, Device{}, ActivationMode::f32), tokens);
   const Model usual = load(source, gpu_);
   const Model back = load(source, gpu_, ActivationMode::automatic, {}, true);
-  const Rows prompt = logits_of(back, tokens), rows = decode(back, tokens);
+  const test::Rows prompt = logits_of(back, tokens), rows = decode(back, tokens);
   EXPECT_LT(divergence(expected, prompt), 1e-4);  // bf16 weights and inputs
   EXPECT_LT(divergence(expected, rows), 1e-4);
   EXPECT_LT(divergence(logits_of(usual, tokens), prompt), 1e-3);
@@ -177,7 +176,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, CudaModelRotatedBack,
 TEST_F(CudaModel, WhatIsNotRotatedIsMultipliedAsEverWhereOthersAreRotatedBack) {
   SyntheticSource source = test::synthetic_mix({"tq3", "q8_0", "f16"});
   const auto tokens = random_tokens(20, 500, 17);
-  const Rows expected = logits_of(load(source, Device{}, ActivationMode::f32), tokens);
+  const test::Rows expected = logits_of(load(source, Device{}, ActivationMode::f32), tokens);
   const Model back = load(source, gpu_, ActivationMode::automatic, {}, true);
   EXPECT_LT(divergence(expected, logits_of(back, tokens)), 3e-4);
   EXPECT_LT(divergence(expected, decode(back, tokens)), 3e-4);
@@ -202,7 +201,7 @@ TEST_F(CudaModel, SequencesDecodedTogetherEqualEachAlone) {
         texts.back(), [](int64_t, std::span<const float>) {},
         static_cast<int64_t>(texts.back().size()), s);
   }
-  Rows rows;
+  test::Rows rows;
   for (int step = 0; step < 4; ++step) {  // the third one replays a recorded graph
     const auto next = random_tokens(kSequences, 500, 100 + static_cast<uint64_t>(step));
     rows.clear();
@@ -220,7 +219,7 @@ TEST_F(CudaModel, ReplayedStepsEqualDirectOnes) {
   SyntheticSource source = synthetic("tq4+2", "f16");
   const Model model = load(source, gpu_);
   const auto tokens = random_tokens(test::times(30, 8), 500, 9);
-  const Rows first = decode(model, tokens);
+  const test::Rows first = decode(model, tokens);
   EXPECT_EQ(first, decode(model, tokens));
   EXPECT_LT(divergence(logits_of(model, tokens), first), 1e-3);
 }
@@ -230,14 +229,14 @@ TEST_F(CudaModel, SessionsDecodeAtTheSameTime) {
   const Model model = load(source, gpu_);
   constexpr int kThreads = 4;
   const auto tokens = random_tokens(test::times(120, 8), 500, 11);
-  const Rows expected = decode(model, tokens);
-  Rows found[kThreads];
+  const test::Rows expected = decode(model, tokens);
+  test::Rows found[kThreads];
   std::vector<std::thread> threads;
-  for (Rows& rows : found)
+  for (test::Rows& rows : found)
     threads.emplace_back([&] { rows = decode(model, tokens); });
   for (std::thread& thread : threads)
     thread.join();
-  for (const Rows& rows : found)
+  for (const test::Rows& rows : found)
     EXPECT_EQ(rows, expected);
 }
 
@@ -267,7 +266,7 @@ TEST_F(CudaModel, ChoosingTokensAndReadingLogitsTakeTurns) {
   SyntheticSource source = synthetic("tq3", "f16");
   const Model model = load(source, gpu_);
   const auto prompt = random_tokens(7, 500, 12);
-  const Rows expected = decode(model, prompt);
+  const test::Rows expected = decode(model, prompt);
   Session session(model, {64});
   SamplerOptions greedy;
   greedy.temperature = 0;
@@ -284,7 +283,7 @@ TEST_F(CudaModel, ChoosingTokensAndReadingLogitsTakeTurns) {
     if (turn == 0) first = text;
     EXPECT_EQ(text, first) << "turn " << turn;
     session.reset();
-    Rows rows;
+    test::Rows rows;
     for (const int32_t token : prompt)
       rows.push_back(test::all_logits(session, {token}).back());
     EXPECT_EQ(rows, expected) << "turn " << turn;
