@@ -6,6 +6,7 @@
 #include "base/half.h"
 #include "codec/product/product_tables.h"
 #include "kernels/isa_tables.h"
+#include "kernels/panel_layout.h"
 
 namespace walsh::ref {
 
