@@ -7,14 +7,14 @@ namespace {
 
 // A device on which a step takes `alone` seconds and `row` more for each token of a prompt, at
 // least `least` of them.
-struct Device {
+struct PacedDevice {
   double alone, row, least = 0;
 
   double step(int64_t rows) const { return rows == 0 ? alone : alone + least + row * rows; }
 };
 
 // The longest of a number of steps with endless prompts, from step `from` on.
-double longest_step(StepPace& pace, const Device& device, int steps, int from) {
+double longest_step(StepPace& pace, const PacedDevice& device, int steps, int from) {
   double longest = 0;
   for (int i = 0; i < steps; ++i) {
     const int64_t rows = std::min<int64_t>(pace.rows(), 512);
@@ -26,8 +26,8 @@ double longest_step(StepPace& pace, const Device& device, int steps, int from) {
 }
 
 TEST(StepPace, KeepsStepsNearTheirTime) {
-  for (const Device& device : {Device{0.003, 0.0005}, Device{0.003, 0.0005, 0.01},
-                               Device{0.01, 0.002}, Device{0.02, 0.0001, 0.02}}) {
+  for (const PacedDevice& device : {PacedDevice{0.003, 0.0005}, PacedDevice{0.003, 0.0005, 0.01},
+                                    PacedDevice{0.01, 0.002}, PacedDevice{0.02, 0.0001, 0.02}}) {
     StepPace pace(0.05);
     for (int i = 0; i < 10; ++i)
       pace.took(device.step(0), 0);
@@ -39,7 +39,7 @@ TEST(StepPace, KeepsStepsNearTheirTime) {
 
 TEST(StepPace, ReadsPromptsAlsoWhereTextsAloneTakeLonger) {
   StepPace pace(0.05);
-  const Device device{0.2, 0.005};
+  const PacedDevice device{0.2, 0.005};
   for (int i = 0; i < 10; ++i)
     pace.took(device.step(0), 0);
   const double longest = longest_step(pace, device, 40, 12);
@@ -58,7 +58,7 @@ TEST(StepPace, FollowsADeviceThatBecomesSlower) {
 
 TEST(StepPace, TheEndOfAPromptSaysNothingOfItsMiddle) {
   StepPace pace(0.05);
-  const Device device{0.003, 0.0003, 0.01};
+  const PacedDevice device{0.003, 0.0003, 0.01};
   longest_step(pace, device, 30, 0);
   const int64_t before = pace.rows();
   for (int i = 0; i < 10; ++i)
