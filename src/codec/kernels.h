@@ -1,7 +1,7 @@
 // The one table of the kernels that compute with stored weights: which there are, on which device,
 // and what a user is told where one is missing. Which formats a kernel knows, the rooms say
-// (Codec::has_kernel). Refusals of models, `walsh formats --kernels`, flags that would change
-// nothing and docs/formats/README.md are made from both.
+// (Codec::has_kernel). Refusals of models, `walsh formats --kernels` and notes of flags that would
+// change nothing are made from both.
 #pragma once
 
 #include <span>
