@@ -12,6 +12,7 @@
 #include "io/mapped_file.h"
 #include "quantize/pipeline/pipeline.h"
 #include "walsh/error.h"
+#include "weights/open.h"
 
 namespace walsh {
 namespace {
@@ -65,7 +66,7 @@ class Allocator {
                     options.candidates.empty() ? default_candidates() : options.candidates,
                     options.file_bytes != 0, *load.pool),
         plain_(candidates_.plain()),
-        config_(parse_config(plain_->config_json(), plain_->path() + ": config.json")) {}
+        config_(read_config(*plain_)) {}
 
   Allocation run() {
     uint64_t budget = first_budget();

@@ -7,6 +7,7 @@
 #include "codec/codec.h"
 #include "codec/trellis/trellis.h"
 #include "walsh/error.h"
+#include "weights/open.h"
 
 namespace walsh {
 namespace {
@@ -39,7 +40,7 @@ class Measurement {
               const LoadOptions& load, const SensitivityProgress& progress)
       : candidates_(candidates),
         source_(plain),
-        config_(parse_config(plain.config_json(), plain.path() + ": config.json")),
+        config_(read_config(plain)),
         text_(text),
         probe_(probe),
         load_(load),

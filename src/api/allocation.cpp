@@ -11,6 +11,7 @@
 #include "io/printable.h"
 #include "quantize/pipeline/open.h"
 #include "text/text_file.h"
+#include "weights/open.h"
 
 namespace walsh {
 namespace {
@@ -79,7 +80,7 @@ Allocation allocate_checkpoint(AllocationRequest request, const Recipe& base,
   open_compressor(request.folder, base, pool);
   const auto source = open_weights(request.folder, nullptr, pool);
   check_texts(*source);
-  const ModelConfig config = parse_config(source->config_json(), source->path() + ": config.json");
+  const ModelConfig config = read_config(*source);
   options.ctx = std::min(options.ctx, config.max_positions);
   options.text.clear();
   const bool usable = !config.bos.empty() && config.bos.front() < config.vocab;

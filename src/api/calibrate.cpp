@@ -14,6 +14,7 @@
 #include "quantize/pipeline/open.h"
 #include "text/text_file.h"
 #include "walsh/error.h"
+#include "weights/open.h"
 
 namespace walsh {
 namespace {
@@ -30,13 +31,12 @@ int64_t window_of(const ModelConfig& config) {
 std::vector<int32_t> written_by_itself(const std::string& folder, const CalibrationRequest& request,
                                        ThreadPool& pool) {
   CheckpointSource source = CheckpointSource::open(folder);
-  const int32_t bos = read_tokenizer(source).added_bos().value_or(-1);
-  const ModelConfig config = parse_config(source.config_json(), folder + ": config.json");
+  const ModelConfig config = read_config(source);
   SelfTextOptions options;
   options.ctx = window_of(config);
   const int64_t tokens = request.tokens == 0 ? kOwnTokens : request.tokens;
   options.windows = std::max<int64_t>(1, tokens / options.ctx);
-  options.bos = bos;
+  options.bos = read_tokenizer(source).added_bos().value_or(-1);
   LoadOptions load;
   load.pool = &pool;
   load.device = request.device;
@@ -77,9 +77,8 @@ PreparedCalibration prepare_calibration(const std::string& folder, const Recipe&
   CalibrationRequest known = request;
   known.read(folder, pool);
   const CheckpointSource source = CheckpointSource::open(folder);
-  const ModelConfig config = parse_config(source.config_json(), folder + ": config.json");
   const Tokenizer tokenizer = read_tokenizer(source);
-  const int64_t window = window_of(config);
+  const int64_t window = window_of(read_config(source));
   const std::vector<int32_t> tokens =
       known.own ? *known.own : tokenizer.encode(*known.content, false);
   const int64_t wanted = known.own ? static_cast<int64_t>(tokens.size()) : request.tokens;

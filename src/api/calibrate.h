@@ -24,13 +24,15 @@ struct CalibrationRequest {
   std::string text;             // path; kOwnText: the model writes it; empty: no calibration
   int64_t tokens = 0;           // 0: kOwnTokens, or as calibrate/text_windows.h
   std::function<void()> check;  // called now and then while measuring; may throw to stop
-  std::shared_ptr<const std::string> content;  // of the text, once it was read
+  std::shared_ptr<const std::string> content;  // the text, once it was read
   std::string curvature = {};  // folder of CurvatureFiles; empty: errors at outputs count alike
   Device device = {};          // that runs the model while it writes its own text
   // Called before each token that the model writes, with their numbers so far and in all.
   std::function<void(int64_t, int64_t)> writing = {};
   std::shared_ptr<const std::vector<int32_t>> own = {};  // whole windows that the model wrote
 
+  // Returns the path of the text; empty if there is none to read, or the model writes it.
+  std::string file() const { return text == kOwnText ? std::string() : text; }
   // Reads the text, or lets the checkpoint `folder` write it: windows sampled from the unquantized
   // model at temperature 1. With kOwnText and a curvature, the text is the one that the curvature's
   // folder holds. Callers that use the request more than once must do so first, because a pipe can

@@ -5,13 +5,10 @@
 
 #include "arch/config.h"
 #include "walsh/error.h"
+#include "weights/open.h"
 
 namespace walsh {
 namespace {
-
-ModelConfig read_config(const WeightSource& source) {
-  return parse_config(source.config_json(), source.path() + ": config.json");
-}
 
 // A model can be used without its template, so a broken one only gives a note. A template that the
 // caller gives must be right.

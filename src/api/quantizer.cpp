@@ -78,13 +78,11 @@ CompressReport quantize(const std::string& in, const std::string& out,
   const OutputOptions output = {.kind = parse_output_kind(options.output_format)};
   const bool file = output.kind == OutputKind::file;
   if (!file) check_new_folder(out);
-  check_outputs({file ? out : ""}, in,
-                {options.calibrate == kOwnText ? std::string() : options.calibrate,
-                 options.allocate_text, options.recipe});
-  if (!options.curvature.empty() && options.calibrate.empty())
-    throw Error(ErrorCode::usage, "curvature", "belongs to a calibration text: set calibrate");
   CalibrationRequest calibration = {
       options.calibrate, options.calibrate_tokens, {}, {}, options.curvature};
+  check_outputs({file ? out : ""}, in, {calibration.file(), options.allocate_text, options.recipe});
+  if (!options.curvature.empty() && options.calibrate.empty())
+    throw Error(ErrorCode::usage, "curvature", "belongs to a calibration text: set calibrate");
   calibration.read(in, pool);
   const Recipe recipe = choose_recipe(in, options, calibration, pool);
   const auto source = open_calibrated(in, recipe, calibration, pool);

@@ -8,18 +8,15 @@
 #include "base/checked.h"
 #include "kernels/ops.h"
 #include "walsh/error.h"
+#include "weights/open.h"
 
 namespace walsh {
 namespace {
 
-ModelConfig config_of(const CheckpointSource& source) {
-  return parse_config(source.config_json(), source.path() + ": config.json");
-}
-
 Model load(CheckpointSource& source, ThreadPool& pool) {
   LoadOptions options;
   options.pool = &pool;
-  return Model::load(source, config_of(source), options);
+  return Model::load(source, read_config(source), options);
 }
 
 }  // namespace

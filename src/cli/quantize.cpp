@@ -237,7 +237,7 @@ void save_recipe(const Options& options, const Recipe& recipe,
 // Checks files before a search that may take hours.
 void check_files(const Options& options) {
   std::vector<std::string> inputs = options.allocation.inputs();
-  if (options.calibration.text != kOwnText) inputs.push_back(options.calibration.text);
+  inputs.push_back(options.calibration.file());
   inputs.push_back(options.recipe.file());
   std::vector<std::string> outputs = options.allocation.outputs();
   outputs.push_back(options.save_recipe);

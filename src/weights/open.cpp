@@ -19,4 +19,8 @@ std::unique_ptr<WeightSource> open_stored(const std::string& path) {
   return WalshFile::open(path);
 }
 
+ModelConfig read_config(const WeightSource& source) {
+  return parse_config(source.config_json(), source.path() + ": config.json");
+}
+
 }  // namespace walsh

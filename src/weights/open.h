@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "arch/config.h"
 #include "codec/weight_source.h"
 
 namespace walsh {
@@ -11,5 +12,8 @@ namespace walsh {
 // Opens a walsh file, a folder in walsh's codes, a Hugging Face folder or a foreign GGUF file.
 // Throws bad_input for what is none of these.
 std::unique_ptr<WeightSource> open_stored(const std::string& path);
+
+// Returns the description of the model whose weights these are. Throws as parse_config.
+ModelConfig read_config(const WeightSource& source);
 
 }  // namespace walsh
