@@ -35,8 +35,8 @@ void read_kinds(ConfigReader& reader, DecoderTraits& traits) {
   traits.layers.back().window = 0;
 }
 
-// What transformers writes since 5.10 in place of the global sizes: an object of layers, of which
-// each has the sizes that differ.
+// Since 5.10 transformers writes an object of layers in place of the global sizes; each layer in it
+// has the sizes that differ.
 void read_sizes_of_layers(const Json& sizes, ConfigReader& reader, DecoderTraits& traits) {
   constexpr const char* kKey = "per_layer_config";
   if (!sizes.is_object()) reader.refuse(kKey, "expected an object of layers");

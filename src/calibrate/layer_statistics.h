@@ -66,7 +66,8 @@ class LayerStatistics : public InputStatistics {
   std::unique_ptr<KvPages> pages_;      // of one sequence, used for every window
   std::unique_ptr<CpuExecutor> executor_;
   AlignedArray<float> hidden_;  // [all tokens][hidden], the input of layer_ + 1
-  // The same of layers whose keys and values others attend to, since the cache has one window.
+  // The input of every layer whose keys and values others attend to: these are made again for each
+  // window, because the cache holds one window only.
   std::map<int, AlignedArray<float>> kept_;
   // the layer whose moments are known; the number of layers stands for the head
   int64_t layer_ = -1;

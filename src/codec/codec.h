@@ -45,8 +45,8 @@ struct Codec {
 
   // Returns the stored arrays of a pass of [rows, padded] weights, in file order.
   std::vector<PassField> (*fields)(const Format& format, int pass, int64_t rows, int64_t padded);
-  // A table that decoding a tensor needs beside the other arrays, whether the tensor stores it or
-  // the format has it: its size, and the table; null for kinds without one.
+  // Decoding may need a table beside the other arrays, which the tensor stores or the format has.
+  // These are its size and a function that returns it; 0 and null if a kind has none.
   uint64_t codebook_bytes = 0;
   std::span<const std::byte> (*codebook)(const Tensor& tensor) = nullptr;
   // Throws bad_input, with the name of the array, for arrays that no encoder makes and that kernels

@@ -1,4 +1,4 @@
-// Writes to standard error by programs that must not wait for its reader.
+// Standard error for programs that must not wait until somebody reads it.
 #pragma once
 
 #include <chrono>

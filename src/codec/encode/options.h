@@ -1,12 +1,12 @@
-// What a user chooses of encoding, beside the format.
+// The options of encoding that a user chooses beside the format.
 #pragma once
 
 namespace walsh {
 
-// full: ten starting scales, keep the best; fast: the first start only, for compressing while
-// loading. Of trellis formats: where a tile's cycle closes, searched over the tile or a part of it.
+// The encoder tries ten starting scales (full) or one (fast, used while loading), and searches the
+// place where the ring of a trellis tile closes over the whole tile (full) or a part of it (fast).
 enum class Effort { full, fast };
-// search: least-squares refits; shape_gain: original norm / reconstruction norm (seed comparison).
+// Scales are refitted by least squares, or are original norm / decoded norm, as in the seeds.
 enum class ScaleRule { search, shape_gain };
 
 struct EncodeOptions {

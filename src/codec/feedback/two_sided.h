@@ -32,17 +32,17 @@ class TwoSidedMatrix {
 
   int64_t rows() const { return outputs_.size(); }
   int64_t cols() const { return inputs_.size(); }
-  // x[row][cols()], all of them to be filled before anything else.
+  // Returns x[row][cols()]. The caller fills all rows before it asks for anything else.
   float* row(int64_t r) { return x_.data() + r * cols(); }
 
-  // Where a tile should be rounded to as a whole, targets[rows][cols]; all tiles to the left of it
-  // and above it, and above those, are set.
+  // Writes to targets[rows][cols] what a tile should be rounded to as a whole. All tiles to the
+  // left of it and above it, and above those, must be set.
   void tile_targets(const Block& tile, float* targets);
-  // It was rounded to values[rows][cols], after tile_targets.
+  // Sets a tile to the values[rows][cols] that it was rounded to, after tile_targets.
   void set_tile(const Block& tile, const float* values);
 
-  // The factors of the rounded rows that bring the weighted error of all together to the least: one
-  // linear system. Nothing else can be asked for after it.
+  // Returns the factors of the rounded rows for which the weighted error of all rows together is
+  // least; they solve one linear system. Nothing else can be asked for after it.
   std::vector<double> row_factors(ThreadPool& pool);
 
  private:
@@ -72,19 +72,19 @@ class TwoSidedRows {
   // Blocks have at most `cols` columns.
   TwoSidedRows(TwoSidedMatrix& matrix, int64_t cols);
 
-  // All blocks to the left of it and above it are set.
+  // Begins a block. All blocks to the left of it and above it must be set.
   void start(const Block& block);
-  // Before the first column of a row, the rows above it being set.
+  // Begins a row of the block. The rows above it must be set.
   void start_row(int64_t r);
-  // Where a column of the row should be rounded to, all columns before it being set. Further ones
-  // of the block may be asked for: what they would be if nothing more were lost.
+  // Returns what a column of the row should be rounded to. All columns before it must be set; for
+  // later columns of the block this is what they would be if nothing more were lost.
   float target(int64_t r, int64_t j) const {
     const size_t place = local(r, j);
     return matrix_.x_[matrix_.at(r, j)] + left_[place] * inverse_[static_cast<size_t>(j)] +
            above_[place];
   }
   void set(int64_t r, int64_t j, float value);
-  // The same of columns [j, j + count) that are rounded as a whole.
+  // Writes the same for columns [j, j + count) that are rounded as a whole.
   void block_targets(int64_t r, int64_t j, int64_t count, float* targets) const;
 
  private:

@@ -20,7 +20,8 @@ void encode_scalar_with_feedback(const Tensor& tensor, const EncodeOptions& opti
                                  const ErrorFeedback& feedback, ReadRows read_rows,
                                  const TensorStorage& storage, ThreadPool& pool, ErrorSum& errors);
 
-// With errors fed back in two directions (codec/feedback/two_sided.h); takes no notice of `device`.
+// Encodes with errors fed back in two directions (codec/feedback/two_sided.h). Nothing runs on
+// `device`, which may be null.
 void encode_scalar_two_sided(TileDevice* device, const Tensor& tensor, const EncodeOptions& options,
                              const ErrorFeedback& inputs, const ErrorFeedback& outputs,
                              ReadRows read_rows, const TensorStorage& storage, ThreadPool& pool,

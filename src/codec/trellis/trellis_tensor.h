@@ -29,8 +29,8 @@ void encode_trellis_with_feedback_on(TileDevice& device, const Tensor& tensor,
                                      ReadRows read_rows, const TensorStorage& storage,
                                      ThreadPool& pool, ErrorSum& errors);
 
-// With errors fed back in two directions (codec/feedback/two_sided.h). `device` searches the tiles
-// unless it is null.
+// Encodes with errors fed back in two directions (codec/feedback/two_sided.h). `device` searches
+// the tiles unless it is null.
 void encode_trellis_two_sided(TileDevice* device, const Tensor& tensor,
                               const EncodeOptions& options, const ErrorFeedback& inputs,
                               const ErrorFeedback& outputs, ReadRows read_rows,

@@ -21,7 +21,8 @@ class CudaOperands {
   const Model& model() const { return model_; }
   const CudaMemory& memory() const { return memory_; }
 
-  // The embedding of a model that has one, or its table of layers.
+  // Returns the table of the embedding or, if `of_layers`, that of the embeddings of layers. The
+  // model has it.
   const cuda::StoredTable& table(bool of_layers) const {
     return of_layers ? layer_embedding_ : embedding_;
   }
