@@ -64,9 +64,9 @@ struct Layer {
   std::shared_ptr<const DeviceOperator> device;
 };
 
-// The layers of this process by number, and the threads that multiply with them. A number comes from
-// what is in the layer: programs that PyTorch saves (torch.export, torch.jit) have it in them, and
-// in another process it must not be that of another layer.
+// The layers of this process by number, and the threads that multiply with them. A number comes
+// from what is in the layer: programs that PyTorch saves (torch.export, torch.jit) have it in them,
+// and in another process it must not be that of another layer.
 class Layers {
  public:
   static Layers& all() {
