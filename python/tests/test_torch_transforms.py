@@ -131,7 +131,8 @@ def test_transforms_pass_through_experts():
 def test_compiled_transforms_are_right(use):
     own, x = layer(), weights(4, 128, seed=2)
     expected = USES[use](own, x)
-    run = torch.compile(lambda y: USES[use](own, y), backend="aot_eager", fullgraph=use != "jvp of grad")
+    whole = use != "jvp of grad"  # PyTorch itself cannot compile that as a whole
+    run = torch.compile(lambda y: USES[use](own, y), backend="aot_eager", fullgraph=whole)
     assert relative(run(x), expected) < 1e-5
 
 

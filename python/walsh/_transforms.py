@@ -129,7 +129,8 @@ class Transformed(Traced):
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> tuple[Any, None, None]:
         """Returns the gradient of x."""
-        return Transformed.apply(*grad_outputs, *ctx.saved_tensors, ctx.product.adjoint()), None, None
+        product = ctx.product.adjoint()
+        return Transformed.apply(*grad_outputs, *ctx.saved_tensors, product), None, None
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> Any:

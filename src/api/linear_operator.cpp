@@ -20,7 +20,7 @@
 namespace walsh {
 namespace {
 
-// Of everything that a file says of a layer.
+// The hash covers everything that a file says of a layer.
 uint64_t fingerprint_of(const LayerForm& form, const Tensor& tensor) {
   ChecksumStream stream;
   const auto add_text = [&](std::string_view text) {
