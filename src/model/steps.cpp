@@ -119,8 +119,7 @@ class LayerBuilder {
     return {a.heads, a.kv_heads, a.head_dim};
   }
 
-  // The latents of queries, if they have one, and of keys and values, then the heads, which leave
-  // room for what is added to each.
+  // The latents of queries, if they have one, and of keys and values, then the queries.
   void add_latent_products() {
     const AttentionDesc& a = desc_.attention;
     const LatentDesc& l = a.latent;
@@ -139,10 +138,6 @@ class LayerBuilder {
       multiply(query, a.q, Rows::query);
       add(std::move(query), true);
     }
-    step::Product heads = product(a.k, Rows::latent);
-    multiply(heads, a.k, Rows::key, a.kv_width());
-    multiply(heads, a.v, Rows::value, a.kv_width());
-    add(std::move(heads), true);
   }
 
   // The place of the layer's factors of queries among those of the model.
@@ -163,18 +158,56 @@ class LayerBuilder {
     return place;
   }
 
+  // Keys go to the cache as latents and shared keys, and queries to where these are.
+  void add_latent_attention() {
+    const AttentionDesc& a = desc_.attention;
+    const LatentDesc& l = a.latent;
+    add_latent_products();
+    const Operand query{Rows::query, a.query_width()};
+    step::PrepareHeads prepare;
+    prepare.shape = {a.heads, 1, a.head_dim};
+    prepare.cache = index_;
+    prepare.query = prepare.to = query;
+    prepare.latent = {Rows::latent, l.rank};
+    prepare.shared_key = {Rows::shared_key, l.rope_dim};
+    prepare.key = {Rows::key, a.cache_dim()};
+    prepare.latent_input = desc_.matrix(a.k).input;
+    prepare.rope = a.rope;
+    prepare.factors = query_factors();
+    add(std::move(prepare), true);
+    const int64_t own = a.head_dim - l.rope_dim;
+    const Operand wide{Rows::head_query, a.heads * a.cache_dim()};
+    multiply_heads({a.k, true, a.heads, l.rank, own, l.rope_dim, query, wide}, true);
+    const Operand latents{Rows::latent_mixed, a.heads * l.rank};
+    step::Attend attend;
+    attend.cache = index_;
+    attend.shape = {a.heads, 1, a.cache_dim()};
+    attend.query = wide;
+    attend.to = latents;
+    attend.options = a;
+    attend.value_dim = l.rank;
+    add(std::move(attend));
+    const Operand mixed{Rows::mixed, a.value_width()};
+    multiply_heads({a.v, false, a.heads, l.value_dim, l.rank, 0, latents, mixed}, false);
+    add_exit(product(a.o, Rows::mixed), a.o, desc_.after_attention);
+  }
+
+  void multiply_heads(const step::MultiplyHeads& step, bool before_attention) {
+    MatrixForm& form = layer_.matrices[static_cast<size_t>(step.matrix)];
+    form.by_head = true;
+    form.transposed = step.transposed;
+    form.heads = step.heads;
+    add(step, before_attention);
+  }
+
   void add_attention() {
     const AttentionDesc& a = desc_.attention;
-    if (a.latent.present()) {
-      add_latent_products();
-    } else {
-      step::Product heads = product(a.q, Rows::stream);
-      multiply(heads, a.q, Rows::query);
-      if (a.k >= 0) multiply(heads, a.k, Rows::key);
-      if (a.v >= 0) multiply(heads, a.v, Rows::value);
-      add(std::move(heads), true);
-    }
-    const int64_t value_dim = a.latent.present() ? a.latent.value_dim : a.head_dim;
+    if (a.latent.present()) return add_latent_attention();
+    step::Product heads = product(a.q, Rows::stream);
+    multiply(heads, a.q, Rows::query);
+    if (a.k >= 0) multiply(heads, a.k, Rows::key);
+    if (a.v >= 0) multiply(heads, a.v, Rows::value);
+    add(std::move(heads), true);
     step::PrepareHeads prepare;
     prepare.shape = head_shape();
     prepare.cache = a.has_cache() ? index_ : a.cache_of;
@@ -186,8 +219,6 @@ class LayerBuilder {
     }
     prepare.to = {a.gated ? Rows::head_query : Rows::query, a.query_width()};
     if (a.gated) prepare.gates = {Rows::mixer_gate, a.query_width()};
-    if (a.latent.present()) prepare.shared_key = {Rows::shared_key, a.latent.rope_dim};
-    prepare.value_dim = value_dim;
     prepare.query_norm = norm(a.q_norm);
     prepare.key_norm = norm(a.k_norm);
     if (a.unit_eps != 0) prepare.unit = {vector(kUnitGain), a.head_dim, a.unit_eps};
@@ -206,7 +237,7 @@ class LayerBuilder {
     attend.to = mixed;
     attend.options = a;
     attend.sinks = vector(a.sinks);
-    attend.value_dim = value_dim;
+    attend.value_dim = a.head_dim;
     add(std::move(attend));
     if (a.gated)
       add(step::GateHeads{mixed, {Rows::mixer_gate, a.query_width()}, a.heads, a.head_dim, {}});
@@ -412,7 +443,11 @@ std::vector<Operand> operands_of(const Step& step) {
                           return all;
                         },
                         [](const step::PrepareHeads& s) {
-                          return std::vector{s.query, s.key, s.value, s.to, s.gates, s.shared_key};
+                          return std::vector{s.query, s.key,        s.value, s.to,
+                                             s.gates, s.shared_key, s.latent};
+                        },
+                        [](const step::MultiplyHeads& s) {
+                          return std::vector{s.from, s.to};
                         },
                         [](const step::Attend& s) {
                           return std::vector{s.query, s.to};
@@ -457,6 +492,7 @@ std::vector<int> matrices_of(const Step& step) {
           all.insert(all.end(), {s.experts.gate(e), s.experts.up(e), s.experts.down(e)});
         return all;
       },
+      [](const step::MultiplyHeads& s) { return std::vector{s.matrix}; },
       [](const step::Logits&) { return std::vector{0}; },
       [](const auto&) { return std::vector<int>(); }};
   return std::visit(each, step.op);
