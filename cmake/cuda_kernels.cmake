@@ -39,11 +39,16 @@ endmacro()
 # Sets `result` to the sources of all kernels.
 function(walsh_cuda_kernels result)
   set(kernels)
-  set(codes scalar2 scalar3 scalar4 scalar8 product trellis trellis_half)
-  set(decoders_scalar2 ScalarDecoder<2>)
-  set(decoders_scalar3 ScalarDecoder<3>)
-  set(decoders_scalar4 ScalarDecoder<4>)
-  set(decoders_scalar8 ScalarDecoder<8>)
+  # Widths of scalar codes, those whose scales may hold for 32 columns, and for 128 columns
+  # (codec/cuda/matrix_code.h).
+  set(widths 2 3 4 8)
+  set(widths_32 3 4 8)
+  set(widths_128 2 3 4)
+  set(codes product trellis trellis_half)
+  foreach(bits ${widths})
+    list(APPEND codes scalar${bits})
+    set(decoders_scalar${bits} ScalarDecoder<${bits}>)
+  endforeach()
   set(decoders_product ProductDecoder)
   set(decoders_trellis TrellisDecoder<4> TrellisDecoder<6> TrellisDecoder<8>)
   set(decoders_trellis_half TrellisDecoder<5> TrellisDecoder<7>)
@@ -60,7 +65,8 @@ function(walsh_cuda_kernels result)
   endforeach()
 
   # Many vectors of one matrix.
-  foreach(code scalar2 scalar3 scalar4 trellis trellis_half)
+  list(TRANSFORM widths_128 PREPEND scalar OUTPUT_VARIABLE coarse)
+  foreach(code ${coarse} trellis trellis_half)
     foreach(decoder ${decoders_${code}})
       string(REGEX REPLACE "[^A-Za-z0-9]" "" name ${decoder})
       walsh_kernel(kernels batch_tile_${name} gemm/batch_tile.cuh walsh::cuda::detail
@@ -70,28 +76,27 @@ function(walsh_cuda_kernels result)
 
   # Many vectors of experts, and of one matrix in int8, the last with scales of 128 columns and of
   # 32.
-  foreach(bits 2 3 4 8)
+  foreach(bits ${widths})
     walsh_kernel(kernels expert_tile_${bits} experts/expert_tile.cuh walsh::cuda::detail
                  "ExpertTileLauncher expert_tile<ScalarDecoder<${bits}>>(bool)")
-    foreach(fine false true)
-      if((bits EQUAL 2 AND fine) OR (bits EQUAL 8 AND NOT fine))
+    set(one)
+    foreach(columns 32 128)
+      if(NOT bits IN_LIST widths_${columns})
         continue()
       endif()
+      list(APPEND one "OneCode<ScalarDecoder<${bits}>, ${columns}>")
+      set(fine false)
+      if(columns EQUAL 32)
+        set(fine true)
+      endif()
       walsh_kernel(
-        kernels int8_tile_${bits}_${fine} gemm/int8_tile.cuh walsh::cuda::detail
+        kernels int8_tile_${bits}_${columns} gemm/int8_tile.cuh walsh::cuda::detail
         "bool launch_tile<ScalarDecoder<${bits}>, ${fine}>(TileShape, TileLaunch&, Stream)")
     endforeach()
+    walsh_persistent(${bits} false false ${one})
+    walsh_persistent(${bits}_experts true false ${one})
   endforeach()
-
-  set(one_2 "OneCode<ScalarDecoder<2>, 128>")
-  set(one_3 "OneCode<ScalarDecoder<3>, 32>" "OneCode<ScalarDecoder<3>, 128>")
-  set(one_4 "OneCode<ScalarDecoder<4>, 32>" "OneCode<ScalarDecoder<4>, 128>")
-  set(one_8 "OneCode<ScalarDecoder<8>, 32>")
-  foreach(bits 2 3 4 8)
-    walsh_persistent(${bits} false false ${one_${bits}})
-    walsh_persistent(${bits}_experts true false ${one_${bits}})
-  endforeach()
-  foreach(bits 2 3 4)
+  foreach(bits ${widths_128})
     walsh_persistent(${bits}_mixers false true "OneCode<ScalarDecoder<${bits}>, 128>")
     walsh_persistent(${bits}_mixers_experts true true "OneCode<ScalarDecoder<${bits}>, 128>")
   endforeach()

@@ -5,6 +5,7 @@
 
 #include "cache/cuda/attend_decode.h"
 #include "cache/cuda/coded_tile.cuh"
+#include "codec/scalar/words.h"
 #include "kernels/cuda/attention/decode.cuh"
 
 namespace walsh::cuda::detail {
@@ -227,41 +228,23 @@ __device__ __forceinline__ void attend_stored_tile(const CodedDecodeArgs& args,
                                                    Running<Dim>& run, float shift) {
   float s[4] = {queries.offset[0], queries.offset[1], queries.offset[0], queries.offset[1]};
   const CodedSide& key = args.cache.keys;
-  switch (key.bits) {
-    case 0:
-      multiply_half_keys<Dim>(queries.q, keys, lane, s);
-      break;
-    case 2:
-      multiply_coded_keys<2, Dim>(key, queries.q, keys, lane, s);
-      break;
-    case 3:
-      multiply_coded_keys<3, Dim>(key, queries.q, keys, lane, s);
-      break;
-    case 4:
-      multiply_coded_keys<4, Dim>(key, queries.q, keys, lane, s);
-      break;
-    default:
-      multiply_coded_keys<8, Dim>(key, queries.q, keys, lane, s);
+  if (key.bits == 0) {
+    multiply_half_keys<Dim>(queries.q, keys, lane, s);
+  } else {
+    scalar::with_width(key.bits, [&](auto width) {
+      multiply_coded_keys<decltype(width)::value, Dim>(key, queries.q, keys, lane, s);
+    });
   }
   cap_logits<Capped>(args.rule, s);  // includes the product with the key offset
   uint32_t b0, b1;
   weigh_tile<Dim, true>(s, low, kCacheTile, args.rule.scale, lane, run, b0, b1, shift);
   const CodedSide& value = args.cache.values;
-  switch (value.bits) {
-    case 0:
-      multiply_half_values<Dim>(values, b0, b1, lane, run);
-      break;
-    case 2:
-      multiply_coded_values<2, Dim>(value, values, b0, b1, low, lane, run);
-      break;
-    case 3:
-      multiply_coded_values<3, Dim>(value, values, b0, b1, low, lane, run);
-      break;
-    case 4:
-      multiply_coded_values<4, Dim>(value, values, b0, b1, low, lane, run);
-      break;
-    default:
-      multiply_coded_values<8, Dim>(value, values, b0, b1, low, lane, run);
+  if (value.bits == 0) {
+    multiply_half_values<Dim>(values, b0, b1, lane, run);
+  } else {
+    scalar::with_width(value.bits, [&](auto width) {
+      multiply_coded_values<decltype(width)::value, Dim>(value, values, b0, b1, low, lane, run);
+    });
   }
 }
 

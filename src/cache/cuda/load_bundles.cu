@@ -3,6 +3,7 @@
 #include <string>
 
 #include "cache/cuda/coded_tile.cuh"
+#include "codec/scalar/words.h"
 #include "kernels/cuda/attention/tile.cuh"
 #include "kernels/cuda/launch.h"
 #include "walsh/error.h"
@@ -203,11 +204,8 @@ void load_codes(const LoadArgs& args, Stream stream) {
   const LaunchShape shape{dim3(static_cast<unsigned>((warps + kWarps - 1) / kWarps),
                                static_cast<unsigned>(args.from.kv_heads)),
                           dim3(kThreads)};
-  const int bits = args.from.side.bits;
-  const auto kernel = bits == 2   ? load_kernel<2, Keys>
-                      : bits == 3 ? load_kernel<3, Keys>
-                      : bits == 4 ? load_kernel<4, Keys>
-                                  : load_kernel<8, Keys>;
+  const auto kernel = scalar::with_width(
+      args.from.side.bits, [](auto width) { return load_kernel<decltype(width)::value, Keys>; });
   launch("cached bundles", kernel, shape, stream, args);
 }
 

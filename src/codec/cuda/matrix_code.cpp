@@ -13,21 +13,6 @@ namespace {
   throw Error(ErrorCode::internal, "GPU weights", reason);
 }
 
-DecoderKind scalar_decoder(int bits) {
-  switch (bits) {
-    case 2:
-      return DecoderKind::scalar2;
-    case 3:
-      return DecoderKind::scalar3;
-    case 4:
-      return DecoderKind::scalar4;
-    case 8:
-      return DecoderKind::scalar8;
-    default:
-      refuse("no decoder for codes of " + std::to_string(bits) + " bits");
-  }
-}
-
 void set_byte(LevelTable& table, int code, uint32_t byte) {
   table.words[code / 4] |= (byte & 0xffu) << (8 * (code % 4));
 }
@@ -56,6 +41,8 @@ MatrixCode trellis_code(const TrellisCode& code) {
 MatrixCode matrix_code(const ScalarCode& code) {
   MatrixCode out;
   out.decoder = scalar_decoder(code.bits);
+  if (row_of(out.decoder).bits != code.bits)
+    refuse("no decoder for codes of " + std::to_string(code.bits) + " bits");
   out.unit = code.unit;
   if (code.bits == 8) return out;
   for (int c = 0; c < 1 << code.bits; ++c) {

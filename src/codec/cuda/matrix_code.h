@@ -24,10 +24,55 @@ enum class DecoderKind : uint8_t {
   trellis7,
   trellis8
 };
-inline constexpr DecoderKind kDecoders[] = {
-    DecoderKind::scalar2,  DecoderKind::scalar3,  DecoderKind::scalar4,  DecoderKind::scalar8,
-    DecoderKind::product,  DecoderKind::trellis4, DecoderKind::trellis5, DecoderKind::trellis6,
-    DecoderKind::trellis7, DecoderKind::trellis8};
+
+// What kernels and the host have to know of a decoder: a row each, in the order of DecoderKind.
+struct DecoderRow {
+  DecoderKind kind;
+  int bits;   // of a scalar code; 0: another kind of code
+  int words;  // of 32 bits, per lane and k-tile (16 rows by 256 columns): four per bit of a weight
+  // Whether kernels are compiled for scales that hold for 32 columns, and for 128 columns.
+  bool small_groups, large_groups;
+  int planes;           // of int8 inputs, the most that a format with this code asks for
+  int table_bytes = 0;  // of the table that blocks keep in shared memory
+};
+inline constexpr DecoderRow kDecoders[] = {
+    {DecoderKind::scalar2, 2, 8, false, true, 1},
+    {DecoderKind::scalar3, 3, 12, true, true, 1},
+    {DecoderKind::scalar4, 4, 16, true, true, 2},
+    {DecoderKind::scalar8, 8, 32, true, false, 2},
+    {DecoderKind::product, 0, 12, false, true, 1, 1024},
+    {DecoderKind::trellis4, 0, 8, true, true, 1},
+    {DecoderKind::trellis5, 0, 10, true, true, 1},
+    {DecoderKind::trellis6, 0, 12, true, true, 1},
+    {DecoderKind::trellis7, 0, 14, true, true, 1},
+    {DecoderKind::trellis8, 0, 16, true, true, 1},
+};
+
+constexpr const DecoderRow& row_of(DecoderKind kind) {
+  return kDecoders[static_cast<int>(kind)];
+}
+static_assert([] {
+  for (const DecoderRow& row : kDecoders)
+    if (row_of(row.kind).kind != row.kind) return false;
+  return true;
+}());
+
+// The decoder of scalar codes of a width that a row has; of others, that of the first row.
+constexpr DecoderKind scalar_decoder(int bits) {
+  for (const DecoderRow& row : kDecoders)
+    if (row.bits == bits) return row.kind;
+  return kDecoders[0].kind;
+}
+constexpr bool is_trellis(DecoderKind kind) {
+  return kind >= DecoderKind::trellis4;
+}
+constexpr int code_words(DecoderKind kind) {
+  return row_of(kind).words;
+}
+// The 16-byte vectors that hold them; half of the last one may be missing in memory.
+constexpr int code_vectors(DecoderKind kind) {
+  return (code_words(kind) + 3) / 4;
+}
 
 template <int Bits>
 struct ScalarDecoder;
@@ -38,6 +83,10 @@ template <typename Decoder>
 inline constexpr bool kIsTrellis = false;
 template <int Bits>
 inline constexpr bool kIsTrellis<TrellisDecoder<Bits>> = true;
+template <typename Decoder>
+inline constexpr int kScalarBits = 0;  // of decoders of other kinds of codes
+template <int Bits>
+inline constexpr int kScalarBits<ScalarDecoder<Bits>> = Bits;
 
 // Calls body.operator()<Decoder>() with the decoder of that kind.
 template <typename Body>
@@ -66,20 +115,6 @@ decltype(auto) with_decoder(DecoderKind kind, const Body& body) {
   }
 }
 
-constexpr bool is_trellis(DecoderKind kind) {
-  return kind >= DecoderKind::trellis4;
-}
-
-// 32-bit words per lane and k-tile (16 rows by 256 columns), four per bit of a weight, and the
-// 16-byte vectors that hold them; half of the last vector may be missing in memory.
-constexpr int code_words(DecoderKind kind) {
-  constexpr int kWords[] = {8, 12, 16, 32, 12, 8, 10, 12, 14, 16};
-  return kWords[static_cast<int>(kind)];
-}
-constexpr int code_vectors(DecoderKind kind) {
-  return (code_words(kind) + 3) / 4;
-}
-
 // Bytes indexed by code, four per word; tables of 4 and 8 entries use the first words.
 struct LevelTable {
   uint32_t words[4];
@@ -87,9 +122,14 @@ struct LevelTable {
   bool operator==(const LevelTable&) const = default;
 };
 
-// Bytes of the shared memory table of decoders that have one.
 constexpr int table_bytes(DecoderKind kind) {
-  return kind == DecoderKind::product ? 1024 : 0;
+  return row_of(kind).table_bytes;
+}
+
+// Whether kernels are compiled that sum `flush` columns in integers, those for which a scale holds:
+// 32 or 128.
+constexpr bool has_flush(DecoderKind kind, int flush) {
+  return flush == 32 ? row_of(kind).small_groups : row_of(kind).large_groups;
 }
 
 struct MatrixCode {
@@ -105,10 +145,12 @@ struct MatrixCode {
   bool operator==(const MatrixCode&) const = default;
 };
 
-// Whether kernels know groups of 32 columns of weights or inputs for a pass: 2-bit and product
-// codes have scales for at least 128 columns, and inputs that are not rotated have them as well.
+// Whether kernels know groups of 32 columns of weights or inputs for a pass. Where they do not,
+// inputs that are not rotated have larger groups as well.
 constexpr bool has_small_groups(const Format& format, int pass) {
-  return format.kind != CodeKind::product && format.code[pass].bits != 2;
+  if (format.kind == CodeKind::product) return row_of(DecoderKind::product).small_groups;
+  return format.kind != CodeKind::scalar ||
+         row_of(scalar_decoder(format.code[pass].bits)).small_groups;
 }
 
 // Describes a pass of a format. Throws internal for codes that no decoder supports.

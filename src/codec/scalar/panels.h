@@ -9,6 +9,7 @@
 #pragma once
 
 #include "codec/panels.h"
+#include "codec/scalar/words.h"
 
 namespace walsh::detail {
 
@@ -25,44 +26,29 @@ constexpr int nibble_shift(int p) {
   return p < 4 ? 8 * p : 8 * (p - 4) + 4;
 }
 
+// The words of one row of a unit.
+struct PanelWords {
+  const uint32_t* first;
+
+  uint32_t operator[](int word) const { return first[word * kPanelRows]; }
+};
+
 // The code of one weight; `words` is the panel, lane the row inside it. For 8 bits the int8 itself.
 inline int code_at(const uint32_t* words, int bits, int lane, int64_t col) {
   if (bits == 8) {
     const uint32_t quad = words[col / 4 * kPanelRows + lane];
     return static_cast<int8_t>(quad >> (8 * (col % 4)) & 0xffu);
   }
-  const uint32_t* unit = words + col / kUnitColumns * bits * kPanelRows + lane;
+  const PanelWords unit{words + col / kUnitColumns * bits * kPanelRows + lane};
   const int c = static_cast<int>(col % kUnitColumns);
-  const int shift = nibble_shift(c % 8);
-  const auto nibble = [&](int word) { return unit[word * kPanelRows] >> shift & 15u; };
-  uint32_t code = 0;
-  if (bits == 2) {
-    code = nibble(c / 16) >> (c % 16 / 8 * 2) & 3u;
-  } else if (bits == 3 && c < 24) {
-    code = nibble(c / 8) & 7u;
-  } else if (bits == 3) {
-    for (int word = 0; word < 3; ++word)
-      code |= nibble(word) >> 3 << word;
-  } else {
-    code = nibble(c / 8);
-  }
-  return static_cast<int>(code);
-}
-
-// Calls body(std::integral_constant<int, Bits>()) with the width of a code: these are the widths
-// for which kernels of CPUs are compiled.
-template <typename Body>
-decltype(auto) with_scalar_bits(const ScalarCode& code, const Body& body) {
-  switch (code.bits) {
-    case 2:
-      return body(std::integral_constant<int, 2>());
-    case 3:
-      return body(std::integral_constant<int, 3>());
-    case 4:
-      return body(std::integral_constant<int, 4>());
-    default:
-      return body(std::integral_constant<int, 8>());
-  }
+  const uint32_t octet = scalar::with_width(bits, [&](auto width) {
+    if constexpr (width == 8) {
+      return 0u;
+    } else {
+      return scalar::octet<width>(unit, c / 8);
+    }
+  });
+  return static_cast<int>(octet >> nibble_shift(c % 8) & 15u);
 }
 
 PanelMatrix pack_scalar(const Tensor& tensor, int pass);

@@ -101,7 +101,7 @@ void matmul_i8(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y
   if (w.trellis) return matmul_trellis(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
   const Call call(w, x, y, ldy, accumulate);
   if (w.product) return multiply_planes<ProductWeights>(call, m, panel_begin, panel_end);
-  with_scalar_bits(*w.code, [&](auto bits) {
+  scalar::with_width(w.code->bits, [&](auto bits) {
     multiply_planes<ScalarWeights<bits>>(call, m, panel_begin, panel_end);
   });
 }

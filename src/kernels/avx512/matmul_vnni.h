@@ -27,8 +27,8 @@ class IntegerMatmul {
   // `Table` looks up scalar codes.
   template <class Table>
   static void run_scalar(const Call& call) {
-    with_scalar_bits(*call.w.code,
-                     [&](auto bits) { run_with(call, ScalarWeights<bits, Table>(call.w)); });
+    scalar::with_width(call.w.code->bits,
+                       [&](auto bits) { run_with(call, ScalarWeights<bits, Table>(call.w)); });
   }
 
   template <class Decoder>

@@ -95,8 +95,9 @@ class DecodedMatmul {
   static void decode_slab(const PanelMatrix& w, const Tables& tables, int64_t row, int64_t begin,
                           int64_t end, int64_t stride, float* out) {
     if (w.product) return decode_product(w, row, begin, end, stride, out);
-    with_scalar_bits(
-        *w.code, [&](auto bits) { decode_rows<bits>(w, tables, row, begin, end, stride, out); });
+    scalar::with_width(w.code->bits, [&](auto bits) {
+      decode_rows<bits>(w, tables, row, begin, end, stride, out);
+    });
   }
 
   // Decodes formats in which a lane is a row.

@@ -149,7 +149,8 @@ TEST(GemvLaunches, FitIntoSharedMemoryForEveryNumberOfVectors) {
       {80, 166912}, {80, 101376}, {86, 101376}, {90, 232448}, {120, 101376}};
   const std::pair<int, int> groups[] = {{32, 32}, {32, 128}, {128, 128}};  // flush, inputs
   for (const auto& [architecture, shared] : devices) {
-    for (const DecoderKind decoder : kDecoders) {
+    for (const DecoderRow& row : kDecoders) {
+      const DecoderKind decoder = row.kind;
       for (const auto& [flush, x_group] : groups) {
         if (!has_flush(decoder, flush)) continue;
         for (const int planes : {1, 2}) {

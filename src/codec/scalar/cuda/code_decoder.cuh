@@ -12,6 +12,7 @@
 #include "codec/cuda/bytes_to_f16.cuh"
 #include "codec/cuda/matrix_code.h"
 #include "codec/cuda/permute.cuh"
+#include "codec/scalar/words.h"
 
 namespace walsh::cuda {
 
@@ -34,11 +35,8 @@ __device__ __forceinline__ LevelTable split_levels(LevelTable table) {
 //   kUnitLevels                  whether f16 levels have to be multiplied by MatrixCode::unit
 template <int Bits>
 struct ScalarDecoder {
-  static constexpr DecoderKind kKind = Bits == 2   ? DecoderKind::scalar2
-                                       : Bits == 3 ? DecoderKind::scalar3
-                                       : Bits == 4 ? DecoderKind::scalar4
-                                                   : DecoderKind::scalar8;
-  static constexpr int kWords = 4 * Bits, kVectors = Bits;
+  static constexpr DecoderKind kKind = scalar_decoder(Bits);
+  static constexpr int kWords = code_words(kKind), kVectors = code_vectors(kKind);
   static constexpr bool kSplit = Bits == 4;
   static constexpr bool kTable = false;
   static constexpr bool kUnitLevels = false;
@@ -57,7 +55,7 @@ struct ScalarDecoder {
       low = lookup16(select, choose, table);
       high = lookup16(upper_half(select), upper_half(choose), table);
     } else {
-      const uint32_t select = selectors(words, i);
+      const uint32_t select = scalar::octet<Bits>(words, i);
       const uint32_t upper = Bits == 3 ? table.words[1] : table.words[0];
       low = permute(table.words[0], upper, select);
       high = permute(table.words[0], upper, upper_half(select));
@@ -85,7 +83,7 @@ struct ScalarDecoder {
     if constexpr (Bits == 8) {
       bytes_to_f16(words[2 * i] ^ 0x80808080u, words[2 * i + 1] ^ 0x80808080u, pairs);
     } else {
-      uint32_t s = selectors(words, i);
+      uint32_t s = scalar::octet<Bits>(words, i);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const uint32_t low = bytes_of(low_bytes, s);
@@ -98,19 +96,6 @@ struct ScalarDecoder {
   }
 
  private:
-  // The eight codes of a block, one per nibble (not for 8-bit codes).
-  static __device__ __forceinline__ uint32_t selectors(const uint32_t* words, int i) {
-    if constexpr (Bits == 2) {
-      return (words[i / 2] >> (2 * (i % 2))) & 0x33333333u;
-    } else if constexpr (Bits == 3) {
-      if (i < 3) return words[i] & 0x77777777u;
-      return ((words[0] >> 3) & 0x11111111u) | ((words[1] >> 2) & 0x22222222u) |
-             ((words[2] >> 1) & 0x44444444u);
-    } else {
-      return words[i];
-    }
-  }
-
   // Looks up four selectors in the low half of `s`.
   static __device__ __forceinline__ uint32_t bytes_of(const LevelTable& table, uint32_t s) {
     if constexpr (Bits <= 3) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "codec/scalar/cuda/span_transform.h"
+#include "codec/scalar/words.h"
 
 namespace walsh::cuda::encoding {
 
@@ -48,32 +49,21 @@ WALSH_LANE uint32_t join_nibbles(uint32_t low, uint32_t high) {
   return low | high << 16;
 }
 
-// Packs 32 codes, one per byte, in the layout of codec/scalar/packing.cpp.
+// Packs 32 codes, one per byte.
 WALSH_LANE void pack_unit(int bits, const uint32_t (&bytes)[8], uint32_t* words) {
-  if (bits == 8) {
-    WALSH_UNROLL
-    for (int j = 0; j < 8; ++j)
-      words[j] = bytes[j];
-    return;
-  }
-  uint32_t nibbles[4];
-  WALSH_UNROLL
-  for (int j = 0; j < 4; ++j)
-    nibbles[j] = join_nibbles(bytes[2 * j], bytes[2 * j + 1]);
-  if (bits == 2) {
-    words[0] = nibbles[0] | nibbles[1] << 2;
-    words[1] = nibbles[2] | nibbles[3] << 2;
-    return;
-  }
-  if (bits == 3) {
-    WALSH_UNROLL
-    for (int i = 0; i < 3; ++i)
-      words[i] = nibbles[i] | ((nibbles[3] >> i) & 0x11111111u) << 3;
-    return;
-  }
-  WALSH_UNROLL
-  for (int j = 0; j < 4; ++j)
-    words[j] = nibbles[j];
+  scalar::with_width(bits, [&](auto width) {
+    if constexpr (width == 8) {
+      WALSH_UNROLL
+      for (int j = 0; j < 8; ++j)
+        words[j] = bytes[j];
+    } else {
+      uint32_t octets[4];
+      WALSH_UNROLL
+      for (int j = 0; j < 4; ++j)
+        octets[j] = join_nibbles(bytes[2 * j], bytes[2 * j + 1]);
+      scalar::join_octets<width>(octets, words);
+    }
+  });
 }
 
 struct alignas(16) UnitBytes {

@@ -87,19 +87,16 @@ void multiply_vectors(std::span<const PassMatmul> group, int64_t stride, const E
 
 detail::ExpertTileLauncher tile_kernel_for(const PassMatmul& p) {
   const bool fine = std::min<int64_t>(p.matrix->group, p.input->group) < kChunkColumns;
-  switch (p.matrix->code.decoder) {
-    case DecoderKind::scalar2:
-      if (fine) detail::refuse_matmul("2-bit codes with inputs in groups of 32 columns");
-      return detail::expert_tile<ScalarDecoder<2>>(fine);
-    case DecoderKind::scalar3:
-      return detail::expert_tile<ScalarDecoder<3>>(fine);
-    case DecoderKind::scalar4:
-      return detail::expert_tile<ScalarDecoder<4>>(fine);
-    case DecoderKind::scalar8:
-      return detail::expert_tile<ScalarDecoder<8>>(fine);
-    default:
+  const DecoderKind decoder = p.matrix->code.decoder;
+  if (fine && !has_flush(decoder, 32))
+    detail::refuse_matmul("codes of 128 columns with inputs in groups of 32 columns");
+  return with_decoder(decoder, [&]<typename Decoder>() -> detail::ExpertTileLauncher {
+    if constexpr (kScalarBits<Decoder> != 0) {
+      return detail::expert_tile<Decoder>(fine);
+    } else {
       detail::refuse_matmul("codes without tiles");
-  }
+    }
+  });
 }
 
 // Uses tiles of `shape`, or of the next shape that the device and the codes support.

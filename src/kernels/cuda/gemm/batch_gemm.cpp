@@ -16,19 +16,16 @@ namespace walsh::cuda {
 namespace detail {
 namespace {
 
+// There are batch kernels for trellis codes, and for scalar codes whose scales hold for 128
+// columns.
 template <typename Decoder>
 BatchLauncher batch_launcher() {
-  return launch_batch<Decoder>;
-}
-// Scales of 8-bit codes change within 128 columns.
-template <>
-BatchLauncher batch_launcher<ScalarDecoder<8>>() {
-  return nullptr;
-}
-// Product codes have no such kernels.
-template <>
-BatchLauncher batch_launcher<ProductDecoder>() {
-  return nullptr;
+  constexpr int kBits = kScalarBits<Decoder>;
+  if constexpr (kIsTrellis<Decoder> || (kBits != 0 && has_flush(scalar_decoder(kBits), 128))) {
+    return launch_batch<Decoder>;
+  } else {
+    return nullptr;
+  }
 }
 
 BatchLauncher launcher_of(DecoderKind decoder) {

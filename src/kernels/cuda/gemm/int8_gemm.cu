@@ -66,28 +66,19 @@ TileInput tile_input(const Matmul& product, int pass, int64_t m) {
 
 namespace {
 
+// There are tile kernels for scalar codes. Codes without scales for 128 columns use the kernel in
+// which scales change within them, whether theirs do or not.
 template <typename Decoder>
 TileLauncher tile_launch(bool fine) {
-  if constexpr (kIsTrellis<Decoder>) {
+  if constexpr (constexpr int kBits = kScalarBits<Decoder>; kBits == 0) {
     return nullptr;
+  } else if constexpr (!has_flush(scalar_decoder(kBits), 32)) {
+    return fine ? nullptr : launch_tile<Decoder, false>;
+  } else if constexpr (!has_flush(scalar_decoder(kBits), 128)) {
+    return launch_tile<Decoder, true>;
   } else {
     return fine ? launch_tile<Decoder, true> : launch_tile<Decoder, false>;
   }
-}
-// There are no tile kernels for product and trellis codes.
-template <>
-TileLauncher tile_launch<ProductDecoder>(bool) {
-  return nullptr;
-}
-// Scales of 2-bit codes hold for at least 128 columns.
-template <>
-TileLauncher tile_launch<ScalarDecoder<2>>(bool fine) {
-  return fine ? nullptr : launch_tile<ScalarDecoder<2>, false>;
-}
-// 8-bit codes use the kernel in which scales change within 128 columns, whether theirs do or not.
-template <>
-TileLauncher tile_launch<ScalarDecoder<8>>(bool) {
-  return launch_tile<ScalarDecoder<8>, true>;
 }
 
 TileLauncher kernel_for(const Matmul& product, int pass) {

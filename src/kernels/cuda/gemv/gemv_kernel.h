@@ -73,16 +73,11 @@ struct GemvKind {
 // The kernels that are compiled of a decoder (cmake/cuda_kernels.cmake has the table of the
 // others).
 //
-// Columns that are summed together: scales of 2-bit and product codes hold for at least 128
-// columns, those of all 8-bit codes for 32.
-constexpr bool has_flush(DecoderKind decoder, int flush) {
-  const bool coarse = decoder == DecoderKind::scalar2 || decoder == DecoderKind::product;
-  return flush == 32 ? !coarse : decoder != DecoderKind::scalar8;
-}
-// Vectors of a launch: two planes of 16 tokens for the formats that have two planes.
+// Vectors of a launch: 16 tokens in each plane of inputs. Formats with two planes and scales for
+// 128 columns need them there only.
 constexpr int most_vectors(DecoderKind decoder, int flush) {
   const bool planes =
-      decoder == DecoderKind::scalar8 || (decoder == DecoderKind::scalar4 && flush == 128);
+      row_of(decoder).planes == 2 && (flush == 128 || !row_of(decoder).large_groups);
   return planes ? 32 : 16;
 }
 // GemvKind::tiles8 for a number of vectors. Only trellis matrices whose rows end with column blocks

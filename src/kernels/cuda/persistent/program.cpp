@@ -212,9 +212,8 @@ bool PersistentProgram::describe_codes(std::span<const PassMatmul> group, Progra
 }
 
 bool PersistentProgram::Codes::wide() const {
-  return std::any_of(kinds.begin(), kinds.end(), [](const auto& kind) {
-    return kind.first == DecoderKind::scalar8 || kind.second == 32;
-  });
+  return std::any_of(kinds.begin(), kinds.end(),
+                     [](const auto& kind) { return kind.second == 32; });
 }
 
 bool PersistentProgram::Codes::trellis() const {
@@ -250,6 +249,21 @@ PersistentKernel kernel_of_one_code(bool experts, bool mixers) {
   }
 }
 
+// The same for either number of columns that are summed together.
+template <typename Decoder>
+PersistentKernel kernel_of_one_code(int flush, bool experts, bool mixers) {
+  if constexpr (kIsTrellis<Decoder>) {
+    return kernel_of_one_code<Decoder, 128>(experts, mixers);
+  } else if constexpr (kScalarBits<Decoder> != 0) {
+    constexpr DecoderKind kKind = scalar_decoder(kScalarBits<Decoder>);
+    if constexpr (has_flush(kKind, 32)) {
+      if (flush == 32) return kernel_of_one_code<Decoder, 32>(experts, mixers);
+    }
+    if constexpr (has_flush(kKind, 128)) return kernel_of_one_code<Decoder, 128>(experts, mixers);
+  }
+  throw Error(ErrorCode::internal, "persistent kernel", "has no kernel for the code");
+}
+
 }  // namespace
 
 PersistentKernel PersistentProgram::Codes::kernel() const {
@@ -267,31 +281,9 @@ PersistentKernel PersistentProgram::Codes::kernel() const {
                   : persistent_kernel<NarrowCodes, false, false>();
   }
   const auto& [decoder, flush] = *kinds.begin();
-  switch (decoder) {
-    case DecoderKind::scalar2:
-      return kernel_of_one_code<ScalarDecoder<2>, 128>(experts, mixers);
-    case DecoderKind::scalar3:
-      return flush == 32 ? kernel_of_one_code<ScalarDecoder<3>, 32>(experts, mixers)
-                         : kernel_of_one_code<ScalarDecoder<3>, 128>(experts, mixers);
-    case DecoderKind::scalar4:
-      return flush == 32 ? kernel_of_one_code<ScalarDecoder<4>, 32>(experts, mixers)
-                         : kernel_of_one_code<ScalarDecoder<4>, 128>(experts, mixers);
-    case DecoderKind::scalar8:
-      return kernel_of_one_code<ScalarDecoder<8>, 32>(experts, mixers);
-    case DecoderKind::trellis4:
-      return kernel_of_one_code<TrellisDecoder<4>, 128>(experts, mixers);
-    case DecoderKind::trellis5:
-      return kernel_of_one_code<TrellisDecoder<5>, 128>(experts, mixers);
-    case DecoderKind::trellis6:
-      return kernel_of_one_code<TrellisDecoder<6>, 128>(experts, mixers);
-    case DecoderKind::trellis7:
-      return kernel_of_one_code<TrellisDecoder<7>, 128>(experts, mixers);
-    case DecoderKind::trellis8:
-      return kernel_of_one_code<TrellisDecoder<8>, 128>(experts, mixers);
-    case DecoderKind::product:
-      break;
-  }
-  throw Error(ErrorCode::internal, "persistent kernel", "has no kernel for the code");
+  return with_decoder(decoder, [&]<typename Decoder>() {
+    return kernel_of_one_code<Decoder>(flush, experts, mixers);
+  });
 }
 
 // Returns the signs of a rotation on the device. A step has few different ones.

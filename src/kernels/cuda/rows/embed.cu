@@ -8,6 +8,7 @@
 
 #include "codec/kernels.h"
 #include "codec/product/product.h"
+#include "codec/scalar/words.h"
 #include "codec/trellis/trellis.h"
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/launch.h"
@@ -62,13 +63,15 @@ constexpr int kPairSteps = kTileWeights / 2;
 __device__ int stored_code(const PassView& w, const uint8_t* row, int column) {
   if (w.bits == 8) return row[column];
   const auto* words = reinterpret_cast<const uint32_t*>(row) + column / 32 * w.bits;
-  const int i = column % 32, shift = 4 * (i % 8);
-  if (w.bits == 4) return words[i / 8] >> shift & 15;
-  if (w.bits == 2) return words[i / 16] >> (shift + i / 8 % 2 * 2) & 3;
-  if (i < 24) return words[i / 8] >> shift & 7;
-  const int bit = shift + 3;
-  return static_cast<int>((words[0] >> bit & 1) | (words[1] >> bit & 1) << 1 |
-                          (words[2] >> bit & 1) << 2);
+  const int i = column % 32;
+  const uint32_t octet = scalar::with_width(w.bits, [&](auto width) {
+    if constexpr (width == 8) {
+      return 0u;
+    } else {
+      return scalar::octet<width>(words, i / 8);
+    }
+  });
+  return static_cast<int>(octet >> 4 * (i % 8) & 15);
 }
 
 // The level of a product code (codec/product/product.h).

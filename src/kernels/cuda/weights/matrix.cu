@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "codec/product/product.h"
+#include "codec/scalar/words.h"
 #include "kernels/cuda/weights/fill_matrix.h"
 #include "kernels/cuda/weights/matrix.h"
 #include "kernels/cuda/weights/pack_trellis.h"
@@ -19,31 +20,6 @@ constexpr int kThreads = 256;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
-}
-
-// The eight codes 8 t .. 8 t + 7 of a stored unit, one per nibble.
-template <int Bits>
-__device__ uint32_t octet(const uint32_t* unit, int t) {
-  if constexpr (Bits == 2) return (unit[t / 2] >> (2 * (t % 2))) & 0x33333333u;
-  if constexpr (Bits == 4) return unit[t];
-  if (t < 3) return unit[t] & 0x77777777u;
-  return ((unit[0] >> 3) & 0x11111111u) | ((unit[1] >> 2) & 0x22222222u) |
-         ((unit[2] >> 1) & 0x44444444u);
-}
-
-// Packs a lane's four octets into its words.
-template <int Bits>
-__device__ void join_octets(const uint32_t (&o)[4], uint32_t* words) {
-  if constexpr (Bits == 2) {
-    words[0] = o[0] | o[1] << 2;
-    words[1] = o[2] | o[3] << 2;
-  } else if constexpr (Bits == 3) {
-    for (int i = 0; i < 3; ++i)
-      words[i] = o[i] | ((o[3] >> i) & 0x11111111u) << 3;
-  } else {
-    for (int i = 0; i < 4; ++i)
-      words[i] = o[i];
-  }
 }
 
 struct CodeShape {
@@ -73,10 +49,10 @@ __global__ void pack_codes(const uint32_t* stored, uint32_t* out, CodeShape shap
       words[2 * i] = in[2 * t];
       words[2 * i + 1] = in[2 * t + 1];
     } else {
-      octets[i] = octet<Bits>(in, t);
+      octets[i] = scalar::octet<Bits>(in, t);
     }
   }
-  if constexpr (Bits != 8) join_octets<Bits>(octets, words);
+  if constexpr (Bits != 8) scalar::join_octets<Bits>(octets, words);
 
   const int64_t piece = tile * (shape.chunks / kChunks) + chunk / kChunks;
   for (int i = 0; i < kWords; ++i) {
@@ -212,23 +188,13 @@ void launch_codes(const Matrix& m, const StoredPass& stored, int64_t stored_cols
   const unsigned blocks = blocks_for(shape.tiles * shape.chunks * 64);
   const auto* in = static_cast<const uint32_t*>(stored.codes);
   auto* out = m.codes.as<uint32_t>();
-  switch (m.code.decoder) {
-    case DecoderKind::scalar2:
-      pack_codes<2><<<blocks, kThreads, 0, stream>>>(in, out, shape);
-      break;
-    case DecoderKind::scalar3:
-      pack_codes<3><<<blocks, kThreads, 0, stream>>>(in, out, shape);
-      break;
-    case DecoderKind::scalar4:
-      pack_codes<4><<<blocks, kThreads, 0, stream>>>(in, out, shape);
-      break;
-    case DecoderKind::scalar8:
-      pack_codes<8><<<blocks, kThreads, 0, stream>>>(in, out, shape);
-      break;
-    default:
+  with_decoder(m.code.decoder, [&]<typename Decoder>() {
+    if constexpr (constexpr int kBits = kScalarBits<Decoder>; kBits != 0) {
+      pack_codes<kBits><<<blocks, kThreads, 0, stream>>>(in, out, shape);
+    } else {
       pack_product_codes<<<blocks, kThreads, 0, stream>>>(in, out, shape);
-      break;
-  }
+    }
+  });
   check_launch("weight packing");
 }
 

@@ -1,0 +1,64 @@
+// The widths of scalar codes, and how 32 codes of a width lie in words (docs/formats/README.md).
+//
+// A unit of 32 codes has four octets; octet t has the codes 8 t .. 8 t + 7, one per nibble.
+//   2 bits  word j has octet 2 j in the lower and octet 2 j + 1 in the upper half of each nibble
+//   3 bits  word j has octet j in the lower three bits of each nibble, and bit j of octet 3 in the
+//           fourth
+//   4 bits  word j is octet j
+//   8 bits  a unit is 32 bytes and has no octets
+// The functions run on the host and on the device. They only move bits within a nibble, so words
+// whose nibbles are permuted (codec/scalar/panels.h) yield octets that are permuted alike.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+namespace walsh::scalar {
+
+// Calls body(std::integral_constant<int, Bits>()) with a width, which is one of these.
+template <typename Body>
+constexpr decltype(auto) with_width(int bits, const Body& body) {
+  switch (bits) {
+    case 2:
+      return body(std::integral_constant<int, 2>());
+    case 3:
+      return body(std::integral_constant<int, 3>());
+    case 4:
+      return body(std::integral_constant<int, 4>());
+    default:
+      return body(std::integral_constant<int, 8>());
+  }
+}
+
+// words: a pointer, or what else yields word j of the unit as words[j].
+template <int Bits, typename Words>
+constexpr uint32_t octet(const Words& words, int t) {
+  static_assert(Bits >= 2 && Bits <= 4);
+  if constexpr (Bits == 2) {
+    return (words[t / 2] >> (2 * (t % 2))) & 0x33333333u;
+  } else if constexpr (Bits == 3) {
+    if (t < 3) return words[t] & 0x77777777u;
+    return ((words[0] >> 3) & 0x11111111u) | ((words[1] >> 2) & 0x22222222u) |
+           ((words[2] >> 1) & 0x44444444u);
+  } else {
+    return words[t];
+  }
+}
+
+// Writes the Bits words of a unit.
+template <int Bits>
+constexpr void join_octets(const uint32_t (&octets)[4], uint32_t* words) {
+  static_assert(Bits >= 2 && Bits <= 4);
+  if constexpr (Bits == 2) {
+    words[0] = octets[0] | octets[1] << 2;
+    words[1] = octets[2] | octets[3] << 2;
+  } else if constexpr (Bits == 3) {
+    for (int j = 0; j < 3; ++j)
+      words[j] = octets[j] | ((octets[3] >> j) & 0x11111111u) << 3;
+  } else {
+    for (int j = 0; j < 4; ++j)
+      words[j] = octets[j];
+  }
+}
+
+}  // namespace walsh::scalar
