@@ -200,7 +200,7 @@ def gemma4():
         **gemma4_text(
             head_dim=256,
             global_head_dim=512,
-            num_attention_heads=4,
+            num_attention_heads=2,
             num_key_value_heads=1,
             num_hidden_layers=4,
             sliding_window=40,

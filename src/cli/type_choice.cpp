@@ -17,6 +17,7 @@
 #include "quantize/pipeline/pipeline.h"
 #include "quantize/recipe/default_ends.h"
 #include "walsh/error.h"
+#include "weights/open.h"
 
 namespace walsh::cli {
 namespace {
@@ -182,7 +183,7 @@ std::string output_name(const std::string& model, const std::string& type) {
 
 std::string type_choice(const std::string& model, bool json, ThreadPool& pool) {
   const auto source = open_compressor(model, plain_recipe(kPreferred[0]), pool);
-  const ModelConfig config = parse_config(source->config_json(), model + ": config.json");
+  const ModelConfig config = read_config(*source);
   const Machine machine;
   uint64_t weights = 0;
   for (const TensorPlan& tensor : source->tensors())

@@ -81,19 +81,24 @@ void ErrorSum::total(double* squared_error, double* squared_norm) const {
   if (squared_norm) *squared_norm = std::accumulate(norms_.begin(), norms_.end(), 0.0);
 }
 
-void encode_each_row(const Tensor& tensor, ReadRows read_rows, ThreadPool& pool, ErrorSum& errors,
-                     FunctionRef<void(int64_t row, float* x)> encode) {
+void for_each_row(const Tensor& tensor, ReadRows read_rows, ThreadPool& pool,
+                  FunctionRef<void(int64_t row, float* x)> body) {
   const int64_t rows = tensor.rows, cols = tensor.cols;
   pool.for_each((rows + kRowsPerItem - 1) / kRowsPerItem, [&](int64_t item) {
     const int64_t begin = item * kRowsPerItem, end = std::min(rows, begin + kRowsPerItem);
     std::vector<float> source(static_cast<size_t>((end - begin) * cols));
     read_finite_rows(read_rows, begin, end, cols, source.data());
-    for (int64_t row = begin; row < end; ++row) {
-      float* x = source.data() + (row - begin) * cols;
-      const double norm = squared_length(x, cols);
-      encode(row, x);
-      errors.set(row, squared_length(x, cols), norm);
-    }
+    for (int64_t row = begin; row < end; ++row)
+      body(row, source.data() + (row - begin) * cols);
+  });
+}
+
+void encode_each_row(const Tensor& tensor, ReadRows read_rows, ThreadPool& pool, ErrorSum& errors,
+                     FunctionRef<void(int64_t row, float* x)> encode) {
+  for_each_row(tensor, read_rows, pool, [&](int64_t row, float* x) {
+    const double norm = squared_length(x, tensor.cols);
+    encode(row, x);
+    errors.set(row, squared_length(x, tensor.cols), norm);
   });
 }
 

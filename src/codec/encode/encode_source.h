@@ -55,6 +55,10 @@ class ErrorSum {
   std::vector<double> errors_, norms_;
 };
 
+// Calls body(row, x[cols]) for the source rows of a tensor, from the threads of the pool. It may
+// change x.
+void for_each_row(const Tensor& tensor, ReadRows read_rows, ThreadPool& pool,
+                  FunctionRef<void(int64_t row, float* x)> body);
 // Calls encode(row, x[cols]) for the source rows of a tensor, from the threads of the pool. It
 // writes the row's codes and leaves the difference to the decoded row in x.
 void encode_each_row(const Tensor& tensor, ReadRows read_rows, ThreadPool& pool, ErrorSum& errors,

@@ -48,7 +48,7 @@ class TwoSidedProduct {
           train_codebook(code_, rotator_, tensor_.rows, tensor_.cols, read_rows, pool);
       std::memcpy(storage_.arrays[2].data(), trained.data(), trained.size());
     }
-    for_rows(read_rows, pool, [&](int64_t row, float* x) {
+    for_each_row(tensor_, read_rows, pool, [&](int64_t row, float* x) {
       rotate_row(rotator_, x, tensor_.cols, row, matrix_.row(row));
     });
   }
@@ -89,31 +89,16 @@ class TwoSidedProduct {
   }
 
   void measure(ReadRows read_rows, ThreadPool& pool, ErrorSum& errors) {
-    for_rows(read_rows, pool, [&](int64_t row, float* x) {
+    encode_each_row(tensor_, read_rows, pool, errors, [&](int64_t row, float* x) {
       std::vector<float> decoded(static_cast<size_t>(matrix_.cols()));
-      const double norm = squared_length(x, tensor_.cols);
       decode_pass_row(tensor_, 0, row, decoded.data());
       rotator_.invert(decoded.data());
       for (int64_t i = 0; i < tensor_.cols; ++i)
         x[i] -= decoded[static_cast<size_t>(i)];
-      errors.set(row, squared_length(x, tensor_.cols), norm);
     });
   }
 
  private:
-  // Calls body(row, x[cols]) for all rows.
-  template <class Body>
-  void for_rows(ReadRows read_rows, ThreadPool& pool, const Body& body) {
-    constexpr int64_t kRows = TwoSidedRows::kRows;
-    pool.for_each((tensor_.rows + kRows - 1) / kRows, [&](int64_t item) {
-      const int64_t begin = item * kRows, end = std::min(tensor_.rows, begin + kRows);
-      std::vector<float> x(static_cast<size_t>((end - begin) * tensor_.cols));
-      read_finite_rows(read_rows, begin, end, tensor_.cols, x.data());
-      for (int64_t row = begin; row < end; ++row)
-        body(row, x.data() + (row - begin) * tensor_.cols);
-    });
-  }
-
   void encode_block(ProductWorker& worker, const Block& block) {
     worker.rows.start(block);
     for (int64_t r = block.row; r < block.row + block.rows; ++r) {

@@ -25,9 +25,10 @@ class TwoSidedScalar {
 
   // Fills the matrix with what the passes before the last one leave.
   void read(ReadRows read_rows, ThreadPool& pool) {
-    for_rows(read_rows, pool, [&](int64_t row, float* x, float* buffer) {
+    for_each_row(tensor_, read_rows, pool, [&](int64_t row, float* x) {
+      std::vector<float> buffer(static_cast<size_t>(passes_.padded()));
       for (int pass = 0; pass < last_; ++pass)
-        passes_.encode(pass, options_, row, buffer, x);
+        passes_.encode(pass, options_, row, buffer.data(), x);
       passes_.rotate(last_, row, x, matrix_.row(row));
     });
   }
@@ -57,30 +58,15 @@ class TwoSidedScalar {
   }
 
   void measure(ReadRows read_rows, ThreadPool& pool, ErrorSum& errors) {
-    for_rows(read_rows, pool, [&](int64_t row, float* x, float* buffer) {
-      const double norm = squared_length(x, tensor_.cols);
+    encode_each_row(tensor_, read_rows, pool, errors, [&](int64_t row, float* x) {
+      std::vector<float> buffer(static_cast<size_t>(passes_.padded()));
       for (int pass = 0; pass <= last_; ++pass)
-        passes_.subtract(pass, row, buffer, x);
-      errors.set(row, squared_length(x, tensor_.cols), norm);
+        passes_.subtract(pass, row, buffer.data(), x);
     });
   }
 
  private:
   static constexpr int64_t kBlockCols = 128;
-
-  // Calls body(row, x[cols], buffer[padded]) for all rows.
-  template <class Body>
-  void for_rows(ReadRows read_rows, ThreadPool& pool, const Body& body) {
-    constexpr int64_t kRows = TwoSidedRows::kRows;
-    pool.for_each((tensor_.rows + kRows - 1) / kRows, [&](int64_t item) {
-      const int64_t begin = item * kRows, end = std::min(tensor_.rows, begin + kRows);
-      std::vector<float> x(static_cast<size_t>((end - begin) * tensor_.cols));
-      std::vector<float> buffer(static_cast<size_t>(passes_.padded()));
-      read_finite_rows(read_rows, begin, end, tensor_.cols, x.data());
-      for (int64_t row = begin; row < end; ++row)
-        body(row, x.data() + (row - begin) * tensor_.cols, buffer.data());
-    });
-  }
 
   void encode_block(TwoSidedRows& rows, const Block& block) {
     rows.start(block);
