@@ -117,7 +117,7 @@ struct PrepareHeads {
   HeadShape shape;
   Operand query, key, value;
   Operand to, gates;  // of queries and their gates; without gates `to` is `query`
-  // Of latent attention: `key` becomes the normed latent and then the shared key, turned.
+  // In latent attention `key` becomes the normed latent and, behind it, the turned shared key.
   Operand latent, shared_key;
   int latent_input = -1;         // which of the layer's inputs the normed latent is
   int cache = 0;                 // the layer whose cache it is
@@ -267,11 +267,11 @@ struct BufferShape {
 struct MatrixForm {
   StoredForm stored;
   int input[2] = {0, 0};
-  // Of MultiplyHeads: the matrix is decoded when it is loaded, and reads no form of an input.
+  // MultiplyHeads has the matrix: it is decoded when it is loaded, and reads no form of an input.
   bool by_head = false, transposed = false;
   int64_t heads = 0;
 
-  // The format that it has once it is loaded.
+  // Returns the format that it has once it is loaded.
   const Format* in_memory() const {
     return by_head && !stored.format->dense ? &get_format("f16") : stored.format;
   }

@@ -73,7 +73,8 @@ INSTANTIATE_TEST_SUITE_P(CacheTypes, RaggedBatch,
                                          Kept{"f16", "f16", 32, "tiny-chunks"},
                                          Kept{"kt4", "tq3_0", 20, "tiny-chunks"},
                                          Kept{"f16", "f16", 32, "tiny-latent"},
-                                         Kept{"tq3_0", "tq3_0", 32, "tiny-latent"}, Kept{"q8_0", "q8_0", 0, "tiny-latent"}));
+                                         Kept{"tq3_0", "tq3_0", 32, "tiny-latent"},
+                                         Kept{"q8_0", "q8_0", 0, "tiny-latent"}));
 
 }  // namespace
 }  // namespace walsh

@@ -85,8 +85,8 @@ class CodedCache : public KvCache {
     std::vector<float> out;               // [rows][head_dim]
     std::vector<float> exact_sums, stored_sums;
     std::vector<int64_t> begin, end;
-    // Of latents: queries in the rotated domain, decoded positions of a block, what they give and
-    // their log-sums, and the scratch of its attention.
+    // Latents need: queries in the rotated domain, the decoded positions of a block, what these
+    // give with its log-sums, and the scratch of attention to them.
     AlignedArray<float> queries, block_out, attention;
     AlignedArray<uint16_t> block;
     std::vector<float> block_sums;
