@@ -230,7 +230,12 @@ def test_copies_are_layers_of_their_own():
     del layer
     gc.collect()
     assert torch.equal(copied(x), expected) and torch.equal(thawed(x), expected)
-    refused("usage", lambda: torch.ops.walsh.linear(x, number, 32, False))
+    assert copied.layer != thawed.layer
+    product = torch.ops.walsh.linear
+    assert torch.equal(product(x, number, 32, False) + copied.bias, expected)  # by its contents
+    del copied, thawed
+    gc.collect()
+    assert "it is gone" in refused("usage", lambda: product(x, number, 32, False))
 
 
 def test_modules_move_as_those_of_pytorch():

@@ -113,14 +113,17 @@ std::vector<SequenceTokens> a_token_each(std::span<const int32_t> tokens) {
   return batch;
 }
 
-// The device chooses its own next tokens, one step ahead of the host, as generate() does.
+// The device chooses its own next tokens, one step ahead of the host, as the scheduler does.
 void generate_on_device(Session& session, std::span<const int32_t> first, size_t steps) {
   for (int64_t s = 0; s < session.sequences(); ++s)
     session.start_sampling({}, {}, s);
-  session.submit(a_token_each(first));
+  std::vector<SequenceTokens> batch = a_token_each(first);
+  session.submit(batch);
+  for (SequenceTokens& item : batch)
+    item.tokens = {};
   for (size_t i = 1; i < steps; ++i) {
     InterruptGuard::check();
-    session.submit_chosen();
+    session.submit(batch);
     session.take();
   }
   session.take();
