@@ -1,6 +1,7 @@
 // The text of tokens that are chosen one after the other, and what its caller is told at its end.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <span>
 #include <string>
@@ -15,34 +16,36 @@ namespace walsh {
 
 using TextCallback = std::function<bool(std::string_view)>;
 
-class CollectedText {
+class CollectedText : public RequestSink {
  public:
-  // `prompt` stands before the first token; `stops` end the text. `tokenizer` outlives it.
-  CollectedText(const Tokenizer& tokenizer, std::span<const int32_t> prompt,
-                const std::vector<std::string>& stops, TextCallback on_text)
-      : text_(tokenizer, prompt, stops), on_text_(std::move(on_text)) {}
+  // `error` is null, or why the text failed.
+  using OnEnd = std::function<void(const GenerationResult& result, const Error* error)>;
 
-  // The next token; false: no more are wanted. Throws what the callback throws.
-  bool push(int32_t token) {
-    emit(text_.push(token));
-    return wanted_ && !text_.stopped();
-  }
-  // Gives out what was held back.
-  void finish() { emit(text_.finish()); }
-  // The text so far with the figures of its end.
-  GenerationResult result(const RequestEnd& end, uint64_t seed) const;
+  // `prompt` stands before the first token; `seed` is the one in use. `tokenizer` outlives it.
+  CollectedText(const Tokenizer& tokenizer, std::span<const int32_t> prompt,
+                const GenerationOptions& options, uint64_t seed, TextCallback on_text, OnEnd on_end)
+      : text_(tokenizer, prompt, options.stop),
+        on_text_(std::move(on_text)),
+        on_end_(std::move(on_end)),
+        seed_(seed) {}
+
+  bool chosen(const ScoredToken& token) override;
+  void ended(const RequestEnd& end) override;
+  void failed(const Error& error, const RequestEnd& end) override;
+  // What the callback has thrown, which has ended the text.
+  const std::exception_ptr& thrown() const { return thrown_; }
 
  private:
-  void emit(const std::string& piece) {
-    if (!wanted_ || piece.empty()) return;
-    shown_ += piece;
-    wanted_ = !on_text_ || on_text_(piece);
-  }
+  void emit(const std::string& piece);
+  GenerationResult result(const RequestEnd& end) const;
 
   StoppedText text_;
   TextCallback on_text_;
+  OnEnd on_end_;
+  const uint64_t seed_;
   std::string shown_;
   bool wanted_ = true;
+  std::exception_ptr thrown_;
 };
 
 }  // namespace walsh

@@ -17,8 +17,12 @@ std::shared_ptr<const grammar::TokenGrammar> grammar_of(const LoadedModel& model
 
 }  // namespace
 
-TextOptions text_options(const LoadedModel& model, const GenerationOptions& options) {
-  TextOptions result;
+TextRequest text_request(const LoadedModel& model, std::span<const int32_t> prompt,
+                         const GenerationOptions& options) {
+  TextRequest result;
+  result.prompt.assign(prompt.begin(), prompt.end());
+  result.max_tokens = options.max_tokens;
+  result.lookup = options.lookup;
   result.sampler = model.generation.sampler(options);
   result.breakers =
       make_breakers(result.sampler, model.tokenizer,

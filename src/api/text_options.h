@@ -2,16 +2,15 @@
 #pragma once
 
 #include "api/load.h"
-#include "generate/generator.h"
+#include "schedule/request.h"
 #include "walsh/engine.h"
 
 namespace walsh {
 
-// With the seed that was drawn.
-using TextOptions = ChoiceOptions;
-
-// Throws usage for options out of range, bad_input for wrong ones in the model's files.
-TextOptions text_options(const LoadedModel& model, const GenerationOptions& options);
+// How a prompt is to be continued, with the seed that was drawn. Throws usage for options out of
+// range, bad_input for wrong ones in the model's files.
+TextRequest text_request(const LoadedModel& model, std::span<const int32_t> prompt,
+                         const GenerationOptions& options);
 
 // Why a text ended.
 FinishReason public_reason(StopReason reason);
