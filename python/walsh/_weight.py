@@ -33,7 +33,7 @@ _SAME = {torch.Tensor.data.__get__, torch.Tensor.detach, torch.detach}  # type: 
 class CodedWeight(torch.Tensor):
     """The weight of a quantized layer: its shape, type and device take no memory, and whatever is
     computed with it is computed with the decoded values. `functional.linear` multiplies in the
-    layer's kernels. Setting `.data`, `copy_`, arithmetic in place and values given to an index encode
+    layer's kernels. Setting `.data`, `copy_`, arithmetic in place and values at an index encode
     the new values, also where they are done to `.data` or `.detach()`; slices and views are copies.
 
     >>> import torch, walsh.torch
