@@ -153,11 +153,11 @@ double cache_bytes(const Model& model, const Test& test) {
     const DeltaNetDesc& d = layer.delta_net;
     sum += static_cast<double>(d.value_heads * d.key_dim * d.value_dim) * sizeof(float);
     if (!a.present()) continue;
-    const double bits =
-        cache_bits(*model.cache.keys, a.head_dim) + cache_bits(*model.cache.values, a.head_dim);
+    const AttentionDesc& read =
+        a.has_cache() ? a : model.config.layers[static_cast<size_t>(a.cache_of)].attention;
     const int64_t seen = test.depth + test.n / 2 + 1;
     const int64_t positions = seen - a.first_seen(seen - 1);
-    sum += static_cast<double>(positions * a.kv_width()) * bits / 8;
+    sum += static_cast<double>(positions) * position_bytes(read, model.cache);
   }
   return sum;
 }
