@@ -18,8 +18,8 @@ namespace walsh {
 // text together with chunks of new prompts; any thread adds and cancels texts. A prompt reuses the
 // cache of earlier texts with the same beginning.
 //
-// A stop request (walsh/stop.h) on the stepping thread ends all texts with `interrupted`. `lookup`
-// and `keep_context` of GenerationOptions have no effect.
+// A stop request (walsh/stop.h) on the stepping thread ends all texts with `interrupted`.
+// `keep_context` of GenerationOptions has no effect.
 class TextBatch {
  public:
   // The callbacks of a text run on the stepping thread and delay all other texts. An exception ends

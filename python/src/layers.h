@@ -64,7 +64,9 @@ struct Layer {
   std::shared_ptr<const DeviceOperator> device;
 };
 
-// The layers of this process by number, and the threads that multiply with them.
+// The layers of this process by number, and the threads that multiply with them. A number comes
+// from what is in the layer: programs that PyTorch saves (torch.export, torch.jit) have it in them,
+// and in another process it must not be that of another layer.
 class Layers {
  public:
   static Layers& all() {
@@ -73,9 +75,13 @@ class Layers {
   }
 
   int64_t add(LinearOperator layer) {
+    auto number = static_cast<int64_t>(layer.fingerprint() >> 2) & ~kTwins;
     const std::lock_guard lock(mutex_);
-    layers_.emplace(++last_, Layer{std::make_shared<const LinearOperator>(std::move(layer)), {}});
-    return last_;
+    do {
+      ++number;  // 0 is none
+    } while (layers_.contains(number));
+    layers_.emplace(number, Layer{std::make_shared<const LinearOperator>(std::move(layer)), {}});
+    return number;
   }
   // Gives a layer its weights on a GPU, or takes them away. Does nothing if the layer is gone.
   void place(int64_t handle, std::shared_ptr<const DeviceOperator> device) {
@@ -91,7 +97,12 @@ class Layers {
     const std::lock_guard lock(mutex_);
     const auto found = layers_.find(handle);
     if (found != layers_.end()) return found->second;
-    throw Error(ErrorCode::usage, "layer " + std::to_string(handle), "it is gone");
+    for (int64_t twin = handle & ~kTwins; twin <= (handle | kTwins); ++twin) {
+      const auto other = layers_.find(twin);
+      if (other != layers_.end()) return other->second;
+    }
+    throw Error(ErrorCode::usage, "layer " + std::to_string(handle),
+                "it is gone, or was never in this process: load the layers first, and keep them");
   }
   template <typename Body>
   void with_pool(const Body& body) {
@@ -122,6 +133,10 @@ class Layers {
   }
 
  private:
+  // Layers with the same contents differ in these bits of their numbers, and stand for each other
+  // where one of them is gone.
+  static constexpr int64_t kTwins = 255;
+
   // Threads of ours. Those of the host and of a pool do not exist in the child of a fork, where a
   // lock may be held by a thread that does not exist either: it gets its own.
   struct Own {
@@ -143,7 +158,6 @@ class Layers {
   const int process_ = this_process();
   std::atomic<Own*> own_{new Own};
   std::unordered_map<int64_t, Layer> layers_;
-  int64_t last_ = 0;
   HostThreads host_;  // set once, before the first product
   std::atomic<bool> host_threads_{true};
 };

@@ -207,10 +207,10 @@ def test_compiles_as_a_whole():
     assert grad_input.grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize("how", ["copied", "loaded"])
+@pytest.mark.parametrize("how", ["pickled", "loaded"])
 def test_compiles_as_a_whole_before_the_first_product(how):
     layer = wt.Linear.from_linear(plain_layer(64, 128), type="tq4")
-    other = copy.deepcopy(layer)
+    other = pickle.loads(pickle.dumps(layer))
     if how == "loaded":
         other = wt.Linear(128, 64, type="tq4")
         other.load_state_dict(layer.state_dict())
@@ -230,7 +230,12 @@ def test_copies_are_layers_of_their_own():
     del layer
     gc.collect()
     assert torch.equal(copied(x), expected) and torch.equal(thawed(x), expected)
-    refused("usage", lambda: torch.ops.walsh.linear(x, number, 32, False))
+    assert copied.layer != thawed.layer
+    product = torch.ops.walsh.linear
+    assert torch.equal(product(x, number, 32, False) + copied.bias, expected)  # by its contents
+    del copied, thawed
+    gc.collect()
+    assert "it is gone" in refused("usage", lambda: product(x, number, 32, False))
 
 
 def test_modules_move_as_those_of_pytorch():

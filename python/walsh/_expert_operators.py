@@ -5,7 +5,7 @@ compilers need not trace a loop over experts, whose numbers depend on the input.
 """
 from __future__ import annotations
 
-import itertools
+import hashlib
 import weakref
 from typing import Any, Callable, Optional
 
@@ -16,18 +16,27 @@ from ._error import usage
 from ._operators import LIBRARY, decoded, linear_cuda, view_of
 
 MODULES: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-_numbers = itertools.count(1)
 
 
-def next_number() -> int:
-    """Returns the number of another module."""
-    return next(_numbers)
+def add_module(experts: Any) -> int:
+    """Returns the number of a module from now on. It comes from what its layers are, since programs
+    that torch.export saves have it in them: in another process it must not be that of others."""
+    layers = [layer for part in range(3) for layer in experts.layers(part)]
+    for layer in layers:
+        layer.pack()
+    text = " ".join(str(layer.layer) for layer in layers)
+    number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big") + 1  # 0 is none
+    while MODULES.get(number, experts) is not experts:  # the same once more
+        number += 1
+    MODULES[number] = experts
+    return number
 
 
 def _layers(number: int, part: int) -> list[Any]:
     experts = MODULES.get(number)
     if experts is None:
-        raise usage(f"experts {number}", "they are gone")
+        raise usage(f"experts {number}", "they are gone, or were never in this process: "
+                                         "load them first, and keep them")
     layers = experts.layers(part)
     for layer in layers:
         layer.pack()
@@ -82,6 +91,15 @@ def _input_grad(grad: torch.Tensor, ids: torch.Tensor, experts: int, part: int,
     return _grouped(grad, ids, _layers(experts, part), cols, product)
 
 
+def _tangent(x: torch.Tensor, ids: torch.Tensor, experts: int, part: int,
+             rows: int) -> torch.Tensor:
+    def product(layer: Any, rows: torch.Tensor, out: torch.Tensor) -> None:
+        weight = decoded(layer.layer, layer.out_features, layer.in_features).to(rows.device)
+        out.copy_(rows.to(torch.float32) @ weight.T)
+
+    return _grouped(x, ids, _layers(experts, part), rows, product)
+
+
 def _fake(x: torch.Tensor, ids: torch.Tensor, experts: int, part: int,
           width: int) -> torch.Tensor:
     return x.new_empty((*ids.shape, width))
@@ -102,10 +120,31 @@ def _backward(ctx: Any, grad: torch.Tensor) -> tuple[Optional[torch.Tensor], ...
 LIBRARY.define("experts_linear(Tensor x, Tensor ids, int experts, int part, int rows) -> Tensor")
 LIBRARY.define("experts_input_grad(Tensor grad, Tensor ids, int experts, int part, int cols) "
                "-> Tensor")
+LIBRARY.define("experts_tangent(Tensor x, Tensor ids, int experts, int part, int rows) -> Tensor")
 for _key in ("CPU", "CUDA"):
     LIBRARY.impl("experts_linear", _experts_linear, _key)
     LIBRARY.impl("experts_input_grad", _input_grad, _key)
+    LIBRARY.impl("experts_tangent", _tangent, _key)
 torch.library.register_fake("walsh::experts_linear", _fake, lib=LIBRARY)
 torch.library.register_fake("walsh::experts_input_grad", _fake, lib=LIBRARY)
+torch.library.register_fake("walsh::experts_tangent", _fake, lib=LIBRARY)
 torch.library.register_autograd("walsh::experts_linear", _backward, setup_context=_save,
                                 lib=LIBRARY)
+
+
+def _batch(operator: Any) -> Callable[..., tuple[torch.Tensor, int]]:
+    """Returns how an operator multiplies a batch of inputs: as one with more tokens."""
+    def run(info: Any, in_dims: tuple[Optional[int], ...], x: torch.Tensor, ids: torch.Tensor,
+            *others: int) -> tuple[torch.Tensor, int]:
+        x, ids = (values.expand(info.batch_size, *values.shape) if dim is None
+                  else values.movedim(dim, 0) for values, dim in zip((x, ids), in_dims))
+        y = operator(x.flatten(0, 1), ids.flatten(0, 1), *others)
+        return y.unflatten(0, ids.shape[:2]), 0
+
+    return run
+
+
+if hasattr(torch.library, "register_vmap"):  # without it torch.vmap takes inputs one by one
+    for _name in ("experts_linear", "experts_input_grad", "experts_tangent"):
+        torch.library.register_vmap(f"walsh::{_name}", _batch(getattr(torch.ops.walsh, _name)),
+                                    lib=LIBRARY)

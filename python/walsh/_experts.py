@@ -9,9 +9,10 @@ import torch
 from torch import nn
 
 from ._error import Error, usage
-from ._expert_operators import MODULES, next_number
+from ._expert_operators import add_module
 from ._linear import Linear
 from ._rules import Rules
+from ._transforms import ExpertsProduct, multiply
 
 GATE_UP, DOWN = "gate_up_proj", "down_proj"
 PARTS = ("gate_proj", "up_proj", "down_proj")
@@ -101,16 +102,15 @@ class Experts(nn.Module):
         for name in [*plain._parameters]:  # what remains of it is its activation
             setattr(plain, name, None)
         self._plain = [plain]  # a list, so that it is not a module of this one
-        self._enter()
-
-    def _enter(self) -> None:
-        """Takes a number of its own, by which the operators find the layers."""
-        self.number = next_number()
-        MODULES[self.number] = self
+        self.number = 0  # by which the operators find the layers; 0: none yet
 
     def __setstate__(self, state: Any) -> None:
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._enter()
+        super().__setstate__({**state, "number": 0})  # type: ignore[no-untyped-call]
+
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+    def _numbered(self) -> int:
+        self.number = add_module(self)
+        return self.number
 
     def layers(self, part: int) -> list[Any]:
         """Returns the layers of one part, by expert."""
@@ -118,10 +118,10 @@ class Experts(nn.Module):
         return [self._modules[str(n)][name] for n in range(self.num_experts)]  # type: ignore[index]
 
     def _product(self, x: torch.Tensor, ids: torch.Tensor, part: int) -> torch.Tensor:
-        width, layers = self.shape.sizes(PARTS[part])[1], self.layers(part)
+        (cols, width), layers = self.shape.sizes(PARTS[part]), self.layers(part)
         if all(isinstance(layer, Linear) for layer in layers):
-            return cast(torch.Tensor, torch.ops.walsh.experts_linear(x, ids, self.number, part,
-                                                                     width))
+            experts = self.number or self._numbered()
+            return multiply(x, ids, ExpertsProduct(experts, part, width, cols, linear=False))
         y = x.new_zeros((*ids.shape, width))  # some have an adapter around them
         for number in ids.unique().tolist():
             if 0 <= number < len(layers):

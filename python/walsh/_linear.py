@@ -1,12 +1,13 @@
 """The quantized layer of walsh.torch."""
 from __future__ import annotations
 
+import copy
 import weakref
 from typing import Any, Callable, Optional, Sequence, Union, cast
 
 import torch
 from torch import nn
-from torch.autograd import forward_ad
+from torch._C._functorch import peek_interpreter_stack
 
 from . import _walsh
 from ._arguments import flag, kind_of, whole
@@ -14,6 +15,7 @@ from ._error import Error, usage
 from ._forms import new_form, stored_forms
 from ._operators import (DTYPES, as_rows, check_dense, check_dtype, check_memory, decoded,
                          linear_cuda, needs_dispatcher, place, view_of)
+from ._transforms import LayerProduct, multiply
 from ._weight import CodedWeight
 
 Rotation = tuple[str, int, int, bool]  # kind, block, seed, signs
@@ -160,6 +162,12 @@ class Linear(nn.Linear):
         """Returns the decoded weights, in the type and on the device of `weight`."""
         return self.dequantize().to(self.device, self.dtype)
 
+    def register_parameter(self, name: str, param: Optional[nn.Parameter]) -> None:
+        """Refuses a parameter in place of the codes."""
+        if name == "weight":
+            raise usage("weight", "it is no parameter: layer.weight.copy_(...) encodes new values")
+        super().register_parameter(name, param)
+
     def reset_parameters(self) -> None:
         """Refuses to draw weights at random: there are none beside the codes."""
         raise usage("reset_parameters", "weights of a quantized layer are encoded or loaded")
@@ -250,6 +258,10 @@ class Linear(nn.Linear):
         """Returns the weights that the codes stand for, float32 [out_features, in_features], in
         host memory."""
         self.pack()
+        if peek_interpreter_stack() is not None:  # its tensors have no memory
+            weight: torch.Tensor = torch.ops.walsh.decoded(self.layer, self.out_features,
+                                                           self.in_features)
+            return weight
         return decoded(self.layer, self.out_features, self.in_features)
 
     def to_linear(self, dtype: Optional[torch.dtype] = None) -> nn.Linear:
@@ -272,10 +284,25 @@ class Linear(nn.Linear):
         """Multiplies input [..., in_features] (float32, float16 or bfloat16) with the weights and
         adds the bias. The result [..., out_features] has the input's type, or that of
         torch.autocast. Other shapes and types raise walsh.Error."""
+        if not isinstance(input, torch.Tensor):
+            return self._as_node(input)
         if self._gpu >= 0 and input.is_cuda and not needs_dispatcher(input):
             y = linear_cuda(input, self.layer, self.out_features, self.exact)
             return y if self.bias is None else y.add_(self.bias)
         return self.product(input, self.bias)
+
+    def _as_node(self, x: Any) -> Any:
+        """Returns what torch.fx knows a call of the layer by: one node, as for an `nn.Linear`."""
+        if isinstance(x, torch.fx.Proxy):
+            name = cast(torch.fx.Tracer, x.tracer).path_of_module(self)
+            if name:
+                return x.tracer.create_proxy("call_module", name, (x,), {})
+            raise usage("input", "torch.fx cannot trace a layer alone: trace the module it is in")
+        return check_dense(x, "input")
+
+    def __prepare_scriptable__(self) -> Any:
+        raise usage("torch.jit.script", "layers of walsh have no TorchScript: torch.compile, "
+                                        "torch.export and torch.jit.trace take them")
 
     def product(self, x: torch.Tensor, bias: Optional[torch.Tensor]) -> torch.Tensor:
         """Does what `forward` does, with another bias or none."""
@@ -285,22 +312,8 @@ class Linear(nn.Linear):
         if wanted is not None and x.dtype in DTYPES:
             x = x.to(wanted)
         self._check(x)
-        if not torch.compiler.is_compiling() and forward_ad._current_level >= 0:
-            y = self._dual_product(x, layer)
-        else:
-            y = cast(torch.Tensor,
-                     torch.ops.walsh.linear(x, layer, self.out_features, self.exact))
+        y = multiply(x, None, LayerProduct(layer, self.out_features, self.in_features, self.exact))
         return y if bias is None else y + bias.to(y.dtype)
-
-    def _dual_product(self, x: torch.Tensor, layer: int) -> torch.Tensor:
-        """Multiplies an input with a forward-mode tangent, which is not rounded to int8."""
-        primal, tangent = forward_ad.unpack_dual(x)
-        y: torch.Tensor = torch.ops.walsh.linear(primal, layer, self.out_features, self.exact)
-        if tangent is None:
-            return y
-        dual: torch.Tensor = forward_ad.make_dual(
-            y, torch.ops.walsh.linear(tangent, layer, self.out_features, True))
-        return dual
 
     def plain(self, x: torch.Tensor) -> torch.Tensor:
         """Computes the same in PyTorch alone, with decoded weights and activations as they are.
@@ -346,6 +359,14 @@ class Linear(nn.Linear):
         state["_buffers"] = {**self._buffers, **stored}
         state["layer"], state["_gpu"], state["_finalizer"] = 0, -1, None
         return state
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Linear:
+        made = type(self).__new__(type(self))
+        memo[id(self)] = made
+        made.__setstate__(copy.deepcopy(self.__getstate__(), memo))  # type: ignore[no-untyped-call]
+        if self.layer:  # so that both have the same buffers
+            made.pack()
+        return made
 
     def extra_repr(self) -> str:
         """Returns what nn.Module prints."""

@@ -158,6 +158,16 @@ def _second_backward(ctx: Any, grad: torch.Tensor) -> tuple[Optional[torch.Tenso
     return torch.ops.walsh.linear(grad, ctx.layer, ctx.rows, True), None, None
 
 
+def _linear_batch(info: Any, in_dims: tuple[Optional[int], ...], x: torch.Tensor, layer: int,
+                  rows: int, exact: bool) -> tuple[torch.Tensor, int]:
+    return torch.ops.walsh.linear(x.movedim(in_dims[0] or 0, 0), layer, rows, exact), 0
+
+
+def _input_grad_batch(info: Any, in_dims: tuple[Optional[int], ...], grad: torch.Tensor, layer: int,
+                      cols: int) -> tuple[torch.Tensor, int]:
+    return torch.ops.walsh.linear_input_grad(grad.movedim(in_dims[0] or 0, 0), layer, cols), 0
+
+
 def _decoded_fake(layer: int, rows: int, cols: int) -> torch.Tensor:
     return torch.empty((rows, cols), dtype=torch.float32, device="cpu")
 
@@ -172,6 +182,9 @@ torch.library.register_autograd("walsh::linear", _backward, setup_context=_save_
                                 lib=LIBRARY)
 torch.library.register_autograd("walsh::linear_input_grad", _second_backward,
                                 setup_context=_save_for_second_backward, lib=LIBRARY)
+if hasattr(torch.library, "register_vmap"):  # without it torch.vmap takes rows one by one
+    torch.library.register_vmap("walsh::linear", _linear_batch, lib=LIBRARY)
+    torch.library.register_vmap("walsh::linear_input_grad", _input_grad_batch, lib=LIBRARY)
 LIBRARY.impl("decoded", decoded, "CompositeExplicitAutograd")
 torch.library.register_fake("walsh::decoded", _decoded_fake, lib=LIBRARY)
 

@@ -4,10 +4,8 @@
 #include <optional>
 #include <utility>
 
-#include "api/collected_text.h"
 #include "api/engine_access.h"
-#include "api/text_options.h"
-#include "schedule/failure.h"
+#include "api/text_request.h"
 #include "schedule/scheduler.h"
 
 namespace walsh {
@@ -24,42 +22,6 @@ SchedulerOptions scheduler_options(const BatchOptions& options, int64_t context)
   result.cache_positions = options.cache_positions;
   return result;
 }
-
-class BatchText : public RequestSink {
- public:
-  BatchText(const LoadedModel& model, std::span<const int32_t> prompt,
-            const GenerationOptions& options, uint64_t seed, TextBatch::OnText on_text,
-            TextBatch::OnEnd on_end)
-      : text_(model.tokenizer, prompt, options.stop, std::move(on_text)),
-        on_end_(std::move(on_end)),
-        seed_(seed) {}
-
-  bool chosen(const ScoredToken& token) override {
-    bool wanted = false;
-    error_ = failure_of([&] { wanted = text_.push(token.token); });
-    return wanted && !error_;
-  }
-
-  void ended(const RequestEnd& end) override {
-    if (!error_) error_ = failure_of([&] { text_.finish(); });
-    tell(end);
-  }
-
-  void failed(const Error& error) override {
-    error_ = error;
-    tell({});
-  }
-
- private:
-  void tell(const RequestEnd& end) {
-    if (on_end_) on_end_(text_.result(end, seed_), error_ ? &*error_ : nullptr);
-  }
-
-  CollectedText text_;
-  TextBatch::OnEnd on_end_;
-  const uint64_t seed_;
-  std::optional<Error> error_;
-};
 
 }  // namespace
 
@@ -83,15 +45,11 @@ int64_t TextBatch::context() const {
 
 uint64_t TextBatch::add(std::span<const int32_t> prompt, const GenerationOptions& options,
                         OnText on_text, OnEnd on_end) {
-  TextOptions text = text_options(*impl_->model, options);
-  const uint64_t seed = text.sampler.seed;
-  TextRequest request;
-  static_cast<ChoiceOptions&>(request) = std::move(text);
-  request.prompt.assign(prompt.begin(), prompt.end());
-  request.max_tokens = options.max_tokens;
-  auto sink = std::make_shared<BatchText>(*impl_->model, prompt, options, seed, std::move(on_text),
-                                          std::move(on_end));
-  return impl_->scheduler.add(std::move(request), std::move(sink));
+  TextRequest request = text_request(*impl_->model, prompt, options);
+  auto text =
+      std::make_shared<CollectedText>(impl_->model->tokenizer, prompt, options,
+                                      request.sampler.seed, std::move(on_text), std::move(on_end));
+  return impl_->scheduler.add(std::move(request), std::move(text));
 }
 
 uint64_t TextBatch::add(std::string_view prompt, const GenerationOptions& options, OnText on_text,

@@ -4,11 +4,11 @@
 
 #include "api/convert.h"
 #include "api/engine_access.h"
-#include "api/text_context.h"
+#include "api/text_request.h"
 #include "eval/evaluator.h"
 #include "eval/token_score.h"
 #include "io/json.h"
-#include "model/session.h"
+#include "schedule/scheduler.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -50,17 +50,84 @@ void check_first(std::span<const int32_t> tokens, int64_t first, int64_t least) 
                   std::to_string(least) + " to " + std::to_string(count - 1));
 }
 
+// What a model was loaded for, for a single text of so many positions; 0: as many as it was loaded
+// for.
+SessionOptions one_sequence(const LoadedModel& model, int64_t positions = 0) {
+  SessionOptions use = model.use;
+  use.sequences = 1;
+  use.cache_positions = 0;
+  if (positions != 0) use.max_positions = positions;
+  return use;
+}
+
+// Texts that are generated one after the other, and what stays of them: a scheduler with one place.
+class TextContext {
+ public:
+  // `model` must outlive this. Throws as Session.
+  TextContext(const LoadedModel& model, const SessionOptions& use)
+      : model_(model), scheduler_(model.model, use) {}
+
+  int64_t capacity() const { return scheduler_.positions(); }
+  // The tokens in the context: of prompts and texts so far.
+  const std::vector<int32_t>& tokens() const { return tokens_; }
+  void forget();
+
+  // As Engine::generate; with options.keep_context it evaluates only what differs from tokens().
+  GenerationResult generate(std::span<const int32_t> prompt, const GenerationOptions& options,
+                            const TextCallback& on_text);
+  // Session::forward() of an empty context, which is empty behind it.
+  void forward(std::span<const int32_t> tokens, LogitSink sink, int64_t first_logit);
+
+ private:
+  const LoadedModel& model_;
+  Scheduler scheduler_;
+  std::vector<int32_t> tokens_;
+};
+
+void TextContext::forget() {
+  tokens_.clear();
+  scheduler_.forget();
+}
+
+void TextContext::forward(std::span<const int32_t> tokens, LogitSink sink, int64_t first_logit) {
+  forget();
+  scheduler_.forward(tokens, sink, first_logit);
+}
+
+// A text that a request to stop has ended in the middle counts as one that its callback has ended.
+GenerationResult TextContext::generate(std::span<const int32_t> prompt,
+                                       const GenerationOptions& options,
+                                       const TextCallback& on_text) {
+  TextRequest request = text_request(model_, prompt, options);
+  request.shares_prefix = options.keep_context;
+  std::optional<GenerationResult> result;
+  std::optional<Error> error;
+  const auto text = std::make_shared<CollectedText>(
+      model_.tokenizer, prompt, options, request.sampler.seed, on_text,
+      [&](const GenerationResult& done, const Error* failure) {
+        result = done;
+        if (failure != nullptr) error = *failure;
+      });
+  scheduler_.add(std::move(request), text);
+  while (!result)
+    scheduler_.step_or_fail();
+  const std::span<const int32_t> kept = scheduler_.kept_tokens();
+  tokens_.assign(kept.begin(), kept.end());
+  if (text->thrown()) std::rethrow_exception(text->thrown());
+  if (error && (error->code() != ErrorCode::interrupted || result->tokens == 0)) throw *error;
+  return *result;
+}
+
 }  // namespace
 
 struct Engine::Impl {
   std::unique_ptr<ThreadPool> pool;
   LoadedModel loaded;
-  SessionOptions use;  // for contexts of single texts
   // the engine's own; in an engine for batches created on first use
   std::unique_ptr<TextContext> text;
 
   TextContext& own() {
-    if (text == nullptr) text = std::make_unique<TextContext>(loaded, use);
+    if (text == nullptr) text = std::make_unique<TextContext>(loaded, one_sequence(loaded));
     return *text;
   }
 };
@@ -75,11 +142,8 @@ Engine EngineAccess::open(std::unique_ptr<ThreadPool> pool, const OpenRequest& r
   load.pool = pool.get();
   LoadedModel loaded =
       load_model(request.path, request.recipe, load, request.generation, request.chat_template);
-  SessionOptions use = loaded.use;
-  use.sequences = 1;
-  use.cache_positions = 0;
-  auto impl = std::shared_ptr<Engine::Impl>(
-      new Engine::Impl{std::move(pool), std::move(loaded), use, nullptr});
+  auto impl =
+      std::shared_ptr<Engine::Impl>(new Engine::Impl{std::move(pool), std::move(loaded), nullptr});
   if (!request.for_batches) impl->own();
   return Engine(std::move(impl));
 }
@@ -90,12 +154,6 @@ const LoadedModel& EngineAccess::model(const Engine& engine) {
 
 std::shared_ptr<const LoadedModel> EngineAccess::share(const Engine& engine) {
   return {engine.impl_, &engine.impl_->loaded};
-}
-
-std::unique_ptr<TextContext> EngineAccess::context(const Engine& engine, int64_t positions) {
-  SessionOptions use = engine.impl_->use;
-  if (positions != 0) use.max_positions = positions;
-  return std::make_unique<TextContext>(engine.impl_->loaded, use);
 }
 
 Engine Engine::open(const std::string& path, const EngineOptions& options) {
@@ -132,7 +190,7 @@ int64_t Engine::vocab_size() const {
   return impl_->loaded.model.config.vocab;
 }
 int64_t Engine::context() const {
-  return kv_shape(impl_->loaded.model, impl_->use).capacity;
+  return kv_shape(impl_->loaded.model, one_sequence(impl_->loaded)).capacity;
 }
 double Engine::bits_per_weight() const {
   return impl_->loaded.model.bits_per_weight();
@@ -175,10 +233,9 @@ std::vector<float> Engine::logits(std::span<const int32_t> tokens) {
 std::vector<float> Engine::all_logits(std::span<const int32_t> tokens, int64_t first) {
   check_first(tokens, first, 0);
   const auto rows = static_cast<int64_t>(tokens.size()) - first;
-  Session& session = impl_->own().empty();
   std::vector<float> result;
   result.reserve(static_cast<size_t>(rows * vocab_size()));
-  session.forward(
+  impl_->own().forward(
       tokens,
       [&](int64_t, std::span<const float> row) {
         result.insert(result.end(), row.begin(), row.end());
@@ -189,7 +246,6 @@ std::vector<float> Engine::all_logits(std::span<const int32_t> tokens, int64_t f
 
 std::vector<TokenPrediction> Engine::logprobs(std::span<const int32_t> tokens, int64_t first) {
   check_first(tokens, first, 1);
-  Session& session = impl_->own().empty();
   std::vector<TokenPrediction> result;
   const auto score = [&](int64_t index, std::span<const float> row) {
     const int32_t target = tokens[static_cast<size_t>(index + 1)];
@@ -202,7 +258,7 @@ std::vector<TokenPrediction> Engine::logprobs(std::span<const int32_t> tokens, i
   if (last < 0 || last >= vocab_size()) {
     throw Error(ErrorCode::usage, "token " + std::to_string(last), "is not in the vocabulary");
   }
-  session.forward(tokens.first(tokens.size() - 1), score, first - 1);
+  impl_->own().forward(tokens.first(tokens.size() - 1), score, first - 1);
   return result;
 }
 
@@ -242,6 +298,48 @@ DivergenceResult Engine::kl_divergence(const Engine& reference, std::string_view
           meter.perplexity().value,
           meter.reference_perplexity().value,
           meter.count()};
+}
+
+struct TextSession::Impl {
+  std::shared_ptr<const LoadedModel> model;
+  std::unique_ptr<TextContext> context;
+};
+
+TextSession::TextSession(const Engine& engine, int64_t context) {
+  if (context < 0)
+    throw Error(ErrorCode::usage, "context", std::to_string(context) + " positions asked for");
+  auto model = EngineAccess::share(engine);
+  auto own = std::make_unique<TextContext>(*model, one_sequence(*model, context));
+  impl_ = std::unique_ptr<Impl>(new Impl{std::move(model), std::move(own)});
+}
+
+TextSession::TextSession(TextSession&&) noexcept = default;
+TextSession& TextSession::operator=(TextSession&&) noexcept = default;
+TextSession::~TextSession() = default;
+
+int64_t TextSession::context() const {
+  return impl_->context->capacity();
+}
+
+const std::vector<int32_t>& TextSession::tokens() const {
+  return impl_->context->tokens();
+}
+
+GenerationResult TextSession::generate(std::string_view prompt, const GenerationOptions& options,
+                                       const std::function<bool(std::string_view)>& on_text) {
+  return generate(encode_prompt(impl_->model->tokenizer, prompt), options, on_text);
+}
+
+GenerationResult TextSession::generate(std::span<const int32_t> prompt,
+                                       const GenerationOptions& options,
+                                       const std::function<bool(std::string_view)>& on_text) {
+  GenerationOptions kept = options;
+  kept.keep_context = true;
+  return impl_->context->generate(prompt, kept, on_text);
+}
+
+void TextSession::reset() {
+  impl_->context->forget();
 }
 
 }  // namespace walsh

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "api/load.h"
-#include "api/text_context.h"
 #include "base/thread_pool.h"
 #include "walsh/engine.h"
 
@@ -27,8 +26,6 @@ struct EngineAccess {
   static const LoadedModel& model(const Engine& engine);
   // The model, kept alive by the result.
   static std::shared_ptr<const LoadedModel> share(const Engine& engine);
-  // A context with this many positions; 0: as the engine's own.
-  static std::unique_ptr<TextContext> context(const Engine& engine, int64_t positions);
 };
 
 }  // namespace walsh

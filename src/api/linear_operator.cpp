@@ -12,12 +12,29 @@
 #include "codec/panels.h"
 #include "codec/plain/dense.h"
 #include "codec/weight_source.h"
+#include "io/checksum.h"
 #include "model/support.h"
 #include "quantize/recipe/recipe.h"
 #include "walsh/error.h"
 
 namespace walsh {
 namespace {
+
+// The hash covers everything that a file says of a layer.
+uint64_t fingerprint_of(const LayerForm& form, const Tensor& tensor) {
+  ChecksumStream stream;
+  const auto add_text = [&](std::string_view text) {
+    stream.update(std::as_bytes(std::span(text)));
+  };
+  add_text(fmt::format("{} {} {}", form.format->name, form.rows, form.cols));
+  for (int pass = 0; pass < form.format->passes; ++pass) {
+    const Rotation& r = form.rotation[pass];
+    add_text(fmt::format(" {} {} {} {} ", rotation_kind_name(r.kind), r.block, r.seed, r.signs));
+    for (const PassField& field : pass_fields(*form.format, pass, form.rows, form.cols))
+      stream.update(tensor.pass[pass].*field.array);
+  }
+  return stream.digest().low;
+}
 
 constexpr int64_t kMaxRows = 256;  // input rows multiplied together
 
@@ -175,6 +192,7 @@ LinearOperator LinearOperator::restore(const LayerForm& form,
 }
 
 void LinearOperator::pack(const Tensor& tensor) {
+  fingerprint_ = fingerprint_of(form_, tensor);
   const Format& format = *form_.format;
   const int64_t padded = padded_cols(format, form_.cols);
   for (int pass = 0; pass < format.passes; ++pass) {

@@ -68,6 +68,8 @@ class LinearOperator {
 
   const LayerForm& form() const { return form_; }
   uint64_t bytes() const;  // of memory
+  // The same for layers of one form with the same stored arrays, in every process.
+  uint64_t fingerprint() const { return fingerprint_; }
   // Copies of the stored arrays, in the order of layer_arrays.
   std::vector<std::vector<std::byte>> arrays() const;
   // y[m][rows] = x[m][cols] W^T with int8 activations as the format prescribes, or float32 if
@@ -86,6 +88,7 @@ class LinearOperator {
   class Product;
 
   LayerForm form_;
+  uint64_t fingerprint_ = 0;
   std::vector<Pass> passes_;
   std::vector<std::vector<std::byte>> small_;  // all arrays; those of codes are empty
 };

@@ -250,9 +250,9 @@ LayerWidths widest(const ModelConfig& config) {
     w.query = std::max(w.query, a.query_width());
     w.kv = std::max(w.kv, a.kv_width());
     w.mlp = std::max(w.mlp, layer.mlp.width);
-    w.head_dim = std::max(w.head_dim, a.head_dim);
+    w.head_dim = std::max(w.head_dim, a.cache_dim());
     w.heads = std::max(w.heads, a.heads);
-    w.kv_heads = std::max(w.kv_heads, a.kv_heads);
+    w.kv_heads = std::max(w.kv_heads, a.cache_heads());
     const DeltaNetDesc& d = layer.delta_net;
     w.query_rows = std::max(w.query_rows, a.query_rows());
     w.mixed = std::max({w.mixed, a.query_width(), d.value_width()});

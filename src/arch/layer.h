@@ -73,6 +73,10 @@ enum class GateFunction : uint8_t {
 // short vector per position, the latent, which is normalized first. The first `rope_dim` values of
 // a head's query and key are rotated. For keys these come from a separate product of the input and
 // are the same for all heads.
+//
+// The cache holds the latent and the shared key, as one head for all queries: [latent, shared key],
+// whose first `rank` values are its value. Queries go to latents by the transposed parts of k that
+// their heads have, and what attention gives leaves latents by the heads' parts of v.
 struct LatentDesc {
   int64_t rank = 0;  // values of the latent; 0: no latent attention
   // Size of the latent of the queries; 0: queries are a product of the input.
@@ -120,8 +124,13 @@ struct AttentionDesc : AttentionOptions {
   int64_t query_width() const { return heads * head_dim; }
   int64_t query_rows() const { return gated ? 2 * query_width() : query_width(); }
   int64_t kv_width() const { return kv_heads * head_dim; }
-  // What the cache keeps of a position, for keys and for values.
-  int64_t cached_width() const { return has_cache() ? kv_width() : 0; }
+  // The heads of keys that the cache has, and the values of each. Of latent attention there is one,
+  // and the beginning of its key is its value.
+  int64_t cache_heads() const { return latent.present() ? 1 : kv_heads; }
+  int64_t cache_dim() const { return latent.present() ? latent.rank + latent.rope_dim : head_dim; }
+  // The numbers that the cache keeps of a position, as keys and as values.
+  int64_t cached_keys() const { return has_cache() ? cache_heads() * cache_dim() : 0; }
+  int64_t cached_values() const { return latent.present() ? 0 : cached_keys(); }
   // The number of values that o reads.
   int64_t value_width() const { return heads * (latent.present() ? latent.value_dim : head_dim); }
   // Returns whether the norms are over whole rows. Where there are two, both or neither are.

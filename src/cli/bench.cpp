@@ -113,14 +113,17 @@ std::vector<SequenceTokens> a_token_each(std::span<const int32_t> tokens) {
   return batch;
 }
 
-// The device chooses its own next tokens, one step ahead of the host, as generate() does.
+// The device chooses its own next tokens, one step ahead of the host, as the scheduler does.
 void generate_on_device(Session& session, std::span<const int32_t> first, size_t steps) {
   for (int64_t s = 0; s < session.sequences(); ++s)
     session.start_sampling({}, {}, s);
-  session.submit(a_token_each(first));
+  std::vector<SequenceTokens> batch = a_token_each(first);
+  session.submit(batch);
+  for (SequenceTokens& item : batch)
+    item.tokens = {};
   for (size_t i = 1; i < steps; ++i) {
     InterruptGuard::check();
-    session.submit_chosen();
+    session.submit(batch);
     session.take();
   }
   session.take();
@@ -150,11 +153,11 @@ double cache_bytes(const Model& model, const Test& test) {
     const DeltaNetDesc& d = layer.delta_net;
     sum += static_cast<double>(d.value_heads * d.key_dim * d.value_dim) * sizeof(float);
     if (!a.present()) continue;
-    const double bits =
-        cache_bits(*model.cache.keys, a.head_dim) + cache_bits(*model.cache.values, a.head_dim);
+    const AttentionDesc& read =
+        a.has_cache() ? a : model.config.layers[static_cast<size_t>(a.cache_of)].attention;
     const int64_t seen = test.depth + test.n / 2 + 1;
     const int64_t positions = seen - a.first_seen(seen - 1);
-    sum += static_cast<double>(positions * a.kv_width()) * bits / 8;
+    sum += static_cast<double>(positions) * position_bytes(read, model.cache);
   }
   return sum;
 }

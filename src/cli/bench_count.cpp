@@ -64,7 +64,7 @@ std::string types_of(const Model& model, size_t layer) {
   std::vector<std::string_view> names;
   for (const Model& part : model.all_parts()) {
     for (const Linear& linear : part.layers[layer].matrices) {
-      const std::string_view name = linear.format->name;
+      const std::string_view name = linear.stored->name;
       if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
     }
   }

@@ -194,10 +194,7 @@ void tell_idle_flags(const Options& options, const LoadedModel& model, bool conv
         "the flags of chat templates change nothing: the text is continued without a template");
   for (const std::string& note : idle_sampling_flags(options.generation))
     print_note(note);
-  if (!options.generation.lookup) return;
-  tell_idle_lookup(model.model);
-  if (!options.generation.grammar.empty() || !options.generation.json_schema.empty())
-    print_note("--spec ngram changes nothing with a grammar or a schema");
+  if (options.generation.lookup) tell_idle_lookup(model.model);
 }
 
 int hold_conversation(Engine& engine, const Options& options, const std::string& prompt,

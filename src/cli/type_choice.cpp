@@ -68,11 +68,11 @@ struct Machine {
 // Memory for the keys and values of a conversation and for computing.
 uint64_t needed_besides(const ModelConfig& config) {
   constexpr uint64_t kWorkspace = uint64_t{256} << 20;
-  uint64_t values = 0;
+  double bytes = 0;  // of a position
   for (const LayerDesc& layer : config.layers)
-    if (layer.attention.present())
-      values += static_cast<uint64_t>(2 * layer.attention.cached_width());
-  return values * 2 * static_cast<uint64_t>(choose_positions(config, 0)) + kWorkspace;
+    bytes += position_bytes(layer.attention, {});
+  return static_cast<uint64_t>(bytes) * static_cast<uint64_t>(choose_positions(config, 0)) +
+         kWorkspace;
 }
 
 // What `walsh quantize MODEL OUT --type TYPE` without other flags would do.

@@ -92,7 +92,8 @@ struct DeltaRows {
 
 // Where keys and values of one layer and sequence lie: in fp16 pages
 // [kv_heads][page_positions][head_dim]. Positions from page_positions * j on are in page pages[j];
-// page_positions is a multiple of 64.
+// page_positions is a multiple of 64. Where values are the first `value_dim` numbers of longer
+// rows, such as those of keys, they lie head_dim apart.
 struct KvView {
   const uint16_t* keys = nullptr;
   const uint16_t* values = nullptr;
@@ -100,7 +101,9 @@ struct KvView {
   int kv_heads = 0;
   int head_dim = 0;
   const int32_t* pages = nullptr;  // null: everything is one page, number 0
+  int value_dim = 0;               // of results too; 0: head_dim
 
+  int value_width() const { return value_dim == 0 ? head_dim : value_dim; }
   // Offset in the arrays of a head's position.
   int64_t offset(int64_t kv_head, int64_t position) const {
     if (pages == nullptr) return (kv_head * page_positions + position) * head_dim;
@@ -112,8 +115,8 @@ struct KvView {
 // Arguments of Ops::attention: `m` consecutive queries of the `heads` query heads that share one kv
 // head, so that the cache is read once for all of them. Query i stands at position `position + i`
 // and sees what the options say; positions from position + m on are not read. Head h reads
-// q[i * ldq + h * head_dim + d] and writes out[i * ldo + h * head_dim + d]; out may not overlap q.
-// head_dim is a multiple of 8; q and out need no alignment.
+// q[i * ldq + h * head_dim + d] and writes out[i * ldo + h * value_width() + d]; out may not
+// overlap q. head_dim and value_dim are multiples of 8; q and out need no alignment.
 struct GroupAttention {
   KvView kv;
   int kv_head = 0, heads = 0;
@@ -129,7 +132,7 @@ struct GroupAttention {
   float* scratch = nullptr;  // [attention_scratch(m, position + m, head_dim)], any content
 
   const float* query(int64_t i, int64_t head) const { return q + i * ldq + head * kv.head_dim; }
-  float* result(int64_t i, int64_t head) const { return out + i * ldo + head * kv.head_dim; }
+  float* result(int64_t i, int64_t head) const { return out + i * ldo + head * kv.value_width(); }
   // Query i sees the positions from first(i) to end(i).
   int64_t end(int64_t i) const { return position + i + 1; }
   int64_t first(int64_t i) const { return options.first_seen(position + i); }

@@ -9,6 +9,7 @@
 #include "base/cuda/device.h"
 #include "base/cuda/first_device.h"
 #include "base/memory.h"
+#include "model/by_head.h"
 #include "model/model.h"
 #include "model/placement.h"
 #include "model/positions.h"
@@ -198,13 +199,20 @@ class ModelLoader {
     Tensor stored = tied ? model_.embedding.stored : tensor(m.weight, m.rows, m.cols);
     linear.rows = m.rows;
     linear.cols = m.cols;
-    linear.format = stored.format;
+    linear.format = linear.stored = stored.format;
     std::copy(std::begin(form.input), std::end(form.input), std::begin(linear.input));
     if (!m.bias.empty()) linear.bias = values(m.bias, 1, m.rows);
-    linear.output = rotator(form.stored.output, m.rows);
     check_form(m.weight, stored, form.stored);
+    const Rotator* output = rotator(form.stored.output, m.rows);
+    if (form.by_head) {
+      stored = decode_heads(placement_->on_host(stored), output, form.heads, form.transposed,
+                            *model_.pool_);
+      linear.format = stored.format;
+    } else {
+      linear.output = output;
+    }
     placement_->place(linear, std::move(stored), m);
-    const bool in_use = linear.is_dense() && !model_.device.cuda;
+    const bool in_use = linear.is_dense() && !form.by_head && !model_.device.cuda;
     if (!tied && !in_use) source_.release(m.weight);
   }
 
@@ -398,12 +406,8 @@ int64_t positions_on_host(const WeightSource& source, const ModelConfig& config,
     if (source.contains(tensor.name))
       weights += tensor_bytes(source.format_of(tensor.name), tensor.rows, tensor.cols);
   double bytes = 0;  // of a position
-  for (const LayerDesc& layer : config.layers) {
-    const AttentionDesc& a = layer.attention;
-    if (!a.present()) continue;
-    const double bits = cache_bits(*cache.keys, a.head_dim) + cache_bits(*cache.values, a.head_dim);
-    bytes += static_cast<double>(a.cached_width()) * bits / 8;
-  }
+  for (const LayerDesc& layer : config.layers)
+    bytes += position_bytes(layer.attention, cache);
   const uint64_t available = available_memory();
   const uint64_t left = available - std::min(available, weights);
   const uint64_t room = std::min(left / 2, SessionOptions().max_bytes / 2);

@@ -7,7 +7,7 @@ namespace walsh {
 namespace {
 
 uint64_t stored_bytes(const Linear& linear) {
-  return tensor_bytes(*linear.format, linear.rows, linear.cols);
+  return tensor_bytes(*linear.stored, linear.rows, linear.cols);
 }
 
 }  // namespace
@@ -105,7 +105,7 @@ std::string_view Model::type_name() const {
   for (const Model& part : all_parts())
     for (const Layer& layer : part.layers)
       for (const Linear& linear : layer.matrices)
-        weights[linear.format->name] += linear.rows * linear.cols;
+        weights[linear.stored->name] += linear.rows * linear.cols;
   const auto most = std::max_element(weights.begin(), weights.end(),
                                      [](auto& a, auto& b) { return a.second < b.second; });
   return most->first;

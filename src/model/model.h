@@ -51,7 +51,8 @@ struct TokenTable {
 // place.
 struct Linear {
   int64_t rows = 0, cols = 0;
-  const Format* format = nullptr;
+  const Format* format = nullptr;   // in memory
+  const Format* stored = nullptr;   // in the file; others are those that are decoded for good
   Tensor dense;                     // on the CPU, if the format is dense
   std::vector<PanelMatrix> passes;  // on the CPU otherwise: y = sum over passes of W_p x_p
   std::shared_ptr<const DeviceWeights> device_weights;  // on another device

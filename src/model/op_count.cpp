@@ -47,6 +47,10 @@ class StepCount {
     }
     return ops;
   }
+  OpCount count(const step::MultiplyHeads& s) const {
+    const MatrixDesc& desc = matrices_[static_cast<size_t>(s.matrix)];
+    return count_product(get_format("f16"), desc.rows, desc.cols, 1);
+  }
   OpCount count(const step::Logits&) {
     OpCount ops = make(0);
     ops += multiply(0);

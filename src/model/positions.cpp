@@ -32,6 +32,19 @@ int64_t choose_positions(const ModelConfig& config, int64_t wanted) {
   return wanted;
 }
 
+double position_bytes(const AttentionDesc& attention, const CacheTypes& types) {
+  if (attention.latent.present() && types.coded()) {
+    const auto rank = static_cast<double>(attention.latent.rank);
+    return rank * cache_bits(*types.keys, attention.latent.rank) / 8 +
+           static_cast<double>(attention.latent.rope_dim * int64_t{sizeof(uint16_t)});
+  }
+  const auto bytes = [&](int64_t values, const CacheType& type) {
+    return static_cast<double>(values) * cache_bits(type, attention.cache_dim()) / 8;
+  };
+  return bytes(attention.cached_keys(), *types.keys) +
+         bytes(attention.cached_values(), *types.values);
+}
+
 float query_factor(const ModelConfig& config, const QueryFactors& f, int64_t position) {
   float factor = 1;
   if (f.rope >= 0) factor = query_scale(config.ropes[static_cast<size_t>(f.rope)], position);

@@ -235,12 +235,6 @@ void Session::start_sampling(const SamplerOptions& options, std::span<const int3
   executor_->start_sampling(sequence, options, history);
 }
 
-void Session::submit(std::span<const int32_t> tokens, int64_t sequence) {
-  if (tokens.empty()) throw Error(ErrorCode::usage, "tokens", "at least one token is needed");
-  const SequenceTokens item{sequence, tokens, 1};
-  submit({&item, 1});
-}
-
 void Session::submit(std::span<const SequenceTokens> batch) {
   check(batch, true);
   int64_t rows = 0, choices = 0, prompts = 0;
@@ -261,7 +255,6 @@ void Session::submit(std::span<const SequenceTokens> batch) {
   std::vector<int32_t> tokens;
   std::vector<Run> runs;
   std::vector<int64_t> marks;
-  chosen_.clear();
   for (const SequenceTokens& item : batch) {
     std::span<const int32_t> rest = item.tokens;
     int64_t mark = item.snapshot;
@@ -277,16 +270,8 @@ void Session::submit(std::span<const SequenceTokens> batch) {
     const auto m = std::max<int64_t>(1, static_cast<int64_t>(rest.size()));
     runs.push_back({item.sequence, position(item.sequence), m, item.logits});
     marks.push_back(mark);
-    if (item.logits > 0) chosen_.push_back(item.sequence);
   }
   run(tokens, runs, marks, choices > 0);
-}
-
-void Session::submit_chosen() {
-  std::vector<SequenceTokens> next;
-  for (const int64_t sequence : chosen_)
-    next.push_back({sequence, {}, 1});
-  submit(next);
 }
 
 }  // namespace walsh

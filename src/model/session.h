@@ -99,9 +99,6 @@ class Session {
   // for its sequence, which the caller need not have taken yet: one more batch may be open, at
   // most. If there are several items, they must fit into max_rows() and max_prompts().
   void submit(std::span<const SequenceTokens> batch);
-  void submit(std::span<const int32_t> tokens, int64_t sequence = 0);
-  // Submits the items of the last batch again, each with its sampled token.
-  void submit_chosen();
   // Waits for the oldest batch that was not taken, and returns its sampled tokens in the order of
   // its items. They are valid until the next call.
   std::span<const int32_t> take() { return executor_->sampled(); }
@@ -121,7 +118,6 @@ class Session {
   StateSnapshots snapshots_;
   const bool recurrent_;
   std::unique_ptr<Executor> executor_;
-  std::vector<int64_t> chosen_;  // sequences of the items of the last sampled batch
 };
 
 }  // namespace walsh

@@ -5,13 +5,6 @@
 namespace walsh {
 namespace {
 
-template <typename... Cases>
-struct Overloaded : Cases... {
-  using Cases::operator()...;
-};
-template <typename... Cases>
-Overloaded(Cases...) -> Overloaded<Cases...>;
-
 // Whether no layer behind this one writes to a cache or to a state: what it gives matters only for
 // rows whose logits are wanted.
 bool is_tail(const ModelConfig& config, size_t layer) {
@@ -119,8 +112,7 @@ class LayerBuilder {
     return {a.heads, a.kv_heads, a.head_dim};
   }
 
-  // The latents of queries, if they have one, and of keys and values, then the heads, which leave
-  // room for what is added to each.
+  // The latents of queries, if they have one, and of keys and values, then the queries.
   void add_latent_products() {
     const AttentionDesc& a = desc_.attention;
     const LatentDesc& l = a.latent;
@@ -139,10 +131,6 @@ class LayerBuilder {
       multiply(query, a.q, Rows::query);
       add(std::move(query), true);
     }
-    step::Product heads = product(a.k, Rows::latent);
-    multiply(heads, a.k, Rows::key, a.kv_width());
-    multiply(heads, a.v, Rows::value, a.kv_width());
-    add(std::move(heads), true);
   }
 
   // The place of the layer's factors of queries among those of the model.
@@ -163,18 +151,56 @@ class LayerBuilder {
     return place;
   }
 
+  // Keys go to the cache as latents and shared keys, and queries to where these are.
+  void add_latent_attention() {
+    const AttentionDesc& a = desc_.attention;
+    const LatentDesc& l = a.latent;
+    add_latent_products();
+    const Operand query{Rows::query, a.query_width()};
+    step::PrepareHeads prepare;
+    prepare.shape = {a.heads, 1, a.head_dim};
+    prepare.cache = index_;
+    prepare.query = prepare.to = query;
+    prepare.latent = {Rows::latent, l.rank};
+    prepare.shared_key = {Rows::shared_key, l.rope_dim};
+    prepare.key = {Rows::key, a.cache_dim()};
+    prepare.latent_input = desc_.matrix(a.k).input;
+    prepare.rope = a.rope;
+    prepare.factors = query_factors();
+    add(std::move(prepare), true);
+    const int64_t own = a.head_dim - l.rope_dim;
+    const Operand wide{Rows::head_query, a.heads * a.cache_dim()};
+    multiply_heads({a.k, true, a.heads, l.rank, own, l.rope_dim, query, wide}, true);
+    const Operand latents{Rows::latent_mixed, a.heads * l.rank};
+    step::Attend attend;
+    attend.cache = index_;
+    attend.shape = {a.heads, 1, a.cache_dim()};
+    attend.query = wide;
+    attend.to = latents;
+    attend.options = a;
+    attend.value_dim = l.rank;
+    add(std::move(attend));
+    const Operand mixed{Rows::mixed, a.value_width()};
+    multiply_heads({a.v, false, a.heads, l.value_dim, l.rank, 0, latents, mixed}, false);
+    add_exit(product(a.o, Rows::mixed), a.o, desc_.after_attention);
+  }
+
+  void multiply_heads(const step::MultiplyHeads& step, bool before_attention) {
+    MatrixForm& form = layer_.matrices[static_cast<size_t>(step.matrix)];
+    form.by_head = true;
+    form.transposed = step.transposed;
+    form.heads = step.heads;
+    add(step, before_attention);
+  }
+
   void add_attention() {
     const AttentionDesc& a = desc_.attention;
-    if (a.latent.present()) {
-      add_latent_products();
-    } else {
-      step::Product heads = product(a.q, Rows::stream);
-      multiply(heads, a.q, Rows::query);
-      if (a.k >= 0) multiply(heads, a.k, Rows::key);
-      if (a.v >= 0) multiply(heads, a.v, Rows::value);
-      add(std::move(heads), true);
-    }
-    const int64_t value_dim = a.latent.present() ? a.latent.value_dim : a.head_dim;
+    if (a.latent.present()) return add_latent_attention();
+    step::Product heads = product(a.q, Rows::stream);
+    multiply(heads, a.q, Rows::query);
+    if (a.k >= 0) multiply(heads, a.k, Rows::key);
+    if (a.v >= 0) multiply(heads, a.v, Rows::value);
+    add(std::move(heads), true);
     step::PrepareHeads prepare;
     prepare.shape = head_shape();
     prepare.cache = a.has_cache() ? index_ : a.cache_of;
@@ -186,8 +212,6 @@ class LayerBuilder {
     }
     prepare.to = {a.gated ? Rows::head_query : Rows::query, a.query_width()};
     if (a.gated) prepare.gates = {Rows::mixer_gate, a.query_width()};
-    if (a.latent.present()) prepare.shared_key = {Rows::shared_key, a.latent.rope_dim};
-    prepare.value_dim = value_dim;
     prepare.query_norm = norm(a.q_norm);
     prepare.key_norm = norm(a.k_norm);
     if (a.unit_eps != 0) prepare.unit = {vector(kUnitGain), a.head_dim, a.unit_eps};
@@ -206,7 +230,7 @@ class LayerBuilder {
     attend.to = mixed;
     attend.options = a;
     attend.sinks = vector(a.sinks);
-    attend.value_dim = value_dim;
+    attend.value_dim = a.head_dim;
     add(std::move(attend));
     if (a.gated)
       add(step::GateHeads{mixed, {Rows::mixer_gate, a.query_width()}, a.heads, a.head_dim, {}});
@@ -401,84 +425,6 @@ ModelSteps make_steps(const ModelConfig& config) {
   add_embed(config, all);
   if (!config.head.weight.empty()) add_head(config, all.head);
   return all;
-}
-
-std::vector<Operand> operands_of(const Step& step) {
-  const Overloaded each{[](const step::Embed& s) { return std::vector{s.to}; },
-                        [](const step::Product& s) {
-                          std::vector all{s.from, s.up};
-                          for (const auto& output : s.outputs)
-                            all.push_back(output.to);
-                          return all;
-                        },
-                        [](const step::PrepareHeads& s) {
-                          return std::vector{s.query, s.key, s.value, s.to, s.gates, s.shared_key};
-                        },
-                        [](const step::Attend& s) {
-                          return std::vector{s.query, s.to};
-                        },
-                        [](const step::Convolve& s) {
-                          return std::vector{s.channels, s.decay, s.strength};
-                        },
-                        [](const step::DeltaRule& s) {
-                          return std::vector{s.channels, s.decay, s.strength, s.to};
-                        },
-                        [](const step::GateHeads& s) {
-                          return std::vector{s.x, s.gate};
-                        },
-                        [](const step::Route& s) { return std::vector{s.logits}; },
-                        [](const step::Experts& s) { return std::vector{s.from}; },
-                        [](const step::AddExperts& s) {
-                          return std::vector{s.share, s.branch, s.to};
-                        },
-                        [](const step::NormRows& s) { return std::vector{s.x}; },
-                        [](const step::AddBranch& s) {
-                          return std::vector{s.branch, s.to};
-                        },
-                        [](const step::Logits& s) {
-                          return std::vector{s.from, s.to};
-                        }};
-  std::vector<Operand> all = std::visit(each, step.op);
-  std::erase_if(all, [](const Operand& operand) { return !operand.present(); });
-  return all;
-}
-
-std::vector<int> matrices_of(const Step& step) {
-  const Overloaded each{
-      [](const step::Product& s) {
-        std::vector<int> all;
-        for (const auto& output : s.outputs)
-          all.push_back(output.matrix);
-        return all;
-      },
-      [](const step::Experts& s) {
-        std::vector<int> all;
-        for (int64_t e = 0; e < s.experts.count; ++e)
-          all.insert(all.end(), {s.experts.gate(e), s.experts.up(e), s.experts.down(e)});
-        return all;
-      },
-      [](const step::Logits&) { return std::vector{0}; },
-      [](const auto&) { return std::vector<int>(); }};
-  return std::visit(each, step.op);
-}
-
-std::array<int64_t, kRowKinds> ModelSteps::strides() const {
-  std::array<int64_t, kRowKinds> most = {};
-  const auto see = [&](const Step& step) {
-    for (const Operand& operand : operands_of(step)) {
-      int64_t& own = most[static_cast<size_t>(operand.rows)];
-      own = std::max(own, operand.stride);
-    }
-  };
-  std::for_each(embed.begin(), embed.end(), see);
-  for (const LayerSteps& layer : layers)
-    std::for_each(layer.steps.begin(), layer.steps.end(), see);
-  std::for_each(head.steps.begin(), head.steps.end(), see);
-  return most;
-}
-
-bool ModelSteps::uses(Rows rows) const {
-  return strides()[static_cast<size_t>(rows)] > 0;
 }
 
 }  // namespace walsh

@@ -24,10 +24,11 @@ enum class Rows : uint8_t {
   stream,           // the residual stream
   branch,           // what a block will add to it
   query,            // of all heads; behind each its gates, where attention has them
-  head_query,       // the same without gates
-  key,              // of all heads; of latent attention, until PrepareHeads, what is not rotated
-  value,            // the same; of latent attention value_dim values of each head
-  latent,           // of keys and values
+  head_query,       // the same without gates; for a cache of latents, of the size of its keys
+  key,              // of all heads; of latent attention the latent, then the shared key
+  value,            // of all heads
+  latent,           // of keys and values, before its norm
+  latent_mixed,     // what attention to latents gives: as many values of each head
   query_latent,     // of queries
   shared_key,       // what is rotated of the keys of latent attention, the same for all heads
   channels,         // of a delta net: queries, keys, values
@@ -115,9 +116,10 @@ struct Product {
 struct PrepareHeads {
   HeadShape shape;
   Operand query, key, value;
-  Operand to, gates;             // of queries and their gates; without gates `to` is `query`
-  Operand shared_key;            // of latent attention: of every key in front of its own values
-  int64_t value_dim = 0;         // values of a head that `value` has, shape.dim in the cache
+  Operand to, gates;  // of queries and their gates; without gates `to` is `query`
+  // In latent attention `key` becomes the normed latent and, behind it, the turned shared key.
+  Operand latent, shared_key;
+  int latent_input = -1;         // which of the layer's inputs the normed latent is
   int cache = 0;                 // the layer whose cache it is
   bool values_are_keys = false;  // `value` becomes what `key` is in the beginning
   Norm query_norm, key_norm, unit, value_norm;
@@ -127,7 +129,17 @@ struct PrepareHeads {
   bool norms_all_heads() const { return query_norm.present() && query_norm.width != shape.dim; }
 };
 
-// to = attention of queries to the cache of a layer, of which every head keeps `value_dim` values.
+// For each of the heads, its part [rows, cols] of the matrix times the values of the head from the
+// value `kept` on; the kept ones come behind the results. The matrix has these parts below each
+// other, or, where it is transposed, their transposed ones.
+struct MultiplyHeads {
+  int matrix = 0;
+  bool transposed = false;
+  int64_t heads = 0, rows = 0, cols = 0, kept = 0;
+  Operand from, to;
+};
+
+// to = attention of queries to the cache of a layer, whose values have value_dim numbers.
 struct Attend {
   int cache = 0;
   HeadShape shape;
@@ -209,9 +221,9 @@ struct Logits {
 }  // namespace step
 
 struct Step {
-  std::variant<step::Embed, step::Product, step::PrepareHeads, step::Attend, step::Convolve,
-               step::DeltaRule, step::GateHeads, step::Route, step::Experts, step::AddExperts,
-               step::NormRows, step::AddBranch, step::Logits>
+  std::variant<step::Embed, step::Product, step::PrepareHeads, step::MultiplyHeads, step::Attend,
+               step::Convolve, step::DeltaRule, step::GateHeads, step::Route, step::Experts,
+               step::AddExperts, step::NormRows, step::AddBranch, step::Logits>
       op;
   int layer = -1;  // -1: embedding and head
   // Rows whose logits nobody wants need not take part: all of the last layer but what goes to the
@@ -255,6 +267,14 @@ struct BufferShape {
 struct MatrixForm {
   StoredForm stored;
   int input[2] = {0, 0};
+  // MultiplyHeads has the matrix: it is decoded when it is loaded, and reads no form of an input.
+  bool by_head = false, transposed = false;
+  int64_t heads = 0;
+
+  // Returns the format that it has once it is loaded.
+  const Format* in_memory() const {
+    return by_head && !stored.format->dense ? &get_format("f16") : stored.format;
+  }
 };
 
 // A layer's operands, in the places of its description, and its steps.

@@ -42,6 +42,7 @@ class FormFinder {
     StoredForm& stored = matrix.stored;
     // A GPU has plain matrices that choose experts and decays as float32.
     if (m.plain && stored.format->dense && options_.device.cuda) stored.format = &get_format("f32");
+    if (matrix.by_head) return;
     if (stored.format->dense) {
       PreparedInput form;
       form.transform = {nullptr, m.cols, m.cols};

@@ -76,6 +76,15 @@ class GpuLimits {
   explicit GpuLimits(const ModelConfig& config) : config_(config) {}
 
   std::string operator()(const step::PrepareHeads& s) const {
+    if (s.latent.present()) {
+      if (s.latent.width > kMostGpuHeadDim || s.shared_key.width > kMostGpuSharedKey)
+        return fmt::format("latents of more than {} and shared keys of more than {} values",
+                           kMostGpuHeadDim, kMostGpuSharedKey);
+      if (s.latent.width % kGpuHeadUnit == 0 && s.shared_key.width % kGpuHeadUnit == 0) return {};
+      return fmt::format(
+          "latents of {} and shared keys of {} values, which are no multiples of {},",
+          s.latent.width, s.shared_key.width, kGpuHeadUnit);
+    }
     if (s.shape.dim > kMostGpuHeadDim)
       return fmt::format("heads of more than {} values", kMostGpuHeadDim);
     if (s.shape.dim % kGpuHeadUnit != 0)
@@ -183,6 +192,29 @@ std::string why_not(const ModelConfig& config, const Device& device) {
   return reason;
 }
 
+namespace {
+
+// A latent is a key and a value at once, which only the CPU keeps coded.
+void refuse_cache(const ModelConfig& config, const LoadOptions& options) {
+  const CacheTypes& types = options.cache;
+  const bool latent =
+      std::any_of(config.layers.begin(), config.layers.end(),
+                  [](const LayerDesc& layer) { return layer.attention.latent.present(); });
+  if (!latent || !types.coded()) return;
+  std::string reason;
+  if (types.keys != types.values) {
+    reason = "latent attention keeps one vector as key and value: choose one type for both";
+  } else if (options.device.cuda) {
+    reason = "latents are coded only on the CPU: use f16, or --device cpu";
+  }
+  if (reason.empty()) return;
+  throw Error(ErrorCode::usage,
+              fmt::format("cache types '{}' and '{}'", types.keys->name, types.values->name),
+              reason);
+}
+
+}  // namespace
+
 void refuse_unsupported(const WeightSource& source, const ModelConfig& config,
                         const ModelSteps& steps, const LoadOptions& options) {
   const auto refuse = [&](const std::string& tensor, const std::string& reason) {
@@ -201,6 +233,7 @@ void refuse_unsupported(const WeightSource& source, const ModelConfig& config,
       rotated |= is_rotated(form);
     }
   });
+  refuse_cache(config, options);
   if (steps.embedding.format != nullptr)
     refuse(config.embedding, why_not_embedding(steps.embedding, options.device));
   if (steps.layer_embedding.format != nullptr)

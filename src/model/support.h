@@ -17,7 +17,7 @@ inline constexpr int kMostWeightSideBlock = 256;
 // Experts of a layer and values of a head of a delta net that GPUs have room for.
 inline constexpr int64_t kMostGpuExperts = 800, kMostGpuDeltaDim = 256;
 // Values of a head of attention that their kernels have: so many at most, a multiple of the unit.
-inline constexpr int64_t kMostGpuHeadDim = 512, kGpuHeadUnit = 8;
+inline constexpr int64_t kMostGpuHeadDim = 512, kGpuHeadUnit = 8, kMostGpuSharedKey = 64;
 
 // Why the device of the options cannot execute a step: no reason if it can. With a tensor it is
 // how that is stored.

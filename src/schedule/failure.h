@@ -21,6 +21,8 @@ std::optional<Error> failure_of(const Body& body) {
     return Error(ErrorCode::limit, "memory", "there is none left for this text");
   } catch (const std::exception& e) {
     return Error(ErrorCode::internal, "request", e.what());
+  } catch (...) {
+    return Error(ErrorCode::internal, "request", "an exception of an unknown type");
   }
 }
 

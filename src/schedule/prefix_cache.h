@@ -31,6 +31,8 @@ class PrefixCache {
   void touch(int64_t sequence);
   // Removes an entry; the caller uses or closes its sequence.
   Entry take(int64_t sequence);
+  // The entry that was added or used last; null: there is none.
+  const Entry* latest() const { return entries_.empty() ? nullptr : &entries_.back(); }
   // Removes the least recently used entry.
   std::optional<Entry> take_oldest();
   size_t size() const { return entries_.size(); }

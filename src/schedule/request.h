@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "generate/generator.h"
+#include "generate/text_chooser.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -20,6 +20,10 @@ struct TextRequest : ChoiceOptions {
   int logprobs = -1;
   bool prompt_logprobs = false;  // the same for the tokens of the prompt behind the first
   bool shares_prefix = true;     // takes over what is known of its beginning
+  // Tokens are drafted where the text repeats itself (generate/ngram.h), and so chosen on the host.
+  // The text is the same on the CPU; on a GPU logits of several rows are rounded differently. Has
+  // no effect where no token can be taken back: with coded caches and recurrent layers.
+  bool lookup = false;
   // Beginnings are shared among texts of one owner only: what was taken over shows in figures and
   // times, from which anybody could guess the texts of others token by token.
   std::string owner;
@@ -42,7 +46,11 @@ struct RequestEnd {
   // cached_tokens: prompt tokens that were not evaluated again
   int64_t prompt_tokens = 0, cached_tokens = 0;
   int64_t tokens = 0;  // generated, stop token not counted
-  double queue_seconds = 0, prompt_seconds = 0, decode_seconds = 0;
+  // chosen behind the first, which comes with the prompt; a stop token counts
+  int64_t decoded_tokens = 0;
+  int64_t drafted = 0, drafted_right = 0;  // tokens by look-up
+  double queue_seconds = 0, prompt_seconds = 0;
+  double decode_seconds = 0;  // without the time of the sink
 };
 
 // Called by the scheduler's thread, and never again after ended() or failed(). Must not throw nor
@@ -56,7 +64,8 @@ class RequestSink {
   // Delivers the next token; returns false if no more are wanted.
   virtual bool chosen(const ScoredToken& token) = 0;
   virtual void ended(const RequestEnd& end) = 0;
-  virtual void failed(const Error& error) = 0;
+  // `end` has how far it had come.
+  virtual void failed(const Error& error, const RequestEnd& end) = 0;
 };
 
 // A request and its receiver.

@@ -3,14 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
+#include "base/stop.h"
 #include "schedule/failure.h"
 #include "schedule/logprobs.h"
 
 namespace walsh {
 namespace {
 
-// Shorter common prefixes are evaluated again, which is quicker than sharing them.
+// Evaluating so few tokens again is quicker than sharing them.
 constexpr int64_t kLeastPrefix = 8;
 
 // By default the cache has room for the running requests; kept prefixes share it with them.
@@ -25,6 +27,14 @@ SessionOptions session_options(const Model& model, const SchedulerOptions& optio
   return session;
 }
 
+SchedulerOptions one_text() {
+  SchedulerOptions options;
+  options.running = options.kept = 1;
+  options.waiting = 0;
+  options.step_tokens = std::numeric_limits<int64_t>::max();
+  return options;
+}
+
 double seconds_between(std::chrono::steady_clock::time_point from,
                        std::chrono::steady_clock::time_point to) {
   return std::max(0.0, std::chrono::duration<double>(to - from).count());
@@ -33,9 +43,17 @@ double seconds_between(std::chrono::steady_clock::time_point from,
 }  // namespace
 
 Scheduler::Scheduler(const Model& model, const SchedulerOptions& options)
+    : Scheduler(model, options, session_options(model, options)) {}
+
+Scheduler::Scheduler(const Model& model, const SessionOptions& session)
+    : Scheduler(model, one_text(), session) {}
+
+Scheduler::Scheduler(const Model& model, const SchedulerOptions& options,
+                     const SessionOptions& session)
     : options_(options),
-      session_(model, session_options(model, options)),
-      pace_(options.step_seconds) {
+      session_(model, session),
+      pace_(options.step_seconds),
+      least_prefix_(options.kept > 0 && session.sequences <= options.running ? 1 : kLeastPrefix) {
   if (options.running < 1 || options.running > session_.max_rows()) {
     throw Error(ErrorCode::usage, "requests",
                 fmt::format("{} together, expected 1 to {}", options.running, session_.max_rows()));
@@ -184,10 +202,10 @@ bool Scheduler::step() {
   std::vector<Piece> pieces = fitting_plan();
   if (!pieces.empty()) {
     ++totals_.steps;
+  }
+  if (!pieces.empty() || !open_.empty()) {
     const double start = now();
-    const bool waited_for = waits_for(pieces);
-    evaluate(pieces);
-    if (waited_for) pace_.took(now() - start, prompt_rows_);
+    if (evaluate(pieces)) pace_.took(now() - start, prompt_rows_);
   }
   remove_ended();
   publish();
@@ -226,7 +244,7 @@ bool Scheduler::is_being_read(const Active& active, const Known& known) const {
   return std::any_of(running_.begin(), running_.end(), [&](const auto& other) {
     if (other->missing() <= 1 || other->request.owner != active.request.owner) return false;
     const int64_t common = std::min(most, common_prefix(active.tokens, other->tokens));
-    return common >= std::max(known.common, other->evaluated) + kLeastPrefix;
+    return common >= std::max(known.common, other->evaluated) + least_prefix_;
   });
 }
 
@@ -254,13 +272,14 @@ void Scheduler::start_choosing(Active& active) {
   // A request that was preempted keeps its first time of admission.
   if (active.admitted == Clock::time_point()) active.admitted = Clock::now();
   const TextRequest& request = active.request;
+  const bool lookup = session_.rewinds() && (options_.lookup || request.lookup);
   active.on_device = session_.can_sample() && request.logprobs < 0 && !request.prompt_logprobs &&
-                     request.on_devices();
+                     request.on_devices() && !(lookup && request.lookup);
   if (active.on_device) {
     session_.start_sampling(after_draws(request.sampler, active.generated), active.tokens,
                             active.sequence);
   } else if (!active.chooser) {
-    active.chooser.emplace(request, options_.lookup && session_.rewinds());
+    active.chooser.emplace(request, lookup);
     for (const int32_t token : active.tokens)
       active.chooser->read(token);
   }
@@ -280,24 +299,31 @@ Scheduler::Known Scheduler::known_prefix(const Active& active) const {
     const int64_t shared = session_.reachable(sequence, std::min(most, common));
     if (shared > known.common) known = {sequence, shared, kept};
   };
-  if (const PrefixCache::Entry* entry = prefixes_.find(tokens, active.request.owner, kLeastPrefix))
+  if (const PrefixCache::Entry* entry = prefixes_.find(tokens, active.request.owner, least_prefix_))
     offer(entry->sequence, common_prefix(tokens, entry->tokens), true);
   for (const auto& other : running_) {
     if (other->request.owner != active.request.owner) continue;
     const auto evaluated = std::span(other->tokens).first(static_cast<size_t>(other->evaluated));
     const int64_t common = std::min(most, common_prefix(tokens, evaluated));
-    if (common >= kLeastPrefix) offer(other->sequence, common, false);
+    if (common >= least_prefix_) offer(other->sequence, common, false);
   }
   return known;
 }
 
-// Opens a sequence of the session, which shares what it can with a known one. A place is free: this
-// request is not running yet, and no more prefixes are kept than there is room for.
+// Whether kept prefixes have taken the places of the session that texts need.
+bool Scheduler::is_full() const {
+  return static_cast<int64_t>(running_.size() + prefixes_.size()) >= session_.sequences();
+}
+
+// Opens a sequence of the session, which shares what it can with a known one, or goes on in the
+// known one itself: if nothing has to be taken back, or there is no place for another.
 void Scheduler::give_sequence(Active& active, const Known& known) {
+  if (is_full() && !known.kept) drop_kept();
   if (known.sequence < 0) {
     active.sequence = session_.open();
-  } else if (known.kept && known.common == session_.position(known.sequence)) {
-    prefixes_.take(known.sequence);  // continues the kept sequence itself
+  } else if (known.kept && (is_full() || known.common == session_.position(known.sequence))) {
+    prefixes_.take(known.sequence);
+    session_.truncate(known.common, known.sequence);
     active.sequence = known.sequence;
   } else {
     if (known.kept) prefixes_.touch(known.sequence);
@@ -323,15 +349,30 @@ void Scheduler::remove_ended() {
   };
   remove(running_);
   remove(waiting_);
+  if (running_.empty()) drop_open();
 }
 
 // Ends a request that has finished or failed; the caller removes it from its list.
 void Scheduler::finish(Active& active) {
-  tell_chosen(active);
+  for (Piece& piece : open_)
+    if (piece.active == &active) piece.active = nullptr;
   release(active);
   tell_end(active);
   const std::lock_guard lock(mutex_);
   --unfinished_;
+}
+
+// A device that is ahead has evaluated the token that ended the text. It is taken back, or becomes
+// a part of what is kept where the state behind the text is gone.
+void Scheduler::keep_known(Active& active) {
+  const auto known = static_cast<int64_t>(active.tokens.size());
+  if (active.evaluated <= known) return;
+  if (session_.reachable(active.sequence, known) == known) {
+    session_.truncate(known, active.sequence);
+  } else {
+    active.tokens.push_back(active.stop);
+  }
+  active.evaluated = session_.position(active.sequence);
 }
 
 // Keeps the sequence of a request for others, or closes it.
@@ -339,12 +380,14 @@ void Scheduler::release(Active& active) {
   if (active.sequence < 0) return;
   crowded_ = false;
   const int64_t sequence = active.sequence;
-  active.sequence = -1;
   if (!options_.share_prefixes || options_.kept == 0 || active.error ||
-      active.evaluated < kLeastPrefix) {
+      active.evaluated < least_prefix_) {
+    active.sequence = -1;
     session_.close(sequence);
     return;
   }
+  keep_known(active);
+  active.sequence = -1;
   const auto evaluated = active.tokens.begin() + active.evaluated;
   for (const int64_t closed :
        prefixes_.keep({sequence, {active.tokens.begin(), evaluated}, active.request.owner}))
@@ -359,24 +402,51 @@ bool Scheduler::drop_kept() {
 }
 
 void Scheduler::tell_end(const Active& active) {
-  const auto fail = [&](const Error& error) {
-    ++totals_.failed;
-    failure_of([&] { active.sink->failed(error); });  // an error here cannot be reported to anybody
-  };
-  if (active.error) return fail(*active.error);
   RequestEnd end;
-  end.reason = *active.ended;
+  end.reason = active.ended.value_or(StopReason::callback);
   end.prompt_tokens = static_cast<int64_t>(active.request.prompt.size());
   end.cached_tokens = active.cached;
   end.tokens = active.generated;
+  end.decoded_tokens = std::max<int64_t>(0, active.choices - 1);
+  end.drafted = active.drafted;
+  end.drafted_right = active.drafted_right;
   const auto now = Clock::now(), never = Clock::time_point();
   const auto admitted = active.admitted == never ? now : active.admitted;
   const auto first = active.first_token == never ? now : active.first_token;
   end.queue_seconds = seconds_between(active.arrived, admitted);
   end.prompt_seconds = seconds_between(admitted, first);
-  end.decode_seconds = seconds_between(first, now);
+  end.decode_seconds = std::max(0.0, seconds_between(first, now) - active.told_seconds);
+  const auto fail = [&](const Error& error) {
+    ++totals_.failed;
+    // An error here cannot be reported to anybody.
+    failure_of([&] { active.sink->failed(error, end); });
+  };
+  const StopScope whole(kNotStopped);  // a request to stop must not lose the end of the text
+  if (active.error) return fail(*active.error);
   if (const auto failure = failure_of([&] { active.sink->ended(end); })) return fail(*failure);
   ++totals_.ended;
+}
+
+void Scheduler::forward(std::span<const int32_t> tokens, LogitSink sink, int64_t first_logit) {
+  if (is_full()) drop_kept();
+  const int64_t sequence = session_.open();
+  try {
+    session_.forward(tokens, sink, first_logit, sequence);
+  } catch (...) {
+    session_.close(sequence);
+    throw;
+  }
+  session_.close(sequence);
+}
+
+std::span<const int32_t> Scheduler::kept_tokens() const {
+  const PrefixCache::Entry* latest = prefixes_.latest();
+  return latest != nullptr ? std::span<const int32_t>(latest->tokens) : std::span<const int32_t>();
+}
+
+void Scheduler::forget() {
+  while (drop_kept()) {
+  }
 }
 
 void Scheduler::publish() {

@@ -7,6 +7,12 @@
 // arrival. When pages run out, kept prefixes are dropped first; then the request that came last is
 // preempted: it waits again and is evaluated anew later, and what it has told its sink stays valid.
 //
+// Texts whose tokens a device chooses are one step ahead of the host: the next step is submitted
+// with the tokens that the device has just chosen, and only then does the host take them, tell the
+// sinks and see which texts have ended. What was computed for those is dropped.
+//
+// A single text is a scheduler with one place.
+//
 // Sources: Orca (Yu et al. 2022) for iteration-level scheduling, Sarathi (Agrawal et al. 2023) for
 // chunked prefills in decoding batches.
 #pragma once
@@ -40,9 +46,8 @@ struct SchedulerOptions {
   int64_t kept = 16;            // prefixes kept in the cache
   int64_t cache_positions = 0;  // of all texts together; 0: `running` times those of one text
   bool share_prefixes = true;
-  // Drafts tokens of texts that repeat themselves (generate/ngram.h) with the rest of a step's
-  // budget; the tokens stay the same. Only for texts sampled on the host, and not with coded
-  // caches.
+  // TextRequest::lookup for all texts that are chosen on the host anyway, with the rest of a step's
+  // budget.
   bool lookup = false;
   // The clock, in seconds, by which steps are measured; empty: the machine's.
   std::function<double()> clock;
@@ -62,6 +67,9 @@ class Scheduler {
  public:
   // Throws as Session does.
   Scheduler(const Model& model, const SchedulerOptions& options);
+  // One text at a time, in a session of one sequence: the text before it stays there, and is cut to
+  // what the next one begins with.
+  Scheduler(const Model& model, const SessionOptions& session);
   ~Scheduler();
 
   // Thread-safe. Returns the id by which the request can be cancelled. Throws usage for a prompt
@@ -83,6 +91,12 @@ class Scheduler {
   void run();
   void stop();  // thread-safe
 
+  // Session::forward() in a sequence of its own, between two steps.
+  void forward(std::span<const int32_t> tokens, LogitSink sink, int64_t first_logit);
+  // The tokens of the text that was kept last.
+  std::span<const int32_t> kept_tokens() const;
+  void forget();  // drops all that is kept
+
   int64_t positions() const { return session_.capacity(); }
   int64_t slots() const { return options_.running; }  // texts that are continued together
   int64_t most() const { return options_.running + options_.waiting; }  // including waiting ones
@@ -99,12 +113,15 @@ class Scheduler {
     int64_t sequence = -1;  // the session's sequence; -1: waiting
     // Prompt and generated tokens, of which the first `position` are in the sequence.
     std::vector<int32_t> tokens;
-    int64_t generated = 0;
+    int64_t generated = 0, choices = 0;  // choices: with the token that ends the text
+    int64_t drafted = 0, drafted_right = 0;
+    double told_seconds = 0;             // time of its sink
     int64_t evaluated = 0, cached = 0;   // tokens of the sequence; of the prompt, not evaluated
     std::optional<TextChooser> chooser;  // on the host
     std::vector<int32_t> attempt;        // the last token and the draft, if there is one
     bool on_device = false;              // chosen by the device
-    int32_t untold = -1;  // the latest token, if the sink is to hear of it in the next step
+    bool open = false;                   // its next token is in open_
+    int32_t stop = -1;                   // the token that ended it
     std::vector<ScoredToken> prompt_scores;
     std::optional<StopReason> ended;  // set: removed after the step
     std::optional<Error> error;
@@ -114,9 +131,10 @@ class Scheduler {
   };
   // A part of a batch.
   struct Piece {
-    Active* active;
-    SequenceTokens tokens;
-    bool last;  // the next token is sampled after it
+    Active* active;         // null: the text has ended
+    SequenceTokens tokens;  // none: the token that the device has chosen last
+    bool last;              // the next token is sampled after it
+    int64_t prompt_rows;    // tokens of a prompt
   };
 
   // A sequence with a common prefix, and the prefix's length.
@@ -126,6 +144,7 @@ class Scheduler {
   };
 
   // scheduler.cpp: admits requests, gives them sequences and ends them.
+  Scheduler(const Model& model, const SchedulerOptions& options, const SessionOptions& session);
   std::unique_ptr<Active> checked(NewText text) const;
   void take_requests();
   void admit();
@@ -134,7 +153,9 @@ class Scheduler {
   Known known_prefix(const Active& active) const;
   bool is_being_read(const Active& active, const Known& known) const;
   bool make_room(const Active& active, const Known& known);
+  bool is_full() const;
   void give_sequence(Active& active, const Known& known);
+  void keep_known(Active& active);
   void remove_ended();
   void finish(Active& active);
   void release(Active& active);
@@ -143,27 +164,36 @@ class Scheduler {
   void publish();
   double now() const;
   // scheduler_step.cpp: plans and runs a step.
-  bool waits_for(std::span<const Piece> pieces) const;
   int64_t snapshot_in(const Active& active, int64_t rows) const;
   std::vector<Piece> plan(bool drafts);
   TextProgress progress_of(const Active& active) const;
+  bool will_end(const Active& active) const;
   void draft(Active& active, int64_t most);
   std::vector<Piece> fitting_plan();
   void preempt_last();
-  void evaluate(std::vector<Piece>& pieces);
+  bool evaluate(std::vector<Piece>& pieces);
+  template <class Body>
+  void run_part(std::span<const Piece> part, const Body& body);
   void evaluate_on_host(std::span<const Piece> pieces);
-  void evaluate_on_device(std::span<const Piece> pieces);
+  void submit(std::span<const Piece> pieces);
+  void take(std::span<const Piece> pieces);
+  void drop_open();
   void judge_draft(Active& active);
   void receive(const Piece& piece, int64_t index, std::span<const float> logits);
   void choose(Active& active, std::span<const float> logits);
+  static void count_choice(Active& active);
   void accept(Active& active, const ScoredToken& token);
-  void tell_chosen(Active& active);
 
   const SchedulerOptions options_;
   Session session_;
   PrefixCache prefixes_;
   StepPace pace_;
-  int64_t prompt_rows_ = 0;  // of the step planned last
+  const int64_t least_prefix_;  // shorter common prefixes are evaluated again
+  // What the device was given and will have chosen a token behind, not taken yet; and how many
+  // tokens of prompts it has read since the last that was taken.
+  std::vector<Piece> open_;
+  int64_t open_rows_ = 0;
+  int64_t prompt_rows_ = 0;  // read in the step that is measured
   std::deque<std::unique_ptr<Active>> waiting_;
   std::vector<std::unique_ptr<Active>> running_;  // in the order of admission
   // A request was preempted; none is admitted until another one has ended and freed its pages.

@@ -27,7 +27,7 @@ int64_t Scheduler::snapshot_in(const Active& active, int64_t rows) const {
 std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
   std::vector<Active*> prompts, others;
   for (const auto& active : running_)
-    (active->missing() > 1 ? prompts : others).push_back(active.get());
+    if (!will_end(*active)) (active->missing() > 1 ? prompts : others).push_back(active.get());
   const auto running = static_cast<int64_t>(running_.size());
   const int64_t budget = std::clamp(options_.step_tokens, running, session_.max_rows());
   int64_t left = budget - static_cast<int64_t>(others.size());
@@ -35,12 +35,12 @@ std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
   int64_t for_prompts = left;
   if (!others.empty())
     for_prompts = std::min(left, std::max(pace_.rows(), static_cast<int64_t>(prompts.size())));
-  prompt_rows_ = 0;
   std::vector<Piece> pieces;
-  const auto add = [&](Active* active, int64_t rows) {
+  const auto add = [&](Active* active, int64_t rows, int64_t prompt_rows) {
+    if (active->open) return pieces.push_back({active, {active->sequence, {}, 1}, true, 0});
     if (active->has_draft()) {
       const auto all = static_cast<int64_t>(active->attempt.size());
-      return pieces.push_back({active, {active->sequence, active->attempt, all}, true});
+      return pieces.push_back({active, {active->sequence, active->attempt, all}, true, 0});
     }
     const bool last = rows == active->missing();
     const auto tokens =
@@ -50,7 +50,7 @@ std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
                            : last                                                    ? 1
                                                                                      : 0;
     const SequenceTokens piece{active->sequence, tokens, logits, snapshot_in(*active, rows)};
-    pieces.push_back({active, piece, last});
+    pieces.push_back({active, piece, last, prompt_rows});
   };
   auto to_come = static_cast<int64_t>(prompts.size());
   int64_t long_ones = session_.max_prompts();
@@ -59,10 +59,9 @@ std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
     const int64_t share = long_ones > 0 ? for_prompts / to_come : 1;
     const int64_t rows = std::min(active->missing(), std::max<int64_t>(1, share));
     if (rows > 1) --long_ones;
-    add(active, rows);
+    add(active, rows, rows);
     left -= rows;
     for_prompts -= rows;
-    prompt_rows_ += rows;
     --to_come;
   }
   for (Active* active : others) {
@@ -71,7 +70,7 @@ std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
       --long_ones;
       left -= static_cast<int64_t>(active->attempt.size()) - 1;
     }
-    add(active, 1);
+    add(active, 1, 0);
   }
   return pieces;
 }
@@ -79,6 +78,15 @@ std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
 TextProgress Scheduler::progress_of(const Active& active) const {
   return {active.request.max_tokens, session_.capacity(), std::ssize(active.tokens),
           active.generated};
+}
+
+// Whether the text ends with the token that is on the way, whatever it is.
+bool Scheduler::will_end(const Active& active) const {
+  if (!active.open) return false;
+  TextProgress progress = progress_of(active);
+  ++progress.chosen;
+  ++progress.positions;
+  return progress.end(true, false).has_value();
 }
 
 // Drafts tokens after the last one of a text, as far as the text may continue.
@@ -90,7 +98,8 @@ void Scheduler::draft(Active& active, int64_t most) {
   active.attempt.insert(active.attempt.end(), drafted.begin(), drafted.end());
 }
 
-// plan(), reduced to the pages that are free: the latest request waits until there are enough.
+// plan(), reduced to the pages that are free: the latest request waits until there are enough. What
+// is open is taken before.
 std::vector<Scheduler::Piece> Scheduler::fitting_plan() {
   for (bool drafts = true;; drafts = false) {
     std::vector<Piece> pieces = plan(drafts);
@@ -100,6 +109,7 @@ std::vector<Scheduler::Piece> Scheduler::fitting_plan() {
     if (session_.fits(batch)) return pieces;
     if (drafts) continue;
     if (drop_kept()) continue;
+    if (!open_.empty()) return {};
     if (running_.size() > 1) {
       preempt_last();
       continue;
@@ -114,7 +124,6 @@ void Scheduler::preempt_last() {
   ++totals_.preempted;
   crowded_ = true;
   Active& active = *running_.back();
-  tell_chosen(active);
   session_.close(active.sequence);
   active.sequence = -1;
   active.evaluated = 0;
@@ -123,32 +132,41 @@ void Scheduler::preempt_last() {
   running_.pop_back();
 }
 
-// Whether submit() must have completed when it returns; otherwise the device may still work on a
-// step whose results nobody waits for.
-bool Scheduler::waits_for(std::span<const Piece> pieces) const {
-  return std::any_of(pieces.begin(), pieces.end(),
-                     [](const Piece& piece) { return piece.last || !piece.active->on_device; });
+// Runs a part of a step; if that fails, so do its texts.
+template <class Body>
+void Scheduler::run_part(std::span<const Piece> part, const Body& body) {
+  if (part.empty()) return;
+  const auto failure = failure_of(body);
+  if (!failure) return;
+  for (const Piece& piece : part)
+    if (piece.active != nullptr) piece.active->error = failure;
 }
 
-void Scheduler::evaluate(std::vector<Piece>& pieces) {
+// Gives the device the next step before it takes what was chosen in the last one. Returns whether
+// it has waited for a part of a step, so that its time can be measured.
+bool Scheduler::evaluate(std::vector<Piece>& pieces) {
   const auto host = std::stable_partition(
       pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.active->on_device; });
   const auto on_device = std::span<const Piece>(pieces.begin(), host);
   const auto on_host = std::span<const Piece>(host, pieces.end());
-  const auto run = [](std::span<const Piece> part, const auto& body) {
-    if (part.empty()) return;
-    const auto failure = failure_of([&] {
-      check_stop();  // a GPU does not look at it
-      body();
-    });
-    if (!failure) return;
-    for (const Piece& piece : part)
-      piece.active->error = failure;
-  };
-  for (const Piece& piece : pieces)
+  const std::vector<Piece> before = std::exchange(open_, {});
+  for (const Piece& piece : before)
+    if (piece.active != nullptr) piece.active->open = false;
+  prompt_rows_ = before.empty() ? 0 : std::exchange(open_rows_, 0);
+  for (const Piece& piece : pieces) {
     if (piece.active->generated == 0) totals_.prompt_tokens += piece.tokens.tokens.size();
-  run(on_device, [&] { evaluate_on_device(on_device); });
-  run(on_host, [&] { evaluate_on_host(on_host); });
+    (piece.active->on_device ? open_rows_ : prompt_rows_) += piece.prompt_rows;
+  }
+  run_part(on_device, [&] {
+    check_stop();  // a GPU does not look at it
+    submit(on_device);
+  });
+  run_part(before, [&] { take(before); });
+  run_part(on_host, [&] {
+    check_stop();
+    evaluate_on_host(on_host);
+  });
+  return !before.empty() || !on_host.empty();
 }
 
 void Scheduler::evaluate_on_host(std::span<const Piece> pieces) {
@@ -164,33 +182,43 @@ void Scheduler::evaluate_on_host(std::span<const Piece> pieces) {
   }
 }
 
-void Scheduler::evaluate_on_device(std::span<const Piece> pieces) {
+void Scheduler::submit(std::span<const Piece> pieces) {
   std::vector<SequenceTokens> batch;
   for (const Piece& piece : pieces)
     batch.push_back(piece.tokens);
   session_.submit(batch);
-  // Delivers the results of the previous step while the device runs this one, which does not depend
-  // on them.
-  for (const auto& active : running_)
-    tell_chosen(*active);
-  std::vector<int32_t> chosen;
-  if (std::any_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.last; })) {
-    const auto taken = session_.take();
-    chosen.assign(taken.begin(), taken.end());
-  }
-  auto next = chosen.begin();
   for (const Piece& piece : pieces) {
     Active& active = *piece.active;
     active.evaluated = session_.position(active.sequence);
-    if (!piece.last) continue;
-    const int32_t token = *next++;
-    if (active.ended || active.error) continue;  // its results are not needed any more
-    if (token >= 0) {
-      accept(active, {token, 0, {}});
-    } else {
-      active.error = Error(ErrorCode::bad_input, "logits", "the model computed no finite logit");
-    }
+    active.open = piece.last;
+    if (piece.last) open_.push_back(piece);
   }
+}
+
+// What the device has chosen behind pieces that were submitted.
+void Scheduler::take(std::span<const Piece> pieces) {
+  const std::span<const int32_t> chosen = session_.take();
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (pieces[i].active == nullptr) continue;
+    Active& active = *pieces[i].active;
+    if (active.ended || active.error) continue;
+    const int32_t token = chosen[i];
+    const auto failure = failure_of([&] {
+      if (token < 0)
+        throw Error(ErrorCode::bad_input, "logits", "the model computed no finite logit");
+      accept(active, {token, 0, {}});
+    });
+    if (failure) active.error = failure;
+  }
+}
+
+// What was chosen for texts that have ended is not needed any more. A failure will be reported by
+// what comes next.
+void Scheduler::drop_open() {
+  if (open_.empty()) return;
+  open_.clear();
+  open_rows_ = 0;
+  failure_of([&] { session_.take(); });
 }
 
 // Logits of token `index` of a piece. What is chosen behind a draft counts as long as that was
@@ -213,8 +241,11 @@ void Scheduler::judge_draft(Active& active) {
   const auto known = static_cast<int64_t>(active.tokens.size()) - 1;
   if (session_.position(active.sequence) > known) session_.truncate(known, active.sequence);
   const auto right = static_cast<size_t>(std::max<int64_t>(0, known - before - 1));
-  totals_.drafted_tokens += active.chooser->drafted().size();
+  const size_t drafted = active.chooser->drafted().size();
+  totals_.drafted_tokens += drafted;
   totals_.drafted_right += right;
+  active.drafted += static_cast<int64_t>(drafted);
+  active.drafted_right += static_cast<int64_t>(right);
   active.chooser->judge(right);
 }
 
@@ -223,6 +254,7 @@ void Scheduler::choose(Active& active, std::span<const float> logits) {
   const auto failure = failure_of([&] {
     const std::optional<int32_t> chosen = active.chooser->choose(logits);
     if (!chosen) {
+      count_choice(active);
       active.ended = StopReason::stop_token;
       return;
     }
@@ -234,9 +266,15 @@ void Scheduler::choose(Active& active, std::span<const float> logits) {
   if (failure) active.error = failure;
 }
 
+void Scheduler::count_choice(Active& active) {
+  ++active.choices;
+  if (active.first_token == Clock::time_point()) active.first_token = Clock::now();
+}
+
 void Scheduler::accept(Active& active, const ScoredToken& token) {
   const TextRequest& request = active.request;
-  if (active.first_token == Clock::time_point()) active.first_token = Clock::now();
+  count_choice(active);
+  const StopScope whole(kNotStopped);  // a request to stop must not lose a token
   if (active.generated == 0 && request.prompt_logprobs)
     active.sink->prompt_scored(active.prompt_scores);
   if (request.max_tokens == 0) {
@@ -245,29 +283,16 @@ void Scheduler::accept(Active& active, const ScoredToken& token) {
   }
   if (request.stops(token.token)) {
     active.ended = StopReason::stop_token;
+    active.stop = token.token;
     return;
   }
   active.tokens.push_back(token.token);
   ++active.generated;
   ++totals_.generated_tokens;
-  const TextProgress progress = progress_of(active);
-  if (active.on_device && !progress.end(true, false)) {
-    active.untold = token.token;
-    return;
-  }
+  const auto start = Clock::now();
   const bool wanted = active.sink->chosen(token);
-  active.ended = progress.end(wanted, active.chooser && active.chooser->ended());
-}
-
-// A text whose sink wants no more tokens may have been submitted with this one already; that result
-// is dropped.
-void Scheduler::tell_chosen(Active& active) {
-  const int32_t token = std::exchange(active.untold, -1);
-  if (token < 0) return;
-  const auto failure = failure_of([&] {
-    if (!active.sink->chosen({token, 0, {}}) && !active.ended) active.ended = StopReason::callback;
-  });
-  if (failure && !active.error) active.error = failure;
+  active.told_seconds += std::chrono::duration<double>(Clock::now() - start).count();
+  active.ended = progress_of(active).end(wanted, active.chooser && active.chooser->ended());
 }
 
 }  // namespace walsh

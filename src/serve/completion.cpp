@@ -109,7 +109,7 @@ class Completion::Choice : public RequestSink {
     leave();
   }
 
-  void failed(const Error& what) override {
+  void failed(const Error& what, const RequestEnd&) override {
     error = what;
     leave();
   }
@@ -164,7 +164,8 @@ class Completion::Choice : public RequestSink {
   // The client may have closed only its own side: send nothing rather than a partial answer.
   void cancelled() {
     owner_->metrics_.ended(end);
-    failed(Error(ErrorCode::interrupted, "request", "it was cancelled before its text had ended"));
+    failed(Error(ErrorCode::interrupted, "request", "it was cancelled before its text had ended"),
+           end);
   }
 
   // The owner exists as long as callbacks may come.

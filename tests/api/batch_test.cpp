@@ -72,6 +72,36 @@ TEST(TextSession, EvaluatesOnlyWhatIsNewAndDoesNotDisturbOthers) {
   EXPECT_THROW(TextSession(engine, -1), Error);
 }
 
+TEST(TextSession, AnExceptionOfTheCallbackComesOutAsItIs) {
+  Engine engine = open_small();
+  TextSession session(engine);
+  struct Mine {};
+  const std::string text = engine.generate("The river", greedy(8)).text;
+  EXPECT_THROW(
+      session.generate("The river", greedy(8), [](std::string_view) -> bool { throw Mine(); }),
+      Mine);
+  const GenerationResult again = session.generate("The river", greedy(8));
+  EXPECT_EQ(again.text, text);
+  EXPECT_GT(again.cached_tokens, 0);
+}
+
+TEST(Lookup, DraftsFollowAGrammarAndChangeNoText) {
+  Engine engine = open_small();
+  TextBatch batch(engine);
+  GenerationOptions options = greedy(60);
+  options.grammar = "root ::= [a-z ]+";
+  const std::string prompt = "the river the river the river the river the";
+  const GenerationResult plain = engine.generate(prompt, options);
+  options.lookup = true;
+  const GenerationResult looked_up = engine.generate(prompt, options);
+  EXPECT_EQ(looked_up.text, plain.text);
+  EXPECT_EQ(plain.drafted, 0);
+  EXPECT_GT(looked_up.drafted_right, 0);
+  const GenerationResult together = batch.generate(std::vector<std::string>{prompt}, options)[0];
+  EXPECT_EQ(together.text, plain.text);
+  EXPECT_GT(together.drafted_right, 0);
+}
+
 TEST(TextSession, OutlivesItsEngine) {
   auto engine = std::make_unique<Engine>(open_small());
   TextSession session(*engine);

@@ -19,6 +19,7 @@ struct Problem {
   int64_t m, position, capacity, ldq, ldo;
   AttentionOptions options;
   double size;  // of the queries: logits have about this standard deviation
+  int value_dim = 0;  // values are the beginnings of keys; 0: they have an array of their own
   std::vector<uint16_t> keys, values;
   std::vector<float> q;
 
@@ -50,7 +51,18 @@ struct Problem {
       q.push_back(static_cast<float>(size * random.normal()));
   }
 
-  KvView view() const { return {keys.data(), values.data(), capacity, kv_heads, head_dim}; }
+  // Makes values the first `dim` numbers of keys.
+  Problem& share(int dim) {
+    value_dim = dim;
+    values = keys;
+    ldo = heads * dim + 3;
+    return *this;
+  }
+  int width() const { return value_dim == 0 ? head_dim : value_dim; }
+  KvView view() const {
+    const uint16_t* of_values = value_dim == 0 ? values.data() : keys.data();
+    return {keys.data(), of_values, capacity, kv_heads, head_dim, nullptr, value_dim};
+  }
   GroupAttention call(int kv_head) const {
     GroupAttention call;
     call.kv = view();
@@ -93,11 +105,11 @@ struct Problem {
       logits.push_back(dot * double{options.scale});
       largest = std::max(largest, logits.back());
     }
-    std::vector<double> out(static_cast<size_t>(head_dim));
+    std::vector<double> out(static_cast<size_t>(width()));
     for (int64_t j = begin; j < end; ++j) {
       const double weight = std::exp(logits[static_cast<size_t>(j - begin)] - largest);
       total += weight;
-      for (int d = 0; d < head_dim; ++d)
+      for (int d = 0; d < width(); ++d)
         out[static_cast<size_t>(d)] += weight * element(values, j, d);
     }
     for (double& v : out)
@@ -111,16 +123,16 @@ void expect_formula(const Problem& p) {
     for (int kv_head = 0; kv_head < p.kv_heads; ++kv_head) {
       const auto out = p.run(isa, kv_head);
       for (int64_t i = 0; i < p.m; ++i) {
-        for (int64_t c = p.heads * p.head_dim; c < p.ldo; ++c) {
+        for (int64_t c = p.heads * p.width(); c < p.ldo; ++c) {
           ASSERT_EQ(out[static_cast<size_t>(i * p.ldo + c)], -7.0f) << "wrote beyond the heads";
         }
         for (int h = 0; h < p.heads; ++h) {
           const auto expected = p.expected(kv_head, i, h);
-          for (int d = 0; d < p.head_dim; ++d) {
+          for (int d = 0; d < p.width(); ++d) {
             // A logit of size s is off by up to about sqrt(head_dim) * 2^-24 * s, its weight by as
             // much relative to itself; values are about 1 and below 5.
             const double tolerance = 2e-6 + 4e-6 * p.size;
-            ASSERT_NEAR(out[static_cast<size_t>(i * p.ldo + h * p.head_dim + d)],
+            ASSERT_NEAR(out[static_cast<size_t>(i * p.ldo + h * p.width() + d)],
                         expected[static_cast<size_t>(d)], tolerance)
                 << isa_name(isa) << " head_dim " << p.head_dim << " m " << p.m << " position "
                 << p.position << " window " << p.options.window << " chunk " << p.options.chunk
@@ -136,6 +148,18 @@ TEST(Attention, AgreesWithTheFormulaForEveryHeadSize) {
   for (const int head_dim : {8, 16, 24, 32, 40, 48, 64, 80, 96, 112, 120, 128, 192, 256}) {
     expect_formula(Problem(head_dim, 1, 1, 70, 0));
     expect_formula(Problem(head_dim, 2, 5, 61, 0));
+  }
+}
+
+// A cache of latents has them and the shared key side by side.
+TEST(Attention, TakesTheBeginningsOfKeysAsValues) {
+  for (const auto& [dim, width] : std::vector<std::pair<int, int>>{
+           {16, 8}, {40, 24}, {48, 32}, {96, 88}, {160, 128}, {576, 512}}) {
+    for (const int heads : {1, 3, 16}) {
+      expect_formula(Problem(dim, heads, 1, 70, 0).share(width));
+      expect_formula(Problem(dim, heads, 5, 61, 0).share(width));
+    }
+    expect_formula(Problem(dim, 5, 40, 30, 17).share(width));
   }
 }
 

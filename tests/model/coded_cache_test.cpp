@@ -147,6 +147,55 @@ TEST_F(CodedCaches, SlidingWindowsAndFamiliesWork) {
   }
 }
 
+// The coded latents of DeepSeek's models; a better type is nearer to f16.
+TEST_F(CodedCaches, LatentsWork) {
+  SyntheticSource source("tiny-latent",
+                         {&get_format("f16"), &get_format("f16"), &get_format("f16")});
+  const auto logits = [&](const char* type, int64_t window) {
+    const Model model = load(source, type, type, window);
+    Session session(model, {400});
+    return evaluate(session, tokens_, 0, 400);
+  };
+  const Rows half = logits("f16", 0);
+  double before = 0;
+  for (const char* type : {"q8_0", "kt4", "tq3_0", "kt3", "kt2"}) {
+    const double kld = divergence(half, logits(type, 0));
+    EXPECT_GT(kld, before) << type;
+    EXPECT_LT(divergence(half, logits(type, 32)), kld) << type;
+    before = kld;
+  }
+  EXPECT_LT(before, 0.5);
+  // Without experts, whose choice small errors change.
+  const auto tokens = random_tokens(250, 120, kSeed);
+  const auto dense = [&](const char* type) {
+    const Model model = load_folder("deepseek-v2-dense-tiny", type, 0);
+    Session session(model, {250});
+    return test::all_logits(session, tokens);
+  };
+  EXPECT_LT(divergence(dense("f16"), dense("q8_0")), 1e-4);
+}
+
+TEST_F(CodedCaches, LatentsDoNotDependOnThePartsOfAText) {
+  SyntheticSource source("tiny-latent",
+                         {&get_format("tq3"), &get_format("f16"), &get_format("f16")});
+  for (const char* type : {"f16", "tq3_0", "q8_0"}) {
+    const Model model = load(source, type, type, 7);
+    Session session(model, {400});
+    const Rows whole = evaluate(session, tokens_, 0, 400);
+    for (const int64_t part : {33, 130}) {
+      session.reset();
+      Rows rows;
+      for (int64_t begin = 0; begin < 400; begin += part)
+        for (auto& row : evaluate(session, tokens_, begin, std::min<int64_t>(400, begin + part)))
+          rows.push_back(std::move(row));
+      EXPECT_EQ(rows, whole) << type << " parts of " << part;
+    }
+    session.truncate(290);
+    const Rows again = evaluate(session, tokens_, 290, 400);
+    EXPECT_LT(divergence(Rows(whole.begin() + 290, whole.end()), again), 0.02) << type;
+  }
+}
+
 // The int8 error in attention is small compared with the error of the codes.
 TEST_F(CodedCaches, ExactProductsAreNearThoseOfInt8) {
   SyntheticSource source("tiny", {&get_format("f16"), &get_format("f16"), &get_format("f16")});

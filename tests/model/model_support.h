@@ -93,6 +93,12 @@ struct OneSequence {
   }
 };
 
+// Submits the tokens to sequence 0; none: the one that was chosen last.
+inline void submit(Session& session, std::span<const int32_t> tokens) {
+  const SequenceTokens item{0, tokens, 1};
+  session.submit({&item, 1});
+}
+
 // One more token for each of the sequences from 0 on.
 inline void decode(Session& session, const std::vector<int32_t>& tokens, BatchSink sink) {
   std::vector<SequenceTokens> batch;

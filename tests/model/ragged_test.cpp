@@ -72,7 +72,9 @@ INSTANTIATE_TEST_SUITE_P(CacheTypes, RaggedBatch,
                                          Kept{"q4_0", "f16", 0}, Kept{"f16", "f16", 32, "tiny-moe"},
                                          Kept{"f16", "f16", 32, "tiny-chunks"},
                                          Kept{"kt4", "tq3_0", 20, "tiny-chunks"},
-                                         Kept{"tq3_0", "q8_0", 32, "tiny-latent"}));
+                                         Kept{"f16", "f16", 32, "tiny-latent"},
+                                         Kept{"tq3_0", "tq3_0", 32, "tiny-latent"},
+                                         Kept{"q8_0", "q8_0", 0, "tiny-latent"}));
 
 }  // namespace
 }  // namespace walsh

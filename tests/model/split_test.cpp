@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, SplitBatches,
                                          Kept{"f16", "f16", 32, "tiny-moe", {0, 2}},
                                          Kept{"tq3_0", "q8_0", 32, "tiny-moe", {0, 1}},
                                          Kept{"f16", "f16", 32, "tiny-moe", {1, 2}},
-                                         Kept{"tq3_0", "q8_0", 32, "tiny-latent", {0, 2}},
+                                         Kept{"tq3_0", "tq3_0", 32, "tiny-latent", {0, 2}},
                                          Kept{"kt4", "tq3_0", 20, "tiny-chunks", {1, 2}},
                                          Kept{"f16", "f16", 32, "tiny-delta", {1, 0}},
                                          Kept{"tq3_0", "tq3_0", 32, "tiny-delta", {3, 0}}));

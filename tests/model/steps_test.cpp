@@ -102,7 +102,7 @@ TEST_P(StepsOf, AreThoseOfTheLoadedModel) {
     const LayerSteps& layer = before.layers[i];
     for (size_t m = 0; m < layer.matrices.size(); ++m) {
       const Linear& linear = model.layers[i].matrices[m];
-      EXPECT_EQ(layer.matrices[m].stored.format->name, linear.format->name);
+      EXPECT_EQ(layer.matrices[m].stored.format->name, linear.stored->name);
       EXPECT_EQ(layer.matrices[m].input[0], linear.input[0]);
     }
     ASSERT_EQ(layer.vectors.size(), model.layers[i].vectors.size());

@@ -272,6 +272,19 @@ TEST(Support, AGpuWantsTheExpertsOfALayerInOneFormat) {
   }
 }
 
+TEST(Support, LatentsAreOneVectorForKeysAndValues) {
+  const Format& tq3 = get_format("tq3");
+  const SyntheticSource source("tiny-latent", {&tq3, &tq3, &tq3});
+  LoadOptions options = options_of(kCpu);
+  options.cache.keys = &get_cache_type("tq3_0");
+  EXPECT_THAT(reason_against(source, options), HasSubstr("cache types 'tq3_0' and 'f16'"));
+  EXPECT_THAT(reason_against(source, options), HasSubstr("choose one type for both"));
+  options.cache.values = options.cache.keys;
+  EXPECT_THAT(reason_against(source, options), IsEmpty());
+  options.device = options_of(kGpu).device;
+  EXPECT_THAT(reason_against(source, options), HasSubstr("latents are coded only on the CPU"));
+}
+
 TEST(Support, AGpuNamesTheOptionsThatExpertsDoNotHave) {
   const Format& tq3 = get_format("tq3");
   const SyntheticSource source("tiny-moe", {&tq3, &tq3, &tq3});

@@ -11,40 +11,15 @@
 #include "base/random.h"
 #include "model/model_support.h"
 #include "model/synthetic.h"
+#include "texts.h"
 #include "threads.h"
 
 namespace walsh {
 namespace {
 
+using test::finish;
+using test::Recorder;
 using testing::ElementsAreArray;
-
-class Recorder : public RequestSink {
- public:
-  void prompt_scored(std::span<const ScoredToken> tokens) override {
-    prompt.assign(tokens.begin(), tokens.end());
-  }
-  bool chosen(const ScoredToken& token) override {
-    EXPECT_FALSE(finished());
-    scored.push_back(token);
-    tokens.push_back(token.token);
-    return static_cast<int64_t>(tokens.size()) != enough;
-  }
-  void ended(const RequestEnd& what) override {
-    EXPECT_FALSE(finished());
-    end = what;
-  }
-  void failed(const Error& what) override {
-    EXPECT_FALSE(finished());
-    error = what;
-  }
-  bool finished() const { return end || error; }
-
-  int64_t enough = -1;
-  std::vector<ScoredToken> prompt, scored;
-  std::vector<int32_t> tokens;
-  std::optional<RequestEnd> end;
-  std::optional<Error> error;
-};
 
 std::vector<int32_t> random_prompt(uint64_t seed, int64_t length) {
   return test::random_tokens(length, 500, seed);
@@ -82,19 +57,9 @@ class SchedulerTest : public testing::Test {
     return wanted;
   }
 
-  // The text that generate() gives without other requests.
-  std::vector<int32_t> alone(const Model& model, const TextRequest& wanted) {
-    Session session(model, {512});
-    GenerateOptions options;
-    options.sampler = wanted.sampler;
-    options.max_tokens = wanted.max_tokens;
-    options.stop_ids = wanted.stop_ids;
-    return generate(session, wanted.prompt, options).tokens;
-  }
-
-  static void finish(Scheduler& scheduler) {
-    while (scheduler.step()) {
-    }
+  // The text without other requests.
+  static std::vector<int32_t> alone(const Model& model, const TextRequest& wanted) {
+    return test::plain_text(model, wanted, 512);
   }
 
   ThreadPool pool_{test::kThreads};
@@ -104,13 +69,6 @@ class SchedulerTest : public testing::Test {
 // Its states can be restored to before the last token of a prompt.
 TEST_F(SchedulerTest, RecurrentModelsShareWhatTheyCanGoBackTo) {
   const Model model = test::load_folder(test::tiny_model("qwen35-tiny"), pool_);
-  const auto alone = [&](const TextRequest& wanted) {
-    Session session(model, {250});
-    GenerateOptions options;
-    options.max_tokens = wanted.max_tokens;
-    options.sampler = wanted.sampler;
-    return generate(session, wanted.prompt, options).tokens;
-  };
   SchedulerOptions options = small();
   options.positions = 250;
   Scheduler scheduler(model, options);
@@ -126,7 +84,7 @@ TEST_F(SchedulerTest, RecurrentModelsShareWhatTheyCanGoBackTo) {
     scheduler.add(wanted, sink);
     finish(scheduler);
     ASSERT_TRUE(sink->end);
-    EXPECT_THAT(sink->tokens, ElementsAreArray(alone(wanted)));
+    EXPECT_THAT(sink->tokens, ElementsAreArray(test::plain_text(model, wanted, 250)));
     EXPECT_EQ(sink->end->cached_tokens, cached);
   }
 }

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "generate/generator.h"
 #include "io/json.h"
+#include "schedule/texts.h"
 #include "serve/service.h"
 #include "text/stopped_text.h"
 #include "threads.h"
@@ -99,16 +99,14 @@ class ServiceTest : public testing::Test {
   }
 
   std::string greedy_text(const std::string& prompt, int64_t tokens) {
-    Session session(loaded_.model, {256});
-    GenerateOptions options;
-    options.sampler.temperature = 0;
-    options.max_tokens = tokens;
-    options.stop_ids = loaded_.generation.stop_ids();
-    const auto ids = loaded_.tokenizer.encode(prompt, true);
-    const auto result = generate(session, ids, options);
-    StoppedText text(loaded_.tokenizer, ids, {});
+    TextRequest request;
+    request.prompt = loaded_.tokenizer.encode(prompt, true);
+    request.sampler.temperature = 0;
+    request.max_tokens = tokens;
+    request.stop_ids = loaded_.generation.stop_ids();
+    StoppedText text(loaded_.tokenizer, request.prompt, {});
     std::string all;
-    for (const int32_t token : result.tokens)
+    for (const int32_t token : plain_text(loaded_.model, request, 256))
       all += text.push(token);
     return all + text.finish();
   }

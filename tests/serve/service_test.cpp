@@ -6,7 +6,6 @@
 #include <cmath>
 #include <thread>
 
-#include "generate/generator.h"
 #include "io/json.h"
 #include "serve/service_fixture.h"
 #include "text/stopped_text.h"

@@ -33,7 +33,7 @@ float attend(const float* q, const KvView& kv, int kv_head, int64_t begin, int64
     weights[j] = std::exp(weights[j] - largest);
     total += double{weights[j]};
   }
-  for (int d = 0; d < head_dim; ++d) {
+  for (int d = 0; d < kv.value_width(); ++d) {
     double sum = 0;
     for (int64_t j = 0; j < count; ++j) {
       const uint16_t* value = kv.values + kv.offset(kv_head, begin + j);

@@ -34,7 +34,7 @@ struct BlockedAttention : GroupAttention {
     largest = sums + kRows * padded();
     totals = largest + kRows;
   }
-  int64_t padded() const { return AttentionBlocks::padded(kv.head_dim); }
+  int64_t padded() const { return AttentionBlocks::padded(kv.value_width()); }
   const float* query_of(int64_t row) const { return query(row / heads, row % heads); }
   // The positions that a row sees.
   int64_t end_of(int64_t row) const { return end(row / heads); }
@@ -84,13 +84,14 @@ void transpose_keys(const uint16_t* keys, int64_t count, int64_t head_dim, float
   }
 }
 
-// out[j * padded + d] = values[j * head_dim + d], zero from head_dim to the padded length.
+// out[j * padded + d] = values[j * head_dim + d], zero from `width` to the padded length.
 template <typename V>
-void convert_values(const uint16_t* values, int64_t count, int64_t head_dim, float* out) {
-  const int64_t padded = AttentionBlocks::padded(head_dim);
+void convert_values(const uint16_t* values, int64_t count, int64_t head_dim, int64_t width,
+                    float* out) {
+  const int64_t padded = AttentionBlocks::padded(width);
   for (int64_t j = 0; j < count; ++j) {
     for (int64_t d = 0; d < padded; d += V::kWidth) {
-      const int64_t n = std::clamp<int64_t>(head_dim - d, 0, V::kWidth);
+      const int64_t n = std::clamp<int64_t>(width - d, 0, V::kWidth);
       const uint16_t* p = values + j * head_dim + d;
       V::store(out + j * padded + d, n == V::kWidth ? V::load_f16(p) : V::load_f16(p, n));
     }
@@ -220,7 +221,8 @@ void attend_rows(const BlockedAttention<V>& call, int64_t row, int64_t rows) {
   std::fill(call.totals, call.totals + rows, 0.0f);
   std::fill(call.largest, call.largest + rows, -std::numeric_limits<float>::infinity());
   // A single tile reads each value once, so converting them beforehand would not pay.
-  const bool direct = rows <= V::kTileRows && head_dim == padded;
+  const int64_t width = call.kv.value_width();
+  const bool direct = rows <= V::kTileRows && width == padded;
   for (int64_t block = call.first_of(row) / kKeys * kKeys; block < end; block += kKeys) {
     const int64_t count = std::min(kKeys, end - block);
     const int64_t at = call.kv.offset(call.kv_head, block);
@@ -231,7 +233,7 @@ void attend_rows(const BlockedAttention<V>& call, int64_t row, int64_t rows) {
                      HalfRows<V>{values, kKeys * head_dim}, head_dim);
       continue;
     }
-    convert_values<V>(values, count, head_dim, call.block_values);
+    convert_values<V>(values, count, head_dim, width, call.block_values);
     for (int64_t r = 0; r < rows; r += V::kTileRows) {
       const int n = static_cast<int>(std::min<int64_t>(V::kTileRows, rows - r));
       attend_tile<V>(call, row + r, n, r, block, FloatRows<V>{call.block_values}, padded);
@@ -243,7 +245,7 @@ void attend_rows(const BlockedAttention<V>& call, int64_t row, int64_t rows) {
 template <typename V>
 void attention(const GroupAttention& group) {
   const BlockedAttention<V> call(group);
-  const int64_t all = call.m * call.heads, padded = call.padded(), head_dim = call.kv.head_dim;
+  const int64_t all = call.m * call.heads, padded = call.padded(), width = call.kv.value_width();
   for (int64_t row = 0; row < all; row += AttentionBlocks::kRows) {
     const int64_t rows = std::min(AttentionBlocks::kRows, all - row);
     attend_rows<V>(call, row, rows);
@@ -253,8 +255,8 @@ void attention(const GroupAttention& group) {
       const auto total = V::set(call.totals[r]);
       if (call.log_sums != nullptr)
         call.log_sums[row + r] = call.largest[r] + std::log(call.totals[r]);
-      for (int64_t d = 0; d < head_dim; d += V::kWidth) {
-        const int64_t n = std::min<int64_t>(V::kWidth, head_dim - d);
+      for (int64_t d = 0; d < width; d += V::kWidth) {
+        const int64_t n = std::min<int64_t>(V::kWidth, width - d);
         V::store(target + d, V::div(V::load(sums + d), total), n);
       }
     }

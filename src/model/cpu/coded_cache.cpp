@@ -66,22 +66,26 @@ void CodedCache::describe_layers() {
       layers_.emplace_back();
       continue;
     }
-    HeadSize& size = sizes_[a.head_dim];
+    const int64_t dim = a.cache_dim(), rank = a.latent.rank;
+    HeadSize& size = sizes_[dim];
     if (size.group == 0) {
-      size.key_rotator = make_rotator(key_type_, a.head_dim);
-      size.value_rotator = make_rotator(value_type_, a.head_dim);
+      size.rank = rank;
+      size.key_rotator = make_rotator(key_type_, rank > 0 ? rank : dim);
+      if (rank == 0) size.value_rotator = make_rotator(value_type_, dim);
     }
-    size.group = std::max(size.group, a.heads / a.kv_heads);
-    layers_.push_back({a.head_dim,
-                       a.kv_heads,
-                       a.heads / a.kv_heads,
+    size.group = std::max(size.group, a.heads / a.cache_heads());
+    layers_.push_back({dim,
+                       a.cache_heads(),
+                       rank,
                        width_,
                        0,
                        size.key_rotator.get(),
                        size.value_rotator.get(),
-                       {}});
-    width_ += a.kv_width();
-    widest_ = std::max(widest_, a.kv_width());
+                       {},
+                       std::nullopt});
+    has_values_ |= rank == 0;
+    width_ += a.cached_keys();
+    widest_ = std::max(widest_, a.cached_keys());
   }
   // Layers that others read later keep their rows until then.
   fresh_width_ = widest_;
@@ -103,19 +107,23 @@ uint64_t CodedCache::planned_bytes() const {
   uint64_t page = 0;  // of all layers
   for (const LayerCache& layer : layers_) {
     if (layer.kv_heads == 0) continue;  // it has no heads to lay out
+    if (layer.rank > 0) {
+      page += CacheLatents(key_type_, layer.rank, layer.head_dim - layer.rank, kCacheBlock).bytes();
+      continue;
+    }
     page += times(CacheKeys(key_type_, layer.head_dim, kCacheBlock).bytes() +
                       CacheValues(value_type_, layer.head_dim, kCacheBlock).bytes(),
                   layer.kv_heads);
   }
-  constexpr int64_t kPair = 2 * sizeof(uint16_t);
-  const uint64_t row = static_cast<uint64_t>(width_) * kPair;
+  const int64_t pair = (has_values_ ? 2 : 1) * static_cast<int64_t>(sizeof(uint16_t));
+  const uint64_t row = times(static_cast<uint64_t>(width_), pair);
   const uint64_t sequence = times(row, tail_rows_ + kSinks) + times(sizeof(float), width_);
   uint64_t scratch = 0;
   for (const auto& [head_dim, size] : sizes_)
-    scratch += times(static_cast<uint64_t>(head_dim) * kPair, kSinks + exact_rows());
+    scratch += times(times(static_cast<uint64_t>(head_dim), pair), kSinks + exact_rows());
   return checked_add(checked_add(times(page, pages_.shape().pages),
                                  times(sequence, pages_.shape().sequences), where),
-                     times(static_cast<uint64_t>(fresh_width_) * kPair, fresh_rows_) +
+                     times(times(static_cast<uint64_t>(fresh_width_), pair), fresh_rows_) +
                          times(scratch, model_.pool().size()),
                      where);
 }
@@ -123,7 +131,9 @@ uint64_t CodedCache::planned_bytes() const {
 void CodedCache::allocate() {
   const int64_t positions = pages_.shape().pages * kCacheBlock;
   for (LayerCache& layer : layers_) {
-    for (int64_t h = 0; h < layer.kv_heads; ++h) {
+    if (layer.rank > 0)
+      layer.latents.emplace(key_type_, layer.rank, layer.head_dim - layer.rank, positions);
+    for (int64_t h = 0; h < layer.kv_heads && layer.rank == 0; ++h) {
       layer.heads.push_back({CacheKeys(key_type_, layer.head_dim, positions),
                              CacheValues(value_type_, layer.head_dim, positions)});
     }
@@ -132,35 +142,56 @@ void CodedCache::allocate() {
   sequences_.resize(static_cast<size_t>(sequences));
   for (Sequence& sequence : sequences_)
     sequence.key_offsets.resize(static_cast<size_t>(width_));
-  const auto rows = [&](int64_t count) { return static_cast<size_t>(count * width_); };
-  for (AlignedArray<uint16_t>* tails : {&tail_keys_, &tail_values_})
-    *tails = AlignedArray<uint16_t>(rows(sequences * tail_rows_));
-  for (AlignedArray<uint16_t>* sinks : {&sink_keys_, &sink_values_})
-    *sinks = AlignedArray<uint16_t>(rows(sequences * kSinks));
-  for (AlignedArray<uint16_t>* fresh : {&fresh_keys_, &fresh_values_})
-    *fresh = AlignedArray<uint16_t>(static_cast<size_t>(fresh_width_ * fresh_rows_));
+  const auto allocate_pair = [&](AlignedArray<uint16_t>& keys, AlignedArray<uint16_t>& values,
+                                 int64_t count) {
+    keys = AlignedArray<uint16_t>(static_cast<size_t>(count));
+    if (has_values_) values = AlignedArray<uint16_t>(static_cast<size_t>(count));
+  };
+  allocate_pair(tail_keys_, tail_values_, sequences * tail_rows_ * width_);
+  allocate_pair(sink_keys_, sink_values_, sequences * kSinks * width_);
+  allocate_pair(fresh_keys_, fresh_values_, fresh_width_ * fresh_rows_);
   for (auto& [head_dim, size] : sizes_)
     for (int t = 0; t < model_.pool().size(); ++t)
-      size.scratch.push_back(make_scratch(head_dim, size.group));
+      size.scratch.push_back(make_scratch(head_dim, size));
   plans_.reserve(sequences_.size());
 }
 
-CodedCache::Scratch CodedCache::make_scratch(int64_t head_dim, int64_t group) const {
+CodedCache::Scratch CodedCache::make_scratch(int64_t head_dim, const HeadSize& size) const {
   Scratch scratch;
-  const auto rows = static_cast<size_t>(std::max(kAttentionRows, group));
+  const auto rows = static_cast<size_t>(std::max(kAttentionRows, size.group));
   const auto columns = static_cast<size_t>(
       std::max(padded_head_dim(key_type_, head_dim), padded_head_dim(value_type_, head_dim)));
-  scratch.stored = CacheScratch(key_type_, value_type_, head_dim, static_cast<int64_t>(rows),
-                                model_.activations == ActivationMode::f32);
   scratch.bundle = AlignedArray<float>(kCacheBundle * columns);
-  for (AlignedArray<uint16_t>* halves : {&scratch.keys, &scratch.values})
-    *halves = AlignedArray<uint16_t>(static_cast<size_t>((kSinks + exact_rows()) * head_dim));
-  scratch.out.resize(rows * static_cast<size_t>(head_dim));
+  const auto halves = static_cast<size_t>((kSinks + exact_rows()) * head_dim);
+  scratch.keys = AlignedArray<uint16_t>(halves);
+  if (size.rank == 0) scratch.values = AlignedArray<uint16_t>(halves);
+  scratch.out.resize(rows * columns);
   for (std::vector<float>* sums : {&scratch.exact_sums, &scratch.stored_sums})
     sums->resize(rows);
   for (std::vector<int64_t>* ends : {&scratch.begin, &scratch.end})
     ends->resize(rows);
+  if (size.rank > 0) {
+    make_latent_scratch(head_dim, size, scratch);
+  } else {
+    scratch.stored = CacheScratch(key_type_, value_type_, head_dim, static_cast<int64_t>(rows),
+                                  model_.activations == ActivationMode::f32);
+  }
   return scratch;
+}
+
+void CodedCache::make_latent_scratch(int64_t head_dim, const HeadSize& size,
+                                     Scratch& scratch) const {
+  const int64_t rows = std::max(kAttentionRows, size.group);
+  const int64_t cols = padded_head_dim(key_type_, size.rank), width = cols + head_dim - size.rank;
+  const auto floats = [&](int64_t of_row) {
+    return AlignedArray<float>(static_cast<size_t>(rows * of_row));
+  };
+  scratch.queries = floats(width);
+  scratch.block_out = floats(cols);
+  scratch.block = AlignedArray<uint16_t>(static_cast<size_t>(kCacheBlock * width));
+  scratch.block_sums.resize(static_cast<size_t>(rows));
+  scratch.attention = AlignedArray<float>(
+      static_cast<size_t>(attention_scratch(1, kCacheBlock, static_cast<int>(width))));
 }
 
 int64_t CodedCache::stored_end(int64_t position, int64_t stored) const {
@@ -187,12 +218,14 @@ float* CodedCache::key_offset(int64_t sequence, const LayerCache& layer, int64_t
 
 CodedCache::HalfRows CodedCache::tail_of(int64_t sequence, const LayerCache& layer, int64_t head) {
   const int64_t first = sequence * width_ * tail_rows_ + at(layer, head, tail_rows_);
-  return {tail_keys_.data() + first, tail_values_.data() + first};
+  uint16_t* keys = tail_keys_.data() + first;
+  return {keys, layer.rank > 0 ? keys : tail_values_.data() + first};
 }
 
 CodedCache::HalfRows CodedCache::sinks_of(int64_t sequence, const LayerCache& layer, int64_t head) {
   const int64_t first = sequence * width_ * kSinks + at(layer, head, kSinks);
-  return {sink_keys_.data() + first, sink_values_.data() + first};
+  uint16_t* keys = sink_keys_.data() + first;
+  return {keys, layer.rank > 0 ? keys : sink_values_.data() + first};
 }
 
 CodedCache::HalfRows CodedCache::rows_of(const RunPlan& plan, const LayerCache& layer,
@@ -200,7 +233,8 @@ CodedCache::HalfRows CodedCache::rows_of(const RunPlan& plan, const LayerCache& 
   if (plan.fresh < 0) return tail_of(plan.run.sequence, layer, head);
   const int64_t first =
       layer.fresh * fresh_rows_ + (head * fresh_rows_ + plan.fresh) * layer.head_dim;
-  return {fresh_keys_.data() + first, fresh_values_.data() + first};
+  uint16_t* keys = fresh_keys_.data() + first;
+  return {keys, layer.rank > 0 ? keys : fresh_values_.data() + first};
 }
 
 int64_t CodedCache::first_of(const RunPlan& plan) {
@@ -246,6 +280,7 @@ void CodedCache::abandon() {
 
 void CodedCache::copy_page(const PageCopy& copy) {
   for (LayerCache& layer : layers_) {
+    if (layer.latents) layer.latents->copy_block(copy.from, copy.to);
     for (Head& head : layer.heads) {
       head.keys.copy_block(copy.from, copy.to);
       head.values.copy_block(copy.from, copy.to);
@@ -256,6 +291,7 @@ void CodedCache::copy_page(const PageCopy& copy) {
 void CodedCache::fork(int64_t from, int64_t to) {
   sequences_[static_cast<size_t>(to)] = sequences_[static_cast<size_t>(from)];
   const auto copy = [&](AlignedArray<uint16_t>& rows, int64_t count) {
+    if (rows.empty()) return;
     const int64_t size = width_ * count;
     std::copy_n(rows.data() + from * size, size, rows.data() + to * size);
   };
@@ -286,9 +322,17 @@ void CodedCache::take_back(int64_t index, int64_t position) {
 
 void CodedCache::restore_tail(int64_t index, const LayerCache& layer, int64_t head, int64_t rows) {
   const Sequence& sequence = sequences_[static_cast<size_t>(index)];
-  const Head& from = layer.heads[static_cast<size_t>(head)];
   const HalfRows to = tail_of(index, layer, head);
   const int64_t head_dim = layer.head_dim;
+  const auto restore_sinks = [&] {
+    if (sequence.stored == 0)
+      copy_rows(sinks_of(index, layer, head), to, std::min(kSinks, rows) * head_dim);
+  };
+  if (layer.latents) {
+    restore_latents(index, layer, rows, to.keys);
+    return restore_sinks();
+  }
+  const Head& from = layer.heads[static_cast<size_t>(head)];
   float* x = scratch_of(layer, 0).bundle.data();
   const auto restore = [&](const auto& side, const Rotator* rotator, const float* offset,
                            uint16_t* out) {
@@ -303,19 +347,40 @@ void CodedCache::restore_tail(int64_t index, const LayerCache& layer, int64_t he
   };
   restore(from.keys, layer.key_rotator, key_offset(index, layer, head), to.keys);
   restore(from.values, layer.value_rotator, nullptr, to.values);
-  if (sequence.stored > 0) return;
-  const HalfRows sinks = sinks_of(index, layer, head);
-  const int64_t count = std::min(kSinks, rows) * head_dim;
-  std::copy_n(sinks.keys, count, to.keys);
-  std::copy_n(sinks.values, count, to.values);
+  restore_sinks();
+}
+
+void CodedCache::restore_latents(int64_t index, const LayerCache& layer, int64_t rows,
+                                 uint16_t* out) {
+  const CacheLatents& latents = *layer.latents;
+  Scratch& scratch = scratch_of(layer, 0);
+  const int64_t bundle =
+      stored_bundle(index, sequences_[static_cast<size_t>(index)].stored / kCacheBundle);
+  latents.load(ops_, bundle * kCacheBundle, rows, scratch.block.data());
+  float* x = scratch.bundle.data();
+  for (int64_t j = 0; j < rows; ++j) {
+    const uint16_t* from = scratch.block.data() + j * latents.width();
+    uint16_t* to = out + j * layer.head_dim;
+    ops_.from_f16(from, latents.cols(), x);
+    if (layer.key_rotator != nullptr) layer.key_rotator->invert(x);
+    store_half_row(ops_, x, layer.rank, to);
+    std::copy_n(from + latents.cols(), layer.head_dim - layer.rank, to + layer.rank);
+  }
+}
+
+// Where values are parts of keys there is one array.
+void CodedCache::copy_rows(const HalfRows& from, const HalfRows& to, int64_t count) {
+  std::copy_n(from.keys, count, to.keys);
+  if (from.values != from.keys) std::copy_n(from.values, count, to.values);
 }
 
 void CodedCache::store(int64_t index, const float* keys, const float* values, int64_t stride) {
   LayerCache& layer = layers_[static_cast<size_t>(index)];
   const auto store_one = [&](int64_t task, int thread) {
     const RunPlan& plan = plans_[static_cast<size_t>(task / layer.kv_heads)];
-    store_head(plan, layer, task % layer.kv_heads, keys + plan.row * stride,
-               values + plan.row * stride, stride, scratch_of(layer, thread));
+    const int64_t first = plan.row * stride;
+    store_head(plan, layer, task % layer.kv_heads, keys + first,
+               values == nullptr ? nullptr : values + first, stride, scratch_of(layer, thread));
   };
   const auto tasks = static_cast<int64_t>(plans_.size()) * layer.kv_heads;
   const RunPlan& only = plans_.front();
@@ -335,13 +400,12 @@ void CodedCache::store_head(const RunPlan& plan, LayerCache& layer, int64_t head
   const int64_t before = (plan.run.position - first) * head_dim;
   if (plan.move > 0 || plan.fresh >= 0) {
     const int64_t skipped = (first - sequence.tail) * head_dim;
-    std::copy_n(tail.keys + skipped, before, rows.keys);
-    std::copy_n(tail.values + skipped, before, rows.values);
+    copy_rows({tail.keys + skipped, tail.values + skipped}, rows, before);
   }
   for (int64_t i = 0; i < plan.run.rows; ++i) {
     const int64_t from = i * stride + head * head_dim, to = before + i * head_dim;
     store_half_row(ops_, keys + from, head_dim, rows.keys + to);
-    store_half_row(ops_, values + from, head_dim, rows.values + to);
+    if (values != nullptr) store_half_row(ops_, values + from, head_dim, rows.values + to);
   }
   for (int64_t bundle = sequence.stored / kCacheBundle; bundle < plan.stored / kCacheBundle;
        ++bundle)
@@ -349,24 +413,23 @@ void CodedCache::store_head(const RunPlan& plan, LayerCache& layer, int64_t head
   if (plan.fresh < 0) return;
   const int64_t kept = (plan.end() - plan.stored) * head_dim;
   const int64_t at = (plan.stored - first) * head_dim;
-  std::copy_n(rows.keys + at, kept, tail.keys);
-  std::copy_n(rows.values + at, kept, tail.values);
+  copy_rows({rows.keys + at, rows.values + at}, tail, kept);
 }
 
 void CodedCache::encode(const RunPlan& plan, LayerCache& layer, int64_t head, int64_t bundle,
                         const HalfRows& rows, Scratch& scratch) {
-  Head& to = layer.heads[static_cast<size_t>(head)];
   const int64_t head_dim = layer.head_dim;
   const int64_t first = (bundle * kCacheBundle - first_of(plan)) * head_dim;
   float* offset = key_offset(plan.run.sequence, layer, head);
   if (bundle == 0) {
-    const HalfRows sinks = sinks_of(plan.run.sequence, layer, head);
-    std::copy_n(rows.keys + first, kSinks * head_dim, sinks.keys);
-    std::copy_n(rows.values + first, kSinks * head_dim, sinks.values);
-    if (key_type_.coded) mean_key(rows.keys + first, head_dim, offset);
+    copy_rows({rows.keys + first, rows.values + first}, sinks_of(plan.run.sequence, layer, head),
+              kSinks * head_dim);
+    if (key_type_.coded && layer.rank == 0) mean_key(rows.keys + first, head_dim, offset);
   }
   const int64_t stored = stored_bundle(plan.run.sequence, bundle);
   float* x = scratch.bundle.data();
+  if (layer.latents) return encode_latents(layer, stored, rows.keys + first, x);
+  Head& to = layer.heads[static_cast<size_t>(head)];
   const auto encode_side = [&](auto& side, const uint16_t* halves, const Rotator* rotator,
                                const float* subtracted) {
     for (int64_t j = 0; j < kCacheBundle; ++j) {
@@ -381,6 +444,18 @@ void CodedCache::encode(const RunPlan& plan, LayerCache& layer, int64_t head, in
   };
   encode_side(to.keys, rows.keys + first, layer.key_rotator, offset);
   encode_side(to.values, rows.values + first, layer.value_rotator, nullptr);
+}
+
+// No mean is taken from latents, which are values too.
+void CodedCache::encode_latents(LayerCache& layer, int64_t stored, const uint16_t* rows, float* x) {
+  CacheLatents& latents = *layer.latents;
+  for (int64_t j = 0; j < kCacheBundle; ++j) {
+    float* row = x + j * latents.cols();
+    ops_.from_f16(rows + j * layer.head_dim, layer.rank, row);
+    std::fill(row + layer.rank, row + latents.cols(), 0.0f);
+    if (layer.key_rotator != nullptr) layer.key_rotator->apply(row);
+  }
+  latents.store(stored, x, rows + layer.rank, layer.head_dim);
 }
 
 }  // namespace walsh

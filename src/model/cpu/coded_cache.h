@@ -10,10 +10,12 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/aligned.h"
 #include "cache/attention.h"
+#include "cache/latents.h"
 #include "cache/side.h"
 #include "model/cpu/kv_cache.h"
 
@@ -35,7 +37,7 @@ class CodedCache : public KvCache {
   void attend(int64_t layer, const QueryRows& queries, int thread, float* scratch) override;
 
  private:
-  // fp16 keys and values of one head, [rows][head_dim] each.
+  // fp16 keys and values of one head, [rows][head_dim] each; both are the same of latent attention.
   struct HalfRows {
     uint16_t* keys;
     uint16_t* values;
@@ -46,11 +48,13 @@ class CodedCache : public KvCache {
     CacheValues values;
   };
   struct LayerCache {
-    int64_t head_dim, kv_heads, group;
+    int64_t head_dim, kv_heads;
+    int64_t rank;   // the part of a key that is its value; 0: values are rows of their own
     int64_t first;  // values per position of the heads in the layers before
     int64_t fresh;  // the same of fresh rows: 0 in all layers whose rows no other layer reads
     const Rotator *key_rotator, *value_rotator;  // null: not rotated
-    std::vector<Head> heads;                     // [kv_heads]
+    std::vector<Head> heads;                     // [kv_heads], or
+    std::optional<CacheLatents> latents;         // with a rank
   };
   // Positions before `stored` are stored; those from `tail` up to `length` are fp16 rows of the
   // tail.
@@ -81,11 +85,17 @@ class CodedCache : public KvCache {
     std::vector<float> out;               // [rows][head_dim]
     std::vector<float> exact_sums, stored_sums;
     std::vector<int64_t> begin, end;
+    // Latents need: queries in the rotated domain, the decoded positions of a block, what these
+    // give with its log-sums, and the scratch of attention to them.
+    AlignedArray<float> queries, block_out, attention;
+    AlignedArray<uint16_t> block;
+    std::vector<float> block_sums;
   };
   // Everything that depends on the head size: rotations and the memory of the threads.
   struct HeadSize {
     std::unique_ptr<Rotator> key_rotator, value_rotator;
     int64_t group = 0;  // largest number of query heads per kv head
+    int64_t rank = 0;   // LayerCache
     std::vector<Scratch> scratch;
   };
 
@@ -113,7 +123,8 @@ class CodedCache : public KvCache {
   void describe_layers();
   uint64_t planned_bytes() const;
   void allocate();
-  Scratch make_scratch(int64_t head_dim, int64_t group) const;
+  Scratch make_scratch(int64_t head_dim, const HeadSize& size) const;
+  void make_latent_scratch(int64_t head_dim, const HeadSize& size, Scratch& scratch) const;
   // Sequence `index` is cut so that it ends at `position`.
   void take_back(int64_t index, int64_t position);
   void restore_tail(int64_t index, const LayerCache& layer, int64_t head, int64_t rows);
@@ -121,6 +132,13 @@ class CodedCache : public KvCache {
                   const float* values, int64_t stride, Scratch& scratch);
   void encode(const RunPlan& plan, LayerCache& layer, int64_t head, int64_t bundle,
               const HalfRows& rows, Scratch& scratch);
+  void encode_latents(LayerCache& layer, int64_t stored, const uint16_t* rows, float* x);
+  void restore_latents(int64_t index, const LayerCache& layer, int64_t rows, uint16_t* out);
+  static void copy_rows(const HalfRows& from, const HalfRows& to, int64_t count);
+  void rotate_queries(const LayerCache& layer, const QueryRows& queries, Scratch& scratch);
+  void attend_block(const LayerCache& layer, const QueryRows& queries, int64_t base, int64_t count,
+                    Scratch& scratch);
+  void add_stored_latents(const LayerCache& layer, const QueryRows& queries, Scratch& scratch);
   void attend_exact(int64_t layer, const QueryRows& queries, const Alike& alike, Scratch& scratch,
                     float* attention_scratch);
   void add_stored(int64_t layer, const QueryRows& queries, Scratch& scratch);
@@ -133,6 +151,7 @@ class CodedCache : public KvCache {
   uint64_t bytes_ = 0;
   std::map<int64_t, HeadSize> sizes_;  // by head_dim
   std::vector<LayerCache> layers_;
+  bool has_values_ = false;  // whether values of any layer have rows of their own
   int64_t width_ = 0;        // values per position of the heads of all layers
   int64_t widest_ = 0;       // the same of the widest layer
   int64_t fresh_width_ = 0;  // the same of fresh rows

@@ -88,6 +88,7 @@ class CpuExecutor : public PartExecutor {
   void perform(const step::Embed& s, int layer, int64_t skip);
   void perform(const step::Product& s, int layer, int64_t skip);
   void perform(const step::PrepareHeads& s, int layer, int64_t skip);
+  void perform(const step::MultiplyHeads& s, int layer, int64_t skip);
   void perform(const step::Attend& s, int layer, int64_t skip);
   void perform(const step::Convolve& s, int layer, int64_t skip);
   void perform(const step::DeltaRule& s, int layer, int64_t skip);
@@ -125,10 +126,9 @@ class CpuExecutor : public PartExecutor {
   void prepare_row(const step::PrepareHeads& s, int layer, int64_t row);
   void normalize(const Norm& norm, int layer, float* x, int64_t width) const;
   void turn_heads(int rope, float* x, int64_t heads, int64_t dim, int64_t row);
-  void spread_latent(const step::PrepareHeads& s, int64_t row);
-  void close_values(const step::Attend& s, int64_t rows);
+  void join_latent(const step::PrepareHeads& s, int layer, int64_t row);
   void attend_run(const step::Attend& s, int layer, size_t index, int64_t first, int64_t skip);
-  void add_sinks(const step::Attend& s, int layer, const QueryRows& queries);
+  void add_sinks(const step::Attend& s, const float* sinks, const QueryRows& queries);
   void gather_wanted(int64_t first, int64_t count);
   void add_rows(const Operand& branch, float scale, const Operand& x, int64_t skip);
   // Calls body(row, scratch) for each of m rows; a single one stays on this thread.

@@ -6,6 +6,12 @@
 #include "model/cpu/executor.h"
 
 namespace walsh {
+namespace {
+
+// Pieces of work that attention of one run is divided into at least, where heads allow it.
+constexpr int64_t kPieces = 4;
+
+}  // namespace
 
 void CpuExecutor::perform(const step::Attend& s, int layer, int64_t skip) {
   int64_t first = 0;
@@ -13,16 +19,6 @@ void CpuExecutor::perform(const step::Attend& s, int layer, int64_t skip) {
     if (first + runs_[run].rows > skip) attend_run(s, layer, run, first, skip);
     first += runs_[run].rows;
   }
-  if (s.value_dim < s.shape.dim) close_values(s, m_ - skip);
-}
-
-// Keeps, of each head in the rows of `mixed`, the first value_dim values.
-void CpuExecutor::close_values(const step::Attend& s, int64_t count) {
-  for_rows(count, [&](int64_t row, float*) {
-    float* x = rows(s.to.rows).row(row);
-    for (int64_t h = 1; h < s.shape.heads; ++h)
-      std::copy_n(x + h * s.shape.dim, s.value_dim, x + h * s.value_dim);
-  });
 }
 
 void CpuExecutor::perform(const step::Convolve& s, int layer, int64_t) {
@@ -72,21 +68,14 @@ void CpuExecutor::turn_heads(int index, float* x, int64_t heads, int64_t dim, in
             rope.cos.data() + at, rope.sin.data() + at);
 }
 
-// Keys and values get all values of each head: keys the rotated values that all heads share, then
-// their own, values zeros at their end. Heads move to higher places, so the last goes first.
-void CpuExecutor::spread_latent(const step::PrepareHeads& s, int64_t row) {
-  const int64_t dim = s.shape.dim, turned = s.shared_key.width, own = dim - turned;
-  float *shared = rows(s.shared_key.rows).row(row), *key = rows(s.key.rows).row(row),
-        *value = rows(s.value.rows).row(row);
-  turn_heads(s.rope, shared, 1, turned, row);
-  for (int64_t h = s.shape.heads - 1; h >= 0; --h) {
-    float *to_key = key + h * dim, *to_value = value + h * dim;
-    std::memmove(to_key + turned, key + h * own, static_cast<size_t>(own) * sizeof(float));
-    std::copy_n(shared, turned, to_key);
-    std::memmove(to_value, value + h * s.value_dim,
-                 static_cast<size_t>(s.value_dim) * sizeof(float));
-    std::fill(to_value + s.value_dim, to_value + dim, 0.0f);
-  }
+// A key is the normed latent and then the turned shared key.
+void CpuExecutor::join_latent(const step::PrepareHeads& s, int layer, int64_t row) {
+  const Norm& norm = model_.input(layer, s.latent_input).norm;
+  float *shared = rows(s.shared_key.rows).row(row), *key = rows(s.key.rows).row(row);
+  ops_.rms_norm(rows(s.latent.rows).row(row), vector(layer, norm.gain), s.latent.width, norm.eps,
+                key);
+  turn_heads(s.rope, shared, 1, s.shared_key.width, row);
+  std::copy_n(shared, s.shared_key.width, key + s.latent.width);
 }
 
 // Norm, rope and unit length of heads of queries or keys, which have this norm.
@@ -107,7 +96,7 @@ void CpuExecutor::prepare_row(const step::PrepareHeads& s, int layer, int64_t ro
     for (int64_t i = 0; i < shape.query_width() && factor != 1; ++i)
       q[i] *= factor;
   }
-  if (s.shared_key.present()) return spread_latent(s, row);
+  if (s.latent.present()) return join_latent(s, layer, row);
   if (!s.key.present()) return;
   float *key = rows(s.key.rows).row(row), *value = rows(s.value.rows).row(row);
   if (s.values_are_keys) std::copy_n(key, s.key.width, value);
@@ -119,7 +108,25 @@ void CpuExecutor::perform(const step::PrepareHeads& s, int layer, int64_t) {
   for_rows(m_, [&](int64_t row, float*) { prepare_row(s, layer, row); });
   if (!s.key.present()) return;
   RowBuffer& k = rows(s.key.rows);
-  cache_->store(layer, k.row(0), rows(s.value.rows).row(0), k.stride);
+  if (observer_ && s.latent.present())
+    observer_(model_.input(layer, s.latent_input), {k.row(0), k.stride, m_, -1, nullptr});
+  cache_->store(layer, k.row(0), s.value.present() ? rows(s.value.rows).row(0) : nullptr, k.stride);
+}
+
+// The rows behind attention begin with row `skip` of the batch.
+void CpuExecutor::perform(const step::MultiplyHeads& s, int layer, int64_t skip) {
+  const Linear& linear = model_.matrix(layer, s.matrix);
+  const int64_t part = s.rows * s.cols * dtype_size(linear.format->dtype);
+  const int64_t count = m_ - skip, width = s.kept + s.cols, wide = s.rows + s.kept;
+  RowBuffer &from = rows(s.from.rows), &to = rows(s.to.rows);
+  model_.pool().for_each(s.heads, [&](int64_t head) {
+    const float* x = from.row(0) + head * width;
+    float* y = to.row(0) + head * wide;
+    ops_.matmul_dense(linear.format->dtype, linear.dense.data.data() + head * part, s.cols,
+                      x + s.kept, from.stride, count, y, to.stride, 0, s.rows);
+    for (int64_t i = 0; i < count; ++i)
+      std::copy_n(x + i * from.stride, s.kept, y + i * to.stride + s.rows);
+  });
 }
 
 // Queries of run `index`, which begins at row `first` of the batch, to the rows of `mixed`, of
@@ -130,35 +137,43 @@ void CpuExecutor::attend_run(const step::Attend& s, int layer, size_t index, int
   const int64_t queries = std::max<int64_t>(1, kAttentionRows / group);
   const int64_t begin = std::max(first, skip), end = first + runs_[index].rows;
   const int64_t blocks = (end - begin + queries - 1) / queries;
+  // The heads of one kv head are divided where there would be few pieces of work, unless positions
+  // have to be decoded for each piece.
+  const int64_t pieces = blocks * s.shape.kv_heads;
+  const bool whole = s.shape.kv_heads > 1 || model_.cache.coded();
+  const int64_t parts = whole ? 1 : std::clamp(kPieces / pieces, int64_t{1}, group);
+  const int64_t of_part = (group + parts - 1) / parts;
   RowBuffer &q = rows(s.query.rows), &out = rows(s.to.rows);
-  model_.pool().for_each(blocks * s.shape.kv_heads, [&](int64_t i, int thread) {
-    const int64_t head = i % s.shape.kv_heads;
-    const int64_t row = begin + i / s.shape.kv_heads * queries;
-    const int64_t column = head * group * s.shape.dim;
+  const int64_t out_dim = s.value_dim;
+  model_.pool().for_each(pieces * parts, [&](int64_t i, int thread) {
+    const int64_t part = i % parts * of_part, head = i / parts % s.shape.kv_heads;
+    const int64_t row = begin + i / parts / s.shape.kv_heads * queries;
+    const int64_t heads = std::min(of_part, group - part), first_head = head * group + part;
+    if (heads <= 0) return;
     QueryRows block = {index,
                        row - first,
                        std::min(queries, end - row),
                        head,
-                       q.row(row) + column,
+                       heads,
+                       q.row(row) + first_head * s.shape.dim,
                        q.stride,
-                       out.row(row - skip) + column,
+                       out.row(row - skip) + first_head * out_dim,
                        out.stride,
                        s.options};
     const auto at = static_cast<size_t>(thread);
     if (s.sinks >= 0) block.log_sums = log_sums_[at].data();
     cache_->attend(s.cache, block, thread, scratch_[at].data());
-    if (s.sinks >= 0) add_sinks(s, layer, block);
+    if (s.sinks >= 0) add_sinks(s, vector(layer, s.sinks) + first_head, block);
   });
 }
 
-// A sink is one more position of its head, whose value is zero.
-void CpuExecutor::add_sinks(const step::Attend& s, int layer, const QueryRows& queries) {
-  const int64_t group = s.shape.heads / s.shape.kv_heads;
-  const float* sinks = vector(layer, s.sinks) + queries.head * group;
-  for (int64_t i = 0; i < queries.m * group; ++i) {
-    const float share = 1 / (1 + std::exp(sinks[i % group] - queries.log_sums[i]));
-    float* out = queries.out + i / group * queries.ldo + i % group * s.shape.dim;
-    for (int64_t d = 0; d < s.shape.dim; ++d)
+// A sink is one more position of its head, whose value is zero. `sinks` are those of the queries'
+// heads.
+void CpuExecutor::add_sinks(const step::Attend& s, const float* sinks, const QueryRows& queries) {
+  for (int64_t i = 0; i < queries.m * queries.heads; ++i) {
+    const float share = 1 / (1 + std::exp(sinks[i % queries.heads] - queries.log_sums[i]));
+    float* out = queries.out + i / queries.heads * queries.ldo + i % queries.heads * s.value_dim;
+    for (int64_t d = 0; d < s.value_dim; ++d)
       out[d] *= share;
   }
 }

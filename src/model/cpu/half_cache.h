@@ -25,14 +25,17 @@ class HalfCache : public KvCache {
   const AttentionDesc& attention_of(int64_t layer) const;
   KvView view(int64_t layer, int64_t sequence) const;
   void store_row(const KvView& view, int64_t position, const float* keys, const float* values);
-  // Number of values in a page of a layer.
-  int64_t page_size(int64_t layer) const;
+  // Numbers in a page of a layer.
+  int64_t key_page(int64_t layer) const;
+  int64_t value_page(int64_t layer) const;
 
   const Model& model_;
   const Ops& ops_;
   const KvPages& pages_;
   std::span<const Run> runs_;
-  std::vector<int64_t> layers_;           // first value of each layer
+  // First number of each layer in the arrays. Where values are the beginnings of keys, only these
+  // are kept.
+  std::vector<int64_t> layer_keys_, layer_values_;
   AlignedArray<uint16_t> keys_, values_;  // [layer][page][kv_heads][page positions][head_dim]
 };
 

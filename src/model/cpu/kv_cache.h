@@ -16,12 +16,12 @@ namespace walsh {
 // Queries times heads that are processed at once, unless one kv head alone has more.
 inline constexpr int64_t kAttentionRows = 144;
 
-// The queries of a run from its row `row` on, for the heads that share kv head `head`; the fields
-// are those of GroupAttention.
+// The queries of a run from its row `row` on, for `heads` of those that share kv head `head`; the
+// fields are those of GroupAttention.
 struct QueryRows {
   size_t run;
   int64_t row, m;
-  int64_t head;
+  int64_t head, heads;
   const float* q;
   int64_t ldq;
   float* out;
@@ -45,8 +45,8 @@ class KvCache {
   // These are as in Executor.
   virtual void copy_page(const PageCopy& copy) = 0;
   virtual void fork(int64_t from, int64_t to) = 0;
-  // Stores rotated keys, and values, of all rows of the batch, [row][stride]. Called before the
-  // queries of the layer.
+  // Stores rotated keys, and values, of all rows of the batch, [row][stride]; without values where
+  // these are the beginnings of keys. Called before the queries of the layer.
   virtual void store(int64_t layer, const float* keys, const float* values, int64_t stride) = 0;
   // May be called by any number of threads at once. `scratch` is that of GroupAttention.
   virtual void attend(int64_t layer, const QueryRows& queries, int thread, float* scratch) = 0;

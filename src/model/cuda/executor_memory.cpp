@@ -37,7 +37,12 @@ CudaKvMemory::CudaKvMemory(const ModelConfig& config, const CacheTypes& types, c
       pools.emplace_back();
       continue;
     }
-    pools.emplace_back(static_cast<int>(a.kv_heads), static_cast<int>(a.head_dim), shape.pages);
+    if (a.latent.present()) {
+      pools.emplace_back(1, static_cast<int>(a.latent.rope_dim), static_cast<int>(a.latent.rank),
+                         shape.pages);
+    } else {
+      pools.emplace_back(static_cast<int>(a.kv_heads), static_cast<int>(a.head_dim), shape.pages);
+    }
   }
 }
 

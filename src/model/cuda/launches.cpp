@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/cuda/rows/latent_rows.h"
 #include "kernels/cuda/rows/query_source.h"
 
 namespace walsh {
@@ -75,19 +76,46 @@ void CudaLaunches::perform(const step::Product& s) {
                           routed_in_front_ ? &front : nullptr);
 }
 
-// Keys and values of a latent get their heads.
-void CudaLaunches::spread_latent(const step::PrepareHeads& s) {
-  cuda::LatentHeads call;
-  call.key = operands_.row(s.key);
-  call.value = operands_.row(s.value);
-  call.shared_key = operands_.row(s.shared_key);
-  call.ld = s.key.stride;
-  call.m = batch_.rows();
-  call.heads = static_cast<int>(s.shape.heads);
+// Queries turn; latents and shared keys go to the cache.
+void CudaLaunches::keep_latents(const step::PrepareHeads& s) {
+  const cuda::RopeCall rope = operands_.rope_call(s, layer_, batch_.rows());
+  const Norm& norm = model_.input(layer_, s.latent_input).norm;
+  cuda::LatentRows call;
+  call.q = rope.q;
+  call.ldq = rope.ldq;
+  call.heads = rope.heads;
   call.head_dim = static_cast<int>(s.shape.dim);
-  call.rope_dim = static_cast<int>(s.shared_key.width);
-  call.value_dim = static_cast<int>(s.value_dim);
-  cuda::spread_heads(call, stream_);
+  call.latent = operands_.row(s.latent);
+  call.ld_latent = s.latent.stride;
+  call.gain = operands_.vector(layer_, norm.gain);
+  call.eps = norm.eps;
+  call.shared_key = operands_.row(s.shared_key);
+  call.ld_shared = s.shared_key.stride;
+  call.cos = rope.cos;
+  call.sin = rope.sin;
+  call.pairs = rope.rotated / 2;
+  call.q_scale = rope.q_scale;
+  call.m = rope.m;
+  cuda::keep_latents(call, memory_.cache.pools[static_cast<size_t>(s.cache)], memory_.cache.table,
+                     operands_.places(), stream_);
+}
+
+// What is in front of attention has all rows, what is behind it those from skip_ on.
+void CudaLaunches::perform(const step::MultiplyHeads& s) {
+  const Linear& linear = model_.matrix(layer_, s.matrix);
+  cuda::HeadProducts call;
+  call.type = linear.format->dtype;
+  call.w = cuda_weights(linear).dense.data.as();
+  call.heads = static_cast<int>(s.heads);
+  call.rows = static_cast<int>(s.rows);
+  call.cols = static_cast<int>(s.cols);
+  call.kept = static_cast<int>(s.kept);
+  call.x = operands_.row(s.from, skip_);
+  call.ldx = s.from.stride;
+  call.y = operands_.row(s.to, skip_);
+  call.ldy = s.to.stride;
+  call.m = rows();
+  cuda::multiply_heads(call, stream_);
 }
 
 // Every norm.width of the values of all rows, which lie one behind the other.
@@ -98,6 +126,7 @@ void CudaLaunches::norm_all(const Norm& norm, float* x, int64_t width) {
 
 // Queries are read where they stand beside their gates, unless something is done to them before.
 void CudaLaunches::perform(const step::PrepareHeads& s) {
+  if (s.latent.present()) return keep_latents(s);
   const int64_t m = batch_.rows();
   const bool coded = memory_.cache.coded != nullptr;
   const bool has_norm = CudaOperands::has_norm_in_front(s);
@@ -110,7 +139,6 @@ void CudaLaunches::perform(const step::PrepareHeads& s) {
     norm_all(s.query_norm, operands_.row(s.to), s.to.width);
     if (s.key.present()) norm_all(s.key_norm, operands_.row(s.key), s.key.width);
   }
-  if (s.shared_key.present()) spread_latent(s);
   const cuda::RopeCall call = operands_.rope_call(s, layer_, m);
   if (coded) return memory_.cache.coded->keep(s.cache, call, operands_.places(), stream_);
   cuda::QuerySource from{operands_.row(s.to), s.to.stride, s.shape.dim};
@@ -123,10 +151,11 @@ void CudaLaunches::perform(const step::Attend& s) {
   if (memory_.cache.coded) {
     memory_.cache.coded->attend(s.cache, operands_.attention_rows(s, layer_, batch_.rows()), skip_,
                                 memory_.attention_scratch, stream_);
+  } else if (s.value_dim < s.shape.dim) {
+    attend_latents(s);
   } else {
     attend_pages(s);
   }
-  if (s.value_dim < s.shape.dim) close_values(s);
 }
 
 void CudaLaunches::attend_pages(const step::Attend& s) {
@@ -143,11 +172,16 @@ void CudaLaunches::attend_pages(const step::Attend& s) {
   }
 }
 
-// Keeps the values of a latent attention's output that the next product reads.
-void CudaLaunches::close_values(const step::Attend& s) {
-  cuda::close_values(operands_.row(s.to, skip_), s.to.stride, rows(),
-                     static_cast<int>(s.shape.heads), static_cast<int>(s.shape.dim),
-                     static_cast<int>(s.value_dim), stream_);
+// Rows of prompts are taken as those of single tokens are.
+void CudaLaunches::attend_latents(const step::Attend& s) {
+  for (const RowGroup& group : batch_.groups()) {
+    const int64_t end = group.end();
+    for (int64_t row = std::max(group.first, skip_); row < end; row += cuda::kDecodeRows) {
+      const int64_t count = std::min(end - row, cuda::kDecodeRows);
+      cuda::attend_latents(operands_.attention_call(s, layer_, row, count), group.longest,
+                           memory_.attention_scratch, stream_);
+    }
+  }
 }
 
 void CudaLaunches::perform(const step::Convolve& s) {

@@ -28,6 +28,7 @@ class CudaLaunches {
   void perform(const step::Embed& s);
   void perform(const step::Product& s);
   void perform(const step::PrepareHeads& s);
+  void perform(const step::MultiplyHeads& s);
   void perform(const step::Attend& s);
   void perform(const step::Convolve& s);
   void perform(const step::DeltaRule& s);
@@ -46,10 +47,10 @@ class CudaLaunches {
     return at_ + ahead < steps_.size() ? std::get_if<Kind>(&steps_[at_ + ahead].op) : nullptr;
   }
   const float* wanted_rows(const Operand& from, int64_t first, int64_t rows);
-  void spread_latent(const step::PrepareHeads& s);
+  void keep_latents(const step::PrepareHeads& s);
   void norm_all(const Norm& norm, float* x, int64_t width);
-  void close_values(const step::Attend& s);
   void attend_pages(const step::Attend& s);
+  void attend_latents(const step::Attend& s);
   int64_t rows() const { return batch_.rows() - skip_; }
 
   const CudaOperands& operands_;

@@ -78,6 +78,7 @@ CudaLinear::Extent CudaLinear::extent(const CudaSizes& sizes, int64_t max_rows) 
   bool dense = false;
   int64_t shortest = cuda::kMaxRowsFrom;
   each_common_matrix(sizes, [&](const MatrixDesc& m, const MatrixForm& form, bool is_head) {
+    if (form.by_head) return;
     const Format& format = *form.stored.format;
     const int64_t cols = padded_cols(format, m.cols);
     extent.stride = std::max(extent.stride, round_up(cols, kRowAlignment));
@@ -109,7 +110,7 @@ CudaLinear::CudaLinear(const CudaSizes& sizes, int64_t max_rows)
       rotate_weights_(false),
       float_rows_(static_cast<uint64_t>(kMaxVectors * extent_.stride) * sizeof(float)) {
   each_common_matrix(sizes, [&](const MatrixDesc&, const MatrixForm& form, bool) {
-    rotate_weights_ |= sizes.rotate_weights && is_rotated(form.stored);
+    rotate_weights_ |= sizes.rotate_weights && !form.by_head && is_rotated(form.stored);
   });
   for (const BufferShape& shape : sizes.steps.buffers) {
     cuda::Activations& buffer = quantized_.emplace_back();

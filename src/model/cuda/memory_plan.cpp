@@ -108,7 +108,7 @@ MemoryPlan plan_cuda_memory(const WeightSource& source, const ModelConfig& confi
                         options.use.snapshots};
   each_common_matrix(sizes, [&](const MatrixDesc& m, const MatrixForm& form, bool) {
     const uint64_t bytes =
-        counted([&] { make_matrix(*form.stored.format, m.rows, m.cols, !m.bias.empty()); });
+        counted([&] { make_matrix(*form.in_memory(), m.rows, m.cols, !m.bias.empty()); });
     plan.weights = checked_add(plan.weights, bytes, "GPU memory");
   });
   for (const LayerDesc& layer : config.layers) {

@@ -9,7 +9,7 @@ namespace {
 
 // Whether the phase of attention does all that the step does.
 bool is_phase(const step::PrepareHeads& heads) {
-  return !heads.norms_all_heads() && !heads.unit.present() && !heads.shared_key.present() &&
+  return !heads.norms_all_heads() && !heads.unit.present() && !heads.latent.present() &&
          heads.key.present() && !heads.values_are_keys && !heads.value_norm.present();
 }
 

@@ -23,6 +23,7 @@ class OneLaunch {
   bool add(const step::Embed&) { return false; }
   bool add(const step::Product& s);
   bool add(const step::PrepareHeads& s);
+  bool add(const step::MultiplyHeads&) { return false; }
   bool add(const step::Attend& s);
   bool add(const step::Convolve& s);
   bool add(const step::DeltaRule& s);

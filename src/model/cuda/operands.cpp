@@ -29,8 +29,7 @@ cuda::StoredTable stored_table(const CudaEmbedding& embedding) {
     };
     for (const PassField& field :
          pass_fields(*embedding.format, pass, embedding.rows, embedding.cols)) {
-      if (field.array != &PassArrays::codebook)
-        place(field.array) = embedding.arrays[next++].as();
+      if (field.array != &PassArrays::codebook) place(field.array) = embedding.arrays[next++].as();
     }
     if (codec_of(*embedding.format).codebook) to.codebook = embedding.arrays[next++].as();
   }
@@ -103,7 +102,7 @@ cuda::RopeCall CudaOperands::rope_call(const step::PrepareHeads& s, int layer, i
   cuda::RopeCall call;
   call.q = row(s.to);
   call.ldq = s.to.stride;
-  if (s.key.present()) {
+  if (s.key.present() && !s.latent.present()) {
     const Operand& value = s.values_are_keys ? s.key : s.value;
     call.k = row(s.key);
     call.ldk = s.key.stride;

@@ -58,6 +58,23 @@ class CudaPlacement : public Placement {
     if (stored.on_gpu) uploader_->synchronize();  // before its arrays go
   }
 
+  Tensor on_host(Tensor stored) override {
+    if (!stored.on_gpu) return stored;
+    auto memory = std::make_shared<std::vector<AlignedArray<std::byte>>>();
+    for (int pass = 0; pass < stored.format->passes; ++pass) {
+      for (const PassField& field : pass_fields(*stored.format, pass, stored.rows, stored.cols)) {
+        std::span<const std::byte>& array = stored.pass[pass].*field.array;
+        AlignedArray<std::byte>& copy = memory->emplace_back(array.size());
+        cuda::copy_to_host(copy.data(), array.data(), array.size(), uploader_->stream());
+        array = {copy.data(), copy.size()};
+      }
+    }
+    uploader_->synchronize();
+    stored.owner = memory;
+    stored.on_gpu = false;
+    return stored;
+  }
+
   std::shared_ptr<const DeviceWeights> place_table(const Tensor& stored) override {
     auto embedding = std::make_shared<CudaEmbedding>();
     embedding->format = stored.format;

@@ -3,6 +3,7 @@
 #include "kernels/cuda/attention/attention.cpp"
 //
 #include "kernels/cuda/attention/decode.cu"
+#include "kernels/cuda/attention/decode_latent.cu"
 //
 #include "kernels/cuda/attention/prefill.cpp"
 //

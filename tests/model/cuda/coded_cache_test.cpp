@@ -161,12 +161,12 @@ TEST_F(CudaCaches, ATrainedModelGoesOnAsOnTheCpu) {
   SamplerOptions greedy;
   greedy.temperature = 0;
   chosen.start_sampling(greedy, tokens);
-  chosen.submit(tokens);
+  test::submit(chosen, tokens);
   int32_t token = chosen.take()[0];
   std::vector<float> logits = all_logits(read, tokens).back();
   for (int i = 0; i < test::times(70, 6); ++i) {
     ASSERT_EQ(token, std::max_element(logits.begin(), logits.end()) - logits.begin()) << i;
-    chosen.submit_chosen();
+    test::submit(chosen, {});
     logits = all_logits(read, {token}).back();
     token = chosen.take()[0];
   }
@@ -183,9 +183,9 @@ TEST_F(CudaCaches, AFailedBatchLeavesAnEmptySequence) {
   SamplerOptions greedy;
   greedy.temperature = 0;
   session.start_sampling(greedy, part(0, 1));
-  session.submit(part(0, 90));
-  session.submit(part(90, 100));
-  EXPECT_THROW(session.submit(part(100, 400)), Error);
+  test::submit(session, part(0, 90));
+  test::submit(session, part(90, 100));
+  EXPECT_THROW(test::submit(session, part(100, 400)), Error);
   session.take();
   session.take();
   EXPECT_EQ(session.position(0), 0);

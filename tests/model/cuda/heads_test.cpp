@@ -83,6 +83,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Heads{"UnitBehindNormsOfAMagnitude", "tiny-moe", 1e-5F, true},
                     Heads{"TwoFactors", "tiny", 0, false, true, true},
                     Heads{"FactorsByLayer", "tiny", 0, false, false, true},
+                    Heads{"Latents", "tiny-latent", 0, false, false, false, "f16", 5e-3},
+                    Heads{"LatentsWithFactors", "tiny-latent", 0, false, true, true, "f16", 5e-3},
                     Heads{"All", "tiny-moe", 1e-5F, true, true, true, "f16", 5e-3},
                     Heads{"AllCoded", "tiny-moe", 1e-5F, true, true, true, "q8_0", 5e-3}),
     [](const auto& info) { return std::string(info.param.name); });

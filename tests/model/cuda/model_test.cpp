@@ -249,13 +249,13 @@ TEST_F(CudaModel, TheBestTokenIsChosenOnTheDevice) {
   SamplerOptions greedy;
   greedy.temperature = 0;
   chosen.start_sampling(greedy, prompt);
-  chosen.submit(prompt);
+  test::submit(chosen, prompt);
   int32_t token = chosen.take()[0];
   std::vector<float> logits = test::all_logits(read, prompt).back();
   for (int i = 0; i < 12; ++i) {
     const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
     ASSERT_EQ(token, best) << "token " << i;
-    chosen.submit_chosen();
+    test::submit(chosen, {});
     token = chosen.take()[0];
     logits = test::all_logits(read, {static_cast<int32_t>(best)}).back();
   }
@@ -274,10 +274,10 @@ TEST_F(CudaModel, ChoosingTokensAndReadingLogitsTakeTurns) {
   for (int turn = 0; turn < 4; ++turn) {
     session.reset();
     session.start_sampling(greedy, prompt);
-    session.submit(prompt);
+    test::submit(session, prompt);
     std::vector<int32_t> text = {session.take()[0]};
     for (int i = 0; i < 5; ++i) {
-      session.submit_chosen();
+      test::submit(session, {});
       text.push_back(session.take()[0]);
     }
     if (turn == 0) first = text;

@@ -1,36 +1,15 @@
-// Texts sampled on a GPU: their sinks receive a token while the next one is computed.
+// Texts sampled on a GPU, which computes the next token before the host has seen this one.
 #include <gmock/gmock.h>
 
-#include "generate/generator.h"
+#include "../texts.h"
 #include "model/cuda/gpu_models.h"
-#include "schedule/scheduler.h"
 
 namespace walsh {
 namespace {
 
+using test::finish;
+using test::Recorder;
 using testing::ElementsAreArray;
-
-class Told : public RequestSink {
- public:
-  explicit Told(size_t enough = 0) : enough_(enough) {}
-  bool chosen(const ScoredToken& token) override {
-    EXPECT_FALSE(end || error);
-    tokens.push_back(token.token);
-    return tokens.size() != enough_;
-  }
-  void ended(const RequestEnd& what) override {
-    EXPECT_FALSE(end || error);
-    end = what;
-  }
-  void failed(const Error& what) override { error = what; }
-
-  std::vector<int32_t> tokens;
-  std::optional<RequestEnd> end;
-  std::optional<Error> error;
-
- private:
-  const size_t enough_;
-};
 
 class GpuSchedulerTest : public test::GpuTest {
  protected:
@@ -58,14 +37,10 @@ class GpuSchedulerTest : public test::GpuTest {
     return options;
   }
 
-  static void finish(Scheduler& scheduler) {
-    while (scheduler.step()) {
-    }
-  }
-
-  Told run(const TextRequest& wanted, size_t enough = 0) const {
+  Recorder run(const TextRequest& wanted, int64_t enough = -1) const {
     Scheduler scheduler(*model_, small());
-    const auto sink = std::make_shared<Told>(enough);
+    const auto sink = std::make_shared<Recorder>();
+    sink->enough = enough;
     scheduler.add(wanted, sink);
     finish(scheduler);
     EXPECT_TRUE(sink->end);
@@ -75,45 +50,46 @@ class GpuSchedulerTest : public test::GpuTest {
   std::optional<Model> model_;
 };
 
-TEST_F(GpuSchedulerTest, ATextAloneIsThatOfGenerate) {
+TEST_F(GpuSchedulerTest, ATextAloneIsWhatTheHostWouldChoose) {
   for (const float temperature : {0.0f, 0.9f}) {
     const TextRequest wanted = request(1, 20, 40, temperature);
-    Session session(*model_, {256});
-    GenerateOptions options;
-    options.sampler = wanted.sampler;
-    options.max_tokens = wanted.max_tokens;
-    EXPECT_THAT(run(wanted).tokens,
-                ElementsAreArray(generate(session, wanted.prompt, options).tokens));
+    EXPECT_THAT(run(wanted).tokens, ElementsAreArray(test::plain_text(*model_, wanted, 256)));
+    Scheduler one(*model_, SessionOptions{256});
+    const auto sink = std::make_shared<Recorder>();
+    one.add(wanted, sink);
+    finish(one);
+    EXPECT_EQ(sink->tokens, run(wanted).tokens);
   }
 }
 
 TEST_F(GpuSchedulerTest, EveryTextEndsWhereItShould) {
   const std::vector<int32_t> whole = run(request(2, 10, 30)).tokens;
   ASSERT_EQ(whole.size(), 30u);
-  const Told enough = run(request(2, 10, 30), 3);
+  const Recorder enough = run(request(2, 10, 30), 3);
   EXPECT_EQ(enough.end->reason, StopReason::callback);
   EXPECT_EQ(enough.end->tokens, 3);
   EXPECT_THAT(enough.tokens, ElementsAreArray(std::span(whole).first(3)));
   TextRequest stopped = request(2, 10, 30);
   stopped.stop_ids = {whole[7]};
   const auto first = std::find(whole.begin(), whole.end(), whole[7]) - whole.begin();
-  const Told told = run(stopped);
+  const Recorder told = run(stopped);
   EXPECT_EQ(told.end->reason, StopReason::stop_token);
   EXPECT_EQ(told.end->tokens, first);
   EXPECT_EQ(told.tokens.size(), static_cast<size_t>(first));
-  const Told full = run(request(3, 240, -1));
+  const Recorder full = run(request(3, 240, -1));
   EXPECT_EQ(full.end->reason, StopReason::context_full);
   EXPECT_EQ(full.tokens.size(), 17u);
 }
 
 TEST_F(GpuSchedulerTest, ManyTextsAreToldAllTheirTokens) {
   Scheduler scheduler(*model_, small());
-  std::vector<std::shared_ptr<Told>> sinks;
+  std::vector<std::shared_ptr<Recorder>> sinks;
   std::vector<size_t> expected;
   for (uint64_t i = 0; i < 30; ++i) {
     const bool stops = i % 4 == 3;
     expected.push_back(stops ? 5 : 10 + i);
-    sinks.push_back(std::make_shared<Told>(stops ? 5 : 0));
+    sinks.push_back(std::make_shared<Recorder>());
+    if (stops) sinks.back()->enough = 5;
     scheduler.add(request(i, static_cast<int64_t>(1 + 7 * i % 90), static_cast<int64_t>(10 + i),
                           i % 2 == 0 ? 0.0f : 0.8f),
                   sinks.back());
@@ -131,15 +107,104 @@ TEST_F(GpuSchedulerTest, ManyTextsAreToldAllTheirTokens) {
   EXPECT_EQ(scheduler.counts().failed, 0u);
 }
 
+// What was kept of a text goes on: the step that came too much is taken back.
+TEST_F(GpuSchedulerTest, ATextGoesOnBehindItsStopToken) {
+  for (const int64_t running : {1, 4}) {
+    SchedulerOptions options = small();
+    options.running = running;
+    Scheduler many(*model_, options), one(*model_, SessionOptions{256});
+    for (Scheduler* scheduler : {&many, &one}) {
+      TextRequest wanted = request(2, 10, 30);
+      const std::vector<int32_t> whole = test::plain_text(*model_, wanted, 256);
+      wanted.stop_ids = {whole[9]};
+      const auto first = std::find(whole.begin(), whole.end(), whole[9]) - whole.begin();
+      const auto sink = std::make_shared<Recorder>();
+      scheduler->add(wanted, sink);
+      finish(*scheduler);
+      ASSERT_TRUE(sink->end);
+      EXPECT_EQ(sink->end->tokens, first);
+      TextRequest next = wanted;
+      next.stop_ids.clear();
+      next.prompt.insert(next.prompt.end(), sink->tokens.begin(), sink->tokens.end());
+      EXPECT_THAT(scheduler->kept_tokens(), ElementsAreArray(next.prompt));
+      const auto more = std::make_shared<Recorder>();
+      scheduler->add(next, more);
+      finish(*scheduler);
+      ASSERT_TRUE(more->end);
+      EXPECT_EQ(more->end->cached_tokens, 10 + first - 1);
+      EXPECT_EQ(more->tokens.size(), 30u);
+    }
+  }
+}
+
+// The state behind the text is gone, so that its stop token becomes a part of what is kept.
+TEST_F(GpuSchedulerTest, ARecurrentTextGoesOnWithItsStopToken) {
+  CheckpointSource source = CheckpointSource::open(test::tiny_model("qwen35-tiny"));
+  const Model model = load(source, gpu_);
+  Scheduler scheduler(model, SessionOptions{128});
+  const auto told = [&](const TextRequest& wanted) {
+    const auto sink = std::make_shared<Recorder>();
+    scheduler.add(wanted, sink);
+    finish(scheduler);
+    EXPECT_TRUE(sink->end);
+    return *sink;
+  };
+  TextRequest wanted = request(2, 10, 30);
+  for (int32_t& token : wanted.prompt)
+    token %= static_cast<int32_t>(model.config.vocab);
+  wanted.shares_prefix = false;
+  const std::vector<int32_t> whole = told(wanted).tokens;
+  ASSERT_EQ(whole.size(), 30u);
+  wanted.stop_ids = {whole[9]};
+  const Recorder text = told(wanted);
+  wanted.prompt.insert(wanted.prompt.end(), text.tokens.begin(), text.tokens.end());
+  wanted.prompt.push_back(whole[9]);
+  EXPECT_THAT(scheduler.kept_tokens(), ElementsAreArray(wanted.prompt));
+  const auto known = static_cast<int64_t>(wanted.prompt.size());
+  wanted.prompt.push_back(7);
+  wanted.shares_prefix = true;
+  wanted.stop_ids.clear();
+  const Recorder more = told(wanted);
+  EXPECT_EQ(more.end->cached_tokens, known);
+  EXPECT_EQ(more.tokens.size(), 30u);
+}
+
+// Texts that need their logits, texts that are cancelled, and others.
+TEST_F(GpuSchedulerTest, TextsOfHostAndDeviceGoTogether) {
+  Scheduler scheduler(*model_, small());
+  std::vector<std::shared_ptr<Recorder>> sinks;
+  std::vector<uint64_t> ids;
+  for (uint64_t i = 0; i < 9; ++i) {
+    TextRequest wanted = request(i, static_cast<int64_t>(5 + 10 * i), 40, i % 2 == 0 ? 0.0f : 0.8f);
+    if (i % 3 == 0) wanted.logprobs = 1;
+    sinks.push_back(std::make_shared<Recorder>());
+    ids.push_back(scheduler.add(wanted, sinks.back()));
+    scheduler.step();
+  }
+  for (int step = 0; step < 10; ++step)
+    scheduler.step();
+  scheduler.cancel(ids[4]);
+  scheduler.cancel(ids[6]);
+  finish(scheduler);
+  for (size_t i = 0; i < sinks.size(); ++i) {
+    ASSERT_TRUE(sinks[i]->end) << i;
+    const bool cancelled = i == 4 || i == 6;
+    EXPECT_EQ(sinks[i]->end->reason, cancelled ? StopReason::callback : StopReason::max_tokens);
+    EXPECT_EQ(sinks[i]->tokens.size() == 40u, !cancelled) << i;
+    EXPECT_EQ(sinks[i]->end->tokens, std::ssize(sinks[i]->tokens)) << i;
+  }
+  EXPECT_EQ(scheduler.counts().cancelled, 2u);
+}
+
 // Pages for about two of the texts.
 TEST_F(GpuSchedulerTest, TextsThatGaveUpTheirPagesGoOn) {
   SchedulerOptions options = small();
   options.cache_positions = 3 * kGpuPagePositions;
   options.positions = 2 * kGpuPagePositions;
   Scheduler scheduler(*model_, options);
-  std::vector<std::shared_ptr<Told>> sinks;
+  std::vector<std::shared_ptr<Recorder>> sinks;
   for (uint64_t i = 0; i < 5; ++i) {
-    sinks.push_back(std::make_shared<Told>());
+    sinks.push_back(std::make_shared<Recorder>());
     scheduler.add(request(i, kGpuPagePositions - 10, 40), sinks.back());
   }
   finish(scheduler);

@@ -61,16 +61,17 @@ uint64_t arrived_bytes(int64_t max_m, int heads, int kv_heads) {
 
 }  // namespace
 
-KvPool::KvPool(int heads, int dim, int64_t count)
+KvPool::KvPool(int heads, int dim, int dim_of_values, int64_t count)
     : kv_heads(heads),
       head_dim(dim),
+      value_dim(dim_of_values),
       pages(count),
       keys(pool_bytes(heads, dim, count)),
-      values(pool_bytes(heads, dim, count)) {}
+      values(pool_bytes(heads, dim_of_values, count)) {}
 
 void KvPool::copy_page(int64_t from, int64_t to, Stream stream) const {
-  const uint64_t size = bytes(kv_heads, head_dim, 1) / 2;
   for (const Buffer* side : {&keys, &values}) {
+    const uint64_t size = pool_bytes(kv_heads, side == &keys ? head_dim : value_dim, 1);
     auto* data = side->as<unsigned char>();
     copy_on_device(data + static_cast<uint64_t>(to) * size,
                    data + static_cast<uint64_t>(from) * size, size, stream);

@@ -17,17 +17,21 @@ namespace walsh::cuda {
 
 inline constexpr int kPageTokens = 64;
 inline constexpr int kMaxHeadDim = 512;
+inline constexpr int kMaxSharedKey = 64;  // values of a shared key, beside a latent
 
-// The cache of one layer: fp16 [page][kv_head][kPageTokens][head_dim].
+// The cache of one layer: fp16 [page][kv_head][kPageTokens][head_dim]. One of latents has these as
+// values and shared keys as keys.
 struct KvPool {
   int kv_heads = 0;
-  int head_dim = 0;  // a multiple of 8, at most kMaxHeadDim
+  int head_dim = 0;   // a multiple of 8, at most kMaxHeadDim
+  int value_dim = 0;  // the same of values: another one only in a pool of latents
   int64_t pages = 0;
   Buffer keys, values;
 
   KvPool() = default;
   // Throws internal for a head_dim that the kernels do not support, limit when memory runs out.
-  KvPool(int kv_heads, int head_dim, int64_t pages);
+  KvPool(int kv_heads, int head_dim, int64_t pages) : KvPool(kv_heads, head_dim, head_dim, pages) {}
+  KvPool(int kv_heads, int head_dim, int value_dim, int64_t pages);
   static uint64_t bytes(int kv_heads, int head_dim, int64_t pages);
 
   // Copies page `from` to page `to`.
@@ -109,6 +113,12 @@ int64_t attention_reach(int64_t longest);
 // row's result depends on m and the reach only through the order of float additions.
 void attend_decode(const AttentionCall& call, int64_t longest, const AttentionScratch& scratch,
                    Stream stream);
+
+// Attention to a pool of latents, of up to kDecodeRows rows whatever their sequences are. A head of
+// a query has value_dim numbers for the latent and then head_dim for the shared key; what it gets
+// is value_dim numbers.
+void attend_latents(const AttentionCall& call, int64_t longest, const AttentionScratch& scratch,
+                    Stream stream);
 
 // Prefill: the rows are consecutive positions of one sequence, which is read from row 0. Keys and
 // values of all rows must be in the cache. A key that is NaN affects the rows that see its

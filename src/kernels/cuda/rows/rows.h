@@ -40,22 +40,6 @@ struct RopeCall {
 // Number of pairs that a call rotates; throws internal if heads of head_dim values have fewer.
 int turned_pairs(const RopeCall& call, int head_dim);
 
-// Rows of latent attention, `ld` floats apart. Before spread_heads(), a row of keys has head_dim -
-// rope_dim values per head, and a row of values value_dim per head; after it both have head_dim per
-// head: keys begin with the row's shared_key, values end with zeros.
-struct LatentHeads {
-  float *key = nullptr, *value = nullptr;  // [m][ld]
-  const float* shared_key = nullptr;       // [m][rope_dim]
-  int64_t ld = 0, m = 0;
-  int heads = 0, head_dim = 0, rope_dim = 0, value_dim = 0;
-};
-// Expands keys and values in one launch, with the CPU's bits.
-void spread_heads(const LatentHeads& call, Stream stream);
-// Compacts the first value_dim values of every head to the first heads * value_dim values of a row,
-// in one launch.
-void close_values(float* rows, int64_t ld, int64_t m, int heads, int head_dim, int value_dim,
-                  Stream stream);
-
 // x = x * gain / sqrt(mean(x^2) + eps) for m rows of `width` values, in place and in one launch.
 // Bits equal those of the CPU, except for the order in which squares are added in double.
 void norm_rows(float* x, int64_t m, int64_t width, const float* gain, float eps, Stream stream);

@@ -1,0 +1,15 @@
+// Matrices that are multiplied head by head (step::MultiplyHeads).
+#pragma once
+
+#include "base/thread_pool.h"
+#include "codec/tensor.h"
+
+namespace walsh {
+
+// The matrix as plain numbers in the basis of the checkpoint: of the type in which it is stored if
+// that is plain, otherwise fp16. Where it is `transposed`, each of the heads' parts [rows, cols],
+// which lie below each other, becomes [cols, rows]. `output`: Linear.
+Tensor decode_heads(const Tensor& stored, const Rotator* output, int64_t heads, bool transposed,
+                    ThreadPool& pool);
+
+}  // namespace walsh

@@ -1,3 +1,0 @@
-#include "kernels/emulated/device.h"
-//
-#include "kernels/cuda/rows/latent_heads.cu"
