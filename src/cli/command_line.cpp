@@ -97,6 +97,33 @@ Arguments parser_arguments(const CLI::App& root, int argc, const char* const* ar
   return {std::move(all), std::move(notes)};
 }
 
+namespace {
+
+// CLI11 words these so: "--port: Value x not in range 0 to 9" ("[0 - 9]" since version 2.4) and
+// "--group: x not in {64,32}".
+std::string refused_value(const std::string& text) {
+  constexpr std::string_view kValue = ": Value ", kRange = " not in range ", kSet = " not in {";
+  const size_t colon = text.find(kValue), range = text.rfind(kRange), set = text.rfind(kSet);
+  if (colon != text.npos && range != text.npos && colon < range) {
+    std::string limits = text.substr(range + kRange.size());
+    if (limits.starts_with('[') && limits.ends_with(']')) {
+      limits = limits.substr(1, limits.size() - 2);
+      if (const size_t dash = limits.find(" - "); dash != limits.npos)
+        limits.replace(dash, 3, " to ");
+    }
+    const size_t value = colon + kValue.size();
+    return fmt::format("{}: {} is not a number from {}", text.substr(0, colon),
+                       text.substr(value, range - value), limits);
+  }
+  if (set == text.npos || !text.ends_with('}')) return text;
+  std::string choices;
+  for (const char c : text.substr(set + kSet.size(), text.size() - set - kSet.size() - 1))
+    choices += c == ',' ? ", " : std::string(1, c);
+  return fmt::format("{} is none of {}", text.substr(0, set), choices);
+}
+
+}  // namespace
+
 // CLI11 words these so: "--temp: 1 required FLOAT missing", "--temp: At Most 1 required but
 // received 2", "Could not convert: --temp = x".
 std::string problem_text(const CLI::ParseError& error) {
@@ -113,7 +140,7 @@ std::string problem_text(const CLI::ParseError& error) {
     return fmt::format("{}: {} is not a number",
                        text.substr(kConversion.size(), equals - kConversion.size()),
                        text.substr(equals + 3));
-  return text;
+  return dynamic_cast<const CLI::ValidationError*>(&error) != nullptr ? refused_value(text) : text;
 }
 
 std::string unexpected_text(const CLI::App& root) {
