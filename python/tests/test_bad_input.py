@@ -1,5 +1,7 @@
 """What makes no sense is an exception, whatever it is: never a crash."""
+import copy
 import json
+import pickle
 import random
 import shutil
 import threading
@@ -393,3 +395,15 @@ def test_nothing_is_left_of_what_failed(tiny_model, tmp_path):
         refused(lambda: walsh.quantize(tmp_path / "model", tmp_path / "out", output_format=kind),
                 "bad_input")
     assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+def test_prompts_of_other_types_are_named(model):
+    for prompt in (b"The river", ["The", "river"], ("The",)):
+        with pytest.raises(walsh.Error, match="expected a text or token ids"):
+            model.generate(prompt)
+
+
+def test_models_are_not_sent_to_other_processes(model):
+    for send in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="open its path there"):
+            send(model)

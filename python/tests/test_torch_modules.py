@@ -177,6 +177,41 @@ def test_writing_to_the_weight_encodes_it():
     assert relative(own.dequantize(), 2 * change) < 0.25
 
 
+def test_what_shares_memory_with_the_weight_is_the_weight():
+    own = layer()
+    before = own.dequantize()
+    own.weight.data.mul_(2)
+    assert relative(own.dequantize(), 2 * before) < 0.15
+    own.weight.detach()[0] = before[1]
+    own.weight.data[1, :64] = 0.5
+    expected = 2 * before
+    expected[0], expected[1, :64] = before[1], 0.5
+    assert relative(own.dequantize(), expected) < 0.2
+    kept = own.dequantize()
+    own.weight.data = own.weight.data  # is not encoded once more
+    assert torch.equal(own.dequantize(), kept)
+    for write in (lambda: own.weight.data.normal_(), lambda: nn.init.zeros_(own.weight.data),
+                  lambda: torch.add(before, 1, out=own.weight),
+                  lambda: torch._foreach_mul_([own.weight], 2.0)):
+        assert refused("usage", write).startswith("weight: ")
+    assert "is no parameter" in refused(
+        "usage", lambda: setattr(own, "weight", nn.Parameter(before)))
+    assert torch.equal(own.dequantize(), kept)
+    numbers = own.weight.detach().cpu().numpy()
+    assert numbers.shape == (32, 128) and (torch.from_numpy(numbers) == kept).all()
+
+
+def test_averages_of_models_follow_what_is_trained():
+    net = nn.Sequential(layer(), nn.Linear(32, 8))
+    average = torch.optim.swa_utils.AveragedModel(net)
+    assert average.module[0].layer not in (0, net[0].layer)
+    with torch.no_grad():
+        net[1].weight.fill_(1)
+    average.update_parameters(net)
+    x = weights(2, 128)
+    assert torch.equal(average(x), net(x))
+
+
 def test_a_model_can_be_made_plain_again():
     net = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8, bias=False))
     seen = []

@@ -1,6 +1,7 @@
 """The quantized layer of walsh.torch."""
 from __future__ import annotations
 
+import copy
 import weakref
 from typing import Any, Callable, Optional, Sequence, Union, cast
 
@@ -160,6 +161,12 @@ class Linear(nn.Linear):
     def decoded_weight(self) -> torch.Tensor:
         """Returns the decoded weights, in the type and on the device of `weight`."""
         return self.dequantize().to(self.device, self.dtype)
+
+    def register_parameter(self, name: str, param: Optional[nn.Parameter]) -> None:
+        """Refuses a parameter in place of the codes."""
+        if name == "weight":
+            raise usage("weight", "it is no parameter: layer.weight.copy_(...) encodes new values")
+        super().register_parameter(name, param)
 
     def reset_parameters(self) -> None:
         """Refuses to draw weights at random: there are none beside the codes."""
@@ -352,6 +359,14 @@ class Linear(nn.Linear):
         state["_buffers"] = {**self._buffers, **stored}
         state["layer"], state["_gpu"], state["_finalizer"] = 0, -1, None
         return state
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Linear:
+        made = type(self).__new__(type(self))
+        memo[id(self)] = made
+        made.__setstate__(copy.deepcopy(self.__getstate__(), memo))  # type: ignore[no-untyped-call]
+        if self.layer:  # so that both have the same buffers
+            made.pack()
+        return made
 
     def extra_repr(self) -> str:
         """Returns what nn.Module prints."""

@@ -226,6 +226,10 @@ class Model:
         return (f"<walsh.Model {self.type}, {self.bits_per_weight:.3f} bits per weight, "
                 f"{self.device}>")
 
+    def __reduce__(self) -> Any:
+        raise TypeError("a walsh.Model cannot be copied or sent to another process: open its path "
+                        "there")
+
     def close(self) -> None:
         """Gives the memory back; later calls are errors. Texts that are being generated end there,
         other calls are waited for."""
@@ -321,6 +325,10 @@ class Model:
     def _prompt(self, prompt: Union[str, Tokens]) -> npt.NDArray[np.int32]:
         if isinstance(prompt, str):
             return np.array(self._engine.encode_prompt(text_of(prompt, "prompt")), np.int32)
+        if isinstance(prompt, bytes) or (isinstance(prompt, (list, tuple)) and prompt
+                                         and isinstance(prompt[0], str)):
+            raise usage("prompt", f"a value of type {type(prompt).__name__}, expected a text or "
+                                  "token ids; generate_batch takes a list of prompts")
         return token_array(prompt)
 
     def stream(self, prompt: Union[str, Tokens], *, max_tokens: int = 128,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import functional
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ._error import usage
 
@@ -25,13 +25,16 @@ _FACTS.add(torch.Tensor.requires_grad.__set__)  # type: ignore[attr-defined]
 _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 # Of what changes a tensor in place: the values that the layer then has are encoded again.
 _CHANGES = {"add_", "sub_", "mul_", "div_", "addmm_", "lerp_", "__iadd__", "__isub__", "__imul__",
-            "__itruediv__"}
+            "__itruediv__", "__setitem__"}
+# A tensor that shares the memory of the weight, so what is written to it is written to the layer.
+_SAME = {torch.Tensor.data.__get__, torch.Tensor.detach, torch.detach}  # type: ignore[attr-defined]
 
 
 class CodedWeight(torch.Tensor):
     """The weight of a quantized layer: its shape, type and device take no memory, and whatever is
     computed with it is computed with the decoded values. `functional.linear` multiplies in the
-    layer's kernels. Setting `.data`, `copy_` and arithmetic in place encode the new values.
+    layer's kernels. Setting `.data`, `copy_`, arithmetic in place and values at an index encode
+    the new values, also where they are done to `.data` or `.detach()`; slices and views are copies.
 
     >>> import torch, walsh.torch
     >>> layer = walsh.torch.Linear.from_linear(torch.nn.Linear(256, 64), type="tq4")
@@ -75,10 +78,17 @@ class CodedWeight(torch.Tensor):
             return cls._linear(*args, **kwargs)
         name = getattr(func, "__name__", "")
         weight = args[0] if args else kwargs.get("tensor")  # as nn.init calls it
+        if kwargs.get("out") is not None or (name.startswith("_foreach") and name.endswith("_")):
+            changed = tree_leaves(kwargs.get("out") if "out" in kwargs else args[:1])
+            if any(isinstance(one, CodedWeight) for one in changed):
+                raise usage("weight", f"it cannot be what {name} writes to: its weights are codes")
         if isinstance(weight, CodedWeight):
             layer = weight._layer
+            if func in _SAME:
+                return CodedWeight(layer)
             if func == _SET_DATA:
-                layer.encode_again(args[1])
+                if not (isinstance(args[1], CodedWeight) and args[1]._layer is layer):  # from +=
+                    layer.encode_again(args[1])
                 return None
             if name == "copy_":
                 layer.encode_again(args[1].expand(layer.out_features, layer.in_features))

@@ -4,9 +4,8 @@
 #include <optional>
 #include <utility>
 
-#include "api/collected_text.h"
 #include "api/engine_access.h"
-#include "api/text_options.h"
+#include "api/text_request.h"
 #include "schedule/scheduler.h"
 
 namespace walsh {

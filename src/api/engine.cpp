@@ -2,10 +2,9 @@
 
 #include <algorithm>
 
-#include "api/collected_text.h"
 #include "api/convert.h"
 #include "api/engine_access.h"
-#include "api/text_options.h"
+#include "api/text_request.h"
 #include "eval/evaluator.h"
 #include "eval/token_score.h"
 #include "io/json.h"

@@ -7,6 +7,7 @@
 #include "arch/composite.h"
 #include "arch/config_reader.h"
 #include "arch/family.h"
+#include "io/printable.h"
 
 namespace walsh {
 namespace {
@@ -47,9 +48,8 @@ const Family& choose_family(ConfigReader& reader) {
       if (!type) family = &candidate;
     }
     if (!known || (family != nullptr && family->architecture != name)) {
-      throw Error(
-          ErrorCode::bad_input, reader.where(),
-          fmt::format("architecture {} is {}", describe_json((*architectures)[0]), supported));
+      throw Error(ErrorCode::bad_input, reader.where(),
+                  fmt::format("architecture \"{}\" is {}", printable(name), supported));
     }
   }
   if (family == nullptr) reader.refuse("model_type", supported);

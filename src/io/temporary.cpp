@@ -19,6 +19,20 @@ bool is_number(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
+// The longest name of a file on Linux has 255 bytes, and up to 32 follow: '.', two numbers of 10
+// digits, '-' and the suffix.
+constexpr size_t kMostBytes = 255 - 32;
+
+// The beginning of `name` that its temporaries have: the whole name, unless it is too long. A
+// character of UTF-8 is not cut.
+std::string_view beginning(std::string_view name) {
+  if (name.size() <= kMostBytes) return name;
+  size_t size = kMostBytes;
+  while (size > 0 && (static_cast<unsigned char>(name[size]) & 0xc0) == 0x80)
+    --size;
+  return name.substr(0, size);
+}
+
 // Whether `name` is "TARGET.<pid>-<n>.walsh-tmp".
 bool is_temporary_of(std::string_view name, std::string_view target) {
   const std::string_view suffix = kTemporarySuffix;
@@ -54,8 +68,9 @@ void remove_unclaimed(const std::filesystem::path& path) {
 
 std::string temporary_name(const std::string& path) {
   static std::atomic<unsigned> counter{0};
-  return path + "." + std::to_string(::getpid()) + "-" + std::to_string(counter.fetch_add(1)) +
-         kTemporarySuffix;
+  const size_t name = path.rfind('/') + 1;  // 0 without a folder
+  return path.substr(0, name).append(beginning(std::string_view(path).substr(name))) + "." +
+         std::to_string(::getpid()) + "-" + std::to_string(counter.fetch_add(1)) + kTemporarySuffix;
 }
 
 bool claim_temporary(int fd) {
@@ -67,7 +82,8 @@ bool claim_temporary(int fd) {
 void remove_leftovers(const std::string& path) noexcept try {
   const std::filesystem::path target(path);
   const std::filesystem::path folder = target.parent_path().empty() ? "." : target.parent_path();
-  const std::string name = target.filename().string();
+  const std::string whole = target.filename().string();
+  const std::string_view name = beginning(whole);
   std::error_code error;
   std::filesystem::directory_iterator entry(folder, error), end;
   for (; !error && entry != end; entry.increment(error)) {

@@ -289,6 +289,31 @@ TEST(AtomicFile, KeepsWhatRunningProcessesAndOtherOutputsHave) {
   EXPECT_EQ(read_all(folder.file("out")), "running");
 }
 
+// The name of a temporary file is longer than that of the output, and file systems take 255 bytes.
+TEST(AtomicFile, OutputsMayHaveTheLongestNamesOfTheSystem) {
+  TemporaryFolder folder;
+  std::string umlauts;  // a cut after 223 bytes would divide a character
+  while (umlauts.size() < 254)
+    umlauts += "\u00fc";
+  for (const auto& [name, beginning] : {std::pair{std::string(255, 'a'), std::string(223, 'a')},
+                                        std::pair{std::string(223, 'b'), std::string(223, 'b')},
+                                        std::pair{umlauts, umlauts.substr(0, 222)}}) {
+    {
+      AtomicFile dropped(folder.file(name));
+      dropped.append(to_bytes("text"));
+      EXPECT_THAT(folder.names(), testing::ElementsAre(testing::StartsWith(beginning + ".")));
+    }
+    EXPECT_EQ(folder.names(), Names{});
+    folder.write(beginning + ".1-2.walsh-tmp", "leftover");
+    write_file(folder.file(name), "text");
+    EXPECT_EQ(folder.names(), Names{name});
+    std::filesystem::remove(folder.file(name));
+  }
+  expect_error([&] { write_file(folder.file(std::string(256, 'a')), "text"); }, ErrorCode::io,
+               {"cannot create", "File name too long"});
+  EXPECT_EQ(folder.names(), Names{});
+}
+
 TEST(WriteFully, ReportsAFullDevice) {
   const int fd = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
   ASSERT_GE(fd, 0);

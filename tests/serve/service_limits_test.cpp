@@ -70,6 +70,15 @@ TEST_F(ServiceTest, WhatNeverFitsIsABadRequest) {
   EXPECT_THAT(longest->response.body, HasSubstr("100000 bytes"));
 }
 
+// Clients shorten a conversation if the error has this code.
+TEST_F(ServiceTest, ChatsOfManyMegabytesAreBeyondTheContext) {
+  service_ = make(make_chat_prompt(*loaded_.chat));
+  const Json message = {{"role", "user"}, {"content", std::string(5'000'000, 'a')}};
+  const auto reply = post("/v1/chat/completions", {{"messages", {message}}});
+  EXPECT_EQ(reply->response.status, 400);
+  EXPECT_EQ(reply->json()["error"]["code"], "context_length_exceeded") << reply->response.body;
+}
+
 // After every token the text is searched for them, on the thread that continues all texts.
 TEST_F(ServiceTest, StopStringsAndBreakersAreShort) {
   for (const char* field : {"stop", "dry_sequence_breakers"}) {

@@ -91,6 +91,17 @@ TEST(JinjaLimits, EndGrowingTexts) {
             4'000'000u);
 }
 
+// Only what a template adds is limited: a long context takes a conversation of many megabytes.
+TEST(JinjaLimits, TextsMayHaveWhatTheVariablesHave) {
+  const OrderedJson text = std::string(6'000'000, 'a');
+  const auto size = [&](const std::string& source) {
+    return Template::parse(source, "t").render({{"text", &text}}, std::tm{}).size();
+  };
+  EXPECT_EQ(size("<{{ text }}>"), 6'000'002u);
+  EXPECT_EQ(size("{{ '<' + (text|trim) + '>' }}"), 6'000'002u);
+  EXPECT_NE(error_of([&] { size("{{ text }}{{ text }}"); }, ErrorCode::limit), "");
+}
+
 TEST(JinjaLimits, EndGrowingValues) {
   EXPECT_NE(limit("{{ [0] * 10**10 }}"), "");
   EXPECT_NE(limit("{{ [0] * 10**30 }}"), "");

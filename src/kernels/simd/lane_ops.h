@@ -4,7 +4,6 @@
 #include "kernels/simd/attention.h"
 #include "kernels/simd/delta_rule.h"
 #include "kernels/simd/dense.h"
-#include "kernels/simd/quantize_i8.h"
 #include "kernels/simd/vector_ops.h"
 
 namespace walsh::simd {

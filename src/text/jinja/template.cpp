@@ -111,6 +111,7 @@ std::string Template::render(const Variables& variables, const std::tm& time_now
     bytes += measure(*value, tree_->name);
   Limits scaled = limits;
   scaled.steps += kStepsPerByte * bytes;
+  scaled.text_bytes += bytes;  // a long conversation is no growth
   scaled.memory_bytes += kMemoryPerByte * bytes;
   try {
     Runtime runtime(tree_->name, scaled, time_now);

@@ -137,6 +137,65 @@ TEST_F(GpuSchedulerTest, ATextGoesOnBehindItsStopToken) {
   }
 }
 
+// The state behind the text is gone, so that its stop token becomes a part of what is kept.
+TEST_F(GpuSchedulerTest, ARecurrentTextGoesOnWithItsStopToken) {
+  CheckpointSource source = CheckpointSource::open(test::tiny_model("qwen35-tiny"));
+  const Model model = load(source, gpu_);
+  Scheduler scheduler(model, SessionOptions{128});
+  const auto told = [&](const TextRequest& wanted) {
+    const auto sink = std::make_shared<Recorder>();
+    scheduler.add(wanted, sink);
+    finish(scheduler);
+    EXPECT_TRUE(sink->end);
+    return *sink;
+  };
+  TextRequest wanted = request(2, 10, 30);
+  for (int32_t& token : wanted.prompt)
+    token %= static_cast<int32_t>(model.config.vocab);
+  wanted.shares_prefix = false;
+  const std::vector<int32_t> whole = told(wanted).tokens;
+  ASSERT_EQ(whole.size(), 30u);
+  wanted.stop_ids = {whole[9]};
+  const Recorder text = told(wanted);
+  wanted.prompt.insert(wanted.prompt.end(), text.tokens.begin(), text.tokens.end());
+  wanted.prompt.push_back(whole[9]);
+  EXPECT_THAT(scheduler.kept_tokens(), ElementsAreArray(wanted.prompt));
+  const auto known = static_cast<int64_t>(wanted.prompt.size());
+  wanted.prompt.push_back(7);
+  wanted.shares_prefix = true;
+  wanted.stop_ids.clear();
+  const Recorder more = told(wanted);
+  EXPECT_EQ(more.end->cached_tokens, known);
+  EXPECT_EQ(more.tokens.size(), 30u);
+}
+
+// Texts that need their logits, texts that are cancelled, and others.
+TEST_F(GpuSchedulerTest, TextsOfHostAndDeviceGoTogether) {
+  Scheduler scheduler(*model_, small());
+  std::vector<std::shared_ptr<Recorder>> sinks;
+  std::vector<uint64_t> ids;
+  for (uint64_t i = 0; i < 9; ++i) {
+    TextRequest wanted = request(i, static_cast<int64_t>(5 + 10 * i), 40, i % 2 == 0 ? 0.0f : 0.8f);
+    if (i % 3 == 0) wanted.logprobs = 1;
+    sinks.push_back(std::make_shared<Recorder>());
+    ids.push_back(scheduler.add(wanted, sinks.back()));
+    scheduler.step();
+  }
+  for (int step = 0; step < 10; ++step)
+    scheduler.step();
+  scheduler.cancel(ids[4]);
+  scheduler.cancel(ids[6]);
+  finish(scheduler);
+  for (size_t i = 0; i < sinks.size(); ++i) {
+    ASSERT_TRUE(sinks[i]->end) << i;
+    const bool cancelled = i == 4 || i == 6;
+    EXPECT_EQ(sinks[i]->end->reason, cancelled ? StopReason::callback : StopReason::max_tokens);
+    EXPECT_EQ(sinks[i]->tokens.size() == 40u, !cancelled) << i;
+    EXPECT_EQ(sinks[i]->end->tokens, std::ssize(sinks[i]->tokens)) << i;
+  }
+  EXPECT_EQ(scheduler.counts().cancelled, 2u);
+}
+
 // Pages for about two of the texts.
 TEST_F(GpuSchedulerTest, TextsThatGaveUpTheirPagesGoOn) {
   SchedulerOptions options = small();

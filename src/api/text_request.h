@@ -1,4 +1,5 @@
-// The text of tokens that are chosen one after the other, and what its caller is told at its end.
+// A text of the public interface and the scheduler: what is asked of it, and what its caller is
+// told.
 #pragma once
 
 #include <exception>
@@ -8,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "api/load.h"
 #include "schedule/request.h"
 #include "text/stopped_text.h"
 #include "walsh/engine.h"
@@ -16,6 +18,12 @@ namespace walsh {
 
 using TextCallback = std::function<bool(std::string_view)>;
 
+// How a prompt is to be continued, with the seed that was drawn. Throws usage for options out of
+// range, bad_input for wrong ones in the model's files.
+TextRequest text_request(const LoadedModel& model, std::span<const int32_t> prompt,
+                         const GenerationOptions& options);
+
+// The text of tokens that are chosen one after the other.
 class CollectedText : public RequestSink {
  public:
   // `error` is null, or why the text failed.
