@@ -24,9 +24,9 @@ struct CacheType {
   std::string_view note;       // one line for listings
 };
 
-// Number of positions that are encoded together, and of first positions (attention sinks) that stay
-// fp16 (docs/formats/cache.md).
-inline constexpr int kCacheBundle = 32, kCacheSinks = 4;
+// Number of positions that are encoded together, and of leading positions that stay fp16
+// (docs/formats/cache.md).
+inline constexpr int kCacheBundle = 32, kLeadingPositions = 4;
 inline constexpr uint32_t kCacheRotationSeed = 42;
 
 // As a rotation block: the whole vector, in one block if its length is a power of two.

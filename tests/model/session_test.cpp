@@ -118,6 +118,7 @@ TEST_F(SmallSession, BatchesLargerThanAChunkEqualSmallOnes) {
 TEST_F(SmallSession, NoTokensDoNothing) {
   Session session(model_, {8});
   EXPECT_TRUE(test::all_logits(session, {}).empty());
+  session.submit({});  // a batch without sequences
   EXPECT_EQ(session.position(), 0);
 }
 

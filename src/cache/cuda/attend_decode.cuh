@@ -258,12 +258,13 @@ __device__ __forceinline__ void attend_half_tile(const CodedDecodeArgs& args, co
   const int64_t head = int64_t{part.sequence} * cache.kv_heads + part.kv_head;
   const bool recent = tile < part.recent;
   const int first = recent ? (part.first_recent + tile) * kCacheTile : 0;
-  const int low = recent ? part.begin - first : 0, high = recent ? part.end - first : kCacheSinks;
-  const int64_t row = recent ? head * cache.ring + first % cache.ring : head * kCacheSinks;
+  const int low = recent ? part.begin - first : 0,
+            high = recent ? part.end - first : kLeadingPositions;
+  const int64_t row = recent ? head * cache.ring + first % cache.ring : head * kLeadingPositions;
   const uint32_t values = shared + RowsShape<Dim>::kHalfTileBytes;
-  copy_rows<Dim>((recent ? cache.keys.ring : cache.keys.sinks) + row * Dim, low, high, shared,
+  copy_rows<Dim>((recent ? cache.keys.ring : cache.keys.leading) + row * Dim, low, high, shared,
                  lane);
-  copy_rows<Dim>((recent ? cache.values.ring : cache.values.sinks) + row * Dim, low, high, values,
+  copy_rows<Dim>((recent ? cache.values.ring : cache.values.leading) + row * Dim, low, high, values,
                  lane);
   copy_commit();
   copy_wait<0>();
@@ -322,7 +323,7 @@ __device__ __forceinline__ void attend_part(const CodedDecodeArgs& args, const C
     const CodedView& cache = args.cache;
     for (int j = 0; j < count; ++j) {
       const int first = (part.first_stored + tile + j) * kCacheTile;
-      const int low = max(part.begin, sees_all(args.rule) ? kCacheSinks : 0) - first;
+      const int low = max(part.begin, sees_all(args.rule) ? kLeadingPositions : 0) - first;
       attend_stored_tile<Dim, Capped>(args, queries, stage + cache.keys.tile_bytes * j,
                                       stage + args.values_at + cache.values.tile_bytes * j, low,
                                       lane, run, shift);

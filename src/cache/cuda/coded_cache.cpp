@@ -64,7 +64,7 @@ int ring_rows(const CacheTypes& types) {
 }
 
 struct Sizes {
-  uint64_t key_tiles, value_tiles, rings, sinks, offsets;
+  uint64_t key_tiles, value_tiles, rings, leading, offsets;
 
   Sizes(const CacheTypes& types, int kv_heads, int head_dim, int64_t pages, int64_t sequences) {
     const auto product = [](std::initializer_list<int64_t> factors) {
@@ -78,12 +78,12 @@ struct Sizes {
     value_tiles =
         product({pages, kv_heads, kPageTiles, make_side(*types.values, head_dim).tile_bytes});
     rings = product({heads, ring_rows(types), head_dim, 2});
-    sinks = product({heads, kCacheSinks, head_dim, 2});
+    leading = product({heads, kLeadingPositions, head_dim, 2});
     offsets = product({heads, head_dim, 4});
   }
   uint64_t sum() const {
     uint64_t all = 0;
-    for (const uint64_t part : {key_tiles, value_tiles, rings, rings, sinks, sinks, offsets})
+    for (const uint64_t part : {key_tiles, value_tiles, rings, rings, leading, leading, offsets})
       all = checked_add(all, part, "KV cache");
     return all;
   }
@@ -114,7 +114,7 @@ CodedLayer::CodedLayer(const CacheTypes& types, int kv_heads, int head_dim, int6
   key_tiles_ = Buffer(sizes.key_tiles);
   value_tiles_ = Buffer(sizes.value_tiles);
   rings_ = Buffer(2 * sizes.rings);
-  sinks_ = Buffer(2 * sizes.sinks);
+  leading_ = Buffer(2 * sizes.leading);
   view_.kv_heads = kv_heads;
   view_.head_dim = head_dim;
   view_.ring = ring_rows(types);
@@ -125,8 +125,8 @@ CodedLayer::CodedLayer(const CacheTypes& types, int kv_heads, int head_dim, int6
   view_.values.tiles = value_tiles_.as<unsigned char>();
   view_.keys.ring = rings_.as<uint16_t>();
   view_.values.ring = view_.keys.ring + sizes.rings / 2;
-  view_.keys.sinks = sinks_.as<uint16_t>();
-  view_.values.sinks = view_.keys.sinks + sizes.sinks / 2;
+  view_.keys.leading = leading_.as<uint16_t>();
+  view_.values.leading = view_.keys.leading + sizes.leading / 2;
   if (view_.keys.bits > 0) {
     offsets_ = Buffer(sizes.offsets);
     view_.key_offsets = offsets_.as<float>();
@@ -165,7 +165,7 @@ void CodedLayer::copy_sequence(int64_t from, int64_t to, Stream stream) const {
   };
   for (const CodedSide* side : {&view_.keys, &view_.values}) {
     copy(side->ring, view_.ring);
-    copy(side->sinks, kCacheSinks);
+    copy(side->leading, kLeadingPositions);
   }
   if (view_.key_offsets != nullptr) copy(view_.key_offsets, 1);
 }

@@ -5,7 +5,7 @@
 //
 // Stored positions lie in tiles of 16 in the order of tensor core operands (coded_tile.cuh), tiles
 // in pages of 64 positions as in an fp16 cache. Positions that some query still sees as fp16 are
-// rows of a ring per sequence and head; the first four (the sinks) are kept beside it. During a
+// rows of a ring per sequence and head; the leading four are kept beside it. During a
 // prompt, its keys and values are rows of a buffer that all layers reuse.
 //
 // Heads have 64, 128 or 256 values.
@@ -52,7 +52,7 @@ struct CodedSide {
   GroupCode code;
   unsigned char* tiles = nullptr;  // [page][kv_head][kPageTiles][tile_bytes]
   uint16_t* ring = nullptr;        // fp16 [sequence][kv_head][ring][head_dim]
-  uint16_t* sinks = nullptr;       // fp16 [sequence][kv_head][kCacheSinks][head_dim]
+  uint16_t* leading = nullptr;     // fp16 [sequence][kv_head][kLeadingPositions][head_dim]
 };
 
 struct CodedView {
@@ -90,7 +90,7 @@ class CodedLayer {
 
  private:
   CodedView view_;
-  Buffer key_tiles_, value_tiles_, rings_, sinks_, offsets_, factors_;
+  Buffer key_tiles_, value_tiles_, rings_, leading_, offsets_, factors_;
 };
 
 // Rows of consecutive positions of one sequence outside its ring: fp16
@@ -114,7 +114,8 @@ void keep_rows(const RopeCall& call, const CodedView& cache, const RowPlaces& ro
 
 // Decode: stores the bundle that has just left a row's window, if any.
 void store_bundles(const CodedView& cache, const RowPlaces& rows, int64_t m, Stream stream);
-// Prefill: stores bundles of fresh rows. Bundle 0 also sets the sinks and the key offset.
+// Prefill: stores bundles of fresh rows. Bundle 0 also sets the leading positions and the key
+// offset.
 void store_bundles(const CodedView& cache, const BundleRange& bundles, const FreshRows& fresh,
                    Stream stream);
 
@@ -124,7 +125,8 @@ void copy_from_ring(const CodedView& cache, int sequence, int begin, int end,
 void copy_to_ring(const CodedView& cache, int sequence, int begin, int end, const FreshRows& fresh,
                   Stream stream);
 // Decodes stored bundles to rows of `to`, and to rows of the ring. The first positions are taken
-// from the sinks, unless these are null: layers with a sliding window read them as stored.
+// from the leading positions, unless these are null: layers with a sliding window read them as
+// stored.
 void load_bundles(const CodedView& cache, const BundleRange& bundles, const FreshRows& to,
                   Stream stream);
 void restore_bundles(const CodedView& cache, const BundleRange& bundles, Stream stream);

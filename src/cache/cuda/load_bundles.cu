@@ -30,8 +30,8 @@ struct RowSet {
 // Stored keys or values of one sequence.
 struct StoredSet {
   CodedSide side;
-  const float* offsets = nullptr;   // [kv_head][dim], of keys
-  const uint16_t* sinks = nullptr;  // [kv_head][kCacheSinks][dim]; null: read as stored
+  const float* offsets = nullptr;     // [kv_head][dim], of keys
+  const uint16_t* leading = nullptr;  // [kv_head][kLeadingPositions][dim]; null: read as stored
   const int32_t* pages = nullptr;
   int kv_heads = 0, dim = 0;
 
@@ -40,14 +40,14 @@ struct StoredSet {
     return side.tiles +
            ((page * kv_heads + head) * kPageTiles + tile % kPageTiles) * side.tile_bytes;
   }
-  // Null if the position is no sink.
-  __device__ __forceinline__ const uint16_t* sink(int head, int position) const {
-    if (position >= kCacheSinks || sinks == nullptr) return nullptr;
-    return sinks + (int64_t{head} * kCacheSinks + position) * dim;
+  // Null if the position is not a leading one.
+  __device__ __forceinline__ const uint16_t* leading_row(int head, int position) const {
+    if (position >= kLeadingPositions || leading == nullptr) return nullptr;
+    return leading + (int64_t{head} * kLeadingPositions + position) * dim;
   }
   // The row of an fp16 position.
   __device__ __forceinline__ const uint16_t* row(int head, int position) const {
-    const uint16_t* exact = sink(head, position);
+    const uint16_t* exact = leading_row(head, position);
     if (exact != nullptr) return exact;
     return reinterpret_cast<const uint16_t*>(tile(head, position / kCacheTile)) +
            position % kCacheTile * dim;
@@ -121,7 +121,7 @@ class SlabRows {
 #pragma unroll
     for (int r = 0; r < 2; ++r)
       rows_[r] = args.to.row(head, position + 8 * r) + column_;
-    sink_ = from.sink(head, position);
+    leading_ = from.leading_row(head, position);
     if (Keys) offsets_ = from.offsets + int64_t{head} * from.dim + slab * kColumns + 2 * (lane % 4);
   }
 
@@ -133,8 +133,8 @@ class SlabRows {
       words[k] = value(levels[k], scale_[b][r], 32 * b + 8 * k);
     transpose_words(lane_, words);
     uint4 packed = make_uint4(words[0], words[1], words[2], words[3]);
-    if (r == 0 && sink_ != nullptr)
-      packed = *reinterpret_cast<const uint4*>(sink_ + column_ + 32 * b);
+    if (r == 0 && leading_ != nullptr)
+      packed = *reinterpret_cast<const uint4*>(leading_ + column_ + 32 * b);
     *reinterpret_cast<uint4*>(rows_[r] + 32 * b) = packed;
   }
 
@@ -157,7 +157,7 @@ class SlabRows {
   int lane_, column_;
   __half scale_[2][2];
   uint16_t* rows_[2];
-  const uint16_t* sink_;
+  const uint16_t* leading_;
   const float* offsets_;
 };
 
@@ -223,7 +223,8 @@ StoredSet stored_set(const CodedView& cache, const CodedSide& side, int sequence
   StoredSet set;
   set.side = side;
   const int64_t heads = int64_t{sequence} * cache.kv_heads;
-  if (side.sinks != nullptr) set.sinks = side.sinks + heads * kCacheSinks * cache.head_dim;
+  if (side.leading != nullptr)
+    set.leading = side.leading + heads * kLeadingPositions * cache.head_dim;
   set.pages = cache.pages + sequence * cache.per_sequence;
   set.kv_heads = cache.kv_heads;
   set.dim = cache.head_dim;

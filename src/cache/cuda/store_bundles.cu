@@ -97,16 +97,16 @@ __device__ __forceinline__ void copy_rows(const HalfRows& rows, int position, in
   }
 }
 
-// The mean of the keys after the sinks in bundle 0, all of which must be in `rows`.
+// The mean of the keys after the leading positions in bundle 0, all of which must be in `rows`.
 template <int Dim>
 __device__ __forceinline__ void mean_key(const HalfRows& rows, float* offsets) {
   const auto mean = [](float sum) {
-    return isfinite(sum) ? sum / static_cast<float>(kCacheBundle - kCacheSinks) : 0.0f;
+    return isfinite(sum) ? sum / static_cast<float>(kCacheBundle - kLeadingPositions) : 0.0f;
   };
   for (int c = 2 * static_cast<int>(threadIdx.x); c < Dim; c += 2 * kStoreThreads) {
     float2 sum = make_float2(0, 0);
 #pragma unroll
-    for (int j = kCacheSinks; j < kCacheBundle; ++j) {
+    for (int j = kLeadingPositions; j < kCacheBundle; ++j) {
       const float2 v = halves(*reinterpret_cast<const uint32_t*>(rows.at<Dim>(j) + c));
       sum.x += v.x;
       sum.y += v.y;
@@ -172,7 +172,8 @@ __global__ void __launch_bounds__(kStoreThreads)
   const int64_t head = int64_t{place.sequence} * cache.kv_heads + place.head;
   const HalfRows rows = rows_of<Dim>(args, place, head);
   unsigned char* tile = tile_of(cache, side, place);
-  if (place.starts()) copy_rows<Dim>(rows, 0, kCacheSinks, side.sinks + head * kCacheSinks * Dim);
+  if (place.starts())
+    copy_rows<Dim>(rows, 0, kLeadingPositions, side.leading + head * kLeadingPositions * Dim);
   if (side.bits == 0) {
     copy_rows<Dim>(rows, place.position(), kCacheTile, tile);
     return;

@@ -22,15 +22,16 @@ std::unique_ptr<Rotator> make_rotator(const CacheType& type, int64_t head_dim) {
   return std::make_unique<Rotator>(rotation, padded_head_dim(type, head_dim));
 }
 
-// The mean of the keys of the first bundle without the sinks, whose keys are unlike the others.
+// The mean of the keys of the first bundle without the leading positions, whose keys are unlike the
+// others.
 void mean_key(const uint16_t* keys, int64_t head_dim, float* mean) {
   std::fill_n(mean, head_dim, 0.0f);
-  for (int64_t j = CodedCache::kSinks; j < kCacheBundle; ++j)
+  for (int64_t j = CodedCache::kLeading; j < kCacheBundle; ++j)
     for (int64_t d = 0; d < head_dim; ++d)
       mean[d] += f16_to_f32(keys[j * head_dim + d]);
   for (int64_t d = 0; d < head_dim; ++d)
     mean[d] = std::isfinite(mean[d])
-                  ? mean[d] / static_cast<float>(kCacheBundle - CodedCache::kSinks)
+                  ? mean[d] / static_cast<float>(kCacheBundle - CodedCache::kLeading)
                   : 0;
 }
 
@@ -117,10 +118,10 @@ uint64_t CodedCache::planned_bytes() const {
   }
   const int64_t pair = (has_values_ ? 2 : 1) * static_cast<int64_t>(sizeof(uint16_t));
   const uint64_t row = times(static_cast<uint64_t>(width_), pair);
-  const uint64_t sequence = times(row, tail_rows_ + kSinks) + times(sizeof(float), width_);
+  const uint64_t sequence = times(row, tail_rows_ + kLeading) + times(sizeof(float), width_);
   uint64_t scratch = 0;
   for (const auto& [head_dim, size] : sizes_)
-    scratch += times(times(static_cast<uint64_t>(head_dim), pair), kSinks + exact_rows());
+    scratch += times(times(static_cast<uint64_t>(head_dim), pair), kLeading + exact_rows());
   return checked_add(checked_add(times(page, pages_.shape().pages),
                                  times(sequence, pages_.shape().sequences), where),
                      times(times(static_cast<uint64_t>(fresh_width_), pair), fresh_rows_) +
@@ -148,7 +149,7 @@ void CodedCache::allocate() {
     if (has_values_) values = AlignedArray<uint16_t>(static_cast<size_t>(count));
   };
   allocate_pair(tail_keys_, tail_values_, sequences * tail_rows_ * width_);
-  allocate_pair(sink_keys_, sink_values_, sequences * kSinks * width_);
+  allocate_pair(leading_keys_, leading_values_, sequences * kLeading * width_);
   allocate_pair(fresh_keys_, fresh_values_, fresh_width_ * fresh_rows_);
   for (auto& [head_dim, size] : sizes_)
     for (int t = 0; t < model_.pool().size(); ++t)
@@ -162,7 +163,7 @@ CodedCache::Scratch CodedCache::make_scratch(int64_t head_dim, const HeadSize& s
   const auto columns = static_cast<size_t>(
       std::max(padded_head_dim(key_type_, head_dim), padded_head_dim(value_type_, head_dim)));
   scratch.bundle = AlignedArray<float>(kCacheBundle * columns);
-  const auto halves = static_cast<size_t>((kSinks + exact_rows()) * head_dim);
+  const auto halves = static_cast<size_t>((kLeading + exact_rows()) * head_dim);
   scratch.keys = AlignedArray<uint16_t>(halves);
   if (size.rank == 0) scratch.values = AlignedArray<uint16_t>(halves);
   scratch.out.resize(rows * columns);
@@ -222,10 +223,11 @@ CodedCache::HalfRows CodedCache::tail_of(int64_t sequence, const LayerCache& lay
   return {keys, layer.rank > 0 ? keys : tail_values_.data() + first};
 }
 
-CodedCache::HalfRows CodedCache::sinks_of(int64_t sequence, const LayerCache& layer, int64_t head) {
-  const int64_t first = sequence * width_ * kSinks + at(layer, head, kSinks);
-  uint16_t* keys = sink_keys_.data() + first;
-  return {keys, layer.rank > 0 ? keys : sink_values_.data() + first};
+CodedCache::HalfRows CodedCache::leading_rows(int64_t sequence, const LayerCache& layer,
+                                              int64_t head) {
+  const int64_t first = sequence * width_ * kLeading + at(layer, head, kLeading);
+  uint16_t* keys = leading_keys_.data() + first;
+  return {keys, layer.rank > 0 ? keys : leading_values_.data() + first};
 }
 
 CodedCache::HalfRows CodedCache::rows_of(const RunPlan& plan, const LayerCache& layer,
@@ -297,8 +299,8 @@ void CodedCache::fork(int64_t from, int64_t to) {
   };
   for (AlignedArray<uint16_t>* tails : {&tail_keys_, &tail_values_})
     copy(*tails, tail_rows_);
-  for (AlignedArray<uint16_t>* sinks : {&sink_keys_, &sink_values_})
-    copy(*sinks, kSinks);
+  for (AlignedArray<uint16_t>* leading : {&leading_keys_, &leading_values_})
+    copy(*leading, kLeading);
 }
 
 void CodedCache::take_back(int64_t index, int64_t position) {
@@ -326,7 +328,7 @@ void CodedCache::restore_tail(int64_t index, const LayerCache& layer, int64_t he
   const int64_t head_dim = layer.head_dim;
   const auto restore_sinks = [&] {
     if (sequence.stored == 0)
-      copy_rows(sinks_of(index, layer, head), to, std::min(kSinks, rows) * head_dim);
+      copy_rows(leading_rows(index, layer, head), to, std::min(kLeading, rows) * head_dim);
   };
   if (layer.latents) {
     restore_latents(index, layer, rows, to.keys);
@@ -422,8 +424,8 @@ void CodedCache::encode(const RunPlan& plan, LayerCache& layer, int64_t head, in
   const int64_t first = (bundle * kCacheBundle - first_of(plan)) * head_dim;
   float* offset = key_offset(plan.run.sequence, layer, head);
   if (bundle == 0) {
-    copy_rows({rows.keys + first, rows.values + first}, sinks_of(plan.run.sequence, layer, head),
-              kSinks * head_dim);
+    copy_rows({rows.keys + first, rows.values + first},
+              leading_rows(plan.run.sequence, layer, head), kLeading * head_dim);
     if (key_type_.coded && layer.rank == 0) mean_key(rows.keys + first, head_dim, offset);
   }
   const int64_t stored = stored_bundle(plan.run.sequence, bundle);

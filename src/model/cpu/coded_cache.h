@@ -1,5 +1,5 @@
 // A cache whose older positions are coded (cache/cache_type.h). A query sees as fp16 the first
-// kSinks positions, itself and at least the latest `window` positions before it; everything in
+// kLeading positions, itself and at least the latest `window` positions before it; everything in
 // between it sees as it is stored, in whole bundles of positions. What a query sees depends on its
 // position alone, so that logits do not depend on how a text was cut into batches. (Positions that
 // have been stored stay so when a sequence is taken back to an earlier position or forked.)
@@ -23,7 +23,7 @@ namespace walsh {
 
 class CodedCache : public KvCache {
  public:
-  static constexpr int64_t kSinks = kCacheSinks;
+  static constexpr int64_t kLeading = kLeadingPositions;
 
   CodedCache(const Model& model, const KvPages& pages, int64_t max_rows, uint64_t max_bytes);
 
@@ -60,7 +60,8 @@ class CodedCache : public KvCache {
   // tail.
   struct Sequence {
     int64_t stored = 0, tail = 0, length = 0;
-    std::vector<float> key_offsets;  // per head: mean of the keys of bundle 0 without the sinks
+    std::vector<float>
+        key_offsets;  // per head: mean of the keys of bundle 0 without the leading positions
   };
   // What a run changes in its sequence. It is the same in all layers.
   struct RunPlan {
@@ -81,7 +82,7 @@ class CodedCache : public KvCache {
   struct Scratch {
     CacheScratch stored;
     AlignedArray<float> bundle;           // [kCacheBundle][columns]
-    AlignedArray<uint16_t> keys, values;  // [kSinks + exact rows][head_dim]
+    AlignedArray<uint16_t> keys, values;  // [kLeading + exact rows][head_dim]
     std::vector<float> out;               // [rows][head_dim]
     std::vector<float> exact_sums, stored_sums;
     std::vector<int64_t> begin, end;
@@ -99,7 +100,7 @@ class CodedCache : public KvCache {
     std::vector<Scratch> scratch;
   };
 
-  // The most fp16 rows behind the sinks that a query sees, itself included.
+  // The most fp16 rows behind the leading positions that a query sees, itself included.
   int64_t exact_rows() const { return window_ + kCacheBundle; }
   // Returns up to which position a query reads stored values, if the first `stored` positions exist
   // only as stored.
@@ -115,7 +116,7 @@ class CodedCache : public KvCache {
     return (layer.first + head * layer.head_dim) * count;
   }
   HalfRows tail_of(int64_t sequence, const LayerCache& layer, int64_t head);
-  HalfRows sinks_of(int64_t sequence, const LayerCache& layer, int64_t head);
+  HalfRows leading_rows(int64_t sequence, const LayerCache& layer, int64_t head);
   // Returns the fp16 rows of a run, and the position of the first one.
   HalfRows rows_of(const RunPlan& plan, const LayerCache& layer, int64_t head);
   int64_t first_of(const RunPlan& plan);
@@ -156,9 +157,9 @@ class CodedCache : public KvCache {
   int64_t widest_ = 0;       // the same of the widest layer
   int64_t fresh_width_ = 0;  // the same of fresh rows
   std::vector<Sequence> sequences_;
-  AlignedArray<uint16_t> tail_keys_, tail_values_;    // [sequence][layer][head][tail_rows_]
-  AlignedArray<uint16_t> sink_keys_, sink_values_;    // [sequence][layer][head][kSinks]
-  AlignedArray<uint16_t> fresh_keys_, fresh_values_;  // [head][fresh_rows_], LayerCache
+  AlignedArray<uint16_t> tail_keys_, tail_values_;        // [sequence][layer][head][tail_rows_]
+  AlignedArray<uint16_t> leading_keys_, leading_values_;  // [sequence][layer][head][kLeading]
+  AlignedArray<uint16_t> fresh_keys_, fresh_values_;      // [head][fresh_rows_], LayerCache
   std::vector<RunPlan> plans_;
 };
 

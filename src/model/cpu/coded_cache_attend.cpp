@@ -26,7 +26,7 @@ void CodedCache::attend(int64_t layer, const QueryRows& queries, int thread,
     for (; i < queries.m; ++i, ++alike.count) {
       const Alike own = alike_of(i);
       if (own.end != end || own.from != alike.from) break;
-      const int64_t begin = options.sees_all() ? kSinks : options.first_seen(position + i);
+      const int64_t begin = options.sees_all() ? kLeading : options.first_seen(position + i);
       any_stored = any_stored || begin < end;
       scratch.begin[static_cast<size_t>(i)] = std::min(begin, end);
       scratch.end[static_cast<size_t>(i)] = end;
@@ -58,14 +58,14 @@ void CodedCache::attend_exact(int64_t layer, const QueryRows& queries, const Ali
                  static_cast<int>(head_dim),
                  nullptr,
                  static_cast<int>(from_layer.rank)};
-  int64_t sinks = 0;
+  int64_t leading = 0;
   if (alike.end > 0 && queries.options.sees_all()) {
-    sinks = kSinks;
-    const HalfRows from = sinks_of(plan.run.sequence, from_layer, queries.head);
+    leading = kLeading;
+    const HalfRows from = leading_rows(plan.run.sequence, from_layer, queries.head);
     const int64_t count = (position + alike.count - alike.end) * head_dim;
     const auto join = [&](const uint16_t* first, const uint16_t* rest, uint16_t* to) {
-      std::copy_n(first, kSinks * head_dim, to);
-      std::copy_n(rest, count, to + kSinks * head_dim);
+      std::copy_n(first, kLeading * head_dim, to);
+      std::copy_n(rest, count, to + kLeading * head_dim);
       return to;
     };
     const bool latent = from_layer.rank > 0;
@@ -74,7 +74,7 @@ void CodedCache::attend_exact(int64_t layer, const QueryRows& queries, const Ali
   }
   AttentionOptions options = queries.options;
   options.chunk = 0;  // the rows begin with the chunk
-  ops_.attention({view, 0, static_cast<int>(group), alike.count, position - alike.from + sinks,
+  ops_.attention({view, 0, static_cast<int>(group), alike.count, position - alike.from + leading,
                   options, queries.q + alike.first * queries.ldq, queries.ldq,
                   queries.out + alike.first * queries.ldo, queries.ldo,
                   scratch.exact_sums.data() + alike.first * group, attention_scratch});

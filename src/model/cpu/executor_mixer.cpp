@@ -8,8 +8,9 @@
 namespace walsh {
 namespace {
 
-// Pieces of work that attention of one run is divided into at least, where heads allow it.
-constexpr int64_t kPieces = 4;
+// Fewest query heads that are attended together where one kv head has them all: each piece converts
+// the same keys.
+constexpr int64_t kLeastHeads = 4;
 
 }  // namespace
 
@@ -137,11 +138,12 @@ void CpuExecutor::attend_run(const step::Attend& s, int layer, size_t index, int
   const int64_t queries = std::max<int64_t>(1, kAttentionRows / group);
   const int64_t begin = std::max(first, skip), end = first + runs_[index].rows;
   const int64_t blocks = (end - begin + queries - 1) / queries;
-  // The heads of one kv head are divided where there would be few pieces of work, unless positions
+  // The heads of one kv head are divided where threads would have nothing to do, unless positions
   // have to be decoded for each piece.
   const int64_t pieces = blocks * s.shape.kv_heads;
-  const bool whole = s.shape.kv_heads > 1 || model_.cache.coded();
-  const int64_t parts = whole ? 1 : std::clamp(kPieces / pieces, int64_t{1}, group);
+  const bool whole = s.shape.kv_heads > 1 || model_.cache.coded() || group < 2 * kLeastHeads;
+  const int64_t parts =
+      whole ? 1 : std::clamp(model_.pool().size() / pieces, int64_t{1}, group / kLeastHeads);
   const int64_t of_part = (group + parts - 1) / parts;
   RowBuffer &q = rows(s.query.rows), &out = rows(s.to.rows);
   const int64_t out_dim = s.value_dim;

@@ -238,7 +238,7 @@ void CudaCodedCache::attend_prefill(int64_t layer, const RunPlan& plan,
   cuda::CodedView old = cache;
   // Queries that do not see everything read the first positions as they are stored, as in decoding
   // and on the CPU.
-  if (!attention.options.sees_all()) old.keys.sinks = old.values.sinks = nullptr;
+  if (!attention.options.sees_all()) old.keys.leading = old.values.leading = nullptr;
   cuda::load_bundles(old, bundles, old_rows_, stream);
   cuda::attend_prefill({attention, &cache}, fresh_of(layer, plan), old_rows_,
                        static_cast<int>(first), stream);

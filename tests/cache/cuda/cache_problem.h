@@ -23,7 +23,7 @@ namespace walsh::cuda::test {
 inline constexpr float kUntouched = -7.0f;
 inline constexpr int kSequences = 2, kSequence = 1;  // the one that is read
 
-enum class Form { none, sink, stored, exact };
+enum class Form { none, leading, stored, exact };
 
 struct Case {
   int dim = 64, kv_heads = 1, group = 1;
@@ -45,7 +45,7 @@ struct Case {
   Form form(int p, int j) const {
     if (j > p || (window > 0 && j <= p - window)) return Form::none;
     if (j >= stored_end(p)) return Form::exact;
-    return window == 0 && j < kCacheSinks ? Form::sink : Form::stored;
+    return window == 0 && j < kLeadingPositions ? Form::leading : Form::stored;
   }
 };
 
@@ -55,9 +55,9 @@ struct HostSide {
   int bits = 0, groups = 0, dim = 0, kv_heads = 0, ring_rows = 0;
   int64_t tile_bytes = 0;
   HalfLevels levels;
-  std::vector<unsigned char> tiles;          // as CodedSide
-  std::vector<uint16_t> ring, sinks, fresh;  // fresh: [kv_head][capacity][dim]
-  std::vector<float> offsets;                // [sequence][kv_head][dim]
+  std::vector<unsigned char> tiles;            // as CodedSide
+  std::vector<uint16_t> ring, leading, fresh;  // fresh: [kv_head][capacity][dim]
+  std::vector<float> offsets;                  // [sequence][kv_head][dim]
 
   uint16_t half(const unsigned char* at) const { return static_cast<uint16_t>(at[0] | at[1] << 8); }
   uint32_t word(const unsigned char* tile, int index, int lane) const {
@@ -134,9 +134,9 @@ class Problem {
   size_t fresh_at(int head, int position, int column) const {
     return static_cast<size_t>((head * fresh_capacity + position - first) * c.dim + column);
   }
-  size_t sink_at(int head, int position, int column) const {
-    return static_cast<size_t>(((kSequence * c.kv_heads + head) * kCacheSinks + position) * c.dim +
-                               column);
+  size_t leading_at(int head, int position, int column) const {
+    return static_cast<size_t>(
+        ((kSequence * c.kv_heads + head) * kLeadingPositions + position) * c.dim + column);
   }
   size_t ring_at(int head, int position, int column) const {
     const int rows = keys.ring_rows;
@@ -147,7 +147,7 @@ class Problem {
     return side.stored(tile(side, head, j / kCacheTile), head, j % kCacheTile, column);
   }
   uint16_t at(const HostSide& side, Form form, int head, int j, int column) const {
-    if (form == Form::sink) return side.sinks[sink_at(head, j, column)];
+    if (form == Form::leading) return side.leading[leading_at(head, j, column)];
     if (form == Form::exact) return side.fresh[fresh_at(head, j, column)];
     return stored(side, head, j, column);
   }
@@ -167,8 +167,8 @@ class Problem {
   void set_values(const std::function<float(Form, int, int)>& value) {
     for (int h = 0; h < c.kv_heads; ++h) {
       for (int d = 0; d < c.dim; ++d) {
-        for (int j = 0; j < kCacheSinks; ++j)
-          values.sinks[sink_at(h, j, d)] = f32_to_f16(value(Form::sink, j, d));
+        for (int j = 0; j < kLeadingPositions; ++j)
+          values.leading[leading_at(h, j, d)] = f32_to_f16(value(Form::leading, j, d));
         for (int j = first; j < c.end(); ++j)
           values.fresh[fresh_at(h, j, d)] = f32_to_f16(value(Form::exact, j, d));
         for (int j = 0; j < c.border(); ++j) {
@@ -210,7 +210,7 @@ class Problem {
     const auto heads = static_cast<size_t>(kSequences * c.kv_heads),
                dim = static_cast<size_t>(c.dim);
     for (auto& [rows, count] : {std::pair{&side.ring, heads * static_cast<size_t>(side.ring_rows)},
-                                std::pair{&side.sinks, heads * kCacheSinks}}) {
+                                std::pair{&side.leading, heads * kLeadingPositions}}) {
       rows->resize(count * dim);
       for (uint16_t& v : *rows)
         v = number(2);
@@ -255,7 +255,7 @@ class DeviceProblem {
     for (int i = 0; i < 2; ++i) {
       tiles_[i] = to_device(sides[i]->tiles);
       ring_[i] = to_device(sides[i]->ring);
-      sinks_[i] = to_device(sides[i]->sinks);
+      leading_[i] = to_device(sides[i]->leading);
       fresh_[i] = to_device(sides[i]->fresh);
       old_[i] = to_device(std::vector<uint16_t>(
           static_cast<size_t>(c.kv_heads) * static_cast<size_t>(p_.old_capacity * c.dim),
@@ -269,7 +269,7 @@ class DeviceProblem {
       side.levels = sides[i]->levels;
       side.tiles = tiles_[i].as<unsigned char>();
       side.ring = ring_[i].as<uint16_t>();
-      side.sinks = sinks_[i].as<uint16_t>();
+      side.leading = leading_[i].as<uint16_t>();
     }
     offsets_ = to_device(p_.keys.offsets);
     pages_ = to_device(p_.table);
@@ -288,7 +288,7 @@ class DeviceProblem {
 
   void load() const {
     CodedView from = view;
-    if (p_.c.window > 0) from.keys.sinks = from.values.sinks = nullptr;
+    if (p_.c.window > 0) from.keys.leading = from.values.leading = nullptr;
     load_bundles(from, {kSequence, 0, p_.c.border() / kCacheBundle}, old, nullptr);
   }
   // A prompt.
@@ -346,7 +346,7 @@ class DeviceProblem {
   }
 
   const Problem& p_;
-  Buffer tiles_[2], ring_[2], sinks_[2], fresh_[2], old_[2], offsets_, factors_, pages_, kept_;
+  Buffer tiles_[2], ring_[2], leading_[2], fresh_[2], old_[2], offsets_, factors_, pages_, kept_;
 };
 
 inline std::string name_of(const Case& c) {

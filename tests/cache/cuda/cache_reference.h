@@ -12,7 +12,8 @@
 
 namespace walsh::cuda::test {
 
-// Rows of a side as doubles: stored ones with the sinks, then exact ones from `first` on.
+// Rows of a side as doubles: stored ones with the leading positions, then exact ones from `first`
+// on.
 struct WideRows {
   std::vector<double> values;
   int dim, border, first;
@@ -20,7 +21,8 @@ struct WideRows {
   WideRows(const Problem& p, const HostSide& side, int head)
       : dim(p.c.dim), border(p.c.border()), first(p.first) {
     for (int j = 0; j < border; ++j)
-      add(p, side, p.c.window == 0 && j < kCacheSinks ? Form::sink : Form::stored, head, j);
+      add(p, side, p.c.window == 0 && j < kLeadingPositions ? Form::leading : Form::stored, head,
+          j);
     for (int j = first; j < p.c.end(); ++j)
       add(p, side, Form::exact, head, j);
   }
@@ -97,7 +99,7 @@ inline constexpr int kExact[] = {0, 32, 100}, kWindows[] = {0, 60, 1000};
 template <typename Attend>
 void expect_each_position_once(int rows, const Attend& attend) {
   const auto size = [](Form form) {
-    return form == Form::sink ? 256.0f : form == Form::stored ? 512.0f : 1024.0f;
+    return form == Form::leading ? 256.0f : form == Form::stored ? 512.0f : 1024.0f;
   };
   for (const int dim : {64, 256}) {
     for (int i = 0; i < 9; ++i) {

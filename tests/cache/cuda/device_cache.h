@@ -109,7 +109,7 @@ struct CacheShape {
   int64_t heads() const { return int64_t{sequences} * kv_heads; }
 };
 
-// Scattered pages; tiles and sinks are bytes of kBlank until something is stored.
+// Scattered pages; tiles and leading positions are bytes of kBlank until something is stored.
 class DeviceCache {
  public:
   static constexpr uint8_t kBlank = 0xa5;
@@ -147,11 +147,11 @@ class DeviceCache {
   void read() {
     for (Side* side : {&keys_, &values_}) {
       side->read_tiles = to_host<uint8_t>(side->tiles);
-      side->read_sinks = to_host<uint16_t>(side->sinks);
+      side->read_leading = to_host<uint16_t>(side->leading);
     }
     read_offsets_ = to_host<float>(offsets_);
   }
-  const std::vector<uint16_t>& sinks(bool key) const { return of(key).read_sinks; }
+  const std::vector<uint16_t>& leading(bool key) const { return of(key).read_leading; }
   const std::vector<float>& key_offsets() const { return read_offsets_; }
   const std::vector<uint8_t>& tiles(bool key) const { return of(key).read_tiles; }
   // Where the tile of a position begins.
@@ -167,9 +167,9 @@ class DeviceCache {
 
  private:
   struct Side {
-    Buffer tiles, ring, sinks;
+    Buffer tiles, ring, leading;
     std::vector<uint8_t> read_tiles;
-    std::vector<uint16_t> read_sinks;
+    std::vector<uint16_t> read_leading;
   };
   const Side& of(bool key) const { return key ? keys_ : values_; }
 
@@ -181,10 +181,11 @@ class DeviceCache {
     out.code = group_code(type);
     const auto bytes = static_cast<size_t>(pages * shape_.kv_heads * kPageTiles * out.tile_bytes);
     side.tiles = to_device(std::vector<uint8_t>(bytes, kBlank));
-    const auto sinks = static_cast<size_t>(shape_.heads() * kCacheSinks * shape_.head_dim * 2);
-    side.sinks = to_device(std::vector<uint8_t>(sinks, kBlank));
+    const auto leading =
+        static_cast<size_t>(shape_.heads() * kLeadingPositions * shape_.head_dim * 2);
+    side.leading = to_device(std::vector<uint8_t>(leading, kBlank));
     out.tiles = side.tiles.as<unsigned char>();
-    out.sinks = side.sinks.as<uint16_t>();
+    out.leading = side.leading.as<uint16_t>();
   }
 
   CacheShape shape_;

@@ -34,7 +34,7 @@ TEST_F(GpuLoadUnits, LoadsWhatIsStored) {
         c.key_bits = bits;
         c.value_bits = kBits[static_cast<size_t>(bits * 2 + groups) % 5];
         c.groups = groups;
-        for (const int64_t window : {0, 60}) {  // with and without sinks
+        for (const int64_t window : {0, 60}) {  // with and without leading positions
           c.window = window;
           const Problem p(c);
           const DeviceProblem device(p);
@@ -43,7 +43,8 @@ TEST_F(GpuLoadUnits, LoadsWhatIsStored) {
             const auto rows = device.old_rows(side == &p.keys ? 0 : 1);
             for (int h = 0; h < c.kv_heads; ++h) {
               for (int j = 0; j < p.old_capacity; ++j) {
-                const Form form = window == 0 && j < kCacheSinks ? Form::sink : Form::stored;
+                const Form form =
+                    window == 0 && j < kLeadingPositions ? Form::leading : Form::stored;
                 for (int d = 0; d < dim; ++d) {
                   const auto i = static_cast<size_t>((h * p.old_capacity + j) * dim + d);
                   ASSERT_EQ(rows[i], j < c.border() ? p.at(*side, form, h, j, d) : kHalfNan)
@@ -112,7 +113,7 @@ TEST_F(GpuLoadUnits, RestoresUnitsAndCopiesRings) {
       for (int h = 0; h < c.kv_heads; ++h) {
         for (int d = 0; d < c.dim; ++d) {
           for (int j = 0; j < kCacheBundle; ++j) {
-            const Form form = j < kCacheSinks ? Form::sink : Form::stored;
+            const Form form = j < kLeadingPositions ? Form::leading : Form::stored;
             ring[p.ring_at(h, j, d)] = p.at(*sides[s], form, h, j, d);
             ring[p.ring_at(h, 96 + j, d)] = p.stored(*sides[s], h, 96 + j, d);
           }

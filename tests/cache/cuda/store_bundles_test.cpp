@@ -209,11 +209,12 @@ struct Problem {
   }
 
   void check_sinks(bool key, int sequence, int head) const {
-    const int64_t at = (int64_t{sequence} * shape.kv_heads + head) * kCacheSinks * shape.head_dim;
-    for (int i = 0; i < kCacheSinks * shape.head_dim; ++i) {
+    const int64_t at =
+        (int64_t{sequence} * shape.kv_heads + head) * kLeadingPositions * shape.head_dim;
+    for (int i = 0; i < kLeadingPositions * shape.head_dim; ++i) {
       const uint16_t expected =
           started(sequence) ? text(key).row(sequence, head, 0)[i] : kHalfBlank;
-      ASSERT_EQ(cache.sinks(key)[static_cast<size_t>(at + i)], expected) << name() << " sinks";
+      ASSERT_EQ(cache.leading(key)[static_cast<size_t>(at + i)], expected) << name() << " leading";
     }
   }
 
@@ -279,8 +280,8 @@ void expect_steps(const CacheShape& like, const std::vector<Step>& steps, uint64
 TEST_F(GpuStoreUnits, StoresWhatARowOfDecodingBringsBehindTheWindow) {
   for_each_type([](const CacheType* keys, const CacheType* values, int dim, uint64_t seed) {
     expect_steps({keys, values, 2, dim, 0, 4, 101, 10},
-                 {{42, 0, 0},     // 42 - 10 is the first multiple of 32 behind the sinks
-                  {202, 0, 5},    // a ring that has gone round
+                 {{42, 0, 0},   // 42 - 10 is the first multiple of 32 behind the leading positions
+                  {202, 0, 5},  // a ring that has gone round
                   {106, 64, 2}},  // after a text was taken back
                  seed);
   });

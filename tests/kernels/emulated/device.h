@@ -105,6 +105,16 @@ class Block {
   }
   void sync_block() { wait(block_); }
   void sync_warp() { wait(warps_[running_ / 32]); }
+  // Meetings of `threads` threads.
+  void meet(int meeting, int threads) {
+    some_[meeting].present = threads;
+    wait(some_[meeting]);
+  }
+  void announce(int meeting, int threads) {
+    some_[meeting].present = threads;
+    ++some_[meeting].arrived;
+    some_[meeting].complete();
+  }
 
   // The value of lane `lane(own)` of the warp, or the own value if there is no such lane.
   template <typename T, typename Lane>
@@ -213,6 +223,7 @@ class Block {
   std::vector<Fiber> fibers_;
   std::vector<Meeting> warps_;
   Meeting block_;
+  Meeting some_[2];
   std::vector<Line> values_;
   std::vector<Line> shared_;
   size_t running_ = 0;

@@ -240,6 +240,18 @@ TEST_F(CudaModel, SessionsDecodeAtTheSameTime) {
     EXPECT_EQ(rows, expected);
 }
 
+TEST_F(CudaModel, EmptyBatchesDoNothing) {
+  SyntheticSource source = synthetic("tq3", "f16");
+  const Model model = load(source, gpu_);
+  Session session(model, {64});
+  session.submit({});
+  const auto prompt = random_tokens(7, 500, 4);
+  const test::Rows rows = test::all_logits(session, prompt);
+  session.submit({});
+  EXPECT_EQ(session.position(), 7);
+  EXPECT_EQ(rows, logits_of(model, prompt));
+}
+
 TEST_F(CudaModel, TheBestTokenIsChosenOnTheDevice) {
   SyntheticSource source = synthetic("tq3", "f16");
   const Model model = load(source, gpu_);

@@ -142,6 +142,11 @@ class LaneValues {
     return chosen;
   }
 
+  // The keys of this lane's values, and whether all values of all lanes are numbers; valid behind
+  // take_none() as long as nothing is taken.
+  WALSH_EXPERT_LANE const uint32_t (&keys() const)[Each] { return key_; }
+  WALSH_EXPERT_LANE bool are_numbers() const { return numbers_; }
+
   // Applies a function to this lane's values.
   template <typename Function>
   WALSH_EXPERT_LANE void each(const Function& function) const {
@@ -175,6 +180,55 @@ class LaneValues {
   uint32_t key_[Each] = {};  // 0: taken or NaN
   uint32_t taken_ = 0;       // bit j: this lane's value j is taken
   bool numbers_ = true;
+};
+
+// A lane's few values in the order in which they are taken, so that few instructions follow each
+// other for each value taken. All of them have to be numbers.
+template <typename Lanes>
+class SortedValues {
+ public:
+  static constexpr int kEach = 4;
+
+  // `keys` are those of the values with the indices index, index + lanes.count(), ... of the lane;
+  // 0: no value.
+  WALSH_EXPERT_LANE SortedValues(const Lanes& lanes, const uint32_t (&keys)[kEach])
+      : lanes_(lanes) {
+    WALSH_EXPERT_UNROLL
+    for (int j = 0; j < kEach; ++j) {
+      const auto index = static_cast<uint32_t>(lanes.index() + j * lanes.count());
+      value_[j] = keys[j] == 0 ? 0 : uint64_t{keys[j]} << 32 | ~index;
+    }
+    order(0, 1);
+    order(2, 3);
+    order(0, 2);
+    order(1, 3);
+    order(1, 2);
+  }
+
+  // Takes the first of the largest values; all lanes call it together.
+  WALSH_EXPERT_LANE int take_best() {
+    const auto key = static_cast<uint32_t>(value_[0] >> 32);
+    const auto place = static_cast<uint32_t>(value_[0]);
+    const uint32_t most = lanes_.most(key);
+    const uint32_t first = lanes_.most(key == most ? place : 0);
+    if (key == most && place == first) {
+      WALSH_EXPERT_UNROLL
+      for (int j = 0; j + 1 < kEach; ++j)
+        value_[j] = value_[j + 1];
+      value_[kEach - 1] = 0;
+    }
+    return static_cast<int>(~first);
+  }
+
+ private:
+  WALSH_EXPERT_LANE void order(int a, int b) {
+    const uint64_t larger = value_[a] > value_[b] ? value_[a] : value_[b];
+    value_[b] = value_[a] > value_[b] ? value_[b] : value_[a];
+    value_[a] = larger;
+  }
+
+  const Lanes& lanes_;
+  uint64_t value_[kEach];  // the key above the complement of the index; 0: none
 };
 
 // Sets experts outside the best groups to minus infinity. A group's total is the sum of its largest
@@ -242,11 +296,22 @@ WALSH_EXPERT_LANE void route_row(const Lanes& lanes, const RouteRule& rule, cons
   ranks.take_none();
   if (rule.groups > 1) leave_groups(lanes, rule, s, ranks);
   float sum = 1e-20f;  // as on the CPU, because sigmoids of very low logits may all be 0
-  for (int k = 0; k < rule.chosen; ++k) {
-    const int best = ranks.take_best();
-    sum += s.scores[best];
-    if (lanes.index() == 0) s.chosen[k] = best;
+  const auto take = [&](auto& values) {
+    for (int k = 0; k < rule.chosen; ++k) {
+      const int best = values.take_best();
+      sum += s.scores[best];
+      if (lanes.index() == 0) s.chosen[k] = best;
+    }
+  };
+  bool sorted = false;
+  if constexpr (Each == SortedValues<Lanes>::kEach) {
+    sorted = ranks.are_numbers();
+    if (sorted) {
+      SortedValues<Lanes> values(lanes, ranks.keys());
+      take(values);
+    }
   }
+  if (!sorted) take(ranks);
   lanes.sync();
   for (int k = lanes.index(); k < rule.chosen; k += lanes.count()) {
     const float score = s.scores[s.chosen[k]];

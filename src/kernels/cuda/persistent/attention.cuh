@@ -69,12 +69,15 @@ class AttendPhase {
     first_ = first_seen(a_.rule, position_);
     first_tile_ = first_ / kWarpTokens;
     tiles_ = position_ / kWarpTokens + 1 - first_tile_;
-    splits_ = min(a_.most_splits, (tiles_ + kProgramWarps - 1) / kProgramWarps);
+    const bool whole = tiles_ <= a_.whole_tiles * kProgramWarps;
+    splits_ = whole ? 1 : min(a_.most_splits, (tiles_ + kProgramWarps - 1) / kProgramWarps);
+    head_step_ = whole ? a_.whole_heads : kTileHeads;
+    head_tiles_ = whole ? a_.whole_blocks : a_.tiles;
   }
 
   // Computes all parts that belong to this block.
   __device__ __forceinline__ void run() {
-    const int parts = a_.kv_heads * a_.tiles * splits_;
+    const int parts = a_.kv_heads * head_tiles_ * splits_;
 #pragma unroll 1
     for (int part = last_first(); part < parts; part += static_cast<int>(gridDim.x)) {
       place(part);
@@ -102,11 +105,11 @@ class AttendPhase {
     const auto divide = [](int a, int b) { return b == 1 ? a : cuda::divide(a, b); };
     const int head_tile = divide(part, splits_);
     split_ = part - head_tile * splits_;
-    kv_head_ = divide(head_tile, a_.tiles);
-    const int in_group = head_tile - kv_head_ * a_.tiles;
+    kv_head_ = divide(head_tile, head_tiles_);
+    const int in_group = head_tile - kv_head_ * head_tiles_;
     head_tile_ = head_tile;
-    first_head_ = kv_head_ * a_.group + in_group * kTileHeads;
-    heads_ = min(kTileHeads, a_.group - in_group * kTileHeads);
+    first_head_ = kv_head_ * a_.group + in_group * head_step_;
+    heads_ = min(head_step_, a_.group - in_group * head_step_);
     stores_ = in_group == 0;
     at_ = first_tile_ + divide(tiles_ * split_, splits_) + warp_;
     end_ = first_tile_ + divide(tiles_ * (split_ + 1), splits_);
@@ -447,6 +450,7 @@ class AttendPhase {
   std::byte* const memory_;
   const int position_;
   int first_, first_tile_, tiles_, splits_;  // visible positions, their tiles, and parts
+  int head_step_, head_tiles_;  // query heads of a block, and blocks of a cache head's group
   int split_ = 0, head_tile_ = 0, kv_head_ = 0, first_head_ = 0, heads_ = 0;
   int active_ = 0;        // number of warps that have tiles
   int64_t place_ = 0;     // place of tile at_ in the cache

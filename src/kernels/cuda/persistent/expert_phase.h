@@ -42,7 +42,7 @@ struct alignas(16) ExpertPhase {
   int next = 0, last = 0;
   RouteRule rule;
   const float* bias = nullptr;
-  const float* logits = nullptr;  // exchanged; not yet divided by the norm of the input
+  const float* logits = nullptr;  // exchanged
 };
 
 inline constexpr int kMostSlots = 64;  // chosen experts plus the shared one

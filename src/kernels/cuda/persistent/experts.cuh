@@ -19,7 +19,7 @@ inline constexpr int kChoiceWarp = kProgramWarps / 2;
 // chosen experts; then the rows lie one after the other, and the scales are multiplied by the
 // weights of the choice.
 struct SlotKTile {
-  static constexpr bool kHeads = false;
+  static constexpr bool kHeads = false, kAwaitsOne = false;
 
   const ProgramPhase& phase;
   const ExpertPhase& experts;
@@ -67,12 +67,26 @@ struct RouterUnit {
         place(unit * 128 + lane * 4) {}
 };
 
-// Multiplies one row by the input. Each warp takes some of the units and returns its sum.
-__device__ __forceinline__ float multiply_row(const RouterPhase& r, const float* row, bool here,
-                                              uint32_t bit, int warp, int lane) {
+// What the warps of a block add up for a row of the router.
+struct RouterSums {
+  float product = 0;   // of the row and the input, which has not been divided by its norm
+  double squares = 0;  // of the input
+
+  __device__ __forceinline__ RouterSums over_warp() const {
+    RouterSums all{WarpLanes::sum(product), squares};
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+      all.squares += __shfl_xor_sync(~0u, all.squares, distance);
+    return all;
+  }
+};
+
+// Multiplies one row by the input. Each warp takes some of the units and returns its sums.
+__device__ __forceinline__ RouterSums multiply_row(const RouterPhase& r, const float* row,
+                                                   bool here, uint32_t bit, int warp, int lane) {
   constexpr int kAtOnce = 2;
   const int units = (r.width + kKTileColumns - 1) / kKTileColumns * 2;
-  float sum = 0;
+  RouterSums sums;
 #pragma unroll 1
   for (int base = warp; base < units; base += kAtOnce * kProgramWarps) {
     float4 w[kAtOnce], gain[kAtOnce];
@@ -100,36 +114,52 @@ __device__ __forceinline__ float multiply_row(const RouterPhase& r, const float*
       } else {
         x = *reinterpret_cast<const float4*>(r.x + unit.column);
       }
+      float& sum = sums.product;
       sum = fmaf(w[j].x, x.x * gain[j].x, sum);
       sum = fmaf(w[j].y, x.y * gain[j].y, sum);
       sum = fmaf(w[j].z, x.z * gain[j].z, sum);
       sum = fmaf(w[j].w, x.w * gain[j].w, sum);
+      if (r.gain == nullptr) continue;
+      const double v[] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        sums.squares = fma(v[e], v[e], sums.squares);
     }
   }
-  return WarpLanes::sum(sum);
+  return sums.over_warp();
 }
 
-// Computes the logits of this block's experts, without the division by the norm. `sums` has one
-// value per warp.
+// Computes the logits of this block's experts. Every block finds the norm of the input by itself,
+// so that the choice needs nothing but the logits. `sums` has room for the sums of all warps.
 __device__ __forceinline__ void multiply_router(const ProgramPhase& phase, uint32_t epoch,
-                                                float* sums, int warp, int lane) {
+                                                RouterSums* sums, int warp, int lane) {
   const RouterPhase& r = phase.router;
   const uint32_t in_bit = tag_bit(phase.in[0], epoch), out_bit = tag_bit(phase.out[0], epoch);
 #pragma unroll 1
   for (int i = last_first(); i < r.rows; i += static_cast<int>(gridDim.x)) {
     const float* row = i < r.experts ? r.weights + int64_t{i} * r.width : r.share;
-    const float sum = multiply_row(r, row, phase.in[0].here != 0, in_bit, warp, lane);
+    const RouterSums sum = multiply_row(r, row, phase.in[0].here != 0, in_bit, warp, lane);
     if (lane == 0) sums[warp] = sum;
     __syncthreads();
     if (warp == 0) {
-      const float all = WarpLanes::sum(lane < kProgramWarps ? sums[lane] : 0.0f);
-      if (lane == 0) exchange(r.exchange + exchange_place(i), all, out_bit);
+      const RouterSums all = (lane < kProgramWarps ? sums[lane] : RouterSums{}).over_warp();
+      const float times = r.gain ? inverse_norm(all.squares / r.width, r.eps) : 1.0f;
+      if (lane == 0) exchange(r.exchange + exchange_place(i), all.product * times, out_bit);
     }
     __syncthreads();
   }
 }
 
-// Reads the logits of the row, not divided by the norm, with one warp, as they arrive.
+// Prefetches this block's first row of the router into the L2 cache; all threads call it.
+__device__ __forceinline__ void expect_router(const RouterPhase& r, int thread) {
+  const int i = last_first();
+  if (i >= r.experts) return;
+  constexpr int kLine = 128 / sizeof(float);
+  for (int column = thread * kLine; column < r.width; column += kProgramWarps * 32 * kLine)
+    expect_line(r.weights + int64_t{i} * r.width + column);
+}
+
+// Reads the logits of the row with one warp, as they arrive.
 __device__ __forceinline__ void read_logits(const ExpertPhase& e, uint32_t bit, Choice& choice,
                                             int lane) {
   constexpr int kAtOnce = 4;
@@ -155,20 +185,18 @@ __device__ __forceinline__ void read_logits(const ExpertPhase& e, uint32_t bit, 
   __syncwarp();
 }
 
-// Chooses the experts of the row, with the warp that has read the logits. `times` is the factor
-// that the norm of the router's input contributes. This is not inlined, since its registers would
-// be spilled everywhere else.
+// Chooses the experts of the row, with the warp that has read the logits. This is not inlined,
+// since its registers would be spilled everywhere else.
 template <int MostEach>
-__device__ __noinline__ void choose_experts(const ExpertPhase& e, float times, Choice& choice,
-                                            int lane) {
+__device__ __noinline__ void choose_experts(const ExpertPhase& e, Choice& choice, int lane) {
   const float* const logits = choice.logits();
   route_by_warp<MostEach>(
-      e.rule, [&](int i) { return logits[i] * times; }, e.bias, choice.scratch(e.rule),
-      choice.experts, choice.weights);
+      e.rule, [&](int i) { return logits[i]; }, e.bias, choice.scratch(e.rule), choice.experts,
+      choice.weights);
   if (lane == 0) {
     choice.experts[e.chosen] = 0;
     choice.weights[e.chosen] =
-        e.gates_shared ? 1.0f / (1.0f + expf(-(logits[e.rule.experts] * times))) : 1.0f;
+        e.gates_shared ? 1.0f / (1.0f + expf(-logits[e.rule.experts])) : 1.0f;
   }
   __syncwarp();
 }

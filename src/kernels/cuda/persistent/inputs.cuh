@@ -21,6 +21,9 @@ __device__ __forceinline__ int group_lanes_log2(int group) {
 // A k-tile of an input whose values are one row.
 struct RowKTile {
   static constexpr bool kHeads = false;  // whose norms may be missing
+  // Whether a long wait is for one value first. Programs with experts wait while the memory has
+  // little to do, so that polling all values keeps nothing else waiting.
+  static constexpr bool kAwaitsOne = true;
 
   const ProgramPhase& phase;
   const int k_tile;  // of the row
@@ -129,7 +132,8 @@ class InputKTile {
       reader.from[r] = rows[r] + at_.place(lane_);
       reader.bits[r] = tag_bit(phase_.in[r], epoch_);
     }
-    if (phase_.after_attention) await_one(rows[Rows - 1] + at_.begin(), reader.bits[Rows - 1]);
+    if (KTile::kAwaitsOne && phase_.after_attention)
+      await_one(rows[Rows - 1] + at_.begin(), reader.bits[Rows - 1]);
     reader.read(column_ < at_.width(), prepare, v);
   }
 
@@ -238,9 +242,10 @@ __device__ __forceinline__ void store_lane(const PairInputs& own, std::byte* k_t
             make_uint2(__float_as_uint(part.scale), __float_as_uint(second)));
 }
 
-// All k-tiles to the place of `own`. `meanwhile` is done by every warp while it waits. `k_tile_of`
-// gives the InputKTile's k-tile by its number.
-template <typename KTileOf, typename Meanwhile>
+// All k-tiles to the place of `own`. `meanwhile` is done by every warp while it waits, or, if
+// `Later` is set, by the warps that make a k-tile when they have done so. `k_tile_of` gives the
+// InputKTile's k-tile by its number.
+template <bool Later, typename KTileOf, typename Meanwhile>
 __device__ __forceinline__ void make_own_inputs(const ProgramPhase& phase, bool twice,
                                                 uint32_t epoch, const PairInputs& own, int warp,
                                                 int lane, const KTileOf& k_tile_of,
@@ -252,7 +257,9 @@ __device__ __forceinline__ void make_own_inputs(const ProgramPhase& phase, bool 
     meanwhile();
   } else {
     InputKTile k_tile(phase, epoch, k_tile_of(i), lane);
-    k_tile.load(meanwhile);
+    k_tile.load([&] {
+      if constexpr (!Later) meanwhile();
+    });
     std::byte* const to = own.place() + i * k_tile_bytes;
     store_lane(own, to, lane, k_tile.quantize(), k_tile.has_scale(), k_tile.group(), twice);
     if (args.in.gain) {
@@ -262,6 +269,7 @@ __device__ __forceinline__ void make_own_inputs(const ProgramPhase& phase, bool 
                   make_uint2(static_cast<uint32_t>(sum), static_cast<uint32_t>(sum >> 32)));
       }
     }
+    if constexpr (Later) meanwhile();
   }
   own.wait();
 }
@@ -332,6 +340,11 @@ __device__ __forceinline__ void read_shared_inputs(const ProgramPhase& phase, ui
   __syncthreads();
 }
 
+// Whether the root of this mean can be taken in float.
+__device__ __forceinline__ bool is_common_mean(float mean) {
+  return mean > 1e-30f && mean < 1e30f;
+}
+
 // What results of a normed input are multiplied by; by whole warps.
 __device__ __forceinline__ float norm_factor(const GemvArgs& args, const double* squares,
                                              int lane) {
@@ -344,11 +357,18 @@ __device__ __forceinline__ float norm_factor(const GemvArgs& args, const double*
   for (int distance = 16; distance > 0; distance /= 2)
     mean += __shfl_xor_sync(~0u, mean, distance);
   mean += args.in.eps;
-  if (mean > 1e-30f && mean < 1e30f) return rsqrtf(mean);  // within 2 units of the last place
+  if (is_common_mean(mean)) return rsqrtf(mean);  // within 2 units of the last place
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2)
     share += __shfl_xor_sync(~0u, share, distance);
   return static_cast<float>(rsqrt(share + static_cast<double>(args.in.eps)));
+}
+
+// The same factor from the mean of all squares.
+__device__ __forceinline__ float inverse_norm(double mean, float eps) {
+  const float near = static_cast<float>(mean) + eps;
+  return is_common_mean(near) ? rsqrtf(near)
+                              : static_cast<float>(rsqrt(mean + static_cast<double>(eps)));
 }
 
 }  // namespace walsh::cuda

@@ -58,7 +58,7 @@ class PersistentBlock {
       } else if (p.kind == PhaseKind::inputs) {
         make_shared_inputs(p, launch_epoch, warp_, lane_, k_tiles_of(p));
       } else if (Codes::kExperts && p.kind == PhaseKind::router) {
-        multiply_router(p, launch_epoch, sums(), warp_, lane_);
+        multiply_router(p, launch_epoch, reinterpret_cast<RouterSums*>(sums()), warp_, lane_);
       } else if (Codes::kMixers && p.kind == PhaseKind::delta) {
         step_delta(p);
       } else {
@@ -217,20 +217,25 @@ class PersistentBlock {
   __device__ __forceinline__ void multiply(const ProgramPhase& phase) {
     const GemvArgs& args = phase.gemv;
     const auto meanwhile = [&] {
+      if constexpr (Codes::kExperts) {
+        copy_phase(next_phase(phase));
+        choose(phase);
+        expect_next_router();
+      }
       stream_.fill(phases());
-      copy_phase(next_phase(phase));
-      if constexpr (Codes::kExperts) read_logits_of(phase);
+      if constexpr (!Codes::kExperts) copy_phase(next_phase(phase));
       if constexpr (Codes::kMixers) expect_next_step();
     };
     known_ = phase.known;
     if (phase.prepares) {
-      make_own_inputs(phase, Codes::kDoubles && phase.doubled, launch_epoch, own_inputs(phase),
-                      warp_, lane_, k_tiles_of(phase), meanwhile);
+      make_own_inputs<Codes::kExperts>(phase, Codes::kDoubles && phase.doubled, launch_epoch,
+                                       own_inputs(phase), warp_, lane_, k_tiles_of(phase),
+                                       meanwhile);
     } else {
       meanwhile();
       read_shared_inputs(phase, launch_epoch, inputs(), squares_of(phase));
     }
-    if constexpr (Codes::kExperts) choose(phase);
+    if constexpr (Codes::kExperts) end_choice();
     multiply_run(phase, phases().work(phase_).run[warp_], shared_address(inputs_of(phase)));
     KTile::write_tiles(
         args, sums(), tiles_of_block<Codes::kSeveral>(phase), kProgramWarps, warp_, lane_, false,
@@ -250,27 +255,60 @@ class PersistentBlock {
     if (phase.kind == PhaseKind::delta) expect_step(phase.delta, warp_ * 32 + lane_);
   }
 
-  // Reads what the choice depends on, with the warp that makes it.
-  __device__ __forceinline__ void read_logits_of(const ProgramPhase& phase) {
-    const ExpertPhase& experts = experts_of(phase_);
-    if (experts.next != 0 && warp_ == kChoiceWarp)
-      read_logits(experts, tag_bit(phase.in[kLogitsArray], launch_epoch), choice(), lane_);
+  // Prefetches this block's row of the router that comes next, if there is one.
+  __device__ __forceinline__ void expect_next_router() const {
+    const int next = phase_ + 1;
+    if (next >= min(args_.count, known_)) return;
+    const ProgramPhase& phase = phases()[next];
+    if (phase.kind != PhaseKind::router) return;
+    const int thread = (warp_ + kProgramWarps - kChoiceWarp) % kProgramWarps * 32 + lane_;
+    expect_router(phase.router, thread);
   }
 
-  // If the phase is the first that needs a choice of experts, makes the choice and moves the work
-  // to the chosen experts. The stream of weights may then go on up to the next such phase.
+  // If the phase is the first that needs a choice of experts, one warp makes the choice and moves
+  // the work of all warps to the chosen experts. The others wait for it: warps that make an input
+  // come when they have made it, in a meeting of their own, and the rest at once. The weights of
+  // this phase are requested then, and only later those behind them, up to the next choice, so that
+  // they do not delay what this phase waits for.
   __device__ __forceinline__ void choose(const ProgramPhase& phase) {
     const ExpertPhase& experts = experts_of(phase_);
     if (experts.next == 0) return;
-    if (warp_ == kChoiceWarp) {
-      const float times =
-          phase.gemv.in.gain ? norm_factor(phase.gemv, squares_of(phase), lane_) : 1.0f;
-      choose_experts<kMostStepLaneExperts>(experts, times, choice(), lane_);
+    const int makers = makers_of(phase);
+    if (warp_ != kChoiceWarp) {
+      const bool makes = warp_ < makers;
+      meet_some(makes, threads_of_meeting(makes, makers));
+    } else {
+      read_logits(experts, tag_bit(phase.in[kLogitsArray], launch_epoch), choice(), lane_);
+      choose_experts<kMostStepLaneExperts>(experts, choice(), lane_);
       const int of = lane_ < kProgramWarps ? phase_ : experts.last;
       move_expert_work(experts_of(of), choice(), lane_ % kProgramWarps, phases().work(of));
+      __syncwarp();
+      for (int makes = 0; makes < 2; ++makes)
+        if (const int threads = threads_of_meeting(makes != 0, makers); threads > 32)
+          announce_to(makes, threads);
     }
-    __syncthreads();
-    chosen_ = experts.next;
+    chosen_ = phase_ + 1;
+  }
+
+  // The warp that makes the choice is in both meetings.
+  static __device__ __forceinline__ int threads_of_meeting(bool makes, int makers) {
+    const int warps = makes ? makers : kProgramWarps - makers;
+    return (warps + ((kChoiceWarp < makers) != makes)) * 32;
+  }
+
+  // Returns how many warps make k-tiles of the input; these are the first ones.
+  __device__ __forceinline__ int makers_of(const ProgramPhase& phase) const {
+    if (!phase.prepares) return 0;
+    const int first = own_inputs(phase).k_tile_of(0);
+    return (phase.gemv.k_tiles - first + args_.pair - 1) / args_.pair;
+  }
+
+  // Weights behind those of the phase of a choice are requested too: while more are known than
+  // have been requested, the ring has to be full.
+  __device__ __forceinline__ void end_choice() {
+    const int next = experts_of(phase_).next;
+    if (next == 0) return;
+    chosen_ = next;
     stream_.fill(phases());
   }
 

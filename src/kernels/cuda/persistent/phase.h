@@ -50,6 +50,9 @@ struct AttentionPhase {
   int heads = 0;
   int kv_heads = 0, head_dim = 0;
   int most_splits = 1;  // parts that the positions of a sequence are divided into, at most
+  // With up to this many tiles of positions to a warp, positions are not divided among blocks. A
+  // block then has `whole_heads` query heads, and a group has `whole_blocks` blocks.
+  int whole_tiles = 1, whole_heads = kTileHeads, whole_blocks = 1;
   // Only in programs with other mixers: the number of rotated pairs per head, and whether every
   // query head is followed by gates, whose sigmoid multiplies the output.
   int turned = 0;
@@ -79,10 +82,11 @@ constexpr int squares_of_head(int pieces) {
   return (pieces + kSquaresAtOnce - 1) / kSquaresAtOnce * kSquaresAtOnce;
 }
 
-// Uncoded rows times an input that is multiplied by its gains but not divided by its norm.
+// Uncoded rows times an input that is multiplied by its gains and divided by its norm.
 struct RouterPhase {
   const float* x = nullptr;        // exchanged or plain, as the tag of the phase says
-  const float* gain = nullptr;     // or null
+  const float* gain = nullptr;     // null: the input has no norm either
+  float eps = 0;                   // of the norm
   const float* weights = nullptr;  // [experts][width]
   const float* share = nullptr;    // [width], the row behind the experts' rows, or null
   float* exchange = nullptr;       // the results

@@ -374,6 +374,14 @@ void PersistentProgram::share_work() {
           detail::attention_splits(1, a.heads, a.kv_heads, kMostBlocks, int64_t{1} << 40);
       a.most_splits =
           std::clamp(std::min(blocks_ / (a.kv_heads * a.tiles), most), 1, kPhaseMaxSplits);
+      a.whole_blocks = a.tiles;
+      if (codes_.experts) {
+        // Few heads to a block: other blocks and the memory have little else to do, and sums of
+        // warps that fit one pass are combined soonest.
+        a.whole_tiles = 2;
+        a.whole_heads = std::max(kHeadPass / a.head_dim / 2, 1);
+        a.whole_blocks = (a.group + a.whole_heads - 1) / a.whole_heads;
+      }
     }
     if (!has_tiles(phase)) continue;
     GemvArgs& args = phase.gemv;

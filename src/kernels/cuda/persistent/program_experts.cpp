@@ -86,6 +86,7 @@ ExchangeArray* PersistentProgram::add_router(const ExpertStep& step) {
   if (x->written >= 0 && x->count != step.source.width) return nullptr;
   router.x = x->written >= 0 ? x->exchange.as<float>() : step.source.x;
   router.gain = step.source.gain;
+  router.eps = step.source.eps;
   router.weights = step.router->data.as<float>();
   router.share = step.share == nullptr ? nullptr : step.share->data.as<float>();
   router.experts = step.rule.experts;

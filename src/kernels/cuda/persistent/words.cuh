@@ -56,6 +56,17 @@ __device__ __forceinline__ void exchange_packet(uint4* p, uint4 v) {
       : "memory");
 }
 
+// Two meetings of some warps of a block, number 0 and 1: waits until `threads` threads, its own
+// included, have called this or announce_to.
+__device__ __forceinline__ void meet_some(int meeting, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(meeting + 1), "r"(threads) : "memory");
+}
+
+// Comes to a meeting without waiting for the others.
+__device__ __forceinline__ void announce_to(int meeting, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(meeting + 1), "r"(threads) : "memory");
+}
+
 // Prefetches a line of memory into the L2 cache.
 __device__ __forceinline__ void expect_line(const void* p) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(p));

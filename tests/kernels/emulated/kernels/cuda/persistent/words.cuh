@@ -51,6 +51,13 @@ inline void exchange_packet(uint4* p, uint4 v) {
   *p = v;
 }
 
+inline void meet_some(int meeting, int threads) {
+  emulated::block().meet(meeting, threads);
+}
+inline void announce_to(int meeting, int threads) {
+  emulated::block().announce(meeting, threads);
+}
+
 // Where it is not read, nothing is wrong; what it names must be there.
 inline void expect_line(const void* p) {
   static_cast<void>(*static_cast<const volatile char*>(p));
