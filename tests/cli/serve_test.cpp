@@ -106,7 +106,8 @@ TEST_F(ServeCommand, SaysInOneLineWhereItListens) {
   const std::string shown = "cat " + file("log");
   EXPECT_THAT(with_server("--alias $'two\\nlines'", shown),
               HasSubstr("/v1: two lines, up to 16 texts at a time, each of up to 4096"));
-  expect_error(walsh({"serve", model(), "--port", "70000"}), 2, "--port: 70000 is not a number from 0 to 65535");
+  expect_error(walsh({"serve", model(), "--port", "70000"}), 2,
+               "--port: 70000 is not a number from 0 to 65535");
   if (slurp("/proc/net/if_inet6").empty()) GTEST_SKIP() << "no IPv6 on this system";
   EXPECT_THAT(with_server("--host ::1", shown), HasSubstr("listening at http://[::1]:"));
 }
