@@ -143,6 +143,6 @@ int guarded(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   walsh::cli::open_standard_descriptors();
-  walsh::cli::handle_process_signals();
+  walsh::cli::handle_process_ends();
   return walsh::cli::finish_output(walsh::cli::guarded(argc, argv));
 }

@@ -7,7 +7,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <exception>
+#include <new>
 
 #include "cli/terminal.h"
 #include "io/fault.h"
@@ -34,6 +37,20 @@ class FixedLine {
   size_t used_ = 0;
 };
 
+// Removes temporary files and ends the process with one line, without allocating.
+[[noreturn]] void end_process(ErrorCode code, const char* where, const char* reason) {
+  while (g_ending.test_and_set())  // another thread is ending the process
+    ::pause();
+  remove_temporary_files();
+  FixedLine line;
+  if (g_terminal) line.add("\r\033[K");
+  line.add("walsh: error: ");
+  line.add(where);
+  line.add(reason);
+  line.write();
+  ::_exit(exit_status(code));
+}
+
 void on_bus_error(int signal, siginfo_t* info, void*) {
   const char* path = info->si_code > 0 ? mapped_path(info->si_addr) : nullptr;
   if (path == nullptr) {
@@ -41,16 +58,19 @@ void on_bus_error(int signal, siginfo_t* info, void*) {
     ::raise(signal);  // takes effect when this handler returns
     return;
   }
-  while (g_ending.test_and_set())  // another thread is ending the process
-    ::pause();
-  remove_temporary_files();
-  FixedLine line;
-  if (g_terminal) line.add("\r\033[K");
-  line.add("walsh: error: ");
-  line.add(path);
-  line.add(": cannot be read any more: the file was cut short, or its disk fails\n");
-  line.write();
-  ::_exit(exit_status(ErrorCode::io));
+  end_process(ErrorCode::io, path,
+              ": cannot be read any more: the file was cut short, or its disk fails\n");
+}
+
+// Memory may also run out where nothing can be thrown: JSON values need some to be freed.
+[[noreturn]] void on_terminate() {
+  try {
+    if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
+  } catch (const std::bad_alloc&) {
+    end_process(ErrorCode::limit, "memory", ": not enough memory\n");
+  } catch (...) {
+  }
+  std::abort();
 }
 
 }  // namespace
@@ -65,7 +85,8 @@ void open_standard_descriptors() {
   }
 }
 
-void handle_process_signals() {
+void handle_process_ends() {
+  std::set_terminate(on_terminate);
   g_terminal = is_terminal(STDERR_FILENO);
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cli/command.h"
+#include "limited_memory.h"
 
 namespace walsh {
 namespace {
@@ -49,6 +50,23 @@ TEST_F(Faults, WeightsThatAreCutWhileTheyAreUsedEndARun) {
           go, quoted(WALSH_COMMAND), quoted(folder)),
       fmt::format("grep -qs tokens/s {}", quoted(file("stderr"))), folder, "touch " + go);
   expect_one_line_about_the_file(r);
+}
+
+// Freeing millions of JSON values needs memory, too, where no exception can leave.
+TEST_F(Faults, MemoryThatRunsOutIsOneErrorWhereverItDoes) {
+  if (test::kShadowMemory) GTEST_SKIP() << "sanitizers need more address space";
+  const std::string folder = file("model");
+  std::filesystem::copy(tiny(), folder);
+  std::string values = "[0";
+  for (int i = 0; i < 8'000'000; ++i)
+    values += ",0";
+  spill(folder + "/tokenizer.json", values + "]");
+  for (const int kib : {200'000, 250'000, 275'000, 300'000, 400'000}) {
+    const CommandResult r = walsh({"run", folder, "-p", "x", "-n", "1"},
+                                  fmt::format("ulimit -c 0; ulimit -v {};", kib));
+    EXPECT_TRUE(r.status == 4 || r.status == 3) << kib << ": " << r.status << " " << r.err;
+    EXPECT_NE(r.err.find("walsh: error: "), std::string::npos) << r.err;
+  }
 }
 
 TEST_F(Faults, WeightsThatAreCutWhileTheyAreQuantizedLeaveNothing) {
