@@ -72,7 +72,9 @@ def test_transformers_has_the_logits_of_the_commands_folder(name, tmp_path):
     folder = tmp_path / "folder"
     walsh.quantize(MODELS / name, folder, type="tq4", fast=True, output_format="hf")
     add_tokenizer(folder)
-    assert difference(logits(load(folder)), engine_logits(folder)) < 1e-3
+    # walsh rounds the parts of coded matrices that heads of latent attention have to fp16.
+    tolerance = 3e-3 if name.startswith("deepseek") else 1e-3
+    assert difference(logits(load(folder)), engine_logits(folder)) < tolerance
 
 
 def test_the_folder_has_the_logits_of_the_file(tiny_model, tmp_path):
