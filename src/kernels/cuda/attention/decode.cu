@@ -25,8 +25,11 @@ struct DecodeShape {
 
 // Reads fp16 pages, 16 positions of a warp per step, through a ring of the warp in shared memory.
 template <int Dim>
-class PageReader {
+class PageReader : public PageResults<PageDecodeArgs, DecodeShape<Dim>::kUnit> {
   using Shape = DecodeShape<Dim>;
+  using Results = PageResults<PageDecodeArgs, Shape::kUnit>;
+  using Results::a_;
+  using Results::part_;
 
  public:
   using Args = PageDecodeArgs;
@@ -34,9 +37,7 @@ class PageReader {
   static constexpr int kBlocks = 0;  // per multiprocessor; 0: the compiler is free
 
   __device__ __forceinline__ PageReader(const Args& args, unsigned char* memory, int warp, int lane)
-      : a_(args), part_(args), memory_(memory), warp_(warp), lane_(lane) {}
-
-  __device__ __forceinline__ const DecodePart& part() const { return part_; }
+      : Results(args), memory_(memory), warp_(warp), lane_(lane) {}
 
   // Performs all steps of the warp.
   template <bool Capped>
@@ -51,15 +52,6 @@ class PageReader {
       attend<Capped>(run, q);
     }
   }
-
-  // Takes four sums of a head of the part, which have to be multiplied by a factor.
-  __device__ __forceinline__ void take(int head, int column, const float4& sum,
-                                       float factor) const {
-    float* out = a_.out + part_.row * a_.ldo + part_.first_head * a_.head_dim;
-    store_scaled(out + head * a_.head_dim + column, sum, factor);
-  }
-  // Called when the row's results are complete.
-  __device__ __forceinline__ void finish() const {}
 
  private:
   template <bool Capped, typename Queries>
@@ -124,8 +116,6 @@ class PageReader {
                                                      part_.end - token, to, lane_);
   }
 
-  const Args& a_;
-  const PagePart<Shape::kUnit> part_;
   unsigned char* const memory_;
   const int warp_, lane_;
 };

@@ -16,7 +16,7 @@ struct LatentArgs : DecodeArgs {
 };
 
 // Reads 16 positions of a warp per step through a ring of the warp in shared memory.
-class LatentReader {
+class LatentReader : public PageResults<LatentArgs, kWarpTokens> {
   static constexpr int kTurned = kMaxSharedKey, kStages = 2;
   static constexpr int kLatentBytes = kWarpTokens * TileLayout<kMaxHeadDim>::kRowBytes;
   static constexpr int kSharedBytes = kWarpTokens * TileLayout<kTurned>::kRowBytes;
@@ -25,16 +25,13 @@ class LatentReader {
   static constexpr int kQueryBytes = (kMaxHeadDim + kTurned) / 16 * 32 * 16;
 
  public:
-  using Args = LatentArgs;
   static constexpr int kDim = kMaxHeadDim, kWarps = 1, kThreads = 32;
   static constexpr int kBlocks = 0;  // per multiprocessor; 0: the compiler is free
   static constexpr int kShared = kRingBytes + kQueryBytes;
   static_assert(kShared >= PartsShape<kDim, kWarps>::kFloats * 4, "sums and factors reuse it");
 
   __device__ __forceinline__ LatentReader(const Args& args, unsigned char* memory, int, int lane)
-      : a_(args), part_(args), memory_(memory), lane_(lane) {}
-
-  __device__ __forceinline__ const DecodePart& part() const { return part_; }
+      : PageResults(args), memory_(memory), lane_(lane) {}
 
   // The rows of a prompt see others of the same launch, so nothing is read before these are there.
   template <bool Capped>
@@ -68,15 +65,6 @@ class LatentReader {
     copy_wait<0>();
   }
 
-  // Takes four sums of a head of the part, which have to be multiplied by a factor.
-  __device__ __forceinline__ void take(int head, int column, const float4& sum,
-                                       float factor) const {
-    float* out = a_.out + part_.row * a_.ldo + part_.first_head * a_.head_dim;
-    store_scaled(out + head * a_.head_dim + column, sum, factor);
-  }
-  // Called when the row's results are complete.
-  __device__ __forceinline__ void finish() const {}
-
  private:
   __device__ __forceinline__ void load_queries(const SharedQueries& q) const {
     const int latent = a_.head_dim, turned = a_.query_dim - latent;
@@ -102,8 +90,6 @@ class LatentReader {
                                             part_.begin - token, part_.end - token, to, lane_);
   }
 
-  const Args& a_;
-  const PagePart<kWarpTokens> part_;
   unsigned char* const memory_;
   const int lane_;
 };

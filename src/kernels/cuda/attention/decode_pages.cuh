@@ -24,7 +24,7 @@ struct SplitQueries {
   }
 };
 
-// The same in shared memory, where a lane reads what it has written.
+// Holds the same in shared memory, where a lane reads what it has written.
 struct SharedQueries {
   uint4* lane;  // [Dim / 16][32]
 
@@ -32,7 +32,7 @@ struct SharedQueries {
   __device__ __forceinline__ void set(int k, const uint4& v) const { lane[32 * k] = v; }
 };
 
-// Steps of the positions of a block.
+// Divides the positions of a block among steps.
 template <int Unit>
 struct PagePart : DecodePart {
   int first_unit, last_unit;
@@ -45,6 +45,30 @@ struct PagePart : DecodePart {
     first_unit = first + static_cast<int>(split * units / max(active, 1));
     last_unit = first + static_cast<int>((split + 1) * units / max(active, 1));
   }
+};
+
+// What readers of pages have in common: their part of the work, and where its results go.
+template <typename Arguments, int Unit>
+class PageResults {
+ public:
+  using Args = Arguments;
+
+  __device__ __forceinline__ const DecodePart& part() const { return part_; }
+
+  // Takes four sums of a head of the part, which have to be multiplied by a factor.
+  __device__ __forceinline__ void take(int head, int column, const float4& sum,
+                                       float factor) const {
+    float* out = a_.out + part_.row * a_.ldo + part_.first_head * a_.head_dim;
+    store_scaled(out + head * a_.head_dim + column, sum, factor);
+  }
+  // Called when the row's results are complete.
+  __device__ __forceinline__ void finish() const {}
+
+ protected:
+  explicit __device__ __forceinline__ PageResults(const Args& args) : a_(args), part_(args) {}
+
+  const Args& a_;
+  const PagePart<Unit> part_;
 };
 
 // Loads a part of the queries: `count` columns of every head, which begin at `from` and are
@@ -68,7 +92,7 @@ __device__ __forceinline__ void load_queries(const float* from, int stride, int 
   }
 }
 
-// Logits of 16 positions: separate accumulators keep chains of products short.
+// Holds the logits of 16 positions; separate accumulators keep chains of products short.
 struct SplitLogits {
   float near[2][4] = {}, rest[2][4] = {};
 
