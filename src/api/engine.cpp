@@ -50,8 +50,8 @@ void check_first(std::span<const int32_t> tokens, int64_t first, int64_t least) 
                   std::to_string(least) + " to " + std::to_string(count - 1));
 }
 
-// What a model was loaded for, for a single text of so many positions; 0: as many as it was loaded
-// for.
+// Returns what a model was loaded for, but for a single text of `positions` positions; 0 stands for
+// as many as it was loaded for.
 SessionOptions one_sequence(const LoadedModel& model, int64_t positions = 0) {
   SessionOptions use = model.use;
   use.sequences = 1;
@@ -60,7 +60,7 @@ SessionOptions one_sequence(const LoadedModel& model, int64_t positions = 0) {
   return use;
 }
 
-// Texts that are generated one after the other, and what stays of them: a scheduler with one place.
+// Generates texts one after the other, and keeps what stays of them: a scheduler with one place.
 class TextContext {
  public:
   // `model` must outlive this. Throws as Session.
@@ -72,10 +72,11 @@ class TextContext {
   const std::vector<int32_t>& tokens() const { return tokens_; }
   void forget();
 
-  // As Engine::generate; with options.keep_context it evaluates only what differs from tokens().
+  // Does what Engine::generate does; with options.keep_context it evaluates only what differs from
+  // tokens().
   GenerationResult generate(std::span<const int32_t> prompt, const GenerationOptions& options,
                             const TextCallback& on_text);
-  // Session::forward() of an empty context, which is empty behind it.
+  // Calls Session::forward() in an empty context, and leaves it empty.
   void forward(std::span<const int32_t> tokens, LogitSink sink, int64_t first_logit);
 
  private:

@@ -68,7 +68,7 @@ class LinearOperator {
 
   const LayerForm& form() const { return form_; }
   uint64_t bytes() const;  // of memory
-  // The same for layers of one form with the same stored arrays, in every process.
+  // Returns the same number for layers of one form with the same stored arrays, in every process.
   uint64_t fingerprint() const { return fingerprint_; }
   // Copies of the stored arrays, in the order of layer_arrays.
   std::vector<std::vector<std::byte>> arrays() const;

@@ -1,5 +1,5 @@
-// A text of the public interface and the scheduler: what is asked of it, and what its caller is
-// told.
+// Connects a text of the public interface with the scheduler: what is asked of it, and what its
+// caller is told.
 #pragma once
 
 #include <exception>
@@ -18,12 +18,12 @@ namespace walsh {
 
 using TextCallback = std::function<bool(std::string_view)>;
 
-// How a prompt is to be continued, with the seed that was drawn. Throws usage for options out of
-// range, bad_input for wrong ones in the model's files.
+// Returns how a prompt is to be continued, with a seed that is drawn if none is given. Throws usage
+// for options out of range, bad_input for wrong ones in the model's files.
 TextRequest text_request(const LoadedModel& model, std::span<const int32_t> prompt,
                          const GenerationOptions& options);
 
-// The text of tokens that are chosen one after the other.
+// Collects the text of tokens that are chosen one after the other.
 class CollectedText : public RequestSink {
  public:
   // `error` is null, or why the text failed.
@@ -40,7 +40,7 @@ class CollectedText : public RequestSink {
   bool chosen(const ScoredToken& token) override;
   void ended(const RequestEnd& end) override;
   void failed(const Error& error, const RequestEnd& end) override;
-  // What the callback has thrown, which has ended the text.
+  // Returns what the callback has thrown, if that has ended the text.
   const std::exception_ptr& thrown() const { return thrown_; }
 
  private:

@@ -24,7 +24,7 @@ struct CacheType {
   std::string_view note;       // one line for listings
 };
 
-// Number of positions that are encoded together, and of leading positions that stay fp16
+// kCacheBundle positions are encoded together, and the first kLeadingPositions of a text stay fp16
 // (docs/formats/cache.md).
 inline constexpr int kCacheBundle = 32, kLeadingPositions = 4;
 inline constexpr uint32_t kCacheRotationSeed = 42;

@@ -37,7 +37,7 @@ void CacheLatents::store(int64_t bundle, float* x, const uint16_t* shared_keys, 
     std::copy_n(shared_keys + j * stride, turned_, shared_keys_.data() + (first + j) * turned_);
 }
 
-// Levels times scales of one position.
+// Writes levels times scales of one position to x.
 void CacheLatents::decode(int64_t position, uint8_t* codes, float* x) const {
   const ScalarCode& code = type_->code;
   unpack_codes(code, codes_.data() + position * row_bytes_, cols_, codes);

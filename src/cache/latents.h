@@ -1,6 +1,7 @@
-// The older positions of a layer with latent attention, whose latents are keys and values at once:
-// coded in the rotated domain (cache/cache_type.h), once. The shared keys beside them, an eighth of
-// the numbers and more sensitive, stay fp16, as in FlashMLA (DeepSeek 2025).
+// Stores the older positions of a layer with latent attention. Their latents, which are keys and
+// values at once, are coded in the rotated domain (cache/cache_type.h), once. The shared keys
+// beside them, an eighth of the numbers and more sensitive, stay fp16, as in FlashMLA (DeepSeek
+// 2025).
 #pragma once
 
 #include <cstdint>

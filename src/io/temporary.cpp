@@ -23,8 +23,8 @@ bool is_number(std::string_view text) {
 // digits, '-' and the suffix.
 constexpr size_t kMostBytes = 255 - 32;
 
-// The beginning of `name` that its temporaries have: the whole name, unless it is too long. A
-// character of UTF-8 is not cut.
+// Returns the beginning of `name` that its temporaries have: the whole name, unless it is too long.
+// No character of UTF-8 is cut.
 std::string_view beginning(std::string_view name) {
   if (name.size() <= kMostBytes) return name;
   size_t size = kMostBytes;

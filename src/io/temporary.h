@@ -13,8 +13,8 @@ inline constexpr const char* kTemporarySuffix = ".walsh-tmp";
 
 namespace detail {
 
-// A name beside `path` that this process has not used yet: "PATH.<pid>-<n>.walsh-tmp". It has only
-// the beginning of a name that would get too long.
+// Returns a name beside `path` that this process has not used yet: "PATH.<pid>-<n>.walsh-tmp". Of a
+// name that would get too long it has only the beginning.
 std::string temporary_name(const std::string& path);
 
 // Marks the open temporary file or folder `fd` as one of a running process for as long as this

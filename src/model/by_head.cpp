@@ -8,7 +8,7 @@
 namespace walsh {
 namespace {
 
-// The values [rows, cols], their outputs rotated back.
+// Returns the values [rows, cols], with outputs rotated back.
 AlignedArray<float> decode(const Tensor& stored, const Rotator* output, ThreadPool& pool) {
   const int64_t rows = stored.rows, cols = stored.cols;
   AlignedArray<float> values(static_cast<size_t>(rows * cols));

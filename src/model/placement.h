@@ -21,7 +21,7 @@ class Placement {
   // rows, cols and bias are set; a device may have a plain matrix in a wider format. Matrices come
   // in the order of their layers.
   virtual void place(Linear& linear, Tensor stored, const MatrixDesc& matrix) = 0;
-  // The tensor with its arrays in host memory.
+  // Returns the tensor with its arrays in host memory.
   virtual Tensor on_host(Tensor stored) { return stored; }
   // A table that tokens look up: the embedding before a head that may share its memory. Null on the
   // CPU, which uses the tensor itself.

@@ -15,8 +15,8 @@ int64_t most_positions(const ModelConfig& config);
 // `wanted`, or for 0 most_positions up to a limit of 4096. Throws usage if the model has fewer.
 int64_t choose_positions(const ModelConfig& config, int64_t wanted);
 
-// The bytes that a cache of these types keeps of a position in a layer, without what it holds
-// besides (recent positions of a coded cache).
+// Returns the bytes that a cache of these types keeps of a position in a layer, without what it
+// holds besides (recent positions of a coded cache).
 double position_bytes(const AttentionDesc& attention, const CacheTypes& types);
 
 // The factor of queries at a position.

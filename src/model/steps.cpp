@@ -112,7 +112,7 @@ class LayerBuilder {
     return {a.heads, a.kv_heads, a.head_dim};
   }
 
-  // The latents of queries, if they have one, and of keys and values, then the queries.
+  // Adds the latents of queries, if they have one, and of keys and values, then the queries.
   void add_latent_products() {
     const AttentionDesc& a = desc_.attention;
     const LatentDesc& l = a.latent;

@@ -129,9 +129,9 @@ struct PrepareHeads {
   bool norms_all_heads() const { return query_norm.present() && query_norm.width != shape.dim; }
 };
 
-// For each of the heads, its part [rows, cols] of the matrix times the values of the head from the
-// value `kept` on; the kept ones come behind the results. The matrix has these parts below each
-// other, or, where it is transposed, their transposed ones.
+// Multiplies, for each of the heads, its part [rows, cols] of the matrix by the values of the head
+// from the value `kept` on; the kept ones come behind the results. The matrix has these parts below
+// each other, or, where it is transposed, their transposed ones.
 struct MultiplyHeads {
   int matrix = 0;
   bool transposed = false;

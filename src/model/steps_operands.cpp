@@ -1,4 +1,4 @@
-// What steps read and write.
+// Says what steps read and write.
 #include <algorithm>
 
 #include "model/steps.h"

@@ -146,7 +146,7 @@ Refusal why_not_experts(const ModelConfig& config, const LayerSteps& layer, cons
   return {};
 }
 
-// What the device does not compute of a step, whichever matrices it has.
+// Returns what the device does not compute of a step, whichever matrices it has.
 std::string why_not_computed(const ModelConfig& config, const Step& step, const Device& device) {
   if (!device.cuda) return {};
   const std::string limit = std::visit(GpuLimits(config), step.op);

@@ -31,7 +31,7 @@ class PrefixCache {
   void touch(int64_t sequence);
   // Removes an entry; the caller uses or closes its sequence.
   Entry take(int64_t sequence);
-  // The entry that was added or used last; null: there is none.
+  // Returns the entry that was added or used last; null if there is none.
   const Entry* latest() const { return entries_.empty() ? nullptr : &entries_.back(); }
   // Removes the least recently used entry.
   std::optional<Entry> take_oldest();

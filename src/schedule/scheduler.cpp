@@ -310,7 +310,7 @@ Scheduler::Known Scheduler::known_prefix(const Active& active) const {
   return known;
 }
 
-// Whether kept prefixes have taken the places of the session that texts need.
+// Returns whether kept prefixes have taken the places of the session that texts need.
 bool Scheduler::is_full() const {
   return static_cast<int64_t>(running_.size() + prefixes_.size()) >= session_.sequences();
 }

@@ -91,9 +91,9 @@ class Scheduler {
   void run();
   void stop();  // thread-safe
 
-  // Session::forward() in a sequence of its own, between two steps.
+  // Calls Session::forward() in a sequence of its own, between two steps.
   void forward(std::span<const int32_t> tokens, LogitSink sink, int64_t first_logit);
-  // The tokens of the text that was kept last.
+  // Returns the tokens of the text that was kept last.
   std::span<const int32_t> kept_tokens() const;
   void forget();  // drops all that is kept
 
@@ -189,8 +189,8 @@ class Scheduler {
   PrefixCache prefixes_;
   StepPace pace_;
   const int64_t least_prefix_;  // shorter common prefixes are evaluated again
-  // What the device was given and will have chosen a token behind, not taken yet; and how many
-  // tokens of prompts it has read since the last that was taken.
+  // The device was given these pieces and chooses a token behind each, which is not taken yet; and
+  // it has read so many tokens of prompts since the last that was taken.
   std::vector<Piece> open_;
   int64_t open_rows_ = 0;
   int64_t prompt_rows_ = 0;  // read in the step that is measured

@@ -80,7 +80,7 @@ TextProgress Scheduler::progress_of(const Active& active) const {
           active.generated};
 }
 
-// Whether the text ends with the token that is on the way, whatever it is.
+// Returns whether the text ends with the token that is on the way, whatever it is.
 bool Scheduler::will_end(const Active& active) const {
   if (!active.open) return false;
   TextProgress progress = progress_of(active);
@@ -195,7 +195,7 @@ void Scheduler::submit(std::span<const Piece> pieces) {
   }
 }
 
-// What the device has chosen behind pieces that were submitted.
+// Takes what the device has chosen behind pieces that were submitted.
 void Scheduler::take(std::span<const Piece> pieces) {
   const std::span<const int32_t> chosen = session_.take();
   for (size_t i = 0; i < pieces.size(); ++i) {

@@ -57,7 +57,7 @@ class SchedulerTest : public testing::Test {
     return wanted;
   }
 
-  // The text without other requests.
+  // Returns the text that there is without other requests.
   static std::vector<int32_t> alone(const Model& model, const TextRequest& wanted) {
     return test::plain_text(model, wanted, 512);
   }

@@ -1,4 +1,4 @@
-// Test helper: texts that are continued by a scheduler, and what they should be.
+// Test helper: lets a scheduler continue texts, and says what they should be.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 namespace walsh::test {
 
-// What a sink was told.
+// Records what a sink was told.
 class Recorder : public RequestSink {
  public:
   void prompt_scored(std::span<const ScoredToken> scores) override {

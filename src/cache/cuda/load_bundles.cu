@@ -40,7 +40,7 @@ struct StoredSet {
     return side.tiles +
            ((page * kv_heads + head) * kPageTiles + tile % kPageTiles) * side.tile_bytes;
   }
-  // Null if the position is not a leading one.
+  // Returns null if the position is not a leading one.
   __device__ __forceinline__ const uint16_t* leading_row(int head, int position) const {
     if (position >= kLeadingPositions || leading == nullptr) return nullptr;
     return leading + (int64_t{head} * kLeadingPositions + position) * dim;

@@ -97,7 +97,8 @@ __device__ __forceinline__ void copy_rows(const HalfRows& rows, int position, in
   }
 }
 
-// The mean of the keys after the leading positions in bundle 0, all of which must be in `rows`.
+// Writes the mean of the keys behind the leading positions of bundle 0, all of which must be in
+// `rows`, to `offsets`.
 template <int Dim>
 __device__ __forceinline__ void mean_key(const HalfRows& rows, float* offsets) {
   const auto mean = [](float sum) {

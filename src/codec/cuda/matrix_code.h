@@ -25,7 +25,8 @@ enum class DecoderKind : uint8_t {
   trellis8
 };
 
-// What kernels and the host have to know of a decoder: a row each, in the order of DecoderKind.
+// A row says what kernels and the host have to know of a decoder; rows are in the order of
+// DecoderKind.
 struct DecoderRow {
   DecoderKind kind;
   int bits;   // of a scalar code; 0: another kind of code
@@ -57,7 +58,7 @@ static_assert([] {
   return true;
 }());
 
-// The decoder of scalar codes of a width that a row has; of others, that of the first row.
+// Returns the decoder of scalar codes of a width that a row has; for others, that of the first row.
 constexpr DecoderKind scalar_decoder(int bits) {
   for (const DecoderRow& row : kDecoders)
     if (row.bits == bits) return row.kind;
@@ -126,8 +127,8 @@ constexpr int table_bytes(DecoderKind kind) {
   return row_of(kind).table_bytes;
 }
 
-// Whether kernels are compiled that sum `flush` columns in integers, those for which a scale holds:
-// 32 or 128.
+// Returns whether kernels are compiled that sum `flush` columns in integers, those for which a
+// scale holds: 32 or 128.
 constexpr bool has_flush(DecoderKind kind, int flush) {
   return flush == 32 ? row_of(kind).small_groups : row_of(kind).large_groups;
 }
@@ -145,8 +146,8 @@ struct MatrixCode {
   bool operator==(const MatrixCode&) const = default;
 };
 
-// Whether kernels know groups of 32 columns of weights or inputs for a pass. Where they do not,
-// inputs that are not rotated have larger groups as well.
+// Returns whether kernels know groups of 32 columns of weights or inputs for a pass. Where they do
+// not, inputs that are not rotated have larger groups as well.
 constexpr bool has_small_groups(const Format& format, int pass) {
   if (format.kind == CodeKind::product) return row_of(DecoderKind::product).small_groups;
   return format.kind != CodeKind::scalar ||

@@ -22,8 +22,8 @@ std::unique_ptr<Rotator> make_rotator(const CacheType& type, int64_t head_dim) {
   return std::make_unique<Rotator>(rotation, padded_head_dim(type, head_dim));
 }
 
-// The mean of the keys of the first bundle without the leading positions, whose keys are unlike the
-// others.
+// Writes the mean of the keys of the first bundle without the leading positions, whose keys are
+// unlike the others, to `mean`.
 void mean_key(const uint16_t* keys, int64_t head_dim, float* mean) {
   std::fill_n(mean, head_dim, 0.0f);
   for (int64_t j = CodedCache::kLeading; j < kCacheBundle; ++j)

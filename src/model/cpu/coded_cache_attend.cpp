@@ -112,7 +112,7 @@ void CodedCache::add_stored(int64_t layer, const QueryRows& queries, Scratch& sc
   }
 }
 
-// Queries in the rotated domain, one row of a head behind the other.
+// Rotates queries to scratch.queries, one row of a head behind the other.
 void CodedCache::rotate_queries(const LayerCache& layer, const QueryRows& queries,
                                 Scratch& scratch) {
   const int64_t cols = layer.latents->cols(), width = layer.latents->width();

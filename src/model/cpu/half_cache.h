@@ -25,7 +25,7 @@ class HalfCache : public KvCache {
   const AttentionDesc& attention_of(int64_t layer) const;
   KvView view(int64_t layer, int64_t sequence) const;
   void store_row(const KvView& view, int64_t position, const float* keys, const float* values);
-  // Numbers in a page of a layer.
+  // Return how many numbers a page of a layer has.
   int64_t key_page(int64_t layer) const;
   int64_t value_page(int64_t layer) const;
 
@@ -33,8 +33,8 @@ class HalfCache : public KvCache {
   const Ops& ops_;
   const KvPages& pages_;
   std::span<const Run> runs_;
-  // First number of each layer in the arrays. Where values are the beginnings of keys, only these
-  // are kept.
+  // These are the places where the layers begin in the arrays. Where values are the beginnings of
+  // keys, only these are kept.
   std::vector<int64_t> layer_keys_, layer_values_;
   AlignedArray<uint16_t> keys_, values_;  // [layer][page][kv_heads][page positions][head_dim]
 };

@@ -142,8 +142,8 @@ class LaneValues {
     return chosen;
   }
 
-  // The keys of this lane's values, and whether all values of all lanes are numbers; valid behind
-  // take_none() as long as nothing is taken.
+  // Return the keys of this lane's values, and whether all values of all lanes are numbers. Both
+  // are valid behind take_none() as long as nothing is taken.
   WALSH_EXPERT_LANE const uint32_t (&keys() const)[Each] { return key_; }
   WALSH_EXPERT_LANE bool are_numbers() const { return numbers_; }
 
@@ -182,8 +182,8 @@ class LaneValues {
   bool numbers_ = true;
 };
 
-// A lane's few values in the order in which they are taken, so that few instructions follow each
-// other for each value taken. All of them have to be numbers.
+// Keeps a lane's few values in the order in which they are taken, so that taking one needs few
+// instructions that wait for each other. All values have to be numbers.
 template <typename Lanes>
 class SortedValues {
  public:

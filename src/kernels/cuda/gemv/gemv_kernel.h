@@ -70,11 +70,8 @@ struct GemvKind {
   bool many_tiles = false;  // for blocks with many tiles: larger rounds (round_tiles())
 };
 
-// The kernels that are compiled of a decoder (cmake/cuda_kernels.cmake has the table of the
-// others).
-//
-// Vectors of a launch: 16 tokens in each plane of inputs. Formats with two planes and scales for
-// 128 columns need them there only.
+// A launch takes at most so many vectors: 16 tokens in each plane of inputs. Formats with two
+// planes and scales for 128 columns need both planes there only.
 constexpr int most_vectors(DecoderKind decoder, int flush) {
   const bool planes =
       row_of(decoder).planes == 2 && (flush == 128 || !row_of(decoder).large_groups);

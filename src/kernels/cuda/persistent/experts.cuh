@@ -11,8 +11,8 @@
 
 namespace walsh::cuda {
 
-// The warp that makes the choice. The first warps make the inputs of the layer, and the last ones
-// load the next phases, so a warp in between is free.
+// This warp makes the choice. The first warps make the inputs of the layer, and the last ones load
+// the next phases, so a warp in between is free.
 inline constexpr int kChoiceWarp = kProgramWarps / 2;
 
 // A k-tile of an input in programs with experts. The input is that of one row, or of one of the
@@ -67,7 +67,7 @@ struct RouterUnit {
         place(unit * 128 + lane * 4) {}
 };
 
-// What the warps of a block add up for a row of the router.
+// The warps of a block add up these two sums for a row of the router.
 struct RouterSums {
   float product = 0;   // of the row and the input, which has not been divided by its norm
   double squares = 0;  // of the input

@@ -21,8 +21,8 @@ __device__ __forceinline__ int group_lanes_log2(int group) {
 // A k-tile of an input whose values are one row.
 struct RowKTile {
   static constexpr bool kHeads = false;  // whose norms may be missing
-  // Whether a long wait is for one value first. Programs with experts wait while the memory has
-  // little to do, so that polling all values keeps nothing else waiting.
+  // A long wait is for one value first, if this is set. Programs with experts wait while the memory
+  // has little to do, so that polling all values keeps nothing else waiting.
   static constexpr bool kAwaitsOne = true;
 
   const ProgramPhase& phase;
@@ -242,9 +242,9 @@ __device__ __forceinline__ void store_lane(const PairInputs& own, std::byte* k_t
             make_uint2(__float_as_uint(part.scale), __float_as_uint(second)));
 }
 
-// All k-tiles to the place of `own`. `meanwhile` is done by every warp while it waits, or, if
-// `Later` is set, by the warps that make a k-tile when they have done so. `k_tile_of` gives the
-// InputKTile's k-tile by its number.
+// Makes all k-tiles at the place of `own`. Every warp calls `meanwhile` while it waits, or, if
+// `Later` is set, the warps that make a k-tile call it when they have done so. `k_tile_of` gives
+// the InputKTile's k-tile by its number.
 template <bool Later, typename KTileOf, typename Meanwhile>
 __device__ __forceinline__ void make_own_inputs(const ProgramPhase& phase, bool twice,
                                                 uint32_t epoch, const PairInputs& own, int warp,
@@ -340,7 +340,7 @@ __device__ __forceinline__ void read_shared_inputs(const ProgramPhase& phase, ui
   __syncthreads();
 }
 
-// Whether the root of this mean can be taken in float.
+// Returns whether the root of this mean can be taken in float.
 __device__ __forceinline__ bool is_common_mean(float mean) {
   return mean > 1e-30f && mean < 1e30f;
 }
@@ -364,7 +364,7 @@ __device__ __forceinline__ float norm_factor(const GemvArgs& args, const double*
   return static_cast<float>(rsqrt(share + static_cast<double>(args.in.eps)));
 }
 
-// The same factor from the mean of all squares.
+// Returns the same factor from the mean of all squares.
 __device__ __forceinline__ float inverse_norm(double mean, float eps) {
   const float near = static_cast<float>(mean) + eps;
   return is_common_mean(near) ? rsqrtf(near)

@@ -82,7 +82,7 @@ constexpr int squares_of_head(int pieces) {
   return (pieces + kSquaresAtOnce - 1) / kSquaresAtOnce * kSquaresAtOnce;
 }
 
-// Uncoded rows times an input that is multiplied by its gains and divided by its norm.
+// Multiplies uncoded rows by an input, which is multiplied by its gains and divided by its norm.
 struct RouterPhase {
   const float* x = nullptr;        // exchanged or plain, as the tag of the phase says
   const float* gain = nullptr;     // null: the input has no norm either

@@ -56,8 +56,8 @@ __device__ __forceinline__ void exchange_packet(uint4* p, uint4 v) {
       : "memory");
 }
 
-// Two meetings of some warps of a block, number 0 and 1: waits until `threads` threads, its own
-// included, have called this or announce_to.
+// Some warps of a block can meet in two places, number 0 and 1: this waits until `threads` threads,
+// its own included, have called this or announce_to.
 __device__ __forceinline__ void meet_some(int meeting, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(meeting + 1), "r"(threads) : "memory");
 }

@@ -23,7 +23,7 @@ struct LatentArgs {
   const int32_t* sequences = nullptr;
 };
 
-// The sum over all threads of the block.
+// Returns the sum over all threads of the block.
 __device__ double block_sum(double x, int thread) {
   __shared__ double sums[kWarps];
 #pragma unroll
@@ -112,7 +112,7 @@ __device__ __forceinline__ float2 load_two(const Bf16* p) {
   return make_float2(__uint_as_float(both << 16), __uint_as_float(both & 0xffff0000u));
 }
 
-// Sums of 32 values over the lanes of a warp: lane l gets that of value l.
+// Adds 32 values up over the lanes of a warp: lane l gets the sum of value l.
 __device__ __forceinline__ float sum_each(float (&v)[32], int lane) {
 #pragma unroll
   for (int n = 16; n > 0; n /= 2) {

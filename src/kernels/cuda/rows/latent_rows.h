@@ -1,5 +1,5 @@
-// Rows of latent attention whose cache has latents (LatentDesc in arch/layer.h): what is done in
-// front of attention, and the products of heads.
+// Kernels for rows of latent attention, whose cache has latents (LatentDesc in arch/layer.h): what
+// is done in front of attention, and the products of heads.
 #pragma once
 
 #include "base/cuda/device.h"
