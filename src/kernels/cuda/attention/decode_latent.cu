@@ -1,7 +1,7 @@
 // Attention to a cache of latents, in the schedule of decode attention (decode.cuh): every row is
-// taken by itself, also those of prompts. A key is a latent and a shared key, the latent is the
-// value, and both are the same for all heads; so a warp loads a latent once, multiplies it with the
-// queries of 8 heads, and adds it by their weights.
+// taken by itself. A key is a latent and a shared key, the latent is the value, and both are the
+// same for all heads; so a warp loads a latent once, multiplies it with the queries of 8 heads, and
+// adds it by their weights.
 #include <string>
 
 #include "kernels/cuda/attention/decode_pages.cuh"
@@ -15,8 +15,11 @@ struct LatentArgs : DecodeArgs {
   int query_dim = 0;               // of a head: those of the latent, then those of the shared key
 };
 
-// Reads 16 positions of a warp per step through a ring of the warp in shared memory.
-class LatentReader : public PageResults<LatentArgs, kWarpTokens> {
+constexpr int kLatentWarps = 4;
+
+// Reads 16 positions of a warp per step through a ring of the warp in shared memory. Queries lie
+// there once for all warps.
+class LatentReader : public PageResults<LatentArgs, kLatentWarps * kWarpTokens> {
   static constexpr int kTurned = kMaxSharedKey, kStages = 2;
   static constexpr int kLatentBytes = kWarpTokens * TileLayout<kMaxHeadDim>::kRowBytes;
   static constexpr int kSharedBytes = kWarpTokens * TileLayout<kTurned>::kRowBytes;
@@ -25,40 +28,47 @@ class LatentReader : public PageResults<LatentArgs, kWarpTokens> {
   static constexpr int kQueryBytes = (kMaxHeadDim + kTurned) / 16 * 32 * 16;
 
  public:
-  static constexpr int kDim = kMaxHeadDim, kWarps = 1, kThreads = 32;
+  static constexpr int kDim = kMaxHeadDim, kWarps = kLatentWarps, kThreads = kWarps * 32;
   static constexpr int kBlocks = 0;  // per multiprocessor; 0: the compiler is free
-  static constexpr int kShared = kRingBytes + kQueryBytes;
+  static constexpr int kShared = kWarps * kRingBytes + kQueryBytes;
   static_assert(kShared >= PartsShape<kDim, kWarps>::kFloats * 4, "sums and factors reuse it");
 
-  __device__ __forceinline__ LatentReader(const Args& args, unsigned char* memory, int, int lane)
-      : PageResults(args), memory_(memory), lane_(lane) {}
+  __device__ __forceinline__ LatentReader(const Args& args, unsigned char* memory, int warp,
+                                          int lane)
+      : PageResults(args), memory_(memory), warp_(warp), lane_(lane) {}
 
-  // The rows of a prompt see others of the same launch, so nothing is read before these are there.
+  // Rows of one sequence may see others of the same launch, so nothing is read before these are
+  // there.
   template <bool Capped>
   __device__ __forceinline__ void attend(Running<kDim>& run) const {
     wait_previous_kernel();
-    const uint32_t ring = shared_address(memory_);
+    const uint32_t ring = shared_address(memory_) + static_cast<uint32_t>(warp_ * kRingBytes);
     const auto issue = [&](int unit, int stage) {
-      if (unit < part_.last_unit) load(unit, ring + static_cast<uint32_t>(stage * kStageBytes));
+      const int token = token_of(unit);
+      if (unit < part_.last_unit && is_seen(token))
+        load(token, ring + static_cast<uint32_t>(stage * kStageBytes));
       copy_commit();
     };
 #pragma unroll
     for (int i = 0; i < kStages - 1; ++i)
       issue(part_.first_unit + i, i);
-    const SharedQueries q{reinterpret_cast<uint4*>(memory_ + kRingBytes) + lane_};
+    const SharedQueries q{reinterpret_cast<uint4*>(memory_ + kWarps * kRingBytes) + lane_};
     load_queries(q);
+    __syncthreads();
     int stage = 0;
     for (int unit = part_.first_unit; unit < part_.last_unit; ++unit) {
       issue(unit + kStages - 1, (stage + kStages - 1) % kStages);
       copy_wait<kStages - 1>();
       __syncwarp();
-      const uint32_t latents = ring + static_cast<uint32_t>(stage * kStageBytes);
-      const int token = unit * kWarpTokens;
-      SplitLogits logits;
-      multiply_keys<kDim, 0>(q, latents, lane_, logits);
-      multiply_keys<kTurned, kDim / 16>(q, latents + kLatentBytes, lane_, logits);
-      add_values<kDim, Capped>(a_.rule, logits, latents, part_.begin - token, part_.end - token,
-                               lane_, run);
+      const int token = token_of(unit);
+      if (is_seen(token)) {
+        const uint32_t latents = ring + static_cast<uint32_t>(stage * kStageBytes);
+        SplitLogits logits;
+        multiply_keys<kDim, 0>(q, latents, lane_, logits);
+        multiply_keys<kTurned, kDim / 16>(q, latents + kLatentBytes, lane_, logits);
+        add_values<kDim, Capped>(a_.rule, logits, latents, part_.begin - token, part_.end - token,
+                                 lane_, run);
+      }
       __syncwarp();
       stage = stage + 1 == kStages ? 0 : stage + 1;
     }
@@ -66,17 +76,28 @@ class LatentReader : public PageResults<LatentArgs, kWarpTokens> {
   }
 
  private:
-  __device__ __forceinline__ void load_queries(const SharedQueries& q) const {
-    const int latent = a_.head_dim, turned = a_.query_dim - latent;
-    const float* from = a_.q + part_.row * a_.ldq + part_.first_head * a_.query_dim;
-    SharedQueries to = q;
-    cuda::load_queries<kDim, 0>(from, a_.query_dim, part_.heads, latent, lane_, to);
-    cuda::load_queries<kTurned, kDim / 16>(from + latent, a_.query_dim, part_.heads, turned, lane_,
-                                           to);
+  __device__ __forceinline__ int token_of(int unit) const {
+    return (unit * kWarps + warp_) * kWarpTokens;
+  }
+  __device__ __forceinline__ bool is_seen(int token) const {
+    return part_.begin - token < kWarpTokens && part_.end - token > 0;
   }
 
-  __device__ __forceinline__ void load(int unit, uint32_t to) const {
-    const int token = unit * kWarpTokens;
+  // Every warp loads a part of the columns, for all.
+  __device__ __forceinline__ void load_queries(const SharedQueries& q) const {
+    constexpr int kLatents = kDim / kWarps, kShares = kTurned / kWarps;  // columns of a warp
+    const int latent = a_.head_dim, turned = a_.query_dim - latent;
+    const float* from = a_.q + part_.row * a_.ldq + part_.first_head * a_.query_dim;
+    const auto load_part = [&]<int Columns>(int first_operand, int first, int count) {
+      SharedQueries to{q.lane + 32 * (first_operand + warp_ * (Columns / 16))};
+      cuda::load_queries<Columns, 0>(from + first + warp_ * Columns, a_.query_dim, part_.heads,
+                                     count - warp_ * Columns, lane_, to);
+    };
+    load_part.template operator()<kLatents>(0, 0, latent);
+    load_part.template operator()<kShares>(kDim / 16, latent, turned);
+  }
+
+  __device__ __forceinline__ void load(int token, uint32_t to) const {
     const int64_t page =
         a_.latents.pages[part_.sequence * a_.latents.per_sequence + token / kPageTokens];
     load_side<TileLayout<kDim>>(a_.latents, page, token, to);
@@ -91,7 +112,7 @@ class LatentReader : public PageResults<LatentArgs, kWarpTokens> {
   }
 
   unsigned char* const memory_;
-  const int lane_;
+  const int warp_, lane_;
 };
 
 void check_latents(const AttentionCall& call) {
@@ -117,8 +138,10 @@ void attend_latents(const AttentionCall& call, int64_t longest, const AttentionS
   args.latents = args.shared_keys = detail::cache_view(call);
   args.latents.keys = args.latents.values;
   args.latents.head_dim = pool.value_dim;
+  // A block is alone on its multiprocessor and has work for twice the usual positions: parts of 512
+  // values are slow to combine.
   const int splits =
-      detail::attention_splits(call.m, call.heads, 1, kLeastBlocks, attention_reach(longest));
+      detail::attention_splits(call.m, call.heads, 1, 1, attention_reach(longest) / 2);
   launch_decode<LatentReader>(args, 1, splits, LatentReader::kShared, stream);
 }
 
