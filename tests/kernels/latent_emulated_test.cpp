@@ -6,6 +6,7 @@
 #include "kernels/emulated/device.h"
 //
 #include "kernels/cuda/latent_data.h"
+#include "kernels/cuda/latent_prompt_data.h"
 
 namespace walsh::cuda {
 namespace {
@@ -15,6 +16,17 @@ TEST(LatentKernels, AttendAsTheCpu) {
   expect_latents_attended({{24, 16, 9}, 17, 17, 2});
   expect_latents_attended({{512, 64, 10}, 150, 2, 3});
   expect_latents_attended({{128, 32, 4, 20}, 100, 5, 4});
+}
+
+TEST(LatentKernels, AttendPromptsAsTheFormulaSays) {
+  expect_prompt_attended({{32, 8, 2, 32, 24}, 200, 70, 1});
+  expect_prompt_attended({{40, 16, 1, 40, 40, 30, 0, DType::bf16}, 140, 130, 2});
+  expect_prompt_attended({{24, 8, 1, 24, 8, 0, 100, DType::f32}, 130, 33, 3});
+  expect_prompt_attended({{72, 64, 1, 192, 128}, 70, 70, 4});
+}
+
+TEST(LatentKernels, AttendHeadByHeadWhereMemoryIsShort) {
+  expect_prompt_attended({{16, 8, 9, 24, 16, 0, 0, DType::f16, 0}, 70, 40, 5});
 }
 
 TEST(LatentKernels, KeepLatentsAndSharedKeysAtTheirPlaces) {

@@ -20,6 +20,22 @@ cuda::Buffer array(std::initializer_list<int64_t> factors, bool zeroed = false) 
   return cuda::Buffer(bytes, zeroed);
 }
 
+// Keys and values of heads, as large as the layer with the longest ones needs; none where a layer
+// has heads that cannot be made of latents.
+cuda::HeadScratch latent_heads(const ModelConfig& config, int64_t capacity) {
+  int64_t heads = 0, dim = 0, value_dim = 0;
+  for (const LayerDesc& layer : config.layers) {
+    const AttentionDesc& a = layer.attention;
+    if (!a.latent.present()) continue;
+    if (!cuda::takes_prompts(a.latent.rope_dim, a.head_dim, a.latent.value_dim)) return {};
+    heads = std::max(heads, a.heads);
+    dim = std::max(dim, a.head_dim);
+    value_dim = std::max(value_dim, a.latent.value_dim);
+  }
+  if (heads == 0) return {};
+  return {capacity, static_cast<int>(heads), static_cast<int>(dim), static_cast<int>(value_dim)};
+}
+
 }  // namespace
 
 CudaKvMemory::CudaKvMemory(const ModelConfig& config, const CacheTypes& types, const KvShape& shape,
@@ -78,6 +94,7 @@ CudaMemory::CudaMemory(const CudaSizes& sizes, const KvShape& shape, int64_t row
   attention_scratch =
       cuda::AttentionScratch(std::min(max_rows, cuda::kDecodeRows), static_cast<int>(w.heads),
                              static_cast<int>(w.kv_heads), static_cast<int>(w.head_dim));
+  latent_heads = walsh::latent_heads(c, shape.capacity);
   staged = array({kStaged, max_rows, kId});
   sample_states = array({shape.sequences, int64_t{sizeof(cuda::SampleState)}}, true);
   history = array({shape.sequences, history_stride, kId}, true);

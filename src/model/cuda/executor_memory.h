@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/latent_prompt.h"
 #include "kernels/cuda/sampling/sampling.h"
 #include "model/cuda/coded_cache.h"
 #include "model/cuda/delta_net.h"
@@ -51,6 +52,7 @@ struct CudaMemory {
   std::array<cuda::Buffer, kRowKinds>
       rows;  // by Rows: float [max_rows][stride]; of logits [logit_rows][vocab]
   cuda::AttentionScratch attention_scratch;
+  cuda::HeadScratch latent_heads;  // of prompts, where the cache has latents
   // int32 [kStaged][max_rows]: tokens, positions and sequences of the batch, and the rows whose
   // logits are wanted.
   cuda::Buffer staged;

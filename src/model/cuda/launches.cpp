@@ -12,6 +12,9 @@ namespace {
 // The launch that also makes inputs chooses the experts of so few rows. Its last block does it for
 // all of them, so launches of their own are faster for more rows.
 constexpr int64_t kMostRoutedInFront = 8;
+// From so many rows of a sequence on, latents become keys and values of heads: those of a position
+// cost about as much as 24 rows that see its latent, by an estimate (docs/gpu_notebook.md).
+constexpr int64_t kLeastExpandedRows = 32;
 
 }  // namespace
 
@@ -100,8 +103,16 @@ void CudaLaunches::keep_latents(const step::PrepareHeads& s) {
                      operands_.places(), stream_);
 }
 
-// What is in front of attention has all rows, what is behind it those from skip_ on.
+// What is in front of attention has all rows, what is behind it those from skip_ on. Rows whose
+// latents are expanded need neither.
 void CudaLaunches::perform(const step::MultiplyHeads& s) {
+  for (const RowGroup& group : batch_.groups()) {
+    const int64_t first = std::max(group.first, skip_);
+    if (first < group.end() && !is_expanded(group)) multiply_heads(s, first, group.end() - first);
+  }
+}
+
+void CudaLaunches::multiply_heads(const step::MultiplyHeads& s, int64_t first, int64_t count) {
   const Linear& linear = model_.matrix(layer_, s.matrix);
   cuda::HeadProducts call;
   call.type = linear.format->dtype;
@@ -110,11 +121,11 @@ void CudaLaunches::perform(const step::MultiplyHeads& s) {
   call.rows = static_cast<int>(s.rows);
   call.cols = static_cast<int>(s.cols);
   call.kept = static_cast<int>(s.kept);
-  call.x = operands_.row(s.from, skip_);
+  call.x = operands_.row(s.from, first);
   call.ldx = s.from.stride;
-  call.y = operands_.row(s.to, skip_);
+  call.y = operands_.row(s.to, first);
   call.ldy = s.to.stride;
-  call.m = rows();
+  call.m = count;
   cuda::multiply_heads(call, stream_);
 }
 
@@ -172,16 +183,50 @@ void CudaLaunches::attend_pages(const step::Attend& s) {
   }
 }
 
-// Rows of prompts are taken as those of single tokens are.
+// Whether rows of a sequence read latents as keys and values of heads. It depends only on their
+// number, so that all steps of a layer choose alike.
+bool CudaLaunches::is_expanded(const RowGroup& group) const {
+  return memory_.latent_heads.present() && !group.single && group.rows >= kLeastExpandedRows;
+}
+
 void CudaLaunches::attend_latents(const step::Attend& s) {
   for (const RowGroup& group : batch_.groups()) {
-    const int64_t end = group.end();
-    for (int64_t row = std::max(group.first, skip_); row < end; row += cuda::kDecodeRows) {
+    const int64_t begin = std::max(group.first, skip_), end = group.end();
+    if (is_expanded(group)) {
+      if (begin < end) attend_expanded(s, begin, end, group.longest);
+      continue;
+    }
+    for (int64_t row = begin; row < end; row += cuda::kDecodeRows) {
       const int64_t count = std::min(end - row, cuda::kDecodeRows);
       cuda::attend_latents(operands_.attention_call(s, layer_, row, count), group.longest,
                            memory_.attention_scratch, stream_);
     }
   }
+}
+
+// The rows [begin, end) of the batch, which end at position `longest` of their sequence. This takes
+// the place of the products of heads in front of attention and behind it too: it has the queries of
+// the one, the results of the other, and the matrices of both.
+void CudaLaunches::attend_expanded(const step::Attend& s, int64_t begin, int64_t end,
+                                   int64_t longest) {
+  const auto &before = std::get<step::MultiplyHeads>(steps_[at_ - 1].op),
+             &behind = std::get<step::MultiplyHeads>(steps_[at_ + 1].op);
+  const Linear &keys = model_.matrix(layer_, before.matrix),
+               &values = model_.matrix(layer_, behind.matrix);
+  step::Attend of_heads = s;
+  of_heads.query = before.from;
+  of_heads.to = behind.to;
+  cuda::LatentPrompt call;
+  static_cast<cuda::AttentionCall&>(call) =
+      operands_.attention_call(of_heads, layer_, begin, end - begin);
+  call.key_dim = static_cast<int>(before.kept + before.cols);
+  call.value_dim = static_cast<int>(behind.rows);
+  call.key_type = keys.format->dtype;
+  call.key_parts = cuda_weights(keys).dense.data.as();
+  call.value_type = values.format->dtype;
+  call.value_parts = cuda_weights(values).dense.data.as();
+  call.end = longest;
+  cuda::attend_latent_prompt(call, memory_.latent_heads, stream_);
 }
 
 void CudaLaunches::perform(const step::Convolve& s) {

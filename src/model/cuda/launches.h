@@ -50,7 +50,10 @@ class CudaLaunches {
   void keep_latents(const step::PrepareHeads& s);
   void norm_all(const Norm& norm, float* x, int64_t width);
   void attend_pages(const step::Attend& s);
+  bool is_expanded(const RowGroup& group) const;
+  void multiply_heads(const step::MultiplyHeads& s, int64_t first, int64_t count);
   void attend_latents(const step::Attend& s);
+  void attend_expanded(const step::Attend& s, int64_t begin, int64_t end, int64_t longest);
   int64_t rows() const { return batch_.rows() - skip_; }
 
   const CudaOperands& operands_;

@@ -8,6 +8,7 @@
 #include "kernels/cuda/attention/prefill.cpp"
 //
 #include "kernels/cuda/attention/prefill_128.cu"
+#include "kernels/cuda/attention/prefill_192.cu"
 #include "kernels/cuda/attention/prefill_256.cu"
 #include "kernels/cuda/attention/prefill_512.cu"
 #include "kernels/cuda/attention/prefill_64.cu"

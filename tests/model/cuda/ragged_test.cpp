@@ -41,6 +41,25 @@ TEST_P(CudaRaggedBatch, GivesEverySequenceWhatItGetsAlone) {
   }
 }
 
+// Many rows of a sequence read keys and values of heads, few rows the latents in the cache. Experts
+// whose scores are nearly equal may be exchanged.
+class CudaRaggedLatents : public test::GpuTest {};
+TEST_F(CudaRaggedLatents, GiveEverySequenceWhatItGetsAlone) {
+  const Format &tq3 = get_format("tq3"), &f16 = get_format("f16");
+  SyntheticSource source("tiny-latent", {&tq3, &f16, &f16});
+  const Model model = load(source, gpu_, ActivationMode::i8x2);
+  SessionOptions options;
+  options.max_positions = 300;
+  options.sequences = 6;
+  test::RaggedBatches batches(model, options, 2);
+  batches.run(test::times(60, 12));
+  EXPECT_GT(batches.forks(), 0);
+  for (const auto& result : batches.results()) {
+    const auto expected = test::RaggedBatches::alone(model, 300, result.history);
+    EXPECT_LT(divergence({expected}, {result.logits}), 1e-1);
+  }
+}
+
 // Sequences that join while others are being continued, one step ahead of the host, and leave.
 TEST_P(CudaRaggedBatch, ChoosesForSequencesThatComeAndGo) {
   const Model model = load_with(GetParam());

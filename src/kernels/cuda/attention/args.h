@@ -46,7 +46,8 @@ struct RowArgs {
   int64_t ldo = 0;
   int m = 0;
   int heads = 0, head_dim = 0;
-  int group = 0;  // query heads of a KV head
+  int value_dim = 0;  // values of a head of results
+  int group = 0;      // query heads of a KV head
   AttentionRule rule;
 };
 

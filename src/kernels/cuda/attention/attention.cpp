@@ -130,7 +130,7 @@ RowArgs row_args(const AttentionRows& call, int kv_heads, int head_dim) {
   args.ldo = call.ldo;
   args.m = static_cast<int>(call.m);
   args.heads = call.heads;
-  args.head_dim = head_dim;
+  args.head_dim = args.value_dim = head_dim;
   args.group = call.heads / kv_heads;
   args.rule = attention_rule(call.options, call.sinks);
   return args;

@@ -1,16 +1,23 @@
 // The host side of prefill attention.
 #include "kernels/cuda/attention/prefill.h"
 
+#include <algorithm>
+
 namespace walsh::cuda {
 namespace detail {
 
 PagePrefillArgs prefill_args(const AttentionCall& call) {
-  return {row_args(call, call.cache->kv_heads, call.cache->head_dim), cache_view(call)};
+  const KvPool& pool = *call.cache;
+  PagePrefillArgs args{row_args(call, pool.kv_heads, pool.head_dim), cache_view(call)};
+  args.value_dim = pool.value_dim;
+  return args;
 }
 
 void launch_prefill_mma(const PagePrefillArgs& args, Stream stream) {
-  const int dim = args.head_dim;
-  const auto launch = dim <= 64    ? launch_prefill_64
+  const int dim = std::max(args.head_dim, args.value_dim);
+  const bool of_latents = dim > 128 && dim <= 192 && args.value_dim <= 128;
+  const auto launch = of_latents   ? launch_prefill_192
+                      : dim <= 64  ? launch_prefill_64
                       : dim <= 96  ? launch_prefill_96
                       : dim <= 128 ? launch_prefill_128
                       : dim <= 256 ? launch_prefill_256

@@ -12,21 +12,22 @@
 
 namespace walsh::cuda::detail {
 
-template <int Dim>
+template <int Dim, int ValueDim = Dim>
 struct PrefillShape {
-  static constexpr int kDim = Dim;
+  static constexpr int kDim = Dim, kValueDim = ValueDim;
   static constexpr int kWarps = 4, kThreads = kWarps * 32;
-  static constexpr int kTiles = Dim <= 128 ? 2 : 1;  // tiles of 16 queries per warp
+  static constexpr int kTiles = ValueDim <= 128 ? 2 : 1;  // tiles of 16 queries per warp
   // Warps that share the columns of the values of the same queries, whose sums are too many for
   // one.
-  static constexpr int kSplit = Dim <= 256 ? 1 : 2;
-  static constexpr int kColumns = Dim / kSplit;
+  static constexpr int kSplit = ValueDim <= 256 ? 1 : 2;
+  static constexpr int kColumns = ValueDim / kSplit;
   static constexpr int kQueries = kWarps / kSplit * kTiles * 16;
   static constexpr int kTokens = Dim <= 128 ? 64 : Dim <= 256 ? 32 : 16;  // positions per step
   static constexpr int kRowBytes = TileLayout<Dim>::kRowBytes;
   static constexpr int kQueryBytes = kQueries * kRowBytes;
-  static constexpr int kTileBytes = kTokens * kRowBytes;
-  static constexpr int kShared = kQueryBytes + 4 * kTileBytes;  // keys and values, double-buffered
+  static constexpr int kKeyBytes = kTokens * kRowBytes;  // of a tile
+  static constexpr int kValueBytes = kTokens * TileLayout<ValueDim>::kRowBytes;
+  static constexpr int kShared = kQueryBytes + 2 * (kKeyBytes + kValueBytes);  // double-buffered
 };
 
 // Copies the block's queries to shared memory as halves; rows from m on and columns from head_dim
@@ -96,7 +97,7 @@ template <typename Shape>
 __device__ __forceinline__ void multiply_values(uint32_t values, int first_column, int lane,
                                                 const PrefillLogits<Shape>& p,
                                                 PrefillSums<Shape>& run) {
-  using Layout = TileLayout<Shape::kDim>;
+  using Layout = TileLayout<Shape::kValueDim>;
   const int matrix = lane / 8, r = lane % 8;
   const uint32_t value_row = (values + Layout::offset(r + 8 * (matrix & 1), matrix >> 1)) ^
                              Layout::step(first_column / 16);
@@ -148,8 +149,11 @@ class PageTiles {
   template <bool Keys>
   __device__ __forceinline__ void load(int tile, uint32_t to) const {
     const int token = tile * Shape::kTokens;
-    F16Tiles::load<TileLayout<Shape::kDim>, Shape::kTokens, Shape::kThreads>(
-        Keys ? a_.cache.keys : a_.cache.values, a_.cache, pages_[token / kPageTokens], head_,
+    CacheView view = a_.cache;
+    if (!Keys) view.head_dim = a_.value_dim;
+    using Layout = TileLayout<Keys ? Shape::kDim : Shape::kValueDim>;
+    F16Tiles::load<Layout, Shape::kTokens, Shape::kThreads>(
+        Keys ? view.keys : view.values, view, pages_[token / kPageTokens], head_,
         token % kPageTokens, begin_ - token, end_ - token, to, static_cast<int>(threadIdx.x));
   }
   // Returns whether any query of the warp sees any position of a tile.
@@ -186,16 +190,19 @@ __global__ void __launch_bounds__(Reader::Shape::kThreads, 2)
 
   const uint32_t shared = shared_address(memory);
   const uint32_t keys = shared + Shape::kQueryBytes;
-  const uint32_t values = keys + 2 * Shape::kTileBytes;
-  const auto place = [](uint32_t of, int tile) {
-    return of + static_cast<uint32_t>(tile % 2 * Shape::kTileBytes);
+  const uint32_t values = keys + 2 * Shape::kKeyBytes;
+  const auto key_place = [&](int tile) {
+    return keys + static_cast<uint32_t>(tile % 2 * Shape::kKeyBytes);
+  };
+  const auto value_place = [&](int tile) {
+    return values + static_cast<uint32_t>(tile % 2 * Shape::kValueBytes);
   };
   const auto load_keys = [&](int tile) {
-    if (tile < last) reader.template load<true>(tile, place(keys, tile));
+    if (tile < last) reader.template load<true>(tile, key_place(tile));
     copy_commit();
   };
   const auto load_values = [&](int tile) {
-    if (tile < last) reader.template load<false>(tile, place(values, tile));
+    if (tile < last) reader.template load<false>(tile, value_place(tile));
     copy_commit();
   };
   load_keys(reader.begin());
@@ -213,7 +220,7 @@ __global__ void __launch_bounds__(Reader::Shape::kThreads, 2)
     PrefillLogits<Shape> s;
     if (seen) {
       clear_logits<Shape>(s);
-      multiply_keys<Shape>(queries, place(keys, tile), lane, s);
+      multiply_keys<Shape>(queries, key_place(tile), lane, s);
       cap_logits<Capped>(args.rule, s);
       reader.mask(tile, lane, s);
       soften<Shape>(args.rule.scale, run, s);
@@ -221,7 +228,7 @@ __global__ void __launch_bounds__(Reader::Shape::kThreads, 2)
     copy_wait<1>();  // the values
     __syncthreads();
     load_values(tile + 1);
-    if (seen) multiply_values<Shape>(place(values, tile), first_column, lane, s, run);
+    if (seen) multiply_values<Shape>(value_place(tile), first_column, lane, s, run);
   }
   copy_wait<0>();
   reader.finish(lane, run);

@@ -18,6 +18,8 @@ bool launch_prefill_wgmma(const PagePrefillArgs& args, Stream stream);
 void launch_prefill_64(const PagePrefillArgs& args, Stream stream);
 void launch_prefill_96(const PagePrefillArgs& args, Stream stream);
 void launch_prefill_128(const PagePrefillArgs& args, Stream stream);
+// Values have at most 128 columns: heads of DeepSeek's latent attention.
+void launch_prefill_192(const PagePrefillArgs& args, Stream stream);
 void launch_prefill_256(const PagePrefillArgs& args, Stream stream);
 void launch_prefill_512(const PagePrefillArgs& args, Stream stream);
 

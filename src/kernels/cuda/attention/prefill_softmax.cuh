@@ -1,6 +1,6 @@
 // The online softmax of the prefill kernels. A warp has `kTiles` tiles of 16 queries and loops over
-// tiles of `kTokens` positions, and has sums of `kColumns` of the kDim columns of values (constants
-// of Shape): lane 4 g + t has rows g and g + 8
+// tiles of `kTokens` positions, and has sums of `kColumns` of the columns of values (constants of
+// Shape): lane 4 g + t has rows g and g + 8
 // of each tile of queries, and columns 2 t and 2 t + 1 of each 8.
 #pragma once
 
@@ -105,7 +105,7 @@ template <typename Shape>
 __device__ __forceinline__ void store_result(const RowArgs& args, int first, int head,
                                              int first_column, int lane,
                                              const PrefillSums<Shape>& run) {
-  const int dim = args.head_dim;
+  const int dim = args.value_dim;
 #pragma unroll
   for (int i = 0; i < Shape::kTiles; ++i) {
 #pragma unroll

@@ -193,8 +193,8 @@ bool launch_group(const PagePrefillArgs& args, Stream stream) {
 bool launch_prefill_wgmma(const PagePrefillArgs& args, Stream stream) {
   const AttentionRule& rule = args.rule;
   const int dim = args.head_dim;
-  return dim > 96 && dim <= 128 && rule.window == 0 && rule.chunk == 0 && rule.cap.power == 0 &&
-         launch_group<128>(args, stream);
+  return dim > 96 && dim <= 128 && args.value_dim == dim && rule.window == 0 && rule.chunk == 0 &&
+         rule.cap.power == 0 && launch_group<128>(args, stream);
 }
 
 }  // namespace walsh::cuda::detail

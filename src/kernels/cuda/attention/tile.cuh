@@ -12,11 +12,12 @@
 namespace walsh::cuda {
 
 // Rows of Dim halves in shared memory. The 16-byte pieces of a row are permuted by the row number,
-// so that the 8 rows of a fragment lie in different banks; rows of 96 take the space of 128.
+// so that the 8 rows of a fragment lie in different banks; rows of 96 take the space of 128, those
+// of 192 that of 256.
 template <int Dim>
 struct TileLayout {
   static constexpr int kDim = Dim;
-  static constexpr int kRowBytes = Dim == 96 ? 256 : Dim * 2;
+  static constexpr int kRowBytes = Dim == 96 ? 256 : Dim == 192 ? 512 : Dim * 2;
   static constexpr int kPieces = Dim / 8;
 
   static __device__ __forceinline__ uint32_t offset(int row, int piece) {
