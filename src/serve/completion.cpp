@@ -83,6 +83,7 @@ class Completion::Choice : public RequestSink {
     ++so_far_.tokens;
     so_far_.decode_seconds = std::chrono::duration<double>(now - first_time_).count();
     offset = echoed_ + stopped_.characters();
+    if (owner_->request_.token_ids && !owner_->request_.stream) ids.push_back(token.token);
     if (owner_->request_.text.logprobs >= 0 && !owner_->request_.stream) {
       scored.push_back(token);
       offsets.push_back(offset);
@@ -123,13 +124,15 @@ class Completion::Choice : public RequestSink {
     scored = {};
     offsets = {};
   }
+  std::span<const int32_t> prompt() const { return prompt_; }
   // Releases a choice that was never given to the scheduler.
   void drop() { owner_.reset(); }
 
   const size_t index;
   std::string text, reasoning;
   std::vector<Call> calls;
-  bool begun = false;  // some of it was sent
+  std::vector<int32_t> ids;  // of the text, if they are requested and not streamed
+  bool begun = false;        // some of it was sent
   // Scores of the prompt and, where they are not streamed, of the text, if requested.
   std::vector<ScoredToken> scored;
   std::vector<size_t> offsets;  // of the scored tokens in the text, in characters
@@ -349,6 +352,8 @@ Json Completion::chunk(const Choice& choice, const AnswerDelta& delta, const Sco
   }
   Json result = header(request_.chat ? "chat.completion.chunk" : "text_completion");
   result["choices"] = Json::array({std::move(one)});
+  if (request_.token_ids && token != nullptr)
+    result["choices"][0]["token_ids"] = Json::array({token->token});
   if (request_.include_usage) result["usage"] = nullptr;  // the usage comes in a chunk of its own
   if (last) {
     result["timings"] = timings(choice.end);
@@ -359,26 +364,29 @@ Json Completion::chunk(const Choice& choice, const AnswerDelta& delta, const Sco
   return result;
 }
 
+// Sends what comes before the first delta: the role, the prompt that is repeated, its tokens.
+void Completion::send_begin(Choice& choice, const AnswerDelta& delta) {
+  if (!request_.chat && !request_.echo && !request_.token_ids) return;
+  AnswerDelta prompt;
+  if (request_.echo)
+    prompt.content = choice.text.substr(0, choice.text.size() - delta.content.size());
+  Json first = chunk(choice, prompt, nullptr, false);
+  Json& one = first["choices"][0];
+  if (request_.chat) one["delta"] = {{"role", "assistant"}, {"content", ""}};
+  if (request_.echo) one["logprobs"] = all_logprobs(choice);
+  if (request_.token_ids) (request_.chat ? first : one)["prompt_token_ids"] = choice.prompt();
+  reply_->event(event(first));
+  choice.drop_scores();
+}
+
 // Sends a delta of a choice, or its end.
 void Completion::send(Choice& choice, const AnswerDelta& delta, const ScoredToken* token,
                       bool last) {
   if (!request_.stream) return;
   start_events();
-  if (!std::exchange(choice.begun, true)) {
-    if (request_.chat) {
-      Json first = chunk(choice, {}, nullptr, false);
-      first["choices"][0]["delta"] = {{"role", "assistant"}, {"content", ""}};
-      reply_->event(event(first));
-    } else if (request_.echo) {
-      AnswerDelta prompt;
-      prompt.content = choice.text.substr(0, choice.text.size() - delta.content.size());
-      Json first = chunk(choice, prompt, nullptr, false);
-      first["choices"][0]["logprobs"] = all_logprobs(choice);
-      reply_->event(event(first));
-      choice.drop_scores();
-    }
-  }
-  const bool wanted = token != nullptr && (request_.text.logprobs >= 0 || request_.token_timings);
+  if (!std::exchange(choice.begun, true)) send_begin(choice, delta);
+  const bool wanted = token != nullptr && (request_.text.logprobs >= 0 || request_.token_timings ||
+                                           request_.token_ids);
   if (delta.empty() && !wanted && !last) return;
   reply_->event(event(chunk(choice, delta, token, last)));
 }
@@ -396,7 +404,10 @@ void Completion::choice_ended() {
 }
 
 void Completion::start_events() {
-  if (!std::exchange(streaming_, true)) reply_->start_events({});
+  if (std::exchange(streaming_, true)) return;
+  HttpResponse head;
+  head.type = kEventStream;
+  reply_->start_events(std::move(head));
 }
 
 // A choice of the answer as JSON text, which takes less memory than an object.
@@ -411,7 +422,9 @@ std::string Completion::whole_choice(const Choice& choice) const {
   } else {
     one["text"] = choice.text;
     one["logprobs"] = all_logprobs(choice);
+    if (request_.token_ids) one["prompt_token_ids"] = choice.prompt();
   }
+  if (request_.token_ids) one["token_ids"] = choice.ids;
   return text_of(one);
 }
 
@@ -435,6 +448,8 @@ std::string Completion::answer() const {
   Json rest = header(request_.chat ? "chat.completion" : "text_completion");
   rest["usage"] = usage();
   rest["timings"] = timings(choices_.front()->end);
+  if (request_.chat && request_.token_ids)
+    rest["prompt_token_ids"] = choices_.front()->prompt();
   std::string text = "{\"choices\":[";
   for (const auto& choice : choices_) {
     if (choice->index > 0) text += ',';

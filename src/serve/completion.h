@@ -36,6 +36,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
  private:
   class Choice;
 
+  void send_begin(Choice& choice, const AnswerDelta& delta);
   void send(Choice& choice, const AnswerDelta& delta, const ScoredToken* token, bool last);
   ApiError text_error(const Error& error) const;
   void choice_ended();

@@ -32,6 +32,7 @@ CompletionRequest common_request(const Fields& fields, const LoadedModel& model,
     request.include_usage = inner.flag("include_usage").value_or(false);
   }
   request.token_timings = fields.flag("timings_per_token").value_or(false);
+  request.token_ids = fields.flag("return_token_ids").value_or(false);
   request.text.shares_prefix = fields.flag("cache_prompt").value_or(true);
   const GenerationOptions options = read_sampling(fields, defaults, model.model.config.vocab);
   try {

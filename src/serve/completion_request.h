@@ -23,6 +23,7 @@ struct CompletionRequest {
   std::vector<std::string> stop;
   bool stream = false, include_usage = false, echo = false;
   bool token_timings = false;  // in every chunk of a stream
+  bool token_ids = false;      // the answer has the ids of the prompt's tokens and of its own
   // How the answer of a chat is parsed; without it the text is the content.
   std::optional<AnswerReaderOptions> reader;
   bool show_reasoning = true;

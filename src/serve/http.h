@@ -63,6 +63,9 @@ struct HttpResponse {
   std::map<std::string, std::string> headers;  // additional ones
 };
 
+// The type of streams of server-sent events. They get comments that keep the connection alive.
+inline constexpr const char* kEventStream = "text/event-stream";
+
 // The answer to one request. Thread-safe; a handler may keep it and return. Calls after the end, or
 // after the client has disconnected, are ignored. If the last owner releases it without an answer,
 // the client gets 500.
@@ -71,8 +74,8 @@ class HttpReply {
   virtual ~HttpReply() = default;
   // Sends a whole answer.
   virtual void send(HttpResponse response) = 0;
-  // Or sends a stream of server-sent events: the header first (without a body), then pieces, then
-  // the end.
+  // Or sends a stream of `response.type`, such as kEventStream: the header first (without a body),
+  // then pieces, then the end.
   virtual void start_events(HttpResponse response) = 0;
   virtual void event(std::string text) = 0;
   virtual void end_events() = 0;

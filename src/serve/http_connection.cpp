@@ -270,7 +270,6 @@ HttpConnection::Awaitable<bool> HttpConnection::answer(bool http10, bool head, b
     if (left_) co_return false;
     framing.body = http10 ? HttpFraming::Body::until_close : HttpFraming::Body::chunked;
     exchange_->response->headers["Cache-Control"] = "no-store";
-    exchange_->response->type = "text/event-stream";
     exchange_->response->body.clear();
   }
   framing.keep_alive =
@@ -285,6 +284,7 @@ HttpConnection::Awaitable<bool> HttpConnection::answer(bool http10, bool head, b
 
 HttpConnection::Awaitable<bool> HttpConnection::stream(HttpFraming::Body body) {
   const bool chunked = body == HttpFraming::Body::chunked;
+  const bool events = exchange_->response->type == kEventStream;
   while (answerable() && !left_) {
     std::string text = std::exchange(exchange_->queue, {});
     if (text.empty() && exchange_->ended) {
@@ -292,7 +292,8 @@ HttpConnection::Awaitable<bool> HttpConnection::stream(HttpFraming::Body body) {
       co_return co_await write(std::move(text));
     }
     if (text.empty()) {
-      const auto ping = Clock::now() + seconds(context_.options.ping_seconds);
+      const auto ping = events ? Clock::now() + seconds(context_.options.ping_seconds)
+                               : Clock::time_point::max();
       co_await wait_for_change(ping);
       if (!exchange_->queue.empty() || exchange_->ended || Clock::now() < ping) continue;
       text = ": ping\n\n";

@@ -32,16 +32,6 @@ Json end_of(const Json& choice) {
   return {{"stop_reason", name}, {"stop_sequence", nullptr}};
 }
 
-Json open_object(const std::string& text) {
-  try {
-    const OrderedJson object =
-        parse_exact_json(text, "arguments", {.refuse_duplicate_keys = false});
-    if (object.is_object()) return object;
-  } catch (const Error&) {  // a text that was cut off
-  }
-  return Json::object();
-}
-
 class MessagesReply : public TranslatedReply {
  public:
   using TranslatedReply::TranslatedReply;
@@ -60,7 +50,7 @@ class MessagesReply : public TranslatedReply {
       content.push_back({{"type", "tool_use"},
                          {"id", call.at("id")},
                          {"name", function.at("name")},
-                         {"input", open_object(function.at("arguments"))}});
+                         {"input", arguments_object(function.at("arguments"))}});
     }
     Json message = empty_message(chat);
     message["content"] = std::move(content);

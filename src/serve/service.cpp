@@ -90,10 +90,13 @@ class CountedReply : public HttpReply {
   HttpResponse origin_;
 };
 
-// Converts an error for clients of Anthropic's API.
+// Converts an error for clients of Anthropic's API or Ollama's.
 HttpResponse in_form_of(const HttpRequest& request, HttpResponse error) {
-  if (request.path.starts_with("/v1/messages"))
-    error.body = format_json(messages_error(parse_json(error.body, "error")), -1);
+  const auto translate = request.path.starts_with("/v1/messages") ? messages_error
+                         : request.path.starts_with("/api/")      ? ollama_error
+                                                                  : nullptr;
+  if (translate != nullptr)
+    error.body = format_json(translate(parse_json(error.body, "error")), -1);
   return error;
 }
 
@@ -139,6 +142,13 @@ const std::vector<Service::Route>& Service::routes() {
       {"POST", "/detokenize", &Service::detokenize, false, HttpTurn::one_by_one},
       {"POST", "/apply-template", &Service::apply_template, false, HttpTurn::one_by_one},
       {"GET", "/metrics", &Service::metrics, false, HttpTurn::at_once},
+      {"POST", "/completion", &Service::llama_completion, false},
+      {"POST", "/api/chat", &Service::ollama_chat, false},
+      {"POST", "/api/generate", &Service::ollama_generate, false},
+      {"GET", "/api/tags", &Service::ollama_tags, false},
+      {"GET", "/api/ps", &Service::ollama_running, false},
+      {"POST", "/api/show", &Service::ollama_show, false},
+      {"GET", "/api/version", &Service::ollama_version, false},
   };
   return all;
 }

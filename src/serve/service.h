@@ -15,6 +15,7 @@
 #include "serve/completion_request.h"
 #include "serve/http.h"
 #include "serve/metrics.h"
+#include "serve/ollama_api.h"
 #include "serve/request_log.h"
 #include "serve/token_texts.h"
 
@@ -84,6 +85,17 @@ class Service {
   void tokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void detokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void apply_template(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  // Those of llama.cpp and Ollama.
+  void llama_completion(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void ollama_chat(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void ollama_generate(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void ollama_tags(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void ollama_running(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void ollama_show(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void ollama_version(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void answer_ollama(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply,
+                     OllamaForm form);
+  Json describe_to_ollama() const;
   void metrics(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void answer_chat(const HttpRequest& request, OrderedJson body,
                    const std::shared_ptr<HttpReply>& reply);

@@ -40,6 +40,11 @@ void TranslatedReply::send(HttpResponse response) {
   reply_->send(std::move(response));
 }
 
+void TranslatedReply::start_events(HttpResponse response) {
+  response.type = stream_type_;
+  reply_->start_events(std::move(response));
+}
+
 void TranslatedReply::event(std::string text) {
   std::string_view data = text;
   if (!data.starts_with("data: ")) return reply_->event(std::move(text));
@@ -61,6 +66,16 @@ void TranslatedReply::event(std::string text) {
 void TranslatedReply::emit(const Json& data) {
   reply_->event(fmt::format("event: {}\ndata: {}\n\n",
                             data.at("type").get_ref<const std::string&>(), dump_exact(data)));
+}
+
+Json arguments_object(const std::string& text) {
+  try {
+    const OrderedJson object =
+        parse_exact_json(text, "arguments", {.refuse_duplicate_keys = false});
+    if (object.is_object()) return object;
+  } catch (const Error&) {  // it was cut off
+  }
+  return Json::object();
 }
 
 std::string new_name(const char* prefix) {

@@ -1,5 +1,5 @@
-// Support for other interfaces than OpenAI's chats: a request is translated to a chat, and the
-// chat's answer is translated back.
+// Support for other interfaces than OpenAI's: a request is translated to a chat or a completion, and
+// its answer is translated back.
 #pragma once
 
 #include <memory>
@@ -13,13 +13,16 @@
 
 namespace walsh {
 
-// Receives the answer to a chat, whole or as chunks, and sends the translation.
+// Receives the answer to a chat or a completion, whole or as chunks, and sends the translation.
 class TranslatedReply : public HttpReply {
  public:
-  explicit TranslatedReply(std::shared_ptr<HttpReply> reply) : reply_(std::move(reply)) {}
+  // `stream_type` is the type of a streamed answer.
+  explicit TranslatedReply(std::shared_ptr<HttpReply> reply,
+                           const char* stream_type = kEventStream)
+      : reply_(std::move(reply)), stream_type_(stream_type) {}
 
   void send(HttpResponse response) final;
-  void start_events(HttpResponse response) final { reply_->start_events(std::move(response)); }
+  void start_events(HttpResponse response) final;
   void event(std::string text) final;
   void end_events() final { reply_->end_events(); }
   void on_gone(std::function<void()> gone) final { reply_->on_gone(std::move(gone)); }
@@ -36,9 +39,12 @@ class TranslatedReply : public HttpReply {
 
   // Sends `data` as an event named after its "type".
   void emit(const Json& data);
+  // Sends a piece of the stream as it is.
+  void emit_text(std::string text) { reply_->event(std::move(text)); }
 
  private:
   std::shared_ptr<HttpReply> reply_;
+  const char* stream_type_;
   bool broken_ = false;
 };
 
@@ -47,6 +53,9 @@ class TranslatedReply : public HttpReply {
 using FieldNames = std::vector<std::pair<std::string, std::string>>;
 // The error of a chat, with the field names that the client used.
 ApiError renamed(const ApiError& error, const FieldNames& names);
+
+// The object that the arguments of a call are; an empty one for a text that was cut off.
+Json arguments_object(const std::string& text);
 
 // A fresh id for an answer or a part of it.
 std::string new_name(const char* prefix);

@@ -80,7 +80,7 @@ class Desk {
         return;
       }
       reply->on_gone([this] { ++gone; });
-      if (request.path == "/events") reply->start_events({});
+      if (request.path == "/events") reply->start_events({200, kEventStream, "", {}});
       const std::lock_guard lock(mutex_);
       waiting_.push_back(reply);
     };

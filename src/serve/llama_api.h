@@ -1,0 +1,27 @@
+// Translates llama.cpp's /completion to OpenAI's completions.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/json.h"
+#include "serve/http.h"
+
+namespace walsh {
+
+// Translates the request. Throws ApiError 400 for what would change the answer and is not
+// supported.
+OrderedJson completion_of_llama(const OrderedJson& request);
+
+// What an answer repeats of its request.
+struct LlamaRequest {
+  Json settings;                     // how tokens were chosen
+  std::vector<std::string> prompts;  // as texts
+};
+
+// Translates the answer to the completion back. `request` is the client's.
+std::shared_ptr<HttpReply> llama_reply(std::shared_ptr<HttpReply> reply, const OrderedJson& request,
+                                       LlamaRequest repeated);
+
+}  // namespace walsh
