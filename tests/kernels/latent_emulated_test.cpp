@@ -22,7 +22,8 @@ TEST(LatentKernels, AttendPromptsAsTheFormulaSays) {
   expect_prompt_attended({{32, 8, 2, 32, 24}, 200, 70, 1});
   expect_prompt_attended({{40, 16, 1, 40, 40, 30, 0, DType::bf16}, 140, 130, 2});
   expect_prompt_attended({{24, 8, 1, 24, 8, 0, 100, DType::f32}, 130, 33, 3});
-  expect_prompt_attended({{72, 64, 1, 192, 128}, 70, 70, 4});
+  expect_prompt_attended({{512, 64, 1, 192, 128}, 70, 70, 4});
+  expect_prompt_attended({{264, 8, 1, 152, 136}, 130, 35, 5});
 }
 
 TEST(LatentKernels, AttendHeadByHeadWhereMemoryIsShort) {
