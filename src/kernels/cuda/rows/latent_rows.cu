@@ -95,6 +95,7 @@ __global__ void __launch_bounds__(kThreads) keep_kernel(const __grid_constant__ 
   }
 }
 
+constexpr int kLineBytes = 128;
 constexpr int kRows = 4, kTokens = 8;  // of a warp
 static_assert(kRows * kTokens == 32, "a lane has one result");
 
@@ -140,6 +141,12 @@ __global__ void __launch_bounds__(kThreads)
   const int tokens = left < kTokens ? static_cast<int>(left) : kTokens;
   const float* x = call.x + token * call.ldx + head * (call.kept + call.cols);
   float* y = call.y + token * call.ldy + head * (call.rows + call.kept);
+  const T* w = static_cast<const T*>(call.w) + (int64_t{head} * call.rows + row) * call.cols;
+  // Weights do not depend on the kernel in front. Those of the rows lie one behind the other.
+  const int rows = row < call.rows ? min(kRows, call.rows - row) : 0;
+  for (int i = kLineBytes / static_cast<int>(sizeof(T)) * lane; i < rows * call.cols;
+       i += kLineBytes / static_cast<int>(sizeof(T)) * 32)
+    prefetch(w + i);
   wait_previous_kernel();
   if (blockIdx.x == 0) {
     for (int i = thread; i < tokens * call.kept; i += kThreads) {
@@ -147,14 +154,13 @@ __global__ void __launch_bounds__(kThreads)
       y[t * call.ldy + call.rows + at] = x[t * call.ldx + at];
     }
   }
-  if (row >= call.rows) return;
-  const T* w = static_cast<const T*>(call.w) + (int64_t{head} * call.rows + row) * call.cols;
+  if (rows == 0) return;
   float sums[kRows * kTokens] = {};
   for (int c = 2 * lane; c < call.cols; c += 64) {
     float2 weights[kRows];
 #pragma unroll
     for (int r = 0; r < kRows; ++r)
-      weights[r] = row + r < call.rows ? load_two(w + int64_t{r} * call.cols + c) : float2{};
+      weights[r] = r < rows ? load_two(w + int64_t{r} * call.cols + c) : float2{};
 #pragma unroll
     for (int t = 0; t < kTokens; ++t) {
       const float2 v = t < tokens ? load_two(x + t * call.ldx + call.kept + c) : float2{};
@@ -167,7 +173,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   const float sum = sum_each(sums, lane);
   const int r = lane / kTokens, t = lane % kTokens;
-  if (row + r < call.rows && t < tokens) y[t * call.ldy + row + r] = sum;
+  if (r < rows && t < tokens) y[t * call.ldy + row + r] = sum;
 }
 
 }  // namespace
