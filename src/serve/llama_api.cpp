@@ -49,7 +49,8 @@ OrderedJson prompt_text(const OrderedJson& prompt) {
 
 OrderedJson prompts_of(const OrderedJson& request) {
   const OrderedJson* prompt = find_value(request, "prompt");
-  if (prompt == nullptr) refuse_value("prompt", "a string, a list of token ids, or a list of these");
+  if (prompt == nullptr)
+    refuse_value("prompt", "a string, a list of token ids, or a list of these");
   if (!is_list(*prompt)) return prompt_text(*prompt);
   OrderedJson all = OrderedJson::array();
   for (const OrderedJson& one : *prompt)

@@ -1,5 +1,5 @@
-// Support for other interfaces than OpenAI's: a request is translated to a chat or a completion, and
-// its answer is translated back.
+// Support for other interfaces than OpenAI's: a request is translated to a chat or a completion,
+// and its answer is translated back.
 #pragma once
 
 #include <memory>
