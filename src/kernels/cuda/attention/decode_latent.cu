@@ -139,7 +139,8 @@ void attend_latents(const AttentionCall& call, int64_t longest, const AttentionS
   args.latents.keys = args.latents.values;
   args.latents.head_dim = pool.value_dim;
   // A block is alone on its multiprocessor and has work for twice the usual positions: parts of 512
-  // values are slow to combine.
+  // values are slow to combine. There are never more parts than with kLeastBlocks, for which the
+  // scratch memory is made.
   const int splits =
       detail::attention_splits(call.m, call.heads, 1, 1, attention_reach(longest) / 2);
   launch_decode<LatentReader>(args, 1, splits, LatentReader::kShared, stream);
