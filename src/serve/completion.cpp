@@ -355,6 +355,13 @@ Json Completion::chunk(const Choice& choice, const AnswerDelta& delta, const Sco
   if (request_.token_ids && token != nullptr)
     result["choices"][0]["token_ids"] = Json::array({token->token});
   if (request_.include_usage) result["usage"] = nullptr;  // the usage comes in a chunk of its own
+  if (request_.running_usage) {
+    const auto prompt = static_cast<int64_t>(choice.prompt().size());
+    const int64_t tokens = choice.so_far().tokens;
+    result["usage"] = {{"prompt_tokens", prompt},
+                       {"completion_tokens", tokens},
+                       {"total_tokens", prompt + tokens}};
+  }
   if (last) {
     result["timings"] = timings(choice.end);
   } else if (token != nullptr && request_.token_timings) {

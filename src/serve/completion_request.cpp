@@ -30,6 +30,8 @@ CompletionRequest common_request(const Fields& fields, const LoadedModel& model,
   if (const Json* options = fields.find("stream_options")) {
     const Fields inner(*options, fields.path("stream_options"));
     request.include_usage = inner.flag("include_usage").value_or(false);
+    request.running_usage =
+        request.include_usage && inner.flag("continuous_usage_stats").value_or(false);
   }
   request.token_timings = fields.flag("timings_per_token").value_or(false);
   request.token_ids = fields.flag("return_token_ids").value_or(false);

@@ -22,6 +22,7 @@ struct CompletionRequest {
   TextRequest text;
   std::vector<std::string> stop;
   bool stream = false, include_usage = false, echo = false;
+  bool running_usage = false;  // every chunk of a stream has the usage so far
   bool token_timings = false;  // in every chunk of a stream
   bool token_ids = false;      // the answer has the ids of the prompt's tokens and of its own
   // How the answer of a chat is parsed; without it the text is the content.

@@ -63,9 +63,13 @@ class MessagesReply : public TranslatedReply {
   void broken(const Json& error) override { emit(messages_error(error)); }
 
   void chunk(const Json& chat) override {
-    if (!begun_) emit({{"type", "message_start"}, {"message", empty_message(chat)}});
-    begun_ = true;
     if (chat.contains("usage") && chat["usage"].is_object()) usage_ = chat["usage"];
+    if (!begun_) {
+      Json message = empty_message(chat);
+      message["usage"] = usage_of(usage_);
+      emit({{"type", "message_start"}, {"message", std::move(message)}});
+    }
+    begun_ = true;
     if (!chat.contains("choices") || chat["choices"].empty()) return;
     const Json& choice = chat["choices"][0];
     const Json delta = choice.value("delta", Json::object());

@@ -185,7 +185,7 @@ OrderedJson chat_of_messages(const OrderedJson& request, bool only_count) {
   for (const char* key : {"model", "max_tokens", "stream"})
     if (has(key)) chat[key] = request[key];
   if (has("stop_sequences")) chat["stop"] = request["stop_sequences"];
-  chat["stream_options"] = {{"include_usage", true}};
+  chat["stream_options"] = {{"include_usage", true}, {"continuous_usage_stats", true}};
   return chat;
 }
 

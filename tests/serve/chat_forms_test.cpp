@@ -105,7 +105,7 @@ TEST(MessagesApi, BecomesAChat) {
       "parameters": {"type": "object"}}}],
     "tool_choice": "required", "parallel_tool_calls": false,
     "top_k": 3, "model": "m", "max_tokens": 5, "stream": true, "stop": ["x"],
-    "stream_options": {"include_usage": true}})"));
+    "stream_options": {"include_usage": true, "continuous_usage_stats": true}})"));
 }
 
 // A last message of the assistant is the beginning of the answer.

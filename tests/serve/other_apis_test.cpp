@@ -62,6 +62,35 @@ TEST_F(OtherApis, TokenIdsComeOnRequest) {
   EXPECT_EQ(prompt, choice["prompt_token_ids"]);
 }
 
+TEST_F(OtherApis, EveryChunkHasTheUsageSoFarOnRequest) {
+  const auto chunks = post("/v1/completions",
+                           {{"prompt", kPrompt},
+                            {"max_tokens", 5},
+                            {"stream", true},
+                            {"stream_options",
+                             {{"include_usage", true}, {"continuous_usage_stats", true}}}})
+                          ->chunks();
+  int64_t tokens = 0;
+  for (const Json& chunk : chunks) {
+    EXPECT_EQ(chunk["usage"]["prompt_tokens"], ids(kPrompt).size());
+    EXPECT_GE(chunk["usage"]["completion_tokens"], tokens);
+    tokens = chunk["usage"]["completion_tokens"];
+  }
+  EXPECT_EQ(tokens, 5);
+}
+
+TEST_F(OtherApis, AnthropicsStreamBeginsWithTheTokensOfThePrompt) {
+  use_template();
+  const auto reply = post("/v1/messages", {{"messages", {{{"role", "user"}, {"content", kPrompt}}}},
+                                           {"max_tokens", 3},
+                                           {"stream", true}});
+  const std::string& first = reply->events.front();
+  const Json start = parse_json(std::string_view(first).substr(first.find("data: ") + 6), "event");
+  EXPECT_EQ(start["type"], "message_start");
+  EXPECT_EQ(start["message"]["usage"]["input_tokens"],
+            loaded_.tokenizer.encode(kPrompt, false).size());
+}
+
 TEST_F(OtherApis, LlamasCompletionHasItsFields) {
   const Json answer = post("/completion", {{"prompt", kPrompt},
                                            {"n_predict", 12},
