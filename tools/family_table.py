@@ -48,6 +48,7 @@ NAMES = {
     "qwen3_5_text": "Qwen 3.5 (text)",
     "qwen3_moe": "Qwen 3 MoE",
     "qwen3_next": "Qwen3-Next",
+    "seed_oss": "Seed-OSS",
     "smollm3": "SmolLM3",
 }
 ISAS = ("ref", "avx2", "avx512", "avx512vbmi", "amx")

@@ -19,6 +19,7 @@ import torch
 import transformers
 from golden_dense import dense_configs
 from golden_experts import expert_configs
+from golden_small import small_configs
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -99,6 +100,7 @@ def tiny_configs():
     yield from qwen_hybrid_expert_configs()
     yield from expert_configs()
     yield from dense_configs()
+    yield from small_configs()
 
 
 def gemma2_configs():
@@ -300,6 +302,8 @@ def randomize(model, seed, embedding=0.25, gain=1.0, scaled_queries=False):
                 p.copy_(2 * noise - 3)
             elif name.endswith("conv1d.weight"):
                 p.copy_(noise / p.shape[2] ** 0.5)
+            elif name.endswith("e_score_correction_bias"):
+                p.copy_(0.1 * noise)
             elif name.endswith("bias"):  # dt_bias, too
                 p.copy_(0.3 * noise)
             elif p.dim() == 3:  # all experts of a layer
