@@ -21,6 +21,7 @@ FIGURES = ROOT / "docs/families.json"
 NAMES = {
     "deepseek_v2": "DeepSeek-V2",
     "deepseek_v3": "DeepSeek-V3, R1",
+    "exaone4": "EXAONE 4",
     "gemma": "Gemma",
     "gemma2": "Gemma 2",
     "gemma3_text": "Gemma 3 (text)",

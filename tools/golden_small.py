@@ -22,6 +22,14 @@ ROPE = dict(rope_theta=10000.0, rope_type="default")
 YARN = dict(
     rope_theta=10000.0, rope_type="yarn", factor=8.0, original_max_position_embeddings=32
 )
+LLAMA3 = dict(
+    rope_theta=500000.0,
+    rope_type="llama3",
+    factor=8.0,
+    low_freq_factor=1.0,
+    high_freq_factor=4.0,
+    original_max_position_embeddings=32,
+)
 
 
 def shape(**changes):
@@ -30,6 +38,7 @@ def shape(**changes):
 
 def small_configs():
     yield from seed_oss()
+    yield from exaone4()
 
 
 def seed_oss():
@@ -48,3 +57,24 @@ def seed_oss():
         attention_out_bias=True,
         tie_word_embeddings=True,
     ), {}
+
+
+def exaone4():
+    yield "exaone4-tiny", hf.Exaone4Config(
+        **shape(num_hidden_layers=3, intermediate_size=24, rope_parameters=dict(LLAMA3)),
+        sliding_window=11,
+        sliding_window_pattern=3,
+        tie_word_embeddings=True,
+    ), {}
+    yield "exaone4-full-tiny", hf.Exaone4Config(
+        **shape(num_key_value_heads=2),
+        sliding_window=None,
+        layer_types=["full_attention"] * 2,
+    ), {}
+    yield "exaone4-old-tiny", hf.Exaone4Config(
+        **shape(num_attention_heads=4, num_key_value_heads=2, rope_parameters=dict(YARN)),
+        head_dim=16,
+        sliding_window=20,
+        sliding_window_pattern=2,
+        tie_word_embeddings=True,
+    ), dict(drop=["layer_types"], add=dict(sliding_window_pattern=2))

@@ -7,6 +7,8 @@
 namespace walsh {
 namespace {
 
+using testing::Each;
+using testing::ElementsAre;
 using namespace test;
 
 TEST(Families, SeedOssHasBiasesOfQueriesKeysAndValues) {
@@ -26,6 +28,29 @@ TEST(Families, SeedOssHasBiasesOfQueriesKeysAndValues) {
   EXPECT_TRUE(has_bias(other, a.o) && has_bias(other, c.layers.front().mlp.down));
   json["attention_sinks"] = true;
   expect_refused(json, "attention_sinks");
+}
+
+TEST(Families, Exaone4GoesWithoutRopeWhereThereIsNoWindow) {
+  Json json = of_family("exaone4", "Exaone4ForCausalLM");
+  const ModelConfig c = parse(json);
+  EXPECT_THAT(windows(c), ElementsAre(4096, 4096, 4096, 0)) << "the defaults of transformers";
+  EXPECT_THAT(ropes(c), ElementsAre(0, 0, 0, -1));
+  const LayerDesc& layer = c.layers.front();
+  EXPECT_FALSE(layer.activations[0].norm.present()) << "norms are behind the blocks";
+  EXPECT_EQ(layer.after_attention.weight, "model.layers.0.post_attention_layernorm.weight");
+  EXPECT_EQ(layer.attention.q_norm.width, 16);
+  json["sliding_window_pattern"] = 2;
+  EXPECT_THAT(windows(parse(json)), ElementsAre(4096, 0, 4096, 0));
+  json["sliding_window_pattern"] = "LLLG";
+  expect_refused(json, "sliding_window_pattern");
+  json["layer_types"] = {"full_attention", "sliding_attention", "full_attention", "full_attention"};
+  EXPECT_THAT(ropes(parse(json)), ElementsAre(-1, 0, -1, -1));
+  json["sliding_window"] = nullptr;
+  expect_refused(json, "layer_types");
+  json["layer_types"][1] = "full_attention";
+  EXPECT_THAT(ropes(parse(json)), Each(0)) << "a model without windows";
+  json.erase("layer_types");
+  expect_refused(json, "layer_types");
 }
 
 }  // namespace
