@@ -10,6 +10,7 @@
 #include "io/json.h"
 #include "schedule/scheduler.h"
 #include "walsh/error.h"
+#include "weights/hub_cache.h"
 
 namespace walsh {
 namespace {
@@ -161,7 +162,7 @@ Engine Engine::open(const std::string& path, const EngineOptions& options) {
   std::optional<Recipe> recipe;
   if (options.compress) recipe = loading_recipe(*options.compress);
   OpenRequest request;
-  request.path = path;
+  request.path = found_model(path);
   request.recipe = recipe ? &*recipe : nullptr;
   request.load.activations = parse_activation_mode(options.activations);
   request.load.device = parse_device(options.gpu_layers == 0 ? "cpu" : options.device);

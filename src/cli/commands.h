@@ -17,6 +17,7 @@ Action add_serve(CLI::App& command);
 Action add_bench(CLI::App& command);
 Action add_inspect(CLI::App& command);
 Action add_formats(CLI::App& command);
+Action add_list(CLI::App& command);
 Action add_devices(CLI::App& command);
 Action add_help(CLI::App& command);
 Action add_man(CLI::App& command);

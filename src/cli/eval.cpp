@@ -126,10 +126,10 @@ Action add_eval(CLI::App& command) {
   command.add_option("-f,--text", options->text, "Text to measure on")
       ->required()
       ->type_name("FILE");
-  command
-      .add_option("--reference", options->reference,
-                  "Compare with this model: a walsh file or a folder, run as it is")
-      ->type_name("MODEL");
+  find_in_cache(*command
+                     .add_option("--reference", options->reference,
+                                 "Compare with this model: a walsh file or a folder, run as it is")
+                     ->type_name("MODEL"));
   command
       .add_option("--reference-device", options->reference_device,
                   "Device of the reference (default: that of the model)")

@@ -209,11 +209,13 @@ int inspect(const Options& options) {
 
 Action add_inspect(CLI::App& command) {
   const auto options = std::make_shared<Options>();
-  command.add_option("FILE", options->file, "A model: a file or folder")->required();
+  find_in_cache(
+      *command.add_option("FILE", options->file, "A model: a file, folder, or name (walsh list)")
+           ->required());
   command.add_flag("--check", options->check, "Verify the checksum of every tensor");
-  command.add_option(
+  find_in_cache(*command.add_option(
       "--source", options->source,
-      "With --check: measure every error again, against the checkpoint it was made from");
+      "With --check: measure every error again, against the checkpoint it was made from"));
   command.add_flag("--json", options->json, "Everything as JSON");
   options->machine.add_to(command);
   return [options] { return inspect(*options); };

@@ -21,6 +21,7 @@
 #include "cli/process.h"
 #include "cli/recipe_options.h"
 #include "walsh/error.h"
+#include "weights/hub_cache.h"
 
 namespace walsh::cli {
 namespace {
@@ -44,6 +45,7 @@ std::vector<Command> add_commands(CLI::App& app) {
       {"bench", {"Measure speed, and how much of the memory bandwidth is used", add_bench}},
       {"inspect", {"Show what is in a model: tensors, types, errors", add_inspect}},
       {"formats", {"List the types and measure their errors", add_formats}},
+      {"list", {"List the models that Hugging Face's tools have downloaded", add_list}},
       {"devices", {"List the processors and GPUs that can run a model", add_devices}},
       {"help", {"Explain a command, with examples", add_help}},
       {"man", {"Print the manual page: walsh man run | man -l -", add_man}},
@@ -120,8 +122,8 @@ Error with_advice(const Error& error) {
   const bool is_repository = std::count(error.where().begin(), error.where().end(), '/') == 1 &&
                              !std::filesystem::exists(folder, unreadable);
   if (advice.empty() && is_repository && !folder.empty() && folder != "/") {
-    advice = "; walsh downloads nothing: `hf download " + error.where() +
-             "` says where it puts the folder, which is the model";
+    advice = "; nor is it in the cache " + hub_folder() + " (walsh list): walsh downloads nothing, "
+             "`hf download " + error.where() + "` does";
   }
   return Error(error.code(), error.where(), error.reason() + advice);
 }

@@ -12,6 +12,7 @@
 #include "cli/notes.h"
 #include "cli/terminal.h"
 #include "codec/kernels.h"
+#include "weights/hub_cache.h"
 
 namespace walsh::cli {
 namespace {
@@ -86,11 +87,16 @@ void ModelOptions::add_to(CLI::App& command) {
       ->group("Machine");
 }
 
+void find_in_cache(CLI::Option& option) {
+  option.transform([](const std::string& path) { return found_model(path); });
+}
+
 void ModelOptions::add_model_to(CLI::App& command, bool model_required) {
-  command
-      .add_option("MODEL,-m,--model", path,
-                  "A walsh file, a Hugging Face folder or a GGUF file of llama.cpp; also -m MODEL")
-      ->required(model_required);
+  find_in_cache(*command
+                     .add_option("MODEL,-m,--model", path,
+                                 "A walsh file, a Hugging Face folder or its name (walsh list), or "
+                                 "a GGUF file of llama.cpp; also -m MODEL")
+                     ->required(model_required));
   command
       .add_option(
           "--activations", activations,

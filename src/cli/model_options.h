@@ -27,6 +27,9 @@ struct MachineOptions {
 // The names that --activations takes.
 CLI::IsMember activation_modes();
 
+// Lets an option also take the name of a model that Hugging Face's tools have downloaded.
+void find_in_cache(CLI::Option& option);
+
 // What a model will be used for, for LoadOptions.
 struct ModelUse {
   int64_t positions = 0, sequences = 1;

@@ -357,10 +357,11 @@ int quantize(const Options& options) {
 Action add_quantize(CLI::App& command) {
   const auto options = std::make_shared<Options>();
   command.footer(type_list());
-  command
-      .add_option("IN", options->input,
-                  "Hugging Face folder with safetensors, or a GGUF file of llama.cpp")
-      ->required();
+  find_in_cache(*command
+                     .add_option("IN", options->input,
+                                 "Hugging Face folder with safetensors or its name (walsh list), "
+                                 "or a GGUF file of llama.cpp")
+                     ->required());
   command.add_option("OUT", options->output,
                      "File or folder to write; without it and without a type, the command shows "
                      "the types and which of them fit this machine");

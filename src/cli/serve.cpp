@@ -27,6 +27,7 @@
 #include "serve/http.h"
 #include "serve/service.h"
 #include "walsh/error.h"
+#include "weights/hub_cache.h"
 
 namespace walsh::cli {
 namespace {
@@ -65,6 +66,14 @@ std::vector<std::string> keys_of(const std::string& path) {
   return keys;
 }
 
+// The name that clients use: that of the repository, folder or file.
+std::string name_of(const std::string& model) {
+  if (const std::string name = cached_name(model); !name.empty()) return name;
+  const std::filesystem::path path = std::filesystem::path(model).lexically_normal();
+  const std::filesystem::path last = path.has_filename() ? path : path.parent_path();
+  return (last.extension() == ".gguf" ? last.stem() : last.filename()).string();
+}
+
 ServiceOptions service_options(const Options& options) {
   ServiceOptions service = options.service;
   if (!options.key_file.empty()) {
@@ -75,8 +84,7 @@ ServiceOptions service_options(const Options& options) {
   for (const std::string& key : service.api_keys)
     if (key.empty()) throw Error(ErrorCode::usage, "--api-key", "a key is empty");
   if (service.model_name.empty()) {
-    const std::filesystem::path path(options.model.path);
-    service.model_name = (path.has_stem() ? path.stem() : path.parent_path().filename()).string();
+    service.model_name = name_of(options.model.path);
   }
   if (service.api_keys.empty() && !is_loopback(options.http.host) && !options.insecure) {
     throw Error(ErrorCode::usage, "--host",

@@ -1,0 +1,30 @@
+// Models that Hugging Face's tools have downloaded: they lie in a cache and are known by their
+// names, such as Qwen/Qwen3-0.6B. Nothing is downloaded here.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace walsh {
+
+// The cache: $HF_HUB_CACHE, $HF_HOME/hub, or ~/.cache/huggingface/hub.
+std::string hub_folder();
+
+// The folder of a model named ORG/NAME, or ORG/NAME@REVISION, if there is no file of that name and
+// the model was downloaded; any other path as it is.
+std::string found_model(const std::string& path);
+
+struct CachedModel {
+  std::string name;    // ORG/NAME
+  std::string folder;  // of the revision that found_model() takes
+  uint64_t bytes = 0;  // of its files
+};
+
+// All models in the cache, by name.
+std::vector<CachedModel> cached_models();
+
+// ORG/NAME for a folder of the cache; empty for any other path.
+std::string cached_name(const std::string& folder);
+
+}  // namespace walsh
