@@ -31,7 +31,7 @@ enum class ScaleFit : uint8_t {
 // One scalar code: packed codes of `bits` bits (docs/formats/README.md; 8: one int8 each), fp16
 // scales per group. Groups are cut from the row start; the last one may be shorter.
 struct ScalarCode {
-  int bits = 0;                   // 2, 3, 4 or 8
+  int bits = 0;                   // 2 to 6 or 8; formats that walsh writes have no 5 and 6
   int group = 0;                  // weights per scale; 0: one scale per row
   int sub_group = 0;              // itq3_s8: 32 weights per fp16 sub-scale; scale = d * sub_scale
   bool has_offset = false;        // fp16 offset z per group

@@ -46,65 +46,43 @@ void decode_q8_0(const uint8_t* b, float* out) {
     out[i] = d * static_cast<float>(static_cast<int8_t>(b[2 + i]));
 }
 
-// Blocks of 256 weights. Value i of the two-bit codes: 32 bytes hold four runs of 32 values.
-int two_bits(const uint8_t* codes, int i) {
-  return codes[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
-}
-
+// Blocks of 256 weights.
 void decode_q2_k(const uint8_t* b, float* out) {
   const uint8_t *scales = b, *codes = b + 16;
   const float d = half_at(b + 80), dmin = half_at(b + 82);
   for (int i = 0; i < 256; ++i) {
     const float scale = d * static_cast<float>(scales[i / 16] & 15);
     const float minimum = dmin * static_cast<float>(scales[i / 16] >> 4);
-    out[i] = scale * static_cast<float>(two_bits(codes, i)) - minimum;
+    out[i] = scale * static_cast<float>(ggml_two_bits(codes, i)) - minimum;
   }
 }
 
 void decode_q3_k(const uint8_t* b, float* out) {
-  const uint8_t *high = b, *codes = b + 32, *packed = b + 96;
-  const float d = half_at(b + 108);
   float scales[16];
-  for (int k = 0; k < 16; ++k) {
-    const int low = k < 8 ? packed[k] & 15 : packed[k - 8] >> 4;
-    const int upper = packed[8 + k % 4] >> (k / 4 * 2) & 3;
-    scales[k] = d * static_cast<float>((low | upper << 4) - 32);
-  }
-  for (int i = 0; i < 256; ++i) {
-    const int offset = (high[i % 32] >> (i / 32) & 1) ? 0 : 4;
-    out[i] = scales[i / 16] * static_cast<float>(two_bits(codes, i) - offset);
-  }
-}
-
-// Value i of 256 nibbles: 32 bytes hold two runs of 32 values.
-int nibble(const uint8_t* codes, int i) {
-  const uint8_t byte = codes[i / 64 * 32 + i % 32];
-  return i / 32 % 2 == 0 ? byte & 15 : byte >> 4;
+  for (int k = 0; k < 16; ++k)
+    scales[k] = ggml_q3_k_scale(b, k);
+  for (int i = 0; i < 256; ++i)
+    out[i] = scales[i / 16] * static_cast<float>(ggml_q3_k_level(b, i));
 }
 
 void decode_q4_k(const uint8_t* b, float* out) {
   const GgmlScalesAndMinima s(b);
   for (int i = 0; i < 256; ++i)
-    out[i] = s.scale[i / 32] * static_cast<float>(nibble(b + 16, i)) - s.minimum[i / 32];
+    out[i] = s.scale[i / 32] * static_cast<float>(ggml_nibble(b + 16, i)) - s.minimum[i / 32];
 }
 
 void decode_q5_k(const uint8_t* b, float* out) {
   const GgmlScalesAndMinima s(b);
-  const uint8_t *high = b + 16, *codes = b + 48;
-  for (int i = 0; i < 256; ++i) {
-    const int code = nibble(codes, i) | (high[i % 32] >> (i / 32) & 1) << 4;
-    out[i] = s.scale[i / 32] * static_cast<float>(code) - s.minimum[i / 32];
-  }
+  for (int i = 0; i < 256; ++i)
+    out[i] = s.scale[i / 32] * static_cast<float>(ggml_q5_k_code(b, i)) - s.minimum[i / 32];
 }
 
 void decode_q6_k(const uint8_t* b, float* out) {
-  const uint8_t *low = b, *high = b + 128, *scales = b + 192;
+  const uint8_t* scales = b + 192;
   const float d = half_at(b + 208);
   for (int i = 0; i < 256; ++i) {
-    const uint8_t byte = low[i / 128 * 64 + i % 64];
-    const int code = (i / 64 % 2 == 0 ? byte & 15 : byte >> 4) | two_bits(high, i) << 4;
     const float scale = d * static_cast<float>(static_cast<int8_t>(scales[i / 16]));
-    out[i] = scale * static_cast<float>(code - 32);
+    out[i] = scale * static_cast<float>(ggml_q6_k_code(b, i) - 32);
   }
 }
 
@@ -130,7 +108,7 @@ void decode_tq1_0(const uint8_t* b, float* out) {
 void decode_tq2_0(const uint8_t* b, float* out) {
   const float d = half_at(b + 64);
   for (int i = 0; i < 256; ++i)
-    out[i] = d * static_cast<float>(two_bits(b, i) - 1);
+    out[i] = d * static_cast<float>(ggml_two_bits(b, i) - 1);
 }
 
 // OCP's E2M1 times two, with E8M0 scales of half their value.

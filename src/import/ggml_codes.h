@@ -35,6 +35,37 @@ inline int ggml_five_bits(const uint8_t* high, const uint8_t* nibbles, int i) {
   return low | static_cast<int>((u32_at(high) >> i) & 1) << 4;
 }
 
+// Value i of the two-bit codes of 256 weights: 32 bytes hold four runs of 32 values.
+inline int ggml_two_bits(const uint8_t* codes, int i) {
+  return codes[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
+}
+
+// Value i of 256 nibbles: 32 bytes hold two runs of 32 values.
+inline int ggml_nibble(const uint8_t* codes, int i) {
+  const uint8_t byte = codes[i / 64 * 32 + i % 32];
+  return i / 32 % 2 == 0 ? byte & 15 : byte >> 4;
+}
+
+// Q3_K: the scale of the k-th 16 weights of a block, and the level of weight i, from -4 to 3.
+inline float ggml_q3_k_scale(const uint8_t* b, int k) {
+  const uint8_t* packed = b + 96;
+  const int low = k < 8 ? packed[k] & 15 : packed[k - 8] >> 4;
+  const int upper = packed[8 + k % 4] >> (k / 4 * 2) & 3;
+  return half_at(b + 108) * static_cast<float>((low | upper << 4) - 32);
+}
+inline int ggml_q3_k_level(const uint8_t* b, int i) {
+  return ggml_two_bits(b + 32, i) - ((b[i % 32] >> (i / 32) & 1) != 0 ? 0 : 4);
+}
+
+// The code of weight i of a block of Q5_K and of Q6_K.
+inline int ggml_q5_k_code(const uint8_t* b, int i) {
+  return ggml_nibble(b + 48, i) | (b[16 + i % 32] >> (i / 32) & 1) << 4;
+}
+inline int ggml_q6_k_code(const uint8_t* b, int i) {
+  const uint8_t byte = b[i / 128 * 64 + i % 64];
+  return (i / 64 % 2 == 0 ? byte & 15 : byte >> 4) | ggml_two_bits(b + 128, i) << 4;
+}
+
 // The scales and minima of Q4_K and Q5_K: six bits each for eight scales and eight minima in 12
 // bytes, times the two factors of the block.
 struct GgmlScalesAndMinima {

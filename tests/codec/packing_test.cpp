@@ -30,6 +30,13 @@ int64_t bit_position(int bits, int64_t w, int bit) {
     }
     case 4:
       return 4 * w + bit;
+    case 5:
+    case 6: {
+      const int64_t unit = w / 32, i = w % 32 / 8, p = w % 8, first = 32 * bits * unit;
+      if (bit < 4) return first + 32 * i + 4 * p + bit;
+      if (bits == 5) return first + 32 * 4 + 4 * p + i;
+      return first + 32 * (4 + i / 2) + 4 * p + i % 2 * 2 + bit - 4;
+    }
     default:
       return 8 * w + bit;
   }
@@ -44,7 +51,7 @@ std::vector<uint8_t> random_codes(int bits, int64_t n) {
 }
 
 TEST(Packing, followsTheBitByBitDefinition) {
-  for (int bits : {2, 3, 4, 8}) {
+  for (int bits : {2, 3, 4, 5, 6, 8}) {
     for (int64_t n : {32, 64, 96, 128, 256, 896}) {
       const ScalarCode code = with_bits(bits);
       const std::vector<uint8_t> codes = random_codes(bits, n);
@@ -68,7 +75,7 @@ TEST(Packing, followsTheBitByBitDefinition) {
 }
 
 TEST(Packing, everyByteStringUnpacksToValidCodesAndBack) {
-  for (int bits : {2, 3, 4, 8}) {
+  for (int bits : {2, 3, 4, 5, 6, 8}) {
     const ScalarCode code = with_bits(bits);
     Random random(99);
     std::vector<std::byte> bytes(static_cast<size_t>(code_bytes_per_row(code, 256)));

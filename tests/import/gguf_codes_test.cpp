@@ -18,7 +18,6 @@ namespace walsh {
 namespace {
 
 constexpr float kHalfRounding = 0x1p-11f;
-constexpr size_t kGroup = 32;
 
 struct Row {
   const Format* format = nullptr;
@@ -37,7 +36,8 @@ Row read(uint32_t type, std::span<const std::byte> blocks, GgufCodes codes) {
   row.values.resize(cols);
   decode_ggml(type, blocks, row.meant.data());
   std::vector<std::byte> bytes(cols * static_cast<size_t>(row.format->code[0].bits) / 8);
-  std::vector<uint16_t> scales(cols / kGroup), offsets(cols / kGroup);
+  const size_t groups = cols / static_cast<size_t>(row.format->code[0].group);
+  std::vector<uint16_t> scales(groups), offsets(groups);
   std::vector<float> scratch(cols);
   row.fits = read_gguf_codes(type, blocks, *row.format, scratch, bytes.data(), scales.data(),
                              offsets.data());
@@ -52,20 +52,22 @@ Row read(uint32_t type, std::span<const std::byte> blocks, GgufCodes codes) {
   return row;
 }
 
-// The largest difference that rounding may make, for every group of 32 weights.
-float bound(const std::string& name, const float* meant) {
+// The largest difference that rounding may make in `count` weights with one scale.
+float bound(const std::string& name, const float* meant, size_t count) {
   static const std::set<std::string> kExact = {"Q4_0", "Q5_0", "Q8_0", "IQ4_NL"};
+  static const std::set<std::string> kRoundedScales = {"Q4_1", "Q5_1", "Q2_K", "Q3_K",
+                                                       "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"};
   if (kExact.contains(name)) return 0;
   float largest = 0, smallest = meant[0], highest = meant[0];
-  for (size_t i = 0; i < kGroup; ++i) {
+  for (size_t i = 0; i < count; ++i) {
     largest = std::max(largest, std::fabs(meant[i]));
     smallest = std::min(smallest, meant[i]);
     highest = std::max(highest, meant[i]);
   }
   // A scale's rounding times the level, the offset's, and where a scale is smaller than normal
   // halves are.
-  if (name == "Q4_1" || name == "Q4_K" || name == "IQ4_XS")
-    return 4 * kHalfRounding * largest + 16 * 0x1p-24f + 16 * kHalfRounding * (highest - smallest);
+  if (kRoundedScales.contains(name))
+    return 4 * kHalfRounding * largest + 64 * 0x1p-24f + 16 * kHalfRounding * (highest - smallest);
   return largest / 127 * 0.5f * 1.001f + kHalfRounding * largest + 128 * 0x1p-25f;
 }
 
@@ -83,9 +85,10 @@ TEST(GgufCodes, EveryTypeIsWhatItsBlocksMeanUpToRounding) {
       ASSERT_TRUE(row.fits);
       EXPECT_TRUE(codes == GgufCodes::keep || !row.format->code[0].has_offset);
       const bool rounded = row.format->name == "q8_0" && name != "Q8_0" && name != "Q5_0";
-      for (size_t g = 0; g < row.meant.size(); g += kGroup) {
-        const float most = bound(rounded ? "rounded" : name, &row.meant[g]);
-        for (size_t i = g; i < g + kGroup; ++i)
+      const auto group = static_cast<size_t>(row.format->code[0].group);
+      for (size_t g = 0; g < row.meant.size(); g += group) {
+        const float most = bound(rounded ? "rounded" : name, &row.meant[g], group);
+        for (size_t i = g; i < g + group; ++i)
           ASSERT_NEAR(row.values[i], row.meant[i], most) << "weight " << i;
       }
     }
@@ -109,14 +112,21 @@ TEST(GgufCodes, FloatsOfFourBitsAreExactWhereTheirScaleIsAHalf) {
   }
 }
 
-TEST(GgufCodes, FourBitsStayFourBitsAndOnlyTheRestIsRounded) {
+TEST(GgufCodes, CodesStayWhatTheyAreAndOnlyTheRestIsRounded) {
   const auto name = [](uint32_t type, GgufCodes codes) {
     const Format* format = gguf_code_format(type, codes);
     return format == nullptr ? std::string_view("none") : format->name;
   };
   EXPECT_EQ(name(12, GgufCodes::keep), "q4_1");
   EXPECT_EQ(name(12, GgufCodes::symmetric), "q8_0");
-  EXPECT_EQ(name(14, GgufCodes::keep), "q8_0");
+  EXPECT_EQ(name(10, GgufCodes::keep), "q2_k");
+  EXPECT_EQ(name(11, GgufCodes::keep), "q3_k");
+  EXPECT_EQ(name(13, GgufCodes::keep), "q5_1");
+  EXPECT_EQ(name(14, GgufCodes::keep), "q6_k");
+  EXPECT_EQ(name(14, GgufCodes::symmetric), "q8_0");
+  EXPECT_EQ(name(6, GgufCodes::keep), "q5_0");
+  EXPECT_EQ(name(6, GgufCodes::symmetric), "q8_0");
+  EXPECT_EQ(name(21, GgufCodes::keep), "q8_0");  // IQ3_S
   EXPECT_EQ(name(23, GgufCodes::symmetric), "iq4_nl");
   EXPECT_EQ(name(39, GgufCodes::symmetric), "mxfp4");
   EXPECT_EQ(name(2, GgufCodes::keep), "q4_0");

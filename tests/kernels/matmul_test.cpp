@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "codec/format.h"
 #include "codec/tensor.h"
+#include "import/gguf_codes.h"
 #include "kernels/ops.h"
 #include "random_halves.h"
 
@@ -156,8 +157,8 @@ std::string describe(const Format& format, const Shape& s, Isa isa, int planes) 
          std::string(isa_name(isa));
 }
 
-// All registered formats, trellis profiles with the extremes of the state's bits, and profiles with
-// smaller groups.
+// All registered formats, those of other programs' files, trellis profiles with the extremes of the
+// state's bits, and profiles with smaller groups.
 template <typename Body>
 void for_coded_formats(const Body& body) {
   for (const Format& format : all_formats()) {
@@ -167,6 +168,9 @@ void for_coded_formats(const Body& body) {
   for (const char* name : {"tc3:h:blocks", "tc4:h:L14:blocks", "tc3:hq:L14", "tc2.5:hq:blocks",
                            "tq2:g64", "tq3:g32", "tq4:g64", "tq4+2:g32"})
     body(get_format(name), 0);
+  // Q2_K, Q3_K, Q4_K, Q5_0, Q5_K, Q6_K and MXFP4 of GGUF files: 5 and 6 bits, scales per 16.
+  for (const uint32_t type : {10u, 11u, 12u, 6u, 13u, 14u, 39u})
+    body(*gguf_code_format(type, GgufCodes::keep), 0);
 }
 
 TEST(MatmulI8, EveryIsaGivesTheBitsOfRef) {
@@ -336,8 +340,13 @@ TEST(MatmulI8, ZeroActivationsGiveExactZeros) {
 
 TEST(MatmulI8, ExtremeCodesAndActivationsDoNotOverflow) {
   const int64_t cols = 65536;
-  for (const char* name : {"tq4", "tq3", "tq2", "q8_0", "tq4:full"}) {
-    const Format& format = get_format(name);
+  std::vector<const Format*> formats;
+  for (const char* name : {"tq4", "tq3", "tq2", "q8_0", "tq4:full"})
+    formats.push_back(&get_format(name));
+  for (const uint32_t type : {10u, 13u, 14u})  // Q2_K, Q5_K, Q6_K
+    formats.push_back(gguf_code_format(type, GgufCodes::keep));
+  for (const Format* tested : formats) {
+    const Format& format = *tested;
     RandomTensor t(format, 17, cols, 6);
     // q8_0's most negative byte is the worst case for signed products of pairs.
     const std::byte top{static_cast<unsigned char>(format.code[0].bits == 8 ? 0x80 : 0xff)};
@@ -349,7 +358,8 @@ TEST(MatmulI8, ExtremeCodesAndActivationsDoNotOverflow) {
       for (float v : want)
         EXPECT_TRUE(std::isfinite(v));
       for (Isa isa : supported_isas())
-        EXPECT_TRUE(same_bits(run_i8(isa, w, x, m, false), want)) << name << " " << isa_name(isa);
+        EXPECT_TRUE(same_bits(run_i8(isa, w, x, m, false), want))
+            << format.name << " " << isa_name(isa);
     }
   }
 }

@@ -1,5 +1,7 @@
 #include "codec/scalar/panels.h"
 
+#include <stdexcept>
+
 #include "base/half.h"
 #include "codec/pack_arrays.h"
 
@@ -15,6 +17,13 @@ uint32_t restore_nibbles(uint32_t word) {
 
 }  // namespace
 
+bool is_equidistant(const ScalarCode& code) {
+  if (code.levels_i8 == nullptr) return false;
+  for (int i = 1; i < 1 << code.bits; ++i)
+    if (code.levels_i8[i] != code.levels_i8[0] + i) return false;
+  return true;
+}
+
 PanelMatrix pack_scalar(const Tensor& tensor, int pass) {
   const ScalarCode& code = tensor.format->code[pass];
   const PassArrays& arrays = tensor.pass[pass];
@@ -26,6 +35,10 @@ PanelMatrix pack_scalar(const Tensor& tensor, int pass) {
   const int64_t stored_groups = ceil_div(w.cols, stored_group);
   w.group = code.sub_group ? code.sub_group : stored_group;
   w.offset_group = code.has_offset ? stored_group : 0;
+  const bool half_units = w.group == kUnitColumns / 2 && scalar::has_half_units(code.bits);
+  const bool special = w.group < kUnitColumns || code.bits == 5 || code.bits == 6;
+  if ((w.group < kUnitColumns && !half_units) || (special && !is_equidistant(code)))
+    throw std::logic_error("no kernels for this width, group and levels");
   const int64_t groups = ceil_div(w.cols, w.group);
 
   const int64_t words = w.cols * code.bits / 32;

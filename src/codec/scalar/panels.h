@@ -1,5 +1,5 @@
 // The panels of scalar codes.
-//   bits 2, 3, 4: codes[panel][unit of 32 columns][word 0..bits-1][row 0..15], the words of
+//   bits 2 to 6:  codes[panel][unit of 32 columns][word 0..bits-1][row 0..15], the words of
 //                 docs/formats/README.md with their nibbles permuted: nibble p of the file is the
 //                 low half of byte p for p < 4 and the high half of byte p - 4 otherwise, so that
 //                 one table lookup per half yields 4 consecutive columns of 16 rows
@@ -7,6 +7,8 @@
 //   scales, offsets: fp16 [panel][group][row 0..15]; sub-scales are multiplied into scales, the
 //                 group then being sub_group.
 #pragma once
+
+#include <algorithm>
 
 #include "codec/panels.h"
 #include "codec/scalar/words.h"
@@ -41,15 +43,22 @@ inline int code_at(const uint32_t* words, int bits, int lane, int64_t col) {
   }
   const PanelWords unit{words + col / kUnitColumns * bits * kPanelRows + lane};
   const int c = static_cast<int>(col % kUnitColumns);
-  const uint32_t octet = scalar::with_width(bits, [&](auto width) {
+  const int shift = nibble_shift(c % 8);
+  return scalar::with_cpu_width(bits, [&](auto width) {
     if constexpr (width == 8) {
-      return 0u;
+      return 0;
     } else {
-      return scalar::octet<width>(unit, c / 8);
+      uint32_t code = scalar::octet<std::min<int>(width, 4)>(unit, c / 8) >> shift & 15u;
+      if constexpr (width > 4) {
+        code |= (scalar::upper_octet<width>(unit, c / 8) >> shift & 15u) << 4;
+      }
+      return static_cast<int>(code);
     }
   });
-  return static_cast<int>(octet >> nibble_shift(c % 8) & 15u);
 }
+
+// Whether each level of a code of less than 8 bits is 1 above the one before.
+bool is_equidistant(const ScalarCode& code);
 
 PanelMatrix pack_scalar(const Tensor& tensor, int pass);
 void unpack_scalar(const PanelMatrix& w, std::span<std::byte> codes);

@@ -110,8 +110,11 @@ const Format* find_profile(std::string_view name) {
   return profiles.find(name);
 }
 
-// No GPU kernel is tested with the smaller groups of a profile.
+// No GPU kernel is tested with the smaller groups of a profile, or decodes what GGUF files have and
+// walsh does not write.
 bool on_gpu(const Format& format) {
+  const ScalarCode& code = format.code[0];
+  if (code.bits == 5 || code.bits == 6 || (code.group != 0 && code.group < 32)) return false;
   return !is_group_profile(format);
 }
 

@@ -5,6 +5,10 @@
 //   3 bits  word j has octet j in the lower three bits of each nibble, and bit j of octet 3 in the
 //           fourth
 //   4 bits  word j is octet j
+//   5 bits  words 0 to 3 have the lower four bits of octets 0 to 3, and bit t of each nibble of
+//   word 4
+//           the fifth bit of octet t
+//   6 bits  words 0 to 3 likewise; words 4 and 5 have the upper two bits, as codes of 2 bits
 //   8 bits  a unit is 32 bytes and has no octets
 // The functions run on the host and on the device. They only move bits within a nibble, so words
 // whose nibbles are permuted (codec/scalar/panels.h) yield octets that are permuted alike.
@@ -30,6 +34,25 @@ constexpr decltype(auto) with_width(int bits, const Body& body) {
   }
 }
 
+// The same for widths that only CPUs have, too: codes of 5 and 6 bits, of other programs' files.
+template <typename Body>
+constexpr decltype(auto) with_cpu_width(int bits, const Body& body) {
+  switch (bits) {
+    case 5:
+      return body(std::integral_constant<int, 5>());
+    case 6:
+      return body(std::integral_constant<int, 6>());
+    default:
+      return with_width(bits, body);
+  }
+}
+
+// Whether codes of a width may have a scale per 16 weights, which only CPUs multiply with, and only
+// where levels are equidistant.
+constexpr bool has_half_units(int bits) {
+  return bits == 2 || bits == 3 || bits == 6;
+}
+
 // words: a pointer, or what else yields word j of the unit as words[j].
 template <int Bits, typename Words>
 constexpr uint32_t octet(const Words& words, int t) {
@@ -43,6 +66,25 @@ constexpr uint32_t octet(const Words& words, int t) {
   } else {
     return words[t];
   }
+}
+
+// Where the upper bits of octet t lie in the nibbles of a word behind the first four.
+template <int Bits>
+constexpr int upper_word(int t) {
+  static_assert(Bits == 5 || Bits == 6);
+  return Bits == 5 ? 4 : 4 + t / 2;
+}
+template <int Bits>
+constexpr int upper_shift(int t) {
+  return Bits == 5 ? t : 2 * (t % 2);
+}
+template <int Bits>
+inline constexpr uint32_t kUpperMask = Bits == 5 ? 0x11111111u : 0x33333333u;
+
+// What the codes of an octet have above their lower four bits, which are octet<4>.
+template <int Bits, typename Words>
+constexpr uint32_t upper_octet(const Words& words, int t) {
+  return words[upper_word<Bits>(t)] >> upper_shift<Bits>(t) & kUpperMask<Bits>;
 }
 
 // Writes the Bits words of a unit.
@@ -59,6 +101,15 @@ constexpr void join_octets(const uint32_t (&octets)[4], uint32_t* words) {
     for (int j = 0; j < 4; ++j)
       words[j] = octets[j];
   }
+}
+
+// Writes the words of a unit behind the first four. Bits of `upper` above those of the width do not
+// count.
+template <int Bits>
+constexpr void join_upper_octets(const uint32_t (&upper)[4], uint32_t* words) {
+  words[4] = words[Bits - 1] = 0;
+  for (int t = 0; t < 4; ++t)
+    words[upper_word<Bits>(t)] |= (upper[t] & kUpperMask<Bits>) << upper_shift<Bits>(t);
 }
 
 }  // namespace walsh::scalar

@@ -1,44 +1,13 @@
-// The int8 matmul on AVX2; trellis codes have a file of their own.
+// The int8 matmul on AVX2. Trellis codes have a file of their own, and so have scalar codes with
+// equidistant levels.
 #include "codec/product/avx2/product_words.h"
 #include "codec/scalar/simd/code_decoder.h"
+#include "kernels/avx2/bytes.h"
 #include "kernels/avx2/matmul_maddubs.h"
 
 namespace walsh::avx2 {
 
 namespace {
-
-class ShuffleTable {
- public:
-  explicit ShuffleTable(const uint8_t* table)
-      : table_(
-            _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table)))) {}
-
-  WALSH_INLINE __m256i operator()(__m256i index) const {
-    return _mm256_shuffle_epi8(table_, _mm256_and_si256(index, _mm256_set1_epi8(0x0f)));
-  }
-
- private:
-  __m256i table_;
-};
-
-struct Bytes {
-  using Ints = __m256i;
-  using Table = ShuffleTable;
-  static constexpr int kBias = 0;
-
-  WALSH_INLINE static Ints load(const uint32_t* p) {
-    return _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
-  }
-  template <int Bits>
-  WALSH_INLINE static Ints shift_right(Ints a) {
-    return _mm256_srli_epi16(a, Bits);
-  }
-  WALSH_INLINE static Ints select(int mask, Ints a, Ints b) {
-    const Ints m = _mm256_set1_epi8(static_cast<char>(mask));
-    return _mm256_or_si256(_mm256_and_si256(m, a), _mm256_andnot_si256(m, b));
-  }
-  WALSH_INLINE static Ints plain(Ints bytes) { return bytes; }
-};
 
 template <int Bits>
 class ScalarWeights {
@@ -57,7 +26,7 @@ class ScalarWeights {
     return std::min(call.step, call.w.cols - c);
   }
   WALSH_INLINE static __m256 scale(const Call& call, int64_t panel, int lane, int64_t c) {
-    return _mm256_mul_ps(call.f16(call.w.scales, panel * call.w_groups + c / call.w.group, lane),
+    return _mm256_mul_ps(call.f16(call.w.scales, panel * call.w_groups + call.w_group(c), lane),
                          _mm256_set1_ps(call.w.code->unit));
   }
   static void store(const Call& call, int64_t panel, int lane, int64_t t, __m256 total) {
@@ -83,7 +52,7 @@ class ProductWeights {
     return std::min(call.step, call.w.cols - c);
   }
   WALSH_INLINE static __m256 scale(const Call& call, int64_t panel, int lane, int64_t c) {
-    return _mm256_mul_ps(call.f16(call.w.scales, panel * call.w_groups + c / call.w.group, lane),
+    return _mm256_mul_ps(call.f16(call.w.scales, panel * call.w_groups + call.w_group(c), lane),
                          _mm256_set1_ps(call.w.product->unit));
   }
   static void store(const Call& call, int64_t panel, int lane, int64_t t, __m256 total) {
@@ -99,6 +68,8 @@ class ProductWeights {
 void matmul_i8(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
                int64_t panel_begin, int64_t panel_end, bool accumulate) {
   if (w.trellis) return matmul_trellis(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
+  if (w.code && w.code->bits < 8 && is_equidistant(*w.code))
+    return matmul_linear(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
   const Call call(w, x, y, ldy, accumulate);
   if (w.product) return multiply_planes<ProductWeights>(call, m, panel_begin, panel_end);
   scalar::with_width(w.code->bits, [&](auto bits) {

@@ -9,6 +9,7 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 
@@ -18,7 +19,7 @@
 
 namespace walsh::avx2 {
 
-detail::MatmulI8 matmul_trellis;  // called by matmul_i8
+detail::MatmulI8 matmul_trellis, matmul_linear;  // called by matmul_i8
 
 namespace {  // one copy per file, each compiled for this instruction set
 
@@ -33,6 +34,7 @@ struct Call {
   int64_t ldy;
   bool accumulate;
   int64_t step, w_groups, z_groups, x_groups;
+  int w_shift, x_shift;  // log2 of the groups; w_shift is -1 if a row's group is no power of two
 
   Call(const PanelMatrix& matrix, const ActivationsI8& input, float* output, int64_t output_stride,
        bool add)
@@ -44,7 +46,17 @@ struct Call {
         step(flush_columns(w, x)),
         w_groups(ceil_div(w.cols, w.group)),
         z_groups(w.offset_group ? ceil_div(w.cols, w.offset_group) : 0),
-        x_groups(x.groups()) {}
+        x_groups(x.groups()),
+        w_shift(std::has_single_bit(static_cast<uint64_t>(w.group))
+                    ? std::countr_zero(static_cast<uint64_t>(w.group))
+                    : -1),
+        x_shift(std::countr_zero(static_cast<unsigned>(x.group))) {}
+
+  // The groups of a column. Divisions would take longer than the products of a small group.
+  WALSH_INLINE int64_t w_group(int64_t c) const {
+    return w_shift >= 0 ? c >> w_shift : c / w.group;
+  }
+  WALSH_INLINE int64_t x_group(int64_t c) const { return c >> x_shift; }
 
   __m256 f16(const AlignedArray<uint16_t>& values, int64_t group, int lane) const {
     const uint16_t* p = values.data() + group * kPanelRows + lane;
@@ -73,8 +85,8 @@ WALSH_INLINE inline __m256i add_dot(__m256i sum, __m256i weights, __m256i magnit
 }
 
 // total += offset * sum(q) * x_scale for the columns of one step.
-__m256 add_offset(const Call& call, int64_t panel, int lane, int64_t vector, int64_t c,
-                  int64_t columns, float x_scale, __m256 total) {
+inline __m256 add_offset(const Call& call, int64_t panel, int lane, int64_t vector, int64_t c,
+                         int64_t columns, float x_scale, __m256 total) {
   const int32_t* sums = call.x.sums.data() + (vector * call.x.cols + c) / kUnitColumns;
   int32_t sum = 0;
   for (int64_t i = 0; i < columns / kUnitColumns; ++i)
@@ -108,7 +120,7 @@ void multiply_half(const Call& call, const Weights& weights, int64_t panel, int 
     }
     const __m256 scale = weights.scale(call, panel, lane, c);
     unroll<Vectors>([&](auto v) WALSH_INLINE {
-      const float x_scale = x_scales[v * call.x_groups + c / call.x.group];
+      const float x_scale = x_scales[v * call.x_groups + call.x_group(c)];
       __m256& t = total[v / Planes];
       t = _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc[v]), _mm256_mul_ps(scale, _mm256_set1_ps(x_scale)),
                           t);
@@ -140,7 +152,7 @@ void add_columns(const Call& call, const __m256i* levels, int64_t c, int64_t col
     });
   }
   unroll<Vectors>([&](auto v) WALSH_INLINE {
-    const float x_scale = call.x.scales.data()[(v0 + v) * call.x_groups + c / call.x.group];
+    const float x_scale = call.x.scales.data()[(v0 + v) * call.x_groups + call.x_group(c)];
     __m256& t = totals[v / Planes];
     t = _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc[v]), _mm256_mul_ps(scale, _mm256_set1_ps(x_scale)),
                         t);

@@ -21,6 +21,14 @@ struct Bytes {
   WALSH_INLINE static Ints shift_right(Ints a) {
     return _mm512_srli_epi16(a, Bits);
   }
+  template <int Bits>
+  WALSH_INLINE static Ints shift_left(Ints a) {
+    return _mm512_slli_epi16(a, Bits);
+  }
+  WALSH_INLINE static Ints masked(int mask, Ints a) {
+    return _mm512_and_si512(_mm512_set1_epi8(static_cast<char>(mask)), a);
+  }
+  WALSH_INLINE static Ints add(Ints a, Ints b) { return _mm512_add_epi8(a, b); }
   WALSH_INLINE static Ints select(int mask, Ints a, Ints b) {
     return _mm512_ternarylogic_epi32(_mm512_set1_epi8(static_cast<char>(mask)), a, b, 0xca);
   }

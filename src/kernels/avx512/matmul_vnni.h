@@ -27,8 +27,8 @@ class IntegerMatmul {
   // `Table` looks up scalar codes.
   template <class Table>
   static void run_scalar(const Call& call) {
-    scalar::with_width(call.w.code->bits,
-                       [&](auto bits) { run_with(call, ScalarWeights<bits, Table>(call.w)); });
+    scalar::with_cpu_width(call.w.code->bits,
+                           [&](auto bits) { run_with(call, ScalarWeights<bits, Table>(call.w)); });
   }
 
   template <class Decoder>
@@ -323,10 +323,11 @@ class IntegerMatmul {
     }
   }
 
-  // Few vectors are not the business of tiles: whoever has them calls the matmul without.
+  // Few vectors are not the business of tiles: whoever has them calls the matmul without. Scales of
+  // less than a unit are applied to slabs only.
   template <class Weights>
   static void run_with(const Call& call, const Weights& weights) {
-    if (Tiles::kPresent || call.m * call.x.planes > kMostDirect) {
+    if (Tiles::kPresent || call.m * call.x.planes > kMostDirect || call.step < kUnitColumns) {
       run_slabs(call, weights);
     } else if constexpr (!Tiles::kPresent) {
       if (call.x.planes == 2) {

@@ -63,10 +63,18 @@ struct VnniCall {
   WALSH_INLINE int32_t x_sum(int64_t vector, int64_t col, int64_t columns) const {
     const int32_t* s = x.sums.data() + (vector * x.cols + col) / kUnitColumns;
     if (columns == 128) return s[0] + s[1] + s[2] + s[3];
+    if (columns < kUnitColumns) return half_unit_sum(q(vector) + col);
     int32_t sum = 0;
     for (int64_t i = 0; i < columns / kUnitColumns; ++i)
       sum += s[i];
     return sum;
+  }
+  // The sum of 16 activations.
+  WALSH_INLINE static int32_t half_unit_sum(const int8_t* q) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(q));
+    const __m128i raised = _mm_xor_si128(bytes, _mm_set1_epi8(static_cast<char>(0x80)));
+    const __m128i halves = _mm_sad_epu8(raised, _mm_setzero_si128());
+    return _mm_cvtsi128_si32(halves) + _mm_extract_epi16(halves, 4) - 16 * 128;
   }
   WALSH_INLINE __m512 offset(int64_t panel, int64_t group) const {
     return f16(w.offsets, panel * z_groups + group);

@@ -2,6 +2,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <numeric>
 
 #include "base/half.h"
 #include "kernels/isa_tables.h"
@@ -88,9 +89,7 @@ float row_times_vector(const PanelMatrix& w, const ActivationsI8& x, int64_t pan
       const float x_scale = x.scales.data()[v * x.groups() + c / x.group];
       y = std::fma(static_cast<float>(dot(w, words, lane, q, c, end)), scale * x_scale, y);
       if (w.offset_group == 0) continue;
-      int32_t sum = 0;
-      for (int64_t i = c / kUnitColumns; i < end / kUnitColumns; ++i)
-        sum += x.sums.data()[v * (x.cols / kUnitColumns) + i];
+      const int32_t sum = std::accumulate(q + c, q + end, 0);
       const float offset =
           scale_at(w.offsets, panel, ceil_div(w.cols, w.offset_group), c / w.offset_group, lane);
       y = std::fma(offset, static_cast<float>(sum) * x_scale, y);

@@ -59,17 +59,26 @@ class DecodedMatmul {
         w.codes.data() + panel * panel_words(w, Bits) + begin / kUnitColumns * Bits * kPanelRows;
     const uint16_t* scales = w.scales.data() + panel * ceil_div(w.cols, w.group) * kPanelRows;
     for (int64_t c = begin; c < end; c += kUnitColumns) {
-      const Reg scale = Arch::f16(scales + c / w.group * kPanelRows + lane);
+      // A unit has one scale, or one for each half.
+      const int64_t middle = c + kUnitColumns / 2;
+      const Reg scale[] = {Arch::f16(scales + c / w.group * kPanelRows + lane),
+                           Arch::f16(scales + middle / w.group * kPanelRows + lane)};
       float* to = out + (c - begin) * stride;
       if (w.offset_group) {
-        const int64_t group = panel * ceil_div(w.cols, w.offset_group) + c / w.offset_group;
-        const Reg offset = Arch::f16(w.offsets.data() + group * kPanelRows + lane);
+        const int64_t row_groups = panel * ceil_div(w.cols, w.offset_group);
+        const auto offset_at = [&](int64_t column) {
+          const int64_t group = row_groups + column / w.offset_group;
+          return Arch::f16(w.offsets.data() + group * kPanelRows + lane);
+        };
+        const Reg offset[] = {offset_at(c), offset_at(middle)};
         decode_floats<Bits, Arch>(tables, words + lane, [&](auto column, Reg level) WALSH_INLINE {
-          Arch::store(to + column * stride, Arch::add(Arch::mul(scale, level), offset));
+          const int half = column * 2 / static_cast<int>(kUnitColumns);
+          Arch::store(to + column * stride, Arch::add(Arch::mul(scale[half], level), offset[half]));
         });
       } else {
         decode_floats<Bits, Arch>(tables, words + lane, [&](auto column, Reg level) WALSH_INLINE {
-          Arch::store(to + column * stride, Arch::mul(scale, level));
+          const int half = column * 2 / static_cast<int>(kUnitColumns);
+          Arch::store(to + column * stride, Arch::mul(scale[half], level));
         });
       }
       words += Bits * kPanelRows;
@@ -95,7 +104,7 @@ class DecodedMatmul {
   static void decode_slab(const PanelMatrix& w, const Tables& tables, int64_t row, int64_t begin,
                           int64_t end, int64_t stride, float* out) {
     if (w.product) return decode_product(w, row, begin, end, stride, out);
-    scalar::with_width(w.code->bits, [&](auto bits) {
+    scalar::with_cpu_width(w.code->bits, [&](auto bits) {
       decode_rows<bits>(w, tables, row, begin, end, stride, out);
     });
   }

@@ -1,15 +1,17 @@
 // Unpacks one unit (32 columns) of panel codes to bytes by table lookup.
 //
 // `Arch` is the instruction set: type Ints (a vector of 32-bit lanes, one row each), load,
-// shift_right<n> of 16-bit parts, select(mask byte, a, b) = bits of a where the mask is 1, else of
-// b, plain(bytes) for 8-bit codes, kBias added to every level, and a class Table of 16 bytes that
-// looks up the low half of every byte of an index.
+// shift_right<n> and shift_left<n> of 16-bit parts, masked(mask byte, a), add of bytes,
+// select(mask byte, a, b) = bits of a where the mask is 1, else of b, plain(bytes) for 8-bit codes,
+// kBias added to every level, and a class Table of 16 bytes that looks up the low half of every
+// byte of an index.
 #pragma once
 
 #include <cstdint>
 
 #include "base/unroll.h"
 #include "codec/panels.h"
+#include "codec/scalar/words.h"
 
 namespace walsh::detail {
 
@@ -106,6 +108,40 @@ class CodeDecoder<2, Arch> {
 
  private:
   typename Arch::Table low_, high_;
+};
+
+// Codes of more than four bits: levels are equidistant, level[code + 16] = level[code] + 16.
+template <int Bits, class Arch>
+class WideCodeDecoder {
+ public:
+  explicit WideCodeDecoder(const int8_t* levels)
+      : table_(nibble_table<Arch>(levels, [](int i) { return i; })) {}
+
+  template <typename Emit>
+  WALSH_INLINE void decode(const uint32_t* words, const Emit& emit) const {
+    constexpr int kMask = Bits == 5 ? 0x10 : 0x30;
+    unroll<4>([&](auto t) WALSH_INLINE {
+      constexpr int kShift = scalar::upper_shift<Bits>(t);
+      const auto word = Arch::load(words + kPanelRows * t);
+      const auto upper = Arch::load(words + kPanelRows * scalar::upper_word<Bits>(t));
+      const auto even = Arch::masked(kMask, Arch::template shift_left<4 - kShift>(upper));
+      const auto odd = Arch::masked(kMask, Arch::template shift_right<kShift>(upper));
+      emit(Quad<2 * t>{}, Arch::add(table_(word), even));
+      emit(Quad<2 * t + 1>{}, Arch::add(table_(Arch::template shift_right<4>(word)), odd));
+    });
+  }
+
+ private:
+  typename Arch::Table table_;
+};
+
+template <class Arch>
+class CodeDecoder<5, Arch> : public WideCodeDecoder<5, Arch> {
+  using WideCodeDecoder<5, Arch>::WideCodeDecoder;
+};
+template <class Arch>
+class CodeDecoder<6, Arch> : public WideCodeDecoder<6, Arch> {
+  using WideCodeDecoder<6, Arch>::WideCodeDecoder;
 };
 
 template <class Arch>

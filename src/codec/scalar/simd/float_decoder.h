@@ -7,8 +7,8 @@
 
 namespace walsh::detail {
 
-// Lookup tables for levels: of the low field of a nibble, and of the second field (2 bits) or the
-// gathered word (3 bits).
+// Lookup tables for levels: of the low field of a nibble, and of the second field (2 bits), the
+// gathered word (3 bits) or the bits above a nibble (5 and 6 bits), which add multiples of 16.
 template <class Arch>
 struct FloatTables {
   typename Arch::Table first, second;
@@ -16,13 +16,22 @@ struct FloatTables {
   // code: null for a trellis, which needs no table.
   explicit FloatTables(const ScalarCode* code)
       : first(levels(code, [&](int i) { return i & ((1 << code->bits) - 1); })),
-        second(levels(code, [&](int i) { return code->bits == 2 ? i >> 2 : gathered_code(i); })) {}
+        second(code && (code->bits == 5 || code->bits == 6)
+                   ? sixteens(code->bits)
+                   : levels(code,
+                            [&](int i) { return code->bits == 2 ? i >> 2 : gathered_code(i); })) {}
 
   template <typename CodeOf>
   static typename Arch::Table levels(const ScalarCode* code, const CodeOf& code_of) {
     alignas(64) float table[16] = {};
     for (int i = 0; i < 16 && code && code->bits != 8; ++i)
       table[i] = code->levels[code_of(i) & ((1 << code->bits) - 1)];
+    return typename Arch::Table(table);
+  }
+  static typename Arch::Table sixteens(int bits) {
+    alignas(64) float table[16];
+    for (int i = 0; i < 16; ++i)
+      table[i] = static_cast<float>(16 * (i & ((1 << (bits - 4)) - 1)));
     return typename Arch::Table(table);
   }
 };
@@ -35,6 +44,19 @@ WALSH_INLINE inline void decode_floats(const FloatTables<Arch>& tables, const ui
   if constexpr (Bits == 8) {
     unroll<32>([&](auto c) WALSH_INLINE {
       emit(c, Arch::template byte<c % 4>(Arch::load_words(words + c / 4 * kPanelRows)));
+    });
+  } else if constexpr (Bits > 4) {
+    unroll<4>([&](auto t) WALSH_INLINE {
+      const Ints word = Arch::load_words(words + t * kPanelRows);
+      const Ints upper = Arch::load_words(words + scalar::upper_word<Bits>(t) * kPanelRows);
+      unroll<8>([&](auto p) WALSH_INLINE {
+        constexpr int kShift = nibble_shift(p);
+        emit(t * 8 + p,
+             Arch::add(
+                 tables.first(Arch::template shift_right<kShift>(word)),
+                 tables.second(
+                     Arch::template shift_right<kShift + scalar::upper_shift<Bits>(t)>(upper))));
+      });
     });
   } else {
     unroll<Bits>([&](auto j) WALSH_INLINE {
