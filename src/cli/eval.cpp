@@ -25,7 +25,7 @@ namespace {
 
 struct Options {
   ModelOptions model;
-  std::string text, reference, reference_device, reference_activations = "auto";
+  std::string text, reference, base, reference_device, reference_activations = "auto";
   int64_t ctx = 512, chunks = 0, stride = 0;
   bool full = false, json = false, verbose = false;
 };
@@ -52,8 +52,7 @@ std::string rule_text(const WindowOptions& windows) {
   return "";
 }
 
-EvalSubject describe(const Options& options, const LoadedModel& model,
-                     const std::optional<LoadedModel>& reference) {
+EvalSubject describe(const Options& options, const LoadedModel& model) {
   EvalSubject subject;
   subject.model = options.model.path;
   subject.text = options.text;
@@ -63,11 +62,19 @@ EvalSubject describe(const Options& options, const LoadedModel& model,
   subject.ctx = options.ctx;
   subject.cache = model.model.cache;
   subject.rule = rule_text(window_options(options));
-  if (reference) {
-    subject.reference = reference->path;
-    subject.reference_type = reference->model.type_name();
-  }
   return subject;
+}
+
+// Refuses flags that a file of log-probabilities answers, and a text that is missing.
+void check_text(const CLI::App& command) {
+  if (command.get_option("--kl-divergence-base")->count() == 0) {
+    if (command.get_option("--text")->count() == 0)
+      throw Error(ErrorCode::usage, "command line", "--text is required");
+    return;
+  }
+  for (const char* flag : {"--text", "--reference", "--ctx", "--stride", "--full"})
+    if (command.get_option(flag)->count() > 0)
+      throw Error(ErrorCode::usage, flag, "is what the file of --kl-divergence-base says");
 }
 
 // Refuses flags that need a reference.
@@ -78,9 +85,50 @@ void refuse_without_reference(const CLI::App& command) {
       throw Error(ErrorCode::usage, flag, "works only with --reference");
 }
 
+// Prints a line per window where somebody looks.
+void report_progress(const Options& options, int64_t tokens, int64_t ctx, bool with_reference,
+                     EvalOptions& eval) {
+  const bool running = options.verbose || is_terminal(STDERR_FILENO);
+  eval.progress = [=](const Evaluation& result, int64_t windows) {
+    InterruptGuard::check();
+    if (!running) return;
+    if (result.windows == 1) {
+      message("{}, {} of {}\n{}", counted(tokens, "token"), counted(windows, "chunk"), ctx,
+              running_heading(with_reference));
+    }
+    message("{}", running_line(result));
+  };
+}
+
+void write_report(const Options& options, const Evaluation& result, EvalSubject subject,
+                  const Stopwatch& watch) {
+  subject.seconds = watch.seconds();
+  write_result(options.json ? eval_json(result, subject) : eval_text(result, subject));
+}
+
+// Compares the model with log-probabilities that llama-perplexity wrote.
+int compare_with_file(Options options) {
+  const StoredLogits base(options.base);
+  options.ctx = base.ctx();
+  ThreadPool pool(options.model.machine.threads);
+  const LoadedModel model = options.model.load({.positions = options.ctx}, pool);
+  const Stopwatch watch;
+  EvalOptions eval = eval_options(model, window_options(options));
+  report_progress(options, base.windows() * base.ctx(), base.ctx(), true, eval);
+  const Evaluation result = evaluate(model.model, base, eval);
+  EvalSubject subject = describe(options, model);
+  subject.text = subject.reference = options.base;
+  subject.reference_type = "log-probabilities of llama.cpp";
+  subject.rule =
+      fmt::format("tokens {}..{} of each window", base.first_position() + 1, base.ctx() - 1);
+  write_report(options, result, subject, watch);
+  return 0;
+}
+
 int evaluate_command(const Options& options) {
   options.model.machine.apply();
   const InterruptGuard interrupt;
+  if (!options.base.empty()) return compare_with_file(options);
   check_windows(window_options(options));  // before the weights are read
   const std::string text = read_utf8_text(options.text);
   ThreadPool pool(options.model.machine.threads);
@@ -97,24 +145,18 @@ int evaluate_command(const Options& options) {
     check_same_tokens(model, *reference, text, tokens);
   }
 
-  const bool running = options.verbose || is_terminal(STDERR_FILENO);
   const Stopwatch watch;
   EvalOptions eval = eval_options(model, window_options(options));
-  eval.progress = [&](const Evaluation& result, int64_t windows) {
-    InterruptGuard::check();
-    if (!running) return;
-    if (result.windows == 1) {
-      message("{}, {} of {}\n{}", counted(std::ssize(tokens), "token"), counted(windows, "chunk"),
-              options.ctx, running_heading(reference.has_value()));
-    }
-    message("{}", running_line(result));
-  };
+  report_progress(options, std::ssize(tokens), options.ctx, reference.has_value(), eval);
   const Evaluation result =
       evaluate(model.model, reference ? &reference->model : nullptr, tokens, eval);
 
-  EvalSubject subject = describe(options, model, reference);
-  subject.seconds = watch.seconds();
-  write_result(options.json ? eval_json(result, subject) : eval_text(result, subject));
+  EvalSubject subject = describe(options, model);
+  if (reference) {
+    subject.reference = reference->path;
+    subject.reference_type = reference->model.type_name();
+  }
+  write_report(options, result, subject, watch);
   return 0;
 }
 
@@ -123,8 +165,10 @@ int evaluate_command(const Options& options) {
 Action add_eval(CLI::App& command) {
   const auto options = std::make_shared<Options>();
   options->model.add_to(command);
-  command.add_option("-f,--text", options->text, "Text to measure on")
-      ->required()
+  command.add_option("-f,--text", options->text, "Text to measure on")->type_name("FILE");
+  command
+      .add_option("--kl-divergence-base", options->base,
+                  "Compare with log-probabilities that llama-perplexity wrote, on its text")
       ->type_name("FILE");
   find_in_cache(*command
                      .add_option("--reference", options->reference,
@@ -154,6 +198,7 @@ Action add_eval(CLI::App& command) {
   command.add_flag("--json", options->json, "Print the result as one JSON object");
   command.add_flag("-v,--verbose", options->verbose, "Print a line per window on standard error");
   return [options, &command] {
+    check_text(command);
     refuse_without_reference(command);
     return evaluate_command(*options);
   };

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "eval/meters.h"
+#include "eval/stored_logits.h"
 #include "eval/windows.h"
 #include "model/model.h"
 
@@ -31,5 +32,9 @@ struct EvalOptions {
 // fit, bad_input if logits are not finite.
 Evaluation evaluate(const Model& model, const Model* reference, std::span<const int32_t> text,
                     const EvalOptions& options);
+
+// The same with a reference that is a file, whose text and windows are scored: options.windows
+// counts only for the number of windows. Throws usage if the vocabularies differ.
+Evaluation evaluate(const Model& model, const StoredLogits& reference, const EvalOptions& options);
 
 }  // namespace walsh
