@@ -34,6 +34,7 @@ NAMES = {
     "granitemoe": "Granite MoE",
     "llama": "Llama 1 to 3.3",
     "llama4_text": "Llama 4 (text)",
+    "minimax_m2": "MiniMax-M2",
     "ministral": "Ministral",
     "ministral3": "Ministral 3 (text)",
     "mistral": "Mistral, Mistral Small 3 (text)",

@@ -435,6 +435,7 @@ def make_tiny(
     scaled_queries=False,
     positions=None,
     whole_experts=False,
+    accept=None,
 ):
     if old_rope:
         drop, add = ["rope_parameters"], old_rope
@@ -457,7 +458,7 @@ def make_tiny(
             with torch.no_grad():
                 model(torch.zeros(1, context, dtype=torch.long))
         greedy, logits, decided = evaluate(model, ids, give_up=True)
-        if decided and len(set(greedy)) > 8:
+        if decided and len(set(greedy)) > 8 and (accept is None or accept(model, ids)):
             break
     else:
         raise SystemExit(f"{name}: no seed with a decided continuation")

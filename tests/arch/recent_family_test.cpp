@@ -53,5 +53,46 @@ TEST(Families, Exaone4GoesWithoutRopeWhereThereIsNoWindow) {
   expect_refused(json, "layer_types");
 }
 
+Json minimax() {
+  Json json = of_family("minimax_m2", "MiniMaxM2ForCausalLM");
+  json["num_local_experts"] = 8;
+  json["num_experts_per_tok"] = 2;
+  json["head_dim"] = 16;
+  return json;
+}
+
+TEST(Families, MiniMaxM2RotatesAPartOfEveryHead) {
+  Json json = minimax();
+  EXPECT_EQ(parse(json).ropes[0].share, 1);
+  json["rotary_dim"] = 8;
+  EXPECT_EQ(parse(json).ropes[0].share, 0.5);
+  json["rope_parameters"]["partial_rotary_factor"] = 0.25;
+  expect_refused(json, "rotary_dim");
+  json["rotary_dim"] = 4;
+  EXPECT_EQ(parse(json).ropes[0].share, 0.25);
+}
+
+TEST(Families, MiniMaxM2HasTheExpertsThatPublishedFilesDescribe) {
+  Json json = minimax();
+  const ModelConfig c = parse(json);
+  const LayerDesc& layer = c.layers.front();
+  EXPECT_TRUE(layer.experts.routing.sigmoid && layer.experts.routing.normalized);
+  EXPECT_EQ(layer.experts.routing.bias, "model.layers.0.block_sparse_moe.e_score_correction_bias");
+  EXPECT_EQ(layer.matrix(layer.experts.up(1)).weight,
+            "model.layers.0.block_sparse_moe.experts.1.w3.weight");
+  EXPECT_EQ(layer.attention.q_norm.width, 64) << "over all heads";
+  json["attn_type_list"] = {1, 1, 1, 1};
+  EXPECT_NO_THROW(parse(json));
+  for (const auto& [key, value] : {std::pair<const char*, Json>("attn_type_list", {1, 0, 1, 1}),
+                                   {"scoring_func", "softmax"},
+                                   {"use_routing_bias", false},
+                                   {"use_qk_norm", false},
+                                   {"shared_intermediate_size", 64}}) {
+    Json other = minimax();
+    other[key] = value;
+    expect_refused(other, key);
+  }
+}
+
 }  // namespace
 }  // namespace walsh
