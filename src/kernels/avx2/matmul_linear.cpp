@@ -30,66 +30,65 @@ struct CodeBytes : Bytes {
 template <int Bits>
 using UnsignedDecoder = CodeDecoder<Bits, std::conditional_t<(Bits >= 4), CodeBytes, Bytes>>;
 
-// The arguments, and sums of the activations of half units where scales are per 16 columns.
-struct LinearCall : Call {
-  std::vector<int32_t> half_sums;  // [vector][cols / 16]
+// Sums of the activations of half units, where scales are per 16 columns: [vector][cols / 16].
+std::vector<int32_t> half_sums(const Call& call, int64_t vectors) {
+  std::vector<int32_t> sums;
+  if (call.step >= kUnitColumns) return sums;
+  const int8_t* const end = call.x.q.data() + vectors * call.x.cols;
+  sums.reserve(static_cast<size_t>(vectors * call.x.cols / kHalfUnit));
+  for (const int8_t* q = call.x.q.data(); q < end; q += kHalfUnit)
+    sums.push_back(std::accumulate(q, q + kHalfUnit, 0));
+  return sums;
+}
 
-  LinearCall(const Call& call, int64_t vectors) : Call(call) {
-    if (step >= kUnitColumns) return;
-    half_sums.reserve(static_cast<size_t>(vectors * w.cols / kHalfUnit));
-    for (int64_t v = 0; v < vectors; ++v) {
-      const int8_t* q = x.q.data() + v * x.cols;
-      for (int64_t c = 0; c < w.cols; c += kHalfUnit)
-        half_sums.push_back(std::accumulate(q + c, q + c + kHalfUnit, 0));
-    }
-  }
-
-  // The sum of the activations of a step: of units, or of half a unit.
-  WALSH_INLINE int32_t x_sum(int64_t vector, int64_t c, int64_t columns) const {
-    if (columns < kUnitColumns)
-      return half_sums[static_cast<size_t>((vector * w.cols + c) / kHalfUnit)];
-    const int32_t* sums = x.sums.data() + (vector * x.cols + c) / kUnitColumns;
-    int32_t sum = sums[0];
-    for (int64_t i = 1; i < columns / kUnitColumns; ++i)
-      sum += sums[i];
-    return sum;
-  }
-};
-
-// Products of one part of the panels: rows lane .. lane + 7 with vectors v0 .. v0 + Vectors - 1.
-template <int Bits, int Vectors, int Planes>
+// Products of rows lane .. lane + 7 of a panel with vectors v0 .. v0 + Vectors - 1. HalfUnits:
+// scales are per 16 columns. Members are what would otherwise be read again after every store.
+template <int Bits, int Vectors, int Planes, bool HalfUnits>
 class LinearProduct {
  public:
-  LinearProduct(const LinearCall& call, int64_t panel, int lane, int64_t v0)
-      : call_(call), panel_(panel), lane_(lane), v0_(v0) {
-    unroll<Vectors / Planes>([&](auto t) WALSH_INLINE { total_[t] = _mm256_setzero_ps(); });
-  }
+  LinearProduct(const Call& call, const int32_t* halves, int64_t panel, int lane, int64_t v0)
+      : call_(call),
+        row_(panel * kPanelRows + lane),
+        token_(v0 / Planes),
+        step_(std::max(call.step, kUnitColumns)),
+        words_(call.w.codes.data() + panel * panel_words(call.w, Bits) + lane),
+        scales_(call.w.scales.data() + panel * call.w_groups * kPanelRows + lane),
+        offsets_(call.w.offset_group == 0
+                     ? nullptr
+                     : call.w.offsets.data() + panel * call.z_groups * kPanelRows + lane),
+        ldq_(call.x.cols),
+        q_(call.x.q.data() + v0 * ldq_),
+        ld_sums_(ldq_ / (HalfUnits ? kHalfUnit : kUnitColumns)),
+        sums_((HalfUnits ? halves : call.x.sums.data()) + v0 * ld_sums_),
+        ld_scales_(call.x_groups),
+        x_scales_(call.x.scales.data() + v0 * ld_scales_),
+        first_level_(call.w.code->levels_i8[0]),
+        unit_(call.w.code->unit) {}
 
-  // HalfUnits: scales are per 16 columns.
-  template <bool HalfUnits>
-  void run(const UnsignedDecoder<Bits>& decoder) {
-    const PanelMatrix& w = call_.w;
-    const uint32_t* words = w.codes.data() + panel_ * panel_words(w, Bits);
-    const int64_t step = std::max(call_.step, kUnitColumns);
-    for (int64_t c = 0; c < w.cols; c += step) {
-      const int64_t end = std::min(c + step, w.cols);
+  void run(const UnsignedDecoder<Bits>& decoder) const {
+    const int64_t cols = call_.w.cols;
+    const uint32_t* words = words_;
+    __m256 total[Vectors / Planes];
+    unroll<Vectors / Planes>([&](auto t) WALSH_INLINE { total[t] = _mm256_setzero_ps(); });
+    for (int64_t c = 0; c < cols; c += step_) {
+      const int64_t end = std::min(c + step_, cols);
       constexpr int kParts = HalfUnits ? 2 : 1;
       __m256i sums[kParts][Vectors];
-      unroll<kParts * Vectors>([&](auto i) WALSH_INLINE { sums[i % kParts][i / kParts] = zero(); });
+      unroll<kParts * Vectors>(
+          [&](auto i) WALSH_INLINE { sums[i % kParts][i / kParts] = _mm256_setzero_si256(); });
       for (int64_t u = c; u < end; u += kUnitColumns) {
         add_unit(decoder, words, u, sums);
         words += Bits * kPanelRows;
       }
       if constexpr (HalfUnits) {
-        add_step(c, kHalfUnit, sums[0]);
-        add_step(c + kHalfUnit, kHalfUnit, sums[1]);
+        add_step(c, 1, sums[0], total);
+        add_step(c + kHalfUnit, 1, sums[1], total);
       } else {
-        add_step(c, end - c, sums[0]);
+        add_step(c, (end - c) / kUnitColumns, sums[0], total);
       }
     }
     unroll<Vectors / Planes>([&](auto t) WALSH_INLINE {
-      call_.store(v0_ / Planes + t, total_[t],
-                  [&](int i) { return panel_ * kPanelRows + lane_ + i; });
+      call_.store(token_ + t, total[t], [&](int i) { return row_ + i; });
     });
   }
 
@@ -97,18 +96,16 @@ class LinearProduct {
   // Quads whose sums of pairs of products fit in 16 bits together.
   static constexpr int kQuads = Bits == 4 ? 8 : Bits == 6 ? 2 : 4;
 
-  static __m256i zero() { return _mm256_setzero_si256(); }
-
   // Adds the products of a unit's codes: of its halves if there are two parts.
   template <int Parts>
   WALSH_INLINE void add_unit(const UnsignedDecoder<Bits>& decoder, const uint32_t* words, int64_t u,
                              __m256i (&sums)[Parts][Vectors]) const {
-    const int8_t* q = call_.x.q.data() + v0_ * call_.x.cols + u;
+    const int8_t* q = q_ + u;
     __m256i pairs[Vectors];
-    decoder.decode(words + lane_, [&](auto quad, __m256i codes) WALSH_INLINE {
+    decoder.decode(words, [&](auto quad, __m256i codes) WALSH_INLINE {
       unroll<Vectors>([&](auto v) WALSH_INLINE {
         int32_t four;
-        std::memcpy(&four, q + v * call_.x.cols + 4 * quad, 4);
+        std::memcpy(&four, q + v * ldq_ + 4 * quad, 4);
         const __m256i products = _mm256_maddubs_epi16(codes, _mm256_set1_epi32(four));
         if constexpr (quad % kQuads == 0) {
           pairs[v] = products;
@@ -123,59 +120,77 @@ class LinearProduct {
     });
   }
 
-  // Adds the integer sums of `columns` columns from c, times their scales, to the totals.
-  WALSH_INLINE void add_step(int64_t c, int64_t columns, const __m256i (&sums)[Vectors]) {
-    const PanelMatrix& w = call_.w;
-    const __m256 scale =
-        _mm256_mul_ps(call_.f16(w.scales, panel_ * call_.w_groups + call_.w_group(c), lane_),
-                      _mm256_set1_ps(w.code->unit));
+  WALSH_INLINE static __m256 f16(const uint16_t* p) {
+    return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  WALSH_INLINE int32_t x_sum(int64_t vector, int64_t c, int64_t units) const {
+    if constexpr (HalfUnits) return sums_[vector * ld_sums_ + c / kHalfUnit];
+    const int32_t* sums = sums_ + vector * ld_sums_ + c / kUnitColumns;
+    int32_t sum = sums[0];
+    for (int64_t i = 1; i < units; ++i)
+      sum += sums[i];
+    return sum;
+  }
+
+  // Adds the integer sums of a step from c, times their scales, to the totals.
+  WALSH_INLINE void add_step(int64_t c, int64_t units, const __m256i (&sums)[Vectors],
+                             __m256 (&total)[Vectors / Planes]) const {
+    const int64_t group = HalfUnits ? c / kHalfUnit : call_.w_group(c);
+    const __m256 scale = _mm256_mul_ps(f16(scales_ + group * kPanelRows), _mm256_set1_ps(unit_));
     __m256 offset = _mm256_setzero_ps();
-    if (w.offset_group != 0) {
-      const bool as_scales = w.offset_group == w.group;
-      const int64_t group = as_scales ? call_.w_group(c) : c / w.offset_group;
-      offset = call_.f16(w.offsets, panel_ * call_.z_groups + group, lane_);
+    if (offsets_ != nullptr) {
+      const bool as_scales = HalfUnits || call_.w.offset_group == call_.w.group;
+      offset = f16(offsets_ + (as_scales ? group : c / call_.w.offset_group) * kPanelRows);
     }
+    const float* x_scales = x_scales_ + call_.x_group(c);
     unroll<Vectors>([&](auto v) WALSH_INLINE {
-      const int32_t x_sum = call_.x_sum(v0_ + v, c, columns);
-      const float x_scale = call_.x.scales.data()[(v0_ + v) * call_.x_groups + call_.x_group(c)];
-      const __m256i sum =
-          _mm256_add_epi32(sums[v], _mm256_set1_epi32(x_sum * w.code->levels_i8[0]));
-      __m256& t = total_[v / Planes];
-      t = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(scale, _mm256_set1_ps(x_scale)),
-                          t);
-      if (w.offset_group != 0)
-        t = _mm256_fmadd_ps(offset, _mm256_set1_ps(static_cast<float>(x_sum) * x_scale), t);
+      const int32_t x = x_sum(v, c, units);
+      const __m256 x_scale = _mm256_set1_ps(x_scales[v * ld_scales_]);
+      const __m256i sum = _mm256_add_epi32(sums[v], _mm256_set1_epi32(x * first_level_));
+      __m256& t = total[v / Planes];
+      t = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(scale, x_scale), t);
+      if (offsets_ != nullptr) {
+        const __m256 shift = _mm256_mul_ps(_mm256_set1_ps(static_cast<float>(x)), x_scale);
+        t = _mm256_fmadd_ps(offset, shift, t);
+      }
     });
   }
 
-  const LinearCall& call_;
-  const int64_t panel_;
-  const int lane_;
-  const int64_t v0_;
-  __m256 total_[Vectors / Planes];
+  const Call& call_;
+  const int64_t row_, token_, step_;
+  const uint32_t* const words_;
+  const uint16_t* const scales_;
+  const uint16_t* const offsets_;
+  const int64_t ldq_;
+  const int8_t* const q_;
+  const int64_t ld_sums_;
+  const int32_t* const sums_;
+  const int64_t ld_scales_;
+  const float* const x_scales_;
+  const int first_level_;
+  const float unit_;
 };
 
 template <int Bits, int Planes>
-void multiply_linear_planes(const Call& arguments, int64_t m, int64_t panel_begin,
-                            int64_t panel_end) {
+void multiply_linear_planes(const Call& call, int64_t m, int64_t panel_begin, int64_t panel_end) {
   alignas(16) int8_t codes[16];
   for (int i = 0; i < 16; ++i)
     codes[i] = static_cast<int8_t>(i);
   const UnsignedDecoder<Bits> decoder(codes);
   const int64_t vectors = m * Planes;
-  const LinearCall call(arguments, vectors);
+  const std::vector<int32_t> halves = half_sums(call, vectors);
   for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
     int64_t v = 0;
     const auto multiply = [&](auto count) {
       for (int lane = 0; lane < kPanelRows; lane += kLanes) {
-        LinearProduct<Bits, count, Planes> product(call, panel, lane, v);
         if constexpr (scalar::has_half_units(Bits)) {
           if (call.step < kUnitColumns) {
-            product.template run<true>(decoder);
+            LinearProduct<Bits, count, Planes, true>(call, halves.data(), panel, lane, v)
+                .run(decoder);
             continue;
           }
         }
-        product.template run<false>(decoder);
+        LinearProduct<Bits, count, Planes, false>(call, nullptr, panel, lane, v).run(decoder);
       }
       v += count;
     };
