@@ -3,6 +3,7 @@
 
 #include "codec/trellis/avx2/trellis_words.h"
 #include "kernels/avx2/matmul_maddubs.h"
+#include "kernels/trellis_parts.h"
 
 namespace walsh::avx2 {
 
@@ -40,6 +41,14 @@ class TrellisWeights {
  private:
   TrellisDecoder<Steps, TrellisWords> decoder_;
 };
+
+template <TrellisRule Rule>
+void multiply_trellis(const Call& call, int64_t m, int64_t panel_begin, int64_t panel_end) {
+  with_steps_among<TrellisSteps<4, Rule>, TrellisSteps<5, Rule>, TrellisSteps<6, Rule>,
+                   TrellisSteps<7, Rule>, TrellisSteps<8, Rule>>(*call.w.trellis, [&](auto steps) {
+    multiply_planes<TrellisWeights<decltype(steps)>>(call, m, panel_begin, panel_end);
+  });
+}
 
 }  // namespace
 

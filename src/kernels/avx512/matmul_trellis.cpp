@@ -1,8 +1,9 @@
-// The int8 matmul of trellis codes for processors without byte permutes
-// across lanes.
+// The int8 matmul of trellis codes for processors without byte permutes across lanes: sums of
+// bytes, to 6 bits a step. Others have files of their own.
 #include "codec/trellis/avx512/trellis_words.h"
 #include "kernels/avx512/matmul_vnni.h"
 #include "kernels/isa_tables.h"
+#include "kernels/trellis_parts.h"
 
 namespace walsh::avx512 {
 
@@ -15,7 +16,13 @@ using TrellisDecoder = detail::TrellisDecoder<Steps, TrellisWords>;
 
 void matmul_trellis(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
                     int64_t panel_begin, int64_t panel_end, bool accumulate) {
-  MatmulVnni::run_trellis<TrellisDecoder>(
+  const bool wide = w.trellis->step_bits > 6, quantiles = w.trellis->rule == TrellisRule::quantiles;
+  if (wide || quantiles) {
+    const auto other = wide ? matmul_wide_trellis : matmul_quantiles;
+    return other(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
+  }
+  MatmulVnni::run_trellis<TrellisDecoder, TrellisSteps<4, TrellisRule::bytes>,
+                          TrellisSteps<5, TrellisRule::bytes>, TrellisSteps<6, TrellisRule::bytes>>(
       VnniCall(w, x, m, y, ldy, panel_begin, panel_end, accumulate));
 }
 

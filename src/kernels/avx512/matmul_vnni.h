@@ -6,6 +6,7 @@
 
 #include <immintrin.h>
 
+#include <bit>
 #include <cstdint>
 #include <cstring>
 
@@ -36,12 +37,18 @@ class IntegerMatmul {
     run_with(call, ProductWeights<Decoder>(call.w));
   }
 
-  // Decoder<steps> decodes trellis codes of these steps.
-  template <template <class> class Decoder>
+  // Decoder<steps> decodes trellis codes of these steps. Steps: those that this is compiled for,
+  // all if none are given.
+  template <template <class> class Decoder, typename... Steps>
   static void run_trellis(const Call& call) {
-    with_trellis_steps(*call.w.trellis, [&](auto steps) {
+    const auto run = [&](auto steps) {
       run_with(call, TrellisWeights<Decoder<decltype(steps)>>(call.w));
-    });
+    };
+    if constexpr (sizeof...(Steps) == 0) {
+      with_trellis_steps(*call.w.trellis, run);
+    } else {
+      with_steps_among<Steps...>(*call.w.trellis, run);
+    }
   }
 
  private:
@@ -238,14 +245,21 @@ class IntegerMatmul {
     }
   }
 
-  // multiply_slab for a number of vectors known only at run time, 1..Vectors.
+  // multiply_slab for as many of `vectors`, a number known only at run time, as it is compiled for,
+  // at most Vectors. Returns how many. A single panel is only ever the last of an odd number, so
+  // it is compiled for few numbers.
   template <class Scaling, int Panels, int Vectors>
-  static void multiply_rest(const Slab& s, int64_t v0, int64_t vectors, float* totals) {
-    if (vectors == Vectors) {
+  static int64_t multiply_some(const Slab& s, int64_t v0, int64_t vectors, float* totals) {
+    if (vectors >= Vectors) {
       multiply_slab<Scaling, Panels, Vectors>(s, v0, totals);
-    } else if constexpr (Vectors > 1) {
-      multiply_rest<Scaling, Panels, Vectors - 1>(s, v0, vectors, totals);
+      return Vectors;
     }
+    if constexpr (Vectors > 1) {
+      constexpr auto kBelow = static_cast<unsigned>(Vectors - 1);
+      constexpr int kFewer = static_cast<int>(Panels == 1 ? std::bit_floor(kBelow) : kBelow);
+      return multiply_some<Scaling, Panels, kFewer>(s, v0, vectors, totals);
+    }
+    return vectors;  // there are none
   }
 
   // Decodes columns [begin, end) of one panel of a slab. Not inlined, so that each decoder is
@@ -294,10 +308,8 @@ class IntegerMatmul {
           v += kTileVectors;
         }
       }
-      for (; v < vectors; v += kTile) {
-        multiply_rest<Scaling, Panels, kTile>(s, v0 + v, std::min<int64_t>(kTile, vectors - v),
-                                              out(v));
-      }
+      while (v < vectors)
+        v += multiply_some<Scaling, Panels, kTile>(s, v0 + v, vectors - v, out(v));
     }
     for (int64_t t = 0; t < tokens; ++t) {
       for (int p = 0; p < Panels; ++p)

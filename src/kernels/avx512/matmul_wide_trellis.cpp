@@ -1,0 +1,24 @@
+// The int8 matmul of trellis codes for processors without byte permutes across lanes: 7 and 8 bits
+// a step.
+#include "codec/trellis/avx512/trellis_words.h"
+#include "kernels/avx512/matmul_vnni.h"
+#include "kernels/trellis_parts.h"
+
+namespace walsh::avx512 {
+
+namespace {
+
+template <class Steps>
+using TrellisDecoder = detail::TrellisDecoder<Steps, TrellisWords>;
+
+}  // namespace
+
+void matmul_wide_trellis(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y,
+                         int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate) {
+  MatmulVnni::run_trellis<
+      TrellisDecoder, TrellisSteps<7, TrellisRule::bytes>, TrellisSteps<8, TrellisRule::bytes>,
+      TrellisSteps<7, TrellisRule::quantiles>, TrellisSteps<8, TrellisRule::quantiles>>(
+      VnniCall(w, x, m, y, ldy, panel_begin, panel_end, accumulate));
+}
+
+}  // namespace walsh::avx512

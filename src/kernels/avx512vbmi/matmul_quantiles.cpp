@@ -1,0 +1,16 @@
+// The int8 matmul of trellis codes with VBMI's byte permutes: quantiles, to 6 bits a step.
+#include "codec/trellis/avx512vbmi/trellis_decoder.h"
+#include "kernels/avx512/matmul_vnni.h"
+#include "kernels/trellis_parts.h"
+
+namespace walsh::avx512vbmi {
+
+void matmul_quantiles(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y,
+                      int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate) {
+  avx512::MatmulVnni::run_trellis<TrellisDecoder, detail::TrellisSteps<4, TrellisRule::quantiles>,
+                                  detail::TrellisSteps<5, TrellisRule::quantiles>,
+                                  detail::TrellisSteps<6, TrellisRule::quantiles>>(
+      avx512::VnniCall(w, x, m, y, ldy, panel_begin, panel_end, accumulate));
+}
+
+}  // namespace walsh::avx512vbmi
