@@ -75,7 +75,11 @@ class Parser final : public http::basic_parser<true> {
     const std::string start = lower(text.substr(0, 8));
     const size_t scheme = start.starts_with("http://") ? 7 : start.starts_with("https://") ? 8 : 0;
     if (scheme != 0) {
-      text = text.substr(std::min(text.size(), text.find_first_of("/?", scheme)));
+      const size_t end = std::min(text.size(), text.find_first_of("/?", scheme));
+      authority_ = text.substr(scheme, end - scheme);
+      if (authority_.empty() || authority_[0] == ':' || authority_.find('@') != authority_.npos)
+        return false;
+      text = text.substr(end);
     } else if (!text.starts_with('/') && !(text == "*" && request.method == "OPTIONS")) {
       return false;
     }
@@ -138,6 +142,8 @@ class Parser final : public http::basic_parser<true> {
     } else if (encoded && encodings_ != "chunked") {
       refuse(ec, 501, "the only Transfer-Encoding that is supported is chunked");
     }
+    // The host of an absolute target counts, whatever Host says (RFC 9112, 3.2.2).
+    if (!authority_.empty()) request.headers["host"] = authority_;
     expects_continue = expects_continue && version >= 11;
   }
 
@@ -162,6 +168,7 @@ class Parser final : public http::basic_parser<true> {
   int64_t fields_ = 0;
   int hosts_ = 0, lengths_ = 0, keys_ = 0;
   std::string encodings_;
+  std::string authority_;  // HOST[:PORT] of an absolute target
   bool header_seen_ = false;
 };
 

@@ -49,6 +49,17 @@ TEST_F(ServeCommand, AnswersUntilItIsAskedToEnd) {
   EXPECT_THAT(out, HasSubstr("ended with 0"));
 }
 
+// Which host a request is for decides whether it is answered, and the target says it last.
+TEST_F(ServeCommand, AnAbsoluteTargetNamesTheHost) {
+  const std::string out =
+      with_server("--allowed-hosts model.internal",
+                  "ask " + request("GET http://model.internal:8080/health") + "; echo; ask " +
+                      request("GET http://other.example/health"));
+  EXPECT_THAT(out, HasSubstr(R"({"status":"ok"})"));
+  EXPECT_THAT(out, HasSubstr("HTTP/1.1 403"));
+  EXPECT_THAT(out, HasSubstr("--allowed-hosts other.example"));
+}
+
 TEST_F(ServeCommand, EndsWhatItAnswersWithinTheTimeThatItIsGiven) {
   const std::string out = with_server(
       "--drain 0.2 --ctx 4096",

@@ -94,6 +94,24 @@ TEST(HttpParser, KnowsTheFormsOfATarget) {
   EXPECT_EQ(path("GET", "a/b"), "400");
   EXPECT_EQ(path("GET", "ftp://host/a"), "400");
   EXPECT_EQ(path("CONNECT", "host:443"), "host:443|");
+  for (const char* target : {"http://", "http:///a", "http://:80/a", "http://user@host/a"})
+    EXPECT_EQ(path("GET", target), "400") << target;
+}
+
+// RFC 9112, 3.2.2: what is in front of the server may have checked only one of the two.
+TEST(HttpParser, TheHostOfATargetCountsAndNotTheField) {
+  const auto host = [](const std::string& target, const std::string& version = "1.1",
+                       const std::string& field = "Host: field\r\n") {
+    Parsed parsed = parse("GET " + target + " HTTP/" + version + "\r\n" + field + "\r\n", 1000);
+    return parsed.refused ? std::to_string(parsed.refused)
+                          : std::string(parsed.request.header("host"));
+  };
+  EXPECT_EQ(host("/a"), "field");
+  EXPECT_EQ(host("http://target:81/a"), "target:81");
+  EXPECT_EQ(host("HTTPS://target"), "target");
+  EXPECT_EQ(host("http://target?q"), "target");
+  EXPECT_EQ(host("http://target/a", "1.0", ""), "target");
+  EXPECT_EQ(host("http://target/a", "1.1", ""), "400") << "the field has to be there";
 }
 
 TEST(HttpParser, SkipsEmptyLinesBeforeARequest) {
