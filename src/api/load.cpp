@@ -1,8 +1,6 @@
 #include "api/load.h"
 
-#include <filesystem>
-#include <system_error>
-
+#include "api/missing_tokenizer.h"
 #include "arch/config.h"
 #include "walsh/error.h"
 #include "weights/open.h"
@@ -29,12 +27,8 @@ std::optional<ChatTemplate> read_chat_template(const WeightSource& source,
 }  // namespace
 
 Tokenizer read_tokenizer(const WeightSource& source) {
-  if (source.tokenizer_json().empty()) {
-    std::error_code unreadable;
-    const bool is_folder = std::filesystem::is_directory(source.path(), unreadable);
-    throw Error(ErrorCode::bad_input, source.path(),
-                is_folder ? "there is no tokenizer.json" : "the file holds no tokenizer");
-  }
+  if (const std::string missing = missing_tokenizer(source); !missing.empty())
+    throw Error(ErrorCode::bad_input, source.path(), missing);
   return Tokenizer::from_json(source.tokenizer_json(), source.tokenizer_config_json(),
                               source.path() + ": tokenizer");
 }

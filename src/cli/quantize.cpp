@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "api/calibrate.h"
+#include "api/missing_tokenizer.h"
 #include "api/outputs.h"
 #include "base/device.h"
 #include "base/spelling.h"
@@ -315,6 +316,8 @@ int quantize(const Options& options) {
   InterruptGuard::check();
   const auto source = open_calibrated(options.input, recipe, calibration, pool);
   print_notes(source->notes());
+  if (const std::string missing = missing_tokenizer(*source); !missing.empty())
+    print_note(options.input + ": " + missing);
   if (options.dry_run) return dry_run(options, *source);
   if (const Device device = parse_device(options.device); device.cuda) {
     source->use_gpu(device.index);

@@ -129,6 +129,27 @@ TEST_F(ModelFiles, WindowsBeginWithBosOnlyIfTheTokenizerAddsIt) {
   EXPECT_EQ(perplexity(eval(folder)), with_bos);
 }
 
+TEST_F(ModelFiles, WithoutATokenizerItIsSaidWhatIsMissingAndWhatWorks) {
+  const std::string folder = copied_model(), out = file("a.gguf");
+  std::filesystem::remove(folder + "/tokenizer.json");
+  const std::string missing = "there is no tokenizer.json", works = "inspected and measured";
+  for (const char* command : {"run", "serve", "eval"}) {
+    std::vector<std::string> arguments = {command, folder};
+    if (command == std::string("eval")) arguments.insert(arguments.end(), {"--text", text()});
+    const CommandResult r = walsh(arguments);
+    expect_error(r, 3, folder + ": " + missing + ": ");
+    EXPECT_THAT(r.err, HasSubstr(works));
+  }
+  const CommandResult r = walsh({"quantize", folder, out, "--type", "tq3"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_THAT(r.err, HasSubstr("note: " + folder + ": " + missing + ": "));
+  EXPECT_EQ(walsh({"inspect", out}).status, 0);
+  EXPECT_EQ(walsh({"bench", out, "-p", "8", "-n", "1", "-r", "1", "--device", "cpu"}).status, 0);
+  expect_error(walsh({"run", out, "-p", "a"}), 3, out + ": the file holds no tokenizer: ");
+  spill(folder + "/tokenizer.model", "");
+  expect_error(walsh({"run", folder, "-p", "a"}), 3, missing + ", only tokenizer.model (AutoTok");
+}
+
 TEST_F(ModelFiles, ANoteTellsOfAHeadThatTheConfigDoesNotKnow) {
   const std::string folder = file("untied");
   std::filesystem::copy(WALSH_TEST_DATA "/models/llama2-bias-tiny", folder);

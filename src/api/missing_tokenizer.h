@@ -1,0 +1,13 @@
+// What is said of a model without a tokenizer.
+#pragma once
+
+#include <string>
+
+#include "codec/weight_source.h"
+
+namespace walsh {
+
+// Says that the source has no tokenizer and what works without one; empty if it has one.
+std::string missing_tokenizer(const WeightSource& source);
+
+}  // namespace walsh
