@@ -11,7 +11,6 @@
 #include "io/descriptor.h"
 #include "io/system_error.h"
 #include "io/temporary.h"
-#include "walsh/error.h"
 
 namespace walsh {
 namespace {
@@ -68,6 +67,12 @@ StagedFolder::StagedFolder(const std::string& path) : path_(trimmed(path)) {
 StagedFolder::~StagedFolder() {
   std::error_code error;
   if (!committed_) std::filesystem::remove_all(temporary_, error);
+}
+
+std::string StagedFolder::final_name(std::string text) const {
+  for (size_t at = 0; (at = text.find(temporary_, at)) != std::string::npos; at += path_.size())
+    text.replace(at, temporary_.size(), path_);
+  return text;
 }
 
 void StagedFolder::commit() {

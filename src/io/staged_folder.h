@@ -4,6 +4,7 @@
 #include <string>
 
 #include "io/descriptor.h"
+#include "walsh/error.h"
 
 namespace walsh {
 
@@ -24,9 +25,22 @@ class StagedFolder {
   // Path under which a file of the folder is written before commit().
   std::string file(const std::string& name) const { return temporary_ + "/" + name; }
   const std::string& path() const { return path_; }
+  // Calls `write`, which writes files of the folder. An Error that names one of them is thrown with
+  // the name that the file would have had, because its user has never heard of the other.
+  template <typename Write>
+  void named(const Write& write) const {
+    try {
+      write();
+    } catch (const Error& e) {
+      throw Error(e.code(), final_name(e.where()), final_name(e.reason()));
+    }
+  }
   void commit();
 
  private:
+  // `text` with the folder's own name instead of the temporary one.
+  std::string final_name(std::string text) const;
+
   std::string path_, temporary_;
   Descriptor claim_;  // on the temporary folder
   bool committed_ = false;

@@ -11,6 +11,7 @@
 
 #include "codec/retired.h"
 #include "codec/tensor.h"
+#include "io/io_testing.h"
 #include "quantize/pipeline/open.h"
 #include "quantize/tiny_pipeline.h"
 #include "threads.h"
@@ -215,6 +216,25 @@ TEST_F(Folder, IsNotWrittenOverAndLeavesNothingBehind) {
       quantize_to_file(*open_compressor(tiny(), recipe, pool_), file("folder"), stop, {}, kFolder),
       Error);
   EXPECT_TRUE(fs::is_empty(place_));
+}
+
+TEST_F(Folder, ErrorsNameItAndNotTheFolderThatItIsMadeIn) {
+  const std::string model = WALSH_TEST_DATA "/models/llama31-tiny";
+  const std::string weights = write(model, recipe_of("tq3"), kFolder) + "/model.safetensors";
+  for (const rlim_t room : {rlim_t{4096}, rlim_t{fs::file_size(weights) - 1}}) {
+    fs::remove_all(file("folder"));
+    const testing::FileSizeLimit limit(room);
+    const std::string text = failure(model, recipe_of("tq3"));
+    EXPECT_TRUE(text.starts_with(file("folder") + "/model.safetensors: cannot ")) << text;
+  }
+  // A file beside the weights.
+  const std::string copy = file("copy");
+  fs::copy(model, copy);
+  spill(copy + "/README.md", std::string(1'000'000, 'x'));
+  fs::remove_all(file("folder"));
+  const testing::FileSizeLimit limit(999'999);
+  const std::string text = failure(copy, recipe_of("tq3"));
+  EXPECT_TRUE(text.starts_with(file("folder") + "/README.md: cannot ")) << text;
 }
 
 TEST_F(Folder, RefusesWhatItHasNoPlaceFor) {

@@ -198,8 +198,10 @@ class FolderOutput : public ModelOutput {
 
   void open(const std::string& path) override {
     folder_.emplace(path);
-    for (size_t i = 0; i < shards_.size(); ++i)
-      shards_[i]->open(folder_->file(shard_name(i)));
+    folder_->named([&] {
+      for (size_t i = 0; i < shards_.size(); ++i)
+        shards_[i]->open(folder_->file(shard_name(i)));
+    });
   }
 
   void write(const TensorPlan& plan, size_t array, std::span<const std::byte> bytes,
@@ -209,20 +211,24 @@ class FolderOutput : public ModelOutput {
     const ArraySpec spec = array_specs(*plan.format, plan.rows, plan.cols).at(array);
     const std::string name = array_name(target, spec);
     SafetensorsWriter& shard = *shards_[shard_of_.at(name)];
-    if (place.rows.empty()) {
-      shard.write(name, bytes, offset);
-      return;
-    }
-    const uint64_t units = plan.rows == 1 ? static_cast<uint64_t>(plan.cols) : spec.rows;
-    write_rows(shard, name, place.rows, spec.bytes / units, bytes, offset);
+    folder_->named([&] {
+      if (place.rows.empty()) {
+        shard.write(name, bytes, offset);
+        return;
+      }
+      const uint64_t units = plan.rows == 1 ? static_cast<uint64_t>(plan.cols) : spec.rows;
+      write_rows(shard, name, place.rows, spec.bytes / units, bytes, offset);
+    });
   }
 
   void commit(const WrittenTensors& /*written*/) override {
-    for (const auto& shard : shards_)
-      shard->commit();
-    write_index();
-    copy_files();
-    write_config();
+    folder_->named([&] {
+      for (const auto& shard : shards_)
+        shard->commit();
+      write_index();
+      copy_files();
+      write_config();
+    });
     folder_->commit();
   }
 
