@@ -190,7 +190,7 @@ class RunWithoutJournal : public TinyPipeline {
     std::filesystem::remove(out_);
   }
   void expect_success(const std::function<void(const QuantizeProgress&)>& progress,
-                      const std::string& words) {
+                      const std::string& words, size_t count = 1) {
     std::vector<std::string> notes;
     quantize_to_file(*compressor(recipe_), out_, progress,
                      [&](const std::string& text) { notes.push_back(text); });
@@ -199,8 +199,8 @@ class RunWithoutJournal : public TinyPipeline {
       EXPECT_TRUE(notes.empty());
       return;
     }
-    ASSERT_EQ(notes.size(), 1u);
-    EXPECT_NE(notes[0].find(words), std::string::npos) << notes[0];
+    ASSERT_EQ(notes.size(), count);
+    EXPECT_NE(notes.back().find(words), std::string::npos) << notes.back();
   }
 
   Recipe recipe_ = recipe_of("tc3:h:L14");
@@ -224,7 +224,7 @@ TEST_F(RunWithoutJournal, SucceedsWhenOnlyTheOutputHasRoom) {
   spill(path_, std::string(reinterpret_cast<const char*>(&header), sizeof(header)));
   std::filesystem::resize_file(path_, sizeof(header) + header.bytes);
   const FileSizeLimit limit(want_.size());
-  expect_success({}, "File too large");
+  expect_success({}, "File too large", 2);
   EXPECT_FALSE(std::filesystem::exists(path_));
 }
 
@@ -243,6 +243,41 @@ TEST_F(RunWithoutJournal, LeavesTheTargetOfALinkAlone) {
   std::filesystem::create_symlink(tiny_.file("other"), path_);
   expect_success({}, "symbolic link");
   EXPECT_EQ(slurp(tiny_.file("other")), "precious");
+}
+
+// A journal of other settings must not stay behind when its output is complete.
+TEST_F(TinyPipeline, AJournalOfAnotherRunGoesWithANote) {
+  const std::string out = tiny_.file("out.gguf"), journal = out + kResumeSuffix;
+  const auto interrupt = [left = 2](const QuantizeProgress& p) mutable {
+    if (p.tensor->format->kind == CodeKind::trellis && --left == 0)
+      throw Error(ErrorCode::interrupted, "", "stopped");
+  };
+  for (const char* other : {"tq3", "tc2:h:L14", "tc3:h:L14"}) {
+    EXPECT_THROW(quantize_to_file(*compressor(recipe_of("tc3:h:L14")), out, interrupt), Error);
+    ASSERT_TRUE(std::filesystem::exists(journal));
+    std::vector<std::string> notes;
+    quantize_to_file(*compressor(recipe_of(other)), out, {},
+                     [&](const std::string& text) { notes.push_back(text); });
+    EXPECT_FALSE(std::filesystem::exists(journal)) << other;
+    std::filesystem::remove(out);
+    if (std::string(other) == "tc3:h:L14") {
+      EXPECT_TRUE(notes.empty()) << notes[0];
+      continue;
+    }
+    ASSERT_EQ(notes.size(), 1u) << other;
+    EXPECT_TRUE(notes[0].starts_with(journal + ": has 2 tensors of an interrupted run"))
+        << notes[0];
+  }
+  spill(journal, "precious");
+  quantize_to_file(*compressor(recipe_of("tq3")), out, {}, [](const std::string& text) {
+    ADD_FAILURE() << "nobody asked for a journal: " << text;
+  });
+  EXPECT_EQ(slurp(journal), "precious");
+}
+
+TEST(ResumeName, IsBesideAFolderThatEndsWithASlash) {
+  EXPECT_EQ(resume_name("a/b"), "a/b.walsh-resume");
+  EXPECT_EQ(resume_name("a/b//"), "a/b.walsh-resume");
 }
 
 }  // namespace

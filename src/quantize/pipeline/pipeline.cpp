@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <deque>
 #include <exception>
+#include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "codec/codec.h"
@@ -78,8 +81,9 @@ struct Start {
 // nothing is encoded behind it.
 class Starts {
  public:
-  Starts(Compressor& source, ResumeFile* resume, RunTime& time)
-      : source_(source), resume_(resume), time_(time) {}
+  // `strange` is called at the first tensor if the journal has records, but not of this one.
+  Starts(Compressor& source, ResumeFile* resume, RunTime& time, std::function<void()> strange)
+      : source_(source), resume_(resume), time_(time), strange_(std::move(strange)) {}
   ~Starts() { source_.abandon(); }
   Starts(const Starts&) = delete;
   Starts& operator=(const Starts&) = delete;
@@ -112,16 +116,23 @@ class Starts {
       source_.measure(plan);
       time_.measured(plan);
       if (resume_) result.key = source_.encoding_key(plan.name);
-      if (result.key) result.record = resume_->find(*result.key, plan.bytes());
+      if (result.key) result.record = find(*result.key, plan);
       if (!result.record) result.begun = source_.begin(plan.name);
     } catch (...) {
       result.error = std::current_exception();
     }
   }
 
+  std::optional<ResumeFile::Record> find(const Checksum& key, const TensorPlan& plan) {
+    auto record = resume_->find(key, plan.bytes());
+    if (const auto strange = std::exchange(strange_, nullptr); strange && !record) strange();
+    return record;
+  }
+
   Compressor& source_;
   ResumeFile* resume_;
   RunTime& time_;
+  std::function<void()> strange_;
   size_t started_ = 0;
   std::deque<Start> ahead_;
 };
@@ -139,6 +150,31 @@ Written encode_and_write(ModelOutput& output, Compressor& source, const TensorPl
   const double nmse = source.nmse(plan.name);
   if (start.key) resume->add(*start.key, nmse, arrays);
   return {write_tensor(output, plan, arrays), nmse, false};
+}
+
+// Says what becomes of an earlier run's tensors.
+void note_strange_records(const ResumeFile& journal, const std::string& path,
+                          const NoteFunction& note) {
+  if (!note || journal.records() == 0) return;
+  note(resume_name(path) + ": has " + std::to_string(journal.records()) +
+       (journal.records() == 1 ? " tensor" : " tensors") +
+       " of an interrupted run with other settings or of another model, which this run cannot use "
+       "and deletes when it is complete");
+}
+
+// The journal of a run: where types take long to encode, or where an earlier run has left one,
+// which goes when the output is complete. May be null.
+std::unique_ptr<ResumeFile> open_journal(const std::vector<TensorPlan>& tensors,
+                                         const std::string& path, const NoteFunction& note) {
+  const bool slow = std::any_of(tensors.begin(), tensors.end(), [](const TensorPlan& plan) {
+    return codec_of(*plan.format).slow_to_encode;
+  });
+  if (slow) return std::make_unique<ResumeFile>(path, note);
+  std::error_code unreadable;
+  if (!std::filesystem::is_regular_file(resume_name(path), unreadable)) return nullptr;
+  auto journal = std::make_unique<ResumeFile>(path, nullptr);
+  note_strange_records(*journal, path, note);
+  return journal;
 }
 
 // Files that WalshFile::open would refuse must not be written.
@@ -194,16 +230,11 @@ QuantizeSummary quantize_to_file(Compressor& source, const std::string& path,
   const auto output = make_output(source, options);
   output->open(path);
   const auto& tensors = source.tensors();
-  std::unique_ptr<ResumeFile> resume;
-  for (const TensorPlan& plan : tensors) {
-    if (codec_of(*plan.format).slow_to_encode && !resume) {
-      resume = std::make_unique<ResumeFile>(path, note);
-    }
-  }
+  const std::unique_ptr<ResumeFile> resume = open_journal(tensors, path, note);
   WrittenTensors all;
   std::vector<MissedBound> missed;
   RunTime time(source);
-  Starts starts(source, resume.get(), time);
+  Starts starts(source, resume.get(), time, [&] { note_strange_records(*resume, path, note); });
   for (size_t i = 0; i < tensors.size(); ++i) {
     const TensorPlan& plan = tensors[i];
     const Written written = encode_and_write(*output, source, plan, starts.next(), resume.get());

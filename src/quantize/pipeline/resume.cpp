@@ -53,8 +53,14 @@ bool read_at(int fd, uint64_t offset, std::span<std::byte> out, const std::strin
 
 }  // namespace
 
+std::string resume_name(std::string output) {
+  while (output.size() > 1 && output.back() == '/')
+    output.pop_back();
+  return output + kResumeSuffix;
+}
+
 ResumeFile::ResumeFile(const std::string& output, NoteFunction note)
-    : path_(output + kResumeSuffix), note_(std::move(note)) {
+    : path_(resume_name(output)), note_(std::move(note)) {
   try {
     open();
     if (usable()) read_index();

@@ -19,6 +19,9 @@ namespace walsh {
 
 inline constexpr const char* kResumeSuffix = ".walsh-resume";
 
+// The name of the journal of `output`, which may be a folder with a slash at the end.
+std::string resume_name(std::string output);
+
 // The journal OUTPUT.walsh-resume: records one after the other, each a header and the content of a
 // tensor under one checksum. A record cut short by a crash, and all behind it, is dropped when the
 // journal is opened. One process at a time uses it.
@@ -42,6 +45,8 @@ class ResumeFile {
   void add(const Checksum& key, double nmse, std::span<const std::span<const std::byte>> arrays);
   // Deletes the file, because the output is complete.
   void remove();
+  // The number of records, of this run and of those before it.
+  size_t records() const { return places_.size(); }
   // Returns false if the journal is not used after an error.
   bool usable() const { return fd_ >= 0; }
 
