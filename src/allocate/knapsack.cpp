@@ -15,16 +15,14 @@ namespace {
 constexpr double kUnreached = std::numeric_limits<double>::infinity();
 
 uint64_t least_bytes(const std::vector<Choice>& item) {
-  return std::min_element(item.begin(), item.end(),
-                          [](const Choice& a, const Choice& b) { return a.bytes < b.bytes; })
-      ->bytes;
+  return std::ranges::min_element(item, {}, &Choice::bytes)->bytes;
 }
 
 uint64_t most_bytes(const std::vector<Choice>& item) {
-  return std::max_element(item.begin(), item.end(),
-                          [](const Choice& a, const Choice& b) { return a.bytes < b.bytes; })
-      ->bytes;
+  return std::ranges::max_element(item, {}, &Choice::bytes)->bytes;
 }
+
+// Returns the unit of sizes, see knapsack.h; `range` is that of all items together.
 
 uint64_t unit_of(std::span<const std::vector<Choice>> items, uint64_t range) {
   uint64_t divisor = 0;

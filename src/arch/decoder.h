@@ -23,8 +23,8 @@ struct TensorNames {
   std::string_view o = "self_attn.o_proj";
   std::string_view sinks = "self_attn.sinks";  // without ".weight"
   std::string_view q_norm = "self_attn.q_norm", k_norm = "self_attn.k_norm";
-  // Latent attention. The checkpoint's kv_down is the two matrices behind it in this list below
-  // each other; its kv_up is the two behind it, head after head.
+  // Latent attention. A checkpoint has `latent` above `shared_key` in one tensor, kv_down, and of
+  // head after head the rows of `key_up` and of `value_up` in another, kv_up.
   std::string_view query_down = "self_attn.q_a_proj", query_up = "self_attn.q_b_proj";
   std::string_view query_down_norm = "self_attn.q_a_layernorm";
   std::string_view kv_down = "self_attn.kv_a_proj_with_mqa";
@@ -77,8 +77,8 @@ enum class ExpertOrder : uint8_t {
 struct ExpertTraits {
   int64_t count = 0, chosen = 0, width = 0;
   RoutingDesc routing;           // without the name of its bias
-  std::string_view choice_bias;  // this is the name, behind the layer's prefix; empty: no bias
-  std::string_view factors;      // and this of the factors of weights
+  std::string_view choice_bias;  // its name behind the layer's prefix; empty: there is none
+  std::string_view factors;      // likewise the name of the factors of weights
   bool router_bias = false, bias = false;
   bool gated_shared = false;  // a matrix gates the shared expert
   ExpertOrder order = ExpertOrder::rows;

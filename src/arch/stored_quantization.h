@@ -19,7 +19,7 @@ struct StoredQuantization {
   bool operator==(const StoredQuantization&) const = default;
 };
 
-// Throws bad_input for anything else.
+// Reads the config of a checkpoint. Throws bad_input for other kinds of quantization.
 StoredQuantization read_stored_quantization(ConfigReader& reader);
 
 }  // namespace walsh

@@ -10,7 +10,7 @@
 namespace walsh::grammar {
 namespace {
 
-// Repetitions are counted in blocks of this number if there are at least so many blocks.
+// Long repetitions are made of blocks of kBlock, where there are at least kLeastBlocks of them.
 constexpr int64_t kBlock = 1024, kLeastBlocks = 4;
 
 struct ByteRange {

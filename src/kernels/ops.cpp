@@ -7,7 +7,7 @@
 
 #include "base/checked.h"
 #include "kernels/isa_tables.h"
-#include "kernels/simd/attention_blocks.h"
+#include "kernels/simd/attention.h"
 #include "walsh/error.h"
 
 namespace walsh {

@@ -93,7 +93,7 @@ ExpertStep::Part part_of(const Expert& expert, Layer& layer, Form& gated) {
   part.width = expert.gate.device.rows;
   part.gate = product_of(expert.gate, layer.into_experts);
   part.up = product_of(expert.up, layer.into_experts);
-  part.gated = gated.described();
+  part.down_form = gated.described();
   part.down = product_of(expert.down, gated);
   return part;
 }

@@ -267,4 +267,17 @@ std::vector<Diagonal> diagonals(int64_t rows, int64_t cols) {
   return result;
 }
 
+void for_blocks(const TwoSidedMatrix& matrix, int64_t block_cols, ThreadPool& pool,
+                FunctionRef<void(const Block& block, int thread)> body) {
+  constexpr int64_t kRows = TwoSidedRows::kRows;
+  const int64_t rows = matrix.rows(), cols = matrix.cols();
+  for (const Diagonal& d :
+       diagonals((rows + kRows - 1) / kRows, (cols + block_cols - 1) / block_cols)) {
+    pool.for_each(d.count, [&](int64_t i, int thread) {
+      const int64_t row = (d.first_row + i) * kRows, col = (d.first_col - i) * block_cols;
+      body({row, std::min(kRows, rows - row), col, std::min(block_cols, cols - col)}, thread);
+    });
+  }
+}
+
 }  // namespace walsh::detail

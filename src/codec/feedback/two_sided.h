@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/aligned.h"
+#include "base/function_ref.h"
 #include "base/thread_pool.h"
 #include "codec/feedback/error_feedback.h"
 #include "codec/feedback/multiply_add.h"
@@ -105,5 +106,10 @@ struct Diagonal {
   int64_t first_row, first_col, count;
 };
 std::vector<Diagonal> diagonals(int64_t rows, int64_t cols);
+
+// Calls body for all blocks of a matrix, of up to TwoSidedRows::kRows rows and `block_cols`
+// columns. Those to the left of a block and above it come first; others may run at the same time.
+void for_blocks(const TwoSidedMatrix& matrix, int64_t block_cols, ThreadPool& pool,
+                FunctionRef<void(const Block& block, int thread)> body);
 
 }  // namespace walsh::detail

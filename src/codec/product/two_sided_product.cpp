@@ -54,19 +54,12 @@ class TwoSidedProduct {
   }
 
   void encode(ThreadPool& pool) {
-    constexpr int64_t kRows = TwoSidedRows::kRows;
-    const int64_t cols = code_.group;
     std::vector<std::optional<ProductWorker>> workers(static_cast<size_t>(pool.size()));
-    const int64_t down = (tensor_.rows + kRows - 1) / kRows;
-    for (const Diagonal& d : diagonals(down, product_groups(code_, matrix_.cols()))) {
-      pool.for_each(d.count, [&](int64_t i, int thread) {
-        auto& worker = workers[static_cast<size_t>(thread)];
-        if (!worker) worker.emplace(matrix_, code_, product_codebook(tensor_), options_);
-        const int64_t row = (d.first_row + i) * kRows, col = (d.first_col - i) * cols;
-        encode_block(*worker, {row, std::min(kRows, tensor_.rows - row), col,
-                               std::min(cols, matrix_.cols() - col)});
-      });
-    }
+    for_blocks(matrix_, code_.group, pool, [&](const Block& block, int thread) {
+      auto& worker = workers[static_cast<size_t>(thread)];
+      if (!worker) worker.emplace(matrix_, code_, product_codebook(tensor_), options_);
+      encode_block(*worker, block);
+    });
   }
 
   void store(ThreadPool& pool) {

@@ -2,7 +2,6 @@
 #include <vector>
 
 #include "codec/feedback/feedback_strip.h"
-#include "codec/scalar/scalar_passes.h"
 #include "codec/scalar/scalar_rows.h"
 #include "codec/scalar/scalar_tensor.h"
 

@@ -1,14 +1,45 @@
-// Encodes a whole tensor in a scalar format, row by row.
+// Encodes a whole tensor in a scalar format: where the rows of its passes go, what they leave over,
+// and the three ways to do it.
 #pragma once
+
+#include <cstdint>
+#include <vector>
 
 #include "base/thread_pool.h"
 #include "codec/encode/encode_source.h"
 #include "codec/feedback/error_feedback.h"
+#include "codec/scalar/encoder.h"
+#include "codec/tensor.h"
+#include "rotate/rotation.h"
 
 namespace walsh::detail {
 
-// Fills the arrays of `tensor`, which is bound to `storage`. The bytes do not depend on the number
-// of threads or the instruction set. Throws as encode_tensor.
+// The passes of a tensor that is being encoded. Threads share it and write disjoint rows. No pass
+// for dense formats.
+class ScalarPasses {
+ public:
+  // `tensor` has its arrays in `storage`; both outlive this.
+  ScalarPasses(const Tensor& tensor, const TensorStorage& storage);
+
+  int64_t padded() const { return padded_; }
+  PassOutput output(int pass, int64_t row) const;
+  // out[padded] = x[cols], rotated as the pass wants it.
+  void rotate(int pass, int64_t row, const float* x, float* out) const;
+  // Takes the decoded row away from x[cols]; buffer[padded] is overwritten.
+  void subtract(int pass, int64_t row, float* buffer, float* x) const;
+  // Encodes x[cols] and takes the decoded row away from it.
+  void encode(int pass, const EncodeOptions& options, int64_t row, float* buffer, float* x) const;
+
+ private:
+  const Tensor& tensor_;
+  const Format& format_;
+  int64_t padded_;
+  PassOutput outputs_[2];
+  std::vector<Rotator> rotators_;
+};
+
+// Encodes row by row: fills the arrays of `tensor`, which is bound to `storage`. The bytes do not
+// depend on the number of threads or the instruction set. Throws as encode_tensor.
 void encode_scalar(const Tensor& tensor, const EncodeOptions& options, ReadRows read_rows,
                    const TensorStorage& storage, ThreadPool& pool, ErrorSum& errors);
 

@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "codec/feedback/two_sided.h"
-#include "codec/scalar/scalar_passes.h"
 #include "codec/scalar/scalar_rows.h"
 #include "codec/scalar/scalar_tensor.h"
 
@@ -34,19 +33,13 @@ class TwoSidedScalar {
   }
 
   void encode(ThreadPool& pool) {
-    constexpr int64_t kRows = TwoSidedRows::kRows;
     const int64_t cols = std::min(matrix_.cols(), std::max(kBlockCols, rows_.group()));
-    std::vector<std::optional<TwoSidedRows>> blocks(static_cast<size_t>(pool.size()));
-    const int64_t down = (tensor_.rows + kRows - 1) / kRows;
-    for (const Diagonal& d : diagonals(down, (matrix_.cols() + cols - 1) / cols)) {
-      pool.for_each(d.count, [&](int64_t i, int thread) {
-        auto& rows = blocks[static_cast<size_t>(thread)];
-        if (!rows) rows.emplace(matrix_, cols);
-        const int64_t row = (d.first_row + i) * kRows, col = (d.first_col - i) * cols;
-        encode_block(*rows, {row, std::min(kRows, tensor_.rows - row), col,
-                             std::min(cols, matrix_.cols() - col)});
-      });
-    }
+    std::vector<std::optional<TwoSidedRows>> of_threads(static_cast<size_t>(pool.size()));
+    for_blocks(matrix_, cols, pool, [&](const Block& block, int thread) {
+      auto& rows = of_threads[static_cast<size_t>(thread)];
+      if (!rows) rows.emplace(matrix_, cols);
+      encode_block(*rows, block);
+    });
   }
 
   void store(ThreadPool& pool) {

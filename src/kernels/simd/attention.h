@@ -8,13 +8,31 @@
 #include <limits>
 
 #include "kernels/ops.h"
-#include "kernels/simd/attention_blocks.h"
 #include "kernels/simd/exponential.h"
 #include "kernels/simd/product_tile.h"
 
 namespace walsh::simd {
 
-// The arguments plus the parts of the scratch memory (attention_blocks.h). It is a template, so
+// How attention is divided into blocks, and the layout of its scratch memory.
+struct AttentionBlocks {
+  // Positions per block. Blocks start at multiples of this, whatever the queries: that makes the
+  // result of a query independent of the batch.
+  static constexpr int64_t kKeys = 64;
+  // Number of rows (one query of one head each) that share a converted block of keys and values.
+  static constexpr int64_t kRows = 144;
+
+  // Row length of values and outputs, a whole number of vectors on every instruction set.
+  static constexpr int64_t padded(int64_t head_dim) { return (head_dim + 15) / 16 * 16; }
+
+  // keys [head_dim][kKeys], values [kKeys][padded], logits [kRows][kKeys], output [kRows][padded],
+  // largest logit and sum of weights [kRows].
+  static constexpr int64_t floats(int64_t head_dim) {
+    return head_dim * kKeys + kKeys * padded(head_dim) + kRows * kKeys + kRows * padded(head_dim) +
+           2 * kRows;
+  }
+};
+
+// The arguments plus the parts of the scratch memory. It is a template, so
 // that each instruction set has its own functions.
 template <typename V>
 struct BlockedAttention : GroupAttention {

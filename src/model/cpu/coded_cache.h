@@ -37,7 +37,7 @@ class CodedCache : public KvCache {
   void attend(int64_t layer, const QueryRows& queries, int thread, float* scratch) override;
 
  private:
-  // fp16 keys and values of one head, [rows][head_dim] each; both are the same of latent attention.
+  // fp16 keys and values of one head, [rows][head_dim] each; latents are both.
   struct HalfRows {
     uint16_t* keys;
     uint16_t* values;
@@ -51,7 +51,7 @@ class CodedCache : public KvCache {
     int64_t head_dim, kv_heads;
     int64_t rank;   // the part of a key that is its value; 0: values are rows of their own
     int64_t first;  // values per position of the heads in the layers before
-    int64_t fresh;  // the same of fresh rows: 0 in all layers whose rows no other layer reads
+    int64_t fresh;  // where its fresh rows begin, as `first`; layers that no other reads share 0
     const Rotator *key_rotator, *value_rotator;  // null: not rotated
     std::vector<Head> heads;                     // [kv_heads], or
     std::optional<CacheLatents> latents;         // with a rank

@@ -24,7 +24,7 @@ class CpuExecutor : public PartExecutor {
   struct InputRows {
     const float* values;  // [count] rows of `stride` floats
     int64_t stride, count;
-    int expert;               // that reads these; -1: every row of the batch
+    int expert;               // the one that reads these rows; -1: they are all of the batch
     const int64_t* of_batch;  // which rows of the batch they are; null: the first ones
   };
   using InputObserver = std::function<void(const Input& input, const InputRows& rows)>;

@@ -137,15 +137,15 @@ void CpuExecutor::perform(const step::Experts& s, int layer, int64_t skip) {
   add_products(s, layer, &ExpertsDesc::gate, experts_.gate, products);
   add_products(s, layer, &ExpertsDesc::up, experts_.up, products);
   multiply(products);
-  const Source gated = source(layer, s.gated_input);
+  const Source of_down = source(layer, s.gated_input);
   for_rows(static_cast<int64_t>(experts_.slots.row.size()), [&](int64_t slot, float* scratch) {
     float* gate = experts_.gate.row(slot);
     if (e.routing.of_input) weigh_slot(slot, e.width);
     gate_row(s.gate, gate, experts_.up.row(slot), e.width);
     const auto own = static_cast<size_t>(experts_.slots.expert[static_cast<size_t>(slot)]);
-    prepare_row(gated, gate, slot - experts_.slots.first[own], scratch, experts_.inputs[own]);
+    prepare_row(of_down, gate, slot - experts_.slots.first[own], scratch, experts_.inputs[own]);
   });
-  tell_experts(gated.input);
+  tell_experts(of_down.input);
   products.clear();
   add_products(s, layer, &ExpertsDesc::down, experts_.out, products);
   multiply(products);

@@ -3,11 +3,152 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
+#include "base/aligned.h"
+#include "base/checked.h"
+#include "cache/half_rows.h"
 #include "model/cpu/coded_cache.h"
-#include "model/cpu/half_cache.h"
 
 namespace walsh {
+namespace {
+
+// A cache that keeps everything as fp16.
+class HalfCache final : public KvCache {
+ public:
+  HalfCache(const Model& model, const KvPages& pages, uint64_t max_bytes);
+
+  uint64_t bytes() const override;
+  void start(std::span<const Run> runs) override { runs_ = runs; }
+  void finish() override {}
+  void abandon() override {}
+  void copy_page(const PageCopy& copy) override;
+  void fork(int64_t, int64_t) override {}
+  void store(int64_t layer, const float* keys, const float* values, int64_t stride) override;
+  void attend(int64_t layer, const QueryRows& queries, int thread, float* scratch) override;
+
+ private:
+  const AttentionDesc& attention_of(int64_t layer) const;
+  KvView view(int64_t layer, int64_t sequence) const;
+  void store_row(const KvView& view, int64_t position, const float* keys, const float* values);
+  // Return how many numbers a page of a layer has.
+  int64_t key_page(int64_t layer) const;
+  int64_t value_page(int64_t layer) const;
+
+  const Model& model_;
+  const Ops& ops_;
+  const KvPages& pages_;
+  std::span<const Run> runs_;
+  // These are the places where the layers begin in the arrays. Where values are the beginnings of
+  // keys, only these are kept.
+  std::vector<int64_t> layer_keys_, layer_values_;
+  AlignedArray<uint16_t> keys_, values_;  // [layer][page][kv_heads][page positions][head_dim]
+};
+
+HalfCache::HalfCache(const Model& model, const KvPages& pages, uint64_t max_bytes)
+    : model_(model), ops_(ops()), pages_(pages) {
+  const char* where = "KV cache";
+  const auto pages_of = [&](int64_t page) {
+    return checked_mul(static_cast<uint64_t>(pages.shape().pages), static_cast<uint64_t>(page),
+                       where);
+  };
+  uint64_t keys = 0, values = 0;
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    const auto layer = static_cast<int64_t>(i);
+    layer_keys_.push_back(static_cast<int64_t>(keys));
+    layer_values_.push_back(static_cast<int64_t>(values));
+    keys = checked_add(keys, pages_of(key_page(layer)), where);
+    values = checked_add(values, pages_of(value_page(layer)), where);
+  }
+  check_cache_bytes(model, pages.shape(),
+                    checked_mul(checked_add(keys, values, where), sizeof(uint16_t), where),
+                    max_bytes);
+  keys_ = AlignedArray<uint16_t>(keys);
+  values_ = AlignedArray<uint16_t>(values);
+}
+
+uint64_t HalfCache::bytes() const {
+  return (keys_.size() + values_.size()) * sizeof(uint16_t);
+}
+
+const AttentionDesc& HalfCache::attention_of(int64_t layer) const {
+  return model_.config.layers[static_cast<size_t>(layer)].attention;
+}
+
+int64_t HalfCache::key_page(int64_t layer) const {
+  return attention_of(layer).cached_keys() * pages_.shape().page_positions;
+}
+
+int64_t HalfCache::value_page(int64_t layer) const {
+  return attention_of(layer).cached_values() * pages_.shape().page_positions;
+}
+
+KvView HalfCache::view(int64_t layer, int64_t sequence) const {
+  const AttentionDesc& a = attention_of(layer);
+  const auto at = static_cast<size_t>(layer);
+  const uint16_t* keys = keys_.data() + layer_keys_[at];
+  const bool latent = a.latent.present();
+  return {keys,
+          latent ? keys : values_.data() + layer_values_[at],
+          pages_.shape().page_positions,
+          static_cast<int>(a.cache_heads()),
+          static_cast<int>(a.cache_dim()),
+          pages_.pages(sequence).data(),
+          latent ? static_cast<int>(a.latent.rank) : 0};
+}
+
+void HalfCache::copy_page(const PageCopy& copy) {
+  const auto copy_in = [&](uint16_t* layer, int64_t size) {
+    std::copy_n(layer + copy.from * size, size, layer + copy.to * size);
+  };
+  for (size_t i = 0; i < layer_keys_.size(); ++i) {
+    const auto layer = static_cast<int64_t>(i);
+    copy_in(keys_.data() + layer_keys_[i], key_page(layer));
+    copy_in(values_.data() + layer_values_[i], value_page(layer));
+  }
+}
+
+void HalfCache::store_row(const KvView& view, int64_t position, const float* keys,
+                          const float* values) {
+  for (int64_t h = 0; h < view.kv_heads; ++h) {
+    const int64_t to = view.offset(h, position), from = h * view.head_dim;
+    store_half_row(ops_, keys + from, view.head_dim,
+                   keys_.data() + (view.keys - keys_.data()) + to);
+    if (values == nullptr) continue;
+    store_half_row(ops_, values + from, view.head_dim,
+                   values_.data() + (view.values - values_.data()) + to);
+  }
+}
+
+void HalfCache::store(int64_t layer, const float* keys, const float* values, int64_t stride) {
+  int64_t row = 0;
+  for (const Run& run : runs_) {
+    const int64_t first = row;
+    const KvView to = view(layer, run.sequence);
+    const auto store_rows = [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t from = (first + i) * stride;
+        store_row(to, run.position + i, keys + from, values == nullptr ? nullptr : values + from);
+      }
+    };
+    if (run.rows == 1) {
+      store_rows(0, 1);
+    } else {
+      model_.pool().for_ranges(run.rows, 1, store_rows);
+    }
+    row += run.rows;
+  }
+}
+
+void HalfCache::attend(int64_t layer, const QueryRows& queries, int, float* scratch) {
+  const Run& run = runs_[queries.run];
+  ops_.attention({view(layer, run.sequence), static_cast<int>(queries.head),
+                  static_cast<int>(queries.heads), queries.m, run.position + queries.row,
+                  queries.options, queries.q, queries.ldq, queries.out, queries.ldo,
+                  queries.log_sums, scratch});
+}
+
+}  // namespace
 
 std::unique_ptr<KvCache> make_kv_cache(const Model& model, const KvPages& pages, int64_t max_rows,
                                        uint64_t max_bytes) {

@@ -1,5 +1,5 @@
 // The keys and values of a session's sequences on the CPU, and attention over them. There is one
-// class per representation: all fp16 (half_cache.h), or older positions coded (coded_cache.h).
+// class per representation: all fp16 (in kv_cache.cpp), or older positions coded (coded_cache.h).
 #pragma once
 
 #include <cstdint>

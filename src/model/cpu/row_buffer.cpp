@@ -7,7 +7,6 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kUnitColumns = 32;   // per entry of ActivationsI8::sums
 constexpr int64_t kRowAlignment = 16;  // floats: 64 bytes
 
 size_t rows_of(int64_t rows, int64_t stride) {
@@ -35,7 +34,7 @@ void Workspace::copy(int64_t to, const Workspace& other, int64_t index) {
   } else {
     const ActivationsI8& from = other.quantized;
     const int64_t cols = from.planes * from.cols, groups = from.planes * from.groups();
-    const int64_t units = cols / kUnitColumns;
+    const int64_t units = cols / detail::kUnitColumns;
     std::copy_n(from.q.data() + index * cols, cols, quantized.q.data() + to * cols);
     std::copy_n(from.scales.data() + index * groups, groups, quantized.scales.data() + to * groups);
     std::copy_n(from.sums.data() + index * units, units, quantized.sums.data() + to * units);

@@ -67,8 +67,9 @@ class CudaCodedCache {
   std::vector<cuda::CodedLayer> layers_;
   cuda::PageTable table_;
   std::vector<Sequence> sequences_;
-  cuda::Buffer kept_;                        // int32 [sequences]
-  cuda::Buffer fresh_, old_;                 // keys, then values, of one layer
+  cuda::Buffer kept_;   // int32 [sequences]: Sequence::stored, on the device
+  cuda::Buffer fresh_;  // rows of a run that are not stored yet: keys, then values, of one layer
+  cuda::Buffer old_;    // the same of stored rows, decoded
   std::vector<cuda::Buffer> kept_fresh_;     // of layers whose rows others read, or empty
   std::vector<cuda::FreshRows> fresh_rows_;  // by layer
   cuda::FreshRows old_rows_;

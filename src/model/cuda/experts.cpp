@@ -38,8 +38,8 @@ std::vector<const std::byte*> arrays_of(const Model& model, int layer, const Exp
   return all;
 }
 
-// Adds the most buffers of each shape, and the widest plain rows, that some matrices of a layer
-// read: distinct int8 forms of one input.
+// What the inputs of experts need for every layer: of each shape as many int8 buffers as some layer
+// has distinct forms of one input, and the widest plain rows.
 class ShapeCount {
  public:
   void add(const LayerSteps& layer, const Input& input, std::span<const int> matrices,
@@ -92,7 +92,7 @@ void prepare_forms(const cuda::InputSource& source, std::span<const cuda::InputF
 // All experts of a layer read what the first one does.
 ExpertShapes expert_shapes(const CudaSizes& sizes) {
   ExpertShapes shapes;
-  ShapeCount inputs, gated;
+  ShapeCount inputs, of_down;
   const auto add = [&](const LayerSteps& layer, const step::Experts& s) {
     const ExpertsDesc& e = s.experts;
     shapes.count = std::max(shapes.count, e.count);
@@ -100,15 +100,15 @@ ExpertShapes expert_shapes(const CudaSizes& sizes) {
     shapes.width = std::max(shapes.width, e.width);
     const int first[] = {e.gate(0), e.up(0)}, last[] = {e.down(0)};
     inputs.add(layer, layer.inputs[static_cast<size_t>(s.input)], first, sizes.steps);
-    gated.add(layer, layer.inputs[static_cast<size_t>(s.gated_input)], last, sizes.steps);
+    of_down.add(layer, layer.inputs[static_cast<size_t>(s.gated_input)], last, sizes.steps);
   };
   for (const LayerSteps& layer : sizes.steps.layers)
     for (const Step& step : layer.steps)
       if (const auto* s = std::get_if<step::Experts>(&step.op)) add(layer, *s);
   shapes.inputs = inputs.shapes();
-  shapes.gated = gated.shapes();
+  shapes.of_down = of_down.shapes();
   shapes.input_floats = inputs.floats();
-  shapes.gated_floats = gated.floats();
+  shapes.down_floats = of_down.floats();
   return shapes;
 }
 
@@ -149,7 +149,7 @@ CudaExperts::CudaExperts(const ExpertShapes& shapes, int64_t hidden, int64_t max
   results_ = array(slots * hidden, sizeof(float));
   arrived_ = array(1 + cuda::kSumCounters, sizeof(int32_t), true);
   inputs_ = make_inputs(shapes.inputs, shapes.input_floats, max_rows);
-  gated_ = make_inputs(shapes.gated, shapes.gated_floats, slots);
+  of_down_ = make_inputs(shapes.of_down, shapes.down_floats, slots);
 }
 
 CudaExperts::Inputs CudaExperts::make_inputs(const std::vector<BufferShape>& shapes, int64_t floats,
@@ -244,7 +244,7 @@ void CudaExperts::finish(const ExpertLayer& layer, cuda::ExpertSum call, cuda::S
   const int64_t slots = call.m * e.chosen;
   const std::array<Product, 1> last{{{e.down(0), results_.as<float>(), hidden_}}};
   const Described down =
-      describe(layer, layer.model.input(layer.layer, layer.step.gated_input), gated_, last);
+      describe(layer, layer.model.input(layer.layer, layer.step.gated_input), of_down_, last);
   auto *gate = gate_.as<float>(), *up = up_.as<float>();
   call.results = results_.as<float>();
   call.slot = slot_.as<const int32_t>();

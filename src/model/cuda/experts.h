@@ -16,9 +16,9 @@ namespace walsh {
 
 // What their workspaces are sized by: the most of all layers.
 struct ExpertShapes {
-  int64_t count = 0, chosen = 0, width = 0;    // 0: there are none
-  std::vector<BufferShape> inputs, gated;      // int8 forms of what gate and up read, and down
-  int64_t input_floats = 0, gated_floats = 0;  // values of rows for plain matrices
+  int64_t count = 0, chosen = 0, width = 0;   // 0: there are none
+  std::vector<BufferShape> inputs, of_down;   // int8 forms of what gate and up read, and down
+  int64_t input_floats = 0, down_floats = 0;  // values of rows for plain matrices
 };
 ExpertShapes expert_shapes(const CudaSizes& sizes);
 
@@ -106,7 +106,7 @@ class CudaExperts {
   cuda::Buffer items_;                 // ExpertItem
   cuda::Buffer gate_, up_, results_;   // float [slots][width], [slots][hidden]
   cuda::Buffer arrived_;               // int32: of the choice, then of sums
-  Inputs inputs_, gated_;
+  Inputs inputs_, of_down_;
 };
 
 }  // namespace walsh

@@ -27,7 +27,7 @@ cuda::ExpertStep::Part part_of(int64_t width, std::span<const cuda::Matmul> firs
   part.gate = firsts[0];
   part.up = firsts[1];
   part.down = last.products[0];
-  part.gated = last.forms[0];
+  part.down_form = last.forms[0];
   return part;
 }
 

@@ -77,10 +77,10 @@ cuda::InputSource CudaOperands::source(const Operand& from, const Norm& norm, in
 
 cuda::InputSource CudaOperands::source(const step::Product& s, int layer, int64_t skip) const {
   if (!s.up.present()) return source(s.from, s.norm, layer, skip);
-  cuda::InputSource gated = source(s.from, s.norm, layer, 0);
-  gated.up = row(s.up, s.up.keeps_places() ? skip : 0);
-  gated.function = s.gate.function;
-  return gated;
+  cuda::InputSource product = source(s.from, s.norm, layer, 0);
+  product.up = row(s.up, s.up.keeps_places() ? skip : 0);
+  product.function = s.gate.function;
+  return product;
 }
 
 std::vector<CudaMatmul> CudaOperands::products(const step::Product& s, int layer,

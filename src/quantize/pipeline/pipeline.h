@@ -51,8 +51,8 @@ QuantizeSummary predict(Compressor& source, const OutputOptions& options = {});
 // that follow each other where a GPU searches the tiles of trellis codes (Compressor::begin).
 // `progress` is called after each tensor and may throw Error(interrupted) to stop. What was encoded
 // in a trellis format until then stays in a file beside `path` (quantize/pipeline/resume.h), and
-// the next call continues with it; the bytes are those of a run without a stop. `note` is told if
-// that cannot be; nothing fails for it, nor once the file is in its place.
+// the next call continues with it; the bytes are those of a run without a stop. If that
+// file cannot be written, `note` is told. Nothing fails for it, nor once the result is in place.
 QuantizeSummary quantize_to_file(Compressor& source, const std::string& path,
                                  const std::function<void(const QuantizeProgress&)>& progress,
                                  const NoteFunction& note = {}, const OutputOptions& options = {});

@@ -178,7 +178,7 @@ class Layer {
     part.width = width;
     part.gate = product(expert[0], into_experts_, Buffer(), width);
     part.up = product(expert[1], into_experts_, Buffer(), width);
-    part.gated = gated.forms[0];
+    part.down_form = gated.forms[0];
     part.down = product(expert[2], gated, Buffer(), s_.hidden);
     return part;
   }

@@ -1,4 +1,4 @@
-#include "kernels/cuda/persistent/phase_order.h"
+#include "kernels/cuda/persistent/block_work.h"
 
 #include <gtest/gtest.h>
 
@@ -133,7 +133,7 @@ TEST(PhaseOrder, ResultsThatOthersMayStillReadAreNotOverwritten) {
 }
 
 // Programs of random phases, and blocks that go through them at random speeds. Two and two of them
-// are pairs, which make inputs together (persistent/pair.cuh).
+// are pairs, which make inputs together (persistent/exchange.cuh).
 constexpr int kBlocks = 4, kArrays = 5, kPhases = 14;
 constexpr int kParts[kArrays] = {4, 4, 4, 1, 3};  // of an array: the blocks that write it
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/persistent/tile_share.h"
+#include "kernels/cuda/persistent/block_work.h"
 
 #include <gtest/gtest.h>
 

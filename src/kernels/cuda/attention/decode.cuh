@@ -11,7 +11,7 @@
 // decode.cu reads fp16 pages, cache/cuda/attend_decode.cuh a coded cache.
 #pragma once
 
-#include "kernels/cuda/attention/parts.cuh"
+#include "kernels/cuda/attention/decode_softmax.cuh"
 #include "kernels/cuda/launch.h"
 
 namespace walsh::cuda {

@@ -1,5 +1,7 @@
-// The online softmax of rows over a long sequence, shared by the decode kernel and the persistent
-// kernel: a warp takes tiles of 16 positions for up to 8 query heads.
+// The softmax of rows over a long sequence, shared by the decode kernels and the persistent kernel.
+// A warp takes tiles of 16 positions for up to 8 query heads, with an online softmax. The warps of
+// a block combine theirs to one part of a row; the block that finishes last combines the parts of
+// all blocks in order.
 #pragma once
 
 #include "kernels/cuda/attention/options.cuh"
@@ -70,6 +72,191 @@ __device__ __forceinline__ float sum_totals(float total) {
   for (int distance = 4; distance < 32; distance *= 2)
     total += __shfl_xor_sync(~0u, total, distance);
   return total;
+}
+
+// A block's part of a row. Readers divide the visible positions among the blocks.
+struct DecodePart {
+  int row, sequence;
+  int kv_head, first_head, heads;
+  int begin, end;  // visible positions of the row
+  int active = 0;  // number of blocks that work on this row
+
+  explicit __device__ __forceinline__ DecodePart(const DecodeArgs& args) {
+    row = static_cast<int>(blockIdx.z);
+    kv_head = static_cast<int>(blockIdx.y) / args.tiles;
+    const int tile = static_cast<int>(blockIdx.y) % args.tiles;
+    first_head = kv_head * args.group + tile * kTileHeads;
+    heads = min(kTileHeads, args.group - tile * kTileHeads);
+    const int position = args.rows.positions[row];
+    end = position + 1;
+    sequence = args.rows.sequences[row];
+    begin = first_seen(args.rule, position);
+  }
+};
+
+// Shared memory: float sums[warp][head][stride], float2 [warp][head]; later, in the same place,
+// float factor[head][part] and inverse[head]. Results follow behind both.
+template <int Dim, int Warps>
+struct PartsShape {
+  static constexpr int kSumStride = Dim + 4;  // floats per head
+  static constexpr int kState = Warps * kTileHeads * kSumStride;
+  static constexpr int kFloats = kState + 2 * Warps * kTileHeads > kTileHeads*(kMaxSplits + 1)
+                                     ? kState + 2 * Warps* kTileHeads
+                                     : kTileHeads*(kMaxSplits + 1);
+};
+
+template <int Dim, int Warps>
+__device__ __forceinline__ void share_sums(const Running<Dim>& run, float* sums, int warp,
+                                           int lane) {
+  using Shape = PartsShape<Dim, Warps>;
+  auto* state = reinterpret_cast<float2*>(sums + Shape::kState);
+  const int g = lane / 4, t = lane % 4;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const float total = sum_totals(run.total[h]);
+    const int slot = warp * kTileHeads + 2 * t + h;
+    if (g == 0) state[slot] = make_float2(run.largest[h], total);
+#pragma unroll
+    for (int d = 0; d < Dim / 16; ++d) {
+      sums[slot * Shape::kSumStride + 16 * d + g] = run.sum[d][h];
+      sums[slot * Shape::kSumStride + 16 * d + g + 8] = run.sum[d][h + 2];
+    }
+  }
+}
+
+__device__ __forceinline__ void add_scaled(float4& sum, const float4& v, float factor) {
+  sum.x = __fmaf_rn(v.x, factor, sum.x);
+  sum.y = __fmaf_rn(v.y, factor, sum.y);
+  sum.z = __fmaf_rn(v.z, factor, sum.z);
+  sum.w = __fmaf_rn(v.w, factor, sum.w);
+}
+
+__device__ __forceinline__ void store_scaled(float* to, const float4& v, float factor) {
+  reinterpret_cast<float2*>(to)[0] = make_float2(v.x * factor, v.y * factor);
+  reinterpret_cast<float2*>(to)[1] = make_float2(v.z * factor, v.w * factor);
+}
+
+// Scratch layout of a row and head: values [row][head][split][head_dim], then float2 of largest
+// logit and total [row][head][split].
+struct Partials {
+  float* values;
+  float2* state;
+
+  __device__ Partials(const DecodeArgs& args, int row, int head) {
+    const int64_t rows = static_cast<int64_t>(gridDim.z) * args.heads * gridDim.x;
+    const int64_t first = (static_cast<int64_t>(row) * args.heads + head) * gridDim.x;
+    values = args.partials + first * args.head_dim;
+    state = reinterpret_cast<float2*>(args.partials + rows * args.head_dim) + first;
+  }
+};
+
+// Combines the warps' sums to one part, which is the result if it is the only one: result(head of
+// the tile, column, four sums, their factor).
+template <int Dim, int Warps, typename Result>
+__device__ __forceinline__ void join_warps(const DecodeArgs& args, const DecodePart& part,
+                                           const float* sums, const Result& result) {
+  using Shape = PartsShape<Dim, Warps>;
+  const auto* state = reinterpret_cast<const float2*>(sums + Shape::kState);
+  const int dim = args.head_dim, quads = dim / 4;
+  for (int i = static_cast<int>(threadIdx.x); i < part.heads * quads; i += Warps * 32) {
+    const int head = i / quads, column = 4 * (i % quads);
+    float largest = kNothing, total = 0;
+    for (int w = 0; w < Warps; ++w)
+      largest = fmaxf(largest, state[w * kTileHeads + head].x);
+    const float base = exponent_base(largest, args.rule.scale);
+    float4 sum = make_float4(0, 0, 0, 0);
+    for (int w = 0; w < Warps; ++w) {
+      const int slot = w * kTileHeads + head;
+      const float factor = power_of_two(__fmaf_rn(state[slot].x, args.rule.scale, -base));
+      total = __fmaf_rn(state[slot].y, factor, total);
+      add_scaled(sum, *reinterpret_cast<const float4*>(sums + slot * Shape::kSumStride + column),
+                 factor);
+    }
+    if (part.active == 1) {
+      total += sink_weight(args.rule, part.first_head + head, largest);
+      result(head, column, sum, 1.0f / total);
+    } else {
+      const Partials to(args, part.row, part.first_head + head);
+      store_scaled(to.values + blockIdx.x * static_cast<int64_t>(dim) + column, sum, 1.0f);
+      if (column == 0) to.state[blockIdx.x] = make_float2(largest, total);
+    }
+  }
+}
+
+// Computes the factors of the parts of a head from their largest logits and totals. Returns the
+// inverse of the head's total. One warp calls it.
+__device__ __forceinline__ float weigh_parts(const AttentionRule& rule, int head,
+                                             const float2* state, int parts, float* factor,
+                                             int lane) {
+  float largest = kNothing, total = 0;
+  for (int s = lane; s < parts; s += 32)
+    largest = fmaxf(largest, __ldcg(&state[s]).x);
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2)
+    largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, distance));
+  const float base = exponent_base(largest, rule.scale);
+  for (int s = lane; s < parts; s += 32) {
+    const float2 of = __ldcg(&state[s]);
+    factor[s] = power_of_two(__fmaf_rn(of.x, rule.scale, -base));
+    total = __fmaf_rn(of.y, factor[s], total);
+  }
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2)
+    total += __shfl_xor_sync(~0u, total, distance);
+  return 1.0f / (total + sink_weight(rule, head, largest));
+}
+
+// Combines the parts of all blocks in their order.
+template <int Warps, typename Result>
+__device__ __forceinline__ void join_parts(const DecodeArgs& args, const DecodePart& part,
+                                           float* memory, int warp, int lane,
+                                           const Result& result) {
+  float* inverse = memory + kTileHeads * kMaxSplits;  // [head], behind factor[head][part]
+  for (int head = warp; head < part.heads; head += Warps) {
+    const float2* state = Partials(args, part.row, part.first_head + head).state;
+    const float of_head = weigh_parts(args.rule, part.first_head + head, state, part.active,
+                                      memory + head * kMaxSplits, lane);
+    if (lane == 0) inverse[head] = of_head;
+  }
+  __syncthreads();
+  const int dim = args.head_dim, quads = dim / 4;
+  for (int i = static_cast<int>(threadIdx.x); i < part.heads * quads; i += Warps * 32) {
+    const int head = i / quads, column = 4 * (i % quads);
+    const float* values = Partials(args, part.row, part.first_head + head).values + column;
+    const float* factor = memory + head * kMaxSplits;
+    float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll 16
+    for (int s = 0; s < part.active; ++s) {
+      const auto* v = reinterpret_cast<const float4*>(values + s * static_cast<int64_t>(dim));
+      add_scaled(sum, __ldcg(v), factor[s]);
+    }
+    result(head, column, sum, inverse[head]);
+  }
+}
+
+// Runs all steps. Returns true, before a barrier, in the block that has delivered the row's
+// results.
+template <int Dim, int Warps, typename Result>
+__device__ __forceinline__ bool finish_part(const DecodeArgs& args, const DecodePart& part,
+                                            const Running<Dim>& run, float* memory, int warp,
+                                            int lane, const Result& result) {
+  __shared__ bool last;
+  __syncthreads();
+  share_sums<Dim, Warps>(run, memory, warp, lane);
+  __syncthreads();
+  join_warps<Dim, Warps>(args, part, memory, result);
+  if (part.active == 1) return true;
+
+  __threadfence();
+  __syncthreads();
+  int32_t* arrived = args.arrived + blockIdx.z * gridDim.y + blockIdx.y;
+  if (threadIdx.x == 0) last = atomicAdd(arrived, 1) == part.active - 1;
+  __syncthreads();
+  if (!last) return false;
+  __threadfence();
+  join_parts<Warps>(args, part, memory, warp, lane, result);
+  if (threadIdx.x == 0) *arrived = 0;
+  return true;
 }
 
 }  // namespace walsh::cuda

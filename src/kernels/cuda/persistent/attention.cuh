@@ -9,10 +9,9 @@
 // from memory.
 #pragma once
 
-#include "kernels/cuda/attention/parts.cuh"
+#include "kernels/cuda/attention/decode_softmax.cuh"
 #include "kernels/cuda/gemv/k_tile_dot.cuh"
 #include "kernels/cuda/persistent/exchange.cuh"
-#include "kernels/cuda/persistent/program_row.cuh"
 #include "kernels/cuda/rows/rope.cuh"
 
 namespace walsh::cuda {

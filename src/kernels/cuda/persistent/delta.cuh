@@ -12,7 +12,6 @@
 #include "kernels/cuda/delta/delta_step.cuh"
 #include "kernels/cuda/experts/warp_lanes.cuh"
 #include "kernels/cuda/persistent/exchange.cuh"
-#include "kernels/cuda/persistent/program_row.cuh"
 
 namespace walsh::cuda {
 

@@ -8,7 +8,6 @@
 
 #include "kernels/cuda/gemv/trellis_dot.cuh"
 #include "kernels/cuda/persistent/exchange.cuh"
-#include "kernels/cuda/persistent/pair.cuh"
 #include "kernels/cuda/rows/row_transform.cuh"
 
 namespace walsh::cuda {

@@ -6,7 +6,7 @@
 #include "kernels/cuda/attention/args.h"
 #include "kernels/cuda/delta/delta.h"
 #include "kernels/cuda/gemv/gemv_kernel.h"
-#include "kernels/cuda/persistent/phase_order.h"
+#include "kernels/cuda/persistent/block_work.h"
 
 namespace walsh::cuda {
 
@@ -17,7 +17,7 @@ enum class PhaseKind : int {
   inputs,     // the inputs of a product, made by all blocks together
   attention,  // norm and rope of queries and keys, the append to the cache, and attention
   router,     // logits of the experts, in programs that have experts
-  delta,      // one step of a gated delta net, in programs with other mixers (persistent/codes.cuh)
+  delta,      // one step of a gated delta net, in programs with other mixers (WithMixers)
 };
 
 // Tells a phase how to recognize the values of this launch among older ones
@@ -177,7 +177,7 @@ inline constexpr int kLeastSegment = 128;
 inline constexpr int kNormedKTiles = 64;               // most k-tiles of an input with a norm
 inline constexpr int kKnownPhases = 8;                 // phases in shared memory
 inline constexpr int kFirstPhases = kKnownPhases - 1;  // loaded before the first phase runs
-inline constexpr int kLongestPiece = 65535;
+inline constexpr int kLongestPiece = 65535;            // most k-tiles of a warp in a phase
 inline constexpr int kWorkBytes = kProgramWarps * (16 + kMaxMatmuls * 32);  // PhaseWork
 // A k-tile of shared inputs consists of one packet per lane: the lane's int8 values, their scale,
 // and twice the sum of the group. Behind the packets of all k-tiles comes one more per k-tile, with
@@ -218,7 +218,7 @@ __device__ __forceinline__ int last_first() {
 using PersistentKernel = void (*)(ProgramArgs);
 // What a kernel is compiled for: the codes of all products, one or several, whether there are
 // experts, and whether there are other mixers. The codes are OneCode, or one of these
-// (persistent/codes.cuh). Which kernels there are is in cmake/cuda_kernels.cmake: trellis codes
+// (persistent/stream.cuh). Which kernels there are is in cmake/cuda_kernels.cmake: trellis codes
 // have none with experts or other mixers, and those with other mixers have scales for at least 128
 // columns.
 struct NarrowCodes;   // scalar codes of 2, 3 and 4 bits with scales for at least 128 columns

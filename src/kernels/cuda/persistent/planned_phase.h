@@ -21,6 +21,11 @@ namespace detail {
 // blocks makes one k-tile.
 inline constexpr int kOwnKTiles = 2 * kProgramWarps;
 
+// Returns whether the phase is divided among blocks by tiles of products.
+inline bool has_tiles(const ProgramPhase& phase) {
+  return phase.kind == PhaseKind::matmul || phase.kind == PhaseKind::inputs;
+}
+
 // Allocates room for whole k-tiles with the tags of "not yet written", unless the array has it
 // already. Returns false if the array was made for another number of values.
 bool make_exchange(ExchangeArray& array, int64_t floats);

@@ -9,7 +9,6 @@
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/persistent/planned_phase.h"
-#include "kernels/cuda/persistent/tile_share.h"
 #include "rotate/rotation.h"
 #include "walsh/error.h"
 
@@ -23,19 +22,8 @@ using detail::PassMatmul;
 constexpr int kMostTiles = 65535;
 constexpr int64_t kStatic = 2048;  // shared memory used by the runtime and statically by the kernel
 
-// The cost of a tile: in long phases, tiles of 2, 3 and 4 bits take times in the proportion 28, 38
-// and 48 (docs/gpu.md).
-int tile_weight(const PhaseCode& code) {
-  return 10 * code.words / 4 + 8;
-}
-
 int64_t aligned(int64_t bytes) {
   return (bytes + 127) / 128 * 128;
-}
-
-// Returns whether the phase is divided among blocks by tiles of products.
-bool has_tiles(const ProgramPhase& phase) {
-  return phase.kind == PhaseKind::matmul || phase.kind == PhaseKind::inputs;
 }
 
 }  // namespace
@@ -354,67 +342,6 @@ int64_t PersistentProgram::shared_bytes() const {
   return codes_.experts ? all + kKnownPhases * int64_t{sizeof(ExpertPhase)} + choice_bytes_ : all;
 }
 
-// Divides the work of the phases among the blocks. Every block has a part of every product.
-void PersistentProgram::share_work() {
-  blocks_ = current_device().multiprocessors;
-  for (const ProgramPhase& phase : phases_)
-    if (has_tiles(phase)) blocks_ = std::min(blocks_, phase.gemv.tiles);
-  blocks_ -= blocks_ > 1 ? blocks_ % 2 : 0;
-  const auto stride = static_cast<size_t>(blocks_) + 1;
-  shares_.assign(phases_.size() * stride, 0);
-  for (size_t i = 0; i < phases_.size(); ++i) {
-    ProgramPhase& phase = phases_[i];
-    for (size_t j = 0; j < kPhaseArrays; ++j) {
-      if (links_[i].in[j]) phase.in[j].flips = links_[i].in[j]->writes & 1;
-      if (links_[i].out[j]) phase.out[j].flips = links_[i].out[j]->writes & 1;
-    }
-    if (phase.kind == PhaseKind::attention) {
-      AttentionPhase& a = phase.attention;
-      const int most =
-          detail::attention_splits(1, a.heads, a.kv_heads, kMostBlocks, int64_t{1} << 40);
-      a.most_splits =
-          std::clamp(std::min(blocks_ / (a.kv_heads * a.tiles), most), 1, kPhaseMaxSplits);
-      a.whole_blocks = a.tiles;
-      if (codes_.experts) {
-        // Few heads to a block: other blocks and the memory have little else to do, and sums of
-        // warps that fit one pass are combined soonest.
-        a.whole_tiles = 2;
-        a.whole_heads = std::max(kHeadPass / a.head_dim / 2, 1);
-        a.whole_blocks = (a.group + a.whole_heads - 1) / a.whole_heads;
-      }
-    }
-    if (!has_tiles(phase)) continue;
-    GemvArgs& args = phase.gemv;
-    args.tiles_per_block = args.tiles / blocks_;
-    args.blocks_with_more = args.tiles % blocks_;
-    const int most = share_tiles_of(phase, std::span(shares_).subspan(i * stride, stride));
-    const int run = most * args.k_tiles / kProgramWarps + 1;
-    longest_run_ = std::max(longest_run_, run);
-    if (phase.kind == PhaseKind::matmul)
-      most_runs_ = std::max(most_runs_, runs_of(experts_[i], run));
-    sum_bytes_ = std::max<int64_t>(sum_bytes_, int64_t{most + kProgramWarps} * kTileRows * 4);
-  }
-}
-
-// Computes the first tile of each block; returns the largest number of tiles of one block.
-int PersistentProgram::share_tiles_of(ProgramPhase& phase, std::span<uint16_t> first) const {
-  const GemvArgs& args = phase.gemv;
-  std::vector<TileRun> runs;
-  for (size_t i = 0; i < kMaxMatmuls; ++i) {
-    const TileSet& set = args.set[i];
-    if (set.codes == nullptr) continue;
-    const int tiles = (set.rows + kTileRows - 1) / kTileRows;
-    runs.push_back({tiles, tile_weight(phase.code[i])});
-  }
-  const std::vector<int> shares = share_tiles(runs, blocks_);
-  int most = 0;
-  for (size_t i = 0; i < shares.size(); ++i) {
-    first[i] = static_cast<uint16_t>(shares[i]);
-    if (i > 0) most = std::max(most, shares[i] - shares[i - 1]);
-  }
-  return most;
-}
-
 // Decides which phases are loaded when. Products load the phases that follow into shared memory, in
 // place of those before the last product, because streams of weights may still be at the last
 // product. Returns false if a phase would be loaded too late.
@@ -469,7 +396,7 @@ bool PersistentProgram::finish() {
   if (!codes_.known() || !schedule()) return false;
   share_work();
   const bool many = std::any_of(phases_.begin(), phases_.end(), [](const ProgramPhase& phase) {
-    return has_tiles(phase) && phase.gemv.tiles > kMostTiles;
+    return detail::has_tiles(phase) && phase.gemv.tiles > kMostTiles;
   });
   if (longest_run_ > kLongestPiece || many || most_runs_ > kMaxMatmuls) return false;
   double_inputs();

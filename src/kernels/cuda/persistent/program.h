@@ -20,7 +20,7 @@
 #include "kernels/cuda/delta/delta.h"
 #include "kernels/cuda/experts/route_row.h"
 #include "kernels/cuda/gemv/gemv.h"
-#include "kernels/cuda/persistent/phase_order.h"
+#include "kernels/cuda/persistent/block_work.h"
 #include "kernels/cuda/rows/gated_heads.h"
 #include "kernels/cuda/rows/rows.h"
 
@@ -42,9 +42,9 @@ struct ExpertStep {
   // Matrices of one kind of experts. All experts of the kind have the same shapes; these are the
   // matrices of the first one.
   struct Part {
-    int64_t width = 0;  // rows of gate and up; 0: the kind does not exist
-    Matmul gate, up;    // inputs are ExpertStep::forms; the program has the places of the results
-    InputForm gated;    // the form that down reads
+    int64_t width = 0;    // rows of gate and up; 0: the kind does not exist
+    Matmul gate, up;      // inputs are ExpertStep::forms; the program has the places of the results
+    InputForm down_form;  // that down reads
     Matmul down;
   };
 
@@ -148,7 +148,7 @@ class PersistentProgram {
   };
 
   // Places for the outputs of the experts' gate and up, shared by layers with as many values.
-  struct Gated {
+  struct GatePlace {
     int64_t count;
     Buffer gate, up;
   };
@@ -158,7 +158,7 @@ class PersistentProgram {
     std::set<std::pair<DecoderKind, int>> kinds;  // decoder, flush
     bool apart = false;                           // codes differ within a phase
     bool experts = false;                         // some phase chooses experts
-    bool mixers = false;                          // has other mixers (persistent/codes.cuh)
+    bool mixers = false;                          // has other mixers (persistent/stream.cuh)
 
     bool several() const { return kinds.size() > 1 || apart; }
     bool wide() const;
@@ -187,11 +187,11 @@ class PersistentProgram {
   bool read_heads(Planned& plan);
   // These are in program_experts.cpp.
   ExchangeArray* add_router(const ExpertStep& step);
-  bool add_gates(const ExpertStep& step, const Gated& gated, ExchangeArray& logits);
-  bool add_downs(const ExpertStep& step, const Gated& gated);
+  bool add_gates(const ExpertStep& step, const GatePlace& place, ExchangeArray& logits);
+  bool add_downs(const ExpertStep& step, const GatePlace& place);
   static bool describe_shared(const Matmul& first, const Matmul& shared, int set,
                               ExpertPhase& experts);
-  const Gated& gated_of(int64_t count);
+  const GatePlace& gate_place(int64_t count);
   void follow_choices();
   static int runs_of(const ExpertPhase& experts, int count);
   const uint8_t* signs_of(const FormView& form);
@@ -212,7 +212,7 @@ class PersistentProgram {
   std::map<int64_t, ExchangeArray> logits_;   // of routers, by number of logits
   std::map<int64_t, ExchangeArray> squares_;  // of heads, by number of squares
   std::map<const ExchangeArray*, Heads> heads_;
-  std::vector<std::unique_ptr<Gated>> gated_;
+  std::vector<std::unique_ptr<GatePlace>> gate_places_;
   PhaseOrder order_;
   int count_ = 0, blocks_ = 0;
   Codes codes_;

@@ -21,11 +21,11 @@ bool is_one_pass(const Matmul& product) {
 bool can_multiply(const ExpertStep::Part& part, const ExpertStep& step) {
   if (!is_one_pass(part.gate) || !is_one_pass(part.up) || !is_one_pass(part.down)) return false;
   const Matrix &gate = *part.gate.pass[0], &up = *part.up.pass[0], &down = *part.down.pass[0];
-  InputSource gated;
-  gated.width = gated.ldx = part.width;
+  InputSource source;
+  source.width = source.ldx = part.width;
   return part.width % kTileRows == 0 && gate.rows == part.width && up.rows == part.width &&
-         down.rows == step.source.width && detail::can_make(gated, part.gated) &&
-         part.gated.out == part.down.input[0] && part.gate.input[0] == part.up.input[0];
+         down.rows == step.source.width && detail::can_make(source, part.down_form) &&
+         part.down_form.out == part.down.input[0] && part.gate.input[0] == part.up.input[0];
 }
 
 bool can_choose(const ExpertStep& step) {
@@ -64,18 +64,19 @@ bool PersistentProgram::experts(const ExpertStep& step) {
   codes_.experts = true;
   if (!can_choose(step)) return false;
   choice_bytes_ = std::max<int64_t>(choice_bytes_, Choice::bytes(step.rule));
-  const Gated& gated = gated_of(step.rule.chosen * step.expert.width + step.shared.width);
+  const GatePlace& place = gate_place(step.rule.chosen * step.expert.width + step.shared.width);
   ExchangeArray* logits = add_router(step);
-  return logits != nullptr && add_gates(step, gated, *logits) && add_downs(step, gated);
+  return logits != nullptr && add_gates(step, place, *logits) && add_downs(step, place);
 }
 
 // Layers whose experts have the same number of values share these places.
-const PersistentProgram::Gated& PersistentProgram::gated_of(int64_t count) {
-  for (const auto& gated : gated_)
-    if (gated->count == count) return *gated;
+const PersistentProgram::GatePlace& PersistentProgram::gate_place(int64_t count) {
+  for (const auto& place : gate_places_)
+    if (place->count == count) return *place;
   const auto bytes = static_cast<uint64_t>(count) * sizeof(float);
-  gated_.push_back(std::make_unique<Gated>(Gated{count, Buffer(bytes), Buffer(bytes)}));
-  return *gated_.back();
+  gate_places_.push_back(
+      std::make_unique<GatePlace>(GatePlace{count, Buffer(bytes), Buffer(bytes)}));
+  return *gate_places_.back();
 }
 
 // Returns null if a block might still read the logits of another layer.
@@ -109,15 +110,15 @@ bool PersistentProgram::describe_shared(const Matmul& first, const Matmul& share
 }
 
 // Gate and up are two sets of tiles; in each set the chosen experts follow one another.
-bool PersistentProgram::add_gates(const ExpertStep& step, const Gated& gated,
+bool PersistentProgram::add_gates(const ExpertStep& step, const GatePlace& place,
                                   ExchangeArray& logits) {
   const ExpertStep::Part &each = step.expert, &shared = step.shared;
   const auto form = std::find_if(step.forms.begin(), step.forms.end(),
                                  [&](const InputForm& f) { return f.out == each.gate.input[0]; });
   if (form == step.forms.end() || !detail::can_make(step.source, *form)) return false;
   std::array<Matmul, 2> products{each.gate, each.up};
-  products[0].y = gated.gate.as<float>();
-  products[1].y = gated.up.as<float>();
+  products[0].y = place.gate.as<float>();
+  products[1].y = place.up.as<float>();
   const PassMatmul group[] = {{each.gate.pass[0], each.gate.input[0], &products[0], 0},
                               {each.up.pass[0], each.up.input[0], &products[1], 0}};
   Planned plan;
@@ -131,7 +132,7 @@ bool PersistentProgram::add_gates(const ExpertStep& step, const Gated& gated,
   experts.per_slot = tiles_of(each.gate.pass[0]) * args.k_tiles;
   experts.per_shared = tiles_of(of_shared) * args.k_tiles;
   for (int i = 0; i < 2; ++i) {
-    args.set[i].rows = static_cast<int>(gated.count);
+    args.set[i].rows = static_cast<int>(place.count);
     args.set[i].first_tile = i * tiles;
     if (shared.width == 0) continue;
     const Matmul& product = i == 0 ? shared.gate : shared.up;
@@ -150,19 +151,19 @@ bool PersistentProgram::add_gates(const ExpertStep& step, const Gated& gated,
 }
 
 // A row of down is as long as the rows of all chosen experts together.
-bool PersistentProgram::add_downs(const ExpertStep& step, const Gated& gated) {
+bool PersistentProgram::add_downs(const ExpertStep& step, const GatePlace& place) {
   const ExpertStep::Part &each = step.expert, &shared = step.shared;
   const size_t chooses = phases_.size() - 1;
   InputSource source;
-  source.x = gated.gate.as<float>();
-  source.up = gated.up.as<float>();
+  source.x = place.gate.as<float>();
+  source.up = place.up.as<float>();
   source.width = source.ldx = each.width;
   Matmul down = each.down;
   down.y = step.stream;
   down.add = true;
   const PassMatmul group[] = {{down.pass[0], down.input[0], &down, 0}};
   Planned plan;
-  if (!describe_product(source, each.gated, group, plan)) return false;
+  if (!describe_product(source, each.down_form, group, plan)) return false;
   ExpertPhase& experts = plan.experts;
   GemvArgs& args = plan.phase.gemv;
   experts.chosen = step.rule.chosen;
@@ -174,13 +175,13 @@ bool PersistentProgram::add_downs(const ExpertStep& step, const Gated& gated) {
     source.width = source.ldx = shared.width;
     experts.per_shared = k_tiles_of(shared.down.pass[0]);
     experts.shared_width = static_cast<int>(shared.width);
-    experts.shared_form = form_view(source, shared.gated, 1);
+    experts.shared_form = form_view(source, shared.down_form, 1);
     experts.shared_segment = detail::segment_of(experts.shared_form);
     experts.shared_signs = signs_of(experts.shared_form);
     if (!describe_shared(down, shared.down, 0, experts)) return false;
   }
   args.k_tiles = experts.chosen * experts.per_slot + experts.per_shared;
-  if (!read_rows(gated.count, plan) || !place_inputs(plan) || !finish_product(plan)) return false;
+  if (!read_rows(place.count, plan) || !place_inputs(plan) || !finish_product(plan)) return false;
   experts_[chooses].last = static_cast<int>(phases_.size()) - 1;
   return true;
 }

@@ -5,7 +5,6 @@
 
 #include "kernels/cuda/gemv/k_tile_dot.cuh"
 #include "kernels/cuda/persistent/exchange.cuh"
-#include "kernels/cuda/persistent/program_row.cuh"
 
 namespace walsh::cuda {
 

@@ -1,13 +1,8 @@
-// Decides which phases of a step may follow each other without a barrier.
-//
-// A block goes on as soon as the values that it needs have arrived, so blocks are in different
-// phases at one time. An array may be overwritten only when no block still reads it. This can be
-// derived: a block that has a complete result knows how far all other blocks have come, because
-// each block computes a part of every product, and publishes that part only after all inputs have
-// been read, by itself or by the block that makes them with it (persistent/pair.cuh). If a product
-// writes several arrays, they are complete together.
+// How the blocks of a step divide its work: which phases may follow each other without a barrier,
+// and which tiles of a product each block has.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -29,6 +24,14 @@ struct ExchangeArray {
   bool uneven = false;  // the tiles cost different amounts of time
 };
 
+// Decides which phases of a step may follow each other without a barrier.
+//
+// A block goes on as soon as the values that it needs have arrived, so blocks are in different
+// phases at one time. An array may be overwritten only when no block still reads it. This can be
+// derived: a block that has a complete result knows how far all other blocks have come, because
+// each block computes a part of every product, and publishes that part only after all inputs have
+// been read, by itself or by the block that makes them with it (PairInputs in
+// persistent/exchange.cuh). If a product writes several arrays, they are complete together.
 class PhaseOrder {
  public:
   enum class Work {
@@ -55,5 +58,17 @@ class PhaseOrder {
 
   std::vector<Phase> phases_;
 };
+
+// Consecutive tiles of equal weight. The weight is the cost of one tile, in any unit.
+struct TileRun {
+  int tiles = 0;
+  int weight = 1;
+};
+
+// Returns the first tile of each of `blocks` blocks, and at the end the number of all tiles. Each
+// block gets a range of at least one tile, and the heaviest range is as light as possible. Tiles of
+// equal weight are divided as evenly as possible; the first blocks have one more. There must be at
+// least as many tiles as blocks.
+std::vector<int> share_tiles(std::span<const TileRun> runs, int blocks);
 
 }  // namespace walsh::cuda

@@ -1,0 +1,165 @@
+#include "kernels/cuda/persistent/block_work.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/persistent/planned_phase.h"
+
+namespace walsh::cuda {
+namespace {
+
+// The cost of a tile: in long phases, tiles of 2, 3 and 4 bits take times in the proportion 28, 38
+// and 48 (docs/gpu.md).
+int tile_weight(const PhaseCode& code) {
+  return 10 * code.words / 4 + 8;
+}
+
+// Fills the blocks one after the other with ranges of weight `most` at most, and leaves one tile
+// for every later block. Returns nothing if not all tiles fit.
+std::vector<int> fill_blocks(std::span<const int64_t> behind, int blocks, int64_t most) {
+  const int tiles = static_cast<int>(behind.size()) - 1;
+  std::vector<int> first{0};
+  for (int block = 0; block < blocks; ++block) {
+    const int begin = first.back(), last = tiles - (blocks - 1 - block);
+    const auto limit = behind.begin() + last + 1;
+    const auto end =
+        std::upper_bound(behind.begin() + begin, limit, behind[static_cast<size_t>(begin)] + most);
+    const int next = static_cast<int>(end - behind.begin()) - 1;
+    if (next == begin) return {};
+    first.push_back(next);
+  }
+  if (first.back() < tiles) return {};
+  return first;
+}
+
+}  // namespace
+
+std::vector<int> share_tiles(std::span<const TileRun> runs, int blocks) {
+  std::vector<int64_t> behind{0};  // weight before each tile; the last entry is the total
+  bool equal = true;
+  for (const TileRun& run : runs) {
+    equal &= run.tiles == 0 || run.weight == runs[0].weight;
+    for (int i = 0; i < run.tiles; ++i)
+      behind.push_back(behind.back() + run.weight);
+  }
+  const int tiles = static_cast<int>(behind.size()) - 1;
+  if (equal) {
+    std::vector<int> first;
+    for (int block = 0; block <= blocks; ++block)
+      first.push_back(block * (tiles / blocks) + std::min(block, tiles % blocks));
+    return first;
+  }
+  int64_t low = 1, high = behind.back();  // the smallest sufficient limit lies between them
+  while (low < high) {
+    const int64_t middle = std::midpoint(low, high);
+    if (fill_blocks(behind, blocks, middle).empty()) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return fill_blocks(behind, blocks, low);
+}
+
+PhaseOrder::Phase PhaseOrder::next(Work work, std::span<ExchangeArray* const> in) const {
+  const int index = static_cast<int>(phases_.size());
+  int from = -1;  // the last phase that wrote an array of `in`
+  for (const ExchangeArray* array : in)
+    from = std::max(from, array->written);
+  const auto read = std::count_if(
+      in.begin(), in.end(), [&](const ExchangeArray* array) { return array->written == from; });
+  Phase before{-1, -1, 0};
+  if (from >= 0 && phases_[static_cast<size_t>(from)].results == read)
+    before = phases_[static_cast<size_t>(from)];
+  if (work == Work::matmul) return {before.complete, index, 0};
+  // All inputs have arrived and been read; nothing is known about the phases in between.
+  return {before.writing, before.complete == index - 1 ? index : before.complete, 0};
+}
+
+bool PhaseOrder::may_add(Work work, std::span<ExchangeArray* const> in,
+                         std::span<ExchangeArray* const> out) const {
+  const int writing = next(work, in).writing;
+  return std::all_of(out.begin(), out.end(), [&](const ExchangeArray* array) {
+    const bool reads_itself = std::find(in.begin(), in.end(), array) != in.end();
+    return !reads_itself && std::max(array->read, array->written) <= writing;
+  });
+}
+
+bool PhaseOrder::add(Work work, std::span<ExchangeArray* const> in,
+                     std::span<ExchangeArray* const> out) {
+  if (!may_add(work, in, out)) return false;
+  const int index = static_cast<int>(phases_.size());
+  phases_.push_back(next(work, in));
+  phases_.back().results = static_cast<int64_t>(out.size());
+  for (ExchangeArray* array : in)
+    array->read = index;
+  for (ExchangeArray* array : out) {
+    array->written = index;
+    ++array->writes;
+  }
+  return true;
+}
+
+// Divides the work of the phases among the blocks. Every block has a part of every product.
+void PersistentProgram::share_work() {
+  blocks_ = current_device().multiprocessors;
+  for (const ProgramPhase& phase : phases_)
+    if (detail::has_tiles(phase)) blocks_ = std::min(blocks_, phase.gemv.tiles);
+  blocks_ -= blocks_ > 1 ? blocks_ % 2 : 0;
+  const auto stride = static_cast<size_t>(blocks_) + 1;
+  shares_.assign(phases_.size() * stride, 0);
+  for (size_t i = 0; i < phases_.size(); ++i) {
+    ProgramPhase& phase = phases_[i];
+    for (size_t j = 0; j < kPhaseArrays; ++j) {
+      if (links_[i].in[j]) phase.in[j].flips = links_[i].in[j]->writes & 1;
+      if (links_[i].out[j]) phase.out[j].flips = links_[i].out[j]->writes & 1;
+    }
+    if (phase.kind == PhaseKind::attention) {
+      AttentionPhase& a = phase.attention;
+      const int most =
+          detail::attention_splits(1, a.heads, a.kv_heads, kMostBlocks, int64_t{1} << 40);
+      a.most_splits =
+          std::clamp(std::min(blocks_ / (a.kv_heads * a.tiles), most), 1, kPhaseMaxSplits);
+      a.whole_blocks = a.tiles;
+      if (codes_.experts) {
+        // Few heads to a block: other blocks and the memory have little else to do, and sums of
+        // warps that fit one pass are combined soonest.
+        a.whole_tiles = 2;
+        a.whole_heads = std::max(kHeadPass / a.head_dim / 2, 1);
+        a.whole_blocks = (a.group + a.whole_heads - 1) / a.whole_heads;
+      }
+    }
+    if (!detail::has_tiles(phase)) continue;
+    GemvArgs& args = phase.gemv;
+    args.tiles_per_block = args.tiles / blocks_;
+    args.blocks_with_more = args.tiles % blocks_;
+    const int most = share_tiles_of(phase, std::span(shares_).subspan(i * stride, stride));
+    const int run = most * args.k_tiles / kProgramWarps + 1;
+    longest_run_ = std::max(longest_run_, run);
+    if (phase.kind == PhaseKind::matmul)
+      most_runs_ = std::max(most_runs_, runs_of(experts_[i], run));
+    sum_bytes_ = std::max<int64_t>(sum_bytes_, int64_t{most + kProgramWarps} * kTileRows * 4);
+  }
+}
+
+// Computes the first tile of each block; returns the largest number of tiles of one block.
+int PersistentProgram::share_tiles_of(ProgramPhase& phase, std::span<uint16_t> first) const {
+  const GemvArgs& args = phase.gemv;
+  std::vector<TileRun> runs;
+  for (size_t i = 0; i < kMaxMatmuls; ++i) {
+    const TileSet& set = args.set[i];
+    if (set.codes == nullptr) continue;
+    const int tiles = (set.rows + kTileRows - 1) / kTileRows;
+    runs.push_back({tiles, tile_weight(phase.code[i])});
+  }
+  const std::vector<int> shares = share_tiles(runs, blocks_);
+  int most = 0;
+  for (size_t i = 0; i < shares.size(); ++i) {
+    first[i] = static_cast<uint16_t>(shares[i]);
+    if (i > 0) most = std::max(most, shares[i] - shares[i - 1]);
+  }
+  return most;
+}
+
+}  // namespace walsh::cuda
