@@ -215,7 +215,7 @@ TEST_F(OtherApis, OllamaGeneratesWithAndWithoutStream) {
     text += pieces[i]["response"].get<std::string>();
     EXPECT_EQ(pieces[i]["done"], i + 1 == pieces.size());
   }
-  EXPECT_EQ(text, answer["response"]);
+  EXPECT_EQ(answer["response"], text);
   EXPECT_EQ(pieces.back()["eval_count"], 12);
 }
 
