@@ -67,6 +67,7 @@ def small_configs():
     yield from seed_oss()
     yield from exaone4()
     yield from minimax()
+    yield from cohere2()
 
 
 def seed_oss():
@@ -139,3 +140,31 @@ def minimax():
         head_dim=32,
         tie_word_embeddings=True,
     ), {}
+
+
+def cohere2_shape(**changes):
+    own = shape(layer_norm_eps=1e-5, rope_parameters=dict(ROPE, rope_theta=50000.0), **changes)
+    del own["rms_norm_eps"]
+    return own
+
+
+def cohere2():
+    # Logits as large as those of other families.
+    yield "cohere2-tiny", hf.Cohere2Config(
+        **cohere2_shape(num_hidden_layers=4, intermediate_size=16),
+        sliding_window=11,
+        logit_scale=0.25,
+    ), {}
+    yield "cohere2-bias-tiny", hf.Cohere2Config(
+        **cohere2_shape(num_attention_heads=4),
+        attention_bias=True,
+        sliding_window=20,
+        layer_types=["full_attention", "sliding_attention"],
+        tie_word_embeddings=False,
+    ), {}
+    yield "cohere2-old-tiny", hf.Cohere2Config(
+        **cohere2_shape(num_hidden_layers=3, num_key_value_heads=2),
+        sliding_window=16,
+        sliding_window_pattern=2,
+        logit_scale=1.0,
+    ), dict(drop=["layer_types"], add=dict(sliding_window_pattern=2))

@@ -57,14 +57,14 @@ const Family& choose_family(ConfigReader& reader) {
 }
 
 // Reads the shape that all layers have.
-DecoderTraits read_shape(ConfigReader& reader, ModelConfig& config) {
+DecoderTraits read_shape(ConfigReader& reader, const char* norm_eps, ModelConfig& config) {
   DecoderTraits traits;
   const int64_t layers = reader.integer("num_hidden_layers", 1, kMaxLayers);
   config.hidden = reader.integer("hidden_size", 1, kMaxWidth);
   config.vocab = reader.integer("vocab_size", 1, kMaxVocab);
   config.max_positions = reader.integer("max_position_embeddings", 1, kMaxPositions);
   config.tied_head = reader.boolean_or("tie_word_embeddings", false);
-  traits.norm_eps = static_cast<float>(reader.number("rms_norm_eps", 0, 1));
+  traits.norm_eps = static_cast<float>(reader.number(norm_eps, 0, 1));
   LayerTraits layer;
   layer.intermediate = reader.optional_integer("intermediate_size", 0, 1, kMaxWidth);
   layer.heads = reader.integer("num_attention_heads", 1, kMaxHeads);
@@ -171,7 +171,7 @@ ModelConfig read_text_model(Json object, const std::string& where) {
   ConfigReader reader(object, where);
   ModelConfig config;
   config.family = family.model_type;
-  DecoderTraits traits = read_shape(reader, config);
+  DecoderTraits traits = read_shape(reader, family.norm_eps, config);
   config.ropes = read_ropes(reader, family.rope);
   for (const RopeConfig& rope : config.ropes) {
     if (rope.kind != RopeKind::dynamic) continue;  // may exceed the training context

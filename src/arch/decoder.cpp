@@ -30,6 +30,7 @@ class LayerBuilder {
     if (traits_.layer_embedding > 0) add_layer_embedding();
     if (!names_.stream_factor.empty()) layer_.stream_factor = of_layer(names_.stream_factor);
     layer_.branch_scale = traits_.branch_scale;
+    layer_.parallel = traits_.parallel;
     return std::move(layer_);
   }
 
@@ -41,7 +42,9 @@ class LayerBuilder {
 
   NormDesc norm(std::string_view name, int64_t width) const {
     if (name.empty()) return {};
-    return {weight(name), width, traits_.norm_eps, traits_.gain_offset};
+    NormDesc desc = {weight(name), width, traits_.norm_eps, traits_.gain_offset};
+    desc.centered = traits_.layer_norms;
+    return desc;
   }
   NormDesc latent_norm(std::string_view name, int64_t width) const {
     return {weight(name), width, traits_.latent.norm_eps, traits_.gain_offset};
@@ -111,6 +114,7 @@ class LayerBuilder {
     describe_heads(a);
     if (traits_.sinks)
       a.sinks = std::string(names_.layers) + index_ + "." + std::string(names_.sinks);
+    a.norms_turned = traits_.qk_norms_turned;
     if (traits_.qk_norm) {
       a.q_norm = norm(names_.q_norm, traits_.qk_norm_of_all ? a.query_width() : a.head_dim);
       if (a.has_cache())
@@ -279,8 +283,11 @@ class LayerBuilder {
     layer_.mlp.function = traits_.gate_function;
     layer_.mlp.slope = traits_.gate_slope;
     layer_.mlp.limit = traits_.gate_limit;
-    const int input =
-        activation("mlp", config_.hidden, norm(names_.mlp_norm, config_.hidden), Basis::residual);
+    // Attention's is the first of the layer.
+    const int input = traits_.parallel
+                          ? 0
+                          : activation("mlp", config_.hidden, norm(names_.mlp_norm, config_.hidden),
+                                       Basis::residual);
     if (!own_.experts) {
       add_mlp(input, own_.intermediate, names_.gate, names_.up, names_.down);
       stack(names_.gate_up, {layer_.mlp.gate, layer_.mlp.up});
@@ -301,10 +308,11 @@ class LayerBuilder {
                std::string_view down) {
     MlpDesc& mlp = layer_.mlp;
     mlp.width = width;
-    mlp.gate = matrix(gate, traits_.mlp_bias, width, input, Basis::own);
+    if (!traits_.ungated) mlp.gate = matrix(gate, traits_.mlp_bias, width, input, Basis::own);
     mlp.up = matrix(up, traits_.mlp_bias, width, input, Basis::own);
-    const int gated =
-        activation("down", width, {}, Basis::own, feeder(layer_.matrix(mlp.up), width, 1));
+    // Where up is its own gate, a factor of its rows is not one of what it becomes.
+    const Feeder up_rows = traits_.ungated ? Feeder() : feeder(layer_.matrix(mlp.up), width, 1);
+    const int gated = activation("down", width, {}, Basis::own, up_rows);
     mlp.down = matrix(down, traits_.mlp_bias, config_.hidden, gated, Basis::residual);
   }
 
@@ -439,6 +447,7 @@ void build_layers(const DecoderTraits& traits, ModelConfig& config) {
       config.hidden,
       {std::string(names.final_norm), config.hidden, traits.norm_eps, traits.gain_offset},
       Basis::residual};
+  config.head_input.norm.centered = traits.layer_norms;
   config.head.weight = config.tied_head ? config.embedding : config.head_name;
   config.head.rows = config.vocab;
   config.head.cols = config.hidden;

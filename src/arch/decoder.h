@@ -115,15 +115,19 @@ struct DecoderTraits {
   TensorNames names;
   std::vector<LayerTraits> layers;
   float norm_eps = 0;
-  float gain_offset = 0;        // of all norms except those of delta nets
-  bool qk_norm = false;         // RMSNorm of queries and keys, over head_dim of every head
-  bool qk_norm_of_all = false;  // or over all heads together
+  float gain_offset = 0;         // of all norms except those of delta nets
+  bool qk_norm = false;          // RMSNorm of queries and keys, over head_dim of every head
+  bool qk_norm_of_all = false;   // or over all heads together
+  bool qk_norms_turned = false;  // see AttentionDesc::norms_turned
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   bool attention_gate = false;  // see AttentionDesc::gated
   bool partial_rope = false;    // the family's code supports heads of which only a part is rotated
   bool paired_rope = false;     // neighbours in a head are rotated together (TensorPart::turned)
   // The outputs of attention and MLP are normed as well, before they are added.
   bool norms_after = false;
+  bool layer_norms = false;  // norms are centered (NormDesc)
+  bool parallel = false;     // see LayerDesc
+  bool ungated = false;      // the MLP has no matrix `gate`
   GateFunction gate_function = GateFunction::silu;
   float gate_slope = 1, gate_limit = 0;  // of GateFunction::clamped_silu
   bool sinks = false;                    // attention has sinks

@@ -19,14 +19,15 @@ struct Family {
   RopeDefaults rope = {};
   // Default shape as a JSON object, for families whose published files omit these keys.
   std::string_view defaults = {};
+  const char* norm_eps = "rms_norm_eps";  // the key of the eps of its norms
 };
 
 std::span<const Family> families();
 // nullptr if there is no such family.
 const Family* find_family(std::string_view model_type);
 
-extern const Family kDeepseekV2, kDeepseekV3, kExaone4, kGemma, kGemma2, kGemma3, kGemma4, kGlm,
-    kGlm4, kGlm4Moe, kGptOss, kGranite, kGraniteMoe, kLlama, kLlama4, kMiniMaxM2, kMinistral,
+extern const Family kCohere2, kDeepseekV2, kDeepseekV3, kExaone4, kGemma, kGemma2, kGemma3, kGemma4,
+    kGlm, kGlm4, kGlm4Moe, kGptOss, kGranite, kGraniteMoe, kLlama, kLlama4, kMiniMaxM2, kMinistral,
     kMinistral3, kMistral, kMixtral, kOlmo2, kOlmo3, kOlmoe, kPhi3, kQwen2, kQwen2Moe, kQwen3,
     kQwen3Moe, kQwen35, kQwen35Moe, kQwen3Next, kSeedOss, kSmolLm3;
 

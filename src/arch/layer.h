@@ -11,13 +11,15 @@
 
 namespace walsh {
 
-// y = x / rms(x) * factor * (gain_offset + weight), over `width` values.
+// y = x / rms(x) * factor * (gain_offset + weight), over `width` values. If it is `centered`, x is
+// without its mean (LayerNorm).
 struct NormDesc {
   std::string weight;  // tensor [width]; empty: no norm
   int64_t width = 0;
   float eps = 0;
   float gain_offset = 0;  // 1 if checkpoints store the gain minus one
   float factor = 1;
+  bool centered = false;
 
   bool present() const { return !weight.empty(); }
 };
@@ -63,10 +65,11 @@ struct MatrixDesc {
 
 // The function that is applied to a gate.
 enum class GateFunction : uint8_t {
-  silu,         // x / (1 + exp(-x))
-  gelu_tanh,    // x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
-  clamped_silu  // x / (1 + exp(-slope x)) of x = min(gate, limit), times 1 + up, up being cut at
-                // both limits
+  silu,          // x / (1 + exp(-x))
+  gelu_tanh,     // x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
+  clamped_silu,  // x / (1 + exp(-slope x)) of x = min(gate, limit), times 1 + up, up being cut at
+                 // both limits
+  relu           // max(x, 0)
 };
 
 // Multi-head latent attention (DeepSeek-V2): the keys and values of all heads are products of one
@@ -99,6 +102,7 @@ struct AttentionDesc : AttentionOptions {
   int64_t head_dim = 0;  // a multiple of 8
   int rope = -1;         // index into ModelConfig::ropes; -1: queries and keys are not rotated
   NormDesc q_norm = {}, k_norm = {};  // over the head_dim values of each head, or over all heads
+  bool norms_turned = false;          // these norms are behind the rotation, not in front of it
   // Rotated queries and keys are divided by sqrt(mean square of their head + this); 0: they are
   // not.
   float unit_eps = 0;
@@ -161,7 +165,7 @@ struct DeltaNetDesc {
   int64_t channels() const { return 2 * key_width() + value_width(); }
 };
 
-// down(function(gate(x)) * up(x)).
+// down(function(gate(x)) * up(x)). Without a matrix `gate`, what `up` gives is its own gate.
 struct MlpDesc {
   int64_t width = 0;  // 0: no MLP; there may be experts
   GateFunction function = GateFunction::silu;
@@ -246,7 +250,8 @@ inline constexpr const char* kUnitGain = "unit gain";
 inline constexpr const char* kQueryLengthGain = "gain of query lengths";
 inline constexpr const char* kKeyLengthGain = "gain of key lengths";
 
-// x += scale * after_attention(o(mixer(input))); x += scale * after_mlp(down(...)). The mixer is
+// x += scale * after_attention(o(mixer(input))); x += scale * after_mlp(down(...)). If they are
+// `parallel`, both read the x in front of the layer, and one activation. The mixer is
 // attention or a delta net. In a layer with experts, their sum is added to the output of `mlp`,
 // which is the shared expert. Then comes the layer's embedding of the token, if there is one.
 struct LayerDesc {
@@ -260,6 +265,7 @@ struct LayerDesc {
   // Applied to what a branch adds to the residual stream.
   NormDesc after_attention = {}, after_mlp = {};
   float branch_scale = 1;  // multiplies what a branch adds to the residual stream
+  bool parallel = false;
   // Tensor [1] by which the residual stream is multiplied behind the layer; empty: it is not.
   std::string stream_factor = {};
 

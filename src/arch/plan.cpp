@@ -50,6 +50,8 @@ std::string residual_refusal(const ModelConfig& c) {
   constexpr int64_t kSmallestBlock = 32;
   if (c.hidden % kSmallestBlock != 0)
     return "the hidden size " + std::to_string(c.hidden) + " is not a multiple of 32";
+  if (c.head_input.norm.centered)
+    return "its norms take the mean of the residual stream away, which a rotation changes";
   for (const LayerDesc& layer : c.layers) {
     if (layer.after_attention.present() || layer.after_mlp.present())
       return "its blocks have norms behind them, whose gains a rotation does not pass";

@@ -41,6 +41,8 @@ class LayerBuilder {
       add_mlp();
     }
     if (desc_.embedding.present()) add_embedding();
+    const bool is_last = index_ + 1 == static_cast<int>(config_.layers.size());
+    if (is_last && !desc_.matrices.empty()) center(config_.head_input.norm, false);
   }
 
  private:
@@ -68,6 +70,11 @@ class LayerBuilder {
     step.changes_state = std::holds_alternative<step::DeltaRule>(step.op);
   }
 
+  // The stream loses its mean for a norm that is to come.
+  void center(const NormDesc& norm, bool before_state) {
+    if (norm.centered) add(step::CenterRows{stream()}, before_state);
+  }
+
   // Multiplies the input that the matrix reads.
   step::Product product(int matrix, Rows from, int64_t stride = 0) const {
     step::Product product;
@@ -86,7 +93,7 @@ class LayerBuilder {
 
   // The input of `down`.
   step::Product gated_product(int matrix) const {
-    step::Product result = product(matrix, Rows::gate);
+    step::Product result = product(matrix, desc_.mlp.gate >= 0 ? Rows::gate : Rows::up);
     result.up = {Rows::up, result.from.width};
     result.gate = gate_rule();
     return result;
@@ -196,6 +203,7 @@ class LayerBuilder {
   void add_attention() {
     const AttentionDesc& a = desc_.attention;
     if (a.latent.present()) return add_latent_attention();
+    center(desc_.input_of(desc_.matrix(a.q)).norm, true);
     step::Product heads = product(a.q, Rows::stream);
     multiply(heads, a.q, Rows::query);
     if (a.k >= 0) multiply(heads, a.k, Rows::key);
@@ -214,6 +222,7 @@ class LayerBuilder {
     if (a.gated) prepare.gates = {Rows::mixer_gate, a.query_width()};
     prepare.query_norm = norm(a.q_norm);
     prepare.key_norm = norm(a.k_norm);
+    prepare.norms_turned = a.norms_turned;
     if (a.unit_eps != 0) prepare.unit = {vector(kUnitGain), a.head_dim, a.unit_eps};
     if (a.value_eps != 0 && a.has_cache())
       prepare.value_norm = {vector(kUnitGain), a.head_dim, a.value_eps};
@@ -234,6 +243,8 @@ class LayerBuilder {
     add(std::move(attend));
     if (a.gated)
       add(step::GateHeads{mixed, {Rows::mixer_gate, a.query_width()}, a.heads, a.head_dim, {}});
+    // Before the stream changes.
+    if (desc_.parallel) add_gate_and_up();
     add_exit(product(a.o, Rows::mixed, a.query_width()), a.o, desc_.after_attention);
   }
 
@@ -269,7 +280,7 @@ class LayerBuilder {
     const ExpertsDesc& e = desc_.experts;
     if (e.apart()) return add_experts_apart();
     const MlpDesc& shared = desc_.mlp;
-    const bool has_shared = shared.gate >= 0;
+    const bool has_shared = shared.up >= 0;
     step::Product first = product(e.router, Rows::stream);
     multiply(first, e.router, Rows::router);
     if (has_shared) {
@@ -338,14 +349,17 @@ class LayerBuilder {
   void add_gate_and_up() {
     const MlpDesc& mlp = desc_.mlp;
     step::Product first = product(mlp.up, Rows::stream);
-    multiply(first, mlp.gate, Rows::gate);
+    if (mlp.gate >= 0) multiply(first, mlp.gate, Rows::gate);
     multiply(first, mlp.up, Rows::up);
     add(std::move(first));
   }
 
   void add_mlp() {
     if (experts_elsewhere(desc_)) return add_mlp_to_branch();
-    add_gate_and_up();
+    if (!desc_.parallel) {
+      center(desc_.input_of(desc_.matrix(desc_.mlp.up)).norm, false);
+      add_gate_and_up();
+    }
     add_exit(gated_product(desc_.mlp.down), desc_.mlp.down, desc_.after_mlp);
   }
 

@@ -72,7 +72,7 @@ struct Norm {
   bool present() const { return gain >= 0; }
 };
 
-// gate = function(gate) * up (GateFunction).
+// gate = function(gate) * up (GateFunction). Both may be the same rows.
 struct GateRule {
   GateFunction function = GateFunction::silu;
   float slope = 1, limit = 0;
@@ -122,6 +122,7 @@ struct PrepareHeads {
   int latent_input = -1;         // which of the layer's inputs the normed latent is
   int cache = 0;                 // the layer whose cache it is
   bool values_are_keys = false;  // `value` becomes what `key` is in the beginning
+  bool norms_turned = false;     // query_norm and key_norm are behind rope
   Norm query_norm, key_norm, unit, value_norm;
   int rope = -1;     // of ModelConfig::ropes; -1: nothing is rotated
   int factors = -1;  // of ModelSteps::query_factors; -1: all are 1
@@ -197,6 +198,11 @@ struct AddExperts {
   float scale = 1;
 };
 
+// x = x - mean(x): norms of these rows are then as they would be with the mean (LayerNorm).
+struct CenterRows {
+  Operand x;
+};
+
 // x = norm(x).
 struct NormRows {
   Operand x;
@@ -223,7 +229,7 @@ struct Logits {
 struct Step {
   std::variant<step::Embed, step::Product, step::PrepareHeads, step::MultiplyHeads, step::Attend,
                step::Convolve, step::DeltaRule, step::GateHeads, step::Route, step::Experts,
-               step::AddExperts, step::NormRows, step::AddBranch, step::Logits>
+               step::AddExperts, step::CenterRows, step::NormRows, step::AddBranch, step::Logits>
       op;
   int layer = -1;  // -1: embedding and head
   // Rows whose logits nobody wants need not take part: all of the last layer but what goes to the

@@ -47,6 +47,7 @@ std::vector<Operand> operands_of(const Step& step) {
                         [](const step::AddExperts& s) {
                           return std::vector{s.share, s.branch, s.to};
                         },
+                        [](const step::CenterRows& s) { return std::vector{s.x}; },
                         [](const step::NormRows& s) { return std::vector{s.x}; },
                         [](const step::AddBranch& s) {
                           return std::vector{s.branch, s.to};

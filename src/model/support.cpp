@@ -85,6 +85,7 @@ class GpuLimits {
           "latents of {} and shared keys of {} values, which are no multiples of {},",
           s.latent.width, s.shared_key.width, kGpuHeadUnit);
     }
+    if (s.norms_turned) return "norms of queries and keys behind their rotation";
     if (s.shape.dim > kMostGpuHeadDim)
       return fmt::format("heads of more than {} values", kMostGpuHeadDim);
     if (s.shape.dim % kGpuHeadUnit != 0)
@@ -106,8 +107,10 @@ class GpuLimits {
   }
   std::string operator()(const step::Product& s) const {
     const bool clamped = s.up.present() && s.gate.function == GateFunction::clamped_silu;
+    if (s.up.present() && s.gate.function == GateFunction::relu) return "gates by relu";
     return clamped ? "clamped gates outside experts" : "";
   }
+  std::string operator()(const step::CenterRows&) const { return "norms without the mean"; }
   std::string operator()(const step::DeltaRule& s) const {
     if (std::max(s.net.key_dim, s.net.value_dim) <= kMostGpuDeltaDim) return {};
     return fmt::format("recurrent heads of more than {} values", kMostGpuDeltaDim);

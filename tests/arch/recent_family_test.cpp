@@ -94,5 +94,36 @@ TEST(Families, MiniMaxM2HasTheExpertsThatPublishedFilesDescribe) {
   }
 }
 
+Json cohere2() {
+  Json json = of_family("cohere2", "Cohere2ForCausalLM");
+  json.erase("rms_norm_eps");
+  json["layer_norm_eps"] = 1e-5;
+  return json;
+}
+
+TEST(Families, Cohere2HasCenteredNormsAndParallelBlocks) {
+  Json json = cohere2();
+  const ModelConfig c = parse(json);
+  EXPECT_THAT(windows(c), ElementsAre(4096, 4096, 4096, 0)) << "the defaults of transformers";
+  EXPECT_THAT(ropes(c), ElementsAre(0, 0, 0, -1));
+  EXPECT_EQ(c.logit_scale, 0.0625F);
+  const LayerDesc& layer = c.layers.front();
+  EXPECT_TRUE(layer.parallel);
+  EXPECT_EQ(layer.activations.size(), 3u) << "attention and MLP read one";
+  EXPECT_EQ(layer.matrix(layer.mlp.up).input, layer.matrix(layer.attention.q).input);
+  EXPECT_TRUE(layer.activations[0].norm.centered && c.head_input.norm.centered);
+  json["sliding_window_pattern"] = 2;
+  EXPECT_THAT(windows(parse(json)), ElementsAre(4096, 0, 4096, 0));
+  for (const auto& [key, value] : {std::pair<const char*, Json>("use_parallel_block", false),
+                                   {"position_embedding_type", "rope"},
+                                   {"head_dim", 32},
+                                   {"rms_norm_eps", 1e-5},
+                                   {"use_qk_norm", true}}) {
+    Json other = cohere2();
+    other[key] = value;
+    expect_refused(other, key);
+  }
+}
+
 }  // namespace
 }  // namespace walsh

@@ -327,6 +327,23 @@ TEST(Support, AGpuNamesWhatItHasNoRoomFor) {
   EXPECT_THAT(why_not(config, kGpu), HasSubstr("more than 256 values"));
 }
 
+TEST(Support, NamesWhatGpusDoNotComputeOfAFamily) {
+  const Format& tq3 = get_format("tq3");
+  const SyntheticSource source("tiny", {&tq3, &tq3, &tq3});
+  const ModelConfig config = parse_config(source.config_json(), "test");
+  EXPECT_THAT(why_not(config, kGpu), IsEmpty());
+  ModelConfig other = config;
+  other.layers[0].mlp.function = GateFunction::relu;
+  EXPECT_THAT(why_not(other, kGpu), HasSubstr("gates by relu"));
+  other = config;
+  other.layers[0].attention.norms_turned = true;
+  EXPECT_THAT(why_not(other, kGpu), HasSubstr("behind their rotation"));
+  other = config;
+  other.layers[0].activations[0].norm.centered = true;
+  EXPECT_THAT(why_not(other, kGpu), HasSubstr("without the mean"));
+  EXPECT_THAT(why_not(other, kCpu), IsEmpty());
+}
+
 // No file describes such a layer, but a config that a program puts together may.
 TEST(Support, ALayerIsAskedWhatItComputesAndNotForMatricesThatItLacks) {
   const Format& tq3 = get_format("tq3");

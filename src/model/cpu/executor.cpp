@@ -229,7 +229,7 @@ void CpuExecutor::prepare_gated(const step::Product& s, const Source& source, in
   tell(source.input, m_ - skip);
 }
 
-// gate = function(gate) * up; up may change.
+// gate = function(gate) * up, both of which may be the same; up may change.
 void CpuExecutor::gate_row(const GateRule& rule, float* gate, float* up, int64_t width) const {
   if (rule.function == GateFunction::clamped_silu) {
     // silu(slope g) / slope is g / (1 + exp(-slope g)).
@@ -238,8 +238,26 @@ void CpuExecutor::gate_row(const GateRule& rule, float* gate, float* up, int64_t
       up[i] = (1 + std::clamp(up[i], -rule.limit, rule.limit)) / rule.slope;
     }
   }
+  if (rule.function == GateFunction::relu) {
+    for (int64_t i = 0; i < width; ++i)
+      gate[i] = std::max(gate[i], 0.0f) * up[i];
+    return;
+  }
   const auto gate_mul = rule.function == GateFunction::gelu_tanh ? ops_.gelu_mul : ops_.silu_mul;
   gate_mul(gate, up, width, gate);
+}
+
+void CpuExecutor::perform(const step::CenterRows& s, int, int64_t skip) {
+  const int64_t first = s.x.keeps_places() ? skip : 0;
+  for_rows(m_ - skip, [&](int64_t row, float*) {
+    float* x = rows(s.x.rows).row(first + row);
+    double sum = 0;
+    for (int64_t i = 0; i < s.x.width; ++i)
+      sum += static_cast<double>(x[i]);
+    const auto mean = static_cast<float>(sum / static_cast<double>(s.x.width));
+    for (int64_t i = 0; i < s.x.width; ++i)
+      x[i] -= mean;
+  });
 }
 
 void CpuExecutor::perform(const step::NormRows& s, int layer, int64_t skip) {

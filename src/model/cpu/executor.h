@@ -96,6 +96,7 @@ class CpuExecutor : public PartExecutor {
   void perform(const step::Route& s, int layer, int64_t skip);
   void perform(const step::Experts& s, int layer, int64_t skip);
   void perform(const step::AddExperts& s, int layer, int64_t skip);
+  void perform(const step::CenterRows& s, int layer, int64_t skip);
   void perform(const step::NormRows& s, int layer, int64_t skip);
   void perform(const step::AddBranch& s, int layer, int64_t skip);
   void perform(const step::Logits& s, int layer, int64_t skip);

@@ -79,11 +79,13 @@ void CpuExecutor::join_latent(const step::PrepareHeads& s, int layer, int64_t ro
   std::copy_n(shared, s.shared_key.width, key + s.latent.width);
 }
 
-// Norm, rope and unit length of heads of queries or keys, which have this norm.
+// Norm and rope, in either order, and unit length of heads of queries or keys, which have this
+// norm.
 void CpuExecutor::prepare_heads(const step::PrepareHeads& s, const Norm& norm, int64_t heads,
                                 float* x, int layer, int64_t row) {
-  normalize(norm, layer, x, heads * s.shape.dim);
+  if (!s.norms_turned) normalize(norm, layer, x, heads * s.shape.dim);
   turn_heads(s.rope, x, heads, s.shape.dim, row);
+  if (s.norms_turned) normalize(norm, layer, x, heads * s.shape.dim);
   normalize(s.unit, layer, x, heads * s.shape.dim);
 }
 

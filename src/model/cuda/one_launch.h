@@ -31,6 +31,7 @@ class OneLaunch {
   bool add(const step::Route& s);
   bool add(const step::Experts& s);
   bool add(const step::AddExperts& s);
+  bool add(const step::CenterRows&) { return false; }
   bool add(const step::NormRows&) { return false; }
   bool add(const step::AddBranch&) { return false; }
   bool add(const step::Logits& s);

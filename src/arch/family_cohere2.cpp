@@ -1,0 +1,59 @@
+// Command R7B and Command A: LayerNorm without biases, attention and MLP in parallel, neighbours in
+// a head rotated together; layers without a window have no rope.
+#include "arch/family.h"
+
+namespace walsh {
+namespace {
+
+constexpr int64_t kDefaultPattern = 4;  // transformers' default for an absent key
+constexpr double kDefaultLogitScale = 0.0625, kLeast = 1e-6, kMost = 1e6;
+
+// The layers with a window are those that `layer_types` lists, or all but the last of every
+// `sliding_window_pattern`.
+void read_windows(ConfigReader& reader, DecoderTraits& traits) {
+  constexpr const char* kPattern = "sliding_window_pattern";
+  const int64_t window = read_window(reader, kDefaultWindow);
+  if (read_layer_types(reader, window, traits)) {
+    reader.value(kPattern);
+  } else {
+    const auto pattern =
+        static_cast<size_t>(reader.integer_or(kPattern, kDefaultPattern, 1, int64_t{1} << 31));
+    if (window == 0 && pattern > 1) reader.refuse("sliding_window", "expected a number");
+    for (size_t i = 0; i < traits.layers.size(); ++i)
+      if ((i + 1) % pattern != 0) traits.layers[i].window = window;
+  }
+  for (LayerTraits& layer : traits.layers)
+    if (layer.window == 0) layer.rope = -1;
+}
+
+// Keys of published files that transformers does not read: the only values that exist.
+void read_published(ConfigReader& reader) {
+  reader.only("position_embedding_type", "rope_gptj");
+  reader.only("order_of_interleaved_layers", "local_attn_first");
+  reader.only("rotary_pct", 1.0);
+  for (const char* key : {"use_gated_activation", "use_parallel_block", "use_embedding_sharing"})
+    reader.only(key, true);
+  reader.only("use_parallel_embedding", false);
+  reader.value("layer_switch");  // sliding_window_pattern, or layer_types, says the same
+}
+
+void read_cohere2(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
+  traits.layer_norms = traits.parallel = traits.paired_rope = true;
+  traits.qkv_bias = traits.o_bias = reader.boolean_or("attention_bias", false);
+  config.logit_scale =
+      static_cast<float>(reader.number_or("logit_scale", kDefaultLogitScale, kLeast, kMost));
+  const LayerTraits& layer = traits.layers.front();
+  if (layer.head_dim * layer.heads != config.hidden)
+    reader.refuse("head_dim", "expected hidden_size / num_attention_heads");
+  read_windows(reader, traits);
+  read_published(reader);
+}
+
+constexpr std::string_view kDefaults = R"({"layer_norm_eps": 1e-5, "tie_word_embeddings": true})";
+
+}  // namespace
+
+const Family kCohere2 = {"cohere2", "Cohere2ForCausalLM", read_cohere2, {},
+                         kDefaults, "layer_norm_eps"};
+
+}  // namespace walsh
