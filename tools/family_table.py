@@ -33,6 +33,7 @@ NAMES = {
     "gpt_oss": "GPT-OSS",
     "granite": "Granite",
     "granitemoe": "Granite MoE",
+    "hunyuan_v1_dense": "HunYuan (dense)",
     "llama": "Llama 1 to 3.3",
     "llama4_text": "Llama 4 (text)",
     "minimax_m2": "MiniMax-M2",

@@ -67,6 +67,7 @@ def small_configs():
     yield from seed_oss()
     yield from exaone4()
     yield from minimax()
+    yield from hunyuan()
     yield from cohere2()
 
 
@@ -140,6 +141,30 @@ def minimax():
         head_dim=32,
         tie_word_embeddings=True,
     ), {}
+
+
+def hunyuan():
+    alpha = dict(ROPE, rope_type="dynamic", alpha=50.0, factor=1.0, beta_fast=32, beta_slow=1)
+    yield "hunyuan-tiny", hf.HunYuanDenseV1Config(
+        **shape(rope_parameters=alpha), head_dim=16, tie_word_embeddings=True
+    ), {}
+    yield "hunyuan-bias-tiny", hf.HunYuanDenseV1Config(
+        **shape(num_attention_heads=4), head_dim=8, attention_bias=True
+    ), {}
+    old = {key: value for key, value in alpha.items() if not key.startswith("rope_")}
+    yield "hunyuan-old-tiny", hf.HunYuanDenseV1Config(
+        **shape(num_key_value_heads=2, rope_parameters=dict(alpha, alpha=1000.0)), head_dim=24
+    ), dict(
+        STEADY,
+        drop=["rope_parameters"],
+        add=dict(
+            rope_theta=10000.0,
+            rope_scaling=dict(old, type="dynamic", alpha=1000.0, mscale=1.0, mscale_all_dim=1.0),
+            attention_head_dim=24,
+            use_qk_norm=True,
+            use_cla=False,
+        ),
+    )
 
 
 def cohere2_shape(**changes):

@@ -23,6 +23,7 @@ struct Outside {
   int64_t original_max_positions = 0, max_positions = 0;
   bool query_growth = false;
   bool proportional = false;  // this kind is known
+  bool alpha = false;
 };
 
 std::vector<float> read_factors(ConfigReader& reader, const char* key) {
@@ -117,6 +118,13 @@ void read_sections(ConfigReader& reader) {
     if (!section.is_number_unsigned()) reader.refuse("mrope_section", "expected a list of numbers");
 }
 
+// A fixed stretch of the base, which files call dynamic. Of the other keys none is used.
+void read_alpha(ConfigReader& reader, RopeConfig& rope) {
+  rope.alpha = reader.number("alpha", 1e-6, kMaxFactor);
+  for (const char* key : {"factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"})
+    reader.value(key);
+}
+
 void read_kind(ConfigReader& reader, const char* key, const std::string& kind,
                const Outside& outside, RopeConfig& rope) {
   if (kind == "default" || kind == "mrope") {
@@ -124,6 +132,9 @@ void read_kind(ConfigReader& reader, const char* key, const std::string& kind,
   } else if (kind == "linear") {
     rope.kind = RopeKind::linear;
     rope.factor = reader.number("factor", 1, kMaxFactor);
+  } else if (kind == "dynamic" && outside.alpha &&
+             reader.optional_number("alpha", 0, 0, kMaxFactor) != 0) {
+    read_alpha(reader, rope);
   } else if (kind == "dynamic") {
     rope.kind = RopeKind::dynamic;
     rope.factor = reader.number("factor", 1, kMaxFactor);
@@ -216,6 +227,7 @@ std::vector<RopeConfig> read_ropes(ConfigReader& reader, const RopeDefaults& def
   whole.max_positions = reader.integer("max_position_embeddings", 1, kMaxPositions);
   whole.query_growth = defaults.query_growth;
   whole.proportional = defaults.proportional;
+  whole.alpha = defaults.alpha;
   const bool has_theta = reader.value("rope_theta") != nullptr;
   outside[1] = whole;
   if (defaults.local_theta != 0)

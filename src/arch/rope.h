@@ -33,6 +33,9 @@ struct RopeConfig {
   // yarn: the square of the magnitude of `mscale_all_dim`, by which some families' code multiplies
   // attention logits; 1 without the key.
   double logit_factor = 1;
+  // HunYuan: the base is multiplied by this to the power of d / (d - 2), d being the rotated
+  // values.
+  double alpha = 1;
 
   bool operator==(const RopeConfig&) const = default;
 };
@@ -48,6 +51,7 @@ struct RopeDefaults {
   // Default parameters as a JSON object, for configs without any.
   std::string_view parameters = {};
   bool proportional = false;  // whether RopeKind::proportional is supported
+  bool alpha = false;         // whether RopeConfig::alpha is
 };
 
 // Reads `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling` (earlier): one set

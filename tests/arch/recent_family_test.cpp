@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "config_support.h"
 
 namespace walsh {
@@ -92,6 +94,39 @@ TEST(Families, MiniMaxM2HasTheExpertsThatPublishedFilesDescribe) {
     other[key] = value;
     expect_refused(other, key);
   }
+}
+
+Json hunyuan() {
+  Json json = of_family("hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM");
+  json["head_dim"] = 16;
+  return json;
+}
+
+TEST(Families, HunYuanHasNormsBehindTheRotation) {
+  Json json = hunyuan();
+  const AttentionDesc a = parse(json).layers.front().attention;
+  EXPECT_EQ(a.q_norm.weight, "model.layers.0.self_attn.query_layernorm.weight");
+  EXPECT_TRUE(a.norms_turned);
+  json["use_cla"] = true;
+  expect_refused(json, "use_cla");
+  json = hunyuan();
+  json["norm_type"] = "layer";
+  expect_refused(json, "norm_type");
+  json = hunyuan();
+  json.erase("head_dim");
+  expect_refused(json, "head_dim");
+}
+
+TEST(Families, HunYuanStretchesTheBaseOfItsRope) {
+  Json json = hunyuan();
+  json["rope_parameters"] = {
+      {"rope_type", "dynamic"}, {"rope_theta", 10000.0}, {"alpha", 1000.0}, {"factor", 1.0}};
+  const RopeConfig rope = parse(json).ropes.front();
+  EXPECT_EQ(rope.kind, RopeKind::standard);
+  EXPECT_NEAR(rope.theta, 10000 * std::pow(1000, 16.0 / 14), 1);
+  json["model_type"] = "llama";
+  json["architectures"] = {"LlamaForCausalLM"};
+  expect_refused(json, "alpha");
 }
 
 Json cohere2() {
