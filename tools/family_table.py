@@ -19,6 +19,7 @@ MODELS = ROOT / "tests/data/models"
 FIGURES = ROOT / "docs/families.json"
 # Common names of the families by model_type; others are named by model_type.
 NAMES = {
+    "arcee": "Arcee",
     "cohere2": "Cohere2 (Command R7B, Command A)",
     "deepseek_v2": "DeepSeek-V2",
     "deepseek_v3": "DeepSeek-V3, R1",

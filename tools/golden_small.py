@@ -67,6 +67,7 @@ def small_configs():
     yield from seed_oss()
     yield from exaone4()
     yield from minimax()
+    yield from arcee()
     yield from hunyuan()
     yield from cohere2()
 
@@ -139,6 +140,18 @@ def minimax():
     yield "minimax-m2-tied-tiny", hf.MiniMaxM2Config(
         **shape(**dict(experts, num_local_experts=3, num_experts_per_tok=1)),
         head_dim=32,
+        tie_word_embeddings=True,
+    ), {}
+
+
+def arcee():
+    yield "arcee-tiny", hf.ArceeConfig(**shape(rope_parameters=dict(YARN)), head_dim=16), STEADY
+    yield "arcee-bias-tiny", hf.ArceeConfig(
+        **shape(num_attention_heads=4), attention_bias=True, mlp_bias=True
+    ), STEADY
+    yield "arcee-tied-tiny", hf.ArceeConfig(
+        **shape(num_key_value_heads=2, rope_parameters=dict(LLAMA3)),
+        head_dim=24,
         tie_word_embeddings=True,
     ), {}
 

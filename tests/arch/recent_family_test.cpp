@@ -96,6 +96,22 @@ TEST(Families, MiniMaxM2HasTheExpertsThatPublishedFilesDescribe) {
   }
 }
 
+TEST(Families, ArceeHasNoGates) {
+  Json json = of_family("arcee", "ArceeForCausalLM");
+  json["hidden_act"] = "relu2";
+  json["mlp_bias"] = true;
+  const ModelConfig c = parse(json);
+  const LayerDesc& layer = c.layers.front();
+  EXPECT_EQ(layer.mlp.gate, -1);
+  EXPECT_EQ(layer.mlp.function, GateFunction::relu);
+  EXPECT_TRUE(has_bias(c, layer.mlp.up) && has_bias(c, layer.mlp.down));
+  EXPECT_FALSE(has_bias(c, layer.attention.q));
+  EXPECT_EQ(layer.input_of(layer.matrix(layer.mlp.down)).feeder.matrix, "")
+      << "rows of up that are scaled would scale what down reads twice";
+  json["hidden_act"] = "silu";
+  expect_refused(json, "hidden_act");
+}
+
 Json hunyuan() {
   Json json = of_family("hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM");
   json["head_dim"] = 16;
