@@ -23,6 +23,7 @@ NAMES = {
     "cohere2": "Cohere2 (Command R7B, Command A)",
     "deepseek_v2": "DeepSeek-V2",
     "deepseek_v3": "DeepSeek-V3, R1",
+    "ernie4_5": "ERNIE 4.5",
     "exaone4": "EXAONE 4",
     "gemma": "Gemma",
     "gemma2": "Gemma 2",

@@ -66,6 +66,7 @@ STEADY = dict(accept=is_steady)
 def small_configs():
     yield from seed_oss()
     yield from exaone4()
+    yield from ernie()
     yield from minimax()
     yield from arcee()
     yield from hunyuan()
@@ -109,6 +110,19 @@ def exaone4():
         sliding_window_pattern=2,
         tie_word_embeddings=True,
     ), dict(STEADY, drop=["layer_types"], add=dict(sliding_window_pattern=2))
+
+
+def ernie():
+    yield "ernie45-tiny", hf.Ernie4_5Config(**shape(), head_dim=16), {}
+    yield "ernie45-bias-tiny", hf.Ernie4_5Config(
+        **shape(num_attention_heads=4, rope_parameters=dict(ROPE, rope_theta=5e5)),
+        head_dim=8,
+        use_bias=True,
+        tie_word_embeddings=False,
+    ), {}
+    yield "ernie45-yarn-tiny", hf.Ernie4_5Config(
+        **shape(num_key_value_heads=2, rope_parameters=dict(YARN)), head_dim=24
+    ), {}
 
 
 def minimax():

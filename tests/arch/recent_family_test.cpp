@@ -55,6 +55,19 @@ TEST(Families, Exaone4GoesWithoutRopeWhereThereIsNoWindow) {
   expect_refused(json, "layer_types");
 }
 
+TEST(Families, Ernie45TurnsNeighbours) {
+  Json json = of_family("ernie4_5", "Ernie4_5ForCausalLM");
+  json.erase("tie_word_embeddings");
+  json.erase("rope_parameters");
+  json["use_bias"] = true;
+  const ModelConfig c = parse(json);
+  EXPECT_TRUE(c.tied_head);
+  EXPECT_EQ(c.ropes[0].theta, 500000);
+  EXPECT_EQ(c.layers[0].attention.head_dim, 128) << "the default of transformers";
+  EXPECT_EQ(c.parts[0].turned, 128);
+  EXPECT_TRUE(has_bias(c, c.layers[0].attention.o) && has_bias(c, c.layers[0].mlp.down));
+}
+
 Json minimax() {
   Json json = of_family("minimax_m2", "MiniMaxM2ForCausalLM");
   json["num_local_experts"] = 8;
