@@ -5,9 +5,8 @@
 //   3 bits  word j has octet j in the lower three bits of each nibble, and bit j of octet 3 in the
 //           fourth
 //   4 bits  word j is octet j
-//   5 bits  words 0 to 3 have the lower four bits of octets 0 to 3, and bit t of each nibble of
-//   word 4
-//           the fifth bit of octet t
+//   5 bits  words 0 to 3 have the lower four bits of octets 0 to 3; bit t of each nibble of word 4
+//           is the fifth bit of octet t
 //   6 bits  words 0 to 3 likewise; words 4 and 5 have the upper two bits, as codes of 2 bits
 //   8 bits  a unit is 32 bytes and has no octets
 // The functions run on the host and on the device. They only move bits within a nibble, so words
