@@ -50,6 +50,8 @@ float read_cap(ConfigReader& reader, const char* key, double fallback);
 // Numbers of experts and of experts per token, and under the key `width` an expert's width; all
 // layers get them. Refuses contradicting numbers.
 void read_expert_counts(ConfigReader& reader, const char* width, DecoderTraits& traits);
+// The names that Mixtral gave the matrices of experts.
+void set_mixtral_names(TensorNames& names);
 // Layers with a dense MLP instead: `decoder_sparse_step` and `mlp_only_layers`.
 void read_dense_layers(ConfigReader& reader, DecoderTraits& traits);
 // Groups of experts (`n_group`, `topk_group`), each scored by its best `group_best` experts, and

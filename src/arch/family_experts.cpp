@@ -14,6 +14,14 @@ constexpr int64_t kMostGuessingLayers = 64;
 
 }  // namespace
 
+void set_mixtral_names(TensorNames& names) {
+  names.router = "block_sparse_moe.gate";
+  names.experts = "block_sparse_moe.experts.";
+  names.expert_gate = "w1";
+  names.expert_up = "w3";
+  names.expert_down = "w2";
+}
+
 void read_expert_counts(ConfigReader& reader, const char* width, DecoderTraits& traits) {
   constexpr int64_t kMaxWidth = int64_t{1} << 20;
   ExpertTraits& e = traits.experts;

@@ -46,12 +46,7 @@ void read_published(ConfigReader& reader) {
 }
 
 void read_minimax_m2(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
-  TensorNames& names = traits.names;
-  names.router = "block_sparse_moe.gate";
-  names.experts = "block_sparse_moe.experts.";
-  names.expert_gate = "w1";
-  names.expert_up = "w3";
-  names.expert_down = "w2";
+  set_mixtral_names(traits.names);
   traits.partial_rope = true;
   traits.qk_norm = traits.qk_norm_of_all = true;
   read_rotated(reader, traits, config);

@@ -5,12 +5,7 @@ namespace walsh {
 namespace {
 
 void read_mixtral(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
-  TensorNames& names = traits.names;
-  names.router = "block_sparse_moe.gate";
-  names.experts = "block_sparse_moe.experts.";
-  names.expert_gate = "w1";
-  names.expert_up = "w3";
-  names.expert_down = "w2";
+  set_mixtral_names(traits.names);
   const int64_t window = read_window(reader, 0);
   for (LayerTraits& layer : traits.layers)
     layer.window = window;

@@ -251,7 +251,7 @@ inline constexpr const char* kQueryLengthGain = "gain of query lengths";
 inline constexpr const char* kKeyLengthGain = "gain of key lengths";
 
 // x += scale * after_attention(o(mixer(input))); x += scale * after_mlp(down(...)). If they are
-// `parallel`, both read the x in front of the layer, and one activation. The mixer is
+// `parallel`, both read the same activation, made of the x in front of the layer. The mixer is
 // attention or a delta net. In a layer with experts, their sum is added to the output of `mlp`,
 // which is the shared expert. Then comes the layer's embedding of the token, if there is one.
 struct LayerDesc {

@@ -15,12 +15,17 @@
 namespace walsh::cli {
 namespace {
 
-// Whether walsh can run a model: "yes", or why not.
-std::string verdict(const CachedModel& model) {
+// Whether walsh can run a model; `text` says which family it is of, or why not.
+struct Verdict {
+  bool runs = false;
+  std::string text;
+};
+
+Verdict verdict(const CachedModel& model) {
   try {
-    return "yes, " + read_config(*open_stored(model.folder)).family;
+    return {true, "yes, " + read_config(*open_stored(model.folder)).family};
   } catch (const Error& e) {
-    return "no: " + e.reason();
+    return {false, "no: " + e.reason()};
   }
 }
 
@@ -32,7 +37,7 @@ int list_models(bool json) {
       list.push_back({{"name", model.name},
                       {"folder", model.folder},
                       {"bytes", model.bytes},
-                      {"runs", verdict(model).starts_with("yes")}});
+                      {"runs", verdict(model).runs}});
     print_result("{}\n", format_json(list, 2));
     return 0;
   }
@@ -44,7 +49,7 @@ int list_models(bool json) {
     width = std::max(width, model.name.size());
   for (const CachedModel& model : models)
     print_result("{:<{}}  {:>10}  {}\n", model.name, width, human_bytes(model.bytes),
-                 one_line(verdict(model)));
+                 one_line(verdict(model).text));
   return 0;
 }
 

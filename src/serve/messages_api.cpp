@@ -11,15 +11,13 @@ namespace walsh {
 namespace {
 
 Json usage_of(const Json& usage) {
-  const auto count = [](const Json& object, const char* key) -> int64_t {
-    return object.is_object() ? object.value(key, int64_t{0}) : 0;
-  };
   const int64_t cached =
-      usage.is_object() ? count(usage.value("prompt_tokens_details", Json()), "cached_tokens") : 0;
-  return {{"input_tokens", count(usage, "prompt_tokens") - cached},
+      usage.is_object() ? count_at(usage.value("prompt_tokens_details", Json()), "cached_tokens")
+                        : 0;
+  return {{"input_tokens", count_at(usage, "prompt_tokens") - cached},
           {"cache_creation_input_tokens", 0},
           {"cache_read_input_tokens", cached},
-          {"output_tokens", count(usage, "completion_tokens")}};
+          {"output_tokens", count_at(usage, "completion_tokens")}};
 }
 
 // The stop_reason of a choice, and its stop_sequence if there was one.

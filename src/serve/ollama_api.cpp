@@ -18,10 +18,6 @@ double now() {
       .count();
 }
 
-int64_t count(const Json& object, const char* key) {
-  return object.is_object() ? object.value(key, int64_t{0}) : 0;
-}
-
 int64_t nanoseconds(const Json& timings, const char* key) {
   const double milliseconds = timings.is_object() ? timings.value(key, 0.0) : 0.0;
   return static_cast<int64_t>(milliseconds * 1e6);
@@ -112,7 +108,7 @@ class OllamaReply : public TranslatedReply {
 
   // The first delta of a call has its name, every one a part of its arguments.
   void add_call(const Json& call) {
-    const auto index = static_cast<size_t>(count(call, "index"));
+    const auto index = static_cast<size_t>(count_at(call, "index"));
     if (index >= calls_.size()) calls_.resize(index + 1);
     const Json function = call.value("function", Json::object());
     calls_[index].first += text_at(function, "name");
@@ -130,9 +126,9 @@ class OllamaReply : public TranslatedReply {
             {"done_reason", length ? "length" : "stop"},
             {"total_duration", nanoseconds(timings, "queue_ms") + prompt + predicted},
             {"load_duration", 0},
-            {"prompt_eval_count", count(usage, "prompt_tokens")},
+            {"prompt_eval_count", count_at(usage, "prompt_tokens")},
             {"prompt_eval_duration", prompt},
-            {"eval_count", count(usage, "completion_tokens")},
+            {"eval_count", count_at(usage, "completion_tokens")},
             {"eval_duration", predicted}};
   }
 

@@ -9,25 +9,19 @@
 namespace walsh {
 namespace {
 
-int64_t count(const Json& object, const char* key) {
-  return object.is_object() && object.contains(key) && object[key].is_number()
-             ? object[key].get<int64_t>()
-             : 0;
-}
-
 Json part(const Json& object, const char* key) {
   return object.is_object() ? object.value(key, Json()) : Json();
 }
 
 Json usage_of(const Json& usage) {
-  return {
-      {"input_tokens", count(usage, "prompt_tokens")},
-      {"input_tokens_details",
-       {{"cached_tokens", count(part(usage, "prompt_tokens_details"), "cached_tokens")}}},
-      {"output_tokens", count(usage, "completion_tokens")},
-      {"output_tokens_details",
-       {{"reasoning_tokens", count(part(usage, "completion_tokens_details"), "reasoning_tokens")}}},
-      {"total_tokens", count(usage, "total_tokens")}};
+  return {{"input_tokens", count_at(usage, "prompt_tokens")},
+          {"input_tokens_details",
+           {{"cached_tokens", count_at(part(usage, "prompt_tokens_details"), "cached_tokens")}}},
+          {"output_tokens", count_at(usage, "completion_tokens")},
+          {"output_tokens_details",
+           {{"reasoning_tokens",
+             count_at(part(usage, "completion_tokens_details"), "reasoning_tokens")}}},
+          {"total_tokens", count_at(usage, "total_tokens")}};
 }
 
 Json text_part(const std::string& text) {

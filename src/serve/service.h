@@ -85,7 +85,7 @@ class Service {
   void tokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void detokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void apply_template(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
-  // Those of llama.cpp and Ollama.
+  // These answer clients of llama.cpp and Ollama.
   void llama_completion(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void ollama_chat(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void ollama_generate(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);

@@ -68,6 +68,12 @@ void TranslatedReply::emit(const Json& data) {
                             data.at("type").get_ref<const std::string&>(), dump_exact(data)));
 }
 
+int64_t count_at(const Json& usage, const char* key) {
+  return usage.is_object() && usage.contains(key) && usage[key].is_number()
+             ? usage[key].get<int64_t>()
+             : 0;
+}
+
 Json arguments_object(const std::string& text) {
   try {
     const OrderedJson object =

@@ -2,6 +2,7 @@
 // and its answer is translated back.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -53,6 +54,9 @@ class TranslatedReply : public HttpReply {
 using FieldNames = std::vector<std::pair<std::string, std::string>>;
 // The error of a chat, with the field names that the client used.
 ApiError renamed(const ApiError& error, const FieldNames& names);
+
+// The count `key` of a usage; 0 where there is none.
+int64_t count_at(const Json& usage, const char* key);
 
 // The object that the arguments of a call are; an empty one for a text that was cut off.
 Json arguments_object(const std::string& text);

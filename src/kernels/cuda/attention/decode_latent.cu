@@ -83,7 +83,7 @@ class LatentReader : public PageResults<LatentArgs, kLatentWarps * kWarpTokens> 
     return part_.begin - token < kWarpTokens && part_.end - token > 0;
   }
 
-  // Every warp loads a part of the columns, for all.
+  // Every warp loads a part of the columns, which all warps then use.
   __device__ __forceinline__ void load_queries(const SharedQueries& q) const {
     constexpr int kLatents = kDim / kWarps, kShares = kTurned / kWarps;  // columns of a warp
     const int latent = a_.head_dim, turned = a_.query_dim - latent;
