@@ -15,7 +15,11 @@ shift
 source "$root/tools/install_packages.sh"
 install_packages debootstrap
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+clean() {
+  umount "$work"/*/proc 2>/dev/null || true
+  rm -rf --one-file-system "$work"
+}
+trap clean EXIT
 fail() { echo "try_release: $*" >&2; exit 1; }
 
 own_mirror() {  # of the files of apt's two kinds, not all need be there
@@ -95,6 +99,8 @@ for suite in "$@"; do
   debootstrap --variant=minbase ${wheels:+--include=python3-venv} \
     "$suite" "$fresh" "$mirror" >"$work/log" 2>&1 ||
     fail "$suite: $(tail -5 "$work/log")"
+  # A program finds the libraries beside it by /proc/self/exe, as on any running system.
+  mount -t proc proc "$fresh/proc"
   cp -r "$root/models" "$fresh/models"
   mkdir "$fresh/files"
   cp "$files"/* "$fresh/files/"
@@ -102,6 +108,7 @@ for suite in "$@"; do
   [ -z "$tarballs" ] || check_tarball "$fresh" "$suite"
   [ -z "$packages" ] || check_deb "$fresh" "$suite"
   [ -z "$wheels" ] || check_wheel "$fresh" "$suite"
+  umount "$fresh/proc"
 done
 
 # Every interpreter gets a fresh environment and the wheel that pip chooses for it.

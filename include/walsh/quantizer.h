@@ -46,11 +46,12 @@ struct CompressReport {
 // Called after each tensor with the number done and the total; returning false stops.
 using CompressProgress = std::function<bool(size_t done, size_t count)>;
 
-// Compresses the checkpoint folder `in` into the file `out`, which appears whole or not at all, or
-// into a new folder of this name (output_format). threads = 0: one per core. `out` is checked
-// before any work and must not be one of the input files. Throws Error: usage, bad_input, io,
-// limit, interrupted (also through walsh/stop.h).
-CompressReport quantize(const std::string& in, const std::string& out,
+// Compresses the checkpoint `model` (a folder, a GGUF file of llama.cpp, or the name of a model in
+// the cache of Hugging Face's tools, such as ORG/NAME) into the file `out`, which appears whole or
+// not at all, or into a new folder of this name (output_format). threads = 0: one per core. `out`
+// is checked before any work and must not be one of the input files. Throws Error: usage,
+// bad_input, io, limit, interrupted (also through walsh/stop.h).
+CompressReport quantize(const std::string& model, const std::string& out,
                         const CompressOptions& options, int threads = 0,
                         const CompressProgress& progress = {});
 
@@ -82,10 +83,10 @@ struct FileSummary {
   std::vector<TensorSummary> tensors;
 };
 
-// Describes a walsh file or a Hugging Face folder with its codes (for folders without source types,
-// errors and checksums; `bytes` is then the size of the tensors). With `check`, every tensor of a
-// file is read and its checksum verified. Throws bad_input for a file that is damaged or not
-// walsh's.
-FileSummary inspect(const std::string& path, bool check = false);
+// Describes a walsh file, or a Hugging Face folder (or its name, as for quantize) with its codes;
+// for folders without source types, errors and checksums, and `bytes` is the size of the tensors.
+// With `check`, every tensor of a file is read and its checksum verified. Throws bad_input for a
+// file that is damaged or not walsh's.
+FileSummary inspect(const std::string& model, bool check = false);
 
 }  // namespace walsh

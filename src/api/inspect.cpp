@@ -1,6 +1,7 @@
 #include "base/stop.h"
 #include "codec/tensor.h"
 #include "walsh/quantizer.h"
+#include "weights/hub_cache.h"
 #include "weights/walsh_file.h"
 #include "weights/walsh_folder.h"
 
@@ -31,7 +32,8 @@ FileSummary inspect_folder(const std::string& path) {
 
 }  // namespace
 
-FileSummary inspect(const std::string& path, bool check) {
+FileSummary inspect(const std::string& model, bool check) {
+  const std::string path = found_model(model);
   if (is_walsh_folder(path)) return inspect_folder(path);
   const auto file = WalshFile::open(path);
   FileSummary summary = {file->file_bytes(), file->producer(), file->recipe(), 0, {}};

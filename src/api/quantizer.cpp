@@ -12,6 +12,7 @@
 #include "quantize/recipe/default_ends.h"
 #include "quantize/recipe/recipe_file.h"
 #include "walsh/error.h"
+#include "weights/hub_cache.h"
 
 namespace walsh {
 namespace {
@@ -71,9 +72,10 @@ Recipe to_recipe(const CompressOptions& options) {
   return recipe;
 }
 
-CompressReport quantize(const std::string& in, const std::string& out,
+CompressReport quantize(const std::string& model, const std::string& out,
                         const CompressOptions& options, int threads,
                         const CompressProgress& progress) {
+  const std::string in = found_model(model);
   ThreadPool pool(threads);
   const OutputOptions output = {.kind = parse_output_kind(options.output_format)};
   const bool file = output.kind == OutputKind::file;

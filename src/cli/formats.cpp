@@ -1,4 +1,5 @@
-// `walsh formats`: every storage format, its cost, its measured error and the bound it must reach.
+// `walsh formats`: every storage format, its cost, the bound of its error and what it is for; if
+// asked, also its measured error.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +25,11 @@ namespace {
 struct Options {
   std::vector<std::string> names;
   MachineOptions machine;
-  bool check = false, cache = false, kernels = false, variants = false, json = false;
+  bool check = false, cache = false, kernels = false, measure = false, variants = false,
+       json = false;
+
+  // Named formats are measured; a list of all is shown at once unless errors are asked for.
+  bool measures() const { return measure || check || !names.empty(); }
 };
 
 // Head dimension for which cache types are listed.
@@ -170,37 +175,80 @@ int list_cache_types(bool json) {
   return 0;
 }
 
-// With all formats, the cache types are listed too.
-void print_reports(const std::vector<FormatReport>& reports, const Options& options) {
-  const bool all = options.names.empty();
-  if (options.json) {
-    nlohmann::ordered_json list = json_of(reports);
-    for (const auto& type : all ? json_of_cache_types() : nlohmann::ordered_json::array())
+nlohmann::ordered_json json_of_bounds(const std::vector<std::string>& names) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const std::string& name : names) {
+    const Format& format = get_format(name);
+    list.push_back({{"name", listed_name(format)},
+                    {"bpw", nominal_bits(format)},
+                    {"bound", format.bound},
+                    {"note", format.note}});
+  }
+  return list;
+}
+
+void print_bounds(const std::vector<std::string>& names) {
+  print_result("{:<22} {:>8} {:>11}  {}\n", "format", "bpw", "error below", "what it is");
+  for (const std::string& name : names) {
+    const Format& format = get_format(name);
+    const std::string bound = format.bound > 0 ? fmt::format("{:.4g}", format.bound) : "-";
+    print_result("{:<22} {:>8.4f} {:>11}  {}\n", listed_name(format), nominal_bits(format), bound,
+                 format.note);
+  }
+  print_result(
+      "\nThe error is the mean squared error of normally distributed weights, relative to their\n"
+      "mean square; --measure measures it, also for other distributions (about half a minute).\n");
+}
+
+void print_about_variants() {
+  print_result(
+      "\nVariants (--variants lists them): --group full (tq2, tq3, tq4), --levels strict,\n"
+      "ternary, ternary-paper (itq3_s), --codebook layer (pq3), tc2:hq to tc4:hq (tc2 to tc4 "
+      "with\nless error, on CPUs only). --group 64 and 32 (tq2:g64 to tq4+4:g32) have more "
+      "scales than tq*\nand less error, on CPUs only; name them to measure them.\n");
+}
+
+// A list of all formats ends with the cache types.
+void print_json(nlohmann::ordered_json list, const Options& options) {
+  if (options.names.empty()) {
+    for (const auto& type : json_of_cache_types())
       list.push_back(type);
-    print_result("{}\n", format_json(list, 2));
-    return;
   }
-  print_table(reports);
-  if (!all) return;
-  if (!options.variants && !options.check) {
-    print_result(
-        "\nVariants (--variants measures them): --group full (tq2, tq3, tq4), --levels strict,\n"
-        "ternary, ternary-paper (itq3_s), --codebook layer (pq3), tc2:hq to tc4:hq (tc2 to tc4 "
-        "with\nless error, on CPUs only). --group 64 and 32 (tq2:g64 to tq4+4:g32) have more "
-        "scales than tq*\nand less error, on CPUs only; name them to measure them.\n");
-  }
+  print_result("{}\n", format_json(list, 2));
+}
+
+void print_end_of_list(const Options& options) {
+  if (!options.names.empty()) return;
+  if (!options.variants && !options.check) print_about_variants();
   print_result("\n");
   print_cache_types();
+}
+
+int list_bounds(const std::vector<std::string>& names, const Options& options) {
+  if (options.json) {
+    print_json(json_of_bounds(names), options);
+    return 0;
+  }
+  print_bounds(names);
+  print_end_of_list(options);
+  return 0;
+}
+
+void print_reports(const std::vector<FormatReport>& reports, const Options& options) {
+  if (options.json) return print_json(json_of(reports), options);
+  print_table(reports);
+  print_end_of_list(options);
 }
 
 int formats(const Options& options) {
   if (options.cache) return list_cache_types(options.json);
   if (options.kernels) return list_kernels(options.json);
   options.machine.apply();
-  const InterruptGuard interrupt;
-  ThreadPool pool(options.machine.threads);
   const std::vector<std::string> names =
       options.names.empty() ? default_names(options.variants || options.check) : options.names;
+  if (!options.measures()) return list_bounds(names, options);
+  const InterruptGuard interrupt;
+  ThreadPool pool(options.machine.threads);
   const std::vector<FormatReport> reports = check_formats(pool, names);
   print_reports(reports, options);
   if (!options.check) return 0;
@@ -215,7 +263,7 @@ int formats(const Options& options) {
 Action add_formats(CLI::App& command) {
   const auto options = std::make_shared<Options>();
   CLI::Option* names = command.add_option(
-      "NAME", options->names, "Types to measure (default: all, and a list of the cache types)");
+      "NAME", options->names, "Types to measure (default: a list of all, and of the cache types)");
   command
       .add_flag("--cache", options->cache, "List only the types of the cache of keys and values")
       ->excludes(names);
@@ -223,10 +271,12 @@ Action add_formats(CLI::App& command) {
       .add_flag("--kernels", options->kernels,
                 "List which kernels of CPUs and GPUs compute with which type")
       ->excludes(names);
+  command.add_flag("--measure", options->measure,
+                   "Measure the error of all types, for three distributions of weights");
   command.add_flag(
       "--check", options->check,
       "Fail if a type misses its error bound with any instruction set of this machine");
-  command.add_flag("--variants", options->variants, "Measure the variants of types, too")
+  command.add_flag("--variants", options->variants, "List, or measure, the variants of types, too")
       ->excludes(names);
   command.add_flag("--json", options->json, "The table as JSON");
   options->machine.add_to(command);

@@ -253,6 +253,10 @@ void check_files(const Options& options) {
 }
 
 void need_output(const Options& options) {
+  if (options.output == "-") {
+    throw Error(ErrorCode::usage, "OUT",
+                "a model cannot be written to standard output; ./- names a file in this folder");
+  }
   if (!options.output.empty()) return;
   throw Error(ErrorCode::usage, "OUT",
               fmt::format("a file to write is needed, as in: walsh quantize {} {}", options.input,

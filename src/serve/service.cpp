@@ -277,10 +277,11 @@ void Service::add_origin(const HttpRequest& request, HttpResponse& response) con
   response.headers["Vary"] = "Origin";
 }
 
-// Answers a browser's preflight request. JavaScript clients add headers of their own, which have no
-// effect, so an allowed page may send any.
+// Answers a browser's preflight request, and one about the whole server (OPTIONS *). JavaScript
+// clients add headers of their own, which have no effect, so an allowed page may send any.
 HttpResponse Service::preflight(const HttpRequest& request) const {
   HttpResponse allowed{204, "", "", {}};
+  allowed.headers["Allow"] = "GET, POST, OPTIONS";
   allowed.headers["Access-Control-Allow-Methods"] = "GET, POST, OPTIONS";
   const std::string_view asked = request.header("access-control-request-headers");
   const bool any = !asked.empty() && allows_origin(request.header("origin"));
@@ -292,7 +293,8 @@ HttpResponse Service::preflight(const HttpRequest& request) const {
 
 const Service::Route* Service::checked(const HttpRequest& request) const {
   check_host(request);
-  if (request.method == "OPTIONS" && !options_.origins.empty()) return nullptr;
+  if (request.method == "OPTIONS" && (request.path == "*" || !options_.origins.empty()))
+    return nullptr;
   check_origin(request);
   const Route& route = route_of(request);
   if (!route.open && !options_.api_keys.empty() && key_of(request) == 0)

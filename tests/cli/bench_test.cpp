@@ -160,7 +160,7 @@ TEST_F(BenchCommand, FormatsChecksBoundsWithEveryInstructionSet) {
 }
 
 TEST_F(BenchCommand, FormatsListsWhatAUserChoosesAmong) {
-  const CommandResult r = walsh({"formats", "-t", "2"});
+  const CommandResult r = walsh({"formats"});
   ASSERT_EQ(r.status, 0) << r.err;
   const std::string types = r.out.substr(0, r.out.find("\n\n"));
   const auto lines = std::count(types.begin(), types.end(), '\n');
@@ -168,6 +168,8 @@ TEST_F(BenchCommand, FormatsListsWhatAUserChoosesAmong) {
   EXPECT_EQ(types.find(':'), std::string::npos) << types;
   EXPECT_NE(types.find("\ntc3.5 "), std::string::npos) << types;
   EXPECT_NE(r.out.find("--variants"), std::string::npos) << r.out;
+  for (const Json& row : Json::parse(walsh({"formats", "--json"}).out))
+    EXPECT_FALSE(row.contains("nmse")) << row;
 }
 
 TEST_F(BenchCommand, FormatsListsTheKernelsOfEveryType) {

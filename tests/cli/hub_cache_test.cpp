@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cli/command.h"
+#include "walsh/quantizer.h"
 
 namespace walsh {
 namespace {
@@ -45,6 +46,15 @@ TEST_F(HubCache, AModelIsFoundByItsName) {
       in_cache({"quantize", "org/tiny", file("out.gguf"), "--type", "tq4", "--effort", "fast"})
           .status,
       0);
+}
+
+TEST_F(HubCache, ModelsAreQuantizedByNameThroughTheLibrary) {
+  setenv("HF_HUB_CACHE", cache().c_str(), 1);
+  CompressOptions options;
+  options.fast = true;
+  EXPECT_NO_THROW(::walsh::quantize("org/tiny", file("named.gguf"), options, 2));
+  unsetenv("HF_HUB_CACHE");
+  EXPECT_FALSE(inspect(file("named.gguf")).tensors.empty());
 }
 
 TEST_F(HubCache, ARevisionIsABranchOrACommit) {

@@ -288,5 +288,11 @@ TEST_F(QuantizeCommand, KeepsTheOldFileWhenItFails) {
   EXPECT_EQ(slurp(file("a.gguf")), "old");
 }
 
+TEST_F(QuantizeCommand, NoModelIsWrittenToStandardOutput) {
+  const CommandResult result = walsh({"quantize", model(), "-", "--type", "tq4"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_NE(result.err.find("./- names a file"), std::string::npos) << result.err;
+}
+
 }  // namespace
 }  // namespace walsh

@@ -265,6 +265,12 @@ TEST_F(ServiceTest, OtherMethodsAreToldWhichThereAre) {
   EXPECT_FALSE(ask("GET", "/nothing")->response.headers.contains("Allow"));
 }
 
+TEST_F(ServiceTest, AQuestionAboutTheWholeServerIsAnsweredWithItsMethods) {
+  const HttpResponse response = ask("OPTIONS", "*")->response;
+  EXPECT_EQ(response.status, 204);
+  EXPECT_EQ(response.headers.at("Allow"), "GET, POST, OPTIONS");
+}
+
 // Clients in JavaScript send fields of their own, for which a browser asks first.
 TEST_F(ServiceTest, AllowedPagesMaySendAnyField) {
   const auto preflight = [&](const std::string& origin) {

@@ -76,7 +76,7 @@ constexpr Format residual(std::string_view name, int bits, int residual_bits, do
 
 constexpr Format q8_0() {
   Format format =
-      coded("q8_0", absmax(8), 0, 3.0e-5, "GGUF baseline, not rotated; bound: measured 2.9e-5");
+      coded("q8_0", absmax(8), 0, 3.0e-5, "8-bit blocks of GGUF, not rotated");
   format.activation_planes = 2;
   return format;
 }
@@ -103,7 +103,7 @@ constexpr ScalarCode interleaved_full(int sub_group) {
 
 inline constexpr Format kFormats[] = {
     q8_0(),
-    coded("q4_0", absmax(4), 0, 7.7e-3, "GGUF baseline, not rotated; bound: measured 7.4e-3"),
+    coded("q4_0", absmax(4), 0, 7.7e-3, "4-bit blocks of GGUF, not rotated"),
     coded("itq3_s", interleaved_full(0), 256, 0.0331,
           "interleaved ternary, all eight Lloyd-Max levels"),
     coded("itq3_s:strict", strict(), 256, 0.0590,
