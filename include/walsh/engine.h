@@ -66,8 +66,11 @@ struct GenerationOptions {
   std::optional<uint64_t> seed;  // default: random
   bool ignore_eos = false;       // continue after the end of the text
   // Speculative decoding by prompt lookup: drafts tokens where the text repeats itself. The text is
-  // the same on the CPU; on a GPU logits are rounded differently. No effect with coded caches.
+  // the same on the CPU; on a GPU logits are rounded differently. With recurrent layers
+  // EngineOptions::generation has to ask for it, too.
   bool lookup = false;
+  int64_t max_drafted =
+      -1;  // tokens that are drafted at once, also by EngineOptions::draft; -1: any
   // Stop strings in UTF-8, which are not part of the text; empty ones are ignored. Text that may be
   // the beginning of one is held back until that is decided.
   std::vector<std::string> stop;
@@ -94,7 +97,7 @@ struct GenerationResult {
   int64_t prompt_tokens = 0, tokens = 0;  // evaluated or cached; generated
   int64_t cached_tokens = 0;              // prompt tokens that were not evaluated again
   double prompt_seconds = 0, decode_seconds = 0;  // without the time of the callback
-  int64_t drafted = 0, drafted_right = 0;         // tokens, by lookup
+  int64_t drafted = 0, drafted_right = 0;         // tokens
   int64_t decoded_tokens = 0;  // not counting the first, which comes with the prompt
   uint64_t seed = 0;           // the one in use
 };
@@ -124,6 +127,9 @@ struct EngineOptions {
   // Number of first layers whose experts the CPU computes [as few as possible].
   std::optional<int64_t> cpu_experts;
   std::optional<CompressOptions> compress;  // compress a checkpoint folder while loading
+  // A smaller model with the same tokenizer, which drafts the tokens of all texts: they are the
+  // same as without it, on a GPU but for rounding. Empty: none.
+  std::string draft;
   // Called with the tensors done, their total, and the next one's name; may throw to stop.
   std::function<void(size_t done, size_t count, const std::string& name)> progress;
   // Options that texts will be generated with, so that errors in them are reported before the

@@ -296,6 +296,7 @@ void bind_options(nb::module_& module) {
       .def_rw("grammar", &Generation::grammar)
       .def_rw("json_schema", &Generation::json_schema)
       .def_rw("lookup", &Generation::lookup)
+      .def_rw("max_drafted", &Generation::max_drafted)
       .def("set_sampling", &set_sampling);
   module.def("sampling_options", &sampling_rows);
   using Options = EngineOptions;
@@ -311,6 +312,7 @@ void bind_options(nb::module_& module) {
       .def_rw("device_bytes", &Options::device_bytes)
       .def_rw("gpu_layers", &Options::gpu_layers, nb::arg().none())
       .def_rw("cpu_experts", &Options::cpu_experts, nb::arg().none())
+      .def_rw("draft", &Options::draft)
       .def_rw("compress", &Options::compress, nb::arg().none());
 }
 

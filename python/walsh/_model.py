@@ -171,7 +171,8 @@ class Model:
 
     If a model is larger than the GPU, the CPU runs a part of it: `gpu_layers` says how many of the
     last layers the GPU runs, `cpu_experts` in how many of the first layers the CPU runs the
-    experts. Without them the GPU runs as much as fits.
+    experts. Without them the GPU runs as much as fits. `draft` is a smaller model with the same
+    tokens, which guesses what comes next: the same text, sooner where the guesses are right.
 
     Threads may share a model. Their calls wait for each other, except for calls that only turn
     texts into tokens or tokens into texts. While the model is read, `progress(done, count)` is
@@ -196,6 +197,7 @@ class Model:
                  activations: str = "auto", cache_keys: str = "f16", cache_values: str = "f16",
                  cache_window: int = 32, device_bytes: int = 0,
                  gpu_layers: Optional[int] = None, cpu_experts: Optional[int] = None,
+                 draft: Optional[Path] = None,
                  progress: Optional[Progress] = None) -> None:
         options = _walsh.EngineOptions()
         for name, value in {"device": device, "threads": threads, "context": context,
@@ -204,6 +206,8 @@ class Model:
                             "device_bytes": device_bytes, "gpu_layers": gpu_layers,
                             "cpu_experts": cpu_experts}.items():
             set_option(options, name, value)
+        if draft is not None:
+            options.draft = path_of(draft, "draft")
         if isinstance(quantize, str):
             quantize = {"type": quantize}
         if quantize is not None:

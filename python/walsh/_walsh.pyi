@@ -38,6 +38,7 @@ class GenerationOptions:
     grammar: str
     json_schema: str
     lookup: bool
+    max_drafted: int
     def __init__(self) -> None: ...
     def set_sampling(self, name: str, value: Any, /) -> None: ...
 
@@ -52,6 +53,7 @@ class EngineOptions:
     device_bytes: int
     gpu_layers: Optional[int]
     cpu_experts: Optional[int]
+    draft: str
     compress: Optional[CompressOptions]
     def __init__(self) -> None: ...
 

@@ -11,10 +11,12 @@
 namespace walsh {
 namespace {
 
-SchedulerOptions scheduler_options(const BatchOptions& options, int64_t context) {
+SchedulerOptions scheduler_options(const BatchOptions& options, int64_t context,
+                                   DraftSource* drafts) {
   if (options.waiting < 0 || options.kept < 0 || options.context < 0 || options.cache_positions < 0)
     throw Error(ErrorCode::usage, "batch", "a number is negative");
   SchedulerOptions result;
+  result.drafts = drafts;
   result.positions = options.context != 0 ? options.context : context;
   result.running = options.running;
   result.waiting = options.waiting;
@@ -33,8 +35,8 @@ struct TextBatch::Impl {
 TextBatch::TextBatch(const Engine& engine, const BatchOptions& options) {
   auto model = EngineAccess::share(engine);
   const Model& weights = model->model;
-  impl_ = std::unique_ptr<Impl>(
-      new Impl{std::move(model), {weights, scheduler_options(options, engine.context())}});
+  const SchedulerOptions wanted = scheduler_options(options, engine.context(), model->drafts());
+  impl_ = std::unique_ptr<Impl>(new Impl{std::move(model), {weights, wanted}});
 }
 
 TextBatch::~TextBatch() = default;

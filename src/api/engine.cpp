@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "api/convert.h"
+#include "api/draft_model.h"
 #include "api/engine_access.h"
 #include "api/text_request.h"
 #include "eval/evaluator.h"
@@ -55,7 +56,7 @@ void check_first(std::span<const int32_t> tokens, int64_t first, int64_t least) 
 // as many as it was loaded for.
 SessionOptions one_sequence(const LoadedModel& model, int64_t positions = 0) {
   SessionOptions use = model.use;
-  use.sequences = 1;
+  use.sequences = use.revoking = 1;
   use.cache_positions = 0;
   if (positions != 0) use.max_positions = positions;
   return use;
@@ -66,7 +67,7 @@ class TextContext {
  public:
   // `model` must outlive this. Throws as Session.
   TextContext(const LoadedModel& model, const SessionOptions& use)
-      : model_(model), scheduler_(model.model, use) {}
+      : model_(model), scheduler_(model.model, use, model.drafts()) {}
 
   int64_t capacity() const { return scheduler_.positions(); }
   // The tokens in the context: of prompts and texts so far.
@@ -142,8 +143,15 @@ Engine::~Engine() = default;
 Engine EngineAccess::open(std::unique_ptr<ThreadPool> pool, const OpenRequest& request) {
   LoadOptions load = request.load;
   load.pool = pool.get();
+  std::shared_ptr<DraftModel> draft;
+  if (!request.draft.empty()) {
+    draft = load_draft_model(request.draft, request.path, request.draft_texts, load);
+    load.use.revocable = kRevocableTokens;
+    load.use.revoking = request.draft_texts;
+  }
   LoadedModel loaded =
       load_model(request.path, request.recipe, load, request.generation, request.chat_template);
+  loaded.draft = std::move(draft);
   auto impl =
       std::shared_ptr<Engine::Impl>(new Engine::Impl{std::move(pool), std::move(loaded), nullptr});
   if (!request.for_batches) impl->own();
@@ -178,12 +186,16 @@ Engine Engine::open(const std::string& path, const EngineOptions& options) {
                         options.cache_window};
   request.load.progress = options.progress;
   if (options.generation) request.generation = &*options.generation;
+  if (options.generation && options.generation->lookup)
+    request.load.use.revocable = kRevocableTokens;
+  if (!options.draft.empty()) request.draft = found_model(options.draft);
   if (options.batch) {
     request.for_batches = true;
     SessionOptions& use = request.load.use;
     if (options.batch->context != 0) use.max_positions = options.batch->context;
     use.sequences = options.batch->running + options.batch->kept;
     use.cache_positions = options.batch->cache_positions;
+    request.draft_texts = options.batch->running;
   }
   return EngineAccess::open(std::make_unique<ThreadPool>(options.threads), request);
 }

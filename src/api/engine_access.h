@@ -19,6 +19,9 @@ struct OpenRequest {
   const GenerationOptions* generation = nullptr;  // checked before the weights are read
   const TemplateText* chat_template = nullptr;    // replaces the model's
   bool for_batches = false;                       // no context of its own until it is used
+  // A smaller model that drafts, for so many texts together; empty: none.
+  std::string draft = {};
+  int64_t draft_texts = 1;
 };
 
 struct EngineAccess {

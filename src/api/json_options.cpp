@@ -96,6 +96,7 @@ void visit_fields(GenerationOptions& o, const Visit& visit) {
           option.member);
   visit("max_tokens", o.max_tokens);
   visit("lookup", o.lookup);
+  visit("max_drafted", o.max_drafted);
   visit("stop", o.stop);
   visit("grammar", o.grammar);
   visit("json_schema", o.json_schema);
@@ -113,6 +114,7 @@ void visit_fields(EngineOptions& o, const Visit& visit) {
   visit("device_bytes", o.device_bytes);
   visit("gpu_layers", o.gpu_layers);
   visit("cpu_experts", o.cpu_experts);
+  visit("draft", o.draft);
 }
 
 Json parse_options(std::string_view text, const char* where) {

@@ -1,5 +1,6 @@
 #include "api/load.h"
 
+#include "api/draft_model.h"
 #include "api/missing_tokenizer.h"
 #include "arch/config.h"
 #include "walsh/error.h"
@@ -70,7 +71,12 @@ LoadedModel load_model(WeightSource& source, const std::string& path, const Load
           std::move(chat),
           std::move(notes),
           load.use,
-          std::make_shared<grammar::GrammarCache>()};
+          std::make_shared<grammar::GrammarCache>(),
+          nullptr};
+}
+
+DraftSource* LoadedModel::drafts() const {
+  return draft ? &draft->drafts : nullptr;
 }
 
 std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, std::string_view text) {

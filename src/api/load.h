@@ -9,6 +9,7 @@
 
 #include "codec/weight_source.h"
 #include "eval/evaluator.h"
+#include "generate/draft_source.h"
 #include "generate/generation_config.h"
 #include "grammar/grammar_cache.h"
 #include "model/model.h"
@@ -17,6 +18,7 @@
 
 namespace walsh {
 
+struct DraftModel;
 struct Recipe;
 
 // A model with its tokenizer, chat template and generation config.
@@ -30,7 +32,10 @@ struct LoadedModel {
   SessionOptions use = {};           // what it was loaded for, with the decided number of positions
   // Grammars for this vocabulary, shared by all who generate texts.
   std::shared_ptr<grammar::GrammarCache> grammars = std::make_shared<grammar::GrammarCache>();
+  std::shared_ptr<DraftModel> draft = nullptr;  // for its texts (draft_model.h)
 
+  // What drafts its texts; null: nothing.
+  DraftSource* drafts() const;
   // Recently used grammars are cached. `where` is for messages. Throws as gbnf_grammar and
   // schema_grammar.
   std::shared_ptr<const grammar::TokenGrammar> gbnf(const std::string& text,

@@ -38,6 +38,7 @@ TextRequest text_request(const LoadedModel& model, std::span<const int32_t> prom
   result.prompt.assign(prompt.begin(), prompt.end());
   result.max_tokens = options.max_tokens;
   result.lookup = options.lookup;
+  result.most_drafted = options.max_drafted;
   result.sampler = model.generation.sampler(options);
   result.breakers =
       make_breakers(result.sampler, model.tokenizer,

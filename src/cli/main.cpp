@@ -122,8 +122,10 @@ Error with_advice(const Error& error) {
   const bool is_repository = std::count(error.where().begin(), error.where().end(), '/') == 1 &&
                              !std::filesystem::exists(folder, unreadable);
   if (advice.empty() && is_repository && !folder.empty() && folder != "/") {
-    advice = "; nor is it in the cache " + hub_folder() + " (walsh list): walsh downloads nothing, "
-             "`hf download " + error.where() + "` does";
+    advice = "; nor is it in the cache " + hub_folder() +
+             " (walsh list): walsh downloads nothing, "
+             "`hf download " +
+             error.where() + "` does";
   }
   return Error(error.code(), error.where(), error.reason() + advice);
 }

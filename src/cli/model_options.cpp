@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "api/draft_model.h"
 #include "api/engine_access.h"
 #include "base/cpu.h"
 #include "base/cuda/device.h"
@@ -53,6 +54,7 @@ LoadOptions load_options(const Device& device, ActivationMode activations, const
   options.device = device;
   options.use.max_positions = use.positions;
   options.use.sequences = use.sequences;
+  options.use.revoking = use.texts;
   return options;
 }
 
@@ -167,10 +169,24 @@ void ModelOptions::add_cache_to(CLI::App& command) {
           ->group(group);
 }
 
+CLI::Option* ModelOptions::add_speculation_to(CLI::App& command) {
+  return command
+      .add_option("--spec", speculation,
+                  "Guess several tokens at once, for the same text sooner: ngram (where it repeats "
+                  "itself), or a smaller model with the same tokenizer")
+      ->capture_default_str()
+      ->type_name("MODEL");
+}
+
+std::string ModelOptions::draft_path() const {
+  return speculation == "none" || looks_up() ? "" : found_model(speculation);
+}
+
 template <class Load>
 auto ModelOptions::with_progress(const ModelUse& use, const Load& load) const {
   LoadOptions options = load_options(chosen_device(), parse_activation_mode(activations), use);
   options.may_use_cpu = device == "auto";
+  if (speculation != "none") options.use.revocable = kRevocableTokens;
   options.rotate_weights = recipe.rotates_weights();
   options.cache = {&get_cache_type(cache_keys), &get_cache_type(cache_values), cache_window};
   if (window_option != nullptr && window_option->count() > 0 && !options.cache.coded())
@@ -221,9 +237,9 @@ Engine ModelOptions::open_engine(const ModelUse& use, const GenerationOptions& g
                                  const TemplateText* chat_template) const {
   const std::optional<Recipe> wanted = wanted_recipe();
   Engine engine = with_progress(use, [&](const LoadOptions& options) {
-    return EngineAccess::open(
-        std::make_unique<ThreadPool>(machine.threads),
-        {path, wanted ? &*wanted : nullptr, options, &generation, chat_template});
+    return EngineAccess::open(std::make_unique<ThreadPool>(machine.threads),
+                              {path, wanted ? &*wanted : nullptr, options, &generation,
+                               chat_template, false, draft_path(), use.texts});
   });
   print_notes(engine.notes());
   tell_idle_flags(EngineAccess::model(engine).model);
@@ -236,7 +252,13 @@ LoadedModel ModelOptions::load(const ModelUse& use, ThreadPool& pool,
   const std::optional<Recipe> wanted = wanted_recipe();
   LoadedModel loaded = with_notes_printed(with_progress(use, [&](LoadOptions options) {
     options.pool = &pool;
-    return load_model(path, wanted ? &*wanted : nullptr, options, generation, chat_template);
+    std::shared_ptr<DraftModel> draft;
+    if (const std::string from = draft_path(); !from.empty())
+      draft = load_draft_model(from, path, use.texts, options);
+    LoadedModel model =
+        load_model(path, wanted ? &*wanted : nullptr, options, generation, chat_template);
+    model.draft = std::move(draft);
+    return model;
   }));
   tell_idle_flags(loaded.model);
   return loaded;
@@ -276,14 +298,6 @@ LoadedModel ModelOptions::load_plain(const std::string& path, const Device& devi
   return with_notes_printed(show_progress(std::move(wanted), [&](const LoadOptions& options) {
     return load_model(path, nullptr, options);
   }));
-}
-
-void tell_idle_lookup(const Model& model) {
-  const char* why = model.cache.coded()          ? "a coded cache"
-                    : is_recurrent(model.config) ? "recurrent layers"
-                                                 : nullptr;
-  if (why != nullptr)
-    print_note(std::string("--spec ngram changes nothing: no token can be taken back from ") + why);
 }
 
 }  // namespace walsh::cli

@@ -33,6 +33,7 @@ void find_in_cache(CLI::Option& option);
 // What a model will be used for, for LoadOptions.
 struct ModelUse {
   int64_t positions = 0, sequences = 1;
+  int64_t texts = 1;  // that are continued together
 };
 
 // MODEL, --activations, and --quantize with its options.
@@ -45,12 +46,16 @@ struct ModelOptions {
   std::string cache_keys = "f16", cache_values = "f16";
   int64_t cache_window = CacheTypes().window;
   const CLI::Option* window_option = nullptr;  // --kv-window
+  std::string speculation = "none";            // or "ngram", or a smaller model
   RecipeOptions recipe;
   MachineOptions machine;
 
   void add_to(CLI::App& command);
   // Leaves out -t, for a command that defines it itself.
   void add_model_to(CLI::App& command, bool model_required);
+  // --spec, for commands that generate text.
+  CLI::Option* add_speculation_to(CLI::App& command);
+  bool looks_up() const { return speculation == "ngram"; }
   // Opens the model to generate text with these options, compressing it if --quantize was given.
   // Shows a progress bar on a terminal.
   Engine open_engine(const ModelUse& use, const GenerationOptions& generation,
@@ -73,14 +78,12 @@ struct ModelOptions {
  private:
   void add_split_to(CLI::App& command);
   void add_cache_to(CLI::App& command);
+  std::string draft_path() const;  // empty: none
   template <class Load>
   auto with_progress(const ModelUse& use, const Load& load) const;
   void tell_idle_flags(const Model& model) const;
   // The recipe of --quantize, if given; throws usage.
   std::optional<Recipe> wanted_recipe() const;
 };
-
-// A note if --spec ngram has no effect, whatever text is continued.
-void tell_idle_lookup(const Model& model);
 
 }  // namespace walsh::cli

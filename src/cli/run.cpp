@@ -188,13 +188,12 @@ bool wants_conversation(const Options& options, const std::string& prompt,
 }
 
 // Notes flags that have no effect on what will be generated.
-void tell_idle_flags(const Options& options, const LoadedModel& model, bool conversation) {
+void tell_idle_flags(const Options& options, bool conversation) {
   if (!conversation && options.chat.given())
     print_note(
         "the flags of chat templates change nothing: the text is continued without a template");
   for (const std::string& note : idle_sampling_flags(options.generation))
     print_note(note);
-  if (options.generation.lookup) tell_idle_lookup(model.model);
 }
 
 int hold_conversation(Engine& engine, const Options& options, const std::string& prompt,
@@ -254,6 +253,7 @@ int run(Options options) {
   }
   if (given(options.file_option)) prompt = read_text_input(options.prompt_file, kMaxPromptBytes);
   read_rules(options);
+  options.generation.lookup = options.model.looks_up();
   options.chat.variables();  // refuses anything but an object before any work
   const std::optional<TemplateText> chat = options.chat.text();
   const Stopwatch watch;
@@ -263,7 +263,7 @@ int run(Options options) {
                                             chat ? &*chat : nullptr);
   const LoadedModel& model = EngineAccess::model(engine);
   const bool conversation = wants_conversation(options, prompt, model);
-  tell_idle_flags(options, model, conversation);
+  tell_idle_flags(options, conversation);
   if (conversation) return hold_conversation(engine, options, prompt, watch.seconds());
   Completer completer(std::move(engine), options, watch.seconds());
   if (!given(options.prompt_option) && !given(options.file_option))
@@ -305,13 +305,7 @@ void add_text_options(CLI::App& command, Options& options) {
                   "The text must match this JSON schema, given as text or file")
       ->type_name("FILE")
       ->excludes("--grammar");
-  command
-      .add_option_function<std::string>(
-          "--spec",
-          [&lookup = options.generation.lookup](const std::string& how) { lookup = how != "none"; },
-          "ngram: guess several tokens at once where the text repeats itself; same text, faster "
-          "[none]")
-      ->check(CLI::IsMember({"none", "ngram"}));
+  options.model.add_speculation_to(command);
 }
 
 void add_conversation_options(CLI::App& command, Options& options) {

@@ -159,13 +159,16 @@ int serve(const Options& options) {
   const ServiceOptions names = service_options(options);
   ThreadPool pool(options.model.machine.threads);
   const ModelUse use{.positions = options.scheduler.positions,
-                     .sequences = options.scheduler.running + options.scheduler.kept};
+                     .sequences = options.scheduler.running + options.scheduler.kept,
+                     .texts = options.scheduler.running};
   const std::optional<TemplateText> given = options.chat.text();
   const OrderedJson variables = options.chat.variables();
   const LoadedModel model =
       options.model.load(use, pool, given ? &*given : nullptr, &names.sampling);
-  if (options.scheduler.lookup) tell_idle_lookup(model.model);
-  Scheduler scheduler(model.model, options.scheduler);
+  SchedulerOptions batching = options.scheduler;
+  batching.lookup = options.model.looks_up();
+  batching.drafts = model.drafts();
+  Scheduler scheduler(model.model, batching);
   Service service(model, scheduler, names,
                   model.chat ? make_chat_prompt(*model.chat, variables) : ChatPrompt());
   HttpServer server(
@@ -270,12 +273,6 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& options) {
   add("--cache-positions", options.cache_positions,
       "Cache for all texts together, in tokens; 0: for --parallel texts", 0, int64_t{1} << 40);
   command
-      .add_option_function<std::string>(
-          "--spec", [&](const std::string& how) { options.lookup = how != "none"; },
-          "ngram: guess several tokens at once where a text repeats itself [none]")
-      ->check(CLI::IsMember({"none", "ngram"}))
-      ->group("Batching");
-  command
       .add_flag("--prefix-cache,!--no-prefix-cache", options.share_prefixes,
                 "Share cached prefixes between texts (default)")
       ->group("Batching");
@@ -338,6 +335,7 @@ Action add_serve(CLI::App& command) {
   options->chat.add_to(command);
   add_server_options(command, *options);
   add_scheduler_options(command, options->scheduler);
+  options->model.add_speculation_to(command)->group("Batching");
   add_sampling_options(command, options->service.sampling);
   add_variables(command);
   command.footer("Every long flag has a variable: --api-key is WALSH_ARG_API_KEY; flags win.");

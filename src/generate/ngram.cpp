@@ -52,4 +52,22 @@ void NgramDraft::judge(size_t drafted, size_t right) {
   needed_ = right > 0 ? kMatch : std::min<int64_t>(needed_ + 1, kMost);
 }
 
+int64_t NgramDrafts::begin(std::span<const int32_t>, const std::string&) {
+  texts_[next_] = {};
+  return next_++;
+}
+
+void NgramDrafts::draft(std::span<DraftTask> tasks) {
+  for (DraftTask& task : tasks) {
+    NgramDraft& text = texts_.at(task.text);
+    for (const int32_t token : task.tokens.subspan(static_cast<size_t>(text.size())))
+      text.add(token);
+    if (task.chooser != nullptr) task.drafted = text.draft(task.most);
+  }
+}
+
+void NgramDrafts::judge(int64_t text, size_t drafted, size_t right) {
+  texts_.at(text).judge(drafted, right);
+}
+
 }  // namespace walsh

@@ -1,12 +1,14 @@
-// Speculative decoding without a draft model: if the last tokens of a text occurred before, what
-// followed them is likely to follow again (prompt lookup decoding, Saxena 2023). Drafted tokens are
-// evaluated together with the last one, and those that would be chosen anyway cost no step.
+// Drafts without a model: if the last tokens of a text occurred before, what followed them is
+// likely to follow again (prompt lookup decoding, Saxena 2023).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <unordered_map>
 #include <vector>
+
+#include "generate/draft_source.h"
 
 namespace walsh {
 
@@ -14,6 +16,7 @@ class NgramDraft {
  public:
   // Appends a token to the text.
   void add(int32_t token);
+  int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
   // Up to `most` tokens that may follow; none without a match.
   std::vector<int32_t> draft(int64_t most) const;
   // Reports how much of the last draft was right: drafts then get longer or shorter, and after
@@ -32,6 +35,18 @@ class NgramDraft {
   std::unordered_map<uint64_t, int64_t> places_;
   int64_t place_ = 0;  // end of the best earlier match of the last tokens; 0: none
   int64_t length_ = 4, needed_ = kMatch;
+};
+
+class NgramDrafts : public DraftSource {
+ public:
+  int64_t begin(std::span<const int32_t> tokens, const std::string& owner) override;
+  void end(int64_t text) override { texts_.erase(text); }
+  void draft(std::span<DraftTask> tasks) override;
+  void judge(int64_t text, size_t drafted, size_t right) override;
+
+ private:
+  std::map<int64_t, NgramDraft> texts_;
+  int64_t next_ = 0;
 };
 
 }  // namespace walsh

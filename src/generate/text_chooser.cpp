@@ -1,12 +1,9 @@
 #include "generate/text_chooser.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace walsh {
-
-bool ChoiceOptions::stops(int32_t token) const {
-  return std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end();
-}
 
 int64_t TextProgress::draft_room() const {
   const int64_t room = capacity - positions;
@@ -21,42 +18,18 @@ std::optional<StopReason> TextProgress::end(bool wanted, bool complete) const {
   return std::nullopt;
 }
 
-TextChooser::TextChooser(const ChoiceOptions& options, bool lookup)
-    : sampler_(options.sampler, options.biases, options.breakers) {
-  if (options.grammar) constraint_.emplace(options.grammar, options.stop_ids);
-  if (lookup) lookup_.emplace();
-}
-
-void TextChooser::read(int32_t token) {
-  sampler_.read(token);
-  if (lookup_) lookup_->add(token);
-}
-
 std::optional<int32_t> TextChooser::choose(std::span<const float> logits) {
   const size_t place = chosen_++;
   right_ = false;
-  std::span<const float> allowed = logits;
-  if (constraint_) allowed = constraint_->allowed(logits);
-  if (allowed.empty()) return std::nullopt;
-  const int32_t token = sampler_.sample(allowed);
-  sampler_.accept(token);
-  if (constraint_) constraint_->accept(token);
-  if (lookup_) lookup_->add(token);
-  right_ = place < drafted_.size() && drafted_[place] == token;
+  const std::optional<int32_t> token = chooser_.choose(logits);
+  right_ = token && place < drafted_.size() && drafted_[place] == *token;
   return token;
 }
 
-const std::vector<int32_t>& TextChooser::draft(int64_t most) {
-  drafted_.clear();
-  if (lookup_ && most > 0) drafted_ = lookup_->draft(most);
+void TextChooser::set_draft(std::vector<int32_t> tokens) {
+  drafted_ = std::move(tokens);
   chosen_ = 0;
   right_ = true;
-  return drafted_;
-}
-
-void TextChooser::judge(size_t right) {
-  if (lookup_ && !drafted_.empty()) lookup_->judge(drafted_.size(), right);
-  drafted_.clear();
 }
 
 }  // namespace walsh

@@ -1,32 +1,15 @@
 // Chooses the tokens of one text on the host, one after the other or several of a draft at once:
-// the one meaning of sampling, grammars and look-up for whoever continues texts.
+// the one meaning of sampling, grammars and drafts for whoever continues texts.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
-#include "generate/constraint.h"
-#include "generate/ngram.h"
-#include "generate/sampler.h"
-#include "generate/sampling_options.h"
+#include "generate/token_chooser.h"
 
 namespace walsh {
-
-// How the tokens of a text are chosen.
-struct ChoiceOptions {
-  SamplerOptions sampler;
-  std::vector<TokenBias> biases;
-  std::shared_ptr<const SequenceBreakers> breakers;      // for DRY
-  std::vector<int32_t> stop_ids;                         // end the text and are not part of it
-  std::shared_ptr<const grammar::TokenGrammar> grammar;  // that it has to match; null: anything
-
-  // Whether a device that chooses tokens by itself can do it.
-  bool on_devices() const { return walsh::on_devices(sampler) && biases.empty() && !grammar; }
-  bool stops(int32_t token) const;
-};
 
 enum class StopReason : uint8_t { stop_token, max_tokens, context_full, callback };
 
@@ -46,30 +29,25 @@ struct TextProgress {
 
 class TextChooser {
  public:
-  // `lookup`: tokens are drafted where the text repeats itself (generate/ngram.h).
-  TextChooser(const ChoiceOptions& options, bool lookup);
+  explicit TextChooser(const ChoiceOptions& options) : chooser_(options) {}
 
   // A token that the text begins with.
-  void read(int32_t token);
-  // The token behind the text by its logits, which it then goes on with; nothing if it can only
-  // end. Throws as Sampler and Constraint.
+  void read(int32_t token) { chooser_.read(token); }
+  // As TokenChooser.
   std::optional<int32_t> choose(std::span<const float> logits);
-  // Whether nothing may follow but the end.
-  bool ended() const { return constraint_ && constraint_->ended(); }
+  bool ended() const { return chooser_.ended(); }
+  // What chooses the next token, for guesses.
+  const TokenChooser& next() const { return chooser_; }
 
-  // At most `most` tokens that may follow the last one, to be evaluated behind it. The logits of
-  // all go to choose(), from those of the last token on, as long as is_right().
-  const std::vector<int32_t>& draft(int64_t most);
+  // Tokens that may follow the last one, to be evaluated behind it. The logits of all go to
+  // choose(), from those of the last token on, as long as is_right().
+  void set_draft(std::vector<int32_t> tokens);
   const std::vector<int32_t>& drafted() const { return drafted_; }
   // Whether what was chosen last is what was drafted for its place.
   bool is_right() const { return right_; }
-  // So many of the draft were right; there is none any more.
-  void judge(size_t right);
 
  private:
-  Sampler sampler_;
-  std::optional<Constraint> constraint_;
-  std::optional<NgramDraft> lookup_;
+  TokenChooser chooser_;
   std::vector<int32_t> drafted_;
   size_t chosen_ = 0;  // since the draft was made
   bool right_ = true;

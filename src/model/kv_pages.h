@@ -18,6 +18,9 @@ namespace walsh {
 // Positions per page on the CPU and on GPUs.
 inline constexpr int64_t kCpuPagePositions = 256, kGpuPagePositions = 64;
 
+// Tokens of a text that can be taken back at once from recurrent layers, where texts are drafted.
+inline constexpr int64_t kRevocableTokens = 4;
+
 struct SessionOptions {
   int64_t max_positions = 0;  // per sequence; 0: the model's own maximum, at most 4096
   uint64_t max_bytes = uint64_t{64} << 30;  // KV cache and workspaces together, in host memory
@@ -28,6 +31,12 @@ struct SessionOptions {
   // Number of states of recurrent layers that are kept at earlier positions, so that a sequence can
   // return to them. New ones replace the least recently used.
   int64_t snapshots = 0;
+  // The most tokens of a sequence that can be taken back at once where layers are recurrent
+  // (SequenceTokens::revocable), and the number of sequences for which this holds together.
+  int64_t revocable = 0, revoking = 1;
+
+  // States of recurrent layers besides those of the sequences.
+  int64_t kept_states() const { return snapshots + revocable * revoking; }
 };
 
 struct KvShape {

@@ -21,8 +21,8 @@ class CpuPlacement : public Placement {
 
 std::unique_ptr<PartExecutor> make_part_executor(const Model& model, const KvPages& pages,
                                                  const SessionOptions& options) {
-  if (model.device.cuda) return make_cuda_executor(model, pages, options.snapshots);
-  return std::make_unique<CpuExecutor>(model, pages, options.max_bytes, options.snapshots);
+  if (model.device.cuda) return make_cuda_executor(model, pages, options.kept_states());
+  return std::make_unique<CpuExecutor>(model, pages, options.max_bytes, options.kept_states());
 }
 
 }  // namespace

@@ -34,6 +34,8 @@ Session::Session(const Model& model, const SessionOptions& options)
     : model_(model),
       pages_(kv_shape(model, options)),
       snapshots_(options.sequences, options.snapshots),
+      recent_(options.sequences, options.revocable * options.revoking, options.snapshots),
+      revocable_(options.revocable),
       recurrent_(is_recurrent(model.config)) {
   executor_ = make_executor(model, pages_, options);
   pages_.open();
@@ -41,7 +43,31 @@ Session::Session(const Model& model, const SessionOptions& options)
 
 int64_t Session::reachable(int64_t sequence, int64_t positions) const {
   if (!recurrent_ || positions < 0 || positions >= pages_.length(sequence)) return positions;
-  return snapshots_.find(sequence, positions).position;
+  return state_before(sequence, positions).position;
+}
+
+// Returns the last kept state of a sequence at or before a position.
+StateSnapshots::Snapshot Session::state_before(int64_t sequence, int64_t position) const {
+  const StateSnapshots::Snapshot kept = snapshots_.find(sequence, position),
+                                 recent = recent_.find(sequence, position);
+  return recent.position > kept.position ? recent : kept;
+}
+
+void Session::drop_states(int64_t sequence, int64_t position) {
+  snapshots_.truncate(sequence, position);
+  recent_.truncate(sequence, position);
+}
+
+// Coded caches encode a bundle when the next one leaves the window: tokens may be wrong up to
+// there.
+int64_t Session::revocable(int64_t sequence) const {
+  const int64_t position = pages_.length(sequence);
+  int64_t most = std::max<int64_t>(0, capacity() - position - 1);
+  if (recurrent_) most = std::min(most, revocable_);
+  if (!model_.cache.coded()) return most;
+  const int64_t behind = position - std::clamp<int64_t>(model_.cache.window, 0, capacity());
+  const int64_t of_bundle = behind < 0 ? behind : behind % kCacheBundle;
+  return std::min(most, kCacheBundle - 1 - of_bundle);
 }
 
 int64_t Session::fork(int64_t sequence, int64_t positions) {
@@ -49,7 +75,7 @@ int64_t Session::fork(int64_t sequence, int64_t positions) {
   const int64_t copy = pages_.fork(sequence, kept);
   executor_->fork(sequence, copy);
   if (!recurrent_) return copy;
-  const StateSnapshots::Snapshot snapshot = snapshots_.find(sequence, kept);
+  const StateSnapshots::Snapshot snapshot = state_before(sequence, kept);
   const bool as_it_is = kept == pages_.length(sequence);
   snapshots_.share(sequence, copy, kept);
   if (kept > 0)
@@ -60,16 +86,16 @@ int64_t Session::fork(int64_t sequence, int64_t positions) {
 
 void Session::close(int64_t sequence) {
   pages_.close(sequence);
-  snapshots_.truncate(sequence, -1);
+  drop_states(sequence, -1);
 }
 
 void Session::truncate(int64_t positions, int64_t sequence) {
   const int64_t length = pages_.length(sequence), kept = reachable(sequence, positions);
   pages_.truncate(sequence, kept);
   if (!recurrent_ || kept == length) return;
-  snapshots_.truncate(sequence, kept);
+  drop_states(sequence, kept);
   if (kept > 0)
-    executor_->copy_state(snapshots_.find(sequence, kept).slot, static_cast<int32_t>(sequence));
+    executor_->copy_state(state_before(sequence, kept).slot, static_cast<int32_t>(sequence));
 }
 
 void Session::reset() {
@@ -111,22 +137,30 @@ void Session::reserve(std::span<const SequenceTokens> batch) {
 }
 
 std::vector<StateMark> Session::place_marks(std::span<const Run> runs,
-                                            std::span<const int64_t> marks) {
+                                            std::span<const KeptStates> kept) {
   std::vector<StateMark> placed;
-  for (size_t i = 0; i < runs.size() && recurrent_; ++i) {
-    if (marks[i] < 1 || marks[i] > runs[i].rows) continue;
-    const int32_t slot = snapshots_.add(runs[i].sequence, runs[i].position + marks[i]);
+  const auto place = [&](StateSnapshots& states, size_t run, int64_t rows) {
+    const int64_t sequence = runs[run].sequence;
+    const int32_t slot = states.add(sequence, runs[run].position + rows);
     // If there are more marks than slots, the last marks get them.
     std::erase_if(placed, [&](const StateMark& mark) { return mark.slot == slot; });
-    if (slot >= 0) placed.push_back({i, marks[i], slot});
+    if (slot < 0) return;
+    if (rows == 0) return executor_->copy_state(static_cast<int32_t>(sequence), slot);
+    placed.push_back({run, rows, slot});
+  };
+  for (size_t i = 0; i < runs.size() && recurrent_; ++i) {
+    const int64_t snapshot = kept[i].snapshot;
+    if (snapshot >= 1 && snapshot <= runs[i].rows) place(snapshots_, i, snapshot);
+    for (int64_t row = std::max<int64_t>(0, kept[i].revocable); row < runs[i].rows; ++row)
+      if ((row == 0 || row != snapshot) && runs[i].position + row > 0) place(recent_, i, row);
   }
   return placed;
 }
 
 void Session::run(std::span<const int32_t> tokens, std::span<const Run> runs,
-                  std::span<const int64_t> marks, bool samples) {
+                  std::span<const KeptStates> kept, bool samples) {
   if (runs.empty()) return;
-  const std::vector<StateMark> placed = place_marks(runs, marks);
+  const std::vector<StateMark> placed = place_marks(runs, kept);
   try {
     executor_->run({tokens, runs, samples, placed});
   } catch (...) {
@@ -135,8 +169,8 @@ void Session::run(std::span<const int32_t> tokens, std::span<const Run> runs,
     const bool coded = model_.cache.coded();
     for (const Run& run : runs) {
       if (!coded && !recurrent_) break;
-      snapshots_.truncate(run.sequence, coded ? -1 : run.position);
-      const StateSnapshots::Snapshot last = snapshots_.find(run.sequence, run.position);
+      drop_states(run.sequence, coded ? -1 : run.position);
+      const StateSnapshots::Snapshot last = state_before(run.sequence, run.position);
       pages_.truncate(run.sequence, last.position);
       if (last.position > 0) executor_->copy_state(last.slot, static_cast<int32_t>(run.sequence));
     }
@@ -160,7 +194,7 @@ class Session::Batcher {
       tokens_.insert(tokens_.end(), part.begin(), part.end());
       const int64_t wanted = std::clamp<int64_t>(begin + m - (count - item.logits), 0, m);
       runs_.push_back({item.sequence, session_.position(item.sequence), m, wanted});
-      marks_.push_back(item.snapshot - begin);
+      kept_.push_back({item.snapshot - begin, count - item.revocable - begin});
       for (int64_t i = begin + m - wanted; i < begin + m; ++i)
         wanted_.push_back({index, i});
       begin += m;
@@ -176,7 +210,7 @@ class Session::Batcher {
     // Between two batches all sequences are whole, and a GPU does not look at requests to stop.
     if (behind_another_) check_stop();
     behind_another_ = true;
-    session_.run(tokens_, runs_, marks_, false);
+    session_.run(tokens_, runs_, kept_, false);
     Executor& executor = *session_.executor_;
     const auto count = static_cast<int64_t>(wanted_.size());
     for (int64_t first = 0; first < count; first += executor.logit_rows()) {
@@ -189,7 +223,7 @@ class Session::Batcher {
     }
     tokens_.clear();
     runs_.clear();
-    marks_.clear();
+    kept_.clear();
     wanted_.clear();
     prompts_ = 0;
   }
@@ -204,7 +238,7 @@ class Session::Batcher {
   BatchSink sink_;
   std::vector<int32_t> tokens_;
   std::vector<Run> runs_;
-  std::vector<int64_t> marks_;
+  std::vector<KeptStates> kept_;
   std::vector<Wanted> wanted_;  // rows whose logits are wanted
   int64_t prompts_ = 0;         // runs of several rows
   bool behind_another_ = false;
@@ -254,14 +288,15 @@ void Session::submit(std::span<const SequenceTokens> batch) {
   reserve(batch);
   std::vector<int32_t> tokens;
   std::vector<Run> runs;
-  std::vector<int64_t> marks;
+  std::vector<KeptStates> kept;
   for (const SequenceTokens& item : batch) {
     std::span<const int32_t> rest = item.tokens;
     int64_t mark = item.snapshot;
     for (; static_cast<int64_t>(rest.size()) > max_rows();
          rest = rest.subspan(static_cast<size_t>(max_rows()))) {
       const Run part{item.sequence, position(item.sequence), max_rows(), 0};
-      run(rest.first(static_cast<size_t>(max_rows())), {&part, 1}, {&mark, 1}, false);
+      const KeptStates marked{mark, part.rows};
+      run(rest.first(static_cast<size_t>(max_rows())), {&part, 1}, {&marked, 1}, false);
       check_stop();
       mark -= max_rows();
     }
@@ -269,9 +304,9 @@ void Session::submit(std::span<const SequenceTokens> batch) {
     if (rest.empty()) tokens.push_back(kChosenToken);
     const auto m = std::max<int64_t>(1, static_cast<int64_t>(rest.size()));
     runs.push_back({item.sequence, position(item.sequence), m, item.logits});
-    marks.push_back(mark);
+    kept.push_back({mark, m});
   }
-  run(tokens, runs, marks, choices > 0);
+  run(tokens, runs, kept, choices > 0);
 }
 
 }  // namespace walsh

@@ -23,6 +23,9 @@ struct SequenceTokens {
   // After this many of the tokens the states of recurrent layers are kept, if there is room for
   // snapshots; 0: not at all.
   int64_t snapshot = 0;
+  // So many of its last tokens may be wrong: truncate() can take them back one by one, also where
+  // layers are recurrent. At most Session::revocable().
+  int64_t revocable = 0;
 };
 
 // Receives the logits of one token: its index among the tokens given, and [vocab] values that are
@@ -38,8 +41,8 @@ using BatchSink = FunctionRef<void(size_t item, int64_t index, std::span<const f
 // kernels.
 //
 // Recurrent layers can return only to positions whose states are kept: the beginning, and the
-// positions that SequenceTokens::snapshot asked for. If a batch fails, its sequences return to such
-// a position; with coded caches, to the beginning.
+// positions that SequenceTokens::snapshot and, for a while, SequenceTokens::revocable asked for. If
+// a batch fails, its sequences return to such a position; with coded caches, to the beginning.
 class Session {
  public:
   // Allocates everything that batches need, except for some kilobytes while keys and values are
@@ -75,6 +78,9 @@ class Session {
   const Model& model() const { return model_; }
   // Returns whether truncate() can remove any number of tokens without leaving a trace.
   bool rewinds() const { return !recurrent_ && !model_.cache.coded(); }
+  // The most tokens behind the next one of a sequence that truncate() can remove without leaving a
+  // trace, if they are evaluated together with it and SequenceTokens::revocable counts them.
+  int64_t revocable(int64_t sequence) const;
 
   // Returns whether the KV cache has room for these tokens.
   bool fits(std::span<const SequenceTokens> batch) const;
@@ -106,16 +112,25 @@ class Session {
  private:
   class Batcher;
 
+  // Behind which rows of a run states are kept: SequenceTokens::snapshot; and in front of rows from
+  // this one on, which may be wrong.
+  struct KeptStates {
+    int64_t snapshot, revocable;
+  };
+
+  StateSnapshots::Snapshot state_before(int64_t sequence, int64_t position) const;
+  void drop_states(int64_t sequence, int64_t position);
   void check(std::span<const SequenceTokens> batch, bool chosen) const;
   void reserve(std::span<const SequenceTokens> batch);
-  // marks[i] is SequenceTokens::snapshot of run i.
+  // kept[i] is for run i.
   void run(std::span<const int32_t> tokens, std::span<const Run> runs,
-           std::span<const int64_t> marks, bool samples);
-  std::vector<StateMark> place_marks(std::span<const Run> runs, std::span<const int64_t> marks);
+           std::span<const KeptStates> kept, bool samples);
+  std::vector<StateMark> place_marks(std::span<const Run> runs, std::span<const KeptStates> kept);
 
   const Model& model_;
   KvPages pages_;
-  StateSnapshots snapshots_;
+  StateSnapshots snapshots_, recent_;  // recent_: of tokens that may be wrong
+  const int64_t revocable_;            // SessionOptions
   const bool recurrent_;
   std::unique_ptr<Executor> executor_;
 };

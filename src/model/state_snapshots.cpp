@@ -4,13 +4,13 @@
 
 namespace walsh {
 
-StateSnapshots::StateSnapshots(int64_t sequences, int64_t snapshots)
-    : sequences_(sequences),
+StateSnapshots::StateSnapshots(int64_t sequences, int64_t snapshots, int64_t skipped)
+    : first_slot_(sequences + skipped),
       slots_(static_cast<size_t>(snapshots)),
       entries_(static_cast<size_t>(sequences)) {}
 
 StateSnapshots::Slot& StateSnapshots::slot(const Snapshot& snapshot) {
-  return slots_[static_cast<size_t>(snapshot.slot - sequences_)];
+  return slots_[static_cast<size_t>(snapshot.slot - first_slot_)];
 }
 
 StateSnapshots::Snapshot StateSnapshots::find(int64_t sequence, int64_t position) const {
@@ -27,7 +27,7 @@ int32_t StateSnapshots::take() {
         if ((a.users == 0) != (b.users == 0)) return a.users == 0;
         return a.used < b.used;
       });
-  const auto number = static_cast<int32_t>(sequences_ + (oldest - slots_.begin()));
+  const auto number = static_cast<int32_t>(first_slot_ + (oldest - slots_.begin()));
   for (auto& entries : entries_)
     std::erase_if(entries, [&](const Snapshot& snapshot) { return snapshot.slot == number; });
   *oldest = {};

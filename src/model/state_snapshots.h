@@ -15,8 +15,9 @@ class StateSnapshots {
     int32_t slot = -1;  // -1: the state before the first token, which needs no slot
   };
 
-  // Slots [0, sequences) belong to the sequences; the `snapshots` slots behind them hold snapshots.
-  StateSnapshots(int64_t sequences, int64_t snapshots);
+  // Slots [0, sequences) belong to the sequences; the `snapshots` slots behind them, and behind
+  // `skipped` others, hold snapshots.
+  StateSnapshots(int64_t sequences, int64_t snapshots, int64_t skipped = 0);
 
   // Returns the last snapshot of a sequence at or before a position.
   Snapshot find(int64_t sequence, int64_t position) const;
@@ -39,7 +40,7 @@ class StateSnapshots {
   int32_t take();
   void use(int64_t sequence);
 
-  int64_t sequences_;
+  int64_t first_slot_;
   uint64_t clock_ = 0;
   std::vector<Slot> slots_;                     // of the snapshots
   std::vector<std::vector<Snapshot>> entries_;  // per sequence, ordered by position

@@ -23,12 +23,18 @@ SessionOptions session_options(const Model& model, const SchedulerOptions& optio
   session.cache_positions = options.cache_positions;
   if (session.cache_positions == 0)
     session.cache_positions = options.running * kv_shape(model, session).capacity;
-  if (options.share_prefixes && is_recurrent(model.config)) session.snapshots = options.running;
+  if (!is_recurrent(model.config)) return session;
+  if (options.share_prefixes) session.snapshots = options.running;
+  if (options.lookup || options.drafts != nullptr) {
+    session.revocable = kRevocableTokens;
+    session.revoking = options.running;
+  }
   return session;
 }
 
-SchedulerOptions one_text() {
+SchedulerOptions one_text(DraftSource* drafts) {
   SchedulerOptions options;
+  options.drafts = drafts;
   options.running = options.kept = 1;
   options.waiting = 0;
   options.step_tokens = std::numeric_limits<int64_t>::max();
@@ -45,8 +51,8 @@ double seconds_between(std::chrono::steady_clock::time_point from,
 Scheduler::Scheduler(const Model& model, const SchedulerOptions& options)
     : Scheduler(model, options, session_options(model, options)) {}
 
-Scheduler::Scheduler(const Model& model, const SessionOptions& session)
-    : Scheduler(model, one_text(), session) {}
+Scheduler::Scheduler(const Model& model, const SessionOptions& session, DraftSource* drafts)
+    : Scheduler(model, one_text(drafts), session) {}
 
 Scheduler::Scheduler(const Model& model, const SchedulerOptions& options,
                      const SessionOptions& session)
@@ -59,6 +65,7 @@ Scheduler::Scheduler(const Model& model, const SchedulerOptions& options,
                 fmt::format("{} together, expected 1 to {}", options.running, session_.max_rows()));
   }
   session_.close(0);
+  if (options_.drafts != nullptr) options_.drafts->serve(model);
   publish();
 }
 
@@ -67,7 +74,11 @@ double Scheduler::now() const {
   return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
 }
 
-Scheduler::~Scheduler() = default;
+// A draft source may serve another scheduler later.
+Scheduler::~Scheduler() {
+  for (const auto& active : running_)
+    end_drafts(*active);
+}
 
 std::unique_ptr<Scheduler::Active> Scheduler::checked(NewText text) const {
   TextRequest& request = text.request;
@@ -199,14 +210,11 @@ void Scheduler::take_requests() {
 bool Scheduler::step() {
   take_requests();
   admit();
+  const double start = now();  // drafts are a part of the step
   std::vector<Piece> pieces = fitting_plan();
-  if (!pieces.empty()) {
-    ++totals_.steps;
-  }
-  if (!pieces.empty() || !open_.empty()) {
-    const double start = now();
-    if (evaluate(pieces)) pace_.took(now() - start, prompt_rows_);
-  }
+  if (!pieces.empty()) ++totals_.steps;
+  if ((!pieces.empty() || !open_.empty()) && evaluate(pieces))
+    pace_.took(now() - start, prompt_rows_);
   remove_ended();
   publish();
   return !running_.empty() || !waiting_.empty();
@@ -268,18 +276,34 @@ bool Scheduler::make_room(const Active& active, const Known& known) {
   return needed <= session_.pages().free_pages();
 }
 
+DraftSource* Scheduler::drafts_of(const TextRequest& request) {
+  if (request.most_drafted == 0) return nullptr;
+  return request.lookup || options_.lookup ? &ngrams_ : options_.drafts;
+}
+
+void Scheduler::end_drafts(Active& active) {
+  if (active.drafts != nullptr) active.drafts->end(active.draft_text);
+  active.drafts = nullptr;
+}
+
 void Scheduler::start_choosing(Active& active) {
   // A request that was preempted keeps its first time of admission.
   if (active.admitted == Clock::time_point()) active.admitted = Clock::now();
   const TextRequest& request = active.request;
-  const bool lookup = session_.rewinds() && (options_.lookup || request.lookup);
-  active.on_device = session_.can_sample() && request.logprobs < 0 && !request.prompt_logprobs &&
-                     request.on_devices() && !(lookup && request.lookup);
+  DraftSource* const drafts = drafts_of(request);
+  const bool by_device = session_.can_sample() && request.logprobs < 0 &&
+                         !request.prompt_logprobs && request.on_devices();
+  const bool asked = drafts != &ngrams_ || request.lookup;
+  if (drafts != nullptr && (asked || !by_device)) {
+    active.draft_text = drafts->begin(active.tokens, request.owner);
+    if (active.draft_text >= 0) active.drafts = drafts;
+  }
+  active.on_device = by_device && active.drafts == nullptr;
   if (active.on_device) {
     session_.start_sampling(after_draws(request.sampler, active.generated), active.tokens,
                             active.sequence);
   } else if (!active.chooser) {
-    active.chooser.emplace(request, lookup);
+    active.chooser.emplace(request);
     for (const int32_t token : active.tokens)
       active.chooser->read(token);
   }
@@ -356,6 +380,7 @@ void Scheduler::remove_ended() {
 void Scheduler::finish(Active& active) {
   for (Piece& piece : open_)
     if (piece.active == &active) piece.active = nullptr;
+  end_drafts(active);
   release(active);
   tell_end(active);
   const std::lock_guard lock(mutex_);

@@ -27,6 +27,8 @@
 #include <optional>
 #include <vector>
 
+#include "generate/draft_source.h"
+#include "generate/ngram.h"
 #include "generate/text_chooser.h"
 #include "model/session.h"
 #include "schedule/prefix_cache.h"
@@ -49,6 +51,9 @@ struct SchedulerOptions {
   // TextRequest::lookup for all texts that are chosen on the host anyway, with the rest of a step's
   // budget.
   bool lookup = false;
+  // Drafts tokens of all texts without look-up, which are then chosen on the host; null: none. Must
+  // outlive the scheduler, and serve no other one at the same time.
+  DraftSource* drafts = nullptr;
   // The clock, in seconds, by which steps are measured; empty: the machine's.
   std::function<double()> clock;
 };
@@ -69,7 +74,7 @@ class Scheduler {
   Scheduler(const Model& model, const SchedulerOptions& options);
   // One text at a time, in a session of one sequence: the text before it stays there, and is cut to
   // what the next one begins with.
-  Scheduler(const Model& model, const SessionOptions& session);
+  Scheduler(const Model& model, const SessionOptions& session, DraftSource* drafts = nullptr);
   ~Scheduler();
 
   // Thread-safe. Returns the id by which the request can be cancelled. Throws usage for a prompt
@@ -118,10 +123,12 @@ class Scheduler {
     double told_seconds = 0;             // time of its sink
     int64_t evaluated = 0, cached = 0;   // tokens of the sequence; of the prompt, not evaluated
     std::optional<TextChooser> chooser;  // on the host
-    std::vector<int32_t> attempt;        // the last token and the draft, if there is one
-    bool on_device = false;              // chosen by the device
-    bool open = false;                   // its next token is in open_
-    int32_t stop = -1;                   // the token that ended it
+    DraftSource* drafts = nullptr;       // that guesses it, by this number; null: none
+    int64_t draft_text = -1;
+    std::vector<int32_t> attempt;  // the last token and the draft, if there is one
+    bool on_device = false;        // chosen by the device
+    bool open = false;             // its next token is in open_
+    int32_t stop = -1;             // the token that ended it
     std::vector<ScoredToken> prompt_scores;
     std::optional<StopReason> ended;  // set: removed after the step
     std::optional<Error> error;
@@ -149,6 +156,8 @@ class Scheduler {
   void take_requests();
   void admit();
   void start_choosing(Active& active);
+  DraftSource* drafts_of(const TextRequest& request);
+  static void end_drafts(Active& active);
   bool shares_prefixes(const Active& active) const;
   Known known_prefix(const Active& active) const;
   bool is_being_read(const Active& active, const Known& known) const;
@@ -168,7 +177,9 @@ class Scheduler {
   std::vector<Piece> plan(bool drafts);
   TextProgress progress_of(const Active& active) const;
   bool will_end(const Active& active) const;
-  void draft(Active& active, int64_t most);
+  int64_t draft_room(const Active& active, int64_t most) const;
+  void draft(std::span<Active* const> texts, int64_t rows, int64_t count);
+  void read_along(std::span<const Piece> prompts);
   std::vector<Piece> fitting_plan();
   void preempt_last();
   bool evaluate(std::vector<Piece>& pieces);
@@ -187,6 +198,7 @@ class Scheduler {
   const SchedulerOptions options_;
   Session session_;
   PrefixCache prefixes_;
+  NgramDrafts ngrams_;
   StepPace pace_;
   const int64_t least_prefix_;  // shorter common prefixes are evaluated again
   // The device was given these pieces and chooses a token behind each, which is not taken yet; and

@@ -40,7 +40,8 @@ std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
     if (active->open) return pieces.push_back({active, {active->sequence, {}, 1}, true, 0});
     if (active->has_draft()) {
       const auto all = static_cast<int64_t>(active->attempt.size());
-      return pieces.push_back({active, {active->sequence, active->attempt, all}, true, 0});
+      return pieces.push_back(
+          {active, {active->sequence, active->attempt, all, 0, all - 1}, true, 0});
     }
     const bool last = rows == active->missing();
     const auto tokens =
@@ -55,7 +56,7 @@ std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
   auto to_come = static_cast<int64_t>(prompts.size());
   int64_t long_ones = session_.max_prompts();
   for (Active* active : prompts) {
-    if (active->chooser) active->chooser->draft(0);
+    if (active->chooser) active->chooser->set_draft({});
     const int64_t share = long_ones > 0 ? for_prompts / to_come : 1;
     const int64_t rows = std::min(active->missing(), std::max<int64_t>(1, share));
     if (rows > 1) --long_ones;
@@ -64,14 +65,10 @@ std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
     for_prompts -= rows;
     --to_come;
   }
-  for (Active* active : others) {
-    draft(*active, drafts && long_ones > 0 ? left : 0);
-    if (active->has_draft()) {
-      --long_ones;
-      left -= static_cast<int64_t>(active->attempt.size()) - 1;
-    }
+  if (drafts) read_along(pieces);
+  draft(others, drafts ? left : 0, long_ones);
+  for (Active* active : others)
     add(active, 1, 0);
-  }
   return pieces;
 }
 
@@ -89,13 +86,54 @@ bool Scheduler::will_end(const Active& active) const {
   return progress.end(true, false).has_value();
 }
 
-// Drafts tokens after the last one of a text, as far as the text may continue.
-void Scheduler::draft(Active& active, int64_t most) {
-  if (!active.chooser) return;
+// Returns how many tokens, at most `most`, may be drafted after the last one of a text: as far as
+// it may continue, and as they can be taken back.
+int64_t Scheduler::draft_room(const Active& active, int64_t most) const {
+  if (active.drafts == nullptr || active.generated == 0 || active.missing() != 1) return 0;
+  if (active.request.most_drafted >= 0) most = std::min(most, active.request.most_drafted);
   most = std::min(most, progress_of(active).draft_room());
-  const auto& drafted = active.chooser->draft(active.generated > 0 ? most : 0);
-  active.attempt = {active.tokens.back()};
-  active.attempt.insert(active.attempt.end(), drafted.begin(), drafted.end());
+  return std::min(most, session_.revocable(active.sequence));
+}
+
+// Drafts tokens after the last ones of at most `count` texts, together at most `rows`.
+void Scheduler::draft(std::span<Active* const> texts, int64_t rows, int64_t count) {
+  std::vector<Active*> guessed;
+  for (Active* active : texts) {
+    if (active->chooser) active->chooser->set_draft({});
+    if (std::ssize(guessed) < count && draft_room(*active, rows) > 0) guessed.push_back(active);
+  }
+  if (guessed.empty()) return;
+  const int64_t each = rows / std::ssize(guessed);
+  for (DraftSource* source : {static_cast<DraftSource*>(&ngrams_), options_.drafts}) {
+    std::vector<DraftTask> tasks;
+    std::vector<Active*> own;
+    for (Active* active : guessed) {
+      if (active->drafts != source) continue;
+      own.push_back(active);
+      tasks.push_back({active->draft_text, active->tokens, &active->chooser->next(),
+                       draft_room(*active, each)});
+    }
+    if (tasks.empty()) continue;
+    source->draft(tasks);
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      Active& active = *own[i];
+      active.attempt = {active.tokens.back()};
+      active.attempt.insert(active.attempt.end(), tasks[i].drafted.begin(), tasks[i].drafted.end());
+      active.chooser->set_draft(std::move(tasks[i].drafted));
+    }
+  }
+}
+
+// Lets a draft source read the prompts that the model reads in this step.
+void Scheduler::read_along(std::span<const Piece> prompts) {
+  std::vector<DraftTask> tasks;
+  for (const Piece& piece : prompts) {
+    const Active& active = *piece.active;
+    if (active.drafts == nullptr || active.drafts != options_.drafts) continue;
+    const auto known = static_cast<size_t>(active.evaluated) + piece.tokens.tokens.size();
+    tasks.push_back({active.draft_text, std::span(active.tokens).first(known)});
+  }
+  if (!tasks.empty()) options_.drafts->draft(tasks);
 }
 
 // plan(), reduced to the pages that are free: the latest request waits until there are enough. What
@@ -124,6 +162,7 @@ void Scheduler::preempt_last() {
   ++totals_.preempted;
   crowded_ = true;
   Active& active = *running_.back();
+  end_drafts(active);
   session_.close(active.sequence);
   active.sequence = -1;
   active.evaluated = 0;
@@ -246,7 +285,8 @@ void Scheduler::judge_draft(Active& active) {
   totals_.drafted_right += right;
   active.drafted += static_cast<int64_t>(drafted);
   active.drafted_right += static_cast<int64_t>(right);
-  active.chooser->judge(right);
+  active.drafts->judge(active.draft_text, drafted, right);
+  active.chooser->set_draft({});
 }
 
 void Scheduler::choose(Active& active, std::span<const float> logits) {

@@ -36,6 +36,7 @@ CompletionRequest common_request(const Fields& fields, const LoadedModel& model,
   request.token_timings = fields.flag("timings_per_token").value_or(false);
   request.token_ids = fields.flag("return_token_ids").value_or(false);
   request.text.shares_prefix = fields.flag("cache_prompt").value_or(true);
+  request.text.most_drafted = fields.integer("speculative.n_max", 0, 1024).value_or(-1);
   const GenerationOptions options = read_sampling(fields, defaults, model.model.config.vocab);
   try {
     request.text.sampler = model.generation.sampler(options);

@@ -164,7 +164,9 @@ class LlamaReply : public TranslatedReply {
         {"prompt", repeated_.prompts.at(index % repeated_.prompts.size())},
         {"has_new_line", state.has_new_line || text.find('\n') != text.npos},
         {"truncated", false},
-        {"stop_type", limit ? "limit" : stop.is_string() ? "word" : "eos"},
+        {"stop_type", limit              ? "limit"
+                      : stop.is_string() ? "word"
+                                         : "eos"},
         {"stopping_word", stop.is_string() ? stop : Json("")},
     };
     if (answer.contains("timings")) result["timings"] = answer["timings"];
@@ -183,9 +185,8 @@ OrderedJson completion_of_llama(const OrderedJson& request) {
   refuse_others(request);
   OrderedJson completion = OrderedJson::object();
   copy_sampling(request, completion);
-  for (const char* key :
-       {"stop", "stream", "cache_prompt", "cache_salt", "grammar", "json_schema",
-        "response_format", "timings_per_token", "model"})
+  for (const char* key : {"stop", "stream", "cache_prompt", "cache_salt", "grammar", "json_schema",
+                          "response_format", "timings_per_token", "model", "speculative.n_max"})
     if (const OrderedJson* value = find_value(request, key)) completion[key] = *value;
   completion["prompt"] = prompts_of(request);
   completion["max_tokens"] = most_tokens(request);

@@ -76,7 +76,7 @@ std::string Metrics::text(const SchedulerCounts& c) const {
   count("walsh:prompt_tokens_total", "Prompt tokens evaluated", c.prompt_tokens);
   count("walsh:cached_tokens_total", "Prompt tokens taken from the prefix cache", c.cached_tokens);
   count("walsh:tokens_predicted_total", "Tokens generated", c.generated_tokens);
-  count("walsh:drafted_tokens_total", "Tokens drafted by lookup", c.drafted_tokens);
+  count("walsh:drafted_tokens_total", "Tokens that were guessed", c.drafted_tokens);
   count("walsh:drafted_right_tokens_total", "Drafted tokens that were right", c.drafted_right);
   count("walsh:requests_total", "Texts requested", c.requests);
   count("walsh:requests_ended_total", "Texts completed", c.ended);

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "walsh/error.h"
 #include "walsh/stop.h"
 
 namespace walsh {
@@ -100,6 +101,57 @@ TEST(Lookup, DraftsFollowAGrammarAndChangeNoText) {
   const GenerationResult together = batch.generate(std::vector<std::string>{prompt}, options)[0];
   EXPECT_EQ(together.text, plain.text);
   EXPECT_GT(together.drafted_right, 0);
+}
+
+TEST(DraftModel, GuessesForAllTextsAndChangesNone) {
+  Engine plain = open_small();
+  EngineOptions options;
+  options.device = "cpu";
+  options.threads = 2;
+  options.context = 256;
+  options.cache_keys = "q8_0";
+  options.cache_values = "q8_0";
+  options.cache_window = 256;  // as f16
+  options.draft = std::string(WALSH_SOURCE_DIR) + "/models/walsh-tiny-13m";
+  options.batch.emplace();
+  Engine drafted = Engine::open(options.draft, options);
+  TextBatch batch(drafted);
+  TextSession session(drafted);
+  int64_t right = 0;
+  for (const char* grammar : {"", "root ::= [a-z ]+ \".\""}) {
+    GenerationOptions wanted = greedy(40);
+    wanted.grammar = grammar;
+    wanted.stop = {"no such words"};
+    wanted.seed = 3;
+    for (const float temperature : {0.0f, 1.0f}) {
+      wanted.temperature = temperature;
+      const GenerationResult expected = plain.generate("The river", wanted);
+      for (const GenerationResult& result :
+           {drafted.generate("The river", wanted), session.generate("The river", wanted),
+            batch.generate(std::vector<std::string>{"The river", "A city"}, wanted)[0]}) {
+        EXPECT_EQ(result.text, expected.text) << grammar << temperature;
+        right += result.drafted_right;
+      }
+      GenerationOptions none = wanted;
+      none.max_drafted = 0;
+      EXPECT_EQ(drafted.generate("The river", none).drafted, 0);
+    }
+  }
+  EXPECT_GT(right, 0);
+}
+
+TEST(DraftModel, HasToHaveTheSameTokens) {
+  EngineOptions options;
+  options.device = "cpu";
+  options.draft = "synthetic:tiny:tq4";
+  try {
+    Engine::open(std::string(WALSH_SOURCE_DIR) + "/models/walsh-tiny-13m", options);
+    FAIL() << "not refused";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::usage);
+    EXPECT_EQ(e.where(), "synthetic:tiny:tq4");
+    EXPECT_THAT(e.reason(), HasSubstr("its tokenizer is not the model's: token "));
+  }
 }
 
 TEST(TextSession, OutlivesItsEngine) {

@@ -251,7 +251,7 @@ TEST_F(CommandLine, FlagsOfRunningModelsThatChangeNothingAreTold) {
   EXPECT_TRUE(told({"--activations", "i8"})) << "nothing is coded";
   EXPECT_TRUE(told({"--device-memory", "1GiB"}));
   EXPECT_TRUE(told({"--kv-window", "64"}));
-  EXPECT_TRUE(told({"--spec", "ngram", "-ctk", "q8_0"}));
+  EXPECT_FALSE(told({"--spec", "ngram", "-ctk", "q8_0"}));
   EXPECT_TRUE(told({"--chat-template-kwargs", "{}"}));
   EXPECT_FALSE(told({}));
   EXPECT_TRUE(told({"--dry-base", "2"}));

@@ -137,11 +137,15 @@ TEST_F(ServeCommand, EndsAlthoughNobodyReadsItsLog) {
   EXPECT_THAT(out, HasSubstr("other ended with 0"));
 }
 
-TEST_F(ServeCommand, TellsWhichFlagsChangeNothing) {
-  with_server("--spec ngram -ctk q8_0", "true");
-  EXPECT_THAT(slurp(file("log")), HasSubstr("--spec ngram changes nothing"));
-  with_server("--spec ngram", "true");
-  EXPECT_THAT(slurp(file("log")), testing::Not(HasSubstr("changes nothing")));
+TEST_F(ServeCommand, GuessesTokensWithAnotherModel) {
+  const std::string body = R"({"prompt": "The city of", "max_tokens": 20, "temperature": 0})";
+  const std::string out =
+      with_server("-ctk q8_0 --spec " + model(), "ask " + request("POST /v1/completions", body) +
+                                                     "; echo; ask " + request("GET /metrics") +
+                                                     " | grep drafted_right_tokens_total");
+  EXPECT_THAT(out, HasSubstr(R"("completion_tokens":20)"));
+  EXPECT_THAT(out, testing::ContainsRegex("drafted_right_tokens_total [1-9]"));
+  EXPECT_THAT(out, HasSubstr("ended with 0"));
 }
 
 TEST_F(ServeCommand, FlagsMayComeAsVariables) {

@@ -83,6 +83,23 @@ TEST_P(KeptSoMuch, SequencesDecodedTogetherEqualEachAlone) {
   }
 }
 
+TEST_P(KeptSoMuch, TokensThatMayBeWrongLeaveNoTrace) {
+  const Model model = load(source_, GetParam().keys, GetParam().values, GetParam().window);
+  Session session(model, {300});
+  const Rows expected = evaluate(session, tokens_, 0, 150);
+  session.reset();
+  int64_t all = 0;
+  for (int64_t done = 0; done < 150; ++done) {
+    const int64_t most = session.revocable(0);
+    std::vector<int32_t> run(static_cast<size_t>(1 + most), 3);
+    run[0] = tokens_[static_cast<size_t>(done)];
+    EXPECT_EQ(test::all_logits(session, run)[0], expected[static_cast<size_t>(done)]) << done;
+    session.truncate(done + 1);
+    all += most;
+  }
+  EXPECT_GT(all, 150 * 14) << "31 to none of a bundle";
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, KeptSoMuch,
                          testing::Values(Kept{"tq3_0", "tq3_0", 32}, Kept{"tq3_0", "tq3_0", 0},
                                          Kept{"kt4", "q8_0", 7}, Kept{"f16", "kt3", 40},

@@ -85,6 +85,32 @@ TEST_F(RecurrentTest, GoesBackToASnapshot) {
   EXPECT_EQ(last_logits(session, other), alone(other));
 }
 
+TEST_F(RecurrentTest, TokensThatMayBeWrongAreTakenBackOneByOne) {
+  const auto text = tokens(60), draft = tokens(5, 2);
+  for (const size_t together : {5u, 1u}) {
+    for (int64_t kept = 0; kept <= 5; ++kept) {
+      SessionOptions options{250};
+      options.revocable = 5;
+      Session session(model_, options);
+      read(session, text, 0);
+      EXPECT_EQ(session.revocable(0), 5);
+      for (size_t i = 0; i < draft.size(); i += together) {
+        const auto count = static_cast<int64_t>(together);
+        const SequenceTokens item{0, std::span(draft).subspan(i, together), 0, 0, count};
+        session.evaluate({&item, 1}, [](size_t, int64_t, std::span<const float>) {});
+      }
+      EXPECT_EQ(session.reachable(0, 60 + kept), 60 + kept);
+      session.truncate(60 + kept);
+      auto whole = text;
+      whole.insert(whole.end(), draft.begin(), draft.begin() + kept);
+      whole.push_back(7);
+      EXPECT_EQ(last_logits(session, std::span(whole).last(1)), alone(whole)) << kept;
+      session.truncate(50);
+      EXPECT_EQ(session.position(), 0) << "what is older is gone";
+    }
+  }
+}
+
 TEST_F(RecurrentTest, WithoutSnapshotsItGoesBackToTheBeginning) {
   Session session(model_, {250});
   const auto text = tokens(60);

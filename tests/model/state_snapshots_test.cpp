@@ -41,6 +41,14 @@ TEST(StateSnapshots, SharedOnesLiveAsLongAsASequenceHasThem) {
   EXPECT_EQ(snapshots.find(1, 30).slot, early);
 }
 
+TEST(StateSnapshots, LieBehindThoseThatAreSkipped) {
+  StateSnapshots snapshots(2, 2, 5);
+  EXPECT_EQ(snapshots.add(0, 10), 7);
+  EXPECT_EQ(snapshots.add(0, 20), 8);
+  snapshots.truncate(0, 10);
+  EXPECT_EQ(snapshots.add(0, 15), 8);
+}
+
 TEST(StateSnapshots, WithoutSlotsThereAreNone) {
   StateSnapshots snapshots(1, 0);
   EXPECT_EQ(snapshots.add(0, 10), -1);

@@ -113,6 +113,12 @@ TEST_F(ServiceFields, ATextMayBeReadWithoutWhatIsKnown) {
   EXPECT_EQ(cached(body), 0);
   body["cache_prompt"] = 1;
   EXPECT_EQ(post("/v1/completions", body)->response.status, 400);
+  body["cache_prompt"] = true;
+  for (const auto& [most, status] : {std::pair(0, 200), std::pair(-1, 400)}) {
+    body["speculative.n_max"] = most;
+    EXPECT_EQ(post("/v1/completions", body)->response.status, status);
+  }
+  EXPECT_THAT(metrics(), HasSubstr("\nwalsh:ignored_fields_total 0\n"));
 }
 
 TEST_F(ServiceFields, TheLogTellsOfTokensWithoutTheBosThatTextsHave) {

@@ -29,7 +29,7 @@ class CpuExecutor : public PartExecutor {
   };
   using InputObserver = std::function<void(const Input& input, const InputRows& rows)>;
 
-  // `snapshots`: SessionOptions.
+  // `snapshots`: SessionOptions::kept_states.
   CpuExecutor(const Model& model, const KvPages& pages, uint64_t max_bytes, int64_t snapshots = 0);
 
   int64_t max_rows() const override { return max_rows_; }

@@ -16,6 +16,10 @@ namespace walsh {
 namespace {
 
 constexpr uint64_t kFloat = sizeof(float);
+// Longer runs than a token with its draft are prompts.
+constexpr int64_t kDraftRows = 9;
+// Batches with drafts differ in their number of rows from step to step; small ones are recorded.
+constexpr int64_t kRecordedDrafts = 32;
 
 CudaSizes sizes_of(const Model& model, int64_t snapshots) {
   return {model.config,         model.steps, model.activations,
@@ -47,7 +51,10 @@ CudaExecutor::CudaExecutor(const Model& model, const KvPages& pages, int64_t sna
       device_(cuda::use_device(model.device.index)) {
   memory_ = allocate(model, shape_, snapshots, device_.free_bytes);
   operands_ = std::make_unique<CudaOperands>(model, *memory_);
-  batch_ = std::make_unique<CudaBatch>(pages, shape_, *memory_);
+  // Rows of a draft are read from pages like single tokens; coded caches and states of recurrent
+  // layers have to know that they are of one sequence.
+  const bool apart = !memory_->cache.coded && !is_recurrent(model.config);
+  batch_ = std::make_unique<CudaBatch>(pages, shape_, *memory_, apart ? kDraftRows : 1);
   sampling_ = std::make_unique<CudaSampling>(*operands_, pages);
   launches_ = std::make_unique<CudaLaunches>(*operands_, *memory_, *batch_, stream_.get());
   logits_.host = cuda::PinnedBuffer(memory_->rows[static_cast<size_t>(Rows::logits)].bytes());
@@ -134,8 +141,9 @@ void CudaExecutor::run_parts(const Batch& batch, FunctionRef<void()> body) {
 
 // Marks are host calls of their own.
 bool CudaExecutor::can_record() const {
+  const bool drafts = std::ssize(batch_->runs()) < batch_->rows();
   return batch_->decoding() && batch_->rows() > 0 && batch_->rows() <= memory_->logit_rows &&
-         batch_->marks().empty();
+         batch_->marks().empty() && (!drafts || batch_->rows() <= kRecordedDrafts);
 }
 
 RecordedBatches::Recorded& CudaExecutor::recorded_batch() {

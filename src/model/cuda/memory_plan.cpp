@@ -105,7 +105,7 @@ MemoryPlan plan_cuda_memory(const WeightSource& source, const ModelConfig& confi
                         options.activations,
                         options.rotate_weights,
                         options.cache,
-                        options.use.snapshots};
+                        options.use.kept_states()};
   each_common_matrix(sizes, [&](const MatrixDesc& m, const MatrixForm& form, bool) {
     const uint64_t bytes =
         counted([&] { make_matrix(*form.in_memory(), m.rows, m.cols, !m.bias.empty()); });

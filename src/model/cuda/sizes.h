@@ -12,7 +12,7 @@ struct CudaSizes {
   ActivationMode activations = ActivationMode::automatic;
   bool rotate_weights = false;
   CacheTypes cache;
-  int64_t snapshots = 0;  // SessionOptions
+  int64_t snapshots = 0;  // SessionOptions::kept_states
 };
 
 // Calls see(desc, form, is_head) for the head and all matrices that are not of experts.

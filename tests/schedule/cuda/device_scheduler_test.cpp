@@ -1,7 +1,10 @@
 // Texts sampled on a GPU, which computes the next token before the host has seen this one.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "../texts.h"
+#include "generate/model_drafts.h"
 #include "model/cuda/gpu_models.h"
 
 namespace walsh {
@@ -105,6 +108,57 @@ TEST_F(GpuSchedulerTest, ManyTextsAreToldAllTheirTokens) {
   }
   EXPECT_EQ(scheduler.counts().generated_tokens, all);
   EXPECT_EQ(scheduler.counts().failed, 0u);
+}
+
+// Every token is the best one, but for rounding, behind those before it.
+TEST_F(GpuSchedulerTest, GuessesOfAModelChangeNothingButRounding) {
+  CheckpointSource recurrent = CheckpointSource::open(test::tiny_model("qwen35-tiny"));
+  SyntheticSource synthetic = test::synthetic("tq4", "f16");
+  const auto check = [&](WeightSource& source, const char* cache) {
+    const CacheTypes types{&get_cache_type(cache), &get_cache_type(cache), 32};
+    const Model model = load(source, gpu_, ActivationMode::automatic, types);
+    const Model draft = load(source, gpu_);
+    for (const int64_t running : {1, 4}) {
+      const DraftCosts cheap{0.02, 0.02};
+      ModelDrafts drafts(draft, running, 200, &cheap);
+      SchedulerOptions options = small();
+      options.positions = 200;
+      options.running = running;
+      options.share_prefixes = false;
+      options.drafts = &drafts;
+      Scheduler scheduler(model, options);
+      std::vector<TextRequest> wanted;
+      std::vector<std::shared_ptr<Recorder>> sinks;
+      for (uint64_t i = 0; i < 4; ++i) {
+        wanted.push_back(request(i, static_cast<int64_t>(5 + 30 * i), 80));
+        for (int32_t& token : wanted.back().prompt)
+          token %= static_cast<int32_t>(model.config.vocab);
+        sinks.push_back(std::make_shared<Recorder>());
+        scheduler.add(wanted.back(), sinks.back());
+      }
+      finish(scheduler);
+      for (size_t i = 0; i < wanted.size(); ++i) {
+        ASSERT_TRUE(sinks[i]->end) << cache << i;
+        ASSERT_EQ(sinks[i]->tokens.size(), 80u) << cache << i;
+        std::vector<int32_t> text = wanted[i].prompt;
+        text.insert(text.end(), sinks[i]->tokens.begin(), sinks[i]->tokens.end());
+        Session session(model, {200});
+        const test::Rows rows = test::all_logits(session, text);
+        for (size_t at = wanted[i].prompt.size(); at < text.size(); ++at) {
+          const std::vector<float>& row = rows[at - 1];
+          const auto [least, most] = std::minmax_element(row.begin(), row.end());
+          EXPECT_GT(row[static_cast<size_t>(text[at])], *most - 0.05f * (*most - *least))
+              << cache << " text " << i << " token " << at;
+        }
+      }
+      const SchedulerCounts counts = scheduler.counts();
+      EXPECT_GT(counts.drafted_right, counts.drafted_tokens / 4) << cache;
+      EXPECT_LT(counts.steps, counts.generated_tokens) << cache;
+    }
+  };
+  for (const char* cache : {"f16", "q8_0", "tq3_0"})
+    check(synthetic, cache);
+  check(recurrent, "f16");
 }
 
 // What was kept of a text goes on: the step that came too much is taken back.

@@ -1,0 +1,185 @@
+#include "generate/model_drafts.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "model/positions.h"
+#include "walsh/error.h"
+
+namespace walsh {
+namespace {
+
+int64_t common_beginning(std::span<const int32_t> a, std::span<const int32_t> b) {
+  const size_t most = std::min(a.size(), b.size());
+  size_t same = 0;
+  while (same < most && a[same] == b[same])
+    ++same;
+  return static_cast<int64_t>(same);
+}
+
+}  // namespace
+
+SessionOptions ModelDrafts::session_options(const ModelConfig& config, int64_t texts,
+                                            int64_t positions) {
+  SessionOptions options;
+  options.max_positions = std::min(most_positions(config), positions);
+  options.sequences = options.revoking = texts;
+  if (!is_recurrent(config)) return options;
+  options.snapshots = 2 * texts;
+  options.revocable = DraftDepth::kMost;
+  return options;
+}
+
+ModelDrafts::ModelDrafts(const Model& model, int64_t texts, int64_t positions,
+                         const DraftCosts* costs)
+    : session_(model, session_options(model.config, texts, positions)),
+      costs_(costs != nullptr ? *costs : DraftCosts()),
+      estimates_(costs == nullptr) {
+  session_.close(0);
+  for (int64_t i = 0; i < texts; ++i)
+    places_.emplace_back().sequence = session_.open();
+}
+
+// Both models read their weights for a token. What else a step of a small one takes, on a GPU its
+// launches, is not less than a share of the larger one's. More rows cost a CPU arithmetic, and a
+// GPU hardly anything.
+void ModelDrafts::serve(const Model& model) {
+  vocab_ = model.config.vocab;
+  if (!estimates_) return;
+  const bool gpu = model.device.cuda && model.parts.empty();
+  const auto bytes = static_cast<double>(std::max<uint64_t>(1, model.bytes_per_token()));
+  costs_.draft = static_cast<double>(session_.model().bytes_per_token()) / bytes;
+  costs_.draft += gpu ? 0.1 : 0.02;
+  costs_.row = gpu ? 0.02 : 0.25;
+}
+
+int64_t ModelDrafts::begin(std::span<const int32_t> tokens, const std::string& owner) {
+  Place* best = nullptr;
+  int64_t best_common = -1;
+  for (Place& candidate : places_) {
+    if (candidate.taken) continue;
+    const bool may = candidate.owner == owner;
+    const int64_t common = may ? common_beginning(candidate.tokens, tokens) : 0;
+    if (common < best_common || (common == best_common && candidate.used > best->used)) continue;
+    best = &candidate;
+    best_common = common;
+  }
+  if (best == nullptr) return -1;
+  if (best->owner != owner) {
+    session_.truncate(0, best->sequence);
+    best->tokens.clear();
+  }
+  best->taken = true;
+  best->used = ++clock_;
+  best->owner = owner;
+  best->depth = {};
+  return best - places_.data();
+}
+
+void ModelDrafts::end(int64_t text) {
+  place(text).taken = false;
+}
+
+// Whether the text fits, and has no token beyond the vocabulary: models of one tokenizer may have
+// more or fewer rows without tokens.
+bool ModelDrafts::knows(std::span<const int32_t> tokens) const {
+  const int64_t vocab = session_.model().config.vocab;
+  return std::ssize(tokens) <= session_.capacity() &&
+         std::all_of(tokens.begin(), tokens.end(), [&](int32_t token) { return token < vocab; });
+}
+
+// Takes back what is not the text's, and at least all but its first `most` tokens.
+void ModelDrafts::match(Place& place, std::span<const int32_t> tokens, int64_t most) {
+  const int64_t length = session_.position(place.sequence);  // shorter if a step has failed
+  if (length < std::ssize(place.tokens)) place.tokens.resize(static_cast<size_t>(length));
+  const int64_t same = std::min(most, common_beginning(place.tokens, tokens));
+  if (same < length) session_.truncate(same, place.sequence);
+  place.tokens.resize(static_cast<size_t>(session_.position(place.sequence)));
+}
+
+// A GPU evaluates a few tokens in one recorded step if the logits of all are wanted.
+int64_t ModelDrafts::logits_of(std::span<const int32_t> tokens) const {
+  constexpr int64_t kFew = DraftDepth::kMost + 1;
+  const bool few = session_.model().device.cuda && std::ssize(tokens) <= kFew;
+  return few ? std::ssize(tokens) : 1;
+}
+
+// Evaluates what is new of the texts, and guesses the first token of those that want some.
+std::vector<ModelDrafts::Open> ModelDrafts::read(std::span<DraftTask> tasks) {
+  const int64_t texts = std::count_if(
+      tasks.begin(), tasks.end(), [](const DraftTask& task) { return task.chooser != nullptr; });
+  std::vector<Open> open;
+  std::vector<SequenceTokens> batch, readings;
+  for (DraftTask& task : tasks) {
+    Place& at = place(task.text);
+    const bool guesses = task.chooser != nullptr;
+    const auto count = std::ssize(task.tokens);
+    int64_t wanted = 0;
+    if (guesses) {
+      // The last token of a draft is not evaluated.
+      const int64_t most = std::min(task.most, session_.capacity() - count + 1);
+      wanted = at.depth.choose(costs_, texts, most);
+    }
+    if ((guesses && wanted == 0) || !knows(task.tokens)) continue;
+    match(at, task.tokens, guesses ? count - 1 : count);
+    const auto rest = task.tokens.subspan(at.tokens.size());
+    if (rest.empty()) continue;
+    at.tokens.insert(at.tokens.end(), rest.begin(), rest.end());
+    if (guesses) {
+      open.push_back({&task, &at, *task.chooser, wanted});
+      // The same text may come again.
+      batch.push_back({at.sequence, rest, logits_of(rest), 0, 1});
+    } else {
+      readings.push_back({at.sequence, rest, 0, std::ssize(rest)});
+    }
+  }
+  batch.insert(batch.end(), readings.begin(), readings.end());
+  evaluate(batch, open);
+  return open;
+}
+
+// The first items of the batch are those of `open`.
+void ModelDrafts::evaluate(std::span<const SequenceTokens> batch, std::span<Open> open) {
+  if (batch.empty()) return;
+  session_.evaluate(batch, [&](size_t item, int64_t index, std::span<const float> logits) {
+    if (index + 1 == std::ssize(batch[item].tokens)) guess(open[item], logits);
+  });
+}
+
+// A draft ends where no token can be guessed, such as in front of the end of a grammar.
+void ModelDrafts::guess(Open& open, std::span<const float> logits) {
+  std::span<const float> known = logits;
+  if (std::ssize(logits) != vocab_) {
+    logits_.assign(static_cast<size_t>(vocab_), -std::numeric_limits<float>::infinity());
+    std::copy_n(logits.begin(), std::min(logits.size(), logits_.size()), logits_.begin());
+    known = logits_;
+  }
+  try {
+    if (const auto token = open.chooser.choose(known)) {
+      open.task->drafted.push_back(*token);
+      return;
+    }
+  } catch (const Error&) {  // the text tells what is wrong, if it is
+  }
+  open.wanted = 0;
+}
+
+void ModelDrafts::draft(std::span<DraftTask> tasks) {
+  std::vector<Open> open = read(tasks);
+  for (;;) {
+    std::erase_if(open, [](const Open& o) { return std::ssize(o.task->drafted) >= o.wanted; });
+    if (open.empty()) return;
+    std::vector<SequenceTokens> batch;
+    for (const Open& o : open) {
+      o.place->tokens.push_back(o.task->drafted.back());
+      batch.push_back({o.place->sequence, std::span(o.place->tokens).last(1), 1, 0, 1});
+    }
+    evaluate(batch, open);
+  }
+}
+
+void ModelDrafts::judge(int64_t text, size_t drafted, size_t right) {
+  place(text).depth.judge(drafted, right);
+}
+
+}  // namespace walsh

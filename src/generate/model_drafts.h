@@ -1,0 +1,67 @@
+// Drafts of a smaller model with the same tokens: it reads the texts along, and goes on with them
+// by its own logits.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "generate/draft_depth.h"
+#include "generate/draft_source.h"
+#include "model/session.h"
+
+namespace walsh {
+
+class ModelDrafts : public DraftSource {
+ public:
+  // For so many texts together, of which the first `positions` positions are guessed, or as many as
+  // the model has; 0: the default of SessionOptions. `model` must outlive this. Throws as Session.
+  // `costs`: those of this model; without them they are estimated.
+  ModelDrafts(const Model& model, int64_t texts, int64_t positions,
+              const DraftCosts* costs = nullptr);
+  // What its session is made with.
+  static SessionOptions session_options(const ModelConfig& config, int64_t texts,
+                                        int64_t positions);
+
+  void serve(const Model& model) override;
+  int64_t begin(std::span<const int32_t> tokens, const std::string& owner) override;
+  void end(int64_t text) override;
+  void draft(std::span<DraftTask> tasks) override;
+  void judge(int64_t text, size_t drafted, size_t right) override;
+
+ private:
+  // A sequence, whose tokens stay when its text has ended: the next one may begin with them.
+  struct Place {
+    int64_t sequence = -1;
+    bool taken = false;
+    uint64_t used = 0;  // when it was taken, in steps of clock_
+    std::string owner;
+    std::vector<int32_t> tokens;  // in the sequence
+    DraftDepth depth;
+  };
+  // A task that is not done.
+  struct Open {
+    DraftTask* task;
+    Place* place;
+    TokenChooser chooser;
+    int64_t wanted;  // tokens of the draft
+  };
+
+  Place& place(int64_t text) { return places_[static_cast<size_t>(text)]; }
+  bool knows(std::span<const int32_t> tokens) const;
+  void match(Place& place, std::span<const int32_t> tokens, int64_t most);
+  int64_t logits_of(std::span<const int32_t> tokens) const;
+  std::vector<Open> read(std::span<DraftTask> tasks);
+  void evaluate(std::span<const SequenceTokens> batch, std::span<Open> open);
+  void guess(Open& open, std::span<const float> logits);
+
+  Session session_;
+  std::vector<Place> places_;
+  uint64_t clock_ = 0;
+  DraftCosts costs_;
+  const bool estimates_;
+  int64_t vocab_ = 0;          // of the model that is served
+  std::vector<float> logits_;  // as many
+};
+
+}  // namespace walsh

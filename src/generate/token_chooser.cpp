@@ -1,0 +1,26 @@
+#include "generate/token_chooser.h"
+
+#include <algorithm>
+
+namespace walsh {
+
+bool ChoiceOptions::stops(int32_t token) const {
+  return std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end();
+}
+
+TokenChooser::TokenChooser(const ChoiceOptions& options)
+    : sampler_(options.sampler, options.biases, options.breakers) {
+  if (options.grammar) constraint_.emplace(options.grammar, options.stop_ids);
+}
+
+std::optional<int32_t> TokenChooser::choose(std::span<const float> logits) {
+  std::span<const float> allowed = logits;
+  if (constraint_) allowed = constraint_->allowed(logits);
+  if (allowed.empty()) return std::nullopt;
+  const int32_t token = sampler_.sample(allowed);
+  sampler_.accept(token);
+  if (constraint_) constraint_->accept(token);
+  return token;
+}
+
+}  // namespace walsh

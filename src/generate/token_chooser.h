@@ -1,0 +1,48 @@
+// Chooses the next token of a text from logits, by sampling options and a grammar. A copy chooses
+// the same tokens from the same logits, so that a guess of what follows is made as the text will
+// be.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "generate/constraint.h"
+#include "generate/sampler.h"
+#include "generate/sampling_options.h"
+
+namespace walsh {
+
+// How the tokens of a text are chosen.
+struct ChoiceOptions {
+  SamplerOptions sampler;
+  std::vector<TokenBias> biases;
+  std::shared_ptr<const SequenceBreakers> breakers;      // for DRY
+  std::vector<int32_t> stop_ids;                         // end the text and are not part of it
+  std::shared_ptr<const grammar::TokenGrammar> grammar;  // that it has to match; null: anything
+
+  // Whether a device that chooses tokens by itself can do it.
+  bool on_devices() const { return walsh::on_devices(sampler) && biases.empty() && !grammar; }
+  bool stops(int32_t token) const;
+};
+
+class TokenChooser {
+ public:
+  explicit TokenChooser(const ChoiceOptions& options);
+
+  // A token that the text begins with.
+  void read(int32_t token) { sampler_.read(token); }
+  // The token behind the text by its logits, which it then goes on with; nothing if it can only
+  // end. Throws as Sampler and Constraint.
+  std::optional<int32_t> choose(std::span<const float> logits);
+  // Whether nothing may follow but the end.
+  bool ended() const { return constraint_ && constraint_->ended(); }
+
+ private:
+  Sampler sampler_;
+  std::optional<Constraint> constraint_;
+};
+
+}  // namespace walsh
