@@ -3,6 +3,7 @@
 of that many tokens: a model whose speed can be measured and whose texts mean nothing.
 
     python3 tools/make_shape_model.py OUT [--shape 1b] [--tokenizer models/walsh-tiny-13m]
+                                      [--layers N] [--vocabulary N]
 
 Needs numpy.
 """
@@ -14,6 +15,9 @@ import struct
 import numpy
 
 SHAPES = {
+    "8b": {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+           "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+           "vocab_size": 128256},
     "1b": {"hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22,
            "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 64,
            "vocab_size": 32000},
@@ -86,6 +90,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("--shape", choices=sorted(SHAPES), default="1b")
+    parser.add_argument("--layers", type=int, help="so many of the shape's layers")
+    parser.add_argument("--vocabulary", type=int, help="so many tokens")
     parser.add_argument("--tokenizer", type=pathlib.Path,
                         default=pathlib.Path("models/walsh-tiny-13m"))
     options = parser.parse_args()
@@ -93,6 +99,10 @@ def main():
               "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "max_position_embeddings": 2048,
               "tie_word_embeddings": False, "torch_dtype": "bfloat16", "bos_token_id": 0,
               "eos_token_id": 1, **SHAPES[options.shape]}
+    if options.layers:
+        config["num_hidden_layers"] = options.layers
+    if options.vocabulary:
+        config["vocab_size"] = options.vocabulary
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "config.json").write_text(json.dumps(config, indent=1))
     write_tokenizer(options.tokenizer, options.out, config["vocab_size"])

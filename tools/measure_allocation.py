@@ -41,6 +41,7 @@ def evaluate(args, scratch, flags):
 def measure(args, kind, scratch):
     calibration = ["--calibrate", args.calibrate] if args.calibrate else []
     calibration += ["--calibrate-tokens", args.calibrate_tokens] if args.calibrate_tokens else []
+    calibration += ["--curvature", args.curvature] if args.curvature else []
     bits = size_of_uniform(args, kind)
     recipe = scratch / "recipe.json"
     sensitivity = args.sensitivity or scratch / "sensitivity.json"
@@ -70,6 +71,7 @@ def main():
     parser.add_argument("--evaluate", type=pathlib.Path, help="another text, for the files")
     parser.add_argument("--calibrate", type=pathlib.Path)
     parser.add_argument("--calibrate-tokens", type=int)
+    parser.add_argument("--curvature", type=pathlib.Path, help="of the text to calibrate with")
     parser.add_argument("--types", default="tc2.5,tc3,tc3.5,tc4")
     parser.add_argument("--candidates", help="formats to choose from, comma-separated")
     parser.add_argument("--effort", default="full", choices=["full", "fast"])
@@ -89,8 +91,9 @@ def main():
             key = {"model": args.model.name, "type": kind, "text": args.text.name,
                    "tokens": args.tokens, "evals": args.evals, "effort": args.effort,
                    "calibrated_on": args.calibrate.name if args.calibrate else None,
-                   "calibrate_tokens": args.calibrate_tokens, "candidates": args.candidates}
-            known = [r for r in rows if all(r.get(k) == v for k, v in key.items())]
+                   "calibrate_tokens": args.calibrate_tokens, "candidates": args.candidates,
+                   "two_sided": args.curvature is not None}
+            known = [r for r in rows if {"two_sided": False, **r}.items() >= key.items()]
             if known and not args.again:
                 continue
             rows = [r for r in rows if r not in known]

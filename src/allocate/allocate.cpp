@@ -2,15 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
+#include <map>
+#include <utility>
 
-#include "allocate/reference_text.h"
+#include "allocate/erring_model.h"
+#include "allocate/search.h"
 #include "allocate/self_text.h"
+#include "allocate/sensitivity.h"
 #include "allocate/sensitivity_file.h"
+#include "allocate/stand_in.h"
 #include "base/spelling.h"
 #include "io/atomic_file.h"
-#include "io/mapped_file.h"
 #include "quantize/pipeline/pipeline.h"
+#include "quantize/pipeline/time_estimate.h"
 #include "walsh/error.h"
 #include "weights/open.h"
 
@@ -18,6 +22,12 @@ namespace walsh {
 namespace {
 
 constexpr double kLeastBits = 1, kMostBits = 16;
+
+// Tokens of each window that tensors alone are measured on: how they compare is seen sooner than
+// what a whole model loses.
+constexpr int64_t kSensitivityWindow = 128;
+
+constexpr uint64_t kTextSeed = 2;  // another text than that of calibration
 
 void check(const AllocateOptions& options) {
   if ((options.bits_per_weight != 0) == (options.file_bytes != 0)) {
@@ -33,28 +43,6 @@ void check(const AllocateOptions& options) {
   }
 }
 
-// Predicts the divergence of a whole model from the sum S of its tensors' own damages: straight
-// lines in logarithmic scale through the measured models, extended at both ends.
-class Correction {
- public:
-  void add(double sum, double kld) { points_.emplace_back(std::log(sum), std::log(kld)); }
-
-  double at(double sum) {
-    std::sort(points_.begin(), points_.end());
-    const double x = std::log(sum);
-    if (points_.size() == 1) return std::exp(points_[0].second + x - points_[0].first);
-    size_t i = 1;
-    while (i + 1 < points_.size() && x > points_[i].first)
-      ++i;
-    const auto [x0, y0] = points_[i - 1];
-    const auto [x1, y1] = points_[i];
-    return std::exp(y0 + (y1 - y0) * (x - x0) / (x1 - x0));
-  }
-
- private:
-  std::vector<std::pair<double, double>> points_;
-};
-
 class Allocator {
  public:
   Allocator(const OpenCompressor& open, const Recipe& base, const AllocateOptions& options,
@@ -64,14 +52,18 @@ class Allocator {
         load_(load),
         candidates_(open, base,
                     options.candidates.empty() ? default_candidates() : options.candidates,
-                    options.file_bytes != 0, *load.pool),
-        plain_(candidates_.plain()),
-        config_(read_config(*plain_)) {}
+                    options.file_bytes != 0) {}
 
   Allocation run() {
+    check_text();
     uint64_t budget = first_budget();
     check_budget(budget);
     const bool known = know_sensitivity();
+    auto compressor = open_(candidates_.stand_in_recipe());
+    const Compressor& recipe = *compressor;
+    stand_in_.emplace(std::move(compressor), *load_.pool);
+    model_.emplace(candidates_.tensors(), *stand_in_, load_);
+    if (options_.announce) options_.announce(cost(known, recipe));
     read_text();
     if (!known) measure_sensitivity();
     for (;;) {
@@ -86,14 +78,11 @@ class Allocator {
   }
 
  private:
-  void tell(const char* stage, int64_t done, int64_t total) const {
-    if (options_.progress) options_.progress(stage, done, total);
-  }
+  using Windows = std::vector<std::vector<int32_t>>;
 
-  Model load(WeightSource& source) const {
-    LoadOptions quiet = load_;
-    quiet.progress = {};
-    return Model::load(source, config_, quiet);
+  void tell(const char* stage, int64_t done, int64_t total) {
+    if (options_.progress) options_.progress(stage, done, total);
+    stage_ = {stage, done, total};
   }
 
   // Reads the sensitivities from the file, if it exists.
@@ -106,40 +95,102 @@ class Allocator {
 
   void measure_sensitivity() {
     const std::string& file = options_.sensitivity_file;
-    tell("measuring sensitivity", 0, 1);
+    const auto short_text = make_text(cut(text_, 0, std::min(options_.ctx, kSensitivityWindow)));
     sensitivity_ = walsh::measure_sensitivity(
-        candidates_, *plain_, *search_text_, options_.probe, load_,
+        candidates_, *model_, *short_text,
         [&](int64_t done, int64_t total) { tell("measuring sensitivity", done, total); });
     if (file.empty()) return;
     write_file(file, format_sensitivity(candidates_, sensitivity_, options_.conditions));
   }
 
+  // The number of windows for the search, and as many for the verification.
+  int64_t windows() const {
+    const auto tokens = static_cast<int64_t>(options_.text.size());
+    const int64_t all = tokens == 0 ? 2 * options_.windows : tokens / options_.ctx;
+    return std::min(options_.windows, all / 2);
+  }
+
+  // The cost of an encoder is that of the stand-in; measuring moments takes half a pass more.
+  AllocationCost cost(bool known, const Compressor& recipe) const {
+    const ModelSpeed speed = measure_speed(model_->model());
+    const auto tokens = static_cast<double>(windows() * options_.ctx);
+    const auto threads = static_cast<double>(load_.pool->size());
+    AllocationCost cost;
+    uint64_t weights = 0;
+    for (const CandidateTensor& tensor : candidates_.tensors()) {
+      weights += tensor.weights();
+      cost.bytes += tensor.members.size() * tensor_bytes(recipe.format_of(tensor.members.front()),
+                                                         tensor.rows, tensor.cols);
+    }
+    cost.bytes += model_->bytes(windows() * options_.ctx);
+    if (!known)
+      cost.alone = static_cast<int64_t>(candidates_.tensors().size() *
+                                        measured_errors(candidates_.formats()).size());
+    cost.whole = options_.evaluations + 4;
+    const double share = static_cast<double>(std::min(options_.ctx, kSensitivityWindow)) /
+                         static_cast<double>(options_.ctx);
+    double passes = static_cast<double>(cost.whole + 5);  // and the reference, and the verification
+    passes += share * (1 + static_cast<double>(cost.alone) / 2);  // from the tensor's layer on
+    cost.seconds = passes * tokens * speed.seconds_per_token +
+                   static_cast<double>(weights) / threads * 1e-9 *
+                       encoding_cost(*recipe.recipe().type, recipe.recipe().encode, false);
+    if (options_.text.empty())
+      cost.seconds += static_cast<double>(options_.ctx) * speed.seconds_per_step;
+    if (const auto& calibration = recipe.recipe().calibration)
+      cost.seconds += 1.5 * static_cast<double>(calibration->tokens) * speed.seconds_per_token;
+    return cost;
+  }
+
+  void write_text() {
+    SelfTextOptions self;
+    self.ctx = options_.ctx;
+    self.windows = 2 * options_.windows;
+    self.bos = options_.bos;
+    self.seed = kTextSeed;
+    const auto write = [&](const Model& model) {
+      text_ = write_self_text(
+          model, self, [&](int64_t done, int64_t total) { tell("writing text", done, total); });
+    };
+    if (!options_.device.cuda) return write(model_->model());
+    LoadOptions on_device = load_;
+    on_device.device = options_.device;
+    on_device.may_use_cpu = true;
+    on_device.progress = {};
+    const auto source = stand_in_->plain();
+    write(Model::load(*source, read_config(*source), on_device));
+  }
+
+  void check_text() const {
+    if (windows() >= 1) return;
+    throw Error(ErrorCode::usage, "--allocate-text",
+                "the text has " + counted(static_cast<int64_t>(options_.text.size()), "token") +
+                    ", two windows need " + std::to_string(2 * options_.ctx));
+  }
+
+  // The search uses the first half of the windows, the verification the second.
   void read_text() {
-    const Model reference = load(*plain_);
-    std::vector<int32_t> text = options_.text;
-    ReferenceTextOptions cut;
-    cut.ctx = options_.ctx;
-    cut.bos = options_.bos;
-    if (text.empty()) {
-      SelfTextOptions self;
-      self.ctx = options_.ctx;
-      self.windows = 2 * options_.windows;
-      self.bos = options_.bos;
-      text = write_self_text(
-          reference, self, [&](int64_t done, int64_t total) { tell("writing text", done, total); });
-    }
-    // The search uses the first half of the windows, the verification the second.
-    const int64_t all = static_cast<int64_t>(text.size()) / options_.ctx;
-    if (all < 2) {
-      throw Error(ErrorCode::usage, "--allocate-text",
-                  "the text has " + std::to_string(text.size()) + " tokens, two windows need " +
-                      std::to_string(2 * options_.ctx));
-    }
-    cut.windows = std::min(options_.windows, all / 2);
+    text_ = options_.text;
+    if (text_.empty()) write_text();
     tell("running the unquantized model", 0, 1);
-    search_text_.emplace(reference, text, cut);
-    const auto behind = static_cast<size_t>(cut.windows * options_.ctx);
-    held_out_.emplace(reference, std::span(text).subspan(behind), cut);
+    search_text_ = make_text(cut(text_, 0, options_.ctx));
+    held_out_ = make_text(cut(text_, windows() * options_.ctx, options_.ctx));
+  }
+
+  // The first `length` tokens of each window from token `begin` on.
+  Windows cut(const std::vector<int32_t>& text, int64_t begin, int64_t length) const {
+    Windows result;
+    for (int64_t w = 0; w < windows(); ++w) {
+      const auto first = text.begin() + begin + w * options_.ctx;
+      result.emplace_back(first, first + length);
+      if (options_.bos >= 0) result.back().front() = options_.bos;
+    }
+    return result;
+  }
+
+  std::unique_ptr<ErringModel::Text> make_text(Windows windows) {
+    return model_->text(std::move(windows), [this] {
+      if (stage_.name != nullptr) tell(stage_.name, stage_.done, stage_.total);
+    });
   }
 
   // Budget in bytes for the free tensors.
@@ -191,71 +242,111 @@ class Allocator {
     return predict(*compressor).file_bytes;
   }
 
-  Estimate measure(const Assignment& assignment, const ReferenceText& text) {
-    const auto source = candidates_.source(assignment);
-    return text.divergence(load(*source));
+  std::vector<double> errors_of(const Assignment& assignment) const {
+    std::vector<double> errors;
+    for (const int candidate : assignment) {
+      const auto c = static_cast<size_t>(candidate);
+      const bool is_source = c == candidates_.formats().size();
+      errors.push_back(is_source ? 0 : declared_nmse(*candidates_.formats()[c]));
+    }
+    return errors;
   }
 
   void search(uint64_t budget) {
     const int64_t most = options_.evaluations + 4;
     search_.emplace(candidates_, sensitivity_, budget, [this, most](const Assignment& assignment) {
       tell("measuring recipes", static_cast<int64_t>(search_->history().size()), most);
-      return measure(assignment, *search_text_);
+      return model_->divergence(*search_text_, errors_of(assignment));
     });
     uniform_ = search_->uniform().assignment;
     best_ = search_->best(options_.evaluations).assignment;
   }
 
-  // The prediction uses uniform models only, so that it can be compared with other measurements.
-  Correction correction() {
-    Correction correction;
-    const Measured uniform = search_->measure(uniform_);
-    correction.add(uniform.damage, uniform.kld.value);
-    if (options_.probe == Probe::noise) return correction;
-    for (int c = 0; c < static_cast<int>(candidates_.formats().size()); ++c) {
-      Assignment other = uniform_;
-      for (size_t t = 0; t < other.size(); ++t)
-        if (candidates_.tensors()[t].linear) other[t] = c;
-      if (other == uniform_ || !encoded_already(c)) continue;
-      const Measured measured = search_->measure(other);
-      correction.add(measured.damage, measured.kld.value);
-    }
-    return correction;
-  }
-
-  bool encoded_already(int candidate) const {
-    const auto& curves = sensitivity_.curves;
-    const double error = declared_nmse(*candidates_.formats()[static_cast<size_t>(candidate)]);
-    return error == curves[0].nmse[0] || error == curves[0].nmse[curves[0].points - 1];
-  }
-
-  MeasuredRecipe describe(const Assignment& assignment, Correction& correction) {
-    const Measured measured = search_->measure(assignment);
-    MeasuredRecipe result;
-    result.recipe = candidates_.recipe(assignment);
+  uint64_t linear_bytes(const Assignment& assignment) const {
     uint64_t bytes = candidates_.fixed_linear_bytes();
     for (size_t t = 0; t < assignment.size(); ++t)
       if (candidates_.tensors()[t].linear) bytes += candidates_.bytes(t, assignment[t]);
-    result.bits_per_weight =
-        8 * static_cast<double>(bytes) / static_cast<double>(candidates_.linear_weights());
+    return bytes;
+  }
+
+  double bits_of(double linear_bytes) const {
+    return 8 * linear_bytes / static_cast<double>(candidates_.linear_weights());
+  }
+
+  MeasuredRecipe describe(const Assignment& assignment) {
+    const Measured measured = search_->measure(assignment);
+    MeasuredRecipe result;
+    result.recipe = candidates_.recipe(assignment);
+    result.bits_per_weight = bits_of(static_cast<double>(linear_bytes(assignment)));
     result.linear = measured.damage;
-    result.predicted = correction.at(measured.damage);
+    result.predicted = corrected(measured.damage);
     result.searched = measured.kld;
-    tell("verifying", assignment == uniform_ ? 0 : 1, 2);
-    result.verified = measure(assignment, *held_out_);
+    result.verified = model_->divergence(*held_out_, errors_of(assignment));
+    return result;
+  }
+
+  // The divergence of a whole model is to the sum of its tensors' own as that of the uniform one.
+  double corrected(double damage) {
+    const Measured& uniform = search_->measure(uniform_);
+    return damage * uniform.kld.value / uniform.damage;
+  }
+
+  // Bytes and errors of all layers in one format, rising and falling.
+  std::map<double, double> uniform_errors() const {
+    std::map<double, double> errors;
+    Assignment assignment = uniform_;
+    for (int c = 0; c < static_cast<int>(candidates_.formats().size()); ++c) {
+      for (size_t t = 0; t < assignment.size(); ++t)
+        if (candidates_.tensors()[t].linear) assignment[t] = c;
+      const double error = declared_nmse(*candidates_.formats()[static_cast<size_t>(c)]);
+      const auto [known, is_new] =
+          errors.emplace(static_cast<double>(linear_bytes(assignment)), error);
+      if (!is_new) known->second = std::min(known->second, error);
+    }
+    for (auto e = std::next(errors.begin()); e != errors.end();)  // what another one beats
+      e = e->second >= std::prev(e)->second ? errors.erase(e) : std::next(e);
+    return errors;
+  }
+
+  // Embedding and head stay those of the uniform format.
+  MeasuredRecipe describe_equal() {
+    const std::map<double, double> known = uniform_errors();
+    MeasuredRecipe result;
+    const double bytes = static_cast<double>(linear_bytes(uniform_)) +
+                         static_cast<double>(search_->bytes(best_)) -
+                         static_cast<double>(search_->bytes(uniform_));
+    auto above = known.lower_bound(bytes);
+    if (above == known.end()) above = std::prev(above);
+    const auto below = above == known.begin() ? above : std::prev(above);
+    const double span = above->first - below->first;
+    const double share = span > 0 ? std::min((bytes - below->first) / span, 1.0) : 0;
+    const double error =
+        std::exp((1 - share) * std::log(below->second) + share * std::log(above->second));
+    result.bits_per_weight = bits_of(bytes);
+    std::vector<double> errors = errors_of(uniform_);
+    for (size_t t = 0; t < errors.size(); ++t) {
+      if (candidates_.tensors()[t].linear) errors[t] = error;
+      if (errors[t] > 0) result.linear += sensitivity_.curves[t].at(errors[t]);
+    }
+    result.predicted = corrected(result.linear);
+    result.searched = model_->divergence(*search_text_, errors);
+    result.verified = model_->divergence(*held_out_, errors);
     return result;
   }
 
   Allocation verified() {
     Allocation result;
     result.measured_recipes = static_cast<int64_t>(search_->history().size());
-    Correction known = correction();
-    result.uniform = describe(uniform_, known);
-    result.allocated = best_ == uniform_ ? result.uniform : describe(best_, known);
+    tell("verifying", 0, 3);
+    result.uniform = describe(uniform_);
+    tell("verifying", 1, 3);
+    result.allocated = best_ == uniform_ ? result.uniform : describe(best_);
+    tell("verifying", 2, 3);
+    result.equal = describe_equal();
     result.uniform_is_better =
         best_ == uniform_ || result.allocated.verified.value >= result.uniform.verified.value;
-    result.measured_tokens = search_text_->tokens();
-    result.verified_tokens = held_out_->tokens();
+    result.measured_tokens = search_text_->reference.tokens();
+    result.verified_tokens = held_out_->reference.tokens();
     result.self_text = options_.text.empty();
     const Assignment& chosen = result.uniform_is_better ? uniform_ : best_;
     for (size_t t = 0; t < chosen.size(); ++t) {
@@ -268,14 +359,21 @@ class Allocator {
     return result;
   }
 
+  struct Stage {
+    const char* name = nullptr;
+    int64_t done = 0, total = 0;
+  };
+
   const OpenCompressor& open_;
   const AllocateOptions& options_;
   const LoadOptions& load_;
   Candidates candidates_;
-  std::unique_ptr<WeightSource> plain_;
-  ModelConfig config_;
+  std::optional<StandIn> stand_in_;
+  std::optional<ErringModel> model_;
+  Stage stage_;
   Sensitivity sensitivity_;
-  std::optional<ReferenceText> search_text_, held_out_;
+  std::vector<int32_t> text_;
+  std::unique_ptr<ErringModel::Text> search_text_, held_out_;
   std::optional<AllocationSearch> search_;
   Assignment uniform_, best_;
 };

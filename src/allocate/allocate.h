@@ -1,11 +1,12 @@
 // Bit allocation: chooses a format for each tensor by its expected damage, and verifies the choice
 // by measuring (docs/allocation.md).
 //
-// 1. Each tensor is disturbed alone, and the divergence from the unquantized model is measured
+// 1. Each tensor errs alone, and the divergence from the unquantized model is measured
 // (sensitivity.h).
 // 2. A knapsack finds the assignment of least total damage that fits (knapsack.h).
 // 3. It and variations of it are measured as whole models; the best one and the uniform format are
 // compared once more on text that was not used so far, and the better one is taken.
+// No candidate is encoded for that: one code errs for all of them (stand_in.h).
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,10 @@
 #include <vector>
 
 #include "allocate/candidates.h"
-#include "allocate/search.h"
-#include "allocate/sensitivity.h"
+#include "allocate/cost.h"
+#include "base/device.h"
+#include "eval/meters.h"
+#include "model/model.h"
 
 namespace walsh {
 
@@ -30,10 +33,12 @@ struct AllocateOptions {
   int32_t bos = -1;                       // replaces the first token of a window; -1: none
   int64_t ctx = 512;                      // tokens per window
   int64_t windows = 8;                    // for the search; the verification takes as many again
-  Probe probe = Probe::encode;
-  std::string sensitivity_file;  // read if it exists, written otherwise; empty: none
+  std::string sensitivity_file;           // read if it exists, written otherwise; empty: none
   std::string conditions;    // what the measurement in the file must have used (sensitivity_file.h)
   int64_t evaluations = 16;  // variations that are measured as whole models
+  Device device = {};        // that the model writes its text on
+  // Called before anything is measured.
+  std::function<void(const AllocationCost&)> announce;
   // Called before each step of a stage with the stage's name, the number of steps done, and the
   // most steps of the stage. May throw to stop.
   std::function<void(const char* stage, int64_t done, int64_t total)> progress;
@@ -51,7 +56,7 @@ struct TensorAllocation {
 
 // One way to quantize the model, measured.
 struct MeasuredRecipe {
-  Recipe recipe;
+  Recipe recipe;               // of Allocation::equal: none
   double bits_per_weight = 0;  // of the linear layers
   double linear = 0;           // predicted: the sum of the tensors' own damages
   double predicted = 0;        // predicted, corrected by measured whole models
@@ -61,6 +66,9 @@ struct MeasuredRecipe {
 
 struct Allocation {
   MeasuredRecipe uniform, allocated;
+  // One error for all layers that lies between those of two formats, as the size that was allocated
+  // lies between theirs: what the same bits give without an allocation.
+  MeasuredRecipe equal;
   bool uniform_is_better = false;         // then the uniform format is to be used
   std::vector<TensorAllocation> tensors;  // of the better of the two
   int64_t measured_tokens = 0, verified_tokens = 0;
@@ -70,8 +78,8 @@ struct Allocation {
   const MeasuredRecipe& chosen() const { return uniform_is_better ? uniform : allocated; }
 };
 
-// The trellis formats, and a wide format for tensors that need it.
-std::vector<const Format*> default_candidates();  // they run on every device
+// The trellis formats, and wide formats for tensors that need them. All run on every device.
+std::vector<const Format*> default_candidates();
 
 // `base` determines everything but the formats (its `type` is not used); tensors that its rules
 // name keep their formats. `load` as for Model::load. Deterministic. Throws usage, limit if nothing

@@ -5,14 +5,10 @@
 #include <numeric>
 
 #include "eval/token_score.h"
-#include "eval/windows.h"
 #include "walsh/error.h"
 
 namespace walsh {
 namespace {
-
-constexpr int64_t kLogitBytes = int64_t{32} << 20;  // logits held at the same time
-constexpr int64_t kMinRows = 32, kMaxRows = 256;
 
 double checked_log_sum_exp(std::span<const float> logits) {
   const double normalizer = log_sum_exp(logits);
@@ -23,48 +19,20 @@ double checked_log_sum_exp(std::span<const float> logits) {
   return normalizer;
 }
 
-// Calls body(position, logits), several at once, for every position except the last of each window.
-template <typename Body>
-void for_positions(const Model& model, std::span<const std::vector<int32_t>> windows,
-                   const std::function<void()>& on_window, const Body& body) {
-  const auto ctx = static_cast<int64_t>(windows.front().size());
-  Session session(model, {.max_positions = ctx});
-  const int64_t vocab = model.config.vocab;
-  const int64_t step =
-      std::clamp(kLogitBytes / (int64_t{sizeof(float)} * vocab), kMinRows, kMaxRows);
-  AlignedArray<float> rows(static_cast<size_t>(step * vocab));
-  int64_t done = 0;
-  for (const std::vector<int32_t>& window : windows) {
-    if (on_window) on_window();
-    session.reset();
-    for (int64_t begin = 0; begin < ctx - 1; begin += step) {
-      const int64_t count = std::min(step, ctx - 1 - begin);
-      session.forward(
-          std::span(window).subspan(static_cast<size_t>(begin), static_cast<size_t>(count)),
-          [&](int64_t i, std::span<const float> logits) {
-            std::copy(logits.begin(), logits.end(), rows.data() + i * vocab);
-          });
-      model.pool().for_each(count, [&](int64_t i) {
-        body(done + i, std::span<const float>(rows.data() + i * vocab, static_cast<size_t>(vocab)));
-      });
-      done += count;
-    }
-  }
-}
-
 }  // namespace
 
-ReferenceText::ReferenceText(const Model& reference, std::span<const int32_t> text,
-                             const ReferenceTextOptions& options)
-    : options_(options), vocab_(reference.config.vocab) {
-  WindowOptions cut;
-  cut.ctx = options.ctx;
-  cut.chunks = options.windows;
-  const WindowPlan plan(static_cast<int64_t>(text.size()), cut);
-  for (int64_t w = 0; w < plan.size(); ++w)
-    windows_.push_back(window_tokens(text, plan[w], options.bos));
-  const int64_t positions = static_cast<int64_t>(windows_.size()) * (options.ctx - 1);
-  const auto per_position = static_cast<int64_t>(options.max_bytes) / positions;
+template <typename Body>
+void ReferenceText::for_positions(LayerStream& stream, const Body& body) const {
+  stream.run_head([&](int64_t token, std::span<const float> logits) {
+    const int64_t window = token / window_, i = token % window_;
+    if (i + 1 < window_) body(window * (window_ - 1) + i, logits);
+  });
+}
+
+ReferenceText::ReferenceText(LayerStream& stream, uint64_t max_bytes)
+    : window_(static_cast<int64_t>(stream.windows().front().size())), vocab_(stream.vocab()) {
+  const int64_t positions = static_cast<int64_t>(stream.windows().size()) * (window_ - 1);
+  const int64_t per_position = static_cast<int64_t>(max_bytes) / std::max<int64_t>(positions, 1);
   const bool all = per_position >= vocab_ * int64_t{sizeof(float)};
   kept_ = all ? vocab_
               : std::clamp(per_position / int64_t{sizeof(float) + sizeof(int32_t)}, int64_t{1},
@@ -73,8 +41,7 @@ ReferenceText::ReferenceText(const Model& reference, std::span<const int32_t> te
   if (!all) ids_ = AlignedArray<int32_t>(logits_.size());
   normalizers_.resize(static_cast<size_t>(positions));
   rest_.resize(static_cast<size_t>(positions));
-  for_positions(reference, windows_, {},
-                [&](int64_t i, std::span<const float> logits) { keep(i, logits); });
+  for_positions(stream, [&](int64_t i, std::span<const float> logits) { keep(i, logits); });
 }
 
 void ReferenceText::keep(int64_t position, std::span<const float> logits) {
@@ -121,13 +88,9 @@ double ReferenceText::compare(int64_t position, std::span<const float> logits) c
   return rest_p > kLeast ? sum + rest_p * std::log(rest_p / std::max(rest_q, kLeast)) : sum;
 }
 
-Estimate ReferenceText::divergence(const Model& model,
-                                   const std::function<void()>& on_window) const {
-  if (model.config.vocab != vocab_) {
-    throw Error(ErrorCode::internal, "allocation", "the models' vocabularies differ");
-  }
+Estimate ReferenceText::divergence(LayerStream& stream) const {
   std::vector<double> values(rest_.size());
-  for_positions(model, windows_, on_window, [&](int64_t i, std::span<const float> logits) {
+  for_positions(stream, [&](int64_t i, std::span<const float> logits) {
     values[static_cast<size_t>(i)] = compare(i, logits);
   });
   MeanMeter meter;

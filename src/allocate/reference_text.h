@@ -3,48 +3,43 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
 #include "base/aligned.h"
+#include "calibrate/layer_stream.h"
 #include "eval/meters.h"
-#include "model/session.h"
 
 namespace walsh {
 
-struct ReferenceTextOptions {
-  int64_t ctx = 512;                         // tokens per window
-  int64_t windows = 8;                       // at most
-  int32_t bos = -1;                          // replaces the first token of a window; -1: keep it
-  uint64_t max_bytes = uint64_t{512} << 20;  // of the predictions kept
-};
-
 class ReferenceText {
  public:
-  // Runs `reference` over the first windows of `text`. The most probable tokens of each position
-  // are kept, or all of them if they fit into max_bytes; the rest counts as one event, so that the
-  // divergence is never overstated. Throws usage if the text is too short for one window.
-  ReferenceText(const Model& reference, std::span<const int32_t> text,
-                const ReferenceTextOptions& options);
+  static constexpr uint64_t kMaxBytes = uint64_t{256} << 20;
 
-  // KL(reference || model) in nats over the tokens after the first of each window. The same for any
-  // number of threads. Throws bad_input if logits are not finite. `on_window` is called before each
-  // window and may throw to stop.
-  Estimate divergence(const Model& model, const std::function<void()>& on_window = {}) const;
+  // Keeps what the model of `stream`, which is behind its last layer, predicts: per position the
+  // most probable tokens, or all of them if they fit into max_bytes; the rest counts as one event,
+  // so that the divergence is never overstated. All windows are of one length, of two tokens or
+  // more. Throws bad_input if logits are not finite.
+  explicit ReferenceText(LayerStream& stream, uint64_t max_bytes = kMaxBytes);
 
-  int64_t windows() const { return static_cast<int64_t>(windows_.size()); }
+  // KL(reference || model of the stream) in nats over the tokens after the first of each window, of
+  // a stream with the same windows that is behind its last layer. The same for any number of
+  // threads. Throws bad_input if logits are not finite.
+  Estimate divergence(LayerStream& stream) const;
+
   // number of compared positions
   int64_t tokens() const { return static_cast<int64_t>(rest_.size()); }
   int64_t kept() const { return kept_; }  // tokens per position
+  uint64_t bytes() const { return logits_.size() * sizeof(float) + ids_.size() * sizeof(int32_t); }
 
  private:
+  // Calls body(position, logits), several at once, for every token but the last of each window.
+  template <typename Body>
+  void for_positions(LayerStream& stream, const Body& body) const;
   void keep(int64_t position, std::span<const float> logits);
   double compare(int64_t position, std::span<const float> logits) const;
 
-  ReferenceTextOptions options_;
-  int64_t vocab_ = 0, kept_ = 0;
-  std::vector<std::vector<int32_t>> windows_;
+  int64_t window_, vocab_, kept_ = 0;
   AlignedArray<float> logits_;  // [position][kept]
   AlignedArray<int32_t> ids_;   // [position][kept]; empty if all tokens are kept, in their order
   std::vector<double> normalizers_;  // per position, log of the sum of all exponentials

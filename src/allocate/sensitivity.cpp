@@ -3,11 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "allocate/noise.h"
-#include "codec/codec.h"
-#include "codec/trellis/trellis.h"
-#include "walsh/error.h"
-#include "weights/open.h"
+#include "allocate/stand_in.h"
 
 namespace walsh {
 namespace {
@@ -16,103 +12,7 @@ namespace {
 // the curve, which is a straight line there.
 constexpr double kLeastMeasured = 2e-3;
 
-constexpr uint64_t kNoiseSeed = 0x5eed;
-
-// The candidates to measure: those with the largest and the smallest error, except wide ones.
-std::vector<int> measured_candidates(const std::vector<const Format*>& formats) {
-  const auto error = [&](int c) { return declared_nmse(*formats[static_cast<size_t>(c)]); };
-  std::vector<int> order;
-  for (int c = 0; c < static_cast<int>(formats.size()); ++c)
-    order.push_back(c);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return error(a) < error(b); });
-  const int most = order.back();
-  for (const int c : order) {
-    if (error(c) < kLeastMeasured) continue;
-    if (error(c) >= error(most)) break;
-    return {c, most};
-  }
-  return {most};
-}
-
-class Measurement {
- public:
-  Measurement(Candidates& candidates, WeightSource& plain, const ReferenceText& text, Probe probe,
-              const LoadOptions& load, const SensitivityProgress& progress)
-      : candidates_(candidates),
-        source_(plain),
-        config_(read_config(plain)),
-        text_(text),
-        probe_(probe),
-        load_(load),
-        progress_(progress),
-        levels_(measured_candidates(candidates.formats())) {
-    load_.progress = {};
-    total_ = static_cast<int64_t>(levels_.size() * candidates.tensors().size()) * text.windows();
-  }
-
-  Sensitivity run() {
-    Sensitivity result;
-    for (size_t t = 0; t < candidates_.tensors().size(); ++t)
-      result.curves.push_back(curve(t));
-    predict_damage(candidates_, result);
-    return result;
-  }
-
- private:
-  DamageCurve curve(size_t tensor) {
-    DamageCurve curve;
-    for (const int level : levels_) {
-      curve.nmse[curve.points] = declared_nmse(*candidates_.formats()[static_cast<size_t>(level)]);
-      curve.damage[curve.points] = measure(tensor, level);
-      ++curve.points;
-    }
-    return curve;
-  }
-
-  double measure(size_t tensor, int candidate) {
-    const std::vector<std::string>& members = candidates_.tensors()[tensor].members;
-    for (size_t i = 0; i < members.size(); ++i)
-      source_.replace(members[i], disturbed(members[i], candidate, (i << 32) + tensor));
-    const Model model = Model::load(source_, config_, load_);
-    source_.restore();
-    const Estimate damage = text_.divergence(model, [&] {
-      if (progress_) progress_(done_, total_);
-      ++done_;
-    });
-    return std::clamp(damage.value, kLeastDamage, kMostDamage);
-  }
-
-  Tensor disturbed(const std::string& name, int candidate, uint64_t number) {
-    if (probe_ == Probe::encode) return candidates_.decoded(name, candidate);
-    const Format& format = *candidates_.formats()[static_cast<size_t>(candidate)];
-    const int64_t block = std::max(format.rotation_block, 32);
-    return with_rounding_noise(source_.load(name), candidates_.column_scales(name, candidate),
-                               block, declared_nmse(format), kNoiseSeed + number, *load_.pool);
-  }
-
-  Candidates& candidates_;
-  SubstitutedSource source_;
-  ModelConfig config_;
-  const ReferenceText& text_;
-  Probe probe_;
-  LoadOptions load_;
-  const SensitivityProgress& progress_;
-  std::vector<int> levels_;
-  int64_t done_ = 0, total_ = 0;
-};
-
 }  // namespace
-
-Probe parse_probe(std::string_view name) {
-  for (const Probe probe : {Probe::encode, Probe::noise})
-    if (probe_name(probe) == name) return probe;
-  throw Error(ErrorCode::usage, "--allocate-probe",
-              "unknown probe '" + std::string(name) + "', expected encode or noise");
-}
-
-std::string_view probe_name(Probe probe) {
-  return probe == Probe::encode ? "encode" : "noise";
-}
 
 double DamageCurve::beta() const {
   if (points < 2) return 0;
@@ -137,16 +37,6 @@ double DamageCurve::excess() const {
   return points < 2 ? 1 : damage[1] / nmse[1] / (damage[0] / nmse[0]);
 }
 
-double declared_nmse(const Format& format) {
-  if (format.bound > 0) return format.bound;
-  if (const auto full_profile = codec_of(format).full_profile) {  // of one that is faster
-    const Format& full = full_profile(format);
-    if (full.bound > 0) return full.bound;
-  }
-  throw Error(ErrorCode::usage, "--candidates",
-              std::string(format.name) + " declares no error, so its damage cannot be predicted");
-}
-
 void predict_damage(const Candidates& candidates, Sensitivity& sensitivity) {
   const auto& formats = candidates.formats();
   sensitivity.damage.clear();
@@ -159,10 +49,33 @@ void predict_damage(const Candidates& candidates, Sensitivity& sensitivity) {
   }
 }
 
-Sensitivity measure_sensitivity(Candidates& candidates, WeightSource& plain,
-                                const ReferenceText& text, Probe probe, const LoadOptions& load,
-                                const SensitivityProgress& progress) {
-  return Measurement(candidates, plain, text, probe, load, progress).run();
+std::vector<double> measured_errors(const std::vector<const Format*>& formats) {
+  double most = 0;
+  for (const Format* format : formats)
+    most = std::max(most, declared_nmse(*format));
+  double least = most;
+  for (const Format* format : formats)
+    if (const double error = declared_nmse(*format); error >= kLeastMeasured)
+      least = std::min(least, error);
+  if (least < most) return {least, most};
+  return {most};
+}
+
+Sensitivity measure_sensitivity(const Candidates& candidates, ErringModel& model,
+                                ErringModel::Text& text,
+                                const std::function<void(int64_t, int64_t)>& progress) {
+  const std::vector<double> levels = measured_errors(candidates.formats());
+  Sensitivity result;
+  for (const std::vector<double>& damage : model.alone(text, levels, progress)) {
+    DamageCurve& curve = result.curves.emplace_back();
+    for (const double value : damage) {
+      curve.nmse[curve.points] = levels[static_cast<size_t>(curve.points)];
+      curve.damage[curve.points] = std::clamp(value, kLeastDamage, kMostDamage);
+      ++curve.points;
+    }
+  }
+  predict_damage(candidates, result);
+  return result;
 }
 
 }  // namespace walsh

@@ -3,21 +3,12 @@
 #pragma once
 
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "allocate/candidates.h"
-#include "allocate/reference_text.h"
+#include "allocate/erring_model.h"
 
 namespace walsh {
-
-// How a tensor is disturbed while it is measured.
-enum class Probe : uint8_t {
-  encode,  // the candidates' own rounding errors: exact, but encodes two candidates
-  noise    // noise that imitates them (noise.h): costs only the measurement
-};
-Probe parse_probe(std::string_view name);  // throws usage
-std::string_view probe_name(Probe probe);
 
 // The range of damages. Smaller ones do not matter (and zero has no logarithm); larger ones only
 // say that the model is broken. Their sums stay finite.
@@ -46,21 +37,16 @@ struct Sensitivity {
       damage;  // per tensor and candidate; 0 for a tensor that stays unquantized
 };
 
-// The relative squared error on Gaussian weights that a format declares. Throws usage if it
-// declares none.
-double declared_nmse(const Format& format);
-
 // Computes the damage of all candidates from the curves.
 void predict_damage(const Candidates& candidates, Sensitivity& sensitivity);
 
-// Called before each window of each measurement with the number done and the total. May throw to
-// stop.
-using SensitivityProgress = std::function<void(int64_t, int64_t)>;
+// The errors at which tensors are measured, rising: those of the candidates that err most and, of
+// those that err enough to be measured, least.
+std::vector<double> measured_errors(const std::vector<const Format*>& formats);
 
-// Disturbs one tensor at a time and measures on `text`, whose reference is the unquantized model
-// over `plain`. Deterministic.
-Sensitivity measure_sensitivity(Candidates& candidates, WeightSource& plain,
-                                const ReferenceText& text, Probe probe, const LoadOptions& load,
-                                const SensitivityProgress& progress = {});
+// Lets one tensor at a time err. Deterministic. `progress` as for ErringModel::alone.
+Sensitivity measure_sensitivity(const Candidates& candidates, ErringModel& model,
+                                ErringModel::Text& text,
+                                const std::function<void(int64_t, int64_t)>& progress = {});
 
 }  // namespace walsh

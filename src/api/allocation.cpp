@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "allocate/sensitivity_file.h"
+#include "allocate/stand_in.h"
 #include "api/load.h"
 #include "arch/plan.h"
 #include "io/checksum.h"
@@ -22,9 +23,19 @@ OpenCompressor opener(const AllocationRequest& request,
   return [&, calibration = std::move(calibration)](Recipe recipe) {
     if (calibration) recipe.calibration = calibration->description;
     auto compressor = open_compressor(request.folder, recipe, pool);
-    if (calibration) compressor->calibrate(calibration->statistics);
+    if (calibration) {
+      compressor->calibrate(calibration->statistics);
+      compressor->use_curvature(calibration->curvature);
+    }
     return compressor;
   };
+}
+
+std::vector<const Format*> candidates_of(const AllocationRequest& request) {
+  std::vector<const Format*> formats;
+  for (const std::string& name : request.candidates)
+    formats.push_back(&get_format(name));
+  return formats.empty() ? default_candidates() : formats;
 }
 
 std::string text_id(const std::string& text) {
@@ -61,9 +72,9 @@ std::string conditions(const AllocationRequest& request, const Recipe& base,
   Recipe plain = base;
   plain.type = &dense_format(DType::f32);
   if (calibration) plain.calibration = calibration->description;
-  return fmt::format("model {}, text {}, windows of {}: {}, probe {}, {}", checkpoint,
+  return fmt::format("model {}, text {}, windows of {}: {}, errors of {}, {}", checkpoint,
                      text_id(text), request.options.ctx, request.options.windows,
-                     probe_name(request.options.probe), recipe_json(plain));
+                     stand_in_for(candidates_of(request)).name, recipe_json(plain));
 }
 
 }  // namespace
@@ -72,9 +83,8 @@ Allocation allocate_checkpoint(AllocationRequest request, const Recipe& base,
                                const LoadOptions& load) {
   ThreadPool& pool = *load.pool;
   AllocateOptions& options = request.options;
-  options.candidates.clear();
-  for (const std::string& name : request.candidates)
-    options.candidates.push_back(&get_format(name));
+  options.candidates = candidates_of(request);
+  options.device = request.calibration.device;
   // Reports errors in the file and the folder before anything is measured.
   read_sensitivity(options.sensitivity_file);
   open_compressor(request.folder, base, pool);

@@ -13,8 +13,8 @@ struct AllocationRequest {
   std::string folder;
   std::string text;                     // path; empty: the model generates a text
   std::vector<std::string> candidates;  // names of formats; empty: the default ones
-  AllocateOptions options;              // text, bos and candidates are filled in here
-  CalibrationRequest calibration;       // for every recipe that is tried
+  AllocateOptions options;              // text, bos, candidates, device are filled in here
+  CalibrationRequest calibration;       // of the file; its device also writes a text to measure on
 };
 
 // `base` as for allocate(). Reads the tokenizer and the texts. Also throws bad_input and io.

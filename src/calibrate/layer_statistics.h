@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,8 +11,8 @@
 
 #include "base/aligned.h"
 #include "base/thread_pool.h"
+#include "calibrate/layer_stream.h"
 #include "codec/feedback/input_statistics.h"
-#include "model/cpu/executor.h"
 #include "model/model.h"
 #include "quantize/source/fold.h"
 #include "weights/checkpoint_source.h"
@@ -22,9 +21,9 @@ namespace walsh {
 
 // Has the second moments of one layer's inputs at a time, computed with the original weights:
 // errors of quantized earlier layers do not enter, so every layer can be encoded independently.
-// Memory: the residual stream of all tokens (4 bytes times hidden each) and the moments of one
-// layer. With a fold (quantize/source/fold.h) the moments are those of the folded model's inputs,
-// computed with the checkpoint's weights; both are the same function.
+// Memory: that of a LayerStream and the moments of one layer. With a fold (quantize/source/fold.h)
+// the moments are those of the folded model's inputs, computed with the checkpoint's weights; both
+// are the same function.
 class LayerStatistics : public InputStatistics {
  public:
   // Runs the checkpoint in `folder` on `windows` of tokens, each a sequence of its own. `pool` must
@@ -39,36 +38,22 @@ class LayerStatistics : public InputStatistics {
   const InputMoments& expert_moments(int site, int expert) override;
 
  private:
-  void check_tokens() const;
   std::pair<int64_t, size_t> place_of(int site) const;
   void restart();
   // Runs the next layer, or after the last one the norm in front of the head.
   void advance();
   void run_layer(int64_t layer);
   void run_head();
-  // Calls steps() for the pieces of all windows, with their residual stream in the executor. If
-  // the layers attend to keys and values of an earlier one (`cache`, else -1), that stores them
-  // first.
-  void for_pieces(const std::function<void(int64_t rows)>& steps, bool first, int cache = -1);
-  void put_stream(const float* from, int64_t rows);
-  void store_cache(int layer, int64_t first_token, int64_t rows);
   // Starts to measure an input [width], which `matrix` (and perhaps others) read.
   void measure(const Input& input, int64_t width, const std::string& matrix);
   void add(const Input& input, const CpuExecutor::InputRows& rows);
 
   CheckpointSource source_;
-  std::vector<std::vector<int32_t>> windows_;
   ThreadPool& pool_;
-  std::function<void()> check_;
   Model model_;
   ModelPlan plan_;
   std::unique_ptr<ResidualFold> fold_;  // null: none
-  std::unique_ptr<KvPages> pages_;      // of one sequence, used for every window
-  std::unique_ptr<CpuExecutor> executor_;
-  AlignedArray<float> hidden_;  // [all tokens][hidden], the input of layer_ + 1
-  // The input of every layer whose keys and values others attend to: these are made again for each
-  // window, because the cache holds one window only.
-  std::map<int, AlignedArray<float>> kept_;
+  LayerStream stream_;                  // behind layer_
   // the layer whose moments are known; the number of layers stands for the head
   int64_t layer_ = -1;
   struct Measured {

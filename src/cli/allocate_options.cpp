@@ -5,7 +5,9 @@
 
 #include <filesystem>
 
+#include "base/spelling.h"
 #include "cli/interrupt.h"
+#include "cli/notes.h"
 #include "cli/output.h"
 #include "cli/terminal.h"
 #include "walsh/error.h"
@@ -52,6 +54,16 @@ std::string measured_line(const char* what, const MeasuredRecipe& r) {
                      fmt::format("{:.5f} +- {:.5f}", r.verified.value, r.verified.error));
 }
 
+// "allocation takes about 3 min and 120 MiB beside the model: ..."
+std::string cost_text(const AllocationCost& cost) {
+  const std::string alone =
+      cost.alone > 0 ? counted(cost.alone, "measurement") + " of single tensors and " : "";
+  return fmt::format(
+      "the allocation takes about {} and {} beside the model: {}at most {} of it all",
+      human_seconds(cost.seconds), human_bytes(cost.bytes), alone,
+      counted(cost.whole, "measurement"));
+}
+
 Json measured_json(const MeasuredRecipe& r) {
   return {{"bits_per_weight", r.bits_per_weight},
           {"linear_prediction", r.linear},
@@ -62,7 +74,7 @@ Json measured_json(const MeasuredRecipe& r) {
 }
 
 double gain(const Allocation& a) {
-  return a.allocated.verified.value / a.uniform.verified.value - 1;
+  return a.allocated.verified.value / a.equal.verified.value - 1;
 }
 
 }  // namespace
@@ -97,9 +109,6 @@ void AllocateFlags::add_to(CLI::App& command) {
       "Tokens for the search; the result is checked on as many others")
       ->check(CLI::Range(512, 1 << 24))
       ->capture_default_str();
-  add("--allocate-probe", probe_,
-      "How tensors are disturbed: encode (real rounding errors) or noise (similar, no encoding)")
-      ->check(CLI::IsMember({"encode", "noise"}));
   add("--sensitivity", sensitivity_, "File for the measured sensitivities, which later runs reuse")
       ->type_name("FILE");
   add("--allocate-evals", evaluations_,
@@ -151,9 +160,9 @@ Allocation AllocateFlags::allocate(const std::string& folder, const Recipe& base
   if (!size_.empty()) options.file_bytes = parse_bytes(size_, "--size");
   options.ctx = kWindow;
   options.windows = std::max<int64_t>(tokens_ / kWindow, 1);
-  options.probe = parse_probe(probe_);
   options.evaluations = evaluations_;
   options.sensitivity_file = sensitivity_;
+  options.announce = [](const AllocationCost& cost) { print_note(cost_text(cost)); };
   options.progress = [&](const char* stage, int64_t done, int64_t total) {
     progress.update(stage, done, total);
   };
@@ -179,10 +188,12 @@ std::string allocation_text(const Allocation& a) {
   text += fmt::format("{:<10} {:>7} {:>12} {:>12} {:>12} {:>21}\n", "", "bits", "sum of alone",
                       "predicted", "measured", "verified");
   text += measured_line("uniform", a.uniform);
+  text += measured_line("equal bits", a.equal);
   text += measured_line("allocated", a.allocated);
   text += a.uniform_is_better
               ? "The uniform format is kept: the allocation was not better.\n"
-              : fmt::format("The allocation is used: {:+.1f} % divergence.\n", 100 * gain(a));
+              : fmt::format("The allocation is used: {:+.1f} % divergence at equal bits.\n",
+                            100 * gain(a));
   return text;
 }
 
@@ -196,6 +207,7 @@ Json allocation_json(const Allocation& a) {
                        {"damage", t.damage}});
   }
   return {{"uniform", measured_json(a.uniform)},
+          {"equal_bits", measured_json(a.equal)},
           {"allocated", measured_json(a.allocated)},
           {"chosen", a.uniform_is_better ? "uniform" : "allocated"},
           {"measured_tokens", a.measured_tokens},

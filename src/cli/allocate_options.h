@@ -33,7 +33,7 @@ class AllocateFlags {
   std::vector<const CLI::Option*> refinements_;
   double bits_ = 0;
   std::vector<std::string> candidates_;
-  std::string size_, text_, sensitivity_, probe_ = "encode";
+  std::string size_, text_, sensitivity_;
   int64_t tokens_ = 4096, evaluations_ = 16;
 };
 

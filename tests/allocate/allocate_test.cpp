@@ -71,10 +71,35 @@ TEST_F(AllocateTest, IsNeverWorseThanTheUniformFormat) {
   }
 }
 
+TEST_F(AllocateTest, IsComparedWithTheUniformErrorOfEqualBits) {
+  const Allocation a = run(bits(3.3));
+  EXPECT_NEAR(a.equal.bits_per_weight, a.allocated.bits_per_weight, 1e-9);
+  EXPECT_LE(a.equal.verified.value, a.uniform.verified.value);
+  AllocateOptions wide = bits(4.0);
+  wide.candidates = formats({"tq2", "tq4"});
+  const Allocation b = run(wide);
+  EXPECT_EQ(b.uniform.recipe.type->name, "tq2");
+  EXPECT_LT(b.equal.verified.value, b.uniform.verified.value / 2);
+}
+
+TEST_F(AllocateTest, TellsItsCostBeforeItBegins) {
+  AllocateOptions options = bits(3.3);
+  int told = 0;
+  options.announce = [&](const AllocationCost& cost) {
+    ++told;
+    EXPECT_EQ(cost.alone, 21 * 2);
+    EXPECT_GE(cost.whole, options.evaluations);
+    EXPECT_GT(cost.seconds, 0);
+    EXPECT_GT(cost.bytes, 0u);
+  };
+  options.progress = [&](const char*, int64_t, int64_t) { EXPECT_EQ(told, 1); };
+  run(options);
+  EXPECT_EQ(told, 1);
+}
+
 TEST_F(AllocateTest, ATightBudgetLeavesTheUniformFormat) {
   AllocateOptions options = bits(2.2);
-  const Candidates candidates(model_.opener(pool_), recipe_of("tq2"), options.candidates, false,
-                              pool_);
+  const Candidates candidates(model_.opener(pool_), recipe_of("tq2"), options.candidates, false);
   uint64_t bytes = 0;
   for (size_t t = 0; t < candidates.tensors().size(); ++t)
     bytes += candidates.bytes(t, 0);

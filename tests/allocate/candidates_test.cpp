@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "allocate/tiny_model.h"
-#include "calibrate/layer_statistics.h"
 #include "threads.h"
 #include "walsh/error.h"
 
@@ -15,66 +14,13 @@ using test::recipe_of;
 
 class CandidatesTest : public testing::Test {
  protected:
-  // Squared error of a decoded candidate relative to the matrix in plain().
-  double error(Candidates& candidates, WeightSource& plain, size_t tensor, int candidate) const {
-    const CandidateTensor& t = candidates.tensors()[tensor];
-    std::vector<float> a(t.weights()), b(t.weights());
-    decode_rows(plain.load(t.name), 0, t.rows, a.data());
-    decode_rows(candidates.decoded(t.name, candidate), 0, t.rows, b.data());
-    double error = 0, norm = 0;
-    for (size_t i = 0; i < a.size(); ++i) {
-      error += (a[i] - b[i]) * (a[i] - b[i]);
-      norm += a[i] * a[i];
-    }
-    return error / norm;
-  }
-  void expect_close(Candidates& candidates, double bound) const {
-    const auto plain = candidates.plain();
-    for (size_t t = 0; t < candidates.tensors().size(); ++t)
-      EXPECT_LT(error(candidates, *plain, t, 0), bound) << candidates.tensors()[t].name;
-  }
-
   ThreadPool pool_{test::kThreads};
   test::TinyModel model_;
 };
 
-TEST_F(CandidatesTest, DecodedTensorsStandInTheBasisOfThePlainModel) {
-  for (const RotateAt place : {RotateAt::input, RotateAt::residual, RotateAt::both}) {
-    Recipe base = recipe_of("tq4");
-    base.rotate = place;
-    Candidates candidates(model_.opener(pool_), base, formats({"tq4"}), false, pool_);
-    expect_close(candidates, 0.03);
-  }
-}
-
-TEST_F(CandidatesTest, CalibratedBalancingIsUndoneOnBothSides) {
-  Random random(1);
-  std::vector<std::vector<int32_t>> windows(8, std::vector<int32_t>(64));
-  for (auto& window : windows)
-    for (int32_t& token : window)
-      token = static_cast<int32_t>(random.below(150));
-  for (const RotateAt place : {RotateAt::input, RotateAt::residual}) {
-    Recipe base = recipe_of("tq4");
-    base.rotate = place;
-    std::optional<Rotation> fold;
-    if (place == RotateAt::residual) fold = fold_rotation(base);
-    const std::function<void()> check;
-    const auto statistics =
-        std::make_shared<LayerStatistics>(model_.path(), windows, pool_, check, fold);
-    const OpenCompressor open = [&](Recipe recipe) {
-      recipe.calibration = CalibrationText{"0", 512, 64};
-      auto compressor = open_compressor(model_.path(), recipe, pool_);
-      compressor->calibrate(statistics);
-      return compressor;
-    };
-    Candidates candidates(open, base, formats({"tq4"}), false, pool_);
-    expect_close(candidates, 0.02);  // error feedback makes the weights err more
-  }
-}
-
 TEST_F(CandidatesTest, TheRecipeNamesWhatDiffersFromMost) {
-  const Candidates candidates(model_.opener(pool_), recipe_of("tq2"), formats({"tq2", "tq3"}), true,
-                              pool_);
+  const Candidates candidates(model_.opener(pool_), recipe_of("tq2"), formats({"tq2", "tq3"}),
+                              true);
   Assignment assignment(candidates.tensors().size(), 1);
   assignment.back() = 0;
   const Recipe recipe = candidates.recipe(assignment);
@@ -90,7 +36,7 @@ TEST(ExpertCandidates, ExpertsOfOneKindOfALayerGetOneFormat) {
   ThreadPool pool(test::kThreads);
   const std::string folder = std::string(WALSH_TEST_DATA) + "/models/qwen3-moe-tiny";
   const auto open = [&](const Recipe& recipe) { return open_compressor(folder, recipe, pool); };
-  Candidates candidates(open, recipe_of("tq3"), formats({"tq3", "tq4"}), false, pool);
+  Candidates candidates(open, recipe_of("tq3"), formats({"tq3", "tq4"}), false);
   ASSERT_EQ(candidates.tensors().size(), 2 * (4 + 3u)) << "and no router";
   size_t kinds = 0;
   Assignment assignment;

@@ -6,13 +6,14 @@
 #include "eval/evaluator.h"
 #include "model/synthetic.h"
 #include "threads.h"
-#include "walsh/error.h"
 
 namespace walsh {
 namespace {
 
 class ReferenceTextTest : public testing::Test {
  protected:
+  static constexpr int32_t kVocab = 50;  // that texts are made of
+
   Model model(const char* type, ThreadPool& pool) const {
     const Format& format = get_format(type);
     SyntheticSource source("tiny", {&format, &format, &format}, 42);
@@ -23,13 +24,26 @@ class ReferenceTextTest : public testing::Test {
   static std::vector<int32_t> text() {
     Random random(5);
     std::vector<int32_t> ids;
-    for (int i = 0; i < 100; ++i)
-      ids.push_back(static_cast<int32_t>(random.below(50)));
+    for (int i = 0; i < 64; ++i)
+      ids.push_back(static_cast<int32_t>(random.below(kVocab)));
     return ids;
+  }
+  static LayerStream stream(const Model& model) {
+    std::vector<std::vector<int32_t>> windows(2);
+    const std::vector<int32_t> ids = text();
+    for (size_t i = 0; i < ids.size(); ++i)
+      windows[i / 32].push_back(i % 32 == 0 ? 1 : ids[i]);
+    LayerStream stream(model, std::move(windows));
+    for (size_t layer = 0; layer < model.layers.size(); ++layer)
+      stream.run_layer();
+    return stream;
+  }
+  static Estimate divergence(const Model& reference, const Model& other, uint64_t max_bytes) {
+    LayerStream first = stream(reference), second = stream(other);
+    return ReferenceText(first, max_bytes).divergence(second);
   }
 
   ThreadPool pool_{test::kThreads};
-  ReferenceTextOptions options_{.ctx = 32, .windows = 2, .bos = 1};
 };
 
 TEST_F(ReferenceTextTest, AgreesWithTheEvaluator) {
@@ -38,8 +52,9 @@ TEST_F(ReferenceTextTest, AgreesWithTheEvaluator) {
   eval.windows = {WindowRule::full, 32, 0, 2};
   eval.bos = 1;
   const Evaluation expected = evaluate(other, &reference, text(), eval);
-  const ReferenceText kept(reference, text(), options_);
-  const Estimate found = kept.divergence(other);
+  LayerStream first = stream(reference), second = stream(other);
+  const ReferenceText kept(first);
+  const Estimate found = kept.divergence(second);
   EXPECT_EQ(kept.tokens(), expected.divergence->count());
   EXPECT_EQ(kept.kept(), reference.config.vocab);
   EXPECT_NEAR(found.value, expected.divergence->kld().value, 1e-6 * found.value + 1e-9);
@@ -48,20 +63,19 @@ TEST_F(ReferenceTextTest, AgreesWithTheEvaluator) {
 
 TEST_F(ReferenceTextTest, AModelDoesNotDivergeFromItself) {
   const Model reference = model("tq4", pool_);
-  EXPECT_EQ(ReferenceText(reference, text(), options_).divergence(reference).value, 0);
-  options_.max_bytes = 62 * 8 * 10;
-  EXPECT_EQ(ReferenceText(reference, text(), options_).divergence(reference).value, 0);
+  EXPECT_EQ(divergence(reference, reference, ReferenceText::kMaxBytes).value, 0);
+  EXPECT_EQ(divergence(reference, reference, 62 * 8 * 10).value, 0);
 }
 
 TEST_F(ReferenceTextTest, FewKeptTokensUnderstateAndNeverOverstate) {
   const Model reference = model("tq4", pool_), other = model("tq3", pool_);
-  const double exact = ReferenceText(reference, text(), options_).divergence(other).value;
+  const double exact = divergence(reference, other, ReferenceText::kMaxBytes).value;
   double before = 0;
   for (const uint64_t tokens : {1u, 8u, 64u}) {
-    options_.max_bytes = 62 * 8 * tokens;
-    const ReferenceText kept(reference, text(), options_);
+    LayerStream first = stream(reference), second = stream(other);
+    const ReferenceText kept(first, 62 * 8 * tokens);
     EXPECT_EQ(kept.kept(), static_cast<int64_t>(tokens));
-    const double found = kept.divergence(other).value;
+    const double found = kept.divergence(second).value;
     EXPECT_GE(found, before);
     EXPECT_LE(found, exact * (1 + 1e-6));
     before = found;
@@ -71,23 +85,8 @@ TEST_F(ReferenceTextTest, FewKeptTokensUnderstateAndNeverOverstate) {
 
 TEST_F(ReferenceTextTest, TheNumberOfThreadsChangesNothing) {
   ThreadPool three(3);
-  EXPECT_EQ(
-      ReferenceText(model("tq4", pool_), text(), options_).divergence(model("tq3", pool_)).value,
-      ReferenceText(model("tq4", three), text(), options_).divergence(model("tq3", three)).value);
-}
-
-TEST_F(ReferenceTextTest, EveryWindowIsAnnouncedAndMayStop) {
-  const Model reference = model("tq4", pool_);
-  const ReferenceText kept(reference, text(), options_);
-  int windows = 0;
-  kept.divergence(reference, [&] { ++windows; });
-  EXPECT_EQ(windows, 2);
-  EXPECT_THROW(kept.divergence(reference, [] { throw Error(ErrorCode::interrupted, "t", "stop"); }),
-               Error);
-}
-
-TEST_F(ReferenceTextTest, RefusesATextThatIsTooShort) {
-  EXPECT_THROW(ReferenceText(model("tq4", pool_), std::vector<int32_t>(31), options_), Error);
+  EXPECT_EQ(divergence(model("tq4", pool_), model("tq3", pool_), ReferenceText::kMaxBytes).value,
+            divergence(model("tq4", three), model("tq3", three), ReferenceText::kMaxBytes).value);
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ TEST(SensitivityFile, ComesBackAsItWasWritten) {
   const test::TinyModel tiny;
   ThreadPool pool(1);
   const Candidates candidates(tiny.opener(pool), test::recipe_of("tq3"),
-                              test::formats({"tq2", "tq3"}), false, pool);
+                              test::formats({"tq2", "tq3"}), false);
   Sensitivity written;
   for (size_t t = 0; t < candidates.tensors().size(); ++t) {
     const double size = 1.0 / 3 + static_cast<double>(t);

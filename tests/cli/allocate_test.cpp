@@ -39,15 +39,19 @@ class AllocateCommand : public CommandTest {
 TEST_F(AllocateCommand, ChoosesTellsAndWrites) {
   const CommandResult r = allocate("a.gguf", {"--bpw", "3.3", "--save-recipe", file("r.json")});
   ASSERT_EQ(r.status, 0) << r.err;
-  for (const char* part : {"alpha", "model.layers.2.mlp.down_proj.weight", "uniform", "allocated",
-                           "verified", "written by the model itself"})
+  for (const char* part : {"alpha", "model.layers.2.mlp.down_proj.weight", "uniform", "equal bits",
+                           "allocated", "verified", "written by the model itself"})
     EXPECT_NE(r.out.find(part), std::string::npos) << part << "\n" << r.out;
+  EXPECT_NE(r.err.find("the allocation takes about"), std::string::npos) << r.err;
+  EXPECT_LT(r.err.find("the allocation takes about"), r.err.find("writing text")) << r.err;
   EXPECT_NE(r.err.find("measuring sensitivity"), std::string::npos) << r.err;
   const auto recipe = nlohmann::json::parse(slurp(file("r.json")));
   EXPECT_EQ(recipe["walsh_recipe"], 1);
   const auto about = recipe["about"]["allocation"];
   EXPECT_EQ(about["tensors"].size(), 21u);
   EXPECT_LE(about["allocated"]["bits_per_weight"], 3.3);
+  EXPECT_NEAR(about["equal_bits"]["bits_per_weight"].get<double>(),
+              about["allocated"]["bits_per_weight"].get<double>(), 1e-9);
 
   const CommandResult inspected = walsh({"inspect", file("a.gguf"), "--json"});
   ASSERT_EQ(inspected.status, 0) << inspected.err;
@@ -90,7 +94,7 @@ TEST_F(AllocateCommand, MeasuredSensitivitiesAreUsedAgain) {
   EXPECT_EQ(again.err.find("measuring sensitivity"), std::string::npos) << again.err;
   EXPECT_TRUE(slurp(file("a.gguf")) == slurp(file("b.gguf")));
   const CommandResult other =
-      allocate("c.gguf", {"--bpw", "3.3", "--sensitivity", kept, "--allocate-probe", "noise"});
+      allocate("c.gguf", {"--bpw", "3.3", "--sensitivity", kept, "--rotation-seed", "7"});
   EXPECT_EQ(other.status, 3);
   EXPECT_NE(other.err.find("other conditions"), std::string::npos) << other.err;
   std::filesystem::copy(tiny(), file("another"));

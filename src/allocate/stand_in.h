@@ -1,0 +1,53 @@
+// Errors that stand for those of any format: one code that is encoded soon rounds a matrix once,
+// and what it errs is scaled to the size that the format declares. Balancing and error feedback
+// shape it as they shape the errors of all formats.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "arch/plan.h"
+#include "quantize/pipeline/compressor.h"
+
+namespace walsh {
+
+// The relative squared error on Gaussian weights that a format declares. Throws usage if it
+// declares none.
+double declared_nmse(const Format& format);
+
+// The format that errs for all of these, which are all rotated or all not.
+const Format& stand_in_for(std::span<const Format* const> formats);
+
+class StandIn {
+ public:
+  // `compressor`: of a recipe whose type is stand_in_for the formats.
+  StandIn(std::unique_ptr<Compressor> compressor, ThreadPool& pool);
+
+  // The unquantized model, in the basis of erring().
+  std::unique_ptr<WeightSource> plain() const;
+  // The matrix `original`, of plain(), with an error of this relative size, as f32. Encodes it when
+  // it is asked for the first time, and keeps the code.
+  Tensor erring(const std::string& name, const Tensor& original, double nmse);
+  uint64_t bytes() const { return bytes_; }  // of what is kept
+
+ private:
+  const Tensor& encoded(const std::string& name);
+  // Rows [begin, end) of what was encoded, without the balancing of columns.
+  void decode(const Tensor& coded, std::span<const float> scales, int64_t begin, int64_t end,
+              float* out) const;
+  // The factors by which calibrated balancing multiplied this matrix's rows, because another
+  // matrix's input (of o or down) was balanced; empty if none.
+  std::vector<float> row_factors(const std::string& name, int64_t rows);
+
+  std::unique_ptr<Compressor> compressor_;
+  ThreadPool& pool_;
+  ModelPlan plan_;
+  std::map<std::string, int> fed_sites_;  // of the matrices whose rows are balanced
+  std::map<std::string, Tensor> encoded_;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace walsh
