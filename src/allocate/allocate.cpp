@@ -23,9 +23,10 @@ namespace {
 
 constexpr double kLeastBits = 1, kMostBits = 16;
 
-// Tokens of each window that tensors alone are measured on: how they compare is seen sooner than
-// what a whole model loses.
-constexpr int64_t kSensitivityWindow = 128;
+// Tensors alone are measured on so many tokens of each window if the model has more than so many
+// weights: how they compare is seen sooner than what a whole model loses.
+constexpr int64_t kShortWindow = 128;
+constexpr uint64_t kManyWeights = 1'000'000'000;
 
 constexpr uint64_t kTextSeed = 2;  // another text than that of calibration
 
@@ -95,12 +96,17 @@ class Allocator {
 
   void measure_sensitivity() {
     const std::string& file = options_.sensitivity_file;
-    const auto short_text = make_text(cut(text_, 0, std::min(options_.ctx, kSensitivityWindow)));
+    const auto short_text = make_text(cut(text_, 0, sensitivity_window()));
     sensitivity_ = walsh::measure_sensitivity(
         candidates_, *model_, *short_text,
         [&](int64_t done, int64_t total) { tell("measuring sensitivity", done, total); });
     if (file.empty()) return;
     write_file(file, format_sensitivity(candidates_, sensitivity_, options_.conditions));
+  }
+
+  int64_t sensitivity_window() const {
+    const bool many = candidates_.linear_weights() > kManyWeights;
+    return many ? std::min(options_.ctx, kShortWindow) : options_.ctx;
   }
 
   // The number of windows for the search, and as many for the verification.
@@ -127,8 +133,8 @@ class Allocator {
       cost.alone = static_cast<int64_t>(candidates_.tensors().size() *
                                         measured_errors(candidates_.formats()).size());
     cost.whole = options_.evaluations + 4;
-    const double share = static_cast<double>(std::min(options_.ctx, kSensitivityWindow)) /
-                         static_cast<double>(options_.ctx);
+    const double share =
+        static_cast<double>(sensitivity_window()) / static_cast<double>(options_.ctx);
     double passes = static_cast<double>(cost.whole + 5);  // and the reference, and the verification
     passes += share * (1 + static_cast<double>(cost.alone) / 2);  // from the tensor's layer on
     cost.seconds = passes * tokens * speed.seconds_per_token +

@@ -103,7 +103,12 @@ Tensor StandIn::erring(const std::string& name, const Tensor& original, double n
   });
   invert_outputs(compressor_->form_of(name).output, rows, cols, pool_, buffer->data());
   const std::vector<float> factors = row_factors(name, rows);
-  const auto size = static_cast<float>(std::sqrt(nmse / declared_nmse(*coded.format)));
+  // A code with least-squares scales returns (1 - D) W + sqrt(D (1 - D)) N, the test channel of
+  // rate-distortion theory. N is that of the stand-in.
+  const double own = declared_nmse(*coded.format);
+  const double noise = std::sqrt(nmse * (1 - nmse) / (own * (1 - own)));
+  const auto of_code = static_cast<float>(noise);
+  const auto of_exact = static_cast<float>(1 - nmse - noise * (1 - own));
   pool_.for_ranges(rows, 1, [&](int64_t begin, int64_t end) {
     std::vector<float> exact(static_cast<size_t>(cols));
     for (int64_t r = begin; r < end; ++r) {
@@ -111,8 +116,7 @@ Tensor StandIn::erring(const std::string& name, const Tensor& original, double n
       float* row = buffer->data() + r * cols;
       const float factor = factors.empty() ? 1.0f : 1 / factors[static_cast<size_t>(r)];
       for (int64_t c = 0; c < cols; ++c)
-        row[c] = exact[static_cast<size_t>(c)] +
-                 size * (row[c] * factor - exact[static_cast<size_t>(c)]);
+        row[c] = of_exact * exact[static_cast<size_t>(c)] + of_code * (row[c] * factor);
     }
   });
   Tensor result;

@@ -1,5 +1,5 @@
 // Errors that stand for those of any format: one code that is encoded soon rounds a matrix once,
-// and what it errs is scaled to the size that the format declares. Balancing and error feedback
+// and what it errs is brought to the size that the format declares. Balancing and error feedback
 // shape it as they shape the errors of all formats.
 #pragma once
 
