@@ -97,6 +97,34 @@ TEST_F(CurvatureCommand, ChangesTheBytesAlsoOfAFoldedModel) {
   }
 }
 
+TEST_F(CurvatureCommand, IsUsedWhileTheDamageOfTensorsIsMeasured) {
+  const auto damages = [&](const std::string& kept, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"quantize",
+                                          file("model"),
+                                          "unused",
+                                          "--dry-run",
+                                          "--bpw",
+                                          "3.4",
+                                          "--candidates",
+                                          "tq2,tq3",
+                                          "--allocate-tokens",
+                                          "512",
+                                          "--allocate-evals",
+                                          "0",
+                                          "--sensitivity",
+                                          file(kept),
+                                          "--calibrate",
+                                          file("text"),
+                                          "--calibrate-tokens",
+                                          "1024"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const CommandResult r = walsh(arguments);
+    EXPECT_EQ(r.status, 0) << r.err;
+    return nlohmann::json::parse(slurp(file(kept)))["tensors"];
+  };
+  EXPECT_NE(damages("one.json", {}), damages("two.json", {"--curvature", file("curvature")}));
+}
+
 TEST_F(CurvatureCommand, BelongsToACalibrationText) {
   expect_error(walsh({"quantize", file("model"), file("a.gguf"), "--type", "tq3", "--curvature",
                       file("curvature")}),
