@@ -11,7 +11,9 @@ import make_guide
 import results_tables
 
 # Flags of other programs that documents mention.
-FOREIGN = {"nvtx", "quantization-config", "enforce-eager"}
+FOREIGN = {"nvtx", "quantization-config", "enforce-eager", "tensor-parallel-size",
+           "pipeline-parallel-size", "distributed-executor-backend", "enable-expert-parallel",
+           "kv-cache-dtype", "head", "address"}
 SOURCES = {".h", ".cpp", ".inc", ".cu", ".cuh", ".py", ".sh", ".cmake", ".txt", ".json"}
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9]*(?:-[a-z0-9]+)*)")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")

@@ -3,7 +3,8 @@ import json
 import pathlib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", ROOT / "docs/results.md", ROOT / "docs/calibration.md"]
+PAGES = [ROOT / "README.md", ROOT / "docs/results.md", ROOT / "docs/calibration.md",
+         ROOT / "docs/guide/scale.md"]
 
 
 def table(head, rows):
@@ -208,6 +209,23 @@ def sizes(results, _):
     return table(["type"] + models, rows)
 
 
+def scale(results, _):
+    """GiB of weights, and what each of the fewest GPUs of 80 GB (1, 2, 4, ...) has of them, if a
+    part of its memory is left for the cache."""
+    free, own = 80e9 / 2**30, 0.75  # what a GPU has, and the share that weights may take
+    rows = []
+    for r in results["scale"]:
+        cells = []
+        for kind in (k for k in r if k != "model"):
+            gib, gpus = r[kind] / 2**30, 1
+            while gib / gpus > own * free:
+                gpus *= 2
+            cells += [f"{gib:.1f}", f"{gpus} x {gib / gpus:.1f}"]
+        rows.append([r["model"], *cells])
+    kinds = [k for k in results["scale"][0] if k != "model"]
+    return table(["model"] + [cell for k in kinds for cell in (f"`{k}`", "GPUs")], rows)
+
+
 def ends(results, _):
     """KLD of models with nothing coded but embedding and head."""
     def what(row):
@@ -262,6 +280,7 @@ def speed_summary(results, _):
 
 
 SECTIONS = {"demo": demo, "summary": summary, "compared": compared, "sizes": sizes,
+            "scale": scale,
             "speed_summary": speed_summary,
             "perplexity": perplexity, "quality": quality, "llama_cpp": llama_cpp,
             "seeds": seeds, "stress": stress, "ablation": ablation, "speed": speed,
@@ -286,4 +305,5 @@ def filled(page):
     """The text of a page with tables made from the present figures."""
     results = json.loads((ROOT / "docs/results.json").read_text())
     results["sizes"] = json.loads((ROOT / "docs/sizes.json").read_text())
+    results["scale"] = results["sizes"].get("scale")
     return fill(page.read_text(), results, json.loads((ROOT / "docs/anchors.json").read_text()))

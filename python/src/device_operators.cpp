@@ -7,17 +7,12 @@
 
 #include "base/cuda/first_device.h"
 #include "calls.h"
+#include "layer_forms.h"
 #include "layers.h"
 #include "module.h"
 
 namespace walsh::python {
 namespace {
-
-DType dtype_of(int code) {
-  constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
-  if (code >= 0 && code < 3) return kTypes[code];
-  throw Error(ErrorCode::usage, "input", "values are neither float32, float16 nor bfloat16");
-}
 
 // The layer `handle` on the GPU.
 std::shared_ptr<const DeviceOperator> placed(int64_t handle) {
@@ -26,18 +21,14 @@ std::shared_ptr<const DeviceOperator> placed(int64_t handle) {
   throw Error(ErrorCode::usage, "input", "on a GPU, the layer is on the CPU: move it with .to()");
 }
 
-template <typename T = void>
-T* pointer(uint64_t address) {
-  return reinterpret_cast<T*>(address);
-}
-
 // Copies the weights to GPU `device`, or with -1 takes them from the one they are on.
 void place(int64_t handle, int device) {
   const Call call;
   const Layer layer = Layers::all().find(handle);
   if (device >= 0) {
-    Layers::all().place(handle, std::make_shared<const DeviceOperator>(*layer.host, device));
+    Layers::all().place(handle, std::make_shared<const DeviceOperator>(layer.on_host(), device));
   } else if (layer.device) {
+    layer.on_host();
     Layers::all().place(handle, nullptr);
   }
 }
@@ -53,15 +44,14 @@ int64_t plan(int64_t handle, int64_t m, int64_t rows, int64_t cols, int type, bo
     throw Error(ErrorCode::usage, "input",
                 "on cuda:" + std::to_string(device) + ", the layer is on " + place);
   }
-  if (cols != layer.host->form().cols) {
+  if (cols != layer.form().cols) {
     throw Error(ErrorCode::usage, "input",
                 "rows of " + std::to_string(cols) + " values, expected " +
-                    std::to_string(layer.host->form().cols));
+                    std::to_string(layer.form().cols));
   }
-  if (rows != layer.host->form().rows) {
-    throw Error(
-        ErrorCode::usage, "rows",
-        std::to_string(rows) + ", the layer has " + std::to_string(layer.host->form().rows));
+  if (rows != layer.form().rows) {
+    throw Error(ErrorCode::usage, "rows",
+                std::to_string(rows) + ", the layer has " + std::to_string(layer.form().rows));
   }
   const DType dtype = dtype_of(type);
   if (!layer.device->multiplies(m, exact)) return -1;
@@ -73,7 +63,7 @@ void multiply(int64_t handle, uint64_t x, int type, int64_t m, int64_t x_stride,
   const Layer layer = Layers::all().find(handle);
   if (!layer.device) throw Error(ErrorCode::usage, "input", "the layer has left the GPU");
   if (m > 0 && x == 0) throw Error(ErrorCode::usage, "input", "it has no storage");
-  const MatrixView view = {pointer(x), dtype_of(type), m, layer.host->form().cols, x_stride};
+  const MatrixView view = {pointer(x), dtype_of(type), m, layer.form().cols, x_stride};
   const Call call;
   layer.device->multiply(view, pointer(y), y_stride, {pointer(workspace), workspace_bytes},
                          pointer<CUstream_st>(stream));
@@ -93,8 +83,7 @@ void bind_device_operators(nb::module_& module) {
   module.def("device_multiply", &multiply);
   module.def("device_dequantize", &dequantize);
   module.def("device_shape", [](int64_t handle) {  // of dequantized weights
-    return std::make_tuple(Layers::all().find(handle).host->form().rows,
-                           placed(handle)->padded_cols());
+    return std::make_tuple(Layers::all().find(handle).form().rows, placed(handle)->padded_cols());
   });
   module.def("device_bytes", [](int64_t handle) { return placed(handle)->bytes(); });
   module.def("device_unavailable",

@@ -8,6 +8,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "api/device_experts.h"
 #include "api/device_operator.h"
 #include "api/linear_operator.h"
 #include "calls.h"
@@ -58,10 +59,16 @@ class HostThreads {
 };
 
 // A layer: its weights packed for the CPU, which are what it is stored and decoded from, and those
-// on the GPU that it was moved to, if any.
+// on the GPU that it was moved to, if any. Layers that were made on a GPU have only these.
 struct Layer {
   std::shared_ptr<const LinearOperator> host;
   std::shared_ptr<const DeviceOperator> device;
+
+  const LayerForm& form() const { return host ? host->form() : device->form(); }
+  const LinearOperator& on_host() const {
+    if (host) return *host;
+    throw Error(ErrorCode::usage, "layer", "its weights are on a GPU alone");
+  }
 };
 
 // The layers of this process by number, and the threads that multiply with them. A number comes
@@ -81,6 +88,17 @@ class Layers {
       ++number;  // 0 is none
     } while (layers_.contains(number));
     layers_.emplace(number, Layer{std::make_shared<const LinearOperator>(std::move(layer)), {}});
+    return number;
+  }
+  // Adds a layer that is on a GPU alone. Its number holds for this process.
+  int64_t add_placed(std::shared_ptr<const DeviceOperator> device) {
+    const std::lock_guard lock(mutex_);
+    int64_t number = 0;
+    do {
+      placed_ += kTwins + 1;
+      number = placed_ + 1;
+    } while (layers_.contains(number));
+    layers_.emplace(number, Layer{{}, std::move(device)});
     return number;
   }
   // Gives a layer its weights on a GPU, or takes them away. Does nothing if the layer is gone.
@@ -158,8 +176,39 @@ class Layers {
   const int process_ = this_process();
   std::atomic<Own*> own_{new Own};
   std::unordered_map<int64_t, Layer> layers_;
+  int64_t placed_ = 0;
   HostThreads host_;  // set once, before the first product
   std::atomic<bool> host_threads_{true};
+};
+
+// The experts of this process on GPUs by number.
+class PlacedExperts {
+ public:
+  static PlacedExperts& all() {
+    static PlacedExperts* experts = new PlacedExperts;
+    return *experts;
+  }
+  int64_t add(std::shared_ptr<DeviceExperts> experts) {
+    const std::lock_guard lock(mutex_);
+    experts_.emplace(++last_, std::move(experts));
+    return last_;
+  }
+  void remove(int64_t number) {
+    const std::lock_guard lock(mutex_);
+    experts_.erase(number);
+  }
+  std::shared_ptr<DeviceExperts> find(int64_t number) {
+    const std::lock_guard lock(mutex_);
+    const auto found = experts_.find(number);
+    if (found != experts_.end()) return found->second;
+    throw Error(ErrorCode::usage, "experts " + std::to_string(number),
+                "they are gone, or were never in this process");
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<int64_t, std::shared_ptr<DeviceExperts>> experts_;
+  int64_t last_ = 0;
 };
 
 }  // namespace walsh::python

@@ -13,4 +13,5 @@ NB_MODULE(_walsh, module) {
   bind_engine(module);
   bind_operators(module);
   bind_device_operators(module);
+  bind_placed_layers(module);
 }

@@ -58,5 +58,6 @@ void bind_quantizer(nb::module_& module);
 void bind_engine(nb::module_& module);
 void bind_operators(nb::module_& module);
 void bind_device_operators(nb::module_& module);
+void bind_placed_layers(nb::module_& module);
 
 }  // namespace walsh::python

@@ -92,7 +92,9 @@ def test_products_are_those_of_the_cpu(kind):
             host, exact = layer(x.to(dtype)), layer.plain(x.to(dtype))
             on_gpu = moved(x.to("cuda", dtype))
             assert on_gpu.dtype == dtype and on_gpu.is_cuda and on_gpu.shape == (rows, 72)
-            coded_rows = relative(on_gpu, host) < CLOSE[dtype]
+            # Kernels for batches round levels and inputs to 16 bits.
+            close = CLOSE[dtype] if rows <= 16 else max(CLOSE[dtype], 6e-4)
+            coded_rows = relative(on_gpu, host) < close
             # Many rows are multiplied without the rounding of inputs to int8.
             by_weights = relative(on_gpu, exact) < max(CLOSE[dtype], 6e-4)
             assert coded_rows or (rows > 16 and by_weights), (

@@ -16,7 +16,7 @@ from ._arguments import kind_of
 from ._error import Error, usage
 
 DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
-_CODES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}  # of the same for GPUs
+CODES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}  # of the same for GPUs
 
 
 def check_dtype(tensor: torch.Tensor, where: str) -> str:
@@ -90,20 +90,20 @@ def _input_grad_cpu(grad: torch.Tensor, layer: int, cols: int) -> torch.Tensor:
     return (grad.to(torch.float32) @ weight).to(grad.dtype)
 
 
-def _current_stream(device: int) -> int:
+def _stream_of(device: int) -> int:
     return int(torch.cuda.current_stream(device).cuda_stream)
 
 
-_stream = getattr(torch._C, "_cuda_getCurrentRawStream", _current_stream)  # as Triton asks for it
+# The stream as a number, as Triton asks for it.
+current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", _stream_of)
 
 
-def _weights_on(device: int, layer: int, cols: int, dtype: torch.dtype) -> torch.Tensor:
-    """Weights that were decoded to 16 bits on the GPU, in `dtype`."""
+def weights_on(device: int, layer: int, cols: int, dtype: torch.dtype) -> torch.Tensor:
+    """Returns weights that were decoded on the GPU."""
     rows, padded = _walsh.device_shape(layer)
-    half = torch.float16 if dtype == torch.float32 else dtype
-    weight = torch.empty((rows, padded), dtype=half, device=f"cuda:{device}")
-    _walsh.device_dequantize(layer, _CODES[half], weight.data_ptr(), _stream(device))
-    return weight[:, :cols].to(dtype)
+    weight = torch.empty((rows, padded), dtype=dtype, device=f"cuda:{device}")
+    _walsh.device_dequantize(layer, CODES[dtype], weight.data_ptr(), current_stream(device))
+    return weight[:, :cols]
 
 
 def linear_cuda(x: torch.Tensor, layer: int, rows: int, exact: bool) -> torch.Tensor:
@@ -114,22 +114,22 @@ def linear_cuda(x: torch.Tensor, layer: int, rows: int, exact: bool) -> torch.Te
             return linear_cuda(x, layer, rows, exact)
     matrix = x if x.dim() == 2 and x.stride(1) == 1 else as_rows(x)
     m, cols = matrix.shape
-    code = _CODES.get(x.dtype, -1)
+    code = CODES.get(x.dtype, -1)
     size = _walsh.device_plan(layer, m, rows, cols, code, exact, device)
     if size < 0:
-        return functional.linear(x, _weights_on(device, layer, cols, x.dtype)).to(x.dtype)
+        return functional.linear(x, weights_on(device, layer, cols, x.dtype)).to(x.dtype)
     y = x.new_empty((m, rows) if matrix is x else (*x.shape[:-1], rows))
     if m:
         workspace = x.new_empty(size, dtype=torch.uint8)
         _walsh.device_multiply(layer, matrix.data_ptr(), code, m, matrix.stride(0), y.data_ptr(),
-                               rows, workspace.data_ptr(), size, _stream(device))
+                               rows, workspace.data_ptr(), size, current_stream(device))
     return y
 
 
 def _input_grad_cuda(grad: torch.Tensor, layer: int, cols: int) -> torch.Tensor:
     device = grad.get_device()
     with torch.cuda.device(device):
-        return (grad @ _weights_on(device, layer, cols, grad.dtype)).to(grad.dtype)
+        return (grad @ weights_on(device, layer, cols, grad.dtype)).to(grad.dtype)
 
 
 def _linear_fake(x: torch.Tensor, layer: int, rows: int, exact: bool) -> torch.Tensor:

@@ -5,14 +5,16 @@ kept between runs, the numbers of layers are not. Row i is (number, rows, whethe
 """
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Sequence
+from typing import Any, Callable, Iterable, Sequence, Union
 
 import torch
 from torch.nn import functional
 
 from . import _walsh
 from ._error import usage
-from ._operators import LIBRARY, as_rows, view_of
+from ._operators import (CODES, LIBRARY, as_rows, current_stream, linear_cuda, view_of,
+                         weights_on)
+from ._placed import PlacedLinear
 from .torch import Linear
 
 # What an expert does between its products: gate to activated gate.
@@ -23,7 +25,10 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-def layer_table(layers: Iterable[Linear]) -> torch.Tensor:
+Packed = Union[Linear, PlacedLinear]
+
+
+def layer_table(layers: Iterable[Packed]) -> torch.Tensor:
     """Returns the tensor that names packed layers to the operators; the layers must outlive it.
 
     >>> layer = Linear.from_linear(torch.nn.Linear(128, 64, bias=False), type="tq4")
@@ -37,7 +42,7 @@ def layer_table(layers: Iterable[Linear]) -> torch.Tensor:
     return torch.tensor(table, dtype=torch.int64, device="cpu").reshape(-1, 3)
 
 
-def expert_table(layers: Sequence[Sequence[Linear]]) -> torch.Tensor:
+def expert_table(layers: Sequence[Sequence[Packed]]) -> torch.Tensor:
     """Returns the same for the merged layers of every expert, [experts, layers of one, 3]; where
     there are fewer of an expert the rest has no rows."""
     most = max(len(own) for own in layers)
@@ -57,6 +62,8 @@ def _multiply(x: torch.Tensor, table: list[list[int]], rows: int) -> torch.Tenso
     """Returns the results of the layers of a table side by side, [..., rows]."""
     if sum(entry[1] for entry in table) != rows or any(entry[1] < 0 for entry in table):
         raise usage("layers", f"they do not have {rows} rows together")
+    if x.is_cuda:
+        return _multiply_cuda(x, table, rows)
     matrix = as_rows(x)
     view = view_of(matrix, "input")
     y = x.new_empty((*x.shape[:-1], rows))
@@ -65,6 +72,35 @@ def _multiply(x: torch.Tensor, table: list[list[int]], rows: int) -> torch.Tenso
         if own_rows:
             _walsh.layer_multiply(layer, view, address, own_rows, rows, bool(exact))
         address += own_rows * y.element_size()
+    return y
+
+
+def _multiply_cuda(x: torch.Tensor, table: list[list[int]], rows: int) -> torch.Tensor:
+    """Does the same on the GPU of x, where the layers have to be."""
+    device = x.get_device()
+    if device != torch.cuda.current_device():
+        with torch.cuda.device(device):
+            return _multiply_cuda(x, table, rows)
+    if len(table) == 1:
+        return linear_cuda(x, table[0][0], rows, bool(table[0][2]))
+    matrix = as_rows(x)
+    m, cols = matrix.shape
+    code = CODES.get(x.dtype, -1)
+    y = x.new_empty((*x.shape[:-1], rows))
+    flat, first = y.view(m, rows), 0
+    for layer, own_rows, exact in table:
+        part = flat[:, first:first + own_rows]
+        first += own_rows
+        if not own_rows:
+            continue
+        size = _walsh.device_plan(layer, m, own_rows, cols, code, bool(exact), device)
+        if size < 0:
+            part.copy_(functional.linear(matrix, weights_on(device, layer, cols, x.dtype)))
+        elif m:
+            workspace = x.new_empty(size, dtype=torch.uint8)
+            _walsh.device_multiply(layer, matrix.data_ptr(), code, m, matrix.stride(0),
+                                   part.data_ptr(), rows, workspace.data_ptr(), size,
+                                   current_stream(device))
     return y
 
 
@@ -111,6 +147,7 @@ LIBRARY.define("linear_merged(Tensor x, Tensor layers, int rows) -> Tensor")
 LIBRARY.define("experts(Tensor x, Tensor weights, Tensor ids, Tensor up, Tensor down, "
                 "str activation) -> Tensor")
 LIBRARY.impl("linear_merged", _linear_merged, "CPU")
+LIBRARY.impl("linear_merged", _linear_merged, "CUDA")
 LIBRARY.impl("experts", _experts, "CPU")
 torch.library.register_fake("walsh::linear_merged", _linear_merged_fake, lib=LIBRARY)
 torch.library.register_fake("walsh::experts", _experts_fake, lib=LIBRARY)

@@ -2,7 +2,7 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence
+from typing import Any, Iterator, Optional, Sequence
 
 import torch
 from vllm.model_executor.layers.fused_moe import FusedMoEMethodBase
@@ -11,11 +11,12 @@ from vllm.model_executor.utils import replace_parameter
 
 from ._error import Error, usage
 from ._experts import DOWN, PARTS, StoredExperts, split_name
-from ._packed import ACTIVATIONS, expert_table
-from ._vllm_encode import DONE, encode, layer_named
-from ._vllm_shards import Part, pack_parts
-from .torch import Linear
+from ._packed import ACTIVATIONS, Packed, expert_table
+from ._placed import Form, PlacedExperts
+from ._vllm_encode import DONE, check_form, encode, form_of, gpu, layer_named
+from ._vllm_shards import Joined, Part, join_parts, pack_parts
 from .vllm import Options
+
 
 # By vLLM's names of the parts of an expert.
 _SHARDS: dict[str, str] = dict(zip(("w1", "w3", "w2"), PARTS))
@@ -44,6 +45,9 @@ class _CodedExperts:
         if self.activation not in ACTIVATIONS:
             raise usage(f"{prefix}: activation", f"{self.activation} of experts is not supported; "
                                                  'ignore them ("re:experts")')
+        if gpu() is not None and not options.exact:  # the kernels for groups were not tried in vLLM
+            raise usage(f"{prefix}: activations", "experts run on GPUs with activations: f32 alone "
+                                                  'so far; or ignore them ("re:experts")')
         if self.moe.has_bias:
             raise usage(prefix, 'experts with biases are not supported; ignore them ("re:experts")')
         if layer.apply_router_weight_on_input:
@@ -59,9 +63,23 @@ class _CodedExperts:
         """vLLM's own kernels are not used."""
         return None
 
+    def _check(self, *forms: Form) -> None:
+        """Refuses layers that a GPU will not multiply with, before anything is loaded."""
+        with layer_named(self.prefix):
+            for form in forms:
+                check_form(form, gpu())
+
+    def _place(self, layer: Any, forms: Sequence[Form], count: int, device: int) -> PlacedExperts:
+        """Returns the experts on a GPU, which have no weights yet."""
+        placed = PlacedExperts(forms, count, device)
+        placed.exact = self.options.exact
+        object.__setattr__(layer, "walsh_placed", placed)  # no submodule: nothing to load
+        layer.register_buffer("walsh_experts", placed.table(), persistent=False)
+        return placed
+
     @staticmethod
-    def _install(layer: torch.nn.Module, ups: Sequence[Sequence[Linear]],
-                 downs: Sequence[Sequence[Linear]]) -> None:
+    def _install(layer: torch.nn.Module, ups: Sequence[Sequence[Packed]],
+                 downs: Sequence[Sequence[Packed]]) -> None:
         packed = [one for own in (*ups, *downs) for one in own]
         object.__setattr__(layer, "walsh_packed", packed)  # no submodules: nothing to load
         layer.register_buffer("walsh_up", expert_table(ups), persistent=False)
@@ -74,8 +92,13 @@ class _CodedExperts:
         0."""
         if getattr(layer, "expert_map", None) is not None:
             topk_ids = layer.expert_map[topk_ids.long()]
-        y: torch.Tensor = torch.ops.walsh.experts(x, topk_weights, topk_ids, layer.walsh_up,
-                                                  layer.walsh_down, self.activation)
+        y: torch.Tensor
+        if hasattr(layer, "walsh_experts"):
+            y = torch.ops.walsh.experts_placed(x, topk_weights, topk_ids, layer.walsh_experts,
+                                               self.activation)
+        else:
+            y = torch.ops.walsh.experts(x, topk_weights, topk_ids, layer.walsh_up,
+                                        layer.walsh_down, self.activation)
         return y
 
 
@@ -86,6 +109,7 @@ class WalshExpertsMethod(_CodedExperts, OnlineMoEMethodBase):  # type: ignore[mi
         OnlineMoEMethodBase.__init__(self, layer.moe_config)
         self._begin(layer, options, prefix)
         self.kind = kind
+        self._check(form_of(kind, 32, 256, 0, options))
 
     def process_weights_after_loading(self, layer: Any) -> None:
         """Encodes expert by expert, and gives the plain weights back."""
@@ -93,17 +117,32 @@ class WalshExpertsMethod(_CodedExperts, OnlineMoEMethodBase):  # type: ignore[mi
             return
         self._zero_padding(layer)
         first_col = self.moe.moe_parallel_config.tp_rank * layer.w2_weight.shape[2]
-        ups, downs = [], []
-        for expert in range(layer.w13_weight.shape[0]):
-            with layer_named(f"{self.prefix}.{expert}"):
-                ups.append([encode(layer.w13_weight.data[expert], 0, self.kind, self.options)])
-                downs.append(
-                    [encode(layer.w2_weight.data[expert], first_col, self.kind, self.options)])
-        self._install(layer, ups, downs)
+        weights = ((layer.w13_weight.data, 0), (layer.w2_weight.data, first_col))
+        if layer.w13_weight.is_cuda:
+            self._encode_on_gpu(layer, weights)
+        else:
+            ups, downs = [], []
+            for expert in range(layer.w13_weight.shape[0]):
+                with layer_named(f"{self.prefix}.{expert}"):
+                    up, down = (encode(own[expert], col, self.kind, self.options)
+                                for own, col in weights)
+                ups.append([up])
+                downs.append([down])
+            self._install(layer, ups, downs)
         for name in ("w13_weight", "w2_weight"):
-            empty = torch.empty(0, dtype=getattr(layer, name).dtype)
+            empty = getattr(layer, name).new_empty(0)
             replace_parameter(layer, name, torch.nn.Parameter(empty, requires_grad=False))
         setattr(layer, DONE, True)
+
+    def _encode_on_gpu(self, layer: Any, weights: Sequence[tuple[torch.Tensor, int]]) -> None:
+        forms = [form_of(self.kind, own.shape[1], own.shape[2], col, self.options)
+                 for own, col in weights]
+        self._check(*forms)
+        with layer_named(self.prefix):
+            placed = self._place(layer, forms, len(weights[0][0]), weights[0][0].get_device())
+            for number, (own, _) in enumerate(weights):
+                placed.encode(number, own, fast=self.options.fast,
+                              shape_gain=self.options.shape_gain)
 
 
 class WalshStoredExpertsMethod(_CodedExperts, FusedMoEMethodBase):  # type: ignore[misc]
@@ -113,6 +152,8 @@ class WalshStoredExpertsMethod(_CodedExperts, FusedMoEMethodBase):  # type: igno
         FusedMoEMethodBase.__init__(self, layer.moe_config)
         self._begin(layer, options, prefix)
         self.forms = stored.forms
+        self._check(*(Form(str(form["type"]), 32, 256, [tuple(r) for r in form["rotation"]])
+                      for form in self.forms.values()))
         expected = layer.moe_config.num_logical_experts * len(PARTS)
         if len(self.forms) != expected:
             raise Error("bad_input", f"quantization_config: {prefix}",
@@ -159,15 +200,39 @@ class WalshStoredExpertsMethod(_CodedExperts, FusedMoEMethodBase):  # type: igno
         """Packs the arrays, expert by expert."""
         if not self.parts:
             return
-        ups, downs = [], []
-        for own in range(1 + max(number for number, _ in self.parts)):
-            with layer_named(f"{self.prefix}.{own}"):
-                gate, up, down = (self.parts[own, part] for part in PARTS)
-                ups.append(pack_parts([gate, up]))
-                downs.append(pack_parts([down]))
-            for one in (*ups[-1], *downs[-1]):
-                one.exact = self.options.exact
+        device = gpu()
+        if device is not None:
+            self._copy_to_gpu(layer, device)
+        else:
+            ups, downs = [], []
+            for own, (gate, up, down) in self._experts():
+                with layer_named(f"{self.prefix}.{own}"):
+                    ups.append(pack_parts([gate, up]))
+                    downs.append(pack_parts([down]))
+                for one in (*ups[-1], *downs[-1]):
+                    one.exact = self.options.exact
+            self._install(layer, ups, downs)
         self.parts = {}
         for name in self.names:
             delattr(layer, name)
-        self._install(layer, ups, downs)
+
+    def _experts(self) -> Iterator[tuple[int, list[Part]]]:
+        """Yields the parts of every expert of this process."""
+        for own in range(1 + max(number for number, _ in self.parts)):
+            yield own, [self.parts[own, part] for part in PARTS]
+
+    def _copy_to_gpu(self, layer: Any, device: int) -> None:
+        """All experts of a layer have to be stored alike."""
+        count = 1 + max(number for number, _ in self.parts)
+        placed: Optional[PlacedExperts] = None
+        for own, (gate, up, down) in self._experts():
+            with layer_named(f"{self.prefix}.{own}"):
+                layers: list[Joined] = [*join_parts([gate, up]), *join_parts([down])]
+                forms = [joined.form for joined in layers]
+                if placed is None:
+                    self._check(*forms)
+                    placed = self._place(layer, forms, count, device)
+                if forms != placed.forms:
+                    raise usage("type", "experts of a layer in several types run on the CPU only")
+                for number, joined in enumerate(layers):
+                    placed.restore(number, own, joined.arrays)

@@ -14,18 +14,18 @@ from vllm.model_executor.utils import replace_parameter
 from vllm.platforms import current_platform
 
 from ._error import usage
-from ._packed import layer_table
-from ._vllm_encode import DONE, encode, layer_named
+from ._packed import Packed, layer_table
+from ._placed import Form
+from ._vllm_encode import DONE, check_form, encode, form_of, gpu, layer_named
 from ._vllm_experts import WalshExpertsMethod, WalshStoredExpertsMethod, stored_forms
 from ._vllm_shards import Stored, pieces_of
-from .torch import Linear
 from .vllm import Options
 
 # Routers, and gates with a row per head or one for all, stay plain, as in walsh.transformers.
 _PLAIN = re.compile(r"(^|\.)(shared_expert_gate|in_proj_(a|b|ba)|router(\.layer)?|gate)$")
 
 
-def _install(layer: Any, packed: Sequence[Linear]) -> None:
+def _install(layer: Any, packed: Sequence[Packed]) -> None:
     """Gives a module of vLLM its packed layers in place of weights."""
     # Not a submodule: the stored arrays are no parameters that vLLM has to load.
     object.__setattr__(layer, "walsh_packed", list(packed))
@@ -44,6 +44,9 @@ class WalshLinearMethod(OnlineLinearBase):  # type: ignore[misc]
     def __init__(self, options: Options, prefix: str, kinds: list[str]) -> None:
         super().__init__()
         self.options, self.prefix, self.kinds = options, prefix, kinds
+        with layer_named(prefix):  # before anything is loaded
+            for kind in kinds:
+                check_form(form_of(kind, 32, 256, 0, options), gpu())
 
     def process_weights_after_loading(self, layer: Any) -> None:
         """Encodes, and gives the plain weights back."""
@@ -58,7 +61,7 @@ class WalshLinearMethod(OnlineLinearBase):  # type: ignore[misc]
                 rows = layer.weight.data[piece.first_row:piece.first_row + piece.rows]
                 packed.append(encode(rows, first_col, piece.kind, self.options))
         _install(layer, packed)
-        empty = torch.empty(0, dtype=layer.weight.dtype)
+        empty = layer.weight.new_empty(0)
         replace_parameter(layer, "weight", torch.nn.Parameter(empty, requires_grad=False))
         setattr(layer, DONE, True)
 
@@ -73,6 +76,9 @@ class WalshStoredMethod(LinearMethodBase):  # type: ignore[misc]
 
     def __init__(self, options: Options, prefix: str, forms: list[dict[str, Any]]) -> None:
         self.options, self.prefix, self.forms = options, prefix, forms
+        with layer_named(prefix):
+            for form in forms:
+                check_form(Form(form["type"], 32, 256, [tuple(r) for r in form["rotation"]]), gpu())
 
     def create_weights(self, layer: torch.nn.Module, input_size_per_partition: int,
                        output_partition_sizes: list[int], input_size: int, output_size: int,
@@ -99,7 +105,7 @@ class WalshStoredMethod(LinearMethodBase):  # type: ignore[misc]
         if getattr(layer, "walsh_stored", None) is None:
             return
         with layer_named(self.prefix):
-            packed = layer.walsh_stored.pack()
+            packed = layer.walsh_stored.pack(gpu())
         for one in packed:
             one.exact = self.options.exact
         for name in layer.walsh_stored.names:
@@ -107,7 +113,7 @@ class WalshStoredMethod(LinearMethodBase):  # type: ignore[misc]
         layer.walsh_stored = None
         _install(layer, packed)
         # As behind weights that were encoded here: LoRA asks it for type and device.
-        empty = torch.empty(0, dtype=self.dtype)
+        empty = torch.empty(0, dtype=self.dtype, device=current_platform.device_type)
         layer.register_parameter("weight", torch.nn.Parameter(empty, requires_grad=False))
 
     def apply(self, layer: torch.nn.Module, x: torch.Tensor,
@@ -137,7 +143,7 @@ class WalshQuantization(QuantizationConfig):  # type: ignore[misc]
 
     @classmethod
     def get_min_capability(cls) -> int:
-        """Returns the least capability of a GPU, which is refused in any case."""
+        """Returns the least capability of a GPU, that of int8 products."""
         return 80
 
     @classmethod
@@ -156,9 +162,9 @@ class WalshQuantization(QuantizationConfig):  # type: ignore[misc]
 
     def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> Any:
         """Returns what a layer becomes; None: what vLLM makes of it."""
-        if not current_platform.is_cpu():
+        if not current_platform.is_cpu() and not current_platform.is_cuda():
             raise usage(f"--quantization {self.method}",
-                        "runs on the CPU backend of vLLM only; on GPUs use walsh serve")
+                        "runs on vLLM's backends for CPUs and for NVIDIA's GPUs")
         if isinstance(layer, LinearBase):
             return self._linear_method(prefix)
         if isinstance(layer, RoutedExperts):

@@ -1,12 +1,14 @@
 """Parts of layers: what vLLM merges into one layer, and what a process has of a layer."""
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Sequence
+from typing import Any, NamedTuple, Optional, Sequence
 
 import torch
 
 from . import _walsh
 from ._error import Error, usage
+from ._packed import Packed
+from ._placed import Form, PlacedLinear
 from .torch import Linear, Rotation
 
 # The sign of a column is a hash of column * step + seed (docs/formats): columns that begin at k
@@ -164,14 +166,27 @@ class Stored:
             raise Error("bad_input", name, f"part {shard!r}, the layer has {len(self.parts)}")
         self.parts[index].take(name, array)
 
-    def pack(self) -> list[Linear]:
-        """Returns the packed layers."""
-        return pack_parts(self.parts)
+    def pack(self, device: Optional[int] = None) -> list[Packed]:
+        """Returns the packed layers, as pack_parts."""
+        return pack_parts(self.parts, device)
 
 
-def pack_parts(parts: Sequence[Part]) -> list[Linear]:
-    """Packed layers of parts with all their arrays; neighbours that are stored alike become one."""
-    packed, start = [], 0
+class Joined(NamedTuple):
+    """The arrays of a layer."""
+
+    form: Form
+    arrays: dict[str, torch.Tensor]
+
+
+def pack_parts(parts: Sequence[Part], device: Optional[int] = None) -> list[Packed]:
+    """Returns packed layers of parts with all their arrays, on a GPU or with None on the CPU."""
+    return [_packed(joined, device) for joined in join_parts(parts)]
+
+
+def join_parts(parts: Sequence[Part]) -> list[Joined]:
+    """Returns layers of parts with all their arrays; neighbours that are stored alike become
+    one."""
+    joined, start = [], 0
     for part in parts:
         part.check()
     for end in range(1, len(parts) + 1):
@@ -181,19 +196,28 @@ def pack_parts(parts: Sequence[Part]) -> list[Linear]:
             if (first.by_rows and nearby.by_rows and first.kind == nearby.kind
                     and first.rotations == nearby.rotations):
                 continue
-        packed.append(_join(parts[start:end]))
+        joined.append(_join(parts[start:end]))
         start = end
-    return packed
+    return joined
 
 
-def _join(parts: Sequence[Part]) -> Linear:
+def _join(parts: Sequence[Part]) -> Joined:
     first = parts[0]
-    layer = Linear(first.cols, sum(part.rows for part in parts), False, type=first.kind,
-                   rotations=shift_rotations(first.rotations, first.first_col), device="meta")
+    form = Form(first.kind, sum(part.rows for part in parts), first.cols,
+                shift_rotations(first.rotations, first.first_col))
     arrays = {name: torch.cat([part.arrays[name] for part in parts])
               for name, _, _ in first.own}
-    layer.load_state_dict(arrays)
-    layer.pack()
     for part in parts:
         part.arrays.clear()
+    return Joined(form, arrays)
+
+
+def _packed(joined: Joined, device: Optional[int]) -> Packed:
+    form, arrays = joined
+    if device is not None:
+        return PlacedLinear.restore(form, arrays, device)
+    layer = Linear(form.cols, form.rows, False, type=form.type, rotations=form.rotations,
+                   device="meta")
+    layer.load_state_dict(arrays)
+    layer.pack()
     return layer

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "api/device_loader.h"
 #include "api/linear_operator.h"
 #include "base/cuda/device.h"
 
@@ -17,11 +18,17 @@ class DeviceOperator {
   // Copies the weights. Throws usage if there is no such device or it has no kernels for the format
   // or the rotation, limit if its memory does not suffice.
   DeviceOperator(const LinearOperator& layer, int device);
+  // Copies weights from stored arrays of a form, of the host or of this GPU, to the caller's memory
+  // of memory_bytes(form), behind the work on `stream`.
+  DeviceOperator(const LayerForm& form, const Tensor& stored, int device,
+                 const DeviceMemory& memory, cuda::Stream stream);
+  static uint64_t memory_bytes(const LayerForm& form);
   ~DeviceOperator();
   DeviceOperator(const DeviceOperator&) = delete;
   DeviceOperator& operator=(const DeviceOperator&) = delete;
 
   int device() const;
+  const LayerForm& form() const;
   uint64_t bytes() const;  // of device memory
   // Row length of dequantized weights, at least the layer's.
   int64_t padded_cols() const;
@@ -39,8 +46,8 @@ class DeviceOperator {
   };
   void multiply(const MatrixView& x, void* y, int64_t y_stride, Workspace workspace,
                 cuda::Stream stream) const;
-  // The weights in the original basis rounded to f16 or bf16, out[rows][padded_cols]. Columns
-  // beyond the layer's are undefined.
+  // The weights in the original basis as f32, or rounded to f16 or bf16, out[rows][padded_cols].
+  // Columns beyond the layer's are undefined.
   void dequantize(DType type, void* out, cuda::Stream stream) const;
 
  private:

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <vector>
 
+#include "api/cuda/placed_weights.h"
 #include "base/checked.h"
 #include "base/cuda/memory_pool.h"
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/rows/foreign_rows.h"
-#include "kernels/cuda/weights/dequantize.h"
 
 namespace walsh {
 namespace {
@@ -22,36 +22,66 @@ uint64_t lent_bytes(int64_t bytes) {
 
 struct DeviceOperator::Impl {
   int device = 0;
-  LayerForm form;
-  int64_t padded = 0;  // stored columns
-  std::vector<cuda::Matrix> pass;
+  PlacedWeights weights;
+  bool in_batches = false;  // there are kernels for batches of these codes
 
-  // Columns per scale of the int8 inputs of a pass.
-  int group(size_t p) const {
-    const bool small = form.rotation[p].kind == RotationKind::none &&
-                       cuda::has_small_groups(*form.format, static_cast<int>(p));
-    return small ? kPlainGroup : kActivationGroup;
+  const LayerForm& form() const { return weights.form; }
+  bool has_batch(int64_t rows) const {
+    return in_batches && rows > cuda::kMaxVectors && rows <= cuda::kMaxBatch;
   }
-  int planes() const { return form.format->activation_planes; }
-  int64_t quantized_cols() const { return round_up(padded, cuda::kPaddedColumns); }
+  void find_kernels();
 };
+
+// Must be called on the layer's device.
+void DeviceOperator::Impl::find_kernels() {
+  in_batches = true;
+  for (size_t p = 0; p < weights.pass.size(); ++p) {
+    in_batches &=
+        weights.group(p) == cuda::kChunkColumns && cuda::BatchSpace::knows(weights.pass[p]);
+  }
+}
 
 DeviceOperator::DeviceOperator(const LinearOperator& layer, int device) {
   refuse_unsupported(layer.form(), device);
   cuda::use_device(device);
   auto impl = std::make_unique<Impl>();
   impl->device = device;
-  impl->form = layer.form();
-  impl->padded = walsh::padded_cols(*impl->form.format, impl->form.cols);
   const std::vector<std::vector<std::byte>> arrays = layer.arrays();
   const std::vector<std::span<const std::byte>> spans(arrays.begin(), arrays.end());
-  const Tensor stored = stored_tensor(impl->form, spans);
   cuda::Uploader uploader(kPieceBytes);
   cuda::Buffer staging;
-  for (int pass = 0; pass < impl->form.format->passes; ++pass)
-    impl->pass.push_back(cuda::upload_matrix(stored, pass, uploader, staging));
+  impl->weights = PlacedWeights(layer.form());
+  impl->weights.fill(stored_tensor(layer.form(), spans), uploader, staging);
   uploader.synchronize();
+  impl->find_kernels();
   impl_ = std::move(impl);
+}
+
+DeviceOperator::DeviceOperator(const LayerForm& form, const Tensor& stored, int device,
+                               const DeviceMemory& memory, cuda::Stream stream) {
+  refuse_unsupported(form, device);
+  DeviceLoader::Impl& loader = DeviceLoader::of(device).impl();
+  const std::lock_guard lock(loader.mutex);
+  cuda::use_device(device);
+  cuda::synchronize(stream);  // the memory may have been somebody else's
+  auto impl = std::make_unique<Impl>();
+  impl->device = device;
+  {
+    cuda::MemoryPool lent(memory.memory, memory.bytes);
+    const cuda::MemoryPool::Scope scope(lent);
+    impl->weights = PlacedWeights(form);
+  }
+  impl->weights.fill(stored, loader.uploader, loader.staging);
+  loader.uploader.synchronize();
+  impl->find_kernels();
+  impl_ = std::move(impl);
+}
+
+uint64_t DeviceOperator::memory_bytes(const LayerForm& form) {
+  cuda::MemoryPool measure;
+  const cuda::MemoryPool::Scope scope(measure);
+  const PlacedWeights unused(form);
+  return measure.used();
 }
 
 DeviceOperator::~DeviceOperator() = default;
@@ -60,27 +90,34 @@ int DeviceOperator::device() const {
   return impl_->device;
 }
 
+const LayerForm& DeviceOperator::form() const {
+  return impl_->form();
+}
+
 uint64_t DeviceOperator::bytes() const {
-  uint64_t sum = 0;
-  for (const cuda::Matrix& matrix : impl_->pass)
-    sum += matrix.bytes();
-  return sum;
+  return impl_->weights.bytes();
 }
 
 int64_t DeviceOperator::padded_cols() const {
-  return impl_->padded;
+  return impl_->weights.padded;
 }
 
 bool DeviceOperator::multiplies(int64_t rows, bool exact) const {
-  return !exact && rows < cuda::rows_from(*impl_->form.format);
+  return !exact && (rows < cuda::rows_from(*impl_->form().format) || impl_->has_batch(rows));
 }
 
 uint64_t DeviceOperator::workspace_bytes(int64_t rows, DType type) const {
-  const int64_t vectors = rows * impl_->planes(), cols = impl_->quantized_cols();
-  uint64_t sum = type == DType::f32 ? 0 : lent_bytes(rows * impl_->form.rows * 4);
-  for (size_t p = 0; p < impl_->pass.size(); ++p) {
+  cuda::select_device(impl_->device);
+  const PlacedWeights& w = impl_->weights;
+  const int64_t vectors = rows * w.planes(), cols = w.quantized_cols();
+  uint64_t sum = type == DType::f32 ? 0 : lent_bytes(rows * w.form.rows * 4);
+  for (size_t p = 0; p < w.pass.size(); ++p) {
     sum += lent_bytes(vectors * cols);
-    sum += 2 * lent_bytes(vectors * (cols / impl_->group(p)) * 4);  // scales and sums
+    sum += 2 * lent_bytes(vectors * (cols / w.group(p)) * 4);  // scales and sums
+  }
+  if (impl_->has_batch(rows)) {  // three buffers
+    sum += lent_bytes(static_cast<int64_t>(cuda::BatchSpace::bytes(rows, cols, w.planes()))) +
+           3 * cuda::MemoryPool::kAlignment;
   }
   return sum;
 }
@@ -91,41 +128,38 @@ void DeviceOperator::multiply(const MatrixView& x, void* y, int64_t y_stride, Wo
   cuda::select_device(impl_->device);
   cuda::MemoryPool lent(workspace.memory, workspace.bytes);
   const cuda::MemoryPool::Scope scope(lent);
+  const PlacedWeights& w = impl_->weights;
   const bool rounded = x.type != DType::f32;
   cuda::Buffer sums;  // the product in float32
-  if (rounded) sums = cuda::Buffer(static_cast<uint64_t>(x.rows * impl_->form.rows * 4));
+  if (rounded) sums = cuda::Buffer(static_cast<uint64_t>(x.rows * w.form.rows * 4));
+  cuda::BatchSpace batch;
+  if (impl_->has_batch(x.rows))
+    batch = cuda::BatchSpace(x.rows, w.quantized_cols(), w.planes(), stream);
 
   cuda::Activations quantized[2];
   cuda::InputForm forms[2];
   cuda::Matmul product;
-  const size_t passes = impl_->pass.size();
+  const size_t passes = w.pass.size();
   for (size_t p = 0; p < passes; ++p) {
-    quantized[p] =
-        cuda::Activations(x.rows, impl_->quantized_cols(), impl_->group(p), impl_->planes());
-    forms[p].rotation = impl_->form.rotation[p];
-    forms[p].padded = impl_->padded;
+    quantized[p] = cuda::Activations(x.rows, w.quantized_cols(), w.group(p), w.planes());
+    forms[p].rotation = w.form.rotation[p];
+    forms[p].padded = w.padded;
     forms[p].out = &quantized[p];
-    product.pass[p] = &impl_->pass[p];
+    product.pass[p] = &w.pass[p];
     product.input[p] = &quantized[p];
   }
   product.y = rounded ? sums.as<float>() : static_cast<float*>(y);
-  product.ldy = rounded ? impl_->form.rows : y_stride;
+  product.ldy = rounded ? w.form.rows : y_stride;
   cuda::prepare(cuda::ForeignRows{x.data, x.type, x.stride, x.cols}, {forms, passes}, x.rows,
                 stream);
-  cuda::int8_gemm({&product, 1}, x.rows, stream);
+  cuda::int8_gemm({&product, 1}, x.rows, stream, batch);
   if (!rounded) return;
-  cuda::round_rows({product.y, product.ldy, x.rows, impl_->form.rows, y, x.type, y_stride}, stream);
+  cuda::round_rows({product.y, product.ldy, x.rows, w.form.rows, y, x.type, y_stride}, stream);
 }
 
 void DeviceOperator::dequantize(DType type, void* out, cuda::Stream stream) const {
   cuda::select_device(impl_->device);
-  cuda::RowMatmul weights;
-  for (size_t p = 0; p < impl_->pass.size(); ++p) {
-    weights.pass[p] = &impl_->pass[p];
-    weights.rotation[p] = impl_->form.rotation[p];
-  }
-  weights.cols = impl_->padded;
-  cuda::dequantize(weights, cuda::Basis::original, type, 0, impl_->form.rows, out, stream);
+  impl_->weights.dequantize(type, out, stream);
 }
 
 }  // namespace walsh

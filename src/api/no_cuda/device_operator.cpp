@@ -18,9 +18,22 @@ DeviceOperator::DeviceOperator(const LinearOperator&, int) {
   unavailable();
 }
 
+DeviceOperator::DeviceOperator(const LayerForm&, const Tensor&, int, const DeviceMemory&,
+                               cuda::Stream) {
+  unavailable();
+}
+
+uint64_t DeviceOperator::memory_bytes(const LayerForm&) {
+  unavailable();
+}
+
 DeviceOperator::~DeviceOperator() = default;
 
 int DeviceOperator::device() const {
+  unavailable();
+}
+
+const LayerForm& DeviceOperator::form() const {
   unavailable();
 }
 

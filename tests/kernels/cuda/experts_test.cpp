@@ -92,6 +92,55 @@ void expect_products(const Format& format, const ExpertShape& shape, int64_t m, 
   expect_close(got, p.on_cpu(routed), 1e-5);
 }
 
+// Choices that another program made give the tables of route(), whichever integers it has, and
+// those of no expert a slot behind all.
+TEST(GpuExperts, GroupChoicesThatAreGiven) {
+  WALSH_NEED_GPU();
+  const int64_t experts = 5, width = 40;
+  const int chosen = 2;
+  for (const int64_t m : {1, 4, 9, 300}) {
+    std::vector<int64_t> ids;
+    for (int64_t i = 0; i < m * chosen; ++i)
+      ids.push_back(i % 7 == 3 ? -1 : i % 11 == 5 ? experts : i * i % experts);
+    const std::vector<int32_t> narrow(ids.begin(), ids.end());
+    const ExpertPlan plan = plan_experts(m, chosen, experts, false);
+    const auto count = static_cast<size_t>(m * chosen);
+    for (const bool wide : {false, true}) {
+      const Buffer given = wide ? to_device(ids) : to_device(narrow);
+      const Buffer choices(count * 4), row(count * 4), slot(count * 4);
+      const Buffer items(static_cast<uint64_t>(plan.places(m * chosen, experts)) *
+                         sizeof(ExpertItem));
+      const Buffer zeros = to_device(std::vector<float>(width, 1.0f));
+      GivenChoices call;
+      call.ids = given.as();
+      call.wide = wide;
+      call.m = m;
+      call.chosen = chosen;
+      call.experts = static_cast<int>(experts);
+      call.choices = choices.as<int32_t>();
+      call.zeros = zeros.as<float>();
+      call.width = width;
+      group_given(call, plan, {row.as<int32_t>(), slot.as<int32_t>(), items.as<ExpertItem>()},
+                  nullptr);
+      EXPECT_EQ(to_host<float>(zeros), std::vector<float>(width));
+      std::vector<int> found(count, -1);  // the expert that has each slot
+      for (const ExpertItem& item : to_host<ExpertItem>(items))
+        for (int i = 0; i < item.count; ++i)
+          found.at(static_cast<size_t>(item.first + i)) = item.expert;
+      const auto slots = to_host<int32_t>(slot), rows = to_host<int32_t>(row);
+      for (size_t i = 0; i < count; ++i) {
+        if (ids[i] < 0 || ids[i] >= experts) {
+          EXPECT_EQ(slots[i], static_cast<int32_t>(count));
+          continue;
+        }
+        const auto own = static_cast<size_t>(slots[i]);
+        EXPECT_EQ(found.at(own), ids[i]);
+        EXPECT_EQ(rows.at(own), static_cast<int32_t>(i) / chosen);
+      }
+    }
+  }
+}
+
 // One row, few, some, and enough for medium and large tiles.
 TEST(GpuExperts, MultiplyAsTheCpuForEveryFormat) {
   WALSH_NEED_GPU();

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <optional>
 
 #include "base/checked.h"
-#include "base/half.h"
 #include "codec/encode/cuda/slice_stream.h"
 #include "codec/encode/encode_source.h"
+#include "codec/plain/dense.h"
 #include "codec/scalar/cuda/encode_launch.h"
 #include "codec/scalar/cuda/encode_plan.h"
 #include "codec/trellis/cuda/gpu_tiles.h"
@@ -48,13 +49,16 @@ void send(Buffer& buffer, const void* host, uint64_t bytes, uint64_t room, Strea
 
 float value_at(const Tensor& source, std::span<const float> scales, int64_t row, int64_t col) {
   const auto at = static_cast<size_t>(row * source.cols + col);
-  float value;
-  if (source.format->dtype == DType::f32) {
-    value = reinterpret_cast<const float*>(source.data.data())[at];
+  const auto size = static_cast<size_t>(dtype_size(source.format->dtype));
+  std::byte bytes[sizeof(float)];
+  if (source.on_gpu) {
+    copy_to_host(bytes, source.data.data() + at * size, size, nullptr);
+    synchronize(nullptr);
   } else {
-    const uint16_t bits = reinterpret_cast<const uint16_t*>(source.data.data())[at];
-    value = source.format->dtype == DType::f16 ? f16_to_f32(bits) : bf16_to_f32(bits);
+    std::memcpy(bytes, source.data.data() + at * size, size);
   }
+  float value;
+  dense_to_f32(source.format->dtype, bytes, 1, &value);
   return scales.empty() ? value : value * scales[static_cast<size_t>(col)];
 }
 

@@ -29,8 +29,9 @@ struct EncodedMatrix {
   double squared_error = 0, squared_norm = 0;
 };
 
-// Sources are dense tensors in host memory (a mapped checkpoint). Slices of rows go through two
-// pinned buffers, so that reading, sending and encoding overlap. The device memory besides the
+// Sources are dense tensors in host memory (a mapped checkpoint), or on the device, where they are
+// read in place. Slices of rows in host memory go through two pinned buffers, so that reading,
+// sending and encoding overlap. The device memory besides the
 // result is bounded: two slices, plus one of floats for residual formats. One caller at a time.
 class GpuEncoder {
  public:

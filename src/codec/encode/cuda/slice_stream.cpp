@@ -37,6 +37,12 @@ int64_t SliceStream::slice_rows(const Tensor& source, int64_t multiple) const {
 void SliceStream::for_each(const Tensor& source, int64_t multiple,
                            FunctionRef<void(const void*, int64_t, int64_t)> f) {
   const int64_t step = slice_rows(source, multiple);
+  if (source.on_gpu) {
+    for (int64_t first = 0; first < source.rows; first += step)
+      f(source.data.data() + row_bytes(source) * static_cast<uint64_t>(first), first,
+        std::min(step, source.rows - first));
+    return;
+  }
   const uint64_t bytes = row_bytes(source) * static_cast<uint64_t>(std::min(step, source.rows));
   if (slices_[0].bytes() < bytes) {
     synchronize(work_.get());

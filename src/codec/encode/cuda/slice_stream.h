@@ -1,5 +1,6 @@
-// Sends a tensor in host memory to the device in slices of rows, so that reading slice k + 2,
-// sending slice k + 1 and the kernels on slice k overlap.
+// Gives a tensor to kernels in slices of rows. One in host memory is sent to the device, so that
+// reading slice k + 2, sending slice k + 1 and the kernels on slice k overlap. One that is on the
+// device is read in place.
 #pragma once
 
 #include <cstdint>

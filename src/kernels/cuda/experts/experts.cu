@@ -81,6 +81,29 @@ __global__ void __launch_bounds__(kGroupThreads)
                slots);
 }
 
+// A thread per choice, per column of the zeros, and per place of an item. Places in front of the
+// first expert's, which slots of no expert leave, have no work.
+__global__ void __launch_bounds__(kSumThreads)
+    given_kernel(const __grid_constant__ GivenChoices call, const SlotArrays slots, bool grouped,
+                 int64_t places) {
+  allow_next_kernel();
+  wait_previous_kernel();
+  const int64_t i = int64_t{blockIdx.x} * kSumThreads + threadIdx.x;
+  if (i < call.width) call.zeros[i] = 0;
+  if (grouped && i < places) slots.items[i] = ExpertItem();
+  const int64_t count = call.m * call.chosen;
+  if (i >= count) return;
+  const int64_t id = call.wide ? static_cast<const int64_t*>(call.ids)[i]
+                               : static_cast<const int32_t*>(call.ids)[i];
+  const bool known = id >= 0 && id < call.experts;
+  const int expert = known ? static_cast<int>(id) : -1, choice = static_cast<int>(i);
+  call.choices[i] = expert;
+  if (!grouped) keep_order(choice, call.chosen, known ? expert : 0, slots);
+  if (known) return;
+  slots.slot[i] = static_cast<int32_t>(count);
+  if (!grouped) slots.items[i].count = 0;
+}
+
 __global__ void scale_kernel(const int32_t* choices, const float* factors, int64_t count,
                              float* weights) {
   allow_next_kernel();
@@ -202,6 +225,24 @@ void route(const RouteCall& call, const ExpertPlan& plan, const SlotArrays& slot
   launch("grouping", group_kernel, {dim3(static_cast<unsigned>(rule.experts)), dim3(kGroupThreads)},
          stream, call.choices, static_cast<int>(call.m) * rule.chosen, rule.chosen, plan.per_item,
          slots);
+}
+
+void group_given(const GivenChoices& call, const ExpertPlan& plan, const SlotArrays& slots,
+                 Stream stream) {
+  if (call.m == 0) return;
+  const int64_t count = call.m * call.chosen, places = plan.places(count, call.experts);
+  const int64_t threads = std::max({count, call.width, places});
+  if (count >= std::numeric_limits<int>::max() || call.experts <= 0) {
+    throw Error(ErrorCode::internal, "GPU experts",
+                std::to_string(count) + " choices of " + std::to_string(call.experts));
+  }
+  launch(
+      "given choices", given_kernel,
+      {dim3(static_cast<unsigned>((threads + kSumThreads - 1) / kSumThreads)), dim3(kSumThreads)},
+      stream, call, slots, plan.grouped(), places);
+  if (!plan.grouped()) return;
+  launch("grouping", group_kernel, {dim3(static_cast<unsigned>(call.experts)), dim3(kGroupThreads)},
+         stream, call.choices, static_cast<int>(count), call.chosen, plan.per_item, slots);
 }
 
 void scale_weights(const int32_t* choices, const float* factors, int64_t count, float* weights,

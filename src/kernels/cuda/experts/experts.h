@@ -34,6 +34,21 @@ void check_routing(const RouteCall& call);
 // One or two launches: the choices, then slots and items according to the plan.
 void route(const RouteCall& call, const ExpertPlan& plan, const SlotArrays& slots, Stream stream);
 
+// Experts that another program chose, by their numbers. Others stand for no expert.
+struct GivenChoices {
+  const void* ids = nullptr;  // [m][chosen]: int64 if `wide`, otherwise int32
+  bool wide = false;
+  int64_t m = 0;
+  int chosen = 0, experts = 0;
+  int32_t* choices = nullptr;  // [m][chosen]: receives the numbers, -1 for no expert
+  float* zeros = nullptr;      // [width]: becomes zero
+  int64_t width = 0;
+};
+// One or two launches: slots and items according to the plan. Choices of no expert have the slot
+// m * chosen and no item.
+void group_given(const GivenChoices& call, const ExpertPlan& plan, const SlotArrays& slots,
+                 Stream stream);
+
 // weights[i] *= factors[choices[i]] for `count` choices.
 void scale_weights(const int32_t* choices, const float* factors, int64_t count, float* weights,
                    Stream stream);

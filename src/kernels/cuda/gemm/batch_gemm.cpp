@@ -169,6 +169,13 @@ BatchSpace::BatchSpace(int64_t max_m, int64_t cols, int planes)
       parts_(detail::part_bytes()),
       arrived_(detail::arrived_bytes(), true) {}
 
+BatchSpace::BatchSpace(int64_t max_m, int64_t cols, int planes, Stream stream)
+    : inputs_(detail::input_bytes(max_m, cols, planes)),
+      parts_(detail::part_bytes()),
+      arrived_(detail::arrived_bytes()) {
+  fill_zero(arrived_.as(), arrived_.bytes(), stream);
+}
+
 uint64_t BatchSpace::bytes(int64_t max_m, int64_t cols, int planes) {
   return detail::input_bytes(max_m, cols, planes) + detail::part_bytes() + detail::arrived_bytes();
 }

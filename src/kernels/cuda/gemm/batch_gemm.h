@@ -21,6 +21,8 @@ class BatchSpace {
   BatchSpace() = default;
   // Has room for up to max_m vectors of up to `cols` values in up to `planes` planes.
   BatchSpace(int64_t max_m, int64_t cols, int planes);
+  // The same for one use, which is ordered on a stream behind what the constructor does there.
+  BatchSpace(int64_t max_m, int64_t cols, int planes, Stream stream);
 
   // Returns whether the current device has the instructions and this build has the kernels.
   static bool is_supported();

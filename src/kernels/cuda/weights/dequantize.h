@@ -1,4 +1,4 @@
-// Dequantizes coded weights to 16-bit floats.
+// Dequantizes coded weights to floats.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace walsh::cuda {
 
-// Writes rows [row_begin, row_end) of a coded product's weights as 16-bit floats (f16 or bf16,
-// rounded to nearest): out[(row - row_begin) * cols + column]. row_begin must be a multiple of 16.
-// The rotated basis is only available for single passes.
+// Writes rows [row_begin, row_end) of a coded product's weights as f32, f16 or bf16, rounded to
+// nearest: out[(row - row_begin) * cols + column]. Levels are rounded to f16 before. row_begin must
+// be a multiple of 16. The rotated basis is only available for single passes.
 void dequantize(const RowMatmul& product, Basis basis, DType type, int64_t row_begin,
                 int64_t row_end, void* out, Stream stream);
 
