@@ -1,0 +1,76 @@
+#!/bin/bash
+# Builds walsh's extension in a build folder with CUDA, runs all tests of vLLM and of layers on a
+# GPU side by side, and then measures engines in turns, on a GPU machine without network:
+#   tools/vllm_gpu/run.sh BUILD site.tar.xz [tests|speed]
+# Prints a short summary. Logs are in OUT (a new folder unless it is set). SHAPE=30b-a3b measures
+# experts instead of the dense model, METHODS="bf16 tq3" which engines.
+set -u
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
+build=$1 archive=$2 what=${3:-all}
+OUT=${OUT:-$(mktemp -d)} bed=${BED:-/tmp/walsh_bed} package=$build/python
+shape=${SHAPE:-8b} methods=${METHODS:-bf16 tq3}
+
+begin=$SECONDS
+cmake "$build" -DWALSH_PYTHON=ON -DPython_EXECUTABLE="$(command -v python3)" \
+  > "$OUT/configure.log" 2>&1 &&
+  cmake --build "$build" --target walsh_python -j "$(nproc)" > "$OUT/build.log" 2>&1 ||
+  { tail -n 20 "$OUT/configure.log" "$OUT/build.log"; exit 1; }
+# shellcheck source=tools/vllm_gpu/setup.sh
+. tools/vllm_gpu/setup.sh "$archive" || exit 1
+echo "built and unpacked in $((SECONDS - begin)) s"
+python3 -c 'import walsh, torch, vllm; print("types on GPUs:", *walsh._walsh.device_types())' \
+  2> "$OUT/import.log" || { tail -n 20 "$OUT/import.log"; exit 1; }
+
+speeds=()
+rm -f "$OUT/go"
+if [ "$what" != tests ]; then
+  for method in $methods; do
+    VLLM_ENABLE_V1_MULTIPROCESSING=1 timeout "${SPEED_SECONDS:-240}" python3 \
+      tools/vllm_gpu/speed.py "$method" "$shape" "$OUT/go" > "$OUT/speed_$method.log" 2>&1 &
+    speeds+=($!)
+  done
+fi
+
+# run_tests NAME ARGUMENTS: pytest in the background, its log and its status under the name.
+tests=()
+run_tests() {
+  local name=$1
+  shift
+  (OMP_NUM_THREADS=2 VLLM_ENABLE_V1_MULTIPROCESSING=0 timeout "${TEST_SECONDS:-150}" \
+    python3 -m pytest -q -W ignore --show-capture=no -p no:cacheprovider --tb=short --maxfail=4 \
+    "$@" > "$OUT/test_$name.log" 2>&1
+  echo $? > "$OUT/test_$name.status") &
+  tests+=($!)
+}
+if [ "$what" != speed ]; then
+  vllm=python/tests/test_vllm.py
+  run_tests compiled $vllm -k "compiled_by"
+  run_tests graphs $vllm -k "recorded_graphs"
+  run_tests stored_recurrent $vllm -k "recurrent and stored"
+  run_tests online_recurrent $vllm -k "recurrent and online"
+  run_tests adapters $vllm -k "adapters"
+  run_tests experts $vllm -k "experts_are or experts_of or lacks"
+  run_tests logits $vllm -k "turboquant_gives or folder_of_transformers"
+  run_tests rules $vllm -k "rules or memory"
+  run_tests options python/tests/test_vllm_options.py $vllm -k "options or ignore_list or refused"
+  run_tests sequences $vllm -k "sequences or command_line"
+  run_tests placed python/tests/test_placed.py
+  # What others take of the memory would be counted by the one that is left out.
+  run_tests torch python/tests/test_torch_cuda.py -k "not memory_of_the_gpu"
+  wait "${tests[@]}"
+  echo "tests after $((SECONDS - begin)) s:"
+  for status in "$OUT"/test_*.status; do
+    log=${status%.status}.log
+    echo "$(basename "$log" .log) $(cat "$status"): $(tail -n 1 "$log" | cut -c1-120)"
+    [ "$(cat "$status")" = 0 ] || grep -E '^(E  |FAILED|ERROR)' "$log" | cut -c1-220 | head -n 8
+  done
+fi
+touch "$OUT/go"
+[ ${#speeds[@]} = 0 ] || wait "${speeds[@]}"
+for method in $methods; do
+  log=$OUT/speed_$method.log
+  [ -e "$log" ] || continue
+  grep -hE '^(START|SPEED)' "$log" || tail -n 12 "$log" | cut -c1-200
+  grep -ohE 'Model loading took.*' "$log" | head -n 1 | sed "s/^/$method: /"
+done
+echo "everything in $((SECONDS - begin)) s"

@@ -1,0 +1,95 @@
+"""The speed of vLLM on one GPU with random weights: speed.py METHOD SHAPE [GO_FILE].
+
+METHOD is bf16, or tq2, tq3, tq4; SHAPE is 8b (dense) or 30b-a3b (experts). The model is compiled
+and runs in graphs. Decoding is timed behind the first token: the time for one token is taken off.
+Measuring begins when GO_FILE is there, and one process at a time measures.
+"""
+import fcntl
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+
+COMMON = {"rms_norm_eps": 1e-5, "hidden_act": "silu", "max_position_embeddings": 8192,
+          "rope_theta": 500000.0, "tie_word_embeddings": False, "dtype": "bfloat16",
+          "bos_token_id": 0, "eos_token_id": 1, "attention_bias": False, "head_dim": 128}
+SHAPES = {
+    "8b": {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096,
+           "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+           "num_key_value_heads": 8, "vocab_size": 128256, "mlp_bias": False},
+    "30b-a3b": {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe",
+                "hidden_size": 2048, "intermediate_size": 6144, "moe_intermediate_size": 768,
+                "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": True,
+                "decoder_sparse_step": 1, "mlp_only_layers": [], "num_hidden_layers": 48,
+                "num_attention_heads": 32, "num_key_value_heads": 4, "vocab_size": 151936},
+}
+SEQUENCES = (1, 16, 32, 64, 128)
+
+
+def load(method, shape):
+    """An engine of its own process, if VLLM_ENABLE_V1_MULTIPROCESSING is 1."""
+    import vllm
+
+    folder = tempfile.mkdtemp()
+    with open(os.path.join(folder, "config.json"), "w") as file:
+        json.dump({**COMMON, **SHAPES[shape]}, file)
+    options = {}
+    if method != "bf16":
+        options["quantization"] = "turboquant"
+        options["hf_overrides"] = {"quantization_config": {
+            "quant_method": "turboquant", "bits": int(method[2:])}}
+    return vllm.LLM(folder, dtype="bfloat16", load_format="dummy", skip_tokenizer_init=True,
+                    compilation_config={"cudagraph_capture_sizes": [1, 2, 4, 8, *SEQUENCES[1:]]},
+                    max_model_len=4096, max_num_seqs=SEQUENCES[-1], gpu_memory_utilization=0.3,
+                    kv_cache_memory_bytes=8 << 30, enable_prefix_caching=False,
+                    max_num_batched_tokens=8192, **options)
+
+
+class Clock:
+    """Times requests, whose prompts are new ones each time."""
+
+    def __init__(self, llm):
+        self.llm, self.salt = llm, 0
+
+    def took(self, sequences, prompt, tokens):
+        """Seconds for so many sequences with prompts and new tokens of these lengths."""
+        import vllm
+
+        self.salt += 1
+        ask = vllm.SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True,
+                                  detokenize=False)
+        prompts = [{"prompt_token_ids": [(7 * i + 13 * s + 31 * self.salt) % 100000
+                                         for i in range(prompt)]} for s in range(sequences)]
+        begin = time.perf_counter()
+        self.llm.generate(prompts, ask, use_tqdm=False)
+        return time.perf_counter() - begin
+
+
+def measure(clock, name):
+    for sequences in SEQUENCES:
+        clock.took(sequences, 32, 65)
+        spent = statistics.median(clock.took(sequences, 32, 65) - clock.took(sequences, 32, 1)
+                                  for _ in range(3))
+        print(f"SPEED {name} {sequences:3} sequences {64 * sequences / spent:9.1f} tokens/s "
+              f"{1e3 * spent / 64:7.3f} ms a step", flush=True)
+    clock.took(4, 2048, 1)
+    spent = statistics.median(clock.took(4, 2048, 1) for _ in range(3))
+    print(f"SPEED {name} prompts of 4 x 2048 {8192 / spent:9.1f} tokens/s", flush=True)
+
+
+def main():
+    method, shape = sys.argv[1:3]
+    name, start = f"{shape} {method}", time.time()
+    llm = load(method, shape)
+    print(f"START {name} {time.time() - start:.1f} s", flush=True)
+    while len(sys.argv) > 3 and not os.path.exists(sys.argv[3]):
+        time.sleep(0.2)
+    with open(os.path.join(tempfile.gettempdir(), "walsh_speed_lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        measure(Clock(llm), name)
+
+
+if __name__ == "__main__":
+    main()
