@@ -138,12 +138,13 @@ TEST_F(ServeCommand, EndsAlthoughNobodyReadsItsLog) {
 }
 
 TEST_F(ServeCommand, GuessesTokensWithAnotherModel) {
-  const std::string body = R"({"prompt": "The city of", "max_tokens": 20, "temperature": 0})";
+  const std::string body =
+      R"({"prompt": "The city of", "max_tokens": 60, "temperature": 0, "ignore_eos": true})";
   const std::string out =
       with_server("-ctk q8_0 --spec " + model(), "ask " + request("POST /v1/completions", body) +
                                                      "; echo; ask " + request("GET /metrics") +
                                                      " | grep drafted_right_tokens_total");
-  EXPECT_THAT(out, HasSubstr(R"("completion_tokens":20)"));
+  EXPECT_THAT(out, HasSubstr(R"("completion_tokens":60)"));
   EXPECT_THAT(out, testing::ContainsRegex("drafted_right_tokens_total [1-9]"));
   EXPECT_THAT(out, HasSubstr("ended with 0"));
 }
