@@ -65,8 +65,9 @@ def check_form(form: Form, device: Optional[int]) -> None:
         return
     try:
         _walsh.layer_check_gpu(*form, device)
+        _walsh.device_memory(form)  # knows the groups of scales
     except Error as error:
-        if form.type not in error.reason:  # there is no GPU at all
+        if error.where == "CUDA":  # there is no GPU at all
             raise
         reason = error.reason.replace(": use --device cpu", "")
         raise Error(error.code, error.where, f"{reason}; types that run on GPUs: "
