@@ -4,15 +4,11 @@
 #pragma once
 
 #include "cache/cuda/attend_decode.h"
-#include "cache/cuda/coded_tile.cuh"
 #include "codec/scalar/words.h"
+#include "kernels/cuda/attention/coded_tile.cuh"
 #include "kernels/cuda/attention/decode.cuh"
 
 namespace walsh::cuda::detail {
-
-// Softmax weights are multiplied by 2^6, so that their products with fp16 scales rarely underflow.
-// If scales are so large that a sum is not finite, the part is computed again without the factor.
-inline constexpr float kWeightShift = 6;
 
 template <int Dim>
 struct RowsShape {
@@ -124,24 +120,25 @@ __device__ __forceinline__ void multiply_coded_keys(const CodedSide& side,
   const uint32_t next = side.groups > 1 ? 4 : 0;
   uint32_t upper[4];
   float sum[4];
-  decode_lane<Bits, Dim>(keys + 4 * lane, side.levels, [&](int i, const uint32_t(&half)[4]) {
-    if (i % 2 == 0) {
+  decode_lane<Bits, Dim>(
+      SharedWords{keys + 4 * lane}, side.levels, [&](int i, const uint32_t(&half)[4]) {
+        if (i % 2 == 0) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        upper[e] = half[e];
-        sum[e] = 0;
-      }
-      return;
-    }
-    const uint32_t first[4] = {upper[0], half[0], upper[1], half[1]};
-    const uint32_t second[4] = {upper[2], half[2], upper[3], half[3]};
-    mma_f16(sum, first, q[i - 1][0], q[i - 1][1]);
-    mma_f16(sum, second, q[i][0], q[i][1]);
-    const float2 scale = halves(shared_word(scales + next * static_cast<uint32_t>(i / 2)));
+          for (int e = 0; e < 4; ++e) {
+            upper[e] = half[e];
+            sum[e] = 0;
+          }
+          return;
+        }
+        const uint32_t first[4] = {upper[0], half[0], upper[1], half[1]};
+        const uint32_t second[4] = {upper[2], half[2], upper[3], half[3]};
+        mma_f16(sum, first, q[i - 1][0], q[i - 1][1]);
+        mma_f16(sum, second, q[i][0], q[i][1]);
+        const float2 scale = halves(shared_word(scales + next * static_cast<uint32_t>(i / 2)));
 #pragma unroll
-    for (int e = 0; e < 4; ++e)
-      s[e] = __fmaf_rn(sum[e], e < 2 ? scale.x : scale.y, s[e]);
-  });
+        for (int e = 0; e < 4; ++e)
+          s[e] = __fmaf_rn(sum[e], e < 2 ? scale.x : scale.y, s[e]);
+      });
 }
 
 template <int Dim>
@@ -157,18 +154,6 @@ __device__ __forceinline__ void multiply_half_values(uint32_t values, uint32_t b
   }
 }
 
-__device__ __forceinline__ uint32_t multiply_halves(uint32_t a, uint32_t b) {
-  const __half2 product =
-      __hmul2(*reinterpret_cast<const __half2*>(&a), *reinterpret_cast<const __half2*>(&b));
-  return *reinterpret_cast<const uint32_t*>(&product);
-}
-
-// Masks with ones for the halves of positions from `low` on; lane 4 g + t has two pairs of
-// positions.
-__device__ __forceinline__ uint32_t seen_mask(int first, int low) {
-  return (first >= low ? 0xffffu : 0u) | (first + 1 >= low ? 0xffff0000u : 0u);
-}
-
 // Scales of hidden positions are masked, because a weight of 0 does not hide a NaN.
 template <int Bits, int Dim>
 __device__ __forceinline__ void multiply_coded_values(const CodedSide& side, uint32_t values,
@@ -179,15 +164,16 @@ __device__ __forceinline__ void multiply_coded_values(const CodedSide& side, uin
   const uint32_t next = side.groups > 1 ? 8 : 0;
   const uint32_t mask0 = seen_mask(2 * (lane % 4), low), mask1 = seen_mask(2 * (lane % 4) + 8, low);
   uint32_t p0 = 0, p1 = 0;
-  decode_lane<Bits, Dim>(values + 4 * lane, side.levels, [&](int i, const uint32_t(&half)[4]) {
-    if (i % 2 == 0) {
-      const uint32_t at = scales + next * static_cast<uint32_t>(i / 2);
-      p0 = multiply_halves(b0, shared_word(at) & mask0);
-      p1 = multiply_halves(b1, shared_word(at + 4) & mask1);
-    }
-    const uint32_t a[4] = {half[0], half[2], half[1], half[3]};
-    mma_f16(run.sum[i], a, p0, p1);
-  });
+  decode_lane<Bits, Dim>(SharedWords{values + 4 * lane}, side.levels,
+                         [&](int i, const uint32_t(&half)[4]) {
+                           if (i % 2 == 0) {
+                             const uint32_t at = scales + next * static_cast<uint32_t>(i / 2);
+                             p0 = multiply_halves(b0, shared_word(at) & mask0);
+                             p1 = multiply_halves(b1, shared_word(at + 4) & mask1);
+                           }
+                           const uint32_t a[4] = {half[0], half[2], half[1], half[3]};
+                           mma_f16(run.sum[i], a, p0, p1);
+                         });
 }
 
 // A warp's queries as operand b, and the product of queries and key offset to add to the logits of
@@ -336,26 +322,6 @@ __device__ __forceinline__ void attend_part(const CodedDecodeArgs& args, const C
   __syncwarp();
   for (int tile = max(part.first_tile, part.stored); tile < part.last_tile; ++tile)
     attend_half_tile<Dim, Capped>(args, part, queries, tile - part.stored, ring, lane, run, shift);
-}
-
-// Removes the weights' factor; returns false if a sum of any lane of the warp is not finite.
-template <int Dim>
-__device__ __forceinline__ bool unshift(Running<Dim>& run) {
-  constexpr float kFactor = 1.0f / 64;
-  static_assert(kWeightShift == 6);
-  float zeros = 0;  // becomes NaN if a sum is not finite
-#pragma unroll
-  for (int d = 0; d < Dim / 16; ++d) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      zeros = __fmaf_rn(run.sum[d][e], 0, zeros);
-      run.sum[d][e] *= kFactor;
-    }
-  }
-#pragma unroll
-  for (int h = 0; h < 2; ++h)
-    run.total[h] *= kFactor;
-  return !__any_sync(~0u, zeros != 0);
 }
 
 // Rotates a head's result back and writes it. Lanes have neighbouring columns.

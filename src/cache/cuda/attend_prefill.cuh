@@ -5,7 +5,7 @@
 #pragma once
 
 #include "cache/cuda/attend_prefill.h"
-#include "cache/cuda/coded_tile.cuh"
+#include "kernels/cuda/attention/coded_tile.cuh"
 #include "kernels/cuda/attention/prefill.cuh"
 
 namespace walsh::cuda::detail {

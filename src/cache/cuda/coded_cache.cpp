@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -39,6 +40,20 @@ HalfLevels half_levels(const ScalarCode& code, bool mirrored) {
   return levels;
 }
 
+// The same levels as bytes.
+ByteLevels byte_levels(const ScalarCode& code, bool mirrored) {
+  ByteLevels levels;
+  if (code.bits == 8) return levels;
+  if (code.levels_i8 == nullptr)
+    throw Error(ErrorCode::internal, "GPU cache", "a code without integer levels");
+  levels.unit = code.unit;
+  for (int nibble = 0; nibble < 1 << code.bits; ++nibble) {
+    const int index = mirrored && nibble < 8 ? 7 - nibble : nibble;
+    set_byte(levels.words, nibble, static_cast<uint8_t>(code.levels_i8[index]));
+  }
+  return levels;
+}
+
 CodedSide make_side(const CacheType& type, int head_dim) {
   CodedSide side;
   if (!type.coded) {
@@ -51,6 +66,7 @@ CodedSide make_side(const CacheType& type, int head_dim) {
   side.tile_bytes = tile_code_bytes(head_dim, side.bits) + kCacheTile * side.groups * 2;
   side.block = std::min(type.rotation_block, head_dim);
   side.levels = half_levels(type.code, side.code.mirrored);
+  side.byte_levels = byte_levels(type.code, side.code.mirrored);
   return side;
 }
 
@@ -132,8 +148,11 @@ CodedLayer::CodedLayer(const CacheTypes& types, int kv_heads, int head_dim, int6
     view_.key_offsets = offsets_.as<float>();
   }
   std::vector<float> factors;
-  for (const CodedSide* side : {&view_.keys, &view_.values}) {
+  for (CodedSide* side : {&view_.keys, &view_.values}) {
     const std::vector<float> more = factors_of(head_dim, side->block);
+    side->factor = std::abs(more[0]);
+    for (size_t i = 0; i < more.size() && i < 128; ++i)
+      if (more[i] < 0) view_.signs[i / 32] |= 1u << (i % 32);
     factors.insert(factors.end(), more.begin(), more.end());
   }
   factors_ = Buffer(factors.size() * sizeof(float));
@@ -176,6 +195,27 @@ CodedView CodedLayer::view(const PageTable& table, const int32_t* kept) const {
   view.per_sequence = table.per_sequence;
   view.kept = kept;
   return view;
+}
+
+std::vector<CodedLayers> layers_on_device(std::span<const CodedView> views) {
+  std::vector<CodedLayers> result;
+  for (const int dim : {64, 128, 256}) {
+    CodedLayers layers;
+    std::vector<CodedView> of_dim;
+    for (const CodedView& view : views) {
+      if (view.head_dim != dim) continue;
+      of_dim.push_back(view);
+      layers.kv_heads = std::max(layers.kv_heads, view.kv_heads);
+    }
+    if (of_dim.empty()) continue;
+    layers.count = static_cast<int64_t>(of_dim.size());
+    layers.head_dim = dim;
+    layers.views = Buffer(of_dim.size() * sizeof(CodedView));
+    copy_to_device(layers.views.as(), of_dim.data(), layers.views.bytes(), nullptr);
+    synchronize(nullptr);
+    result.push_back(std::move(layers));
+  }
+  return result;
 }
 
 }  // namespace walsh::cuda

@@ -3,70 +3,42 @@
 // outputs are rotated back; everything in between, fp16 rows too, is in the rotated domain, so that
 // one softmax covers stored and fp16 positions.
 //
-// Stored positions lie in tiles of 16 in the order of tensor core operands (coded_tile.cuh), tiles
-// in pages of 64 positions as in an fp16 cache. Positions that some query still sees as fp16 are
-// rows of a ring per sequence and head; the leading four are kept beside it. During a
-// prompt, its keys and values are rows of a buffer that all layers reuse.
+// Stored positions lie in tiles of 16 in the order of tensor core operands
+// (kernels/cuda/attention/coded_tile.cuh), tiles in pages of 64 positions as in an fp16 cache.
+// Positions that some query still sees as fp16 are rows of a ring per sequence and head; the
+// leading four are kept beside it. During a prompt, its keys and values are rows of a buffer that
+// all layers reuse.
 //
 // Heads have 64, 128 or 256 values.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "base/cuda/device.h"
 #include "cache/cache_type.h"
 #include "cache/cuda/group_code.h"
-#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/coded_pages.h"
 #include "kernels/cuda/rows/rows.h"
 
 namespace walsh::cuda {
 
-inline constexpr int kCacheTile = 16;
-inline constexpr int kPageTiles = kPageTokens / kCacheTile;
+static_assert(kCodeBundle == kCacheBundle && kFirstPositions == kLeadingPositions);
 
 // Whether the kernels support this head dimension.
 constexpr bool is_coded_head(int64_t head_dim) {
   return head_dim == 64 || head_dim == 128 || head_dim == 256;
 }
 
-// Bytes of a tile's codes.
-constexpr int tile_code_bytes(int head_dim, int bits) {
-  return kCacheTile * head_dim * bits / 8;
-}
-
-// A code's levels as fp16 in two byte tables, indexed by the stored nibble. With 16 levels the
-// lower byte depends only on the lower 3 bits. Not used for 8 bits, where level = byte - 128.
-struct HalfLevels {
-  uint32_t high[4] = {}, low[2] = {};
-};
-
 // Keys or values in the form that kernels take.
-struct CodedSide {
-  int bits = 0;                    // per code: 2, 3, 4 or 8; 0: stored as fp16
-  int groups = 0;                  // scales per vector; 0 for fp16
-  int tile_bytes = 0;              // of codes, then scales
-  int block = 0;                   // of the rotation; 0: not rotated
-  const float* factors = nullptr;  // [head_dim] sign / sqrt(block)
-  HalfLevels levels;
+struct CodedSide : CodedPages {
   GroupCode code;
-  unsigned char* tiles = nullptr;  // [page][kv_head][kPageTiles][tile_bytes]
-  uint16_t* ring = nullptr;        // fp16 [sequence][kv_head][ring][head_dim]
-  uint16_t* leading = nullptr;     // fp16 [sequence][kv_head][kLeadingPositions][head_dim]
 };
 
-struct CodedView {
+struct CodedView : CodedShape {
   CodedSide keys, values;
-  // The offset that was subtracted from stored keys: fp16 values as float
-  // [sequence][kv_head][head_dim], rotated; null if keys are stored as fp16.
-  float* key_offsets = nullptr;
-  int kv_heads = 0, head_dim = 0;
-  int ring = 0;                    // rows; position p is row p % ring
-  int window = 0;                  // latest positions that are at least kept as fp16
-  const int32_t* pages = nullptr;  // as PageTable
-  int64_t per_sequence = 0;
-  // [sequence] positions that are read as stored, whatever the window.
-  const int32_t* kept = nullptr;
 };
 
 // Why the kernels do not support this; empty if they do.
@@ -111,6 +83,19 @@ struct BundleRange {
 // the rings, or to `fresh` if all rows belong to one sequence.
 void keep_rows(const RopeCall& call, const CodedView& cache, const RowPlaces& rows,
                const FreshRows* fresh, Stream stream);
+
+// The caches of layers whose heads have one size, on the device.
+struct CodedLayers {
+  int64_t count = 0;
+  int kv_heads = 0, head_dim = 0;  // heads: the most of a layer
+  Buffer views;                    // CodedView [count]
+};
+
+// By the size of heads.
+std::vector<CodedLayers> layers_on_device(std::span<const CodedView> views);
+
+// Stores a bundle of a sequence, whose rows are in the rings, in all layers.
+void store_bundle(const CodedLayers& layers, int sequence, int bundle, Stream stream);
 
 // Decode: stores the bundle that has just left a row's window, if any.
 void store_bundles(const CodedView& cache, const RowPlaces& rows, int64_t m, Stream stream);

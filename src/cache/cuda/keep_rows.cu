@@ -7,7 +7,7 @@
 #include "cache/cuda/coded_cache.h"
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/rows/rope.cuh"
+#include "kernels/cuda/rows/head_columns.cuh"
 #include "walsh/error.h"
 
 namespace walsh::cuda {
@@ -21,64 +21,6 @@ struct KeepArgs {
   RowPlaces rows;
   FreshRows fresh;  // without keys, rows go to the rings
   int turned;       // pairs of a head that rope rotates
-};
-
-// A head as columns 32 r + lane.
-template <int Dim>
-struct Columns {
-  float v[Dim / 32];
-
-  // If all pairs are rotated, or none, the columns are already where they are needed: the first
-  // half, then the second. Otherwise they pass through shared memory.
-  __device__ Columns(const Pairs& x, const HeadPairs& pairs, float* shared, int lane) {
-    if (pairs.turned == 0 || pairs.turned == pairs.half) {
-#pragma unroll
-      for (int j = 0; j < Dim / 64; ++j) {
-        v[j] = x.a[j];
-        v[j + Dim / 64] = x.b[j];
-      }
-      return;
-    }
-    store_pairs(x, shared, pairs, lane, [](float value) { return value; });
-    __syncwarp();
-#pragma unroll
-    for (int r = 0; r < Dim / 32; ++r)
-      v[r] = shared[32 * r + lane];
-  }
-
-  // As walsh::Rotator, with the same order of additions.
-  __device__ void rotate(int block, const float* factors, int lane) {
-    if (block == 0) return;
-#pragma unroll
-    for (int r = 0; r < Dim / 32; ++r)
-      v[r] *= factors[32 * r + lane];
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-#pragma unroll
-      for (int r = 0; r < Dim / 32; ++r) {
-        const float other = __shfl_xor_sync(~0u, v[r], distance);
-        v[r] = (lane & distance) != 0 ? other - v[r] : v[r] + other;
-      }
-    }
-    if (block == 32) return;
-#pragma unroll
-    for (int step = 1; step < Dim / 32; step *= 2) {
-#pragma unroll
-      for (int r = 0; r < Dim / 32; ++r) {
-        if ((r & step) != 0) continue;
-        const float a = v[r], b = v[r + step];
-        v[r] = a + b;
-        v[r + step] = a - b;
-      }
-    }
-  }
-
-  template <typename T, typename Convert>
-  __device__ void store(T* to, int lane, Convert convert) const {
-#pragma unroll
-    for (int r = 0; r < Dim / 32; ++r)
-      to[32 * r + lane] = convert(v[r]);
-  }
 };
 
 // Where the key or value of a row and head is written.
@@ -114,8 +56,9 @@ __global__ void __launch_bounds__(kWarps * 32) keep_kernel(const __grid_constant
     float* q = call.q + row * call.ldq + head * Dim;
     Pairs v[1] = {load_pairs(q, pairs, lane)};
     prepare_heads(v, query_rule(call), angles, position, pairs, lane);
-    Columns<Dim> columns(v[0], pairs, heads[warp], lane);
-    columns.rotate(cache.keys.block, cache.keys.factors, lane);
+    HeadColumns<Dim> columns(v[0], pairs, heads[warp], lane);
+    columns.rotate(cache.keys.block, lane,
+                   [&](int r) { return cache.keys.factors[32 * r + lane]; });
     columns.store(q, lane, [](float x) { return x; });
     return;
   }
@@ -129,9 +72,9 @@ __global__ void __launch_bounds__(kWarps * 32) keep_kernel(const __grid_constant
   } else if (call.v_norm != nullptr) {
     prepare_heads(v, value_rule(call), angles, position, pairs, lane, false);
   }
-  Columns<Dim> columns(v[0], pairs, heads[warp], lane);
+  HeadColumns<Dim> columns(v[0], pairs, heads[warp], lane);
   const CodedSide& side = key ? cache.keys : cache.values;
-  columns.rotate(side.block, side.factors, lane);
+  columns.rotate(side.block, lane, [&](int r) { return side.factors[32 * r + lane]; });
   columns.store(place_of(args, key, head, args.rows.sequences[row], position), lane,
                 [&](float x) { return __half_as_ushort(kept_half(x, key)); });
 }

@@ -2,8 +2,9 @@
 // decoded to fp16 rows: a warp decodes 64 columns of a tile, each lane 16 bytes of a row at a time.
 #include <string>
 
-#include "cache/cuda/coded_tile.cuh"
+#include "cache/cuda/coded_cache.h"
 #include "codec/scalar/words.h"
+#include "kernels/cuda/attention/coded_tile.cuh"
 #include "kernels/cuda/attention/tile.cuh"
 #include "kernels/cuda/launch.h"
 #include "walsh/error.h"
@@ -194,8 +195,8 @@ __global__ void __launch_bounds__(kThreads) load_kernel(const __grid_constant__ 
       rows.store(i / 2, 1, levels[1]);
     }
   };
-  decode_lane<Bits, kColumns>(shared + static_cast<uint32_t>(4 * lane), args.from.side.levels,
-                              store);
+  decode_lane<Bits, kColumns>(SharedWords{shared + static_cast<uint32_t>(4 * lane)},
+                              args.from.side.levels, store);
 }
 
 template <bool Keys>

@@ -2,8 +2,8 @@
 // tiles of a head, for keys or values.
 #include <string>
 
-#include "cache/cuda/coded_tile.cuh"
 #include "cache/cuda/store_group.cuh"
+#include "kernels/cuda/attention/coded_tile.cuh"
 #include "kernels/cuda/launch.h"
 #include "walsh/error.h"
 
@@ -14,9 +14,12 @@ constexpr int kBundleTiles = kCacheBundle / kCacheTile;
 
 struct StoreArgs {
   CodedView cache;
-  RowPlaces rows;  // of decode; without positions: prefill
-  FreshRows fresh;
+  RowPlaces rows;   // of decode
+  FreshRows fresh;  // of a prompt; without keys: rows are in the rings
   BundleRange bundles;
+  const CodedView* layers = nullptr;  // instead of `cache`, one bundle of each
+
+  __device__ __forceinline__ bool of_prompt() const { return fresh.keys != nullptr; }
 };
 
 // fp16 rows of a head by position, in a ring or from `first` on.
@@ -49,7 +52,7 @@ __device__ __forceinline__ int due_bundle(const CodedView& cache, int sequence, 
   return end > stored_end(cache, sequence, position - 1) ? end / kCacheBundle - 1 : -1;
 }
 
-// Grid: x over tiles of bundles, y over heads, z: keys, values.
+// Grid: x over tiles of bundles, or of layers, y over heads, z: keys, values.
 __device__ __forceinline__ TilePlace place_of_block(const StoreArgs& args) {
   const int index = static_cast<int>(blockIdx.x) / kBundleTiles;
   TilePlace place;
@@ -58,7 +61,7 @@ __device__ __forceinline__ TilePlace place_of_block(const StoreArgs& args) {
   place.key = blockIdx.z == 0;
   if (args.rows.positions == nullptr) {
     place.sequence = args.bundles.sequence;
-    place.bundle = args.bundles.first + index;
+    place.bundle = args.bundles.first + (args.of_prompt() ? index : 0);
   } else {
     place.sequence = args.rows.sequences[index];
     place.bundle = due_bundle(args.cache, place.sequence, args.rows.positions[index]);
@@ -67,13 +70,12 @@ __device__ __forceinline__ TilePlace place_of_block(const StoreArgs& args) {
 }
 
 template <int Dim>
-__device__ __forceinline__ HalfRows rows_of(const StoreArgs& args, const TilePlace& place,
-                                            int64_t head) {
-  if (args.rows.positions == nullptr) {
+__device__ __forceinline__ HalfRows rows_of(const StoreArgs& args, const CodedView& cache,
+                                            const TilePlace& place, int64_t head) {
+  if (args.of_prompt()) {
     const uint16_t* fresh = place.key ? args.fresh.keys : args.fresh.values;
     return {fresh + place.head * args.fresh.capacity * Dim, 0, args.fresh.first};
   }
-  const CodedView& cache = args.cache;
   const uint16_t* ring = place.key ? cache.keys.ring : cache.values.ring;
   return {ring + head * cache.ring * Dim, cache.ring, 0};
 }
@@ -120,11 +122,11 @@ __device__ __forceinline__ void mean_key(const HalfRows& rows, float* offsets) {
 // Loads the offset to subtract from the rows of the tile. If this launch contains bundle 0, every
 // block computes the offset itself.
 template <int Dim>
-__device__ __forceinline__ void load_offsets(const StoreArgs& args, const TilePlace& place,
-                                             const HalfRows& rows, int64_t head, float* offsets) {
-  float* stored = args.cache.key_offsets + head * Dim;
-  const bool prompt = args.rows.positions == nullptr;
-  const bool known = prompt ? args.bundles.first > 0 : place.bundle > 0;
+__device__ __forceinline__ void load_offsets(const StoreArgs& args, const CodedView& cache,
+                                             const TilePlace& place, const HalfRows& rows,
+                                             int64_t head, float* offsets) {
+  float* stored = cache.key_offsets + head * Dim;
+  const bool known = args.of_prompt() ? args.bundles.first > 0 : place.bundle > 0;
   if (place.key && !known) mean_key<Dim>(rows, offsets);
   __syncthreads();
   for (int c = static_cast<int>(threadIdx.x); c < Dim; c += kStoreThreads) {
@@ -160,7 +162,7 @@ __device__ __forceinline__ void load_values(const HalfRows& rows, int position,
   __syncthreads();
 }
 
-template <int Dim>
+template <int Dim, bool Layers>
 __global__ void __launch_bounds__(kStoreThreads)
     store_kernel(const __grid_constant__ StoreArgs args) {
   __shared__ TileMemory<Dim> memory;
@@ -168,10 +170,11 @@ __global__ void __launch_bounds__(kStoreThreads)
   wait_previous_kernel();
   const TilePlace place = place_of_block(args);
   if (place.bundle < 0) return;
-  const CodedView& cache = args.cache;
+  const CodedView& cache = Layers ? args.layers[blockIdx.x / kBundleTiles] : args.cache;
+  if (Layers && place.head >= cache.kv_heads) return;
   const CodedSide& side = place.key ? cache.keys : cache.values;
   const int64_t head = int64_t{place.sequence} * cache.kv_heads + place.head;
-  const HalfRows rows = rows_of<Dim>(args, place, head);
+  const HalfRows rows = rows_of<Dim>(args, cache, place, head);
   unsigned char* tile = tile_of(cache, side, place);
   if (place.starts())
     copy_rows<Dim>(rows, 0, kLeadingPositions, side.leading + head * kLeadingPositions * Dim);
@@ -179,7 +182,7 @@ __global__ void __launch_bounds__(kStoreThreads)
     copy_rows<Dim>(rows, place.position(), kCacheTile, tile);
     return;
   }
-  load_offsets<Dim>(args, place, rows, head, memory.offsets);
+  load_offsets<Dim>(args, cache, place, rows, head, memory.offsets);
   load_values(rows, place.position(), memory);
   encode_tile(side, place.key, memory,
               reinterpret_cast<uint16_t*>(tile + tile_code_bytes(Dim, side.bits)));
@@ -187,6 +190,7 @@ __global__ void __launch_bounds__(kStoreThreads)
   pack_tile(side.bits, place.key, memory, reinterpret_cast<uint32_t*>(tile));
 }
 
+template <bool Layers>
 void store(const StoreArgs& args, int64_t bundles, Stream stream) {
   const CodedView& cache = args.cache;
   const int dim = cache.head_dim;
@@ -197,21 +201,28 @@ void store(const StoreArgs& args, int64_t bundles, Stream stream) {
   const LaunchShape shape{
       dim3(static_cast<unsigned>(bundles * kBundleTiles), static_cast<unsigned>(cache.kv_heads), 2),
       dim3(kStoreThreads)};
-  const auto kernel = dim == 64    ? store_kernel<64>
-                      : dim == 128 ? store_kernel<128>
-                                   : store_kernel<256>;
+  const auto kernel = dim == 64    ? store_kernel<64, Layers>
+                      : dim == 128 ? store_kernel<128, Layers>
+                                   : store_kernel<256, Layers>;
   launch("cache bundles", kernel, shape, stream, args);
 }
 
 }  // namespace
 
 void store_bundles(const CodedView& cache, const RowPlaces& rows, int64_t m, Stream stream) {
-  store({cache, rows, {}, {}}, m, stream);
+  store<false>({cache, rows, {}, {}}, m, stream);
 }
 
 void store_bundles(const CodedView& cache, const BundleRange& bundles, const FreshRows& fresh,
                    Stream stream) {
-  store({cache, {}, fresh, bundles}, int64_t{bundles.last} - bundles.first, stream);
+  store<false>({cache, {}, fresh, bundles}, int64_t{bundles.last} - bundles.first, stream);
+}
+
+void store_bundle(const CodedLayers& layers, int sequence, int bundle, Stream stream) {
+  StoreArgs args{{}, {}, {}, {sequence, bundle, bundle + 1}, layers.views.as<const CodedView>()};
+  args.cache.kv_heads = layers.kv_heads;
+  args.cache.head_dim = layers.head_dim;
+  store<true>(args, layers.count, stream);
 }
 
 }  // namespace walsh::cuda

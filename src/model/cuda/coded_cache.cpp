@@ -92,6 +92,10 @@ CudaCodedCache::CudaCodedCache(const ModelConfig& c, const CacheTypes& wanted,
     fresh_rows_[from] = rows_in(kept_fresh_[from], fresh);
   }
   old_rows_ = rows_in(old_, old);
+  std::vector<cuda::CodedView> views;
+  for (int64_t layer = 0; layer < static_cast<int64_t>(layers_.size()); ++layer)
+    if (!layers_[static_cast<size_t>(layer)].empty()) views.push_back(view(layer));
+  on_device_ = cuda::layers_on_device(views);
 }
 
 int64_t CudaCodedCache::max_prompts(const KvShape& shape) {
@@ -120,6 +124,16 @@ void CudaCodedCache::start(std::span<const Run> runs, std::span<const RowGroup> 
     throw Error(ErrorCode::internal, "KV cache",
                 fmt::format("{} prompts in a batch need {} rows, {} are there", runs.size(), fresh,
                             fresh_rows_.front().capacity));
+  }
+}
+
+// Rows of a bundle are always from earlier steps.
+void CudaCodedCache::store_ahead(cuda::Stream stream) const {
+  for (const RunPlan& plan : plans_) {
+    if (plan.stored == plan.before) continue;
+    const auto bundle = static_cast<int>(plan.before / kCacheBundle);
+    for (const cuda::CodedLayers& layers : on_device_)
+      cuda::store_bundle(layers, static_cast<int>(plan.run.sequence), bundle, stream);
   }
 }
 

@@ -22,6 +22,11 @@ class CudaCodedCache {
   // Called before the layers of a batch with these groups of rows, which have to live until its
   // end. A sequence whose run does not begin at its end is taken back.
   void start(std::span<const Run> runs, std::span<const RowGroup> groups, cuda::Stream stream);
+  // Stores the bundles that leave the window in a batch of single rows, for all layers: in front of
+  // a step that does not do it itself, as keep() does.
+  void store_ahead(cuda::Stream stream) const;
+  // What a program reads (cuda::PersistentProgram::attend_coded).
+  cuda::CodedView view(int64_t layer) const;
   // Writes the keys and values of the batch to the caches. `rope` and `rows` describe all of its
   // rows.
   void keep(int64_t layer, const cuda::RopeCall& rope, const cuda::RowPlaces& rows,
@@ -51,7 +56,6 @@ class CudaCodedCache {
     int64_t fresh;   // first of its rows that are not stored yet, if the run has several rows
   };
 
-  cuda::CodedView view(int64_t layer) const;
   int64_t stored_end(const Sequence& sequence, int64_t position) const;
   void take_back(int64_t index, int64_t position, cuda::Stream stream);
   void upload_kept(int64_t index, cuda::Stream stream);
@@ -65,6 +69,7 @@ class CudaCodedCache {
   std::vector<RunPlan> plans_;
   std::span<const RowGroup> groups_;
   std::vector<cuda::CodedLayer> layers_;
+  std::vector<cuda::CodedLayers> on_device_;
   cuda::PageTable table_;
   std::vector<Sequence> sequences_;
   cuda::Buffer kept_;   // int32 [sequences]: Sequence::stored, on the device

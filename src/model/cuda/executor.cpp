@@ -131,6 +131,7 @@ void CudaExecutor::run_parts(const Batch& batch, FunctionRef<void()> body) {
   try {
     if (coded != nullptr) coded->start(batch.runs, batch_->groups(), stream_.get());
     batch_->send_rows(stream_.get());
+    if (coded != nullptr && is_one_launch()) coded->store_ahead(stream_.get());
     body();
   } catch (...) {
     if (coded != nullptr) coded->abandon();
@@ -179,7 +180,7 @@ void CudaExecutor::compute() {
 // As one launch where there is a program of them: only a part of a model whose layers are all
 // computed without a break has one.
 void CudaExecutor::compute_layers(int64_t begin, int64_t end) {
-  if (!is_one_token() || layer_program_.empty()) return launches_->run(begin, end);
+  if (!is_one_launch()) return launches_->run(begin, end);
   layer_program_.launch(stream_.get());
   for (const StateMark& mark : batch_->marks()) {
     const auto from = static_cast<int32_t>(batch_->runs()[mark.run].sequence);

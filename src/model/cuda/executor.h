@@ -61,6 +61,7 @@ class CudaExecutor : public PartExecutor {
   bool can_record() const;
   RecordedBatches::Recorded& recorded_batch();
   bool is_one_token() const { return batch_->decoding() && batch_->rows() == 1; }
+  bool is_one_launch() const { return is_one_token() && steps_are_one_launch(); }
   void compute();
   void compute_layers(int64_t begin, int64_t end);
 

@@ -42,7 +42,7 @@ const Linear* output_to(Rows rows, const step::Product& s, const Model& model, i
 
 cuda::PersistentProgram OneLaunch::layers() {
   const Model& model = operands_.model();
-  if (!cuda::PersistentProgram::available() || operands_.memory().cache.coded) return {};
+  if (!cuda::PersistentProgram::available()) return {};
   // Between the layers of such a part others compute.
   const auto& layers = model.config.layers;
   if (std::any_of(layers.begin(), layers.end(), experts_elsewhere)) return {};
@@ -101,8 +101,17 @@ bool OneLaunch::add(const step::Attend& s) {
   if (!is_phase(heads)) return false;
   cuda::RopeCall rope = operands_.rope_call(heads, layer_, 1);
   rope.q = operands_.row(heads.query);
-  return program_.attend(rope, operands_.attention_call(s, layer_, 0, 1),
-                         operands_.memory().attention_scratch, heads.gates.present());
+  const CudaMemory& memory = operands_.memory();
+  const bool gated = heads.gates.present();
+  if (!memory.cache.coded) {
+    return program_.attend(rope, operands_.attention_call(s, layer_, 0, 1),
+                           memory.attention_scratch, gated);
+  }
+  if (gated) return false;
+  const cuda::CodedView cache = memory.cache.coded->view(s.cache);
+  cuda::AttentionRows rows = operands_.attention_rows(s, layer_, 1);
+  return program_.attend_coded(rope, rows, cache, cache.keys, cache.values,
+                               memory.attention_scratch);
 }
 
 bool OneLaunch::add(const step::Convolve& s) {

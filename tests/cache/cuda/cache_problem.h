@@ -1,5 +1,5 @@
 // Test helper: the coded cache of a sequence made of random words, decoded according to
-// cache/cuda/coded_tile.cuh on host and device, and query rows that attend to it.
+// kernels/cuda/attention/coded_tile.cuh on host and device, and query rows that attend to it.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Test helper: a coded cache built by hand, and the content of its tiles according to
-// cache/cuda/coded_tile.cuh.
+// kernels/cuda/attention/coded_tile.cuh.
 #pragma once
 
 #include <algorithm>

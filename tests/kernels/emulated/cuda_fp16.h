@@ -31,7 +31,17 @@ inline __half2 __hsub2(__half2 a, __half2 b) {
   return {__float2half_rn(__half2float(a.x) - __half2float(b.x)),
           __float2half_rn(__half2float(a.y) - __half2float(b.y))};
 }
+inline __half2 __hmul2(__half2 a, __half2 b) {
+  return {__float2half_rn(__half2float(a.x) * __half2float(b.x)),
+          __float2half_rn(__half2float(a.y) * __half2float(b.y))};
+}
 inline __half2 __hfma2(__half2 a, __half2 b, __half2 c) {
   return {__float2half_rn(std::fma(__half2float(a.x), __half2float(b.x), __half2float(c.x))),
           __float2half_rn(std::fma(__half2float(a.y), __half2float(b.y), __half2float(c.y)))};
+}
+inline __half __ushort_as_half(unsigned short bits) {
+  return {bits};
+}
+inline __half2 __half2half2(__half x) {
+  return {x, x};
 }

@@ -52,4 +52,22 @@ WALSH_REFUSED(OneCode<TrellisDecoder<6>, 128>, false, false)
 WALSH_REFUSED(OneCode<TrellisDecoder<7>, 128>, false, false)
 WALSH_REFUSED(OneCode<TrellisDecoder<8>, 128>, false, false)
 
+
+#define WALSH_REFUSED_CODED(...)                            \
+  template <>                                               \
+  PersistentKernel coded_persistent_kernel<__VA_ARGS__>() { \
+    refuse();                                               \
+  }
+#define WALSH_REFUSED_CODED_WITH_EXPERTS(...) \
+  WALSH_REFUSED_CODED(__VA_ARGS__, false)     \
+  WALSH_REFUSED_CODED(__VA_ARGS__, true)
+
+WALSH_REFUSED_CODED_WITH_EXPERTS(NarrowCodes)
+WALSH_REFUSED_CODED_WITH_EXPERTS(OneCode<ScalarDecoder<2>, 128>)
+WALSH_REFUSED_CODED_WITH_EXPERTS(Three)
+WALSH_REFUSED_CODED_WITH_EXPERTS(OneCode<ScalarDecoder<4>, 128>)
+WALSH_REFUSED_CODED(OneCode<ScalarDecoder<3>, 32>, false)
+WALSH_REFUSED_CODED(OneCode<ScalarDecoder<4>, 32>, false)
+WALSH_REFUSED_CODED(OneCode<ScalarDecoder<8>, 32>, false)
+
 }  // namespace walsh::cuda

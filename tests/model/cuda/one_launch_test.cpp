@@ -9,6 +9,7 @@
 #include "gpu_models.h"
 #include "model/cuda/executor.h"
 #include "model/session.h"
+#include "short_run.h"
 
 namespace walsh {
 namespace {
@@ -28,9 +29,16 @@ class GpuOneLaunch : public test::GpuTest {
       all.others.push_back(&get_format(types[i]));
     return SyntheticSource(shape, all);
   }
-  Model open(const char* shape, const char* type, const Device& device) {
+  Model open(const char* shape, const char* type, const Device& device,
+             const CacheTypes& cache = {}) {
     SyntheticSource of = source(shape, type);
-    return load(of, device);
+    return load(of, device, ActivationMode::automatic, cache);
+  }
+  static std::vector<float> behind_tokens(Session& session, std::span<const int32_t> text) {
+    std::vector<float> last;
+    for (const int32_t& token : text)
+      last = behind(session, {&token, 1});
+    return last;
   }
   static bool is_one_launch(const Model& model) {
     const KvPages pages(kv_shape(model.config, model.cache, kGpuPagePositions, {128}));
@@ -62,6 +70,10 @@ TEST_F(GpuOneLaunch, HasNotWhatNoProgramIsFor) {
   EXPECT_FALSE(is_one_launch(source("tiny", "q8_0")));  // two planes of inputs
   EXPECT_FALSE(is_one_launch(source("tiny-delta", "q8_0")));
   EXPECT_FALSE(is_one_launch(source("tiny", "pq3")));
+  const CacheTypes codes{&get_cache_type("tq3_0"), &get_cache_type("tq3_0"), 32};
+  const CacheTypes keys{&get_cache_type("tq3_0"), &get_cache_type("f16"), 32};
+  EXPECT_FALSE(is_one_launch(open("tiny", "tq3", gpu_, keys)));
+  EXPECT_FALSE(is_one_launch(open("tiny-delta", "tq3", gpu_, codes)));
 }
 
 using ShapeAndType = std::tuple<const char*, const char*>;
@@ -70,12 +82,6 @@ class GpuHybridSteps : public GpuOneLaunch, public testing::WithParamInterface<S
  protected:
   Model open(const Device& device) {
     return GpuOneLaunch::open(std::get<0>(GetParam()), std::get<1>(GetParam()), device);
-  }
-  static std::vector<float> behind_tokens(Session& session, std::span<const int32_t> text) {
-    std::vector<float> last;
-    for (const int32_t& token : text)
-      last = behind(session, {&token, 1});
-    return last;
   }
   static void expect_equal(const std::vector<float>& a, const std::vector<float>& b) {
     EXPECT_LT(test::divergence({b}, {a}), kRounding);
@@ -143,6 +149,81 @@ TEST_P(GpuHybridSteps, GoBackToASnapshotOfASingleToken) {
 INSTANTIATE_TEST_SUITE_P(Models, GpuHybridSteps,
                          testing::Combine(testing::Values("tiny-delta", "tiny-next"),
                                           testing::Values("tq2", "tq3", "tq4")));
+
+struct CodedSteps {
+  const char* cache;
+  int64_t window;
+};
+
+class GpuCodedSteps : public GpuOneLaunch, public testing::WithParamInterface<CodedSteps> {
+ protected:
+  Model open(const Device& device, const char* shape = "tiny") {
+    const CacheType& type = get_cache_type(GetParam().cache);
+    return GpuOneLaunch::open(shape, "tq4", device, {&type, &type, GetParam().window});
+  }
+};
+
+// What differs from the CPU is little beside what the codes cost, and beside what rounded inputs of
+// products make without codes.
+TEST_P(GpuCodedSteps, AreAsOnTheCpuEveryTime) {
+  const Model on_gpu = open(gpu_), on_cpu = open(Device{});
+  ASSERT_TRUE(is_one_launch(on_gpu));
+  const Model half_gpu = GpuOneLaunch::open("tiny", "tq4", gpu_),
+              half_cpu = GpuOneLaunch::open("tiny", "tq4", Device{});
+  const auto text = test::random_tokens(test::times(330, 100), on_cpu.config.vocab, 6);
+  const auto rows = test::decode(on_gpu, text);
+  const auto half = test::logits_of(half_cpu, text), expected = test::logits_of(on_cpu, text);
+  const double lost = test::divergence(half, expected);
+  const double rounded = test::divergence(half, test::decode(half_gpu, text));
+  EXPECT_LT(test::divergence(expected, rows), 3 * rounded + 0.1 * lost) << lost << ' ' << rounded;
+  EXPECT_EQ(rows, test::decode(on_gpu, text));
+}
+
+// The same of models with experts: those that a row gets may be others.
+TEST_P(GpuCodedSteps, OfExpertsAreAsOnTheCpu) {
+  const Model on_gpu = open(gpu_, "tiny-moe"), on_cpu = open(Device{}, "tiny-moe");
+  ASSERT_TRUE(is_one_launch(on_gpu));
+  const auto text = test::random_tokens(test::times(150, 80), on_cpu.config.vocab, 6);
+  EXPECT_LT(test::divergence(test::logits_of(on_cpu, text), test::decode(on_gpu, text)), kRounding);
+}
+
+// Prompts and two sequences at once take launches, single tokens the program; texts are cut and
+// go on.
+TEST_P(GpuCodedSteps, MixWithLaunchesInEveryOrder) {
+  const Model model = open(gpu_);
+  const auto text = test::random_tokens(240, model.config.vocab, 7);
+  const auto other = test::random_tokens(90, model.config.vocab, 8);
+  const std::span all(text), others(other);
+  SessionOptions options{256};
+  options.sequences = 2;
+  Session session(model, options);
+  behind(session, all.first(60));
+  behind_tokens(session, all.subspan(60, 45));
+  ASSERT_EQ(session.open(), 1);
+  behind(session, others.first(40), -1, 1);
+  for (size_t i = 0; i < 40; ++i) {
+    const SequenceTokens items[] = {{0, all.subspan(105 + i, 1), 1},
+                                    {1, others.subspan(40 + i, 1), 1}};
+    session.evaluate(items, [](size_t, int64_t, std::span<const float>) {});
+  }
+  std::vector<float> last, last_of_other;
+  for (size_t i = 0; i < 10; ++i) {
+    behind(session, all.subspan(145 + i, 1));
+    last_of_other = behind(session, others.subspan(80 + i, 1), -1, 1);
+  }
+  behind(session, all.subspan(155, 33));
+  session.truncate(187);
+  last = behind_tokens(session, all.subspan(187));
+  Session alone(model, {256}), alone_other(model, {256});
+  const double bound = 1e-2;  // a value near a threshold may get another code
+  EXPECT_LT(test::divergence({behind(alone, all)}, {last}), bound);
+  EXPECT_LT(test::divergence({behind(alone_other, others)}, {last_of_other}), bound);
+}
+
+INSTANTIATE_TEST_SUITE_P(Caches, GpuCodedSteps,
+                         testing::Values(CodedSteps{"tq3_0", 32}, CodedSteps{"tq3_0", 0},
+                                         CodedSteps{"q8_0", 32}, CodedSteps{"q4_0", 7},
+                                         CodedSteps{"kt4", 32}, CodedSteps{"kt2", 100}));
 
 }  // namespace
 }  // namespace walsh

@@ -36,6 +36,7 @@ __device__ __forceinline__ PhaseBits bits_of(const ProgramPhase& phase, uint32_t
 // With `Mixers`, heads may have gates, and only a part of each head may be rotated.
 template <int Dim, bool Mixers>
 class AttendPhase {
+ protected:
   static constexpr int kChunks = Dim / 32;   // of 32 columns of a key
   static constexpr int kWords = Dim / 16;    // of a lane's columns of a value
   static constexpr int kVectors = Dim / 64;  // of 16 bytes each
@@ -98,7 +99,7 @@ class AttendPhase {
     }
   }
 
- private:
+ protected:
   // Sets what this block and warp compute in a part.
   __device__ __forceinline__ void place(int part) {
     const auto divide = [](int a, int b) { return b == 1 ? a : cuda::divide(a, b); };

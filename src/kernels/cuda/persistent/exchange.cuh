@@ -90,7 +90,7 @@ struct ExchangeReader {
 
 // The row that a launch of a program computes.
 __shared__ ProgramRow program_row;
-__shared__ int32_t program_sequence;  // only in programs with other mixers
+__shared__ int32_t program_sequence;  // only in programs with other mixers or coded caches
 
 __shared__ __align__(8) uint64_t pair_arrivals[2];  // barriers, see PairInputs
 

@@ -1,7 +1,7 @@
 // The persistent kernel: all layers of a token in one launch (persistent/program.h).
 #pragma once
 
-#include "kernels/cuda/persistent/attention.cuh"
+#include "kernels/cuda/persistent/attend_phases.cuh"
 #include "kernels/cuda/persistent/delta.cuh"
 #include "kernels/cuda/persistent/experts.cuh"
 #include "kernels/cuda/persistent/inputs.cuh"
@@ -9,15 +9,6 @@
 #include "kernels/cuda/persistent/words.cuh"
 
 namespace walsh::cuda {
-
-// Not inlined: beside the registers of an attention tile, those of the weights would be spilled
-// everywhere.
-template <int Dim, bool Mixers>
-__device__ __noinline__ void attend_phase(const AttentionPhase& args, std::byte* memory,
-                                          PhaseBits bits) {
-  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-  AttendPhase<Dim, Mixers>(args, memory, bits, warp, lane).run();
-}
 
 __shared__ uint32_t launch_epoch;
 
@@ -100,7 +91,8 @@ class PersistentBlock {
     if (i == 0) {
       program_row.position = *args_.position;
       program_row.pages = pages;
-      if constexpr (Codes::kMixers) program_sequence = *args_.sequence;
+      if constexpr (Codes::kMixers || Codes::kCodedCache) program_sequence = *args_.sequence;
+      if constexpr (Codes::kCodedCache) program_row.kept = args_.kept[program_sequence];
     }
     if (i < min(int64_t{kProgramPages}, args_.pages_per_sequence))
       program_row.first_pages[i] = pages[i];
@@ -401,7 +393,13 @@ class PersistentBlock {
     __shared__ ParkedStream parked[kProgramWarps];
     stream_.park(parked[warp_]);
     const PhaseBits bits = bits_of(phase, launch_epoch);
-    if (phase.attention.head_dim == 64) {
+    if constexpr (Codes::kCodedCache) {
+      if (phase.attention.head_dim == 64) {
+        attend_codes<64>(phase.attention, inputs(), bits);
+      } else {
+        attend_codes<128>(phase.attention, inputs(), bits);
+      }
+    } else if (phase.attention.head_dim == 64) {
       attend_phase<64, Codes::kMixers>(phase.attention, inputs(), bits);
     } else if (Codes::kMixers && phase.attention.head_dim == 256) {
       if constexpr (Codes::kMixers) attend_phase<256, true>(phase.attention, inputs(), bits);
@@ -439,6 +437,12 @@ __global__ void __launch_bounds__(kProgramWarps * 32, 1)
 #if __CUDA_ARCH__ >= 900
   PersistentBlock<Codes>(args).run();
 #endif
+}
+
+template <typename Codes, bool Experts>
+PersistentKernel coded_persistent_kernel() {
+  using Own = std::conditional_t<Experts, WithExperts<Codes>, Codes>;
+  return persistent_kernel_of<WithCodedCache<Own>>;
 }
 
 template <typename Codes, bool Experts, bool Mixers>

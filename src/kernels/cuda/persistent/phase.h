@@ -4,6 +4,7 @@
 #include <cuda_fp16.h>
 
 #include "kernels/cuda/attention/args.h"
+#include "kernels/cuda/attention/coded_pages.h"
 #include "kernels/cuda/delta/delta.h"
 #include "kernels/cuda/gemv/gemv_kernel.h"
 #include "kernels/cuda/persistent/block_work.h"
@@ -28,8 +29,28 @@ struct ValueTag {
   uint8_t flips = 0;  // 1: the tag bit changes with every launch
 };
 
+// What a phase reads of a coded cache (CodedPages, CodedShape).
+struct CodedPhase {
+  struct Side {
+    const unsigned char* tiles = nullptr;
+    const uint16_t* leading = nullptr;
+    int groups = 0, tile_bytes = 0, block = 0;
+    float factor = 1;  // of the rotation: 1 / sqrt(block)
+  };
+  int bits = 0;  // per code, of keys and values; 0: the cache is not coded
+  int ring = 0, window = 0;
+  Side keys, values;
+  // The rotations negate column 32 b + i where bit i of word b is set. Factors in memory would
+  // arrive behind the weights that have been asked for.
+  uint32_t signs[4] = {};
+  const float* key_offsets = nullptr;
+  ByteLevels key_levels;
+  HalfLevels value_levels;
+};
+
 struct AttentionPhase {
-  uint16_t* keys = nullptr;  // fp16 [page][kv_head][kPageTokens][head_dim]
+  // fp16 [page][kv_head][kPageTokens][head_dim]; of a coded cache the rings.
+  uint16_t* keys = nullptr;
   uint16_t* values = nullptr;
   const float* q = nullptr;  // exchanged or plain, as the tags of the phase say
   const float* k = nullptr;
@@ -57,6 +78,7 @@ struct AttentionPhase {
   // query head is followed by gates, whose sigmoid multiplies the output.
   int turned = 0;
   bool gated = false;
+  CodedPhase coded;
 };
 
 // One row of a delta net: decays and strengths, the convolution, the delta rule, and the gates of
@@ -156,6 +178,7 @@ struct ProgramArgs {
   const int32_t* sequence = nullptr;
   const int32_t* pages = nullptr;
   int64_t pages_per_sequence = 0;
+  const int32_t* kept = nullptr;  // CodedShape, or null
   // Only in programs with experts: one entry per phase, and the number of the first phase that
   // chooses.
   const ExpertPhase* experts = nullptr;
@@ -167,6 +190,7 @@ inline constexpr int kProgramPages = 32;  // pages per sequence whose places blo
 // One row of the KV cache.
 struct ProgramRow {
   int position;
+  int kept;  // of a coded cache
   const int32_t* pages;
   int32_t first_pages[kProgramPages];
 };
@@ -202,6 +226,9 @@ constexpr ProgramMemory program_memory(int code_vectors, int flush) {
 
 // Bytes that attention needs of the room for inputs: the sums of the warps and their softmax state.
 inline constexpr int kAttentionPhaseBytes = kProgramWarps * kHeadPass * 4 + kProgramWarps * 8 * 8;
+// The same over a coded cache, whose sums have padding and are rotated.
+inline constexpr int kCodedPhaseBytes =
+    kProgramWarps * kHeadPass / 8 * 9 * 4 + kProgramWarps * 8 * 8 + kHeadPass * 4;
 // Bytes that a delta net needs of the room for inputs: partial sums, each warp's decay, strength
 // and squares, and the channels.
 inline constexpr int kDeltaPhaseBytes =
@@ -228,6 +255,9 @@ template <typename Decoder, int Flush>
 struct OneCode;
 template <typename Codes, bool Experts, bool Mixers>
 PersistentKernel persistent_kernel();
+// The same for programs that attend to a coded cache.
+template <typename Codes, bool Experts>
+PersistentKernel coded_persistent_kernel();
 constexpr ProgramMemory program_memory_of_several(bool wide) {
   return wide ? program_memory(8, 32) : program_memory(4, 128);
 }

@@ -210,6 +210,7 @@ bool PersistentProgram::Codes::trellis() const {
 }
 
 bool PersistentProgram::Codes::known() const {
+  if (coded && (trellis() || mixers || ((experts || several()) && wide()))) return false;
   return !(trellis() && (wide() || experts || mixers)) && !(mixers && wide());
 }
 
@@ -255,6 +256,7 @@ PersistentKernel kernel_of_one_code(int flush, bool experts, bool mixers) {
 }  // namespace
 
 PersistentKernel PersistentProgram::Codes::kernel() const {
+  if (coded) return coded_kernel();
   if (several() && mixers) {
     return experts ? persistent_kernel<NarrowCodes, true, true>()
                    : persistent_kernel<NarrowCodes, false, true>();
@@ -272,6 +274,34 @@ PersistentKernel PersistentProgram::Codes::kernel() const {
   return with_decoder(decoder, [&]<typename Decoder>() {
     return kernel_of_one_code<Decoder>(flush, experts, mixers);
   });
+}
+
+PersistentKernel PersistentProgram::Codes::coded_kernel() const {
+  if (several()) {
+    return experts ? coded_persistent_kernel<NarrowCodes, true>()
+                   : coded_persistent_kernel<NarrowCodes, false>();
+  }
+  const auto& [kind, flush] = *kinds.begin();
+  PersistentKernel kernel = nullptr;
+  const auto one = [&]<int Bits, int Flush>() {
+    if (kind != scalar_decoder(Bits) || flush != Flush) return;
+    if constexpr (Flush == 128) {
+      if (experts) {
+        kernel = coded_persistent_kernel<OneCode<ScalarDecoder<Bits>, Flush>, true>();
+        return;
+      }
+    }
+    kernel = coded_persistent_kernel<OneCode<ScalarDecoder<Bits>, Flush>, false>();
+  };
+  one.template operator()<2, 128>();
+  one.template operator()<3, 128>();
+  one.template operator()<4, 128>();
+  one.template operator()<3, 32>();
+  one.template operator()<4, 32>();
+  one.template operator()<8, 32>();
+  if (kernel == nullptr)
+    throw Error(ErrorCode::internal, "persistent kernel", "has no kernel for the code");
+  return kernel;
 }
 
 // Returns the signs of a rotation on the device. A step has few different ones.
@@ -443,6 +473,7 @@ void PersistentProgram::launch(Stream stream) const {
   args.sequence = row_.places.sequences;
   args.pages = row_.table.pages;
   args.pages_per_sequence = row_.table.per_sequence;
+  args.kept = row_.kept;
   args.experts = device_experts_.as<ExpertPhase>();
   args.first_choice = first_choice_;
   cuda::launch("persistent kernel", codes_.kernel(), shape(), stream, args);

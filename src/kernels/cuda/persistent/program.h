@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/coded_pages.h"
 #include "kernels/cuda/delta/delta.h"
 #include "kernels/cuda/experts/route_row.h"
 #include "kernels/cuda/gemv/gemv.h"
@@ -95,6 +95,13 @@ class PersistentProgram {
   // capped logits.
   bool attend(const RopeCall& rope, const AttentionCall& attention, const AttentionScratch& scratch,
               bool gated = false);
+  // The same over a coded cache, as keep_rows() and attend_decode() there (cache/cuda); bundles
+  // that leave the window at this row have been stored before. Returns false also for other mixers,
+  // for heads of 256 values, and where keys and values have not the same number of bits, 2, 3, 4
+  // or 8.
+  bool attend_coded(const RopeCall& rope, const AttentionRows& attention, const CodedShape& cache,
+                    const CodedPages& keys, const CodedPages& values,
+                    const AttentionScratch& scratch);
   // Adds the products of decay and strength, delta_steps() of one row, and the gates of its output.
   // Nothing is written to `mixed` itself. Returns false if the gates have no gain, for heads that
   // can_prepare() does not support, for matrices that are not float32, and if the channels and
@@ -124,6 +131,7 @@ class PersistentProgram {
   struct Row {
     RowPlaces places;
     PageTable table;
+    const int32_t* kept = nullptr;
   };
 
   struct Signs {
@@ -159,6 +167,7 @@ class PersistentProgram {
     bool apart = false;                           // codes differ within a phase
     bool experts = false;                         // some phase chooses experts
     bool mixers = false;                          // has other mixers (persistent/stream.cuh)
+    bool coded = false;                           // attends to a coded cache
 
     bool several() const { return kinds.size() > 1 || apart; }
     bool wide() const;
@@ -166,6 +175,7 @@ class PersistentProgram {
     bool known() const;  // whether a kernel exists for them
     ProgramMemory memory() const;
     PersistentKernel kernel() const;
+    PersistentKernel coded_kernel() const;
   };
 
   static std::vector<ExchangeArray*> present(
@@ -183,6 +193,9 @@ class PersistentProgram {
   bool describe_codes(std::span<const detail::PassMatmul> group, ProgramPhase& phase);
   bool results_of(Planned& plan);
   // These are in program_mixers.cpp.
+  bool describe_heads(const RopeCall& rope, const AttentionRows& call, int kv_heads, int dim,
+                      const AttentionScratch& scratch, Planned& plan);
+  bool finish_attention(const Row& row, int64_t bytes, Planned& plan);
   bool describe_decays(const DeltaStep& step, Planned& plan);
   bool read_heads(Planned& plan);
   // These are in program_experts.cpp.

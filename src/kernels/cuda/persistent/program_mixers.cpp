@@ -1,6 +1,7 @@
 // Mixers as phases: attention, and steps of delta nets.
 #include <algorithm>
 #include <bit>
+#include <iterator>
 
 #include "kernels/cuda/attention/args.h"
 #include "kernels/cuda/persistent/planned_phase.h"
@@ -9,21 +10,19 @@ namespace walsh::cuda {
 
 using detail::make_exchange;
 
-bool PersistentProgram::attend(const RopeCall& rope, const AttentionCall& call,
-                               const AttentionScratch& scratch, bool gated) {
-  const KvPool& pool = *call.cache;
-  const int dim = pool.head_dim;
-  if (call.m != 1 || (dim != 64 && dim != 128 && dim != 256)) return false;
-  const AttentionRule rule = detail::attention_rule(call.options, call.sinks);
-  if (rule.cap.power != 0) return false;
-  detail::row_args(call, pool.kv_heads, dim);  // throws for calls that no kernel takes
-  const int turned = turned_pairs(rope, dim);
-  codes_.mixers |= gated || dim == 256 || (turned != 0 && turned != dim / 2);
-  Planned plan{ProgramPhase(AttentionPhase()), {}, {}};
+// Fills in what attention does whatever the cache is. Returns false for heads and options that no
+// phase has.
+bool PersistentProgram::describe_heads(const RopeCall& rope, const AttentionRows& call,
+                                       int kv_heads, int dim, const AttentionScratch& scratch,
+                                       Planned& plan) {
   AttentionPhase& a = plan.phase.attention;
   Arrays& arrays = plan.arrays;
-  a.keys = pool.keys.as<uint16_t>();
-  a.values = pool.values.as<uint16_t>();
+  if (call.m != 1 || (dim != 64 && dim != 128 && dim != 256)) return false;
+  a.rule = detail::attention_rule(call.options, call.sinks);
+  if (a.rule.cap.power != 0) return false;
+  detail::row_args(call, kv_heads, dim);  // throws for calls that no kernel takes
+  a.turned = turned_pairs(rope, dim);
+  codes_.mixers |= a.gated || dim == 256 || (a.turned != 0 && a.turned != dim / 2);
   a.q_norm = rope.q_norm;
   a.k_norm = rope.k_norm;
   a.cos = rope.cos;
@@ -33,32 +32,74 @@ bool PersistentProgram::attend(const RopeCall& rope, const AttentionCall& call,
   a.partials = scratch.partials();
   a.arrived = scratch.arrived();
   a.eps = rope.eps;
-  a.rule = rule;
   a.heads = call.heads;
-  a.kv_heads = pool.kv_heads;
+  a.kv_heads = kv_heads;
   a.head_dim = dim;
-  a.group = call.heads / pool.kv_heads;
-  a.tiles = detail::head_tiles(call.heads, pool.kv_heads);
-  a.turned = turned;
-  a.gated = gated;
+  a.group = call.heads / kv_heads;
+  a.tiles = detail::head_tiles(call.heads, kv_heads);
   const float* const rows[] = {rope.q, rope.k, rope.v};
   const float** const places[] = {&a.q, &a.k, &a.v};
   for (size_t i = 0; i < 3; ++i) {
     arrays.in[i] = array(rows[i]);
     const bool here = arrays.in[i]->written >= 0;
-    const int64_t heads = i > 0 ? a.kv_heads : gated ? 2 * a.heads : a.heads;
+    const int64_t heads = i > 0 ? a.kv_heads : a.gated ? 2 * a.heads : a.heads;
     if (here && arrays.in[i]->count != heads * dim) return false;
     *places[i] = here ? arrays.in[i]->exchange.as<float>() : rows[i];
   }
-  ExchangeArray* out = array(call.out);
-  const int64_t count = int64_t{a.heads} * a.head_dim;
-  if (!make_exchange(*out, count)) return false;
+  return true;
+}
+
+// `bytes`: of shared memory that the phase needs of the room for inputs.
+bool PersistentProgram::finish_attention(const Row& row, int64_t bytes, Planned& plan) {
+  AttentionPhase& a = plan.phase.attention;
+  ExchangeArray* out = array(a.out);
+  if (!make_exchange(*out, int64_t{a.heads} * a.head_dim)) return false;
   a.exchange = out->exchange.as<float>();
-  arrays.out = {out};
-  input_bytes_ = std::max<int64_t>(input_bytes_, kAttentionPhaseBytes);
-  row_ = {call.rows, call.table};
+  plan.arrays.out = {out};
+  input_bytes_ = std::max(input_bytes_, bytes);
+  row_ = row;
   heads_.erase(out);
   return add_phase(plan, PhaseOrder::Work::part);
+}
+
+bool PersistentProgram::attend(const RopeCall& rope, const AttentionCall& call,
+                               const AttentionScratch& scratch, bool gated) {
+  const KvPool& pool = *call.cache;
+  Planned plan{ProgramPhase(AttentionPhase()), {}, {}};
+  AttentionPhase& a = plan.phase.attention;
+  a.gated = gated;
+  a.keys = pool.keys.as<uint16_t>();
+  a.values = pool.values.as<uint16_t>();
+  return describe_heads(rope, call, pool.kv_heads, pool.head_dim, scratch, plan) &&
+         finish_attention({call.rows, call.table}, kAttentionPhaseBytes, plan);
+}
+
+bool PersistentProgram::attend_coded(const RopeCall& rope, const AttentionRows& call,
+                                     const CodedShape& cache, const CodedPages& keys,
+                                     const CodedPages& values, const AttentionScratch& scratch) {
+  const auto side = [](const CodedPages& of) {
+    return CodedPhase::Side{of.tiles, of.leading, of.groups, of.tile_bytes, of.block, of.factor};
+  };
+  Planned plan{ProgramPhase(AttentionPhase()), {}, {}};
+  AttentionPhase& a = plan.phase.attention;
+  CodedPhase& coded = a.coded;
+  coded.bits = keys.bits;
+  if (keys.bits == 0 || keys.bits != values.bits) return false;
+  coded.ring = cache.ring;
+  coded.window = cache.window;
+  coded.keys = side(keys);
+  coded.values = side(values);
+  std::copy(std::begin(cache.signs), std::end(cache.signs), coded.signs);
+  coded.key_offsets = cache.key_offsets;
+  coded.key_levels = keys.byte_levels;
+  coded.value_levels = values.levels;
+  a.keys = keys.ring;
+  a.values = values.ring;
+  codes_.coded = true;
+  return describe_heads(rope, call, cache.kv_heads, cache.head_dim, scratch, plan) &&
+         !codes_.mixers &&
+         finish_attention({call.rows, {cache.pages, cache.per_sequence}, cache.kept},
+                          kCodedPhaseBytes, plan);
 }
 
 // Describes the float32 rows that the blocks of a head multiply themselves.

@@ -14,7 +14,7 @@ namespace walsh::cuda {
 template <typename Decoder, int Flush>
 struct OneCode {
   static constexpr bool kSeveral = false;
-  static constexpr bool kExperts = false, kMixers = false;
+  static constexpr bool kExperts = false, kMixers = false, kCodedCache = false;
   static constexpr ProgramMemory kMemory = program_memory(Decoder::kVectors, Flush);
   using KTile = KTileDot<Decoder, Flush, 0>;
   // The k-tile for inputs in the doubled order (ProgramPhase::doubled), which only trellis codes
@@ -28,7 +28,7 @@ struct OneCode {
 template <int Flush, typename... Decoders>
 struct SeveralCodes {
   static constexpr bool kSeveral = true, kDoubles = false;
-  static constexpr bool kExperts = false, kMixers = false;
+  static constexpr bool kExperts = false, kMixers = false, kCodedCache = false;
   static constexpr int kVectors = std::max({Decoders::kVectors...});
   static constexpr ProgramMemory kMemory = program_memory(kVectors, Flush);
 
@@ -78,6 +78,13 @@ struct WithExperts : Codes {
 template <typename Codes>
 struct WithMixers : Codes {
   static constexpr bool kMixers = true;
+};
+
+// The same for programs that attend to a coded cache. The functions of both kinds of attention in
+// one kernel would cost its products registers.
+template <typename Codes>
+struct WithCodedCache : Codes {
+  static constexpr bool kCodedCache = true;
 };
 
 // The k-tiles of a warp in one matrix. Codes, scales and offsets are contiguous, each from the

@@ -1,0 +1,24 @@
+// The phases of attention as functions of their own. They are not inlined: beside the registers of
+// an attention tile, those of the weights would be spilled everywhere.
+#pragma once
+
+#include "kernels/cuda/persistent/attention.cuh"
+#include "kernels/cuda/persistent/coded_attention.cuh"
+
+namespace walsh::cuda {
+
+template <int Dim, bool Mixers>
+__device__ __noinline__ void attend_phase(const AttentionPhase& args, std::byte* memory,
+                                          PhaseBits bits) {
+  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+  AttendPhase<Dim, Mixers>(args, memory, bits, warp, lane).run();
+}
+
+template <int Dim>
+__device__ __noinline__ void attend_codes(const AttentionPhase& args, std::byte* memory,
+                                          PhaseBits bits) {
+  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+  AttendCodedPhase<Dim>(args, memory, bits, warp, lane).run();
+}
+
+}  // namespace walsh::cuda
