@@ -4,18 +4,14 @@
 
 namespace walsh {
 
-bool is_apart(const Run& run, int64_t apart) {
-  return run.rows == 1 || (run.rows <= apart && run.logits == run.rows);
-}
-
-std::vector<RowGroup> group_rows(std::span<const Run> runs, int64_t apart) {
+std::vector<RowGroup> group_rows(std::span<const Run> runs) {
   std::vector<RowGroup> groups;
   int64_t row = 0;
   for (size_t i = 0; i < runs.size(); ++i) {
-    const bool single = is_apart(runs[i], apart);
+    const bool single = runs[i].rows == 1;
     const int64_t end = runs[i].position + runs[i].rows;
     if (single && !groups.empty() && groups.back().single) {
-      groups.back().rows += runs[i].rows;
+      ++groups.back().rows;
       groups.back().longest = std::max(groups.back().longest, end);
     } else {
       groups.push_back({i, row, runs[i].rows, end, single});

@@ -24,17 +24,5 @@ TEST(RowGroups, SingleTokensThatAreNeighboursAreOneGroup) {
   EXPECT_TRUE(group_rows({}).empty());
 }
 
-TEST(RowGroups, DraftsAreSingleTokensWhereTheyMayBe) {
-  const walsh::Run runs[] = {{0, 9, 5, 5}, {4, 99, 1, 1}, {1, 0, 5, 1}, {2, 5, 6, 6}};
-  const auto groups = group_rows(runs, 5);
-  ASSERT_EQ(groups.size(), 3u);
-  EXPECT_TRUE(groups[0].single);
-  EXPECT_EQ(groups[0].rows, 6);
-  EXPECT_EQ(groups[0].longest, 100);
-  EXPECT_FALSE(groups[1].single) << "the end of a prompt";
-  EXPECT_FALSE(groups[2].single) << "too long";
-  EXPECT_EQ(group_rows(runs).size(), 4u);
-}
-
 }  // namespace
 }  // namespace walsh

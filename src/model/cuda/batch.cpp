@@ -10,12 +10,10 @@ constexpr int64_t kFewRows = 64;
 
 }  // namespace
 
-CudaBatch::CudaBatch(const KvPages& pages, const KvShape& shape, const CudaMemory& memory,
-                     int64_t apart)
+CudaBatch::CudaBatch(const KvPages& pages, const KvShape& shape, const CudaMemory& memory)
     : pages_(pages),
       shape_(shape),
       memory_(memory),
-      apart_(apart),
       uploaded_table_(static_cast<size_t>(shape.sequences * shape.pages_per_sequence())) {
   for (Staging& staging : staging_)
     staging.rows = cuda::PinnedBuffer(memory.staged.bytes());
@@ -28,11 +26,11 @@ int64_t CudaBatch::pool_pages_each() const {
 void CudaBatch::describe(const Batch& batch) {
   batch_ = batch;
   m_ = 0;
-  groups_ = group_rows(batch.runs, apart_);
+  groups_ = group_rows(batch.runs);
   wanted_.clear();
   decoding_ = true;
   for (const Run& run : batch.runs) {
-    decoding_ = decoding_ && run.logits == run.rows && is_apart(run, apart_);
+    decoding_ = decoding_ && run.rows == 1 && run.logits == 1;
     m_ += run.rows;
     for (int64_t row = m_ - run.logits; row < m_; ++row)
       wanted_.push_back(static_cast<int32_t>(row));

@@ -15,8 +15,7 @@ namespace walsh {
 class CudaBatch {
  public:
   // `shape`: of the pages of the device, of which one of `pages` may be several. All outlive it.
-  // Runs of up to `apart` rows may count as single tokens (is_apart).
-  CudaBatch(const KvPages& pages, const KvShape& shape, const CudaMemory& memory, int64_t apart);
+  CudaBatch(const KvPages& pages, const KvShape& shape, const CudaMemory& memory);
 
   // Another batch, whose spans live until the next one.
   void describe(const Batch& batch);
@@ -36,7 +35,7 @@ class CudaBatch {
   // Rows whose logits are wanted, and the first of them, or the number of all rows.
   std::span<const int32_t> wanted() const { return wanted_; }
   int64_t first_wanted() const { return wanted_.empty() ? m_ : wanted_.front(); }
-  // Whether it is single tokens, those of drafts included, whose logits are wanted all.
+  // Whether it is single tokens whose logits are wanted all.
   bool decoding() const { return decoding_; }
   // Whether what is chosen can be made the next batch where this one is described.
   bool places_next() const { return decoding_ || wanted_.size() == 1; }
@@ -56,7 +55,6 @@ class CudaBatch {
   const KvPages& pages_;
   const KvShape shape_;
   const CudaMemory& memory_;
-  const int64_t apart_;
   std::vector<int32_t> uploaded_table_;  // what the page table on the device holds
   Staging staging_[2];
   size_t next_staging_ = 0;

@@ -16,10 +16,6 @@ namespace walsh {
 namespace {
 
 constexpr uint64_t kFloat = sizeof(float);
-// Longer runs than a token with its draft are prompts.
-constexpr int64_t kDraftRows = 9;
-// Batches with drafts differ in their number of rows from step to step; small ones are recorded.
-constexpr int64_t kRecordedDrafts = 32;
 
 CudaSizes sizes_of(const Model& model, int64_t snapshots) {
   return {model.config,         model.steps, model.activations,
@@ -30,7 +26,8 @@ CudaSizes sizes_of(const Model& model, int64_t snapshots) {
 std::unique_ptr<CudaMemory> allocate(const Model& model, const KvShape& shape, int64_t snapshots,
                                      uint64_t free) {
   const CudaSizes sizes = sizes_of(model, snapshots);
-  const uint64_t usable = free - std::min(free, model.device_spare);
+  // Loading has used some of the reserve, for the code of kernels.
+  const uint64_t usable = free - std::min(free, model.device_spare) + kCudaReserve / 2;
   const int64_t rows = choose_cuda_rows(sizes, shape, usable);
   const uint64_t needed = cuda_memory_bytes(sizes, shape, rows);
   if (needed > usable) {
@@ -51,10 +48,7 @@ CudaExecutor::CudaExecutor(const Model& model, const KvPages& pages, int64_t sna
       device_(cuda::use_device(model.device.index)) {
   memory_ = allocate(model, shape_, snapshots, device_.free_bytes);
   operands_ = std::make_unique<CudaOperands>(model, *memory_);
-  // Rows of a draft are read from pages like single tokens; coded caches and states of recurrent
-  // layers have to know that they are of one sequence.
-  const bool apart = !memory_->cache.coded && !is_recurrent(model.config);
-  batch_ = std::make_unique<CudaBatch>(pages, shape_, *memory_, apart ? kDraftRows : 1);
+  batch_ = std::make_unique<CudaBatch>(pages, shape_, *memory_);
   sampling_ = std::make_unique<CudaSampling>(*operands_, pages);
   launches_ = std::make_unique<CudaLaunches>(*operands_, *memory_, *batch_, stream_.get());
   logits_.host = cuda::PinnedBuffer(memory_->rows[static_cast<size_t>(Rows::logits)].bytes());
@@ -142,9 +136,8 @@ void CudaExecutor::run_parts(const Batch& batch, FunctionRef<void()> body) {
 
 // Marks are host calls of their own.
 bool CudaExecutor::can_record() const {
-  const bool drafts = std::ssize(batch_->runs()) < batch_->rows();
   return batch_->decoding() && batch_->rows() > 0 && batch_->rows() <= memory_->logit_rows &&
-         batch_->marks().empty() && (!drafts || batch_->rows() <= kRecordedDrafts);
+         batch_->marks().empty();
 }
 
 RecordedBatches::Recorded& CudaExecutor::recorded_batch() {
