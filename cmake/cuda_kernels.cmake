@@ -36,13 +36,12 @@ macro(walsh_persistent name experts mixers)
   walsh_kernel(kernels persistent_${name} persistent/kernel.cuh walsh::cuda ${instances})
 endmacro()
 
-# The same for a coded cache of keys and values.
-macro(walsh_coded_persistent name experts)
-  set(instances)
-  foreach(codes ${ARGN})
-    list(APPEND instances "PersistentKernel coded_persistent_kernel<${codes}, ${experts}>()")
+# The same for a coded cache of keys and values, of heads of 64 and of 128.
+macro(walsh_coded_persistent name experts codes)
+  foreach(dim 64 128)
+    walsh_kernel(kernels coded_persistent_${name}_${dim} persistent/kernel.cuh walsh::cuda
+                 "PersistentKernel coded_persistent_kernel<${codes}, ${experts}, ${dim}>()")
   endforeach()
-  walsh_kernel(kernels coded_persistent_${name} persistent/kernel.cuh walsh::cuda ${instances})
 endmacro()
 
 # Sets `result` to the sources of all kernels.
@@ -105,8 +104,8 @@ function(walsh_cuda_kernels result)
     walsh_persistent(${bits} false false ${one})
     walsh_persistent(${bits}_experts true false ${one})
     foreach(codes ${one})
-      string(REGEX REPLACE "[^0-9]+" "_" columns ${codes})
-      walsh_coded_persistent(one${columns} false "${codes}")
+      string(REGEX REPLACE "[^0-9]+" "_" code ${codes})
+      walsh_coded_persistent(one${code} false "${codes}")
     endforeach()
   endforeach()
   foreach(bits ${widths_128})

@@ -52,12 +52,14 @@ WALSH_REFUSED(OneCode<TrellisDecoder<6>, 128>, false, false)
 WALSH_REFUSED(OneCode<TrellisDecoder<7>, 128>, false, false)
 WALSH_REFUSED(OneCode<TrellisDecoder<8>, 128>, false, false)
 
-
-#define WALSH_REFUSED_CODED(...)                            \
+#define WALSH_REFUSED_CODED_OF(...)                         \
   template <>                                               \
   PersistentKernel coded_persistent_kernel<__VA_ARGS__>() { \
     refuse();                                               \
   }
+#define WALSH_REFUSED_CODED(...)          \
+  WALSH_REFUSED_CODED_OF(__VA_ARGS__, 64) \
+  WALSH_REFUSED_CODED_OF(__VA_ARGS__, 128)
 #define WALSH_REFUSED_CODED_WITH_EXPERTS(...) \
   WALSH_REFUSED_CODED(__VA_ARGS__, false)     \
   WALSH_REFUSED_CODED(__VA_ARGS__, true)

@@ -91,8 +91,8 @@ class PersistentBlock {
     if (i == 0) {
       program_row.position = *args_.position;
       program_row.pages = pages;
-      if constexpr (Codes::kMixers || Codes::kCodedCache) program_sequence = *args_.sequence;
-      if constexpr (Codes::kCodedCache) program_row.kept = args_.kept[program_sequence];
+      if constexpr (Codes::kMixers || Codes::kCodedDim > 0) program_sequence = *args_.sequence;
+      if constexpr (Codes::kCodedDim > 0) program_row.kept = args_.kept[program_sequence];
     }
     if (i < min(int64_t{kProgramPages}, args_.pages_per_sequence))
       program_row.first_pages[i] = pages[i];
@@ -393,12 +393,8 @@ class PersistentBlock {
     __shared__ ParkedStream parked[kProgramWarps];
     stream_.park(parked[warp_]);
     const PhaseBits bits = bits_of(phase, launch_epoch);
-    if constexpr (Codes::kCodedCache) {
-      if (phase.attention.head_dim == 64) {
-        attend_codes<64>(phase.attention, inputs(), bits);
-      } else {
-        attend_codes<128>(phase.attention, inputs(), bits);
-      }
+    if constexpr (Codes::kCodedDim > 0) {
+      attend_codes<Codes::kCodedDim>(phase.attention, inputs(), bits);
     } else if (phase.attention.head_dim == 64) {
       attend_phase<64, Codes::kMixers>(phase.attention, inputs(), bits);
     } else if (Codes::kMixers && phase.attention.head_dim == 256) {
@@ -439,10 +435,10 @@ __global__ void __launch_bounds__(kProgramWarps * 32, 1)
 #endif
 }
 
-template <typename Codes, bool Experts>
+template <typename Codes, bool Experts, int Dim>
 PersistentKernel coded_persistent_kernel() {
   using Own = std::conditional_t<Experts, WithExperts<Codes>, Codes>;
-  return persistent_kernel_of<WithCodedCache<Own>>;
+  return persistent_kernel_of<WithCodedCache<Own, Dim>>;
 }
 
 template <typename Codes, bool Experts, bool Mixers>

@@ -255,8 +255,8 @@ template <typename Decoder, int Flush>
 struct OneCode;
 template <typename Codes, bool Experts, bool Mixers>
 PersistentKernel persistent_kernel();
-// The same for programs that attend to a coded cache.
-template <typename Codes, bool Experts>
+// The same for programs that attend to a coded cache of heads of Dim values.
+template <typename Codes, bool Experts, int Dim>
 PersistentKernel coded_persistent_kernel();
 constexpr ProgramMemory program_memory_of_several(bool wide) {
   return wide ? program_memory(8, 32) : program_memory(4, 128);

@@ -210,7 +210,7 @@ bool PersistentProgram::Codes::trellis() const {
 }
 
 bool PersistentProgram::Codes::known() const {
-  if (coded && (trellis() || mixers || ((experts || several()) && wide()))) return false;
+  if (coded != 0 && (trellis() || mixers || ((experts || several()) && wide()))) return false;
   return !(trellis() && (wide() || experts || mixers)) && !(mixers && wide());
 }
 
@@ -256,7 +256,7 @@ PersistentKernel kernel_of_one_code(int flush, bool experts, bool mixers) {
 }  // namespace
 
 PersistentKernel PersistentProgram::Codes::kernel() const {
-  if (coded) return coded_kernel();
+  if (coded != 0) return coded_kernel();
   if (several() && mixers) {
     return experts ? persistent_kernel<NarrowCodes, true, true>()
                    : persistent_kernel<NarrowCodes, false, true>();
@@ -276,10 +276,11 @@ PersistentKernel PersistentProgram::Codes::kernel() const {
   });
 }
 
-PersistentKernel PersistentProgram::Codes::coded_kernel() const {
+template <int Dim>
+PersistentKernel PersistentProgram::Codes::coded_kernel_of() const {
   if (several()) {
-    return experts ? coded_persistent_kernel<NarrowCodes, true>()
-                   : coded_persistent_kernel<NarrowCodes, false>();
+    return experts ? coded_persistent_kernel<NarrowCodes, true, Dim>()
+                   : coded_persistent_kernel<NarrowCodes, false, Dim>();
   }
   const auto& [kind, flush] = *kinds.begin();
   PersistentKernel kernel = nullptr;
@@ -287,11 +288,11 @@ PersistentKernel PersistentProgram::Codes::coded_kernel() const {
     if (kind != scalar_decoder(Bits) || flush != Flush) return;
     if constexpr (Flush == 128) {
       if (experts) {
-        kernel = coded_persistent_kernel<OneCode<ScalarDecoder<Bits>, Flush>, true>();
+        kernel = coded_persistent_kernel<OneCode<ScalarDecoder<Bits>, Flush>, true, Dim>();
         return;
       }
     }
-    kernel = coded_persistent_kernel<OneCode<ScalarDecoder<Bits>, Flush>, false>();
+    kernel = coded_persistent_kernel<OneCode<ScalarDecoder<Bits>, Flush>, false, Dim>();
   };
   one.template operator()<2, 128>();
   one.template operator()<3, 128>();
@@ -302,6 +303,10 @@ PersistentKernel PersistentProgram::Codes::coded_kernel() const {
   if (kernel == nullptr)
     throw Error(ErrorCode::internal, "persistent kernel", "has no kernel for the code");
   return kernel;
+}
+
+PersistentKernel PersistentProgram::Codes::coded_kernel() const {
+  return coded == 64 ? coded_kernel_of<64>() : coded_kernel_of<128>();
 }
 
 // Returns the signs of a rotation on the device. A step has few different ones.

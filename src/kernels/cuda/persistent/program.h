@@ -167,7 +167,7 @@ class PersistentProgram {
     bool apart = false;                           // codes differ within a phase
     bool experts = false;                         // some phase chooses experts
     bool mixers = false;                          // has other mixers (persistent/stream.cuh)
-    bool coded = false;                           // attends to a coded cache
+    int coded = 0;                                // values of heads of a coded cache
 
     bool several() const { return kinds.size() > 1 || apart; }
     bool wide() const;
@@ -176,6 +176,8 @@ class PersistentProgram {
     ProgramMemory memory() const;
     PersistentKernel kernel() const;
     PersistentKernel coded_kernel() const;
+    template <int Dim>
+    PersistentKernel coded_kernel_of() const;
   };
 
   static std::vector<ExchangeArray*> present(

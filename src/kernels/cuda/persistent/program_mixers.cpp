@@ -95,7 +95,8 @@ bool PersistentProgram::attend_coded(const RopeCall& rope, const AttentionRows& 
   coded.value_levels = values.levels;
   a.keys = keys.ring;
   a.values = values.ring;
-  codes_.coded = true;
+  if (codes_.coded != 0 && codes_.coded != cache.head_dim) return false;
+  codes_.coded = cache.head_dim;
   return describe_heads(rope, call, cache.kv_heads, cache.head_dim, scratch, plan) &&
          !codes_.mixers &&
          finish_attention({call.rows, {cache.pages, cache.per_sequence}, cache.kept},

@@ -14,7 +14,8 @@ namespace walsh::cuda {
 template <typename Decoder, int Flush>
 struct OneCode {
   static constexpr bool kSeveral = false;
-  static constexpr bool kExperts = false, kMixers = false, kCodedCache = false;
+  static constexpr bool kExperts = false, kMixers = false;
+  static constexpr int kCodedDim = 0;
   static constexpr ProgramMemory kMemory = program_memory(Decoder::kVectors, Flush);
   using KTile = KTileDot<Decoder, Flush, 0>;
   // The k-tile for inputs in the doubled order (ProgramPhase::doubled), which only trellis codes
@@ -28,7 +29,8 @@ struct OneCode {
 template <int Flush, typename... Decoders>
 struct SeveralCodes {
   static constexpr bool kSeveral = true, kDoubles = false;
-  static constexpr bool kExperts = false, kMixers = false, kCodedCache = false;
+  static constexpr bool kExperts = false, kMixers = false;
+  static constexpr int kCodedDim = 0;
   static constexpr int kVectors = std::max({Decoders::kVectors...});
   static constexpr ProgramMemory kMemory = program_memory(kVectors, Flush);
 
@@ -80,11 +82,12 @@ struct WithMixers : Codes {
   static constexpr bool kMixers = true;
 };
 
-// The same for programs that attend to a coded cache. The functions of both kinds of attention in
-// one kernel would cost its products registers.
-template <typename Codes>
+// The same for programs that attend to a coded cache of heads of this size. The functions of both
+// kinds of attention, or of several sizes, in one kernel would cost its products and themselves
+// registers.
+template <typename Codes, int Dim>
 struct WithCodedCache : Codes {
-  static constexpr bool kCodedCache = true;
+  static constexpr int kCodedDim = Dim;
 };
 
 // The k-tiles of a warp in one matrix. Codes, scales and offsets are contiguous, each from the
