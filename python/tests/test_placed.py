@@ -15,7 +15,7 @@ from walsh._placed import Form, PlacedExperts, PlacedLinear  # noqa: E402
 WHY_NOT = ("PyTorch sees no GPU" if not torch.cuda.is_available()
            else _walsh.device_unavailable())
 gpu = pytest.mark.skipif(bool(WHY_NOT), reason=f"no GPU to test on: {WHY_NOT}")
-TYPES = ["tq2", "tq3", "tq4:g32", "tq4+4", "itq3_s", "q4_0", "tc3", "pq3"]
+TYPES = ["tq2", "tq3", "tq4", "tq4+4", "itq3_s", "q4_0", "tc3", "pq3"]
 # Levels of decoded weights are values of 16 bits, whatever the type of the result is.
 LEVELS = 4e-4
 # Of results, relative to those of the CPU with the same int8 inputs.

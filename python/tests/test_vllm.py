@@ -344,7 +344,8 @@ def test_a_folder_that_lacks_experts_is_refused(tiny_model, tmp_path):
     names = [f"model.layers.0.mlp.experts.{i}.{part}_proj" for i in range(3)
              for part in ("gate", "up", "down")]
     with pytest.raises(walsh.Error, match="9 layers of experts, expected 12"):
-        load(folder, hf_overrides=overrides("walsh", modules={name: form for name in names}))
+        load(folder, hf_overrides=overrides("walsh", activations="f32",
+                                            modules={name: form for name in names}))
 
 
 def test_compiled_by_vllm_it_says_the_same(tiny_model, tmp_path, monkeypatch):
