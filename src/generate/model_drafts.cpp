@@ -97,13 +97,6 @@ void ModelDrafts::match(Place& place, std::span<const int32_t> tokens, int64_t m
   place.tokens.resize(static_cast<size_t>(session_.position(place.sequence)));
 }
 
-// A GPU evaluates a few tokens in one recorded step if the logits of all are wanted.
-int64_t ModelDrafts::logits_of(std::span<const int32_t> tokens) const {
-  constexpr int64_t kFew = DraftDepth::kMost + 1;
-  const bool few = session_.model().device.cuda && std::ssize(tokens) <= kFew;
-  return few ? std::ssize(tokens) : 1;
-}
-
 // Evaluates what is new of the texts, and guesses the first token of those that want some.
 std::vector<ModelDrafts::Open> ModelDrafts::read(std::span<DraftTask> tasks) {
   const int64_t texts = std::count_if(
@@ -127,8 +120,8 @@ std::vector<ModelDrafts::Open> ModelDrafts::read(std::span<DraftTask> tasks) {
     at.tokens.insert(at.tokens.end(), rest.begin(), rest.end());
     if (guesses) {
       open.push_back({&task, &at, *task.chooser, wanted});
-      // The same text may come again.
-      batch.push_back({at.sequence, rest, logits_of(rest), 0, 1});
+      // Its last token can be taken back, since the same text may come again.
+      batch.push_back({at.sequence, rest, 1, 0, 1});
     } else {
       readings.push_back({at.sequence, rest, 0, std::ssize(rest)});
     }
@@ -141,8 +134,8 @@ std::vector<ModelDrafts::Open> ModelDrafts::read(std::span<DraftTask> tasks) {
 // The first items of the batch are those of `open`.
 void ModelDrafts::evaluate(std::span<const SequenceTokens> batch, std::span<Open> open) {
   if (batch.empty()) return;
-  session_.evaluate(batch, [&](size_t item, int64_t index, std::span<const float> logits) {
-    if (index + 1 == std::ssize(batch[item].tokens)) guess(open[item], logits);
+  session_.evaluate(batch, [&](size_t item, int64_t, std::span<const float> logits) {
+    guess(open[item], logits);
   });
 }
 
@@ -159,7 +152,7 @@ void ModelDrafts::guess(Open& open, std::span<const float> logits) {
       open.task->drafted.push_back(*token);
       return;
     }
-  } catch (const Error&) {  // the text tells what is wrong, if it is
+  } catch (const Error&) {  // the text will fail in the same way, and says why
   }
   open.wanted = 0;
 }

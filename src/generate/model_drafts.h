@@ -50,7 +50,6 @@ class ModelDrafts : public DraftSource {
   Place& place(int64_t text) { return places_[static_cast<size_t>(text)]; }
   bool knows(std::span<const int32_t> tokens) const;
   void match(Place& place, std::span<const int32_t> tokens, int64_t most);
-  int64_t logits_of(std::span<const int32_t> tokens) const;
   std::vector<Open> read(std::span<DraftTask> tasks);
   void evaluate(std::span<const SequenceTokens> batch, std::span<Open> open);
   void guess(Open& open, std::span<const float> logits);

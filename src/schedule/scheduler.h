@@ -180,6 +180,8 @@ class Scheduler {
   int64_t draft_room(const Active& active, int64_t most) const;
   void draft(std::span<Active* const> texts, int64_t rows, int64_t count);
   void read_along(std::span<const Piece> prompts);
+  static bool guess(DraftSource& source, std::span<DraftTask> tasks,
+                    std::span<Active* const> texts);
   std::vector<Piece> fitting_plan();
   void preempt_last();
   bool evaluate(std::vector<Piece>& pieces);

@@ -114,7 +114,7 @@ void Scheduler::draft(std::span<Active* const> texts, int64_t rows, int64_t coun
                        draft_room(*active, each)});
     }
     if (tasks.empty()) continue;
-    source->draft(tasks);
+    if (!guess(*source, tasks, own)) continue;
     for (size_t i = 0; i < tasks.size(); ++i) {
       Active& active = *own[i];
       active.attempt = {active.tokens.back()};
@@ -127,13 +127,25 @@ void Scheduler::draft(std::span<Active* const> texts, int64_t rows, int64_t coun
 // Lets a draft source read the prompts that the model reads in this step.
 void Scheduler::read_along(std::span<const Piece> prompts) {
   std::vector<DraftTask> tasks;
+  std::vector<Active*> texts;
   for (const Piece& piece : prompts) {
-    const Active& active = *piece.active;
+    Active& active = *piece.active;
     if (active.drafts == nullptr || active.drafts != options_.drafts) continue;
     const auto known = static_cast<size_t>(active.evaluated) + piece.tokens.tokens.size();
-    tasks.push_back({active.draft_text, std::span(active.tokens).first(known)});
+    tasks.push_back({active.draft_text, std::span<const int32_t>(active.tokens).first(known)});
+    texts.push_back(&active);
   }
-  if (!tasks.empty()) options_.drafts->draft(tasks);
+  if (!tasks.empty()) guess(*options_.drafts, tasks, texts);
+}
+
+// Returns whether the source has guessed, or read, what is new of texts. If it fails, for example
+// because memory runs out, they go on without drafts.
+bool Scheduler::guess(DraftSource& source, std::span<DraftTask> tasks,
+                      std::span<Active* const> texts) {
+  if (!failure_of([&] { source.draft(tasks); })) return true;
+  for (Active* active : texts)
+    end_drafts(*active);
+  return false;
 }
 
 // plan(), reduced to the pages that are free: the latest request waits until there are enough. What

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <map>
+#include <new>
 #include <utility>
 
 #include "generate/model_drafts.h"
@@ -50,6 +51,19 @@ class Careless : public DraftSource {
   DraftSource& source_;
   const int64_t every_;
   int64_t vocab_ = 1, count_ = 0;
+};
+
+// Fails from a number of guesses on, as if memory ran out.
+class Failing : public Careless {
+ public:
+  Failing(DraftSource& source, int calls) : Careless(source, kPositions), left_(calls) {}
+  void draft(std::span<DraftTask> tasks) override {
+    if (left_-- <= 0) throw std::bad_alloc();
+    Careless::draft(tasks);
+  }
+
+ private:
+  int left_;
 };
 
 class Drafts : public testing::Test {
@@ -254,6 +268,15 @@ TEST_F(Drafts, SampledTextsAreDistributedAsWithout) {
     }
     EXPECT_EQ(seen.size(), expected.size()) << "there is no other text";
     EXPECT_LT(chi, 54.1) << "26 degrees of freedom: more by chance once in 1000 times";
+  }
+}
+
+TEST_F(Drafts, ASourceThatFailsEndsNoText) {
+  const Model model = synthetic();
+  for (const int calls : {0, 5}) {
+    ModelDrafts drafts(model, 3, kPositions, &kCheap);
+    Failing failing(drafts, calls);
+    expect_same_texts(model, batching(&failing), "failing ");
   }
 }
 
