@@ -97,7 +97,7 @@ struct GenerationResult {
   int64_t prompt_tokens = 0, tokens = 0;  // evaluated or cached; generated
   int64_t cached_tokens = 0;              // prompt tokens that were not evaluated again
   double prompt_seconds = 0, decode_seconds = 0;  // without the time of the callback
-  int64_t drafted = 0, drafted_right = 0;         // tokens
+  int64_t drafted = 0, drafted_right = 0;         // drafted tokens, and those that were right
   int64_t decoded_tokens = 0;  // not counting the first, which comes with the prompt
   uint64_t seed = 0;           // the one in use
 };

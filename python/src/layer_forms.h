@@ -1,4 +1,4 @@
-// What Python says of layers and matrices, in tuples.
+// The tuples in which Python describes layers and matrices.
 #pragma once
 
 #include <cstddef>

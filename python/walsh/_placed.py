@@ -61,7 +61,7 @@ class PlacedLinear:
         self.layer = layer
         self.exact = False
         self.bytes = memory.numel()
-        # The memory goes back behind the layer that is in it.
+        # The memory is given back after the layer that is in it.
         weakref.finalize(self, _free_layer, layer, memory)
 
     @classmethod
@@ -69,10 +69,11 @@ class PlacedLinear:
                ) -> PlacedLinear:
         """Returns a layer with the encoded values of weights on a GPU."""
         device = weight.get_device()
-        matrix, view = _contiguous(weight)
-        memory = _memory(_walsh.device_memory(form), device)
-        layer, _ = _walsh.device_encode(form, view, fast, shape_gain, device, _place(memory),
-                                        current_stream(device))
+        with torch.cuda.device(device):
+            matrix, view = _contiguous(weight)
+            memory = _memory(_walsh.device_memory(form), device)
+            layer, _ = _walsh.device_encode(form, view, fast, shape_gain, device, _place(memory),
+                                            current_stream(device))
         del matrix
         return cls(form, memory, layer)
 
@@ -80,9 +81,10 @@ class PlacedLinear:
     def restore(cls, form: Form, arrays: dict[str, torch.Tensor], device: int) -> PlacedLinear:
         """Returns a layer of stored arrays."""
         ordered = _on_host(form, arrays)
-        memory = _memory(_walsh.device_memory(form), device)
-        layer = _walsh.device_restore(form, _places(ordered), device, _place(memory),
-                                      current_stream(device))
+        with torch.cuda.device(device):
+            memory = _memory(_walsh.device_memory(form), device)
+            layer = _walsh.device_restore(form, _places(ordered), device, _place(memory),
+                                          current_stream(device))
         return cls(form, memory, layer)
 
     def pack(self) -> None:
@@ -107,24 +109,27 @@ class PlacedExperts:
     def __init__(self, forms: Sequence[Form], count: int, device: int) -> None:
         self.forms, self.count, self.device = list(forms), count, device
         self.exact = False
-        memory = _memory(_walsh.experts_memory(self.forms, count), device)
-        self.bytes = memory.numel()
-        self.number = _walsh.experts_new(self.forms, count, device, _place(memory))
+        with torch.cuda.device(device):
+            memory = _memory(_walsh.experts_memory(self.forms, count), device)
+            self.bytes = memory.numel()
+            self.number = _walsh.experts_new(self.forms, count, device, _place(memory))
         weakref.finalize(self, _free_experts, self.number, memory)
         PLACED[self.number] = self
 
     def encode(self, layer: int, weights: torch.Tensor, *, fast: bool, shape_gain: bool) -> None:
         """Encodes one layer of all experts, weights [experts, rows, columns] on the GPU."""
-        matrix, view = _contiguous(weights)
-        _walsh.experts_encode(self.number, layer, view, fast, shape_gain,
-                              current_stream(self.device))
+        with torch.cuda.device(self.device):
+            matrix, view = _contiguous(weights)
+            _walsh.experts_encode(self.number, layer, view, fast, shape_gain,
+                                  current_stream(self.device))
         del matrix
 
     def restore(self, layer: int, expert: int, arrays: dict[str, torch.Tensor]) -> None:
         """Takes the stored arrays of a layer of one expert."""
         ordered = _on_host(self.forms[layer], arrays)
-        _walsh.experts_restore(self.number, layer, expert, _places(ordered),
-                               current_stream(self.device))
+        with torch.cuda.device(self.device):
+            _walsh.experts_restore(self.number, layer, expert, _places(ordered),
+                                   current_stream(self.device))
 
     def table(self) -> torch.Tensor:
         """Returns the tensor that names the experts to the operator; they must outlive it."""
@@ -136,8 +141,9 @@ class PlacedExperts:
         padded = _walsh.experts_padded(self.number, layer)
         weight = torch.empty((form.rows, padded), dtype=dtype,
                              device=torch.device("cuda", self.device))
-        _walsh.experts_dequantize(self.number, layer, expert, CODES[dtype], weight.data_ptr(),
-                                  current_stream(self.device))
+        with torch.cuda.device(self.device):
+            _walsh.experts_dequantize(self.number, layer, expert, CODES[dtype], weight.data_ptr(),
+                                      current_stream(self.device))
         return weight[:, :form.cols]
 
     def _every_expert(self, x: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor,
@@ -161,14 +167,17 @@ class PlacedExperts:
         if exact:
             from ._packed import ACTIVATIONS
 
+            if activation not in ACTIVATIONS:
+                raise usage("activation", f"{activation}, expected one of "
+                                          f"{', '.join(ACTIVATIONS)}")
             return self._every_expert(x, weights, ids, ACTIVATIONS[activation])
         code = CODES.get(x.dtype, -1)
         matrix, weights = as_rows(x), weights.float().contiguous()
         if ids.dtype not in (torch.int32, torch.int64):
             ids = ids.to(torch.int64)
         ids = ids.contiguous()
-        out = x.new_empty(x.shape)
         m, chosen = ids.shape
+        out = x.new_empty(x.shape) if chosen else x.new_zeros(x.shape)
         if m and chosen:
             size = _walsh.experts_workspace(self.number, m, chosen, code)
             workspace = x.new_empty(size, dtype=torch.uint8)
@@ -190,8 +199,11 @@ def _experts_placed(x: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor,
     placed = PLACED.get(number)
     if placed is None:
         raise usage(f"experts {number}", "they are gone, or were never in this process")
-    if x.get_device() != placed.device:
-        raise usage("input", f"on {x.device}, the experts are on cuda:{placed.device}")
+    if x.shape[1] != placed.forms[-1].rows:
+        raise usage("input", f"rows of {x.shape[1]} values, expected {placed.forms[-1].rows}")
+    for name, tensor in (("input", x), ("weights", weights), ("ids", ids)):
+        if tensor.get_device() != placed.device:
+            raise usage(name, f"on {tensor.device}, the experts are on cuda:{placed.device}")
     with torch.cuda.device(placed.device):
         return placed.multiply(x, weights, ids, bool(exact), activation)
 

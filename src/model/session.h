@@ -112,8 +112,8 @@ class Session {
  private:
   class Batcher;
 
-  // Behind which rows of a run states are kept: SequenceTokens::snapshot; and in front of rows from
-  // this one on, which may be wrong.
+  // States of recurrent layers are kept behind row `snapshot` of a run (SequenceTokens::snapshot),
+  // and in front of every row from `revocable` on, since these may be taken back.
   struct KeptStates {
     int64_t snapshot, revocable;
   };

@@ -24,7 +24,7 @@ struct TextRequest : ChoiceOptions {
   // The text is the same on the CPU; on a GPU logits of several rows are rounded differently. With
   // recurrent layers SessionOptions::revocable has to be set.
   bool lookup = false;
-  int64_t most_drafted = -1;  // tokens in front of a step, by any source; -1: any number
+  int64_t most_drafted = -1;  // tokens that are drafted for one step at most; -1: any number
   // Beginnings are shared among texts of one owner only: what was taken over shows in figures and
   // times, from which anybody could guess the texts of others token by token.
   std::string owner;
@@ -49,7 +49,7 @@ struct RequestEnd {
   int64_t tokens = 0;  // generated, stop token not counted
   // chosen behind the first, which comes with the prompt; a stop token counts
   int64_t decoded_tokens = 0;
-  int64_t drafted = 0, drafted_right = 0;  // tokens
+  int64_t drafted = 0, drafted_right = 0;  // tokens that were drafted, and those that were right
   double queue_seconds = 0, prompt_seconds = 0;
   double decode_seconds = 0;  // without the time of the sink
 };

@@ -123,7 +123,8 @@ class Scheduler {
     double told_seconds = 0;             // time of its sink
     int64_t evaluated = 0, cached = 0;   // tokens of the sequence; of the prompt, not evaluated
     std::optional<TextChooser> chooser;  // on the host
-    DraftSource* drafts = nullptr;       // that guesses it, by this number; null: none
+    DraftSource* drafts =
+        nullptr;  // guesses this text, which it knows by draft_text; null: nothing does
     int64_t draft_text = -1;
     std::vector<int32_t> attempt;  // the last token and the draft, if there is one
     bool on_device = false;        // chosen by the device

@@ -34,7 +34,8 @@ std::unique_ptr<CudaMemory> allocate(const Model& model, const KvShape& shape, i
     throw Error(ErrorCode::limit, "GPU memory",
                 fmt::format("cache of {} sequences of {} positions and workspaces need {} MiB, {} "
                             "MiB are free",
-                            shape.sequences, shape.capacity, needed >> 20, usable >> 20));
+                            shape.sequences, shape.capacity, needed >> 20,
+                            (free - std::min(free, model.device_spare)) >> 20));
   }
   return std::make_unique<CudaMemory>(sizes, shape, rows);
 }

@@ -188,7 +188,9 @@ EncodedMatrix GpuEncoder::encode(const Format& format, const Rotation (&rotation
   Source slice{};
   slice.column_scales = column_scales.empty() ? nullptr : impl.scales.as<const float>();
   slice.type = source_type(source.format->dtype);
-  slice.aligned = source.cols % 8 == 0;
+  // Slices in buffers of our own are aligned; what others allocated need not be.
+  const bool misplaced = reinterpret_cast<uintptr_t>(source.data.data()) % 16 != 0;
+  slice.aligned = source.cols % 8 == 0 && !(source.on_gpu && misplaced);
   slice.cols = source.cols;
   impl.slices.for_each(source, 1, [&](const void* values, int64_t first, int64_t rows) {
     slice.values = values;

@@ -47,7 +47,7 @@ struct CodedPages {
   uint16_t* leading = nullptr;     // fp16 [sequence][kv_head][kFirstPositions][head_dim]
 };
 
-// What is said of keys and values together.
+// What keys and values have in common.
 struct CodedShape {
   // The offset that was subtracted from stored keys: fp16 values as float
   // [sequence][kv_head][head_dim], rotated; null if keys are stored as fp16.

@@ -81,8 +81,8 @@ __global__ void __launch_bounds__(kGroupThreads)
                slots);
 }
 
-// A thread per choice, per column of the zeros, and per place of an item. Places in front of the
-// first expert's, which slots of no expert leave, have no work.
+// A thread per choice, per column of the zeros, and per place of an item. The first
+// places of items, in front of those of the first expert that has slots, have no work.
 __global__ void __launch_bounds__(kSumThreads)
     given_kernel(const __grid_constant__ GivenChoices call, const SlotArrays slots, bool grouped,
                  int64_t places) {
