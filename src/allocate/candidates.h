@@ -1,5 +1,5 @@
 // Every tensor of a checkpoint with the formats that it may get: their sizes, and the recipe of any
-// choice among them. Nothing is encoded here.
+// choice among them. Sizes and recipes are known without encoding anything.
 #pragma once
 
 #include <functional>

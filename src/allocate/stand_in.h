@@ -35,7 +35,7 @@ class StandIn {
 
  private:
   const Tensor& encoded(const std::string& name);
-  // Rows [begin, end) of what was encoded, without the balancing of columns.
+  // Decodes rows [begin, end) of an encoded matrix to `out`, and undoes the balancing of columns.
   void decode(const Tensor& coded, std::span<const float> scales, int64_t begin, int64_t end,
               float* out) const;
   // The factors by which calibrated balancing multiplied this matrix's rows, because another

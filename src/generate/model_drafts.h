@@ -19,7 +19,7 @@ class ModelDrafts : public DraftSource {
   // `costs`: those of this model; without them they are estimated.
   ModelDrafts(const Model& model, int64_t texts, int64_t positions,
               const DraftCosts* costs = nullptr);
-  // What its session is made with.
+  // Returns the options of the session that a draft model of this kind needs.
   static SessionOptions session_options(const ModelConfig& config, int64_t texts,
                                         int64_t positions);
 

@@ -1,59 +1,52 @@
 // Stubs for a build without CUDA, which cannot make DeviceExperts.
 #include "api/device_experts.h"
 
-#include "walsh/error.h"
+#include "base/no_cuda/unavailable.h"
 
 namespace walsh {
-namespace {
-
-[[noreturn]] void unavailable() {
-  throw Error(ErrorCode::usage, "CUDA", cuda::unavailable_reason());
-}
-
-}  // namespace
 
 struct DeviceExperts::Impl {};
 
 uint64_t DeviceExperts::memory_bytes(const Shape&) {
-  unavailable();
+  cuda::unavailable();
 }
 
 DeviceExperts::DeviceExperts(const Shape&, int, const DeviceMemory&) {
-  unavailable();
+  cuda::unavailable();
 }
 
 DeviceExperts::~DeviceExperts() = default;
 
 int DeviceExperts::device() const {
-  unavailable();
+  cuda::unavailable();
 }
 
 const DeviceExperts::Shape& DeviceExperts::shape() const {
-  unavailable();
+  cuda::unavailable();
 }
 
 int64_t DeviceExperts::padded_cols(size_t) const {
-  unavailable();
+  cuda::unavailable();
 }
 
 bool DeviceExperts::encodes_together(size_t) const {
-  unavailable();
+  cuda::unavailable();
 }
 
 void DeviceExperts::fill(size_t, int64_t, const Tensor&, cuda::Stream) {
-  unavailable();
+  cuda::unavailable();
 }
 
 uint64_t DeviceExperts::workspace_bytes(int64_t, int, DType) const {
-  unavailable();
+  cuda::unavailable();
 }
 
 void DeviceExperts::multiply(const Call&, const DeviceMemory&, cuda::Stream) const {
-  unavailable();
+  cuda::unavailable();
 }
 
 void DeviceExperts::dequantize(size_t, int64_t, DType, void*, cuda::Stream) const {
-  unavailable();
+  cuda::unavailable();
 }
 
 }  // namespace walsh

@@ -3,16 +3,9 @@
 #include "base/cuda/device.h"
 #include "base/cuda/first_device.h"
 
-#include "walsh/error.h"
+#include "base/no_cuda/unavailable.h"
 
 namespace walsh::cuda {
-namespace {
-
-[[noreturn]] void unavailable() {
-  throw Error(ErrorCode::usage, "CUDA", unavailable_reason());
-}
-
-}  // namespace
 
 bool compiled() {
   return false;

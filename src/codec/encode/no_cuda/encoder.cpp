@@ -1,16 +1,9 @@
 // The same class for a build without CUDA: its constructor says that there is no device.
 #include "codec/encode/cuda/encoder.h"
 
-#include "walsh/error.h"
+#include "base/no_cuda/unavailable.h"
 
 namespace walsh::cuda {
-namespace {
-
-[[noreturn]] void unavailable() {
-  throw Error(ErrorCode::usage, "CUDA", unavailable_reason());
-}
-
-}  // namespace
 
 struct GpuEncoder::Impl {};
 

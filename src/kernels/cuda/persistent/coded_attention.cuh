@@ -127,7 +127,8 @@ class AttendCodedPhase : CodedRows<Dim> {
     return a_.coded.values.tiles + int64_t{tile} * a_.coded.values.tile_bytes;
   }
 
-  // Rows in front of a head's rows of this sequence, of which it has `each`.
+  // Returns how many rows of an array lie in front of this head's, if each head of a sequence has
+  // `each` rows there.
   __device__ __forceinline__ int64_t rows_before(int each) const {
     return (int64_t{program_sequence} * a_.kv_heads + kv_head_) * each;
   }

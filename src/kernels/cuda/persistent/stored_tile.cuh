@@ -34,7 +34,8 @@ struct StoredTile {
   uint32_t codes[kWords];
   uint32_t scales[kChunks * Each];
 
-  // `place` is the lane's place among those that have scales of their own.
+  // Loads this lane's words of codes, and its scales: those at `place`, since several lanes share
+  // a scale.
   __device__ __forceinline__ void load(const unsigned char* tile, int groups, int place, int lane) {
     const auto* words = reinterpret_cast<const uint32_t*>(tile) + lane;
 #pragma unroll
