@@ -77,12 +77,37 @@ std::optional<OrderedJson> parsed(const std::string& text) {
 
 }  // namespace
 
+const AnswerReader::Tags& AnswerReader::tags() const {
+  static constexpr Tags kQwen = {
+      "<function=", ">", "</function>", "<parameter=", ">", "", "</parameter>"};
+  static constexpr Tags kMiniMax = {
+      "<invoke name=\"", "\">", "</invoke>", "<parameter name=\"", "\">", "", "</parameter>"};
+  static constexpr Tags kGlm = {
+      "", "", "", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"};
+  switch (options_.syntax.tools) {
+    case ToolSyntax::glm:
+      return kGlm;
+    case ToolSyntax::minimax:
+      return kMiniMax;
+    default:
+      return kQwen;
+  }
+}
+
+// Whether a call is a function between tags, which other functions may follow.
+bool AnswerReader::is_tagged() const {
+  return options_.syntax.tools == ToolSyntax::qwen || options_.syntax.tools == ToolSyntax::minimax;
+}
+
 bool AnswerReader::read_call(bool last) {
   const ToolSyntax syntax = options_.syntax.tools;
   if (syntax == ToolSyntax::llama) return read_bare_call(last);
   take_space();
   if (held_.empty()) return false;
-  const bool list = syntax == ToolSyntax::mistral || syntax == ToolSyntax::mistral_named;
+  if (syntax == ToolSyntax::marked) return read_marked_call(last);
+  if (syntax == ToolSyntax::python) return read_python_calls(last);
+  const bool list = syntax == ToolSyntax::mistral || syntax == ToolSyntax::mistral_named ||
+                    syntax == ToolSyntax::command;
   if (held_.front() == '{' && !list) return read_object(last);
   if (held_.front() == '[' || held_.front() == '{') {
     in_list_ = true;
@@ -99,16 +124,15 @@ bool AnswerReader::read_call(bool last) {
       wrapped_ = true;
       place_ = Place::function;
       return true;
-    case ToolSyntax::qwen:
-      break;
     default:
-      return give_up();
+      break;
   }
-  const Begins found = begins(kFunctionMark, last);
+  if (!is_tagged()) return give_up();
+  const std::string_view mark = tags().begin;
+  const Begins found = begins(mark, last);
   if (found == Begins::maybe) return false;
-  if (found == Begins::no)
-    return cut_ && kFunctionMark.starts_with(held_) ? drop_half("") : give_up();
-  take(kFunctionMark.size());
+  if (found == Begins::no) return cut_ && mark.starts_with(held_) ? drop_half("") : give_up();
+  take(mark.size());
   wrapped_ = true;
   place_ = Place::function;
   return true;
@@ -254,32 +278,23 @@ bool AnswerReader::read_tail(bool last) {
     return true;
   }
   skip_space();
+  const bool marked = options_.syntax.tools == ToolSyntax::marked;
+  if (marked) held_.erase(0, std::min(held_.find_first_not_of(" \n\r\t`"), held_.size()));
   if (held_.empty()) return false;
   const std::string& end = options_.syntax.call_end;
   const Begins found = end.empty() ? Begins::no : begins(end, last);
   if (found == Begins::maybe) return false;
   if (found == Begins::yes) {
     held_.erase(0, end.size());
-    place_ = Place::content;
+    place_ = marked ? Place::call : Place::content;
     return true;
   }
   // Another call may follow inside the same marks; anything else is content.
-  const bool tags = options_.syntax.tools == ToolSyntax::qwen && wrapped_;
-  if (tags && begins(kFunctionMark, last) == Begins::maybe) return false;
-  const bool again = tags ? held_.starts_with(kFunctionMark) : held_.front() == '{';
+  const bool tagged = is_tagged() && wrapped_;
+  if (tagged && begins(tags().begin, last) == Begins::maybe) return false;
+  const bool again = tagged ? held_.starts_with(tags().begin) : held_.front() == '{';
   place_ = again ? Place::call : Place::content;
   return true;
-}
-
-// The tags of a call's arguments.
-struct AnswerReader::Tags {
-  std::string_view key_begin, key_end, value_begin, value_end;
-};
-
-const AnswerReader::Tags& AnswerReader::tags() const {
-  static constexpr Tags kQwen = {"<parameter=", ">", "", "</parameter>"};
-  static constexpr Tags kGlm = {"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"};
-  return options_.syntax.tools == ToolSyntax::glm ? kGlm : kQwen;
 }
 
 // NAME, its parameters, then </function> or the mark after the call.
@@ -289,10 +304,10 @@ bool AnswerReader::read_function(bool last) {
   if (held_.starts_with(tags().key_begin)) return read_parameter(last);
   const bool glm = options_.syntax.tools == ToolSyntax::glm;
   if (begins(tags().key_begin, last) == Begins::maybe) return false;
-  if (!glm && begins(kFunctionEnd, last) == Begins::maybe) return false;
+  if (!glm && begins(tags().end, last) == Begins::maybe) return false;
   std::string text;
   const int mark = take_until(
-      {std::string(glm ? options_.syntax.call_end : kFunctionEnd), options_.syntax.call_end}, last,
+      {glm ? options_.syntax.call_end : std::string(tags().end), options_.syntax.call_end}, last,
       text);
   if (mark < 0 && !last) return false;
   if (mark < 0 && cut_) return false;
@@ -302,16 +317,17 @@ bool AnswerReader::read_function(bool last) {
   return true;
 }
 
-// Ends at '>', or (glm) at the first byte that cannot be part of a name.
+// Ends at its mark, or (glm) at the first byte that cannot be part of a name.
 bool AnswerReader::read_function_name(bool last) {
   const bool glm = options_.syntax.tools == ToolSyntax::glm;
-  const size_t end = glm ? held_.find_first_not_of(kNameLetters) : held_.find('>');
+  const std::string_view mark = tags().name_end;
+  const size_t end = glm ? held_.find_first_not_of(kNameLetters) : held_.find(mark);
   if (end == held_.npos && !last) return false;
   const std::string name = trimmed(std::string_view(held_).substr(0, end));
   if (end == held_.npos && cut_) return drop_half("");
   if (!is_tool(name)) return give_up();
   begin_call(name);
-  held_.erase(0, glm ? end : end + 1);
+  held_.erase(0, end + mark.size());
   add_arguments("{");
   any_parameter_ = false;
   return true;
@@ -350,7 +366,7 @@ bool AnswerReader::is_text(const std::string& name) const {
 // A value according to its schema: strings are taken literally, other values as JSON if they are
 // valid.
 std::string AnswerReader::parameter(const std::string& name, std::string_view value) const {
-  if (options_.syntax.tools == ToolSyntax::qwen) {
+  if (is_tagged()) {
     if (value.starts_with('\n')) value.remove_prefix(1);
     if (value.ends_with('\n')) value.remove_suffix(1);
   }
@@ -415,13 +431,14 @@ void AnswerReader::end_call() {
 // Returns false if it is not a call of one of the request's tools.
 bool AnswerReader::add_whole_call(const std::string& object) {
   const auto json = parsed(object);
-  if (!json || !json->is_object() || !json->contains("name") || !(*json)["name"].is_string())
-    return false;
-  const auto name = (*json)["name"].get<std::string>();
+  if (!json || !json->is_object()) return false;
+  const char* const key = options_.syntax.tools == ToolSyntax::command ? "tool_name" : "name";
+  if (!json->contains(key) || !(*json)[key].is_string()) return false;
+  const auto name = (*json)[key].get<std::string>();
   if (!is_tool(name)) return false;
   OrderedJson arguments = OrderedJson::object();
-  for (const char* key : {"arguments", "parameters"})
-    if (json->contains(key)) arguments = (*json)[key];
+  for (const char* given : {"arguments", "parameters"})
+    if (json->contains(given)) arguments = (*json)[given];
   begin_call(name);
   add_arguments(arguments.is_string() ? arguments.get<std::string>() : dump_exact(arguments));
   end_call();

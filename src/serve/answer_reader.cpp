@@ -219,7 +219,7 @@ bool AnswerReader::read_content(bool last) {
   begin_ = marks[static_cast<size_t>(mark)];
   python_ = syntax.tools == ToolSyntax::llama;
   wrapped_ = false;
-  place_ = begin_ == kFunctionMark ? Place::function : Place::call;
+  place_ = is_tagged() && begin_ == tags().begin ? Place::function : Place::call;
   return true;
 }
 

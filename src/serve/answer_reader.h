@@ -81,8 +81,10 @@ class AnswerReader {
     message,    // harmony: after <|message|>
   };
   enum class Begins : uint8_t { yes, no, maybe };
-  struct Tags;
-  static constexpr std::string_view kFunctionMark = "<function=", kFunctionEnd = "</function>";
+  // The tags of a call and of its arguments.
+  struct Tags {
+    std::string_view begin, name_end, end, key_begin, key_end, value_begin, value_end;
+  };
 
   // Each reads what it can of held_ and returns whether more can be read.
   bool step(bool last);
@@ -92,6 +94,8 @@ class AnswerReader {
   bool read_call(bool last);
   bool read_named_call(bool last);
   bool read_gemma_call(bool last);
+  bool read_marked_call(bool last);
+  bool read_python_calls(bool last);
   bool read_object(bool last);
   bool read_arguments();
   bool read_tail(bool last);
@@ -119,6 +123,7 @@ class AnswerReader {
   bool add_whole_call(const std::string& object);
   bool is_tool(const std::string& name) const;
   const Tags& tags() const;
+  bool is_tagged() const;
   bool is_text(const std::string& name) const;
   std::string parameter(const std::string& name, std::string_view value) const;
   std::string half_parameter(const std::string& name, std::string_view value) const;

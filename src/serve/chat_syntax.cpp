@@ -19,6 +19,7 @@ struct ToolForm {
   ToolSyntax syntax;
   std::vector<std::string> begins;
   const char *end, *value_space;
+  const char *head_end = "", *section_end = "";
 };
 
 // The first matching form is used.
@@ -33,6 +34,31 @@ const std::vector<ToolForm>& tool_forms() {
        ToolSyntax::qwen,
        {"<seed:tool_call>", "<function="},
        "</seed:tool_call>",
+       ""},
+      {{"<minimax:tool_call>"},
+       ToolSyntax::minimax,
+       {"<minimax:tool_call>", "<invoke name="},
+       "</minimax:tool_call>",
+       ""},
+      {{"<|tool_call_argument_begin|>"},
+       ToolSyntax::marked,
+       {"<|tool_calls_section_begin|>", "<|tool_call_begin|>"},
+       "<|tool_call_end|>",
+       "",
+       "<|tool_call_argument_begin|>",
+       "<|tool_calls_section_end|>"},
+      {{"<\uFF5Ctool\u2581call\u2581begin\uFF5C>"},
+       ToolSyntax::marked,
+       {"<\uFF5Ctool\u2581calls\u2581begin\uFF5C>", "<\uFF5Ctool\u2581call\u2581begin\uFF5C>"},
+       "<\uFF5Ctool\u2581call\u2581end\uFF5C>",
+       "",
+       "<\uFF5Ctool\u2581sep\uFF5C>",
+       "<\uFF5Ctool\u2581calls\u2581end\uFF5C>"},
+      {{"<|START_ACTION|>"}, ToolSyntax::command, {"<|START_ACTION|>"}, "<|END_ACTION|>", ""},
+      {{"<|tool_call_start|>"},
+       ToolSyntax::python,
+       {"<|tool_call_start|>"},
+       "<|tool_call_end|>",
        ""},
       {{"<arg_key>"}, ToolSyntax::glm, {"<tool_call>"}, "</tool_call>", ""},
       // Some of these models omit the mark around the function.
@@ -86,6 +112,8 @@ ChatSyntax chat_syntax(const std::string& template_source, const std::string& pr
   syntax.call_begins = form.begins;
   syntax.call_end = form.end;
   syntax.value_space = form.value_space;
+  syntax.head_end = form.head_end;
+  syntax.section_end = form.section_end;
   syntax.shows_tools = has("tools");
   if (syntax.tools == ToolSyntax::harmony) return syntax;
   for (const auto& [begin, end] : kThinkMarks) {
@@ -101,6 +129,10 @@ ChatSyntax chat_syntax(const std::string& template_source, const std::string& pr
     syntax.response_begin = "<response>";
     syntax.response_end = "</response>";
   }
+  if (has("<|END_RESPONSE|>")) {  // Command A
+    syntax.response_begin = "<|START_RESPONSE|>";
+    syntax.response_end = "<|END_RESPONSE|>";
+  }
   const std::string tail = tail_of(prompt, syntax.think_notes);
   syntax.thinking = tail.ends_with(syntax.think_begin);
   syntax.thought = tail.ends_with(syntax.think_end);
@@ -108,7 +140,16 @@ ChatSyntax chat_syntax(const std::string& template_source, const std::string& pr
 }
 
 ChatSyntax enforceable(ChatSyntax syntax) {
-  if (syntax.tools != ToolSyntax::gemma) return syntax;
+  switch (syntax.tools) {
+    case ToolSyntax::gemma:
+    case ToolSyntax::minimax:
+    case ToolSyntax::marked:
+    case ToolSyntax::command:
+    case ToolSyntax::python:
+      break;
+    default:
+      return syntax;
+  }
   const ToolForm& json = tool_forms().back();
   syntax.tools = json.syntax;
   syntax.call_begins = json.begins;
@@ -130,7 +171,8 @@ std::vector<std::string> ChatSyntax::marks(bool calls) const {
   if (!calls) return all;
   if (tools == ToolSyntax::gemma) add({"<|\"|>"});
   add(call_begins);
-  if (!call_end.empty()) add({call_end});
+  for (const std::string& mark : {call_end, head_end, section_end})
+    if (!mark.empty()) add({mark});
   if (tools == ToolSyntax::mistral_named) add({"[ARGS]", "[CALL_ID]"});
   if (tools == ToolSyntax::glm) add({"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"});
   return all;

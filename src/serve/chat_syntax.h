@@ -16,9 +16,17 @@ enum class ToolSyntax : uint8_t {
   qwen,
   // MARK NAME <arg_key>KEY</arg_key><arg_value>VALUE</arg_value>... END: GLM-4.5 to 4.7
   glm,
-  gemma,          // MARK call:NAME{KEY:VALUE,...}END, texts between <|"|>: Gemma 4
-  llama,          // {"name": ..., "parameters": {...}}: Llama 3, and templates of no other kind
-  mistral,        // MARK[{"name": ..., "arguments": {...}}, ...]: Mistral, Granite 3
+  // MARK<invoke name="NAME"><parameter name="KEY">VALUE</parameter>...</invoke>END: MiniMax-M2
+  minimax,
+  // MARK CALL NAME SEPARATOR {...}END CALL ... SECTION_END: Kimi K2; DeepSeek-V3 and R1, with the
+  // name
+  // behind the separator, V3.1
+  marked,
+  command,  // MARK[{"tool_call_id": ..., "tool_name": ..., "parameters": {...}}, ...]END: Command
+  python,   // MARK[NAME(KEY=VALUE, ...), ...]END: LFM2
+  gemma,    // MARK call:NAME{KEY:VALUE,...}END, texts between <|"|>: Gemma 4
+  llama,    // {"name": ..., "parameters": {...}}: Llama 3, and templates of no other kind
+  mistral,  // MARK[{"name": ..., "arguments": {...}}, ...]: Mistral, Granite 3
   mistral_named,  // MARK NAME[ARGS]{...}
   harmony,        // channels of GPT-OSS
 };
@@ -28,6 +36,7 @@ struct ChatSyntax {
   // The texts that begin a call, the usual one first, and the text after a call; empty: none.
   std::vector<std::string> call_begins;
   std::string call_end;
+  std::string head_end, section_end;     // of marked calls: behind the name, behind all calls
   std::string value_space;               // white space around a value in qwen calls
   bool shows_tools = false;              // whether the template shows tools to the model
   std::string think_begin, think_end;    // empty: the model does not mark its reasoning

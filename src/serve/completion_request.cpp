@@ -177,7 +177,7 @@ void read_answer_fields(const OrderedJson& body, const Fields& fields, const Loa
   if (!tools.parallel) reader.most_calls = 1;
   reader.tools = tools.tools;
   const ToolSyntax form = reader.syntax.tools;
-  if (form == ToolSyntax::qwen || form == ToolSyntax::glm)
+  if (form == ToolSyntax::qwen || form == ToolSyntax::minimax || form == ToolSyntax::glm)
     reader.texts = text_parameters(tools.tools);
   request.reader = std::move(reader);
 }
