@@ -18,18 +18,27 @@ import numpy
 import safetensors.numpy
 
 # What the format cannot tell, so that it reads as the usual value ("config", "rope" within it),
-# metadata that llama.cpp reads and its converter does not write for these configs, and flags.
+# metadata that llama.cpp reads and its converter does not write for these configs, flags, and keys
+# of published configs that the converter asks for ("given").
 MODELS = {
+    "arcee-tiny": {},
+    "cohere2-tiny": {"given": {"rotary_pct": 1.0}},
     "deepseek-v2-groups-tiny": {"separate": True},
     "deepseek-v2-tiny": {"rope": {"mscale": 0.9, "truncate": True}},
     "deepseek-v3-free-tiny": {"separate": True,
                               "metadata": [["deepseek2.expert_gating_func", "UINT32", 2]]},
+    "ernie45-tiny": {},
+    "exaone4-full-tiny": {},
+    "exaone4-tiny": {},
     "gemma-tiny": {},
     "gemma-wide-tiny": {},
     "gemma2-tiny": {"config": {"query_pre_attn_scalar": 32}},
     "gemma3-tiny": {"config": {"query_pre_attn_scalar": 32},
                     "metadata": [["gemma3.attention.sliding_window_pattern", "BOOL[]",
                                   [True, False, True]]]},
+    "gemma4-moe-tiny": {},
+    "gemma4-tiny": {},
+    "gemma4-wide-tiny": {},
     "glm4-plain-tiny": {},
     "glm4-tiny": {},
     "glm4-moe-free-tiny": {},
@@ -39,8 +48,14 @@ MODELS = {
     "granite-bias-tiny": {"flags": ["--fuse-qkv"]},
     "granite-yarn-tiny": {},
     "granitemoe-tiny": {},
+    "hunyuan-tiny": {"given": {"max_position_embeddings": 32768},
+                     "config": {"max_position_embeddings": 262144}},
     "llama2-bias-tiny": {"type": "f32"},
     "llama31-tiny": {},
+    "llama4-tiny": {"config": {"attention_chunk_size": 8192, "attn_scale": 0.1, "floor_scale": 8192,
+                               "layer_types": ["chunked_attention"] * 3,
+                               "no_rope_layers": [1, 1, 1]}},
+    "minimax-m2-old-tiny": {},
     "ministral3-tiny": {},
     "mistral3-vision-tiny": {},
     "mixtral-tiny": {"config": {"sliding_window": None}},
@@ -56,6 +71,7 @@ MODELS = {
     "qwen35-moe-tiny": {"flags": ["--no-mtp", "--fuse-gate-up-exps"]},
     "qwen35-tiny": {"flags": ["--no-mtp"]},
     "qwen35-wide-tiny": {"flags": ["--no-mtp"]},
+    "seed-oss-tiny": {},
     "smollm3-tiny": {},
 }
 
@@ -187,6 +203,8 @@ def recipe(gguf, source, folder, options):
             model = work / kind
             shutil.copytree(folder, model)
             (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+            if "given" in options:
+                (model / "config.json").write_text(json.dumps(config | options["given"]))
             if kind == "numbered":
                 safetensors.numpy.save_file(numbers, model / "model.safetensors",
                                             metadata={"format": "pt"})
@@ -225,10 +243,11 @@ def main():
     sys.path[:0] = [str(source / "gguf-py"), str(source)]
     import gguf
     import gguf.quants
-    from conversion import (base, deepseek, gemma, glm, gpt_oss, granite, llama, mistral3, olmo,
-                            phi, qwen)
+    from conversion import (base, command_r, deepseek, ernie, exaone, gemma, glm, gpt_oss,
+                            granite, hunyuan, llama, minimax, mistral3, olmo, phi, qwen)
 
-    for module in (base, deepseek, gemma, glm, gpt_oss, granite, llama, olmo, phi, qwen):
+    for module in (base, command_r, deepseek, ernie, exaone, gemma, glm, gpt_oss, granite, hunyuan,
+                   llama, minimax, olmo, phi, qwen):
         for value in list(vars(module).values()):
             if (isinstance(value, type) and issubclass(value, base.TextModel)
                     and value is not mistral3.Mistral3Model):  # the converter uses another class

@@ -13,9 +13,11 @@ namespace walsh {
 namespace {
 
 // Special tokens that end a turn, by their texts, for files in which no key names them.
-constexpr std::array<std::string_view, 10> kEnds = {
-    "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>",   "<|endoftext|>",
-    "<|eom_id|>", "< EOT >",    "<|eot|>", "<|end_of_text|>", "<|return|>"};
+constexpr auto kEnds = std::to_array<std::string_view>(
+    {"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>",
+     "< EOT >", "<|eot|>", "<|end_of_text|>", "<|return|>", "<turn|>", "<|tool_response>", "[e~["});
+constexpr const char* kNormEps = ".attention.layer_norm_rms_epsilon";
+constexpr const char* kLayerNormEps = ".attention.layer_norm_epsilon";
 constexpr int64_t kMaxFactors = 1024;
 constexpr double kAnyNumber = std::numeric_limits<double>::lowest();
 
@@ -121,27 +123,30 @@ int64_t vocabulary(const GgufMetadata& m) {
 std::string gguf_config(const GgufMetadata& m, const GgufFamily& family) {
   const int64_t heads = m.require(".attention.head_count"), dim = head_dim(m);
   if (dim <= 0) m.refuse(".attention.head_count", "leaves no width for a head");
-  const auto eps = m.number(".attention.layer_norm_rms_epsilon");
-  if (!eps) m.refuse(".attention.layer_norm_rms_epsilon", "is missing");
-  Json config = {
-      {"model_type", family.model_type},
-      {"architectures", Json::array({family.model_class})},
-      {"num_hidden_layers", m.layers()},
-      {"hidden_size", m.require(".embedding_length")},
-      {"num_attention_heads", heads},
-      {"num_key_value_heads", m.uniform_integer(".attention.head_count_kv").value_or(heads)},
-      {"head_dim", dim},
-      {"max_position_embeddings", m.require(".context_length")},
-      {"rms_norm_eps", *eps},
-      {"vocab_size", vocabulary(m)},
-      {"tie_word_embeddings", !m.has_tensor("output.weight")},
-      {"hidden_act", "silu"},
-      {"rope_parameters", rope_parameters(m, dim)}};
+  const auto eps = m.number(family.layer_norms ? kLayerNormEps : kNormEps);
+  if (!eps) m.refuse(family.layer_norms ? kLayerNormEps : kNormEps, "is missing");
+  // Families whose layers differ describe the sizes themselves.
+  const auto size = [&](const char* key) {
+    return family.layers_differ ? std::nullopt : m.uniform_integer(key);
+  };
+  Json config = {{"model_type", family.model_type},
+                 {"architectures", Json::array({family.model_class})},
+                 {"num_hidden_layers", m.layers()},
+                 {"hidden_size", m.require(".embedding_length")},
+                 {"num_attention_heads", heads},
+                 {"num_key_value_heads", size(".attention.head_count_kv").value_or(heads)},
+                 {"head_dim", dim},
+                 {"max_position_embeddings", m.require(".context_length")},
+                 {family.layer_norms ? "layer_norm_eps" : "rms_norm_eps", *eps},
+                 {"vocab_size", vocabulary(m)},
+                 {"tie_word_embeddings", !m.has_tensor("output.weight")},
+                 {"hidden_act", "silu"},
+                 {"rope_parameters", rope_parameters(m, dim)}};
   // Models without an MLP may lack it.
   const bool has_experts = m.integer(".expert_count").value_or(0) != 0;
-  if (const auto width = m.uniform_integer(".feed_forward_length"); width && *width != 0) {
+  if (const auto width = size(".feed_forward_length"); width && *width != 0) {
     config["intermediate_size"] = *width;
-  } else if (!has_experts) {
+  } else if (!has_experts && !family.layers_differ) {
     config["intermediate_size"] = m.require(".feed_forward_length");
   }
   if (const auto id = m.integer("tokenizer.ggml.bos_token_id")) config["bos_token_id"] = *id;

@@ -10,7 +10,7 @@ namespace {
 // The file does not contain the attention scale of Gemma 2 and 3. llama.cpp uses the head
 // dimension, except for the 27B models, which it recognizes by these numbers of layers.
 constexpr int64_t kGemma2LayersOf27B = 46, kGemma3LayersOf27B = 62;
-constexpr int64_t kGemma3Pattern = 6, kOlmo3Pattern = 4;
+constexpr int64_t kGemma3Pattern = 6, kOlmo3Pattern = 4, kCohere2Pattern = 4, kExaone4Pattern = 4;
 
 void describe_biases(const GgufMetadata& m, Json& config) {
   config["attention_bias"] = has_gguf_attention_bias(m, 0);
@@ -113,6 +113,45 @@ void describe_gguf_gemma3(const GgufMetadata& m, Json& config) {
   }
   config["sliding_window"] = m.require(".attention.sliding_window");
   config["layer_types"] = gguf_layer_types(m, kGemma3Pattern);
+}
+
+void describe_gguf_arcee(const GgufMetadata& m, Json& config) {
+  describe_biases(m, config);
+  config["hidden_act"] = "relu2";
+}
+
+void describe_gguf_cohere2(const GgufMetadata& m, Json& config) {
+  config["attention_bias"] = has_gguf_attention_bias(m, 0);
+  config["sliding_window"] = m.require(".attention.sliding_window");
+  config["layer_types"] = gguf_layer_types(m, kCohere2Pattern);
+  copy_gguf_number(m, ".logit_scale", "logit_scale", config);
+}
+
+void describe_gguf_ernie45(const GgufMetadata& m, Json& config) {
+  config["use_bias"] = has_gguf_attention_bias(m, 0);
+}
+
+// llama.cpp gives a file of 64 layers, as the 32B model has, a window even if no key says so.
+void describe_gguf_exaone4(const GgufMetadata& m, Json& config) {
+  constexpr int64_t kLayersOf32B = 64, kWindowOf32B = 4096;
+  const bool has_window = has_gguf_window(m), is_32b = m.layers() == kLayersOf32B;
+  config["sliding_window"] = Json();
+  if (!has_window && !is_32b) {
+    config["layer_types"] = Json(static_cast<size_t>(m.layers()), "full_attention");
+    return;
+  }
+  config["sliding_window"] = has_window ? m.require(".attention.sliding_window") : kWindowOf32B;
+  config["layer_types"] = gguf_layer_types(m, kExaone4Pattern);
+}
+
+// The converter stretches the base of the rope by the checkpoint's factor.
+void describe_gguf_hunyuan(const GgufMetadata& m, Json& config) {
+  config["attention_bias"] = has_gguf_attention_bias(m, 0);
+}
+
+void describe_gguf_seed_oss(const GgufMetadata& m, Json& config) {
+  describe_biases(m, config);
+  config["attention_out_bias"] = in_gguf_layer(m, 0, "attn_output.bias");
 }
 
 void describe_gguf_phi3(const GgufMetadata& m, Json& config) {

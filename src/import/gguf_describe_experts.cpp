@@ -139,6 +139,40 @@ void describe_gguf_mixtral(const GgufMetadata& m, Json& config) {
   describe_counts(m, config);
 }
 
+void describe_gguf_minimax_m2(const GgufMetadata& m, Json& config) {
+  expect_gating(m, kSigmoid);
+  describe_counts(m, config);
+  config["intermediate_size"] = expert_width(m);
+}
+
+// Chunks, the growth of queries and the layers without rope are not in the file: they are those of
+// the published models, whose layers have chunks and rope except every fourth. The published model
+// of 128 experts has no norm of queries and keys.
+void describe_gguf_llama4(const GgufMetadata& m, Json& config) {
+  constexpr int64_t kPattern = 4, kChunk = 8192, kFloor = 8192, kExpertsWithoutNorm = 128;
+  constexpr double kGrowth = 0.1;
+  describe_counts(m, config);
+  config["intermediate_size_mlp"] = m.require(".feed_forward_length");
+  config["intermediate_size"] = expert_width(m);
+  config["interleave_moe_layer_step"] = m.require(".interleave_moe_layer_step");
+  config["attention_bias"] = has_gguf_attention_bias(m, 0);
+  config["use_qk_norm"] = config.at("num_experts") != kExpertsWithoutNorm;
+  // A window of 0 stands for attention to all positions, with rope in all layers.
+  const bool chunked = m.uniform_integer(".attention.sliding_window").value_or(kChunk) != 0;
+  config["attention_chunk_size"] = kChunk;
+  config["attn_temperature_tuning"] = chunked;
+  config["attn_scale"] = kGrowth;
+  config["floor_scale"] = kFloor;
+  Json types = Json::array(), rope = Json::array();
+  for (const Json& type : gguf_layer_types(m, kPattern)) {
+    const bool whole = !chunked || type == "full_attention";
+    types.push_back(whole ? "full_attention" : "chunked_attention");
+    rope.push_back(chunked && whole ? 0 : 1);
+  }
+  config["layer_types"] = std::move(types);
+  config["no_rope_layers"] = std::move(rope);
+}
+
 void describe_gguf_qwen2_moe(const GgufMetadata& m, Json& config) {
   describe_qwen_experts(m, true, config);
   config["qkv_bias"] = has_gguf_attention_bias(m, 0);

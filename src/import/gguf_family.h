@@ -12,7 +12,8 @@
 
 namespace walsh {
 
-// A GGUF's tensor name and the checkpoint's, without the layer and without ".weight". In the name
+// A GGUF's tensor name and the checkpoint's, without the layer and without ".weight"; both names
+// are whole where the file's ends in another kind (".bias" of what has no weight). In the name
 // of a tensor that holds all experts along its outermost dimension, "*" stands for the expert's
 // number. If a tensor holds the rows of two matrices one below the other, the lower matrix is
 // `second`.
@@ -30,6 +31,8 @@ struct GgufFamily {
   void (*describe)(const GgufMetadata& metadata, Json& config) = nullptr;
   // Chooses among several rows of one architecture: the first that returns true is taken.
   bool (*suits)(const GgufMetadata& metadata) = nullptr;
+  bool layer_norms = false;    // LayerNorm in place of RMSNorm
+  bool layers_differ = false;  // in their heads and widths, which `describe` adds
 };
 
 // All rows, sorted by architecture.

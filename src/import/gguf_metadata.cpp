@@ -108,6 +108,17 @@ std::optional<int64_t> GgufMetadata::uniform_integer(std::string_view key) const
   return values[0];
 }
 
+std::vector<int64_t> GgufMetadata::layer_integers(std::string_view key) const {
+  const auto count = static_cast<size_t>(layers());
+  const GgufValue* found = value(key);
+  if (found == nullptr || !found->is_array()) return std::vector<int64_t>(count, require(key));
+  std::vector<int64_t> values = found->as_ints(where(key));
+  if (values.size() < count)
+    refuse(key, fmt::format("has {} values for {} layers", values.size(), count));
+  values.resize(count);
+  return values;
+}
+
 int64_t GgufMetadata::require(std::string_view key) const {
   const auto found = uniform_integer(key);
   if (!found) throw Error(ErrorCode::bad_input, path_, "metadata key " + full(key) + " is missing");

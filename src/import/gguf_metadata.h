@@ -47,7 +47,10 @@ class GgufMetadata {
 
   // Also accepts one value per layer if all are equal.
   std::optional<int64_t> uniform_integer(std::string_view key) const;
-  // As integer(); throws bad_input if the key is absent.
+  // One value per layer; a single one counts for all. Throws bad_input if the key is absent or has
+  // fewer values than there are layers.
+  std::vector<int64_t> layer_integers(std::string_view key) const;
+  // As uniform_integer(); throws bad_input if the key is absent.
   int64_t require(std::string_view key) const;
   // One value per layer; more than `layers` are ignored. Throws bad_input for fewer.
   std::optional<std::vector<bool>> booleans(std::string_view key, int64_t layers) const;

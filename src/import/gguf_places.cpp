@@ -17,8 +17,12 @@ namespace {
 // Above every published model; it bounds the number of names that a file's count creates.
 constexpr int64_t kMaxExperts = 4096;
 
-constexpr GgufName kOutside[] = {
-    {"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}};
+constexpr GgufName kOutside[] = {{"token_embd", "model.embed_tokens"},
+                                 {"output_norm", "model.norm"},
+                                 {"output", "lm_head"},
+                                 {"per_layer_token_embd", "model.embed_tokens_per_layer"},
+                                 {"per_layer_model_proj", "model.per_layer_model_projection"},
+                                 {"per_layer_proj_norm", "model.per_layer_projection_norm"}};
 // Names within a layer of tensors that lack ".weight" in the file or in the checkpoint.
 constexpr GgufName kExact[] = {{"attn_sinks.weight", "self_attn.sinks"},
                                {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"},
@@ -73,7 +77,8 @@ InnerNames expert_names(const GgufFamily& family, std::string_view stem, std::st
 
 // The checkpoint's names, without the layer, of a layer's tensor; empty if it is unknown.
 InnerNames inner_names(const GgufFamily& family, std::string_view inner) {
-  if (const GgufName* exact = find(kExact, inner)) return {std::string(exact->checkpoint), ""};
+  for (const std::span<const GgufName> whole : {family.names, std::span<const GgufName>(kExact)})
+    if (const GgufName* exact = find(whole, inner)) return {std::string(exact->checkpoint), ""};
   const size_t dot = inner.rfind('.');
   const std::string_view kind = dot == std::string_view::npos ? "" : inner.substr(dot);
   if (kind != ".weight" && kind != ".bias") return {};

@@ -127,6 +127,7 @@ constexpr Row kTable[] = {
     {"gpt-4o", &kGpt4os},
     {"llama4", &kGpt4os},
     {"kanana2", &kGpt4os},
+    {"minimax-m2", &kGpt4os},
     {"deepseek-llm", &kDeepseekLlms},
     {"deepseek-coder", &kDeepseekCoders},
     {"deepseek-v3", &kDeepseek3s},

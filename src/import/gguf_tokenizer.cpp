@@ -91,7 +91,8 @@ class Converter {
     return {std::move(json), config(pre->adds_bos)};
   }
 
-  GgufTokenizer sentence_piece() {
+  // `scored`: the file has scores of pieces in place of merges.
+  GgufTokenizer sentence_piece(bool scored) {
     const bool prefix = m_.boolean("tokenizer.ggml.add_space_prefix").value_or(true);
     const Json replace = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpace}};
     Json normalizers = Json::array(), decoders = Json::array();
@@ -106,7 +107,11 @@ class Converter {
         head({{"type", "Sequence"}, {"normalizers", std::move(normalizers)}}, Json(),
              {{"type", "Sequence"}, {"decoders", std::move(decoders)}}, unknown(), false, true);
     add_vocabulary(json, [](int64_t) { return true; });
-    add_merges_of_scores(json);
+    if (scored) {
+      add_merges_of_scores(json);
+    } else {
+      add_given_merges(json);
+    }
     json += "}}";
     return {std::move(json), config(true)};
   }
@@ -283,10 +288,12 @@ GgufTokenizer gguf_tokenizer(const GgufMetadata& metadata) {
   const std::string kind = metadata.text(kModel).value_or("none");
   if (kind == "none" || kind == "no_vocab") return {};
   if (kind == "gpt2") return Converter(metadata).byte_level();
-  if (kind == "llama") return Converter(metadata).sentence_piece();
+  if (kind == "llama") return Converter(metadata).sentence_piece(true);
+  if (kind == "gemma4") return Converter(metadata).sentence_piece(false);
   metadata.refuse(
       kModel,
-      fmt::format("\"{}\" is not read; known are gpt2 (byte-level BPE) and llama (SentencePiece)",
+      fmt::format("\"{}\" is not read; known are gpt2 (byte-level BPE), llama (SentencePiece) and "
+                  "gemma4 (BPE of characters)",
                   printable(kind, 48)));
 }
 

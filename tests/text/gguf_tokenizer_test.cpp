@@ -182,12 +182,12 @@ TEST_P(GgufTokenizerCases, TokensAreTheSameWhereverTheirIdsLie) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GgufTokenizerCases,
-                         testing::Values(Case{"gpt2", "gpt2", "gpt-2"},
-                                         Case{"llama3", "gpt2", "llama-bpe"},
-                                         Case{"qwen2", "gpt2", "qwen2"},
-                                         Case{"llama2", "llama", "default"}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    All, GgufTokenizerCases,
+    testing::Values(Case{"gpt2", "gpt2", "gpt-2"}, Case{"llama3", "gpt2", "llama-bpe"},
+                    Case{"qwen2", "gpt2", "qwen2"}, Case{"llama2", "llama", "default"},
+                    Case{"llama2", "gemma4", "default"}),
+    [](const auto& info) { return std::string(info.param.name) + "_" + info.param.model; });
 
 // A byte-level vocabulary of four tokens.
 Content small() {
@@ -232,6 +232,26 @@ TEST(GgufTokenizer, TypesOfTokensMeanWhatTheyMeanToLlamaCpp) {
       << "the text of an unused token is a text, of which this vocabulary has one letter";
   EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{0, 1, 2, 3, 5}, true), "<say>a");
   EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{0, 1, 2, 3, 5}, false), "<end><say><odd>a");
+}
+
+// Gemma 4's merges join characters, with U+2581 for a space, and no space is put in front.
+TEST(GgufTokenizer, Gemma4MergesCharactersOfTheWholeText) {
+  Content content;
+  content.set("tokenizer.ggml.model", GgufValue::text("gemma4"));
+  content.set("tokenizer.ggml.tokens", GgufValue::texts({"<eos>", "a", "b", "\xE2\x96\x81",
+                                                         "\xE2\x96\x81"
+                                                         "a",
+                                                         "\n", "\n\n", "<0x21>"}));
+  content.set("tokenizer.ggml.token_type",
+              GgufValue::numbers(std::vector<int32_t>{kControl, kNormal, kNormal, kNormal, kNormal,
+                                                      kNormal, kNormal, kByte}));
+  content.set("tokenizer.ggml.merges", GgufValue::texts({"\n \n", "\xE2\x96\x81 a"}));
+  content.set("tokenizer.ggml.add_space_prefix", GgufValue::boolean(false));
+  content.set("tokenizer.ggml.bos_token_id", GgufValue::number<uint32_t>(0));
+  const GgufTokenizer converted = content.convert();
+  const Tokenizer tokenizer = Tokenizer::from_json(converted.json, converted.config, "gguf");
+  EXPECT_EQ(tokenizer.encode("a a b\n\n!", true), (std::vector<int32_t>{0, 1, 4, 3, 2, 6, 7}));
+  EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{1, 4, 3, 2, 6, 7}, true), "a a b\n\n!");
 }
 
 TEST(GgufTokenizer, TheNameOfThePatternsDecidesWhatAWordIs) {
