@@ -30,10 +30,20 @@ ReadLines* best_read_lines() {
   return isa_supported(Isa::avx2) ? avx2::read_lines : ref::read_lines;
 }
 
-MultiplyAdd* best_multiply_add() {
-  if (isa_supported(Isa::amx)) return amx::multiply_add;
-  if (isa_supported(Isa::avx512)) return avx512::multiply_add;
-  return isa_supported(Isa::avx2) ? avx2::multiply_add : ref::multiply_add;
+// The loop of the unit that the kernels in use multiply with.
+MultiplyAdd* multiply_add_in_use() {
+  switch (current_isa()) {
+    case Isa::amx:
+      return amx::multiply_add;
+    case Isa::avx512vbmi:
+    case Isa::avx512:
+      return avx512::multiply_add;
+    case Isa::avx2:
+      return avx2::multiply_add;
+    case Isa::ref:
+      break;
+  }
+  return ref::multiply_add;
 }
 
 // Results are added here so that no loop is optimized away.
@@ -60,7 +70,7 @@ double measure_read_bandwidth(ThreadPool& pool) {
 }
 
 double measure_int8_peak(ThreadPool& pool) {
-  MultiplyAdd* const loop = best_multiply_add();
+  MultiplyAdd* const loop = multiply_add_in_use();
   std::mutex mutex;
   double total = 0;
   pool.run([&](int, int) {

@@ -9,8 +9,8 @@ namespace walsh {
 // best of several passes. Throws limit if the buffer cannot be allocated.
 double measure_read_bandwidth(ThreadPool& pool);
 
-// int8 multiply-adds per second of all threads together, in registers, with the instructions of the
-// int8 matmul of the best supported instruction set.
+// int8 multiply-adds per second of all threads together, in registers, with the unit that the int8
+// matmul of the current instruction set (base/cpu.h) multiplies many vectors with.
 double measure_int8_peak(ThreadPool& pool);
 
 }  // namespace walsh

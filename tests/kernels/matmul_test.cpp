@@ -192,8 +192,8 @@ TEST(MatmulI8, EveryIsaGivesTheBitsOfRef) {
   });
 }
 
-// What the matrix unit of AMX computes, by a unit in software. 32-column groups and the rest of a
-// row leave tiles half full; 15 vectors behind a tile of 16, or none, are the edges of a batch.
+// What the matrix unit of AMX computes, by a unit in software. The rest of a row leaves tiles half
+// full; 15 vectors behind a tile of 16, or none, are the edges of a batch.
 TEST(MatmulI8, TilesGiveTheBitsOfRef) {
   if (!isa_supported(Isa::avx512vbmi)) GTEST_SKIP() << "this machine has no avx512vbmi";
   constexpr Shape kTileShapes[] = {{1, 64, 16},    {33, 224, 31},  {17, 896, 32},
@@ -201,22 +201,43 @@ TEST(MatmulI8, TilesGiveTheBitsOfRef) {
   uint64_t seed = 500;
   for_coded_formats([&](const Format& format, int pass) {
     if (format.kind == CodeKind::trellis && format.trellis.rule == TrellisRule::table) return;
-    const Shape& s = kTileShapes[seed % std::size(kTileShapes)];
-    const RandomTensor t(format, s.rows, s.cols, ++seed);
-    const PanelMatrix w = pack_panels(t.tensor, pass);
-    const int planes = 1 + static_cast<int>(seed % 2);
-    const int group = format.rotation_block || seed % 3 ? kActivationGroup : kPlainGroup;
-    const Values values = seed % 5 ? Values::random : Values::extreme;
-    const auto x = make_activations(s.m, w.cols, group, planes, values, seed);
-    const bool accumulate = seed % 4 < 2;
-    const auto want = run_i8(Isa::ref, w, x, s.m, accumulate);
-    const int64_t ldy = w.rows + 5;
-    std::vector<float> y(want.size(), 0.5f);
-    const int64_t middle = w.panels() / 2;
-    for (const auto& [begin, end] : {std::pair(int64_t{0}, middle), {middle, w.panels()}})
-      test::matmul_i8_by_emulated_tiles(w, x, s.m, y.data(), ldy, begin, end, accumulate);
-    EXPECT_TRUE(same_bits(y, want)) << describe(format, s, Isa::amx, planes);
+    for (int i = 0; i < 2; ++i) {
+      const Shape& s = kTileShapes[seed % std::size(kTileShapes)];
+      const RandomTensor t(format, s.rows, s.cols, ++seed);
+      const PanelMatrix w = pack_panels(t.tensor, pass);
+      const int planes = 1 + static_cast<int>(seed % 2);
+      const int group = format.rotation_block || seed % 3 ? kActivationGroup : kPlainGroup;
+      const Values values = seed % 5 ? Values::random : Values::extreme;
+      const auto x = make_activations(s.m, w.cols, group, planes, values, seed);
+      const bool accumulate = seed % 4 < 2;
+      const auto want = run_i8(Isa::ref, w, x, s.m, accumulate);
+      const int64_t ldy = w.rows + 5;
+      std::vector<float> y(want.size(), 0.5f);
+      const int64_t middle = w.panels() / 2;
+      for (const auto& [begin, end] : {std::pair(int64_t{0}, middle), {middle, w.panels()}})
+        test::matmul_i8_by_emulated_tiles(w, x, s.m, y.data(), ldy, begin, end, accumulate);
+      EXPECT_TRUE(same_bits(y, want)) << describe(format, s, Isa::amx, planes);
+    }
   });
+}
+
+// Tiles have 64 columns, or as few as a scale is for.
+TEST(MatmulI8, TilesMultiplyGroupsOfAnySize) {
+  if (!isa_supported(Isa::avx512vbmi)) GTEST_SKIP() << "this machine has no avx512vbmi";
+  constexpr int64_t kRows = 16, kCols = 256, kVectors = 16;
+  for (const auto& [format, columns] : {std::pair(&get_format("tq4"), 64),
+                                        {&get_format("tq4:g64"), 64},
+                                        {&get_format("q4_0"), 32},
+                                        {gguf_code_format(12, GgufCodes::keep), 32},     // Q4_K
+                                        {gguf_code_format(14, GgufCodes::keep), 16}}) {  // Q6_K
+    const RandomTensor t(*format, kRows, kCols, 40);
+    const PanelMatrix w = pack_panels(t.tensor, 0);
+    const auto x = make_activations(kVectors, kCols, kActivationGroup, 1, Values::random, 40);
+    std::vector<float> y(kVectors * kRows);
+    EXPECT_EQ(test::matmul_i8_by_emulated_tiles(w, x, kVectors, y.data(), kRows, 0, 1, false),
+              kCols / columns)
+        << format->name;
+  }
 }
 
 TEST(MatmulF32, EveryIsaGivesTheBitsOfRef) {

@@ -11,13 +11,15 @@ int64_t multiply_add(int64_t rounds, int32_t* sink) {
   for (int i = 0; i < 16 * 64; ++i)
     bytes[i] = static_cast<int8_t>(rounds + i);
   alignas(64) int32_t sums[16 * 16];
-  const Int8Tiles::Use use;
+  const Int8Tiles::Use use(64);
   detail::unroll<4>([&](auto i) WALSH_INLINE {
     Int8Tiles::zero<i>();
-    Int8Tiles::load<4 + i>(bytes, 64);
+    Int8Tiles::load<detail::kFirstVectorTile + i>(bytes, 64);
   });
   for (int64_t r = 0; r < rounds; ++r) {
-    detail::unroll<4>([&](auto i) WALSH_INLINE { Int8Tiles::dot<i, 4 + i / 2, 6 + i % 2>(); });
+    detail::unroll<4>([&](auto i) WALSH_INLINE {
+      Int8Tiles::dot<i, detail::kFirstVectorTile + i / 2, detail::kFirstWeightTile + i % 2>();
+    });
   }
   detail::unroll<4>([&](auto i) WALSH_INLINE {
     Int8Tiles::store<i>(sums, 64);

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "kernels/avx512/tile_sums.h"
+
 namespace walsh::amx {
 
 // The compiler knows nothing of the registers: nothing else in this program touches them.
@@ -13,15 +15,20 @@ struct Int8Tiles {
   // Tells the processor the sizes of the tiles, and in the end that their content is not needed.
   class Use {
    public:
-    Use() {
+    explicit Use(int64_t columns) {
       struct alignas(64) Sizes {
         uint8_t palette = 1, first_row = 0, unused[14] = {};
-        uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-        uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-      };
+        uint16_t row_bytes[16] = {};
+        uint8_t rows[16] = {};
+      } sizes;
       static_assert(sizeof(Sizes) == 64);
-      static constexpr Sizes kSizes;
-      __asm__ volatile("ldtilecfg %0" ::"m"(kSizes));
+      for (int tile = 0; tile < 8; ++tile) {
+        const bool vectors = tile >= detail::kFirstVectorTile && tile < detail::kFirstWeightTile;
+        const bool weights = tile >= detail::kFirstWeightTile;
+        sizes.row_bytes[tile] = static_cast<uint16_t>(vectors ? columns : 64);
+        sizes.rows[tile] = static_cast<uint8_t>(weights ? columns / 4 : 16);
+      }
+      __asm__ volatile("ldtilecfg %0" ::"m"(sizes));
     }
     ~Use() { __asm__ volatile("tilerelease" ::); }
     Use(const Use&) = delete;
@@ -39,12 +46,11 @@ struct Int8Tiles {
   }
   template <int Tile>
   static void store(void* to, int64_t stride) {
-    __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(stride), "i"(Tile)
-                     : "memory");
+    __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(stride), "i"(Tile) : "memory");
   }
   template <int Sums, int Vectors, int Weights>
   static void dot() {
-    __asm__ volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Sums), "i"(Vectors),
+    __asm__ volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Sums), "i"(Vectors),
                      "i"(Weights));
   }
 };

@@ -65,11 +65,12 @@ class IntegerMatmul {
   // never passes the end, because prefetching an unmapped page walks the page table every time.
   static constexpr int64_t kPrefetchWords = 1024;
 
-  // Multiplies a panel with `Vectors` vectors from `v0`; codes are decoded in registers.
-  template <int Vectors, int Planes, class Weights>
+  // Multiplies a panel with `Vectors` vectors from `v0`; codes are decoded in registers. Parts: 2
+  // if scales are per half unit, else 1.
+  template <int Vectors, int Planes, int Parts, class Weights>
   static void multiply_panel(const Call& call, const Weights& weights, int64_t panel, int64_t v0) {
     // With few vectors, several independent sums per vector hide the latency of vpdpbusd.
-    constexpr int kChains = Vectors <= 2 ? 4 : Vectors <= 4 ? 2 : 1;
+    constexpr int kChains = (Vectors <= 2 ? 4 : Vectors <= 4 ? 2 : Parts) / Parts;
     const PanelMatrix& w = call.w;
     constexpr int kUnitWords = Weights::kUnitWords;
     const int64_t ldq = call.x.cols;
@@ -80,19 +81,25 @@ class IntegerMatmul {
     unroll<Vectors / Planes>([&](auto t) WALSH_INLINE { total[t] = _mm512_setzero_ps(); });
     __m512 scale = _mm512_setzero_ps();
     int64_t scale_end = 0, group = 0;
+    const auto load_scale = [&](int64_t c) WALSH_INLINE {
+      if (c != scale_end) return;
+      scale = weights.scale(call, panel, group);
+      weights.prefetch_scale(call, panel, group++);
+      scale_end += weights.group_columns(call, c);
+    };
     for (int64_t c = 0, columns; c < w.cols; c += columns) {
-      if (c == scale_end) {
-        scale = weights.scale(call, panel, group);
-        weights.prefetch_scale(call, panel, group++);
-        scale_end += weights.group_columns(call, c);
-      }
-      columns = weights.columns(call, c);
-      __m512i acc[Vectors][kChains];
-      int32_t sums[Vectors];
-      unroll<Vectors>([&](auto v) WALSH_INLINE {
-        sums[v] = call.x_sum(v0 + v, c, columns);
-        acc[v][0] = _mm512_set1_epi32(sums[v] * -Weights::kBias);
-        unroll<kChains - 1>([&](auto i) WALSH_INLINE { acc[v][i + 1] = _mm512_setzero_si512(); });
+      if constexpr (Parts == 1) load_scale(c);
+      columns = Parts == 1 ? weights.columns(call, c) : kUnitColumns;
+      __m512i acc[Parts][Vectors][kChains];
+      int32_t sums[Parts][Vectors];
+      unroll<Parts * Vectors>([&](auto i) WALSH_INLINE {
+        constexpr int kPart = i % Parts, kVector = i / Parts;
+        const int64_t part_columns = columns / Parts;
+        sums[kPart][kVector] = call.x_sum(v0 + kVector, c + kPart * part_columns, part_columns);
+        __m512i(&a)[kChains] = acc[kPart][kVector];
+        a[0] = _mm512_set1_epi32(sums[kPart][kVector] * -Weights::kBias);
+        unroll<kChains - 1>([&](auto chain)
+                                WALSH_INLINE { a[chain + 1] = _mm512_setzero_si512(); });
       });
       for (int64_t u = c; u < c + columns; u += kUnitColumns) {
         const uint32_t* ahead = std::min(words + kPrefetchWords, last_unit);
@@ -101,24 +108,28 @@ class IntegerMatmul {
         });
         weights.decode(words, [&](auto quad, __m512i bytes) WALSH_INLINE {
           unroll<Vectors>([&](auto v) WALSH_INLINE {
-            __m512i& a = acc[v][quad % kChains];
+            __m512i& a = acc[quad * Parts / 8][v][quad % kChains];
             a = _mm512_dpbusd_epi32(a, bytes, broadcast(q + v * ldq + u + 4 * quad));
           });
         });
         words += kUnitWords;
       }
-      unroll<Vectors>([&](auto v) WALSH_INLINE {
-        __m512i sum = acc[v][0];
-        unroll<kChains - 1>([&](auto i)
-                                WALSH_INLINE { sum = _mm512_add_epi32(sum, acc[v][i + 1]); });
-        const float x_scale = call.x_scale(v0 + v, c);
-        __m512& t = total[v / Planes];
-        t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(scale, _mm512_set1_ps(x_scale)),
-                            t);
-        if (w.offset_group) {
-          t = _mm512_fmadd_ps(call.offset(panel, c / w.offset_group),
-                              _mm512_set1_ps(static_cast<float>(sums[v]) * x_scale), t);
-        }
+      unroll<Parts>([&](auto part) WALSH_INLINE {
+        const int64_t from = c + part * columns / Parts;
+        if constexpr (Parts == 2) load_scale(from);
+        unroll<Vectors>([&](auto v) WALSH_INLINE {
+          const __m512i(&a)[kChains] = acc[part][v];
+          __m512i sum = a[0];
+          unroll<kChains - 1>([&](auto i) WALSH_INLINE { sum = _mm512_add_epi32(sum, a[i + 1]); });
+          const float x_scale = call.x_scale(v0 + v, from);
+          __m512& t = total[v / Planes];
+          t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum),
+                              _mm512_mul_ps(scale, _mm512_set1_ps(x_scale)), t);
+          if (w.offset_group) {
+            t = _mm512_fmadd_ps(call.offset(panel, from / w.offset_group),
+                                _mm512_set1_ps(static_cast<float>(sums[part][v]) * x_scale), t);
+          }
+        });
       });
     }
     unroll<Vectors / Planes>([&](auto t) WALSH_INLINE {
@@ -126,23 +137,23 @@ class IntegerMatmul {
     });
   }
 
-  template <int Planes, class Weights>
+  template <int Planes, int Parts, class Weights>
   static void run_direct(const Call& call, const Weights& weights) {
     const int64_t vectors = call.m * Planes;
     for (int64_t panel = call.panel_begin; panel < call.panel_end; ++panel) {
       int64_t v = 0;
       for (; vectors - v >= 8; v += 8)
-        multiply_panel<8, Planes>(call, weights, panel, v);
+        multiply_panel<8, Planes, Parts>(call, weights, panel, v);
       if (vectors - v >= 4) {
-        multiply_panel<4, Planes>(call, weights, panel, v);
+        multiply_panel<4, Planes, Parts>(call, weights, panel, v);
         v += 4;
       }
       if (vectors - v >= 2) {
-        multiply_panel<2, Planes>(call, weights, panel, v);
+        multiply_panel<2, Planes, Parts>(call, weights, panel, v);
         v += 2;
       }
       if constexpr (Planes == 1) {
-        if (vectors > v) multiply_panel<1, 1>(call, weights, panel, v);
+        if (vectors > v) multiply_panel<1, 1, Parts>(call, weights, panel, v);
       }
     }
   }
@@ -156,26 +167,32 @@ class IntegerMatmul {
 
   static constexpr int kSlabPanels = 2;
 
+  // Tiles multiply signed bytes, so that their slabs have no bias.
+  static constexpr bool kBiased = !Tiles::kPresent;
+
   // Decoded columns [begin, end) of up to kSlabPanels panels: bytes[quad][panel][row][4].
   struct Slab {
     const Call& call;
     int64_t panel, begin, end;
     const uint8_t* bytes;
+    int64_t tile_columns;
   };
 
-  // sums[vector][panel][row] = products over `columns` columns with `Vectors` vectors. Not inlined,
-  // so that nothing else competes for registers.
+  // sums[vector][panel][row] = first[vector] and the products over `columns` columns with `Vectors`
+  // vectors. Not inlined, so that nothing else competes for registers.
   template <int Panels, int Vectors>
   __attribute__((noinline)) static void sum_columns(const uint8_t* bytes, const int8_t* q,
-                                                    int64_t ldq, int64_t columns, int32_t* sums) {
+                                                    int64_t ldq, int64_t columns,
+                                                    const int32_t* first, int32_t* sums) {
     __m512i acc[Vectors][Panels];
     unroll<Vectors>([&](auto v) WALSH_INLINE {
-      unroll<Panels>([&](auto p) WALSH_INLINE { acc[v][p] = _mm512_setzero_si512(); });
+      unroll<Panels>([&](auto p) WALSH_INLINE { acc[v][p] = _mm512_set1_epi32(first[v]); });
     });
     for (int64_t i = 0; i < columns; i += kQuadColumns) {
       __m512i weights[Panels];
       unroll<Panels>([&](auto p) WALSH_INLINE {
         weights[p] = _mm512_load_si512(bytes + (i * kSlabPanels + kQuadColumns * p) * kPanelRows);
+        if constexpr (!kBiased) weights[p] = with_other_sign(weights[p]);
       });
       unroll<Vectors>([&](auto v) WALSH_INLINE {
         const __m512i b = broadcast(q + v * ldq + i);
@@ -191,58 +208,96 @@ class IntegerMatmul {
     });
   }
 
-  // The same by tiles, for one or two tiles of vectors.
+  // Bytes with a bias of 128 from signed ones, and the reverse.
+  WALSH_INLINE static __m512i with_other_sign(__m512i bytes) {
+    return _mm512_xor_si512(bytes, _mm512_set1_epi8(static_cast<char>(0x80)));
+  }
+
+  // sums[vector][panel][row] of columns [c, c + columns) and vectors [v0, v0 + Vectors).
   template <int Panels, int Vectors>
-  static void sum_columns_by_tiles(const uint8_t* bytes, const int8_t* q, int64_t ldq,
-                                   int64_t columns, int32_t* sums) {
-    if (columns % kTileColumns == 0) {
-      TileSums<Tiles, Panels, Vectors / kTileVectors>::sum(bytes, kSlabPanels, q, ldq, columns,
-                                                           sums);
-      return;
+  WALSH_INLINE static void sum_part(const Slab& s, int64_t v0, int64_t c, int64_t columns,
+                                    int32_t* sums) {
+    const int64_t ldq = s.call.x.cols;
+    const int8_t* q = s.call.q(v0) + c;
+    const uint8_t* bytes = s.bytes + (c - s.begin) * kPanelRows * kSlabPanels;
+    if constexpr (Vectors % kTileVectors == 0) {
+      if (columns % s.tile_columns == 0) {
+        TileSums<Tiles, Panels, Vectors / kTileVectors>::sum(bytes, kSlabPanels, q, ldq, columns,
+                                                             s.tile_columns, sums);
+        return;
+      }
     }
-    constexpr int kPart = 8;  // vectors whose sums stay in registers
+    int32_t first[Vectors];
+    for (int v = 0; v < Vectors; ++v)
+      first[v] = s.call.x_sum(v0 + v, c, columns) * -kSlabBias;
+    constexpr int kPart = Vectors % kTileVectors == 0 ? 8 : Vectors;  // whose sums fit in registers
     for (int v = 0; v < Vectors; v += kPart) {
-      sum_columns<Panels, kPart>(bytes, q + v * ldq, ldq, columns, sums + v * Panels * kPanelRows);
+      sum_columns<Panels, kPart>(bytes, q + v * ldq, ldq, columns, first + v,
+                                 sums + v * Panels * kPanelRows);
+    }
+  }
+
+  // totals[token][panel][row] += the sums of columns [c, c + columns) times their scales.
+  template <class Scaling, int Panels, int Vectors, bool Offsets>
+  WALSH_INLINE static void add_sums(const Slab& s, int64_t v0, int64_t c, int64_t columns,
+                                    const int32_t* sums, float* totals) {
+    const Call& call = s.call;
+    const int token_shift = call.x.planes - 1;  // a token has 1 or 2 planes
+    __m512 scale[Panels], offset[Panels];
+    unroll<Panels>([&](auto p) WALSH_INLINE {
+      scale[p] = Scaling::scale(call, s.panel + p, Scaling::group(call, c));
+      if constexpr (Offsets) offset[p] = call.offset(s.panel + p, c / call.w.offset_group);
+    });
+    const float* x_scales = call.x_scales(v0, c);
+    for (int v = 0; v < Vectors; ++v) {
+      const float x_scale = x_scales[v * call.x_groups];
+      const __m512 factor = _mm512_set1_ps(x_scale);
+      __m512 shift;
+      if constexpr (Offsets) {
+        const auto x_sum = static_cast<float>(call.x_sum(v0 + v, c, columns));
+        shift = _mm512_set1_ps(x_sum * x_scale);
+      }
+      float* out = totals + (v >> token_shift) * Panels * kPanelRows;
+      unroll<Panels>([&](auto p) WALSH_INLINE {
+        const __m512i sum = _mm512_load_si512(sums + (v * Panels + p) * kPanelRows);
+        __m512 t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(scale[p], factor),
+                                   _mm512_load_ps(out + p * kPanelRows));
+        if constexpr (Offsets) t = _mm512_fmadd_ps(offset[p], shift, t);
+        _mm512_store_ps(out + p * kPanelRows, t);
+      });
     }
   }
 
   // totals[token][panel][row] += slab times vectors [v0, v0 + Vectors). totals: that of v0's token.
-  // One for all decoders whose scales are alike: compiling it is most of the work.
+  // While the matrix unit sums the columns of a scale, the sums of those before are scaled. One for
+  // all decoders whose scales are alike: compiling it is most of the work.
   template <class Scaling, int Panels, int Vectors>
   __attribute__((noinline)) static void multiply_slab(const Slab& s, int64_t v0, float* totals) {
+    constexpr int kAhead = Vectors % kTileVectors == 0 ? 1 : 0;
     const Call call = s.call;
-    const int token_shift = call.x.planes - 1;  // a token has 1 or 2 planes
+    const Slab slab{call, s.panel, s.begin, s.end, s.bytes, s.tile_columns};
+    alignas(64) int32_t sums[kAhead + 1][Vectors * Panels * kPanelRows];
+    const auto add = [&](int64_t c, int64_t columns, const int32_t* from) {
+      if (call.z_groups) {
+        add_sums<Scaling, Panels, Vectors, true>(slab, v0, c, columns, from, totals);
+      } else {
+        add_sums<Scaling, Panels, Vectors, false>(slab, v0, c, columns, from, totals);
+      }
+    };
+    [[maybe_unused]] int64_t before = 0;  // columns of the sums that are not scaled yet
+    int part = 0;
     for (int64_t c = s.begin, columns; c < s.end; c += columns) {
       columns = Scaling::columns(call, c);
-      alignas(64) int32_t sums[Vectors * Panels * kPanelRows];
-      const uint8_t* bytes = s.bytes + (c - s.begin) * kPanelRows * kSlabPanels;
-      if constexpr (Vectors % kTileVectors == 0) {
-        sum_columns_by_tiles<Panels, Vectors>(bytes, call.q(v0) + c, call.x.cols, columns, sums);
+      sum_part<Panels, Vectors>(slab, v0, c, columns, sums[part * kAhead]);
+      if constexpr (kAhead == 0) {
+        add(c, columns, sums[0]);
       } else {
-        sum_columns<Panels, Vectors>(bytes, call.q(v0) + c, call.x.cols, columns, sums);
-      }
-      __m512 scale[Panels], offset[Panels];
-      for (int p = 0; p < Panels; ++p) {
-        scale[p] = Scaling::scale(call, s.panel + p, Scaling::group(call, c));
-        offset[p] =
-            call.z_groups ? call.offset(s.panel + p, c / call.w.offset_group) : _mm512_setzero_ps();
-      }
-      for (int v = 0; v < Vectors; ++v) {
-        const int32_t x_sum = call.x_sum(v0 + v, c, columns);
-        const float x_scale = call.x_scale(v0 + v, c);
-        const __m512i bias = _mm512_set1_epi32(x_sum * -kSlabBias);
-        const __m512 factor = _mm512_set1_ps(x_scale);
-        const __m512 shift = _mm512_set1_ps(static_cast<float>(x_sum) * x_scale);
-        for (int p = 0; p < Panels; ++p) {
-          const __m512i sum = _mm512_load_si512(sums + (v * Panels + p) * kPanelRows);
-          float* out = totals + ((v >> token_shift) * Panels + p) * kPanelRows;
-          __m512 t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_add_epi32(sum, bias)),
-                                     _mm512_mul_ps(scale[p], factor), _mm512_load_ps(out));
-          if (call.z_groups) t = _mm512_fmadd_ps(offset[p], shift, t);
-          _mm512_store_ps(out, t);
-        }
+        part ^= 1;
+        if (before != 0) add(c - before, before, sums[part]);
+        before = columns;
       }
     }
+    if constexpr (kAhead == 1) add(s.end - before, before, sums[part ^ 1]);
   }
 
   // multiply_slab for as many of `vectors`, a number known only at run time, as it is compiled for,
@@ -274,6 +329,7 @@ class IntegerMatmul {
         call.w.codes.data() + (panel * panel_units(call.w) + begin / kUnitColumns) * kUnitWords;
     for (int64_t c = begin; c < end; c += kUnitColumns) {
       weights.decode(words, [&](auto quad, __m512i levels) WALSH_INLINE {
+        if constexpr (!kBiased) levels = with_other_sign(levels);
         _mm512_store_si512(out + 4 * quad * kPanelRows * kSlabPanels, levels);
       });
       words += kUnitWords;
@@ -284,7 +340,7 @@ class IntegerMatmul {
   // Multiplies vectors [v0, v0 + vectors), at most kBlock, in whole tokens.
   template <int Panels, class Weights>
   static void multiply_block(const Call& call, const Weights& weights, int64_t panel, int64_t v0,
-                             int64_t vectors) {
+                             int64_t vectors, int64_t tile_columns) {
     alignas(64) uint8_t bytes[kSlabColumns * kPanelRows * kSlabPanels];
     alignas(64) float totals[kBlock * kPanelRows * Panels];
     const int planes = call.x.planes;
@@ -296,7 +352,7 @@ class IntegerMatmul {
       const int64_t end = std::min(begin + slab, call.w.cols);
       for (int p = 0; p < Panels; ++p)
         decode_panel(call, weights, panel + p, begin, end, bytes + 4 * p * kPanelRows);
-      const Slab s{call, panel, begin, end, bytes};
+      const Slab s{call, panel, begin, end, bytes, tile_columns};
       using Scaling = typename Weights::Scaling;
       const auto out = [&](int64_t v) { return totals + v / planes * Panels * kPanelRows; };
       int64_t v = 0;
@@ -321,33 +377,35 @@ class IntegerMatmul {
 
   template <class Weights>
   static void run_slabs(const Call& call, const Weights& weights) {
-    [[maybe_unused]] const typename Tiles::Use use;
+    const int64_t tile_columns = tile_columns_of(call.step);
+    [[maybe_unused]] const typename Tiles::Use use(tile_columns);
     const int64_t vectors = call.m * call.x.planes;
     for (int64_t panel = call.panel_begin; panel < call.panel_end; panel += kSlabPanels) {
       for (int64_t v = 0; v < vectors; v += kBlock) {
         const int64_t count = std::min<int64_t>(kBlock, vectors - v);
         if (panel + 1 < call.panel_end) {
-          multiply_block<kSlabPanels>(call, weights, panel, v, count);
+          multiply_block<kSlabPanels>(call, weights, panel, v, count, tile_columns);
         } else {
-          multiply_block<1>(call, weights, panel, v, count);
+          multiply_block<1>(call, weights, panel, v, count, tile_columns);
         }
       }
     }
   }
 
-  // Few vectors are not the business of tiles: whoever has them calls the matmul without. Scales of
-  // less than a unit are applied to slabs only.
+  // Few vectors are not the business of tiles: whoever has them calls the matmul without.
   template <class Weights>
   static void run_with(const Call& call, const Weights& weights) {
-    if (Tiles::kPresent || call.m * call.x.planes > kMostDirect || call.step < kUnitColumns) {
-      run_slabs(call, weights);
-    } else if constexpr (!Tiles::kPresent) {
-      if (call.x.planes == 2) {
-        run_direct<2>(call, weights);
-      } else {
-        run_direct<1>(call, weights);
+    const bool few = !Tiles::kPresent && call.m * call.x.planes <= kMostDirect;
+    if constexpr (!Tiles::kPresent) {
+      if (few && call.step >= kUnitColumns) {
+        if (call.x.planes == 2) return run_direct<2, 1>(call, weights);
+        return run_direct<1, 1>(call, weights);
+      }
+      if constexpr (Weights::kHalfUnits) {
+        if (few && call.x.planes == 1) return run_direct<1, 2>(call, weights);
       }
     }
+    run_slabs(call, weights);
   }
 };
 

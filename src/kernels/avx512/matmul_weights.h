@@ -57,12 +57,15 @@ struct VnniCall {
     return w.trellis ? w.trellis->unit : w.code->unit;
   }
   WALSH_INLINE const int8_t* q(int64_t vector) const { return x.q.data() + vector * x.cols; }
-  WALSH_INLINE float x_scale(int64_t vector, int64_t col) const {
-    return x.scales.data()[vector * x_groups + (col >> x_shift)];
+  // The scales of vectors from `vector` on, x_groups apart.
+  WALSH_INLINE const float* x_scales(int64_t vector, int64_t col) const {
+    return x.scales.data() + vector * x_groups + (col >> x_shift);
   }
+  WALSH_INLINE float x_scale(int64_t vector, int64_t col) const { return *x_scales(vector, col); }
   WALSH_INLINE int32_t x_sum(int64_t vector, int64_t col, int64_t columns) const {
     const int32_t* s = x.sums.data() + (vector * x.cols + col) / kUnitColumns;
     if (columns == 128) return s[0] + s[1] + s[2] + s[3];
+    if (columns == kUnitColumns) return s[0];
     if (columns < kUnitColumns) return half_unit_sum(q(vector) + col);
     int32_t sum = 0;
     for (int64_t i = 0; i < columns / kUnitColumns; ++i)
@@ -126,6 +129,7 @@ class ScalarWeights : public GroupedWeights {
  public:
   static constexpr int kBias = kSlabBias;
   static constexpr int kUnitWords = Bits * kPanelRows;
+  static constexpr bool kHalfUnits = scalar::has_half_units(Bits);
 
   explicit ScalarWeights(const PanelMatrix& w) : decoder_(w.code->levels_i8) {}
 
@@ -143,6 +147,7 @@ class ProductWeights : public GroupedWeights {
  public:
   static constexpr int kBias = kSlabBias;
   static constexpr int kUnitWords = kProductWords * kPanelRows;
+  static constexpr bool kHalfUnits = false;
 
   explicit ProductWeights(const PanelMatrix& w) : decoder_(w) {}
 
@@ -187,6 +192,7 @@ class TrellisWeights : public TrellisScaledWeights {
  public:
   static constexpr int kBias = Decoder::kBias;
   static constexpr int kUnitWords = Decoder::kUnitWords;
+  static constexpr bool kHalfUnits = false;
 
   explicit TrellisWeights(const PanelMatrix& w) : decoder_(*w.trellis) {}
 

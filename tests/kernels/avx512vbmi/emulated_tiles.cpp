@@ -13,8 +13,9 @@ namespace {
 
 constexpr int kRows = 16, kRowBytes = 64;
 
-thread_local uint8_t tiles[8][kRows][kRowBytes];
-thread_local bool in_use = false;
+thread_local int8_t tiles[8][kRows][kRowBytes];
+thread_local int tile_columns = 0;  // none: tiles are not in use
+thread_local int64_t products = 0;
 
 // Tiles that nobody has asked for hold what no sum can be made of.
 struct EmulatedTiles {
@@ -22,18 +23,28 @@ struct EmulatedTiles {
 
   class Use {
    public:
-    Use() {
-      in_use = true;
+    explicit Use(int64_t columns) {
+      tile_columns = static_cast<int>(columns);
       std::memset(tiles, 0x5a, sizeof(tiles));
     }
-    ~Use() { in_use = false; }
+    ~Use() { tile_columns = 0; }
   };
+
+  static int rows_of(int tile) {
+    return tile >= detail::kFirstWeightTile ? tile_columns / 4 : kRows;
+  }
+  static size_t row_bytes_of(int tile) {
+    const bool vectors = tile >= detail::kFirstVectorTile && tile < detail::kFirstWeightTile;
+    return static_cast<size_t>(vectors ? tile_columns : kRowBytes);
+  }
 
   template <int Tile>
   static void load(const void* from, int64_t stride) {
-    if (!in_use) return;
-    for (int row = 0; row < kRows; ++row)
-      std::memcpy(tiles[Tile][row], static_cast<const uint8_t*>(from) + row * stride, kRowBytes);
+    if (tile_columns == 0) return;
+    for (int row = 0; row < rows_of(Tile); ++row) {
+      std::memcpy(tiles[Tile][row], static_cast<const int8_t*>(from) + row * stride,
+                  row_bytes_of(Tile));
+    }
   }
   template <int Tile>
   static void zero() {
@@ -41,19 +52,20 @@ struct EmulatedTiles {
   }
   template <int Tile>
   static void store(void* to, int64_t stride) {
-    for (int row = 0; row < kRows; ++row)
-      std::memcpy(static_cast<uint8_t*>(to) + row * stride, tiles[Tile][row], kRowBytes);
+    for (int row = 0; row < rows_of(Tile); ++row) {
+      std::memcpy(static_cast<int8_t*>(to) + row * stride, tiles[Tile][row], row_bytes_of(Tile));
+    }
   }
   template <int Sums, int Vectors, int Weights>
   static void dot() {
+    ++products;
     for (int v = 0; v < kRows; ++v) {
       int32_t sums[kRows];
       std::memcpy(sums, tiles[Sums][v], kRowBytes);
-      for (int k = 0; k < kRows; ++k) {
+      for (int k = 0; k < tile_columns / 4; ++k) {
         for (int row = 0; row < kRows; ++row) {
           for (int i = 0; i < 4; ++i)
-            sums[row] +=
-                static_cast<int8_t>(tiles[Vectors][v][4 * k + i]) * tiles[Weights][k][4 * row + i];
+            sums[row] += tiles[Vectors][v][4 * k + i] * tiles[Weights][k][4 * row + i];
         }
       }
       std::memcpy(tiles[Sums][v], sums, kRowBytes);
@@ -63,9 +75,10 @@ struct EmulatedTiles {
 
 }  // namespace
 
-void matmul_i8_by_emulated_tiles(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y,
-                                 int64_t ldy, int64_t panel_begin, int64_t panel_end,
-                                 bool accumulate) {
+int64_t matmul_i8_by_emulated_tiles(const PanelMatrix& w, const ActivationsI8& x, int64_t m,
+                                    float* y, int64_t ldy, int64_t panel_begin, int64_t panel_end,
+                                    bool accumulate) {
+  const int64_t before = products;
   using Matmul = avx512::IntegerMatmul<EmulatedTiles>;
   const avx512::VnniCall call(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
   if (w.trellis) {
@@ -75,6 +88,7 @@ void matmul_i8_by_emulated_tiles(const PanelMatrix& w, const ActivationsI8& x, i
   } else {
     Matmul::run_scalar<avx512vbmi::PermuteLookup>(call);
   }
+  return products - before;
 }
 
 }  // namespace walsh::test
