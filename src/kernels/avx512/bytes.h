@@ -1,5 +1,6 @@
-// Sixteen rows of bytes: AVX-512 operations for codec/scalar/simd/code_decoder.h. Levels are biased
-// for the unsigned operand of vpdpbusd. `LookupTable` differs between plain AVX-512 and VBMI.
+// Sixteen rows of bytes: AVX-512 operations for codec/scalar/simd/code_decoder.h. Levels have a
+// bias of 128 for the unsigned operand of vpdpbusd, or none. `LookupTable` differs between plain
+// AVX-512 and VBMI.
 #pragma once
 
 #include <immintrin.h>
@@ -10,11 +11,11 @@
 
 namespace walsh::avx512 {
 
-template <class LookupTable>
+template <class LookupTable, int Bias = 128>
 struct Bytes {
   using Ints = __m512i;
   using Table = LookupTable;
-  static constexpr int kBias = 128;
+  static constexpr int kBias = Bias;
 
   WALSH_INLINE static Ints load(const uint32_t* p) { return _mm512_load_si512(p); }
   template <int Bits>
@@ -33,6 +34,7 @@ struct Bytes {
     return _mm512_ternarylogic_epi32(_mm512_set1_epi8(static_cast<char>(mask)), a, b, 0xca);
   }
   WALSH_INLINE static Ints plain(Ints bytes) {
+    if constexpr (Bias == 0) return bytes;
     return _mm512_xor_si512(bytes, _mm512_set1_epi8(static_cast<char>(0x80)));
   }
 };

@@ -28,8 +28,9 @@ class IntegerMatmul {
   // `Table` looks up scalar codes.
   template <class Table>
   static void run_scalar(const Call& call) {
-    scalar::with_cpu_width(call.w.code->bits,
-                           [&](auto bits) { run_with(call, ScalarWeights<bits, Table>(call.w)); });
+    scalar::with_cpu_width(call.w.code->bits, [&](auto bits) {
+      run_with(call, ScalarWeights<bits, Table, kBias>(call.w));
+    });
   }
 
   template <class Decoder>
@@ -52,6 +53,9 @@ class IntegerMatmul {
   }
 
  private:
+  // Tiles multiply signed bytes, so that their slabs have no bias.
+  static constexpr int kBias = Tiles::kPresent ? 0 : kSlabBias;
+
   WALSH_INLINE static __m512i broadcast(const int8_t* quad) {
     int32_t v;
     std::memcpy(&v, quad, 4);
@@ -167,9 +171,6 @@ class IntegerMatmul {
 
   static constexpr int kSlabPanels = 2;
 
-  // Tiles multiply signed bytes, so that their slabs have no bias.
-  static constexpr bool kBiased = !Tiles::kPresent;
-
   // Decoded columns [begin, end) of up to kSlabPanels panels: bytes[quad][panel][row][4].
   struct Slab {
     const Call& call;
@@ -192,7 +193,7 @@ class IntegerMatmul {
       __m512i weights[Panels];
       unroll<Panels>([&](auto p) WALSH_INLINE {
         weights[p] = _mm512_load_si512(bytes + (i * kSlabPanels + kQuadColumns * p) * kPanelRows);
-        if constexpr (!kBiased) weights[p] = with_other_sign(weights[p]);
+        if constexpr (kBias == 0) weights[p] = with_other_sign(weights[p]);
       });
       unroll<Vectors>([&](auto v) WALSH_INLINE {
         const __m512i b = broadcast(q + v * ldq + i);
@@ -323,13 +324,13 @@ class IntegerMatmul {
   __attribute__((noinline)) static void decode_panel(const Call& call, const Weights& weights,
                                                      int64_t panel, int64_t begin, int64_t end,
                                                      uint8_t* out) {
-    static_assert(Weights::kBias == kSlabBias);
+    static_assert(Weights::kBias == kBias || (Weights::kBias == kSlabBias && kBias == 0));
     constexpr int kUnitWords = Weights::kUnitWords;
     const uint32_t* words =
         call.w.codes.data() + (panel * panel_units(call.w) + begin / kUnitColumns) * kUnitWords;
     for (int64_t c = begin; c < end; c += kUnitColumns) {
       weights.decode(words, [&](auto quad, __m512i levels) WALSH_INLINE {
-        if constexpr (!kBiased) levels = with_other_sign(levels);
+        if constexpr (Weights::kBias != kBias) levels = with_other_sign(levels);
         _mm512_store_si512(out + 4 * quad * kPanelRows * kSlabPanels, levels);
       });
       words += kUnitWords;

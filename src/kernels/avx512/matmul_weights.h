@@ -124,10 +124,10 @@ class GroupedWeights {
   WALSH_INLINE static __m512 finish(const VnniCall&, int64_t, __m512 total) { return total; }
 };
 
-template <int Bits, class Table>
+template <int Bits, class Table, int Bias>
 class ScalarWeights : public GroupedWeights {
  public:
-  static constexpr int kBias = kSlabBias;
+  static constexpr int kBias = Bias;
   static constexpr int kUnitWords = Bits * kPanelRows;
   static constexpr bool kHalfUnits = scalar::has_half_units(Bits);
 
@@ -139,7 +139,7 @@ class ScalarWeights : public GroupedWeights {
   }
 
  private:
-  CodeDecoder<Bits, Bytes<Table>> decoder_;
+  CodeDecoder<Bits, Bytes<Table, Bias>> decoder_;
 };
 
 template <class Decoder>
