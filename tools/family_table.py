@@ -24,6 +24,7 @@ NAMES = {
     "deepseek_v2": "DeepSeek-V2",
     "deepseek_v3": "DeepSeek-V3, R1",
     "ernie4_5": "ERNIE 4.5",
+    "ernie4_5_moe": "ERNIE 4.5 MoE",
     "exaone4": "EXAONE 4",
     "gemma": "Gemma",
     "gemma2": "Gemma 2",

@@ -123,6 +123,24 @@ def ernie():
     yield "ernie45-yarn-tiny", hf.Ernie4_5Config(
         **shape(num_key_value_heads=2, rope_parameters=dict(YARN)), head_dim=24
     ), {}
+    experts = dict(moe_num_experts=6, moe_k=2, moe_intermediate_size=16)
+    yield "ernie45-moe-tiny", hf.Ernie4_5_MoeConfig(
+        **shape(num_hidden_layers=3), **experts, moe_num_shared_experts=2
+    ), STEADY
+    yield "ernie45-moe-range-tiny", hf.Ernie4_5_MoeConfig(
+        **shape(num_hidden_layers=4, rope_parameters=dict(ROPE, rope_theta=5e5)),
+        **dict(experts, moe_num_experts=5, moe_k=3),
+        moe_num_shared_experts=1,
+        moe_layer_interval=2,
+        moe_layer_end_index=2,
+        tie_word_embeddings=False,
+    ), {}
+    yield "ernie45-moe-alone-tiny", hf.Ernie4_5_MoeConfig(
+        **shape(rope_parameters=dict(YARN)),
+        **dict(experts, moe_k=1),
+        moe_num_shared_experts=0,
+        moe_layer_start_index=0,
+    ), {}
 
 
 def minimax():

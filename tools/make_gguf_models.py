@@ -27,6 +27,7 @@ MODELS = {
     "deepseek-v2-tiny": {"rope": {"mscale": 0.9, "truncate": True}},
     "deepseek-v3-free-tiny": {"separate": True,
                               "metadata": [["deepseek2.expert_gating_func", "UINT32", 2]]},
+    "ernie45-moe-tiny": {},
     "ernie45-tiny": {},
     "exaone4-full-tiny": {},
     "exaone4-tiny": {},

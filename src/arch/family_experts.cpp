@@ -27,7 +27,8 @@ void read_expert_counts(ConfigReader& reader, const char* width, DecoderTraits& 
   ExpertTraits& e = traits.experts;
   // The key depends on the family and the version of transformers; some files have two.
   const char* count = nullptr;
-  for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
+  for (const char* key :
+       {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"}) {
     if (reader.value(key) == nullptr) continue;
     const int64_t found = reader.integer(key, 1, kMaxExperts);
     if (count != nullptr && found != e.count)
@@ -36,9 +37,9 @@ void read_expert_counts(ConfigReader& reader, const char* width, DecoderTraits& 
     e.count = found;
   }
   if (count == nullptr) reader.refuse("num_experts", "expected the number of experts");
-  e.chosen = reader.integer("num_experts_per_tok", 1, kMaxExperts);
-  if (e.chosen > e.count)
-    reader.refuse("num_experts_per_tok", fmt::format("more than the {} experts", e.count));
+  const char* chosen = reader.has("moe_k") ? "moe_k" : "num_experts_per_tok";
+  e.chosen = reader.integer(chosen, 1, kMaxExperts);
+  if (e.chosen > e.count) reader.refuse(chosen, fmt::format("more than the {} experts", e.count));
   e.width = reader.integer(width, 1, kMaxWidth);
   for (LayerTraits& layer : traits.layers)
     layer.experts = true;

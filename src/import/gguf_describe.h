@@ -16,8 +16,8 @@ GgufDescribe describe_gguf_arcee, describe_gguf_cohere2, describe_gguf_ernie45,
     describe_gguf_mistral3, describe_gguf_olmo2, describe_gguf_olmo3, describe_gguf_phi3,
     describe_gguf_qwen2, describe_gguf_qwen3, describe_gguf_seed_oss, describe_gguf_smollm3;
 // Families with experts.
-GgufDescribe describe_gguf_deepseek2, describe_gguf_deepseek3, describe_gguf_glm4_moe,
-    describe_gguf_gpt_oss, describe_gguf_granite_moe, describe_gguf_llama4,
+GgufDescribe describe_gguf_deepseek2, describe_gguf_deepseek3, describe_gguf_ernie45_moe,
+    describe_gguf_glm4_moe, describe_gguf_gpt_oss, describe_gguf_granite_moe, describe_gguf_llama4,
     describe_gguf_minimax_m2, describe_gguf_mixtral, describe_gguf_olmoe, describe_gguf_qwen2_moe,
     describe_gguf_qwen3_moe;
 // With and without experts; layers differ in their heads and widths.

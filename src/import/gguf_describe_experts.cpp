@@ -173,6 +173,21 @@ void describe_gguf_llama4(const GgufMetadata& m, Json& config) {
   config["no_rope_layers"] = std::move(rope);
 }
 
+void describe_gguf_ernie45_moe(const GgufMetadata& m, Json& config) {
+  expect_gating(m, kSoftmax);
+  config["moe_num_experts"] = m.require(".expert_count");
+  config["moe_k"] = m.require(".expert_used_count");
+  config["moe_intermediate_size"] = expert_width(m);
+  config["moe_num_shared_experts"] = m.integer(".expert_shared_count").value_or(0);
+  config["moe_layer_interval"] = m.integer(".interleave_moe_layer_step").value_or(1);
+  config["moe_layer_start_index"] = m.integer(".leading_dense_block_count").value_or(0);
+  // The file does not say which layer is the last one with experts.
+  int64_t last = m.layers() - 1;
+  while (last > 0 && !in_gguf_layer(m, last, "ffn_gate_inp.weight"))
+    --last;
+  config["moe_layer_end_index"] = last;
+}
+
 void describe_gguf_qwen2_moe(const GgufMetadata& m, Json& config) {
   describe_qwen_experts(m, true, config);
   config["qkv_bias"] = has_gguf_attention_bias(m, 0);

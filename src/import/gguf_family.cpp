@@ -91,6 +91,11 @@ constexpr GgufName kDeepseekNames[] = {{"attn_q_a", "self_attn.q_a_proj"},
                                        {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
                                        {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
                                        {"ffn_down_shexp", "mlp.shared_experts.down_proj"}};
+constexpr GgufName kErnieMoeNames[] = {
+    {"exp_probs_b.bias", "mlp.moe_statics.e_score_correction_bias"},
+    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_experts.down_proj"}};
 constexpr GgufName kGptOssNames[] = {{"post_attention_norm", "post_attention_layernorm"},
                                      {"ffn_gate_inp", "mlp.router"}};
 constexpr GgufName kGraniteMoeNames[] = {{"ffn_gate_inp", "block_sparse_moe.router.layer"},
@@ -141,6 +146,8 @@ constexpr GgufFamily kFamilies[] = {
     {"deepseek2", "deepseek_v2", "DeepseekV2ForCausalLM", kDeepseekNames, false, 0,
      describe_gguf_deepseek2},
     {"ernie4_5", "ernie4_5", "Ernie4_5ForCausalLM", {}, false, 0, describe_gguf_ernie45},
+    {"ernie4_5-moe", "ernie4_5_moe", "Ernie4_5_MoeForCausalLM", kErnieMoeNames, false, 0,
+     describe_gguf_ernie45_moe},
     {"exaone4", "exaone4", "Exaone4ForCausalLM", kNormsAfter, false, 0, describe_gguf_exaone4},
     {"gemma", "gemma", "GemmaForCausalLM", {}, false, 1, describe_gguf_gemma},
     {"gemma2", "gemma2", "Gemma2ForCausalLM", kFourNorms, false, 1, describe_gguf_gemma2},

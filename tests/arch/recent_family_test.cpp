@@ -68,6 +68,36 @@ TEST(Families, Ernie45TurnsNeighbours) {
   EXPECT_TRUE(has_bias(c, c.layers[0].attention.o) && has_bias(c, c.layers[0].mlp.down));
 }
 
+TEST(Families, Ernie45HasExpertsInARangeOfLayers) {
+  Json json = of_family("ernie4_5_moe", "Ernie4_5_MoeForCausalLM");
+  json["moe_num_experts"] = 8;
+  json["moe_k"] = 3;
+  json["moe_intermediate_size"] = 32;
+  const auto with_experts = [](const ModelConfig& c) {
+    std::vector<bool> result;
+    for (const LayerDesc& layer : c.layers)
+      result.push_back(layer.experts.present());
+    return result;
+  };
+  const ModelConfig c = parse(json);
+  EXPECT_THAT(with_experts(c), ElementsAre(false, true, true, true)) << "the defaults";
+  const ExpertsDesc& e = c.layers[1].experts;
+  EXPECT_EQ(e.count, 8);
+  EXPECT_EQ(e.chosen, 3);
+  EXPECT_FALSE(e.routing.sigmoid);
+  EXPECT_TRUE(e.routing.normalized);
+  EXPECT_EQ(e.routing.bias, "model.layers.1.mlp.moe_statics.e_score_correction_bias");
+  json["moe_layer_interval"] = 2;
+  EXPECT_THAT(with_experts(parse(json)), ElementsAre(false, true, false, true));
+  json["moe_layer_end_index"] = 2;
+  EXPECT_THAT(with_experts(parse(json)), ElementsAre(false, true, false, false));
+  json["moe_k"] = 9;
+  expect_refused(json, "moe_k");
+  json["moe_k"] = 3;
+  json["moe_gate"] = "hash";
+  expect_refused(json, "moe_gate");
+}
+
 Json minimax() {
   Json json = of_family("minimax_m2", "MiniMaxM2ForCausalLM");
   json["num_local_experts"] = 8;
