@@ -97,7 +97,8 @@ PreparedCalibration prepare_calibration(const std::string& folder, const Recipe&
   std::optional<Rotation> fold;
   if (recipe.rotate == RotateAt::residual) fold = fold_rotation(recipe);
   result.statistics =
-      std::make_shared<LayerStatistics>(folder, std::move(windows), pool, request.check, fold);
+      std::make_shared<LayerStatistics>(folder, std::move(windows), pool, request.check, fold,
+                                        request.device);
   return result;
 }
 

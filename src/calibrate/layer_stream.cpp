@@ -1,10 +1,9 @@
 #include "calibrate/layer_stream.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "base/checked.h"
+#include "calibrate/text_windows.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -23,7 +22,7 @@ AlignedArray<float> copy_of(const AlignedArray<float>& values) {
 LayerStream::LayerStream(const Model& model, std::vector<std::vector<int32_t>> windows,
                          std::function<void()> check)
     : model_(model), windows_(std::move(windows)), check_(std::move(check)) {
-  check_tokens();
+  check_windows(model_.config, windows_);
   uint64_t tokens = 0, longest = 0;
   for (const auto& window : windows_) {
     tokens += window.size();
@@ -37,25 +36,6 @@ LayerStream::LayerStream(const Model& model, std::vector<std::vector<int32_t>> w
   const Growth window{pages_->open(), options.max_positions};
   pages_->reserve({&window, 1});
   executor_ = std::make_unique<CpuExecutor>(model_, *pages_, options.max_bytes);
-}
-
-void LayerStream::check_tokens() const {
-  int64_t longest = 0;
-  for (const auto& window : windows_) {
-    longest = std::max(longest, static_cast<int64_t>(window.size()));
-    for (const int32_t token : window) {
-      if (token >= 0 && token < model_.config.vocab) continue;
-      throw Error(
-          ErrorCode::usage, kWhere,
-          fmt::format("token {} is outside the vocabulary of {}", token, model_.config.vocab));
-    }
-  }
-  if (longest == 0) throw Error(ErrorCode::usage, kWhere, "it has no token");
-  if (longest > model_.config.max_positions) {
-    throw Error(ErrorCode::usage, kWhere,
-                fmt::format("windows of {} tokens, the model has {} positions", longest,
-                            model_.config.max_positions));
-  }
 }
 
 uint64_t LayerStream::bytes() const {

@@ -50,7 +50,6 @@ class LayerStream {
   void restore(const State& state);
 
  private:
-  void check_tokens() const;
   // If the layers attend to keys and values of an earlier one (`cache`, else -1), that stores them
   // first.
   void for_pieces(const std::function<void(int64_t rows, int64_t first)>& body, bool first,

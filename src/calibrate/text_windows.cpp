@@ -31,4 +31,22 @@ std::vector<std::vector<int32_t>> calibration_windows(std::span<const int32_t> t
   return windows;
 }
 
+void check_windows(const ModelConfig& config, const std::vector<std::vector<int32_t>>& windows) {
+  int64_t longest = 0;
+  for (const auto& window : windows) {
+    longest = std::max(longest, static_cast<int64_t>(window.size()));
+    for (const int32_t token : window) {
+      if (token >= 0 && token < config.vocab) continue;
+      throw Error(ErrorCode::usage, "text",
+                  fmt::format("token {} is outside the vocabulary of {}", token, config.vocab));
+    }
+  }
+  if (longest == 0) throw Error(ErrorCode::usage, "text", "it has no token");
+  if (longest > config.max_positions) {
+    throw Error(ErrorCode::usage, "text",
+                fmt::format("windows of {} tokens, the model has {} positions", longest,
+                            config.max_positions));
+  }
+}
+
 }  // namespace walsh

@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "arch/config.h"
+
 namespace walsh {
 
 inline constexpr int64_t kCalibrationTokens = 98304;  // default
@@ -16,5 +18,9 @@ inline constexpr int64_t kCalibrationWindow = 512;    // tokens evaluated as one
 // fewer than asked for.
 std::vector<std::vector<int32_t>> calibration_windows(std::span<const int32_t> text, int64_t tokens,
                                                       int64_t window, int32_t bos);
+
+// Throws usage for no tokens, for tokens outside the vocabulary and for windows that exceed the
+// model's positions.
+void check_windows(const ModelConfig& config, const std::vector<std::vector<int32_t>>& windows);
 
 }  // namespace walsh

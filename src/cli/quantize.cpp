@@ -412,8 +412,8 @@ Action add_quantize(CLI::App& command) {
   command
       .add_option(
           "--device", options->device,
-          "Device that encodes scalar and trellis formats: cpu, cuda, cuda:N or auto (a GPU if "
-          "there is one); all give the same bytes")
+          "Device that encodes scalar and trellis formats and runs the text of --calibrate: cpu, "
+          "cuda, cuda:N or auto (a GPU if there is one); without that text all give the same bytes")
       ->capture_default_str()
       ->type_name("DEVICE")
       ->group("Machine");

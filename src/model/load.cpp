@@ -68,6 +68,7 @@ class ModelLoader {
     model_.activations = options.activations;
     model_.rotate_weights = options.rotate_weights;
     model_.cache = options.cache;
+    model_.batch_rows = options.batch_rows;
     model_.pool_ = options.pool;
     choose_positions(config, options.use.max_positions);
     model_.device_spare = placement_->plan(source, config, model_.steps, options);
@@ -460,6 +461,14 @@ int64_t Model::fitting_positions(WeightSource& source, const ModelConfig& config
 Model Model::load_parts(WeightSource& source, const ModelConfig& config, const LoadOptions& options,
                         const LayerSplit& split) {
   return Loading(source, config, options, split).load(check_names(source, config));
+}
+
+Model Model::load_part(WeightSource& source, const ModelConfig& part, const LoadOptions& options) {
+  return Loading(source, part, options).load(0);
+}
+
+void Model::check_part(WeightSource& source, const ModelConfig& part, const LoadOptions& options) {
+  Loading(source, part, options);
 }
 
 }  // namespace walsh

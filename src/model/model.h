@@ -101,6 +101,8 @@ struct LoadOptions {
   // own memory; it has the embedding, too. kPlanned: none if gpu_layers is a number, else as few as
   // fit.
   int64_t cpu_experts = 0;
+  int64_t batch_rows =
+      0;  // tokens of a batch on a GPU; 0: as its sessions, or the other part, want
 };
 
 class Model {
@@ -115,6 +117,10 @@ class Model {
   // on options.device.
   static Model load_parts(WeightSource& source, const ModelConfig& config,
                           const LoadOptions& options, const LayerSplit& split);
+  // Only what `part` has of the source's model. check_part() throws what this would throw before it
+  // reads a tensor.
+  static Model load_part(WeightSource& source, const ModelConfig& part, const LoadOptions& options);
+  static void check_part(WeightSource& source, const ModelConfig& part, const LoadOptions& options);
   // As many positions of one sequence as the model has and memory has room for beside the weights:
   // of the GPU that has the whole model, otherwise of the host, half of what is left there. Never
   // fewer than choose_positions gives for 0. options.use.max_positions does not matter.
@@ -162,6 +168,7 @@ class Model {
   ActivationMode activations = ActivationMode::automatic;
   bool rotate_weights = false;  // LoadOptions
   CacheTypes cache;             // of its sessions
+  int64_t batch_rows = 0;       // LoadOptions
   ModelSteps steps;             // what executors run
   std::vector<Layer> layers;
   TokenTable embedding, layer_embedding;

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "arch/plan.h"
+#include "base/cuda/device.h"
 #include "base/random.h"
 #include "calibrate/text_windows.h"
 #include "io/checkpoint.h"
@@ -20,9 +21,9 @@ namespace {
 
 using Windows = std::vector<std::vector<int32_t>>;
 
-const char* const kModels[] = {"qwen2-tiny",  "qwen3-tiny",     "mistral-tiny", "llama2-bias-tiny",
-                               "olmo2-tiny",  "glm4-tiny",      "granite-tiny", "qwen35-tiny",
-                               "gemma4-tiny"};
+const char* const kModels[] = {"qwen2-tiny",       "qwen3-tiny",  "mistral-tiny",
+                               "llama2-bias-tiny", "olmo2-tiny",  "glm4-tiny",
+                               "granite-tiny",     "qwen35-tiny", "gemma4-tiny"};
 
 Windows random_windows(const ModelConfig& config, int64_t count, int64_t length) {
   Random random(21);
@@ -268,6 +269,17 @@ TEST(LayerStatistics, RefuseWhatCannotBeRun) {
   EXPECT_EQ(code({{-1}}), ErrorCode::usage);
   EXPECT_EQ(code({{1 << 30}}), ErrorCode::usage);
   EXPECT_EQ(code({std::vector<int32_t>(1 << 20)}), ErrorCode::usage);
+}
+
+TEST(LayerStatistics, AreTheCpusWhereThereIsNoGpuAndANoteSaysSo) {
+  if (!cuda::devices().empty()) GTEST_SKIP() << "there is a GPU";
+  ThreadPool pool(1);
+  const std::string folder = test::tiny_model("qwen3-tiny");
+  LayerStatistics asked(folder, {{1, 2, 3}}, pool, {}, {}, {true, 0});
+  LayerStatistics cpu(folder, {{1, 2, 3}}, pool);
+  EXPECT_NE(asked.note().find("cuda:0"), std::string::npos);
+  EXPECT_EQ(cpu.note(), "");
+  EXPECT_TRUE(upper(asked.moments(1)) == upper(cpu.moments(1)));
 }
 
 TEST(LayerStatistics, StopWhenAskedTo) {

@@ -2,14 +2,19 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
-#include "model/part_executor.h"
+#include "model/metering_executor.h"
 #include "model/placement.h"
 
 namespace walsh {
 
 std::unique_ptr<Placement> make_cuda_placement(const Device& device);
-std::unique_ptr<PartExecutor> make_cuda_executor(const Model& model, const KvPages& pages,
-                                                 int64_t snapshots);
+std::unique_ptr<MeteringExecutor> make_cuda_executor(const Model& model, const KvPages& pages,
+                                                     int64_t snapshots);
+// Device memory for measuring the inputs of a part of a model (MeteringExecutor::meter).
+uint64_t cuda_meter_bytes(const ModelConfig& config, int64_t max_rows);
+// Why inputs cannot be measured on any GPU; empty if they can.
+std::string why_no_cuda_meter();
 
 }  // namespace walsh

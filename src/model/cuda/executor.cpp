@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/cuda/counted_memory.h"
 #include "model/cuda/cuda_model.h"
 #include "model/cuda/memory_plan.h"
 #include "model/cuda/one_launch.h"
@@ -18,8 +19,8 @@ namespace {
 constexpr uint64_t kFloat = sizeof(float);
 
 CudaSizes sizes_of(const Model& model, int64_t snapshots) {
-  return {model.config,         model.steps, model.activations,
-          model.rotate_weights, model.cache, snapshots};
+  return {model.config, model.steps, model.activations, model.rotate_weights,
+          model.cache,  snapshots,   model.batch_rows};
 }
 
 // Throws limit with the numbers if there is no room.
@@ -187,7 +188,7 @@ void CudaExecutor::compute_layers(int64_t begin, int64_t end) {
 // algorithm is loaded.
 void CudaExecutor::run_layers(int64_t begin, int64_t end) {
   cuda::select_device(model_.device.index);
-  if (!can_record()) return compute_layers(begin, end);
+  if (meter_ != nullptr || !can_record()) return compute_layers(begin, end);
   RecordedBatches::Recorded& recorded = recorded_batch();
   const auto [found, first] = recorded.layers.try_emplace(begin);
   if (first) return compute_layers(begin, end);
@@ -275,9 +276,39 @@ void CudaExecutor::write_rows(Rows which, int64_t first, int64_t count, const fl
   transfer_.sent.record(stream_.get());
 }
 
-std::unique_ptr<PartExecutor> make_cuda_executor(const Model& model, const KvPages& pages,
-                                                 int64_t snapshots) {
+void CudaExecutor::meter(const std::set<const Input*>& without_gain) {
+  cuda::select_device(model_.device.index);
+  meter_ = std::make_unique<CudaInputMeter>(model_.config, model_.steps, memory_->max_rows,
+                                            without_gain);
+  meter_->start(stream_.get());
+  launches_->meter(meter_.get());
+}
+
+void CudaExecutor::meter_head(int64_t rows) {
+  const auto& s = std::get<step::Logits>(model_.steps.head.steps.front().op);
+  const CudaSource source{operands_->source(s.from, s.norm, -1, 0), {}};
+  meter_->add(model_.input(-1, 0), source, rows, stream_.get());
+}
+
+InputMoments CudaExecutor::metered(const Input& input, int expert) {
+  cuda::select_device(model_.device.index);
+  return meter_->read(input, expert, stream_.get());
+}
+
+std::unique_ptr<MeteringExecutor> make_cuda_executor(const Model& model, const KvPages& pages,
+                                                     int64_t snapshots) {
   return std::make_unique<CudaExecutor>(model, pages, snapshots);
+}
+
+uint64_t cuda_meter_bytes(const ModelConfig& config, int64_t max_rows) {
+  const ModelSteps steps = make_steps(config);
+  const cuda::CountedMemory counted;
+  const CudaInputMeter meter(config, steps, max_rows, {});
+  return counted.bytes();
+}
+
+std::string why_no_cuda_meter() {
+  return cuda::Blas::unavailable_reason();
 }
 
 }  // namespace walsh

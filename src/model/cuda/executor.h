@@ -11,11 +11,11 @@
 #include "model/cuda/operands.h"
 #include "model/cuda/recorded.h"
 #include "model/cuda/sampling.h"
-#include "model/part_executor.h"
+#include "model/metering_executor.h"
 
 namespace walsh {
 
-class CudaExecutor : public PartExecutor {
+class CudaExecutor : public MeteringExecutor {
  public:
   CudaExecutor(const Model& model, const KvPages& pages, int64_t snapshots);
   ~CudaExecutor() override;
@@ -41,6 +41,10 @@ class CudaExecutor : public PartExecutor {
   void run_layers(int64_t begin, int64_t end) override;
   void read_rows(Rows which, int64_t first, int64_t count, float* to) override;
   void write_rows(Rows which, int64_t first, int64_t count, const float* from) override;
+  void meter(const std::set<const Input*>& without_gain) override;
+  void meter_head(int64_t rows) override;
+  int64_t metered_experts(const Input& input) const override { return meter_->experts(input); }
+  InputMoments metered(const Input& input, int expert) override;
 
  private:
   // Rows of logits on the device and, once somebody has asked, on the host.
@@ -75,6 +79,7 @@ class CudaExecutor : public PartExecutor {
   std::unique_ptr<CudaBatch> batch_;
   std::unique_ptr<CudaSampling> sampling_;
   std::unique_ptr<CudaLaunches> launches_;
+  std::unique_ptr<CudaInputMeter> meter_;  // null: nothing is measured
   RecordedBatches recorded_;
   cuda::PersistentProgram layer_program_, head_program_;  // of one token, or empty
   Logits logits_;

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "base/checked.h"
+#include "model/cuda/input_meter.h"
 
 namespace walsh {
 namespace {
@@ -227,10 +228,14 @@ std::array<CudaExperts::Product, 2> CudaExperts::first_products(const ExpertsDes
 }
 
 void CudaExperts::begin(const ExpertLayer& layer, const cuda::InputSource& source, bool prepared,
-                        int64_t m, cuda::Stream stream) {
+                        int64_t m, cuda::Stream stream, CudaInputMeter* meter) {
   cuda::ExpertBatch work = batch(layer.desc(), m);
   work.rows = row_.as<const int32_t>();
   const Input& input = layer.model.input(layer.layer, layer.step.input);
+  if (meter != nullptr) {
+    meter->choose({choices_.as<const int32_t>(), work.rows, work.slots, plan_.grouped()}, stream);
+    meter->add_experts(input, source, m, false, stream);
+  }
   const Described first = describe(layer, input, inputs_, first_products(layer.desc()));
   if (!prepared) prepare_forms(source, first.forms, m, stream);
   multiply(first, layer.stride, work, nullptr, stream);
@@ -238,13 +243,14 @@ void CudaExperts::begin(const ExpertLayer& layer, const cuda::InputSource& sourc
 
 // The sum follows the products, or is made by them where rows are few. Blocks that have few slots
 // make their inputs themselves.
-void CudaExperts::finish(const ExpertLayer& layer, cuda::ExpertSum call, cuda::Stream stream) {
+void CudaExperts::finish(const ExpertLayer& layer, cuda::ExpertSum call, cuda::Stream stream,
+                         CudaInputMeter* meter) {
   const ExpertsDesc& e = layer.desc();
   const GateRule& rule = layer.step.gate;
   const int64_t slots = call.m * e.chosen;
   const std::array<Product, 1> last{{{e.down(0), results_.as<float>(), hidden_}}};
-  const Described down =
-      describe(layer, layer.model.input(layer.layer, layer.step.gated_input), of_down_, last);
+  const Input& gated = layer.model.input(layer.layer, layer.step.gated_input);
+  const Described down = describe(layer, gated, of_down_, last);
   auto *gate = gate_.as<float>(), *up = up_.as<float>();
   call.results = results_.as<float>();
   call.slot = slot_.as<const int32_t>();
@@ -269,6 +275,7 @@ void CudaExperts::finish(const ExpertLayer& layer, cuda::ExpertSum call, cuda::S
   if (!tail.makes_inputs) {
     if (tail.clamp.used) cuda::clamp_gates(gate, up, slots * e.width, tail.clamp, stream);
     prepare_forms(tail.source, down.forms, slots, stream);
+    if (meter != nullptr) meter->add_experts(gated, tail.source, slots, true, stream);
   }
   const bool sums = by_blocks && call.m <= cuda::kMaxVectors;
   if (sums) tail.sum = {call, row_.as<const int32_t>(), arrived_.as<int32_t>() + 1};

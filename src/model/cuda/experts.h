@@ -14,6 +14,8 @@
 
 namespace walsh {
 
+class CudaInputMeter;
+
 // What their workspaces are sized by: the most of all layers.
 struct ExpertShapes {
   int64_t count = 0, chosen = 0, width = 0;   // 0: there are none
@@ -56,12 +58,13 @@ class CudaExperts {
   void scale_weights(const ExpertsDesc& experts, const float* factors, int64_t m,
                      cuda::Stream stream) const;
   // gate and up of the chosen ones for the rows of the source; `prepared`: a launch in front has
-  // made their inputs.
+  // made their inputs. A meter (input_meter.h) is told the choices and what experts read.
   void begin(const ExpertLayer& layer, const cuda::InputSource& source, bool prepared, int64_t m,
-             cuda::Stream stream);
+             cuda::Stream stream, CudaInputMeter* meter = nullptr);
   // down of these, and the sum of it, where the call says; results, slots, weights and width are
   // added to the call.
-  void finish(const ExpertLayer& layer, cuda::ExpertSum call, cuda::Stream stream);
+  void finish(const ExpertLayer& layer, cuda::ExpertSum call, cuda::Stream stream,
+              CudaInputMeter* meter = nullptr);
 
  private:
   // One product for every slot: the matrix of the first expert.

@@ -64,6 +64,7 @@ void CudaLaunches::perform(const step::Product& s) {
     source.rows.up = packed;
   }
   if (s.from.rows == Rows::mixed) source.gates = std::exchange(gates_, {});
+  if (meter_ != nullptr) meter_->add(model_.input(layer_, s.input), source, rows(), stream_);
   const std::vector<CudaMatmul> items = operands_.products(s, layer_, skip_);
   const auto* route = following<step::Route>(1);
   const auto* experts = following<step::Experts>(2);
@@ -83,6 +84,10 @@ void CudaLaunches::perform(const step::Product& s) {
 void CudaLaunches::keep_latents(const step::PrepareHeads& s) {
   const cuda::RopeCall rope = operands_.rope_call(s, layer_, batch_.rows());
   const Norm& norm = model_.input(layer_, s.latent_input).norm;
+  if (meter_ != nullptr) {
+    const CudaSource latents{operands_.source(s.latent, norm, layer_, 0), {}};
+    meter_->add(model_.input(layer_, s.latent_input), latents, batch_.rows(), stream_);
+  }
   cuda::LatentRows call;
   call.q = rope.q;
   call.ldq = rope.ldq;
@@ -268,7 +273,7 @@ void CudaLaunches::perform(const step::Experts& s) {
   experts_ = &s;
   memory_.experts.begin(operands_.experts(s, layer_),
                         operands_.source(s.from, s.norm, layer_, skip_), routed_in_front_, rows(),
-                        stream_);
+                        stream_, meter_);
 }
 
 void CudaLaunches::perform(const step::AddExperts& s) {
@@ -281,7 +286,7 @@ void CudaLaunches::perform(const step::AddExperts& s) {
     call.scale = s.scale;
   }
   call.m = rows();
-  memory_.experts.finish(operands_.experts(*experts_, layer_), call, stream_);
+  memory_.experts.finish(operands_.experts(*experts_, layer_), call, stream_, meter_);
 }
 
 void CudaLaunches::perform(const step::NormRows& s) {

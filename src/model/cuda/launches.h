@@ -5,6 +5,7 @@
 #include <span>
 
 #include "model/cuda/batch.h"
+#include "model/cuda/input_meter.h"
 #include "model/cuda/operands.h"
 
 namespace walsh {
@@ -22,6 +23,8 @@ class CudaLaunches {
   void logits(int64_t first, int64_t rows);
   // What is done to logits behind their product.
   void cap(int64_t rows);
+  // From now on inputs of the layers are measured. The meter outlives this.
+  void meter(CudaInputMeter* meter) { meter_ = meter; }
 
  private:
   // The steps, over the rows of the batch from skip_ on.
@@ -62,6 +65,7 @@ class CudaLaunches {
   CudaMemory& memory_;
   const CudaBatch& batch_;
   cuda::Stream stream_;
+  CudaInputMeter* meter_ = nullptr;
 
   // About the step that is being performed:
   std::span<const Step> steps_;  // its layer's,

@@ -77,10 +77,11 @@ uint64_t expert_pool_bytes(const WeightSource& source, const LayerDesc& layer) {
 }
 
 int64_t choose_cuda_rows(const CudaSizes& sizes, const KvShape& cache, uint64_t available) {
-  int64_t useful =
-      std::min(std::max(cache.capacity, cache.sequences), most_expert_rows(expert_shapes(sizes)));
+  int64_t useful = std::max(cache.capacity, cache.sequences);
   // A part of a model takes the batches of the other one.
   if (sizes.config.embedding.empty()) useful = std::min(useful, kCpuRows);
+  if (sizes.batch_rows > 0) useful = sizes.batch_rows;
+  useful = std::min(useful, most_expert_rows(expert_shapes(sizes)));
   for (int64_t rows = kMaxRows; rows > kMinRows; rows /= 2) {
     const int64_t chosen = std::min(rows, useful);
     if (cuda_memory_bytes(sizes, cache, chosen) <= available) return chosen;
@@ -105,7 +106,8 @@ MemoryPlan plan_cuda_memory(const WeightSource& source, const ModelConfig& confi
                         options.activations,
                         options.rotate_weights,
                         options.cache,
-                        options.use.kept_states()};
+                        options.use.kept_states(),
+                        options.batch_rows};
   each_common_matrix(sizes, [&](const MatrixDesc& m, const MatrixForm& form, bool) {
     const uint64_t bytes =
         counted([&] { make_matrix(*form.in_memory(), m.rows, m.cols, !m.bias.empty()); });

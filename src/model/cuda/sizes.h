@@ -12,7 +12,8 @@ struct CudaSizes {
   ActivationMode activations = ActivationMode::automatic;
   bool rotate_weights = false;
   CacheTypes cache;
-  int64_t snapshots = 0;  // SessionOptions::kept_states
+  int64_t snapshots = 0;   // SessionOptions::kept_states
+  int64_t batch_rows = 0;  // LoadOptions
 };
 
 // Calls see(desc, form, is_head) for the head and all matrices that are not of experts.

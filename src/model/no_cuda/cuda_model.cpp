@@ -15,8 +15,16 @@ std::unique_ptr<Placement> make_cuda_placement(const Device& device) {
   refuse(device);
 }
 
-std::unique_ptr<PartExecutor> make_cuda_executor(const Model& model, const KvPages&, int64_t) {
+std::unique_ptr<MeteringExecutor> make_cuda_executor(const Model& model, const KvPages&, int64_t) {
   refuse(model.device);
+}
+
+uint64_t cuda_meter_bytes(const ModelConfig&, int64_t) {
+  return 0;
+}
+
+std::string why_no_cuda_meter() {
+  return cuda::unavailable_reason();
 }
 
 }  // namespace walsh

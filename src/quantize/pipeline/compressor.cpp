@@ -362,6 +362,8 @@ std::vector<std::string> Compressor::notes() const {
   });
   if (recipe_.calibration && !measured)
     notes.push_back("--calibrate changes nothing: no type that was chosen is rounded by a text");
+  if (calibration_ && measured && !calibration_->note().empty())
+    notes.push_back(calibration_->note());
   return notes;
 }
 

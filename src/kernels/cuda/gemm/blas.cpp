@@ -108,6 +108,7 @@ struct Key {
   bool bias, add;
   uint32_t align_w, align_x, align_y;
   int64_t rows, cols, m, ldx, ldy;
+  bool moments = false;  // cols is then the number of vectors
   auto operator<=>(const Key&) const = default;
 };
 
@@ -125,6 +126,12 @@ Key key_of(const BlasMatmul& p) {
           p.ldy};
 }
 
+Key key_of(const BlasMoments& p) {
+  const uint32_t align = alignment(p.x);
+  return {DType::bf16, false, true,    align, align,   alignment(p.sums),
+          p.width,     p.m,   p.width, p.ldx, p.width, true};
+}
+
 template <typename T>
 using Owned = std::unique_ptr<std::remove_pointer_t<T>, cublasStatus_t (*)(T)>;
 
@@ -138,12 +145,7 @@ struct Plan {
   cublasLtMatmulAlgo_t algo{};
 
   explicit Plan(const BlasMatmul& p) {
-    const Library& lib = library();
-    cublasLtMatmulDesc_t raw = nullptr;
-    check_status(lib.desc_create(&raw, CUBLAS_COMPUTE_32F, CUDA_R_32F), "product");
-    desc.reset(raw);
-    const cublasOperation_t transposed = CUBLAS_OP_T;
-    set(CUBLASLT_MATMUL_DESC_TRANSA, transposed);
+    make_description(CUBLASLT_MATMUL_DESC_TRANSA);
     if (p.bias != nullptr) {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
       set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F);
@@ -152,6 +154,21 @@ struct Plan {
     make_layout(w, data_type(p.type), p.cols, p.rows, p.cols);
     make_layout(x, data_type(p.type), p.cols, p.m, p.ldx);
     make_layout(y, CUDA_R_32F, p.rows, p.m, p.ldy);
+  }
+
+  // x^T, [width, m] here, times its transposed.
+  explicit Plan(const BlasMoments& p) {
+    make_description(CUBLASLT_MATMUL_DESC_TRANSB);
+    make_layout(w, CUDA_R_16BF, p.width, p.m, p.ldx);
+    make_layout(x, CUDA_R_16BF, p.width, p.m, p.ldx);
+    make_layout(y, CUDA_R_32F, p.width, p.width, p.width);
+  }
+
+  void make_description(cublasLtMatmulDescAttributes_t transposed) {
+    cublasLtMatmulDesc_t raw = nullptr;
+    check_status(library().desc_create(&raw, CUBLAS_COMPUTE_32F, CUDA_R_32F), "product");
+    desc.reset(raw);
+    set(transposed, cublasOperation_t{CUBLAS_OP_T});
   }
 
   template <typename T>
@@ -197,12 +214,12 @@ struct Plan {
 
 // Tells compute-sanitizer that a product's sums are written: its initcheck does not see the stores
 // of the library's kernels. Without such a tool it costs the test of a pointer.
-void mark_written(const BlasMatmul& p, Stream stream) {
+void mark_written(float* y, int64_t rows, int64_t m, int64_t ldy, Stream stream) {
   static const nvtxDomainHandle_t domain = nvtxDomainCreateA("walsh");
-  const bool whole = p.ldy == p.rows;
-  for (int64_t t = 0; t < (whole ? 1 : p.m); ++t) {
+  const bool whole = ldy == rows;
+  for (int64_t t = 0; t < (whole ? 1 : m); ++t) {
     const nvtxMemVirtualRangeDesc_t range = {
-        static_cast<size_t>(whole ? p.m * p.rows : p.rows) * sizeof(float), p.y + t * p.ldy};
+        static_cast<size_t>(whole ? m * rows : rows) * sizeof(float), y + t * ldy};
     nvtxMemMarkInitializedBatch_t batch{};
     batch.extCompatID = NVTX_EXT_COMPATID_MEM;
     batch.structSize = sizeof batch;
@@ -230,6 +247,27 @@ struct Blas::Impl {
   ~Impl() {
     if (handle != nullptr) library().destroy(handle);
   }
+
+  template <typename Product>
+  Plan& plan_of(const Product& p) {
+    const Key key = key_of(p);
+    const auto found = plans.find(key);
+    if (found != plans.end()) return found->second;
+    if (plans.size() >= kMostPlans) plans.clear();
+    Plan plan(p);
+    plan.choose_algorithm(handle, key);
+    return plans.emplace(key, std::move(plan)).first->second;
+  }
+
+  // y (+)= w x.
+  void run(const Plan& plan, const void* w, const void* x, float* y, bool add,
+           Stream stream) const {
+    const float one = 1, beta = add ? 1.0f : 0.0f;
+    check_status(library().matmul(handle, plan.desc.get(), &one, w, plan.w.get(), x, plan.x.get(),
+                                  &beta, y, plan.y.get(), y, plan.y.get(), &plan.algo,
+                                  workspace.as(), workspace.bytes(), stream),
+                 "product");
+  }
 };
 
 std::string Blas::unavailable_reason() {
@@ -250,23 +288,15 @@ Blas& Blas::operator=(Blas&&) noexcept = default;
 
 void Blas::multiply(const BlasMatmul& p, Stream stream) {
   if (p.m == 0 || p.rows == 0) return;
-  const Key key = key_of(p);
-  auto found = impl_->plans.find(key);
-  if (found == impl_->plans.end()) {
-    if (impl_->plans.size() >= kMostPlans) impl_->plans.clear();
-    Plan plan(p);
-    plan.choose_algorithm(impl_->handle, key);
-    found = impl_->plans.emplace(key, std::move(plan)).first;
-  }
-  Plan& plan = found->second;
+  Plan& plan = impl_->plan_of(p);
   if (p.bias != nullptr) plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
-  const float one = 1, beta = p.add ? 1.0f : 0.0f;
-  check_status(
-      library().matmul(impl_->handle, plan.desc.get(), &one, p.w, plan.w.get(), p.x, plan.x.get(),
-                       &beta, p.y, plan.y.get(), p.y, plan.y.get(), &plan.algo,
-                       impl_->workspace.as(), impl_->workspace.bytes(), stream),
-      "product");
-  mark_written(p, stream);
+  impl_->run(plan, p.w, p.x, p.y, p.add, stream);
+  mark_written(p.y, p.rows, p.m, p.ldy, stream);
+}
+
+void Blas::add(const BlasMoments& p, Stream stream) {
+  if (p.m == 0 || p.width == 0) return;
+  impl_->run(impl_->plan_of(p), p.x, p.x, p.sums, true, stream);
 }
 
 }  // namespace walsh::cuda

@@ -25,6 +25,15 @@ struct BlasMatmul {
   bool add = false;
 };
 
+// sums[i][j] += sum over t of x[t][i] x[t][j], everything on the device: bf16 values, whose
+// products are exact, and float32 sums. Both triangles are written; they need not be equal bit by
+// bit.
+struct BlasMoments {
+  const void* x = nullptr;  // bf16 [m][ldx]
+  int64_t m = 0, ldx = 0, width = 0;
+  float* sums = nullptr;  // [width][width]
+};
+
 class Blas {
  public:
   static constexpr uint64_t kWorkspaceBytes = uint64_t{32} << 20;
@@ -40,6 +49,8 @@ class Blas {
   // The first product of a shape asks the library for an algorithm; later ones allocate nothing.
   // One workspace: products must be ordered on one stream at a time.
   void multiply(const BlasMatmul& product, Stream stream);
+  // The same for moments: the same shapes, one after the other, give the same bits on a device.
+  void add(const BlasMoments& moments, Stream stream);
 
  private:
   struct Impl;

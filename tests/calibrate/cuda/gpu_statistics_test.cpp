@@ -1,0 +1,172 @@
+// Statistics measured on a GPU against those of the CPU.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/cuda/device.h"
+#include "base/random.h"
+#include "calibrate/layer_statistics.h"
+#include "model/cuda/gpu_models.h"
+#include "walsh/error.h"
+#include "weights/open.h"
+
+namespace walsh {
+namespace {
+
+using Windows = std::vector<std::vector<int32_t>>;
+
+// Rounding both values of a product to bf16 changes a moment by at most so much of the product of
+// both root mean squares.
+constexpr double kRounded = 1.0 / 256;
+// Behind the first products the activations differ themselves: a GPU rounds them to the type of
+// the weights, bf16, and a few hundred tokens hardly average that away in the worst of all moments.
+constexpr double kBehindProducts = 5e-2;
+
+class GpuStatistics : public test::GpuTest {
+ protected:
+  static Windows windows(const std::string& name, int64_t count, int64_t length) {
+    CheckpointSource source = CheckpointSource::open(test::tiny_model(name));
+    const auto vocab = static_cast<uint64_t>(read_config(source).vocab);
+    Random random(21);
+    Windows windows(static_cast<size_t>(count));
+    for (auto& window : windows)
+      for (int64_t i = 0; i < length; ++i)
+        window.push_back(static_cast<int32_t>(random.below(vocab)));
+    return windows;
+  }
+  static ModelConfig config(const std::string& name) {
+    CheckpointSource source = CheckpointSource::open(test::tiny_model(name));
+    return read_config(source);
+  }
+  LayerStatistics measure(const std::string& name, const Windows& windows, bool on_gpu,
+                          const std::optional<Rotation>& fold = {}) {
+    return {test::tiny_model(name), windows, pool_, {}, fold, on_gpu ? gpu_ : Device{}};
+  }
+
+  // The largest difference of two moments, relative to the root mean squares of both columns.
+  static double difference(const InputMoments& a, const InputMoments& b) {
+    EXPECT_EQ(a.width, b.width);
+    EXPECT_EQ(a.tokens, b.tokens);
+    if (a.width != b.width || a.tokens == 0) return 0;
+    double worst = 0;
+    const std::vector<double> rms = b.rms();
+    for (int64_t i = 0; i < b.width; ++i) {
+      for (int64_t j = i; j < b.width; ++j) {
+        const auto at = static_cast<size_t>(i * b.width + j);
+        const double size = rms[static_cast<size_t>(i)] * rms[static_cast<size_t>(j)] *
+                            static_cast<double>(b.tokens);
+        const double apart = std::fabs(double{a.sums[at]} - double{b.sums[at]});
+        if (size > 0) worst = std::max(worst, apart / size);
+      }
+    }
+    return worst;
+  }
+  static int sites(const ModelConfig& config) {
+    int count = 1;  // that of the head
+    for (const LayerDesc& layer : config.layers)
+      count += static_cast<int>(layer.activations.size());
+    return count;
+  }
+  void expect_those_of_the_cpu(const std::string& name, const Windows& windows,
+                               const std::optional<Rotation>& fold = {}) {
+    SCOPED_TRACE(name);
+    LayerStatistics gpu = measure(name, windows, true, fold);
+    LayerStatistics cpu = measure(name, windows, false, fold);
+    ASSERT_EQ(gpu.note(), "");
+    const double first = difference(gpu.moments(0), cpu.moments(0));
+    EXPECT_LE(first, kRounded * 1.01);
+    double worst = 0;
+    for (int site = 1; site < sites(config(name)); ++site)
+      worst = std::max(worst, difference(gpu.moments(site), cpu.moments(site)));
+    EXPECT_LE(worst, kBehindProducts);
+  }
+};
+
+TEST_F(GpuStatistics, AreThoseOfTheCpu) {
+  for (const char* name : {"qwen2-tiny", "qwen3-tiny", "mistral-tiny", "llama2-bias-tiny",
+                           "olmo2-tiny", "glm4-tiny", "granite-tiny", "gemma2-tiny"})
+    expect_those_of_the_cpu(name, windows(name, 5, 40));
+}
+
+TEST_F(GpuStatistics, OfRecurrentLayersAreThoseOfTheCpu) {
+  expect_those_of_the_cpu("qwen35-tiny", windows("qwen35-tiny", 5, 70));
+}
+
+TEST_F(GpuStatistics, OfLatentAttentionAreThoseOfTheCpu) {
+  expect_those_of_the_cpu("deepseek-v2-tiny", windows("deepseek-v2-tiny", 5, 40));
+}
+
+TEST_F(GpuStatistics, WithAFoldAreThoseOfTheCpu) {
+  const Rotation fold{RotationKind::hadamard, 1024, 42, true};
+  expect_those_of_the_cpu("qwen2-tiny", windows("qwen2-tiny", 3, 40), fold);
+}
+
+// More windows than one batch has room for.
+TEST_F(GpuStatistics, OfSeveralBatchesAreThoseOfTheCpu) {
+  expect_those_of_the_cpu("qwen3-tiny", windows("qwen3-tiny", 50, 100));
+}
+
+// Calls see(site, expert) for what gate and down of all experts read, by layers.
+template <typename See>
+void each_expert(const ModelConfig& config, const See& see) {
+  int first = 0;
+  for (const LayerDesc& layer : config.layers) {
+    for (int i = 0; i < layer.experts.count; ++i)
+      for (const int matrix : {layer.experts.gate(i), layer.experts.down(i)})
+        see(first + layer.matrix(matrix).input, i);
+    first += static_cast<int>(layer.activations.size());
+  }
+}
+
+TEST_F(GpuStatistics, OfExpertsAreThoseOfTheCpu) {
+  const char* name = "qwen2-moe-tiny";
+  const Windows text = windows(name, 5, 40);
+  LayerStatistics gpu = measure(name, text, true), cpu = measure(name, text, false);
+  ASSERT_EQ(gpu.note(), "");
+  each_expert(config(name), [&](int site, int expert) {
+    EXPECT_LE(difference(gpu.expert_moments(site, expert), cpu.expert_moments(site, expert)),
+              kBehindProducts)
+        << site << ' ' << expert;
+  });
+}
+
+TEST_F(GpuStatistics, AreTheSameEveryTime) {
+  for (const char* name : {"qwen3-tiny", "qwen3-moe-tiny", "qwen35-tiny"}) {
+    const Windows text = windows(name, 20, 60);
+    LayerStatistics a = measure(name, text, true), b = measure(name, text, true);
+    for (int site = sites(config(name)) - 1; site >= 0; --site) {  // the second one begins again
+      const InputMoments &left = a.moments(site), &right = b.moments(site);
+      ASSERT_EQ(left.sums.size(), right.sums.size());
+      EXPECT_TRUE(std::equal(left.sums.begin(), left.sums.end(), right.sums.begin()))
+          << name << ' ' << site;
+    }
+  }
+}
+
+TEST_F(GpuStatistics, OfWhatTheGpuDoesNotRunAreTheCpus) {
+  for (const char* name : {"gemma4-tiny", "cohere2-tiny"}) {
+    const Windows text = windows(name, 2, 30);
+    LayerStatistics asked = measure(name, text, true), cpu = measure(name, text, false);
+    EXPECT_NE(asked.note(), "") << name;
+    EXPECT_EQ(difference(asked.moments(1), cpu.moments(1)), 0) << name;
+  }
+}
+
+TEST_F(GpuStatistics, WithoutRoomOnTheGpuAreTheCpusAndANoteHasTheSizes) {
+  const uint64_t free = cuda::use_device(gpu_.index).free_bytes;
+  const cuda::Buffer taken(free - (uint64_t{1} << 30));
+  const LayerStatistics statistics = measure("qwen3-tiny", windows("qwen3-tiny", 2, 30), true);
+  EXPECT_NE(statistics.note().find("does not fit into the GPU"), std::string::npos)
+      << statistics.note();
+  EXPECT_NE(statistics.note().find("GiB"), std::string::npos);
+}
+
+TEST_F(GpuStatistics, StopWhenAskedTo) {
+  LayerStatistics statistics(
+      test::tiny_model("qwen3-tiny"), windows("qwen3-tiny", 3, 30), pool_,
+      [] { throw Error(ErrorCode::interrupted, "", "stopped"); }, {}, gpu_);
+  EXPECT_THROW(statistics.moments(0), Error);
+}
+
+}  // namespace
+}  // namespace walsh
