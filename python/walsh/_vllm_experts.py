@@ -45,9 +45,6 @@ class _CodedExperts:
         if self.activation not in ACTIVATIONS:
             raise usage(f"{prefix}: activation", f"{self.activation} of experts is not supported; "
                                                  'ignore them ("re:experts")')
-        if gpu() is not None and not options.exact:  # the kernels for groups were not tried in vLLM
-            raise usage(f"{prefix}: activations", "experts on GPUs need activations: f32; or "
-                                                  'ignore them ("re:experts")')
         if self.moe.has_bias:
             raise usage(prefix, 'experts with biases are not supported; ignore them ("re:experts")')
         if layer.apply_router_weight_on_input:

@@ -2,8 +2,9 @@
 # Builds walsh's extension in a build folder with CUDA, runs all tests of vLLM and of layers on a
 # GPU side by side, and then measures engines in turns, on a GPU machine without network:
 #   tools/vllm_gpu/run.sh BUILD site.tar.xz [tests|speed]
-# Prints a short summary. Logs are in OUT (a new folder unless it is set). SHAPE=30b-a3b measures
-# experts instead of the dense model, METHODS="bf16 tq3" which engines.
+# Prints a short summary. Logs are in OUT (a new folder unless it is set). ONLY="experts.*|two_.*"
+# says which tests run; SHAPE=30b-a3b measures experts instead of the dense model, and
+# METHODS="bf16 tq3" says which engines.
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 build=$1 archive=$2 what=${3:-all}
@@ -31,25 +32,32 @@ if [ "$what" != tests ]; then
   done
 fi
 
-# run_tests NAME ARGUMENTS: pytest in the background, its log and its status under the name.
+# run_tests NAME ARGUMENTS: pytest in the background, its log and its status under the name. What
+# takes too long is interrupted, and the log tells where it was.
 tests=()
 run_tests() {
   local name=$1
   shift
-  (OMP_NUM_THREADS=2 VLLM_ENABLE_V1_MULTIPROCESSING=0 timeout "${TEST_SECONDS:-150}" \
+  [[ $name =~ ^(${ONLY:-.*})$ ]] || return 0
+  (OMP_NUM_THREADS=2 VLLM_ENABLE_V1_MULTIPROCESSING=0 timeout -s INT -k 10 "${TEST_SECONDS:-240}" \
     python3 -m pytest -q -W ignore --show-capture=no -p no:cacheprovider --tb=short --maxfail=4 \
-    "$@" > "$OUT/test_$name.log" 2>&1
+    --durations=4 -o faulthandler_timeout=90 "$@" > "$OUT/test_$name.log" 2>&1
   echo $? > "$OUT/test_$name.status") &
   tests+=($!)
 }
 if [ "$what" != speed ]; then
   vllm=python/tests/test_vllm.py
-  run_tests compiled $vllm -k "compiled_by"
-  run_tests graphs $vllm -k "recorded_graphs"
-  run_tests stored_recurrent $vllm -k "recurrent and stored"
-  run_tests online_recurrent $vllm -k "recurrent and online"
-  run_tests adapters $vllm -k "adapters"
+  run_tests experts_int8 $vllm -k "int8_inputs"
   run_tests experts $vllm -k "experts_are or experts_of or lacks"
+  run_tests graphs_int8 $vllm -k "recorded_graphs and int8"
+  run_tests graphs_f32 $vllm -k "recorded_graphs and f32"
+  run_tests compiled $vllm -k "compiled_by"
+  run_tests recurrent $vllm -k "recurrent"
+  for family in llama qwen3_moe; do
+    run_tests two_online_$family $vllm -k "of_one and processes and $family"
+    run_tests two_stored_$family $vllm -k "share_a and $family"
+  done
+  run_tests adapters $vllm -k "adapters"
   run_tests logits $vllm -k "turboquant_gives or folder_of_transformers"
   run_tests rules $vllm -k "rules or memory"
   run_tests options python/tests/test_vllm_options.py $vllm -k "options or ignore_list or refused"

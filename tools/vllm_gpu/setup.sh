@@ -14,5 +14,7 @@ if [ ! -e "$bed/ready" ]; then
 fi
 export PYTHONPATH="$package:$bed/site" PYTHONUNBUFFERED=1 HF_HUB_OFFLINE=1
 export TOKENIZERS_PARALLELISM=false VLLM_NO_USAGE_STATS=1 VLLM_DO_NOT_TRACK=1
+# Processes talk to each other within the machine; NVLink's multicast needs rights of the host.
+export GLOO_SOCKET_IFNAME=lo NCCL_SOCKET_IFNAME=lo NCCL_NVLS_ENABLE=0 VLLM_ALLREDUCE_USE_SYMM_MEM=0
 export VLLM_USE_FLASHINFER_SAMPLER=0 VLLM_CACHE_ROOT="$bed/cache" TRITON_CACHE_DIR="$bed/triton"
 export TORCHINDUCTOR_CACHE_DIR="$bed/inductor" TRITON_F32_DEFAULT=ieee

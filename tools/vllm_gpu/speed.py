@@ -38,10 +38,8 @@ def load(method, shape):
     options = {}
     if method != "bf16":
         options["quantization"] = "turboquant"
-        config = {"quant_method": "turboquant", "bits": int(method[2:])}
-        if "num_experts" in SHAPES[shape]:
-            config["activations"] = "f32"  # what experts need on GPUs so far
-        options["hf_overrides"] = {"quantization_config": config}
+        options["hf_overrides"] = {"quantization_config": {"quant_method": "turboquant",
+                                                           "bits": int(method[2:])}}
     return vllm.LLM(folder, dtype="bfloat16", load_format="dummy", skip_tokenizer_init=True,
                     compilation_config={"cudagraph_capture_sizes": [1, 2, 4, 8, *SEQUENCES[1:]]},
                     max_model_len=4096, max_num_seqs=SEQUENCES[-1], gpu_memory_utilization=0.3,

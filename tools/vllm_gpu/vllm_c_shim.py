@@ -4,6 +4,7 @@ These are the ones that Llama-like models and experts reach even where custom op
 `vllm/_C_stable_libtorch.py` imports this module in place of the library of that name.
 """
 import torch
+import triton
 
 _FLAGS = ("cutlass_scaled_mm_supports_fp8", "cutlass_scaled_mm_supports_fp4",
           "cutlass_scaled_mm_supports_block_fp8", "cutlass_group_gemm_supported",
@@ -20,6 +21,16 @@ def _define(namespace, schema, function, key="CompositeExplicitAutograd", fake=T
     library.impl(name, function, key)
     if fake and schema.endswith("-> ()"):
         torch.library.register_fake(f"{namespace}::{name}", lambda *a, **k: None, lib=library)
+
+
+# Kernels of recurrent layers would be compiled with up to 72 choices of their sizes each, which takes
+# minutes; the first one has to do.
+
+def _autotune(configs, *arguments, **options):
+    return _triton_autotune(configs[:1], *arguments, **options)
+
+
+_triton_autotune, triton.autotune = triton.autotune, _autotune
 
 
 # Operators that view memory.
