@@ -295,6 +295,33 @@ def test_compressed_experts_of_a_folder_are_loaded(tiny_model, tmp_path, family)
         close(llm)
 
 
+@pytest.mark.parametrize("how", ["stored", "online"])
+def test_a_head_is_compressed_where_no_rule_ignores_it(tiny_model, tmp_path, how):
+    plain, stored = random_model(tiny_model, tmp_path / "plain"), tmp_path / "stored"
+    options = dict(type="tq4", ignore=[])
+    expected = stored_by_transformers(plain, stored, **options)
+    register()
+    llm = load(stored if how == "stored" else plain, quantization="walsh",
+               quantization_config={"activations": "f32", **options})
+    try:
+        head = module(llm).lm_head
+        assert [one.format for one in head.walsh_packed] == ["tq4"]
+        assert all(p.numel() == 0 for p in head.parameters())
+        check_logits(llm, expected, [5, 100, 2000, 17, 300])
+    finally:
+        close(llm)
+
+
+def test_a_head_that_is_the_embedding_stays_plain(tiny_model):
+    llm = load(tiny_model, quantization="turboquant",
+               hf_overrides=overrides("turboquant", ignore=[]))
+    try:
+        assert module(llm).lm_head is module(llm).model.embed_tokens
+        assert len(greedy(llm)) == GREEDY.max_tokens
+    finally:
+        close(llm)
+
+
 def test_experts_with_int8_inputs_have_the_logits_of_transformers(tiny_model, tmp_path):
     folder = random_model(tiny_model, tmp_path / "plain", "qwen3_moe")
     # Other layers of many rows would have inputs of 16 bits on GPUs.

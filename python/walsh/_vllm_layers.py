@@ -10,6 +10,7 @@ from vllm.model_executor.layers.fused_moe import RoutedExperts
 from vllm.model_executor.layers.linear import LinearBase, LinearMethodBase, UnquantizedLinearMethod
 from vllm.model_executor.layers.quantization.base_config import QuantizationConfig
 from vllm.model_executor.layers.quantization.online.fp8 import OnlineLinearBase
+from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 from vllm.model_executor.utils import replace_parameter
 from vllm.platforms import current_platform
 
@@ -64,6 +65,11 @@ class WalshLinearMethod(OnlineLinearBase):  # type: ignore[misc]
         empty = layer.weight.new_empty(0)
         replace_parameter(layer, "weight", torch.nn.Parameter(empty, requires_grad=False))
         setattr(layer, DONE, True)
+
+    def tie_weights(self, layer: torch.nn.Module, embed_tokens: torch.nn.Module
+                    ) -> torch.nn.Module:
+        """Returns the embedding: a head that shares its weights stays plain."""
+        return embed_tokens
 
     def apply(self, layer: torch.nn.Module, x: torch.Tensor,
               bias: Optional[torch.Tensor] = None) -> torch.Tensor:
@@ -169,7 +175,19 @@ class WalshQuantization(QuantizationConfig):  # type: ignore[misc]
             return self._linear_method(prefix)
         if isinstance(layer, RoutedExperts):
             return self._experts_method(layer, prefix)
+        if isinstance(layer, ParallelLMHead):
+            return self._head_method(prefix)
         return None
+
+    def _head_method(self, prefix: str) -> Any:
+        """A head is compressed where no rule ignores it; within other models, too, rules may call
+        it lm_head alone."""
+        rules, stored = self.options.rules, self.options.modules
+        if stored:
+            return WalshStoredMethod(self.options, prefix, [stored[prefix]]) \
+                if prefix in stored else None
+        leaf, kind = rules.type_of(prefix.rpartition(".")[2]), rules.type_of(prefix)
+        return kind and leaf and WalshLinearMethod(self.options, prefix, [kind])
 
     def _experts_method(self, layer: Any, prefix: str) -> Any:
         if self.options.modules:

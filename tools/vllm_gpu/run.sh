@@ -60,6 +60,7 @@ if [ "$what" != speed ]; then
   run_tests adapters $vllm -k "adapters"
   run_tests logits $vllm -k "turboquant_gives or folder_of_transformers"
   run_tests rules $vllm -k "rules or memory"
+  run_tests head $vllm -k "a_head"
   run_tests options python/tests/test_vllm_options.py $vllm -k "options or ignore_list or refused"
   run_tests sequences $vllm -k "sequences or command_line"
   run_tests placed python/tests/test_placed.py

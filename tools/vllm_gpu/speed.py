@@ -1,8 +1,9 @@
 """The speed of vLLM on one GPU with random weights: speed.py METHOD SHAPE [GO_FILE].
 
-METHOD is bf16, or tq2, tq3, tq4; SHAPE is 8b (dense) or 30b-a3b (experts). The model is compiled
-and runs in graphs. Decoding is timed behind the first token: the time for one token is taken off.
-Measuring begins when GO_FILE is there, and one process at a time measures.
+METHOD is bf16, or tq2, tq3, tq4; with an h behind it (tq3h) the head is compressed, too. SHAPE is 8b
+(dense) or 30b-a3b (experts). The model is compiled and runs in graphs. Decoding is timed behind the
+first token: the time for one token is taken off. Measuring begins when GO_FILE is there, and one
+process at a time measures.
 """
 import fcntl
 import json
@@ -38,8 +39,10 @@ def load(method, shape):
     options = {}
     if method != "bf16":
         options["quantization"] = "turboquant"
-        options["hf_overrides"] = {"quantization_config": {"quant_method": "turboquant",
-                                                           "bits": int(method[2:])}}
+        config = {"quant_method": "turboquant", "bits": int(method[2])}
+        if method.endswith("h"):
+            config["ignore"] = []
+        options["hf_overrides"] = {"quantization_config": config}
     return vllm.LLM(folder, dtype="bfloat16", load_format="dummy", skip_tokenizer_init=True,
                     compilation_config={"cudagraph_capture_sizes": [1, 2, 4, 8, *SEQUENCES[1:]]},
                     max_model_len=4096, max_num_seqs=SEQUENCES[-1], gpu_memory_utilization=0.3,
