@@ -16,4 +16,4 @@ assert "walsh.vllm:register" in names, f"vLLM would not find the plugin: {names}
 '
 # With few cores, threads that spin would take them from each other.
 OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} "$python" -m pytest -q -W ignore --show-capture=no \
-  python/tests/test_vllm_options.py python/tests/test_vllm.py
+  python/tests/test_vllm_options.py python/tests/test_vllm.py python/tests/test_vllm_processes.py

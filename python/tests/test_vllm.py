@@ -3,10 +3,7 @@ not installed (tools/check_vllm.sh, tools/vllm_gpu)."""
 import contextlib
 import json
 import os
-import pathlib
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -21,14 +18,10 @@ torch = pytest.importorskip("torch")
 import walsh  # noqa: E402
 import walsh.torch  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
-from vllm.platforms import current_platform  # noqa: E402
+from vllm_models import GPU, SHARED, random_model, stored_by_transformers  # noqa: E402
 from walsh.vllm import register  # noqa: E402
 
-GPU = current_platform.is_cuda()
 gpu = pytest.mark.skipif(not GPU, reason="vLLM runs on the CPU here")
-# Several models share the memory of a GPU, and tests that run beside each other.
-SHARED = dict(gpu_memory_utilization=0.1, kv_cache_memory_bytes=1 << 30) if GPU else {}
-TESTS = pathlib.Path(__file__).parent
 PROMPT = "The river"
 GREEDY = vllm.SamplingParams(temperature=0, max_tokens=16)
 
@@ -178,40 +171,6 @@ def test_the_command_line_of_vllm_takes_the_options(tiny_model):
         parsed("--quantization-config", "{")
 
 
-def config_of(family):
-    """A small model of two layers that two processes can share: blocks of 128 columns."""
-    import transformers
-
-    sizes = dict(vocab_size=8192, hidden_size=256, num_hidden_layers=2, num_attention_heads=4,
-                 num_key_value_heads=2, head_dim=64, intermediate_size=512,
-                 max_position_embeddings=512, tie_word_embeddings=False, initializer_range=0.05)
-    recurrent = dict(layer_types=["linear_attention", "full_attention"], linear_num_key_heads=2,
-                     linear_num_value_heads=4, linear_key_head_dim=64, linear_value_head_dim=64)
-    experts = dict(moe_intermediate_size=256, num_experts=4, num_experts_per_tok=2,
-                   norm_topk_prob=True)
-    if family == "qwen3_moe":
-        return transformers.Qwen3MoeConfig(decoder_sparse_step=1, **experts, **sizes)
-    if family == "mixtral":
-        return transformers.MixtralConfig(num_local_experts=4, num_experts_per_tok=2,
-                                          sliding_window=None,
-                                          **{**sizes, "intermediate_size": 256})
-    if family == "qwen3_5":
-        return transformers.Qwen3_5TextConfig(**recurrent, **sizes)
-    return transformers.LlamaConfig(**sizes)
-
-
-def random_model(tokenizer, place, family="llama"):
-    """A checkpoint of random weights."""
-    import transformers
-
-    torch.manual_seed(1)
-    model = transformers.AutoModelForCausalLM.from_config(config_of(family))
-    model.to(torch.bfloat16 if family == "qwen3_5" else torch.float32).save_pretrained(place)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(tokenizer / name, place)
-    return place
-
-
 def layers_of_experts(experts):
     """How many layers each of the four experts has."""
     if GPU:
@@ -233,28 +192,6 @@ def test_experts_are_compressed_too(tiny_model, tmp_path):
         check_against_walsh(llm, decoded_folder(folder, tmp_path / "decoded", type="tq4"))
     finally:
         close(llm)
-
-
-def stored_by_transformers(folder, place, exact=True, **options):
-    """The folder compressed and saved by transformers, and the logits that it has for tokens there,
-    as a function of them: with inputs of products in float32 or, not exactly, in int8."""
-    import transformers
-    from walsh.transformers import WalshConfig
-
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, quantization_config=WalshConfig(**options))
-    model.save_pretrained(place)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(folder / name, place)
-    for part in model.modules():
-        if isinstance(part, walsh.torch.Linear):
-            part.exact = exact
-
-    def logits(tokens):
-        with torch.inference_mode():
-            return model(torch.tensor([tokens])).logits[0, :-1].double()
-
-    return logits
 
 
 def check_logits(llm, expected, tokens, tolerance=1e-3, **options):
@@ -471,42 +408,3 @@ def test_many_sequences_say_what_one_says(tiny_model):
         assert list(outputs[-1].outputs[0].token_ids)[:8] == alone[:8]
     finally:
         close(llm)
-
-
-# NCCL refuses a GPU of several processes: they talk by way of host memory.
-SHARED_GPU = dict(worker_cls="vllm_shared_gpu.SharedGpuWorker", distributed_executor_backend="mp",
-                  disable_custom_all_reduce=True)
-WITHOUT_NCCL = dict(VLLM_DISABLE_PYNCCL="1", VLLM_ALLREDUCE_USE_SYMM_MEM="0",
-                    VLLM_ALLREDUCE_USE_FLASHINFER="0")
-
-
-def tokens_of(folder, processes=1, **options):
-    """Greedy tokens in processes of vLLM's own, which share the GPU if there is one only."""
-    options = dict(model=str(folder), dtype="float32", enforce_eager=True, max_model_len=128,
-                   tensor_parallel_size=processes, **SHARED, **options)
-    env = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
-           "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-    if GPU and processes > torch.cuda.device_count():
-        options.update(SHARED_GPU)
-        env.update(WITHOUT_NCCL)
-    script = TESTS / "vllm_tokens.py"
-    prompts = [[5, 100, 2000], [7, 8, 9, 10]]
-    command = [sys.executable, script, json.dumps(options), json.dumps(prompts)]
-    run = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    lines = [line for line in run.stdout.splitlines() if line.startswith("[[")]
-    assert run.returncode == 0 and lines, run.stdout[-3000:] + run.stderr[-3000:]
-    return json.loads(lines[-1])
-
-
-@pytest.mark.parametrize("family", ["llama", "qwen3_moe"])
-def test_two_processes_give_the_text_of_one(tiny_model, tmp_path, family):
-    folder = random_model(tiny_model, tmp_path / "plain", family)
-    one = tokens_of(folder, quantization="turboquant")
-    assert one == tokens_of(folder, 2, quantization="turboquant")
-
-
-@pytest.mark.parametrize("family", ["llama", "qwen3_moe"])
-def test_two_processes_share_a_compressed_folder(tiny_model, tmp_path, family):
-    folder = random_model(tiny_model, tmp_path / "plain", family)
-    stored_by_transformers(folder, tmp_path / "stored", type="tq3")
-    assert tokens_of(tmp_path / "stored", 2) == tokens_of(folder, quantization="turboquant")

@@ -53,10 +53,12 @@ if [ "$what" != speed ]; then
   run_tests graphs_f32 $vllm -k "recorded_graphs and f32"
   run_tests compiled $vllm -k "compiled_by"
   run_tests recurrent $vllm -k "recurrent"
+  processes=python/tests/test_vllm_processes.py
   for family in llama qwen3_moe; do
-    run_tests two_online_$family $vllm -k "of_one and processes and $family"
-    run_tests two_stored_$family $vllm -k "share_a and $family"
+    run_tests two_online_$family $processes -k "of_one and $family"
+    run_tests two_stored_$family $processes -k "share_a and $family"
   done
+  run_tests two_stages $processes -k "stages"
   run_tests adapters $vllm -k "adapters"
   run_tests logits $vllm -k "turboquant_gives or folder_of_transformers"
   run_tests rules $vllm -k "rules or memory"

@@ -1,9 +1,9 @@
 """The speed of vLLM on one GPU with random weights: speed.py METHOD SHAPE [GO_FILE].
 
-METHOD is bf16, or tq2, tq3, tq4; with an h behind it (tq3h) the head is compressed, too. SHAPE is 8b
-(dense) or 30b-a3b (experts). The model is compiled and runs in graphs. Decoding is timed behind the
-first token: the time for one token is taken off. Measuring begins when GO_FILE is there, and one
-process at a time measures.
+METHOD is bf16, or tq2, tq3, tq4; with an h behind it (tq3h) the head is compressed, too. SHAPE is
+8b (dense) or 30b-a3b (experts). The model is compiled and runs in graphs. Decoding is timed behind
+the first token: the time for one token is taken off. Measuring begins when GO_FILE is there, and
+one process at a time measures.
 """
 import fcntl
 import json

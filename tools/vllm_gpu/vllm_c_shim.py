@@ -23,8 +23,8 @@ def _define(namespace, schema, function, key="CompositeExplicitAutograd", fake=T
         torch.library.register_fake(f"{namespace}::{name}", lambda *a, **k: None, lib=library)
 
 
-# Kernels of recurrent layers would be compiled with up to 72 choices of their sizes each, which takes
-# minutes; the first one has to do.
+# Kernels of recurrent layers would be compiled with up to 72 choices of their sizes each, which
+# takes minutes; the first one has to do.
 
 def _autotune(configs, *arguments, **options):
     return _triton_autotune(configs[:1], *arguments, **options)
