@@ -312,7 +312,10 @@ void bind_options(nb::module_& module) {
       .def_rw("device_bytes", &Options::device_bytes)
       .def_rw("gpu_layers", &Options::gpu_layers, nb::arg().none())
       .def_rw("cpu_experts", &Options::cpu_experts, nb::arg().none())
-      .def_rw("draft", &Options::draft)
+      .def_prop_rw(
+          "draft",
+          [](const Options& self) { return nb::bytes(self.draft.data(), self.draft.size()); },
+          [](Options& self, const nb::bytes& path) { self.draft = path_of(path); })
       .def_rw("compress", &Options::compress, nb::arg().none());
 }
 

@@ -192,6 +192,15 @@ def test_errors_are_the_commands_line(command, tmp_path):
     assert run.stderr.strip() == "walsh: error: " + line
 
 
+def test_a_draft_model_changes_no_text(model, tiny_model):
+    expected = model.generate("The river", max_tokens=12, temperature=0)
+    with walsh.Model(tiny_model, device="cpu", draft=tiny_model) as drafted:
+        text = drafted.generate("The river", max_tokens=12, temperature=0)
+        assert text.text == expected.text
+    with pytest.raises(walsh.Error, match="no-such-model"):
+        walsh.Model(tiny_model, device="cpu", draft="no-such-model")
+
+
 def test_paths_need_not_be_utf8(tmp_path):
     path = os.path.join(os.fsencode(tmp_path), b"\xff")
     assert "\udcff" in refused("io", lambda: walsh.Model(os.fsdecode(path)))

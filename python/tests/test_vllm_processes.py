@@ -23,8 +23,9 @@ WITHOUT_NCCL = dict(VLLM_DISABLE_PYNCCL="1", VLLM_ALLREDUCE_USE_SYMM_MEM="0",
                     VLLM_ALLREDUCE_USE_FLASHINFER="0")
 
 
-def tokens_of(folder, processes=1, **options):
-    """Greedy tokens in processes of vLLM's own, which share the GPU if there is one only."""
+def begin(folder, processes=1, **options):
+    """Has a model of that many processes of vLLM, which share the GPU if there is one only, write
+    the tokens that it thinks best."""
     options = {**dict(model=str(folder), dtype="float32", enforce_eager=True, max_model_len=128,
                       tensor_parallel_size=processes, **SHARED), **options}
     env = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
@@ -32,27 +33,33 @@ def tokens_of(folder, processes=1, **options):
     if GPU and processes > torch.cuda.device_count():
         options.update(SHARED_GPU)
         env.update(WITHOUT_NCCL)
-    script = TESTS / "vllm_tokens.py"
     prompts = [[5, 100, 2000], [7, 8, 9, 10]]
-    command = [sys.executable, script, json.dumps(options), json.dumps(prompts)]
-    run = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    lines = [line for line in run.stdout.splitlines() if line.startswith("[[")]
-    assert run.returncode == 0 and lines, run.stdout[-3000:] + run.stderr[-3000:]
-    return json.loads(lines[-1])
+    command = [sys.executable, TESTS / "vllm_tokens.py", json.dumps(options), json.dumps(prompts)]
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                            text=True)
+
+
+def check_same(*runs):
+    """They write the same tokens."""
+    outputs = [run.communicate()[0] for run in runs]
+    for run, output in zip(runs, outputs):
+        assert run.returncode == 0, output[-20000:]
+    tokens = [[line for line in output.splitlines() if line.startswith("[[")]
+              for output in outputs]
+    assert len(tokens[0]) == 1 and all(own == tokens[0] for own in tokens)
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3_moe"])
 def test_two_processes_give_the_text_of_one(tiny_model, tmp_path, family):
     folder = random_model(tiny_model, tmp_path / "plain", family)
-    one = tokens_of(folder, quantization="turboquant")
-    assert one == tokens_of(folder, 2, quantization="turboquant")
+    check_same(*(begin(folder, processes, quantization="turboquant") for processes in (1, 2)))
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3_moe"])
 def test_two_processes_share_a_compressed_folder(tiny_model, tmp_path, family):
     folder = random_model(tiny_model, tmp_path / "plain", family)
     stored_by_transformers(folder, tmp_path / "stored", type="tq3")
-    assert tokens_of(tmp_path / "stored", 2) == tokens_of(folder, quantization="turboquant")
+    check_same(begin(folder, quantization="turboquant"), begin(tmp_path / "stored", 2))
 
 
 @pytest.mark.skipif(GPU and torch.cuda.device_count() < 2, reason="there is one GPU")
@@ -60,6 +67,6 @@ def test_two_stages_of_a_pipeline_give_the_text_of_one(tiny_model, tmp_path):
     folder = random_model(tiny_model, tmp_path / "plain")
     # vLLM's CPU backend makes what stages send each other only where it traces a model.
     traced = dict(enforce_eager=False, compilation_config={"mode": 2, "backend": "eager"})
-    two = tokens_of(folder, quantization="turboquant", pipeline_parallel_size=2,
-                    **({} if GPU else traced))
-    assert two == tokens_of(folder, quantization="turboquant")
+    two = begin(folder, quantization="turboquant", pipeline_parallel_size=2,
+                **({} if GPU else traced))
+    check_same(begin(folder, quantization="turboquant"), two)

