@@ -184,8 +184,8 @@ class WalshQuantization(QuantizationConfig):  # type: ignore[misc]
         it lm_head alone."""
         rules, stored = self.options.rules, self.options.modules
         if stored:
-            return WalshStoredMethod(self.options, prefix, [stored[prefix]]) \
-                if prefix in stored else None
+            form = stored.get(prefix)
+            return form and WalshStoredMethod(self.options, prefix, [form])
         leaf, kind = rules.type_of(prefix.rpartition(".")[2]), rules.type_of(prefix)
         return kind and leaf and WalshLinearMethod(self.options, prefix, [kind])
 
