@@ -128,7 +128,8 @@ struct EngineOptions {
   std::optional<int64_t> cpu_experts;
   std::optional<CompressOptions> compress;  // compress a checkpoint folder while loading
   // A smaller model with the same tokenizer, which drafts the tokens of all texts: they are the
-  // same as without it, on a GPU but for rounding. Empty: none.
+  // same as without it, on a GPU but for rounding. "mtp" or "mtp:N": the model's own layer that
+  // predicts further tokens, with at most N at once (CPU). Empty: none.
   std::string draft;
   // Called with the tensors done, their total, and the next one's name; may throw to stop.
   std::function<void(size_t done, size_t count, const std::string& name)> progress;

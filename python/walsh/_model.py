@@ -172,7 +172,8 @@ class Model:
     If a model is larger than the GPU, the CPU runs a part of it: `gpu_layers` says how many of the
     last layers the GPU runs, `cpu_experts` in how many of the first layers the CPU runs the
     experts. Without them the GPU runs as much as fits. `draft` is a smaller model with the same
-    tokens, which guesses what comes next: the same text, sooner where the guesses are right.
+    tokens, which guesses what comes next: the same text, sooner where the guesses are right; or
+    "mtp" for the model's own layer that predicts further tokens, if it has one.
 
     Threads may share a model. Their calls wait for each other, except for calls that only turn
     texts into tokens or tokens into texts. While the model is read, `progress(done, count)` is

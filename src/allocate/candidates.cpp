@@ -42,7 +42,7 @@ Candidates::Candidates(const OpenCompressor& open, Recipe base, std::vector<cons
   StepBudget steps(kRuleSteps);
   for (const TensorPlan& plan : compressors_[0]->tensors()) {
     if (plan.site < 0 || named_by_a_rule(base_, plan.name, steps)) continue;
-    if (!plan.linear && !whole_file_) continue;
+    if ((!plan.linear && !whole_file_) || compressors_[0]->is_ahead(plan.site)) continue;
     const auto expert = model.experts.find(plan.name);
     const std::string& name = expert == model.experts.end() ? plan.name : expert->second.kind;
     const auto [known, is_new] = kinds.emplace(name, tensors_.size());

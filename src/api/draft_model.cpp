@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "base/cuda/device.h"
+#include "generate/ahead_drafts.h"
+#include "generate/model_drafts.h"
 #include "io/printable.h"
 #include "walsh/error.h"
 #include "weights/open.h"
@@ -56,11 +58,50 @@ std::unique_ptr<DraftModel> load_draft_model(const std::string& path, const std:
   const int64_t positions = wanted == kFittingPositions ? kPositions : wanted;
   own.use = ModelDrafts::session_options(read_config(*source), texts, positions);
   const uint64_t before = free_bytes(load.device);
-  auto draft = std::make_unique<DraftModel>(load_weights(*source, own), texts, positions);
+  auto draft = std::make_unique<DraftModel>(DraftModel{load_weights(*source, own)});
+  draft->drafts = std::make_unique<ModelDrafts>(draft->model, texts, positions);
   const uint64_t after = free_bytes(load.device);
   if (load.device_bytes > 0)
     load.device_bytes -= std::min(load.device_bytes - 1, before - std::min(before, after));
   return draft;
+}
+
+std::optional<int64_t> ahead_depth(const std::string& spec) {
+  constexpr std::string_view kAhead = "mtp";
+  if (!spec.starts_with(kAhead)) return std::nullopt;
+  const std::string_view rest = std::string_view(spec).substr(kAhead.size());
+  if (rest.empty()) return DraftDepth::kMost;
+  if (rest.front() != ':') return std::nullopt;
+  if (rest.size() == 2 && rest[1] >= '1' && rest[1] - '0' <= DraftDepth::kMost)
+    return rest[1] - '0';
+  throw Error(ErrorCode::usage, spec, fmt::format("expected mtp:1 to mtp:{}", DraftDepth::kMost));
+}
+
+void require_ahead(const std::string& path, const Recipe* recipe, ThreadPool& pool) {
+  const auto source = open_weights(path, recipe, pool);
+  if (read_config(*source).ahead.present()) return;
+  throw Error(ErrorCode::usage, path,
+              "it has no layer that predicts further tokens, as \"mtp\" asks for");
+}
+
+void load_ahead(const Recipe* recipe, const LoadOptions& load, int64_t texts, int64_t most,
+                LoadedModel& model) {
+  if (model.model.device.cuda || !model.model.parts.empty())
+    throw Error(ErrorCode::usage, model.path,
+                "layers that predict further tokens work only on the CPU: use --device cpu, or "
+                "another draft than mtp");
+  const auto source = open_weights(model.path, recipe, *load.pool);
+  const ModelConfig config = read_config(*source);
+  LoadOptions own;
+  own.pool = load.pool;
+  own.activations = load.activations;
+  own.ends = &model.model;
+  own.use = model.use;
+  auto draft =
+      std::make_shared<DraftModel>(DraftModel{Model::load(*source, ahead_config(config), own)});
+  draft->drafts = std::make_unique<AheadDrafts>(draft->model, config.ahead, texts,
+                                                kv_shape(model.model, model.use).capacity, most);
+  model.draft = std::move(draft);
 }
 
 }  // namespace walsh

@@ -144,14 +144,17 @@ Engine EngineAccess::open(std::unique_ptr<ThreadPool> pool, const OpenRequest& r
   LoadOptions load = request.load;
   load.pool = pool.get();
   std::shared_ptr<DraftModel> draft;
+  const auto ahead = ahead_depth(request.draft);
+  if (ahead) require_ahead(request.path, request.recipe, *pool);
   if (!request.draft.empty()) {
-    draft = load_draft_model(request.draft, request.path, request.draft_texts, load);
+    if (!ahead) draft = load_draft_model(request.draft, request.path, request.draft_texts, load);
     load.use.revocable = kRevocableTokens;
     load.use.revoking = request.draft_texts;
   }
   LoadedModel loaded =
       load_model(request.path, request.recipe, load, request.generation, request.chat_template);
   loaded.draft = std::move(draft);
+  if (ahead) load_ahead(request.recipe, load, request.draft_texts, *ahead, loaded);
   auto impl =
       std::shared_ptr<Engine::Impl>(new Engine::Impl{std::move(pool), std::move(loaded), nullptr});
   if (!request.for_batches) impl->own();
@@ -188,7 +191,8 @@ Engine Engine::open(const std::string& path, const EngineOptions& options) {
   if (options.generation) request.generation = &*options.generation;
   if (options.generation && options.generation->lookup)
     request.load.use.revocable = kRevocableTokens;
-  if (!options.draft.empty()) request.draft = found_model(options.draft);
+  if (!options.draft.empty())
+    request.draft = ahead_depth(options.draft) ? options.draft : found_model(options.draft);
   if (options.batch) {
     request.for_batches = true;
     SessionOptions& use = request.load.use;

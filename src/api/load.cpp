@@ -76,7 +76,7 @@ LoadedModel load_model(WeightSource& source, const std::string& path, const Load
 }
 
 DraftSource* LoadedModel::drafts() const {
-  return draft ? &draft->drafts : nullptr;
+  return draft ? draft->drafts.get() : nullptr;
 }
 
 std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, std::string_view text) {

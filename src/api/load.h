@@ -32,7 +32,9 @@ struct LoadedModel {
   SessionOptions use = {};           // what it was loaded for, with the decided number of positions
   // Grammars for this vocabulary, shared by all who generate texts.
   std::shared_ptr<grammar::GrammarCache> grammars = std::make_shared<grammar::GrammarCache>();
-  std::shared_ptr<DraftModel> draft = nullptr;  // for its texts (draft_model.h)
+  // For its texts (draft_model.h). It may read the weights of `model`, which goes on living with
+  // it.
+  std::shared_ptr<DraftModel> draft = nullptr;
 
   // What drafts its texts; null: nothing.
   DraftSource* drafts() const;

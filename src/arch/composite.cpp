@@ -64,7 +64,6 @@ constexpr auto kTextNames = std::to_array<NameRule>({
     {"model.audio_tower.", "", true},
     {"model.embed_audio.", "", true},
     {"model.embed_vision.", "", true},
-    {"mtp.", "", true},
 });
 
 }  // namespace

@@ -216,6 +216,17 @@ int64_t rope_head_dim(const ModelConfig& config, size_t rope) {
   return widest;  // no layer, or none of this part of a model, has it
 }
 
+ModelConfig ahead_config(const ModelConfig& config) {
+  ModelConfig own = config;
+  own.layers = config.ahead.layer;
+  own.head_input.norm = config.ahead.norm;
+  own.layer_embedding = {};
+  own.ahead = {};
+  for (const TensorShape& tensor : model_tensors(config))
+    own.ignored.push_back(tensor.name);
+  return own;
+}
+
 bool is_recurrent(const ModelConfig& config) {
   return std::any_of(config.layers.begin(), config.layers.end(),
                      [](const LayerDesc& layer) { return layer.delta_net.present(); });

@@ -47,6 +47,18 @@ struct TokenTableDesc {
   bool present() const { return !weight.empty(); }
 };
 
+// A layer that predicts the token behind the next one from what the model gives for a token and
+// from the next one (multi-token prediction; Gloeckle et al. 2024, DeepSeek-AI 2024). Embedding and
+// head are those of the model, and it can go on from what it gives itself.
+struct AheadDesc {
+  std::vector<LayerDesc> layer;  // one that has a join; empty: there is none
+  NormDesc norm = {};            // in front of the head
+  bool joins_normed = false;     // what the model gives is behind its final norm
+  bool goes_on_normed = false;   // what it gives itself is behind `norm`
+
+  bool present() const { return !layer.empty(); }
+};
+
 struct ModelConfig {
   std::string family;  // model_type in config.json
   int64_t hidden = 0;  // width of the residual stream
@@ -57,6 +69,7 @@ struct ModelConfig {
   float embedding_scale = 1;       // multiplies its rows when they enter the residual stream
   TokenTableDesc layer_embedding;  // of all layers, one behind the other (LayerEmbeddingDesc)
   std::vector<LayerDesc> layers;
+  AheadDesc ahead;
   ActivationDesc head_input;  // with the final norm
   MatrixDesc head;            // [vocab, hidden]; if tied, its weight is the embedding
   bool tied_head = false;
@@ -68,7 +81,7 @@ struct ModelConfig {
   // of the multi-part model.
   std::span<const NameRule> stored_names;
   std::string whole;
-  // Prefixes of tensors that are not needed for the next token: layers that predict further ones.
+  // Prefixes of tensors that are not used: further layers of multi-token prediction, and copies.
   std::vector<std::string> left_out;
   StoredQuantization stored;  // how the checkpoint stores matrices
   // Exact names of tensors that a checkpoint may contain and the model does not read (rotary
@@ -89,9 +102,12 @@ struct TensorShape {
 
 // Returns the size of the heads that a rope rotates; of the widest if no layer uses it.
 int64_t rope_head_dim(const ModelConfig& config, size_t rope);
+// The layer that predicts further tokens as a model, with the embedding and the head of the other.
+ModelConfig ahead_config(const ModelConfig& config);
 // Returns whether a sequence has a state besides its keys and values.
 bool is_recurrent(const ModelConfig& config);
-// Returns all tensors that the config asks for, embedding first. A tied model has no head.
+// Returns all tensors that the config asks for, embedding first, without those of `ahead`. A tied
+// model has no head.
 std::vector<TensorShape> model_tensors(const ModelConfig& config);
 
 // The largest value of each width over all layers.

@@ -16,6 +16,20 @@ class LayerBuilder {
         index_(std::to_string(index)),
         config_(config) {}
 
+  // A layer behind the others, which joins a token and what they give.
+  LayerDesc build(const AheadTraits& ahead) {
+    const int64_t hidden = config_.hidden;
+    activations_ = "ahead.";
+    const int joined = activation("join", 2 * hidden, {}, Basis::own);
+    layer_.join.project = matrix("", false, hidden, joined, Basis::own);
+    layer_.matrices.back().weight = ahead.project + ".weight";
+    layer_.join.token = {ahead.token_norm + ".weight", hidden, traits_.norm_eps,
+                         traits_.gain_offset};
+    layer_.join.stream = {ahead.stream_norm + ".weight", hidden, traits_.norm_eps,
+                          traits_.gain_offset};
+    return build();
+  }
+
   LayerDesc build() {
     if (own_.recurrent) {
       add_delta_net();
@@ -52,7 +66,7 @@ class LayerBuilder {
 
   int activation(const char* name, int64_t width, NormDesc norm, Basis basis, Feeder feeder = {}) {
     layer_.activations.push_back(
-        {"layers." + index_ + "." + name, width, std::move(norm), basis, std::move(feeder)});
+        {activations_ + index_ + "." + name, width, std::move(norm), basis, std::move(feeder)});
     return static_cast<int>(layer_.activations.size()) - 1;
   }
 
@@ -425,9 +439,22 @@ class LayerBuilder {
   const TensorNames& names_;
   const LayerTraits& own_;
   std::string index_;
+  std::string activations_ = "layers.";
   ModelConfig& config_;
   LayerDesc layer_;
 };
+
+AheadDesc build_ahead(const DecoderTraits& traits, ModelConfig& config) {
+  const AheadTraits& ahead = traits.ahead;
+  DecoderTraits own = traits;
+  own.names.layers = ahead.layers;
+  AheadDesc desc;
+  desc.layer.push_back(LayerBuilder(own, ahead.layer, ahead.index, config).build(ahead));
+  desc.norm = {ahead.norm + ".weight", config.hidden, traits.norm_eps, traits.gain_offset};
+  desc.joins_normed = ahead.joins_normed;
+  desc.goes_on_normed = ahead.goes_on_normed;
+  return desc;
+}
 
 }  // namespace
 
@@ -435,6 +462,7 @@ void build_layers(const DecoderTraits& traits, ModelConfig& config) {
   const TensorNames& names = traits.names;
   for (size_t i = 0; i < traits.layers.size(); ++i)
     config.layers.push_back(LayerBuilder(traits, traits.layers[i], i, config).build());
+  if (traits.ahead.present()) config.ahead = build_ahead(traits, config);
   config.embedding = names.embedding;
   if (traits.layer_embedding > 0) {
     const auto values = static_cast<int64_t>(traits.layers.size()) * traits.layer_embedding;

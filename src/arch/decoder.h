@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -111,6 +112,17 @@ struct DeltaNetTraits {
   int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0, taps = 0;
 };
 
+// A layer that predicts further tokens (AheadDesc): layer `index` of those that are called
+// `layers`. The other names are whole ones, without ".weight".
+struct AheadTraits {
+  std::string layers, project, token_norm, stream_norm, norm;
+  size_t index = 0;
+  LayerTraits layer;
+  bool joins_normed = false, goes_on_normed = false;
+
+  bool present() const { return !project.empty(); }
+};
+
 struct DecoderTraits {
   TensorNames names;
   std::vector<LayerTraits> layers;
@@ -136,6 +148,7 @@ struct DecoderTraits {
   LatentTraits latent;
   DeltaNetTraits delta_net;
   ExpertTraits experts;
+  AheadTraits ahead;
 };
 
 // Fills in layers, embedding, head and the tensors to ignore. hidden, vocab and tied_head must be

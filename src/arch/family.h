@@ -62,8 +62,9 @@ void read_expert_groups(ConfigReader& reader, int64_t group_best, DecoderTraits&
 // The first layers have a dense MLP (`first_k_dense_replace`), the others `n_shared_experts` shared
 // experts, combined to one.
 void read_shared_experts(ConfigReader& reader, int64_t dense_layers, DecoderTraits& traits);
-// Multi-token prediction layers after the others: their tensors are left out.
-void read_guessing_layers(ConfigReader& reader, const DecoderTraits& traits, ModelConfig& config);
+// Multi-token prediction layers after the others, as DeepSeek-V3 has them: the first one predicts
+// ahead, the tensors of the others are left out. Called when all layers are known.
+void read_guessing_layers(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config);
 // Layers without rope: those that `no_rope_layers` marks with 0, or every
 // `no_rope_layer_interval`-th.
 void read_layers_without_rope(ConfigReader& reader, DecoderTraits& traits);

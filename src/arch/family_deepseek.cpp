@@ -57,7 +57,6 @@ void read_both(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config)
   traits.qkv_bias = traits.o_bias = reader.boolean_or("attention_bias", false);
   read_expert_counts(reader, "moe_intermediate_size", traits);
   reader.only("moe_layer_freq", 1);
-  read_guessing_layers(reader, traits, config);
   // Keys for training, and for distributing experts over machines elsewhere.
   for (const char* key : {"aux_loss_alpha", "seq_aux", "ep_size"})
     reader.value(key);
@@ -77,6 +76,7 @@ void read_v2(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
     reader.refuse("topk_method", "expected 'greedy' or 'group_limited_greedy'");
   read_expert_groups(reader, 1, traits, method != "greedy");
   read_shared_experts(reader, 0, traits);
+  read_guessing_layers(reader, traits, config);
 }
 
 void read_v3(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
@@ -90,6 +90,7 @@ void read_v3(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   e.routing.normalized = reader.boolean_or("norm_topk_prob", true);
   read_expert_groups(reader, 2, traits);
   read_shared_experts(reader, 3, traits);
+  read_guessing_layers(reader, traits, config);
 }
 
 constexpr std::string_view kV3Defaults = R"({"n_group": 8, "topk_group": 4,

@@ -92,14 +92,29 @@ void read_shared_experts(ConfigReader& reader, int64_t dense_layers, DecoderTrai
   }
 }
 
-void read_guessing_layers(ConfigReader& reader, const DecoderTraits& traits, ModelConfig& config) {
+void read_guessing_layers(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   int64_t count = 0;
   for (const char* key : {"num_nextn_predict_layers", "num_mtp_layers"})
     count = std::max(count, reader.optional_integer(key, 0, 0, kMostGuessingLayers));
-  for (int64_t i = 0; i < count; ++i) {
-    config.left_out.push_back(
-        fmt::format("{}{}.", traits.names.layers, static_cast<int64_t>(traits.layers.size()) + i));
-  }
+  if (count == 0) return;
+  const auto layers = static_cast<int64_t>(traits.layers.size());
+  const auto name = [&](int64_t i) {
+    return fmt::format("{}{}.", traits.names.layers, layers + i);
+  };
+  AheadTraits& a = traits.ahead;
+  a.layers = traits.names.layers;
+  a.index = traits.layers.size();
+  a.layer = traits.layers.back();
+  a.layer.experts = true;
+  a.project = name(0) + "eh_proj";
+  a.token_norm = name(0) + "enorm";
+  a.stream_norm = name(0) + "hnorm";
+  a.norm = name(0) + "shared_head.norm";
+  a.joins_normed = true;
+  // Copies of the model's own.
+  config.left_out = {name(0) + "embed_tokens.", name(0) + "shared_head.head."};
+  for (int64_t i = 1; i < count; ++i)
+    config.left_out.push_back(name(i));
 }
 
 }  // namespace walsh

@@ -15,10 +15,10 @@ constexpr int64_t kDefaultHeadDim = 256, kDefaultInterval = 4;
 constexpr int64_t kMaxHeads = 1024, kMaxDim = 256, kDimUnit = 16, kMaxTaps = 16;
 constexpr int64_t kMaxWidth = int64_t{1} << 20;
 
-// Multi-token prediction layers are left out. transformers saves the text part of a model with
-// vision under the names that it has in the whole.
-constexpr auto kStoredNames =
-    std::to_array<NameRule>({{"mtp.", "", true}, {"model.language_model.", "model."}});
+constexpr int64_t kMostAhead = 64;
+
+// transformers saves the text part of a model with vision under the names that it has in the whole.
+constexpr auto kStoredNames = std::to_array<NameRule>({{"model.language_model.", "model."}});
 
 DeltaNetTraits read_delta_net(ConfigReader& reader) {
   DeltaNetTraits d;
@@ -79,17 +79,47 @@ void read_qwen35(ConfigReader& reader, DecoderTraits& traits, ModelConfig& confi
   read_mixers(reader, traits);
   // The type in which other programs store states; walsh always uses float32.
   reader.value("mamba_ssm_dtype");
-  reader.value("mtp_num_hidden_layers");
-  reader.value("mtp_use_dedicated_embeddings");
+}
+
+// The first of the layers that predict further tokens has attention; the others are left out. One
+// with an embedding of its own is left out, too. `absent`: the number without a key.
+void read_ahead(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config, int64_t absent) {
+  const int64_t count = reader.optional_integer("mtp_num_hidden_layers", absent, 0, kMostAhead);
+  if (reader.boolean_or("mtp_use_dedicated_embeddings", false) || count == 0) {
+    config.left_out.push_back("mtp.");
+    return;
+  }
+  AheadTraits& a = traits.ahead;
+  a.layers = "mtp.layers.";
+  a.layer = traits.layers.back();
+  a.layer.recurrent = false;
+  a.project = "mtp.fc";
+  a.token_norm = "mtp.pre_fc_norm_embedding";
+  a.stream_norm = "mtp.pre_fc_norm_hidden";
+  a.norm = "mtp.norm";
+  a.joins_normed = a.goes_on_normed = true;
+  for (int64_t i = 1; i < count; ++i)
+    config.left_out.push_back(fmt::format("mtp.layers.{}.", i));
+}
+
+void read_qwen35_dense(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
+  read_qwen35(reader, traits, config);
+  read_ahead(reader, traits, config, 0);
+}
+
+void read_experts_too(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config,
+                      int64_t absent_ahead) {
+  read_qwen35(reader, traits, config);
+  read_experts(reader, traits);
+  read_ahead(reader, traits, config, absent_ahead);
 }
 
 void read_qwen35_moe(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
-  read_qwen35(reader, traits, config);
-  read_experts(reader, traits);
+  read_experts_too(reader, traits, config, 0);
 }
 
 void read_qwen3_next(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
-  read_qwen35_moe(reader, traits, config);
+  read_experts_too(reader, traits, config, 1);  // published files have the layer and no key
   traits.names.delta_qkvz = "linear_attn.in_proj_qkvz";
   traits.names.delta_ba = "linear_attn.in_proj_ba";
   traits.experts.routing.normalized = reader.boolean_or("norm_topk_prob", true);
@@ -99,7 +129,7 @@ constexpr RopeDefaults kRope = {.share = 0.25};
 
 }  // namespace
 
-const Family kQwen35 = {"qwen3_5_text", "Qwen3_5ForCausalLM", read_qwen35, kRope};
+const Family kQwen35 = {"qwen3_5_text", "Qwen3_5ForCausalLM", read_qwen35_dense, kRope};
 const Family kQwen35Moe = {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", read_qwen35_moe, kRope};
 const Family kQwen3Next = {"qwen3_next", "Qwen3NextForCausalLM", read_qwen3_next, kRope};
 

@@ -17,6 +17,8 @@ std::vector<VectorDesc> layer_vectors(const LayerDesc& layer) {
   };
   const AttentionDesc& a = layer.attention;
   const DeltaNetDesc& d = layer.delta_net;
+  gain(layer.join.token);
+  gain(layer.join.stream);
   for (const ActivationDesc& activation : layer.activations)
     gain(activation.norm);
   gain(a.q_norm);

@@ -224,6 +224,16 @@ struct LayerEmbeddingDesc {
   bool present() const { return width > 0; }
 };
 
+// In front of a layer that predicts further tokens (ModelConfig::ahead): x = project([token(e),
+// stream(y)]), where e is the embedding of a token and y what the model gave for the token before.
+struct JoinDesc {
+  NormDesc token = {}, stream = {};
+  bool stream_first = false;  // [stream(y), token(e)]
+  int project = -1;           // matrix [hidden, 2 hidden]
+
+  bool present() const { return project >= 0; }
+};
+
 // A vector of a layer: anything stored besides matrices and their biases.
 struct VectorDesc {
   // How stored values become the values that are used.
@@ -257,11 +267,12 @@ inline constexpr const char* kKeyLengthGain = "gain of key lengths";
 struct LayerDesc {
   std::vector<ActivationDesc> activations;  // in the order of the computation
   std::vector<MatrixDesc> matrices;         // in the order of the computation
-  DeltaNetDesc delta_net;                   // its matrices are indices into `matrices`,
-  AttentionDesc attention;                  // and so are those of attention
-  MlpDesc mlp;                              // and gate, up and down
-  ExpertsDesc experts;                      // their gates use the function of `mlp`
-  LayerEmbeddingDesc embedding;             // and so does its gate
+  JoinDesc join;
+  DeltaNetDesc delta_net;        // its matrices are indices into `matrices`,
+  AttentionDesc attention;       // and so are those of attention
+  MlpDesc mlp;                   // and gate, up and down
+  ExpertsDesc experts;           // their gates use the function of `mlp`
+  LayerEmbeddingDesc embedding;  // and so does its gate
   // Applied to what a branch adds to the residual stream.
   NormDesc after_attention = {}, after_mlp = {};
   float branch_scale = 1;  // multiplies what a branch adds to the residual stream

@@ -116,12 +116,20 @@ ModelPlan make_plan(const ModelConfig& c) {
     if (!name.empty()) plan.shapes[name] = {c.vocab, c.hidden};
   if (c.layer_embedding.present())
     plan.shapes[plan.layer_embedding] = {c.vocab, c.layer_embedding.cols};
-  for (const LayerDesc& layer : c.layers) {
+  const auto add = [&](const LayerDesc& layer, std::vector<Site>& sites,
+                       std::vector<std::string>& vectors) {
     for (const MatrixDesc& m : layer.matrices)
       plan.shapes[m.weight] = {m.rows, m.cols};
-    add_sites(layer, plan.sites);
-    add_vectors(layer, plan.vectors);
+    add_sites(layer, sites);
+    add_vectors(layer, vectors);
     add_experts(layer, plan.experts);
+  };
+  for (const LayerDesc& layer : c.layers)
+    add(layer, plan.sites, plan.vectors);
+  for (const LayerDesc& layer : c.ahead.layer) {
+    add(layer, plan.ahead, plan.ahead_vectors);
+    plan.ahead_vectors.push_back(c.ahead.norm.weight);
+    plan.ahead_join = layer.matrix(layer.join.project).weight;
   }
   plan.vectors.push_back(plan.final_norm);
   plan.residual = residual_plan(c);

@@ -59,6 +59,9 @@ struct ModelPlan {
   std::string final_norm;       // norm before the head
   float gain_offset = 0;        // added to the stored gain of every site's norm (NormDesc)
   std::vector<Site> sites;      // in layer order
+  std::vector<Site> ahead;      // those of ModelConfig::ahead, which nothing is measured at
+  std::vector<std::string> ahead_vectors;
+  std::string ahead_join;  // a matrix that a checkpoint lacks if it lacks that layer; or empty
   // The shape [rows, columns] that the config gives each matrix, embedding and head included.
   std::map<std::string, std::array<int64_t, 2>> shapes;
   // All remaining tensors (norms, biases, convolutions), which are kept as they are.

@@ -171,15 +171,18 @@ void ModelOptions::add_cache_to(CLI::App& command) {
 
 CLI::Option* ModelOptions::add_speculation_to(CLI::App& command) {
   return command
-      .add_option("--spec", speculation,
-                  "Guess several tokens at once, for the same text sooner: ngram (where it repeats "
-                  "itself), or a smaller model with the same tokenizer")
+      .add_option(
+          "--spec", speculation,
+          "Guess several tokens at once, for the same text sooner: ngram (where it repeats "
+          "itself), mtp[:N] (the model's own layer that predicts further tokens, at most N), or "
+          "a smaller model with the same tokenizer")
       ->capture_default_str()
       ->type_name("MODEL");
 }
 
 std::string ModelOptions::draft_path() const {
-  return speculation == "none" || looks_up() ? "" : found_model(speculation);
+  if (speculation == "none" || looks_up()) return "";
+  return ahead_depth(speculation) ? speculation : found_model(speculation);
 }
 
 template <class Load>
@@ -253,11 +256,14 @@ LoadedModel ModelOptions::load(const ModelUse& use, ThreadPool& pool,
   LoadedModel loaded = with_notes_printed(with_progress(use, [&](LoadOptions options) {
     options.pool = &pool;
     std::shared_ptr<DraftModel> draft;
-    if (const std::string from = draft_path(); !from.empty())
-      draft = load_draft_model(from, path, use.texts, options);
-    LoadedModel model =
-        load_model(path, wanted ? &*wanted : nullptr, options, generation, chat_template);
+    const Recipe* recipe = wanted ? &*wanted : nullptr;
+    const std::string from = draft_path();
+    const auto ahead = ahead_depth(from);
+    if (ahead) require_ahead(path, recipe, pool);
+    if (!ahead && !from.empty()) draft = load_draft_model(from, path, use.texts, options);
+    LoadedModel model = load_model(path, recipe, options, generation, chat_template);
     model.draft = std::move(draft);
+    if (ahead) load_ahead(recipe, options, use.texts, *ahead, model);
     return model;
   }));
   tell_idle_flags(loaded.model);

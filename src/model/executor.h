@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 
@@ -41,6 +42,10 @@ struct Batch {
   std::span<const Run> runs;
   bool samples = false;  // chooses a token behind every row whose logits are wanted
   std::span<const StateMark> marks = {};
+  // A model that joins gets a stream for every token, [rows][hidden].
+  std::span<const float> streams = {};
+  // What the layers give for the rows from this one on is read (Executor::read_streams).
+  int64_t first_read = std::numeric_limits<int64_t>::max();
 };
 
 class Executor {
@@ -59,6 +64,12 @@ class Executor {
   virtual void logits(int64_t first, int64_t rows) = 0;
   // Those of row `index` of the last logits(), [vocab] in host memory; waits until they are there.
   virtual std::span<const float> logit_row(int64_t index) = 0;
+
+  // Whether there are streams: Batch, and the function below.
+  virtual bool has_streams() const { return false; }
+  // What the layers gave for `rows` rows of the last batch, [rows][hidden], in front of the final
+  // norm.
+  virtual void read_streams(int64_t /*first*/, int64_t /*rows*/, float* /*to*/) {}
 
   virtual void copy_pages(std::span<const PageCopy> copies) = 0;
   // Sequence `to` begins as `from` does; what is not in pages is copied.

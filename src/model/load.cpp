@@ -40,7 +40,10 @@ size_t check_names(const WeightSource& source, const ModelConfig& config) {
     wanted.insert(tensor.name);
   }
   const ModelPlan plan = make_plan(config);
-  const std::set<std::string> ignored(plan.ignored.begin(), plan.ignored.end());
+  std::set<std::string> ignored(plan.ignored.begin(), plan.ignored.end());
+  if (config.ahead.present())
+    for (const TensorShape& tensor : model_tensors(ahead_config(config)))
+      ignored.insert(tensor.name);
   for (const std::string& name : source.names()) {
     if (!wanted.contains(name) && !ignored.contains(name))
       fail(source, name, "unexpected: not part of a " + config.family + " model of this config");
@@ -77,7 +80,11 @@ class ModelLoader {
   Model load() {
     if (options_.device.cuda) source_.encode_on(options_.device);
     const ModelConfig& c = model_.config;
-    if (!c.embedding.empty()) load_table(c.embedding, c.hidden, model_.embedding);
+    if (options_.ends != nullptr) {
+      model_.embedding = options_.ends->embedding;
+    } else if (!c.embedding.empty()) {
+      load_table(c.embedding, c.hidden, model_.embedding);
+    }
     if (c.layer_embedding.present())
       load_table(c.layer_embedding.weight, c.layer_embedding.cols, model_.layer_embedding);
     for (size_t i = 0; i < c.layers.size(); ++i)
@@ -160,7 +167,11 @@ class ModelLoader {
     for (const VectorDesc& desc : steps.vectors)
       model_.head_vectors.push_back(vector(desc));
     make_rotators(steps);
-    load_matrix(model_.config.head, steps.matrices[0], model_.head);
+    if (options_.ends != nullptr) {
+      model_.head = options_.ends->head;
+    } else {
+      load_matrix(model_.config.head, steps.matrices[0], model_.head);
+    }
   }
 
   // A vector as it is computed with.

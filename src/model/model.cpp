@@ -26,8 +26,8 @@ ActivationMode parse_activation_mode(std::string_view name) {
 uint64_t Linear::bytes() const {
   uint64_t sum = bias.size() * sizeof(float) + dense.data.size();
   if (device_weights) sum += device_weights->bytes();
-  for (const PanelMatrix& pass : passes)
-    sum += pass.bytes();
+  for (const auto& pass : passes)
+    sum += pass->bytes();
   return sum;
 }
 

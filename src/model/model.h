@@ -51,10 +51,11 @@ struct TokenTable {
 // place.
 struct Linear {
   int64_t rows = 0, cols = 0;
-  const Format* format = nullptr;   // in memory
-  const Format* stored = nullptr;   // in the file; others are those that are decoded for good
-  Tensor dense;                     // on the CPU, if the format is dense
-  std::vector<PanelMatrix> passes;  // on the CPU otherwise: y = sum over passes of W_p x_p
+  const Format* format = nullptr;  // in memory
+  const Format* stored = nullptr;  // in the file; others are those that are decoded for good
+  Tensor dense;                    // on the CPU, if the format is dense
+  // On the CPU otherwise: y = sum over passes of W_p x_p.
+  std::vector<std::shared_ptr<const PanelMatrix>> passes;
   std::shared_ptr<const DeviceWeights> device_weights;  // on another device
   std::vector<float> bias;                              // [rows] or empty
   const Rotator* output = nullptr;                      // the products give R y; null: y itself
@@ -76,6 +77,7 @@ struct Layer {
 inline constexpr int64_t kAllLayers = std::numeric_limits<int64_t>::max(), kPlanned = -1;
 
 struct LayerSplit;
+class Model;
 
 struct LoadOptions {
   ThreadPool* pool = nullptr;  // outlives the model; required
@@ -103,6 +105,9 @@ struct LoadOptions {
   int64_t cpu_experts = 0;
   int64_t batch_rows =
       0;  // tokens of a batch on a GPU; 0: as its sessions, or the other part, want
+  // Embedding and head are those of this model, of which this one is the layer that predicts ahead
+  // (ModelConfig::ahead). It outlives this one.
+  const Model* ends = nullptr;
 };
 
 class Model {
@@ -154,6 +159,8 @@ class Model {
     return steps.of(layer).inputs[static_cast<size_t>(index)];
   }
 
+  // Whether batches have streams, which its first layer joins with tokens.
+  bool joins() const { return !config.layers.empty() && config.layers.front().join.present(); }
   bool has_embedding() const { return embedding.present(); }
   bool has_head() const { return head.format != nullptr; }
   // The parts of a model in parts, or the model itself: what has layers, embedding and head.

@@ -15,7 +15,7 @@ class CpuPlacement : public Placement {
       return;
     }
     for (int pass = 0; pass < stored.format->passes; ++pass)
-      linear.passes.push_back(pack_panels(stored, pass));
+      linear.passes.push_back(std::make_shared<const PanelMatrix>(pack_panels(stored, pass)));
   }
 };
 

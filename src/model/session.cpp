@@ -127,6 +127,19 @@ void Session::check(std::span<const SequenceTokens> batch, bool chosen) const {
   throw Error(ErrorCode::usage, "sequence", fmt::format("{} is in a batch twice", *twice));
 }
 
+// A model that joins needs a stream for each token, others take none.
+void Session::check_streams(std::span<const SequenceTokens> batch) const {
+  const size_t width = model_.joins() ? static_cast<size_t>(model_.config.hidden) : 0;
+  for (const SequenceTokens& item : batch) {
+    if (item.streams.size() != item.tokens.size() * width)
+      throw Error(ErrorCode::usage, "streams",
+                  fmt::format("{} values for {} tokens, expected {} for each", item.streams.size(),
+                              item.tokens.size(), width));
+    if (item.read > 0 && !has_streams())
+      throw Error(ErrorCode::usage, "streams", "the model's device does not give them out");
+  }
+}
+
 bool Session::fits(std::span<const SequenceTokens> batch) const {
   return pages_.fits(growth_of(batch));
 }
@@ -157,12 +170,13 @@ std::vector<StateMark> Session::place_marks(std::span<const Run> runs,
   return placed;
 }
 
-void Session::run(std::span<const int32_t> tokens, std::span<const Run> runs,
-                  std::span<const KeptStates> kept, bool samples) {
+void Session::run(Batch batch, std::span<const KeptStates> kept) {
+  const std::span<const Run> runs = batch.runs;
   if (runs.empty()) return;
   const std::vector<StateMark> placed = place_marks(runs, kept);
+  batch.marks = placed;
   try {
-    executor_->run({tokens, runs, samples, placed});
+    executor_->run(batch);
   } catch (...) {
     // Coded keys and values are lost; states are those of some row in the middle, and the new
     // snapshots of none.
@@ -183,7 +197,8 @@ void Session::run(std::span<const int32_t> tokens, std::span<const Run> runs,
 // Puts items into batches that the device takes, and gives out their logits.
 class Session::Batcher {
  public:
-  Batcher(Session& session, BatchSink sink) : session_(session), sink_(sink) {}
+  Batcher(Session& session, BatchSink sink, StreamSink streams)
+      : session_(session), sink_(sink), stream_sink_(streams) {}
 
   void add(size_t index, const SequenceTokens& item) {
     const auto count = static_cast<int64_t>(item.tokens.size());
@@ -191,12 +206,19 @@ class Session::Batcher {
       const int64_t most = session_.max_rows();
       const int64_t m = std::min(count - begin, most - static_cast<int64_t>(tokens_.size()));
       const auto part = item.tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(m));
+      for (int64_t i = begin + std::max<int64_t>(0, count - item.read - begin); i < begin + m; ++i)
+        read_.push_back({index, i, std::ssize(tokens_) + i - begin});
       tokens_.insert(tokens_.end(), part.begin(), part.end());
+      if (!item.streams.empty()) {
+        const auto given = item.streams.subspan(static_cast<size_t>(begin) * width(),
+                                                static_cast<size_t>(m) * width());
+        streams_.insert(streams_.end(), given.begin(), given.end());
+      }
       const int64_t wanted = std::clamp<int64_t>(begin + m - (count - item.logits), 0, m);
       runs_.push_back({item.sequence, session_.position(item.sequence), m, wanted});
       kept_.push_back({item.snapshot - begin, count - item.revocable - begin});
       for (int64_t i = begin + m - wanted; i < begin + m; ++i)
-        wanted_.push_back({index, i});
+        wanted_.push_back({index, i, 0});
       begin += m;
       prompts_ += m > 1 ? 1 : 0;
       if (static_cast<int64_t>(tokens_.size()) == most ||
@@ -210,8 +232,16 @@ class Session::Batcher {
     // Between two batches all sequences are whole, and a GPU does not look at requests to stop.
     if (behind_another_) check_stop();
     behind_another_ = true;
-    session_.run(tokens_, runs_, kept_, false);
+    Batch batch{tokens_, runs_};
+    batch.streams = streams_;
+    if (!read_.empty()) batch.first_read = read_.front().row;
+    session_.run(batch, kept_);
     Executor& executor = *session_.executor_;
+    std::vector<float> stream(width());
+    for (const Wanted& place : read_) {
+      executor.read_streams(place.row, 1, stream.data());
+      stream_sink_(place.item, place.index, stream);
+    }
     const auto count = static_cast<int64_t>(wanted_.size());
     for (int64_t first = 0; first < count; first += executor.logit_rows()) {
       const int64_t n = std::min(executor.logit_rows(), count - first);
@@ -225,29 +255,41 @@ class Session::Batcher {
     runs_.clear();
     kept_.clear();
     wanted_.clear();
+    read_.clear();
+    streams_.clear();
     prompts_ = 0;
   }
 
  private:
   struct Wanted {
     size_t item;
-    int64_t index;
+    int64_t index, row;  // of the item, of the batch
   };
+
+  size_t width() const { return static_cast<size_t>(session_.model_.config.hidden); }
 
   Session& session_;
   BatchSink sink_;
+  StreamSink stream_sink_;
   std::vector<int32_t> tokens_;
   std::vector<Run> runs_;
   std::vector<KeptStates> kept_;
   std::vector<Wanted> wanted_;  // rows whose logits are wanted
+  std::vector<Wanted> read_;    // rows whose streams are
+  std::vector<float> streams_;  // of a model that joins
   int64_t prompts_ = 0;         // runs of several rows
   bool behind_another_ = false;
 };
 
 void Session::evaluate(std::span<const SequenceTokens> batch, BatchSink sink) {
+  evaluate(batch, sink, [](size_t, int64_t, std::span<const float>) {});
+}
+
+void Session::evaluate(std::span<const SequenceTokens> batch, BatchSink sink, StreamSink streams) {
   check(batch, false);
+  check_streams(batch);
   reserve(batch);
-  Batcher batcher(*this, sink);
+  Batcher batcher(*this, sink, streams);
   for (size_t i = 0; i < batch.size(); ++i)
     batcher.add(i, batch[i]);
   batcher.finish();
@@ -296,7 +338,7 @@ void Session::submit(std::span<const SequenceTokens> batch) {
          rest = rest.subspan(static_cast<size_t>(max_rows()))) {
       const Run part{item.sequence, position(item.sequence), max_rows(), 0};
       const KeptStates marked{mark, part.rows};
-      run(rest.first(static_cast<size_t>(max_rows())), {&part, 1}, {&marked, 1}, false);
+      run({rest.first(static_cast<size_t>(max_rows())), {&part, 1}}, {&marked, 1});
       check_stop();
       mark -= max_rows();
     }
@@ -306,7 +348,7 @@ void Session::submit(std::span<const SequenceTokens> batch) {
     runs.push_back({item.sequence, position(item.sequence), m, item.logits});
     kept.push_back({mark, m});
   }
-  run(tokens, runs, kept, choices > 0);
+  run({tokens, runs, choices > 0}, kept);
 }
 
 }  // namespace walsh

@@ -26,6 +26,9 @@ struct SequenceTokens {
   // So many of its last tokens may be wrong: truncate() can take them back one by one, also where
   // layers are recurrent. At most Session::revocable().
   int64_t revocable = 0;
+  // A model that joins (Model::joins) gets a stream for each of the tokens, [tokens][hidden].
+  std::span<const float> streams = {};
+  int64_t read = 0;  // number of its last tokens whose streams are wanted
 };
 
 // Receives the logits of one token: its index among the tokens given, and [vocab] values that are
@@ -33,6 +36,8 @@ struct SequenceTokens {
 using LogitSink = FunctionRef<void(int64_t index, std::span<const float> logits)>;
 // The same for token `index` of item `item` of a batch.
 using BatchSink = FunctionRef<void(size_t item, int64_t index, std::span<const float> logits)>;
+// Likewise what the layers give for it, [hidden], in front of the final norm.
+using StreamSink = BatchSink;
 
 // A session must not be used by several threads at once. Several sessions may share a model if they
 // take turns (they share its thread pool). The same tokens give the same logits for any number of
@@ -88,6 +93,10 @@ class Session {
   // Throws usage for a token id outside the vocabulary or if a sequence would overflow, and limit
   // if the KV cache is full; then nothing has changed.
   void evaluate(std::span<const SequenceTokens> batch, BatchSink sink);
+  // The same where streams are wanted, of which `streams` gets those of a token before `sink` gets
+  // its logits. Only where there are streams (has_streams).
+  void evaluate(std::span<const SequenceTokens> batch, BatchSink sink, StreamSink streams);
+  bool has_streams() const { return executor_->has_streams(); }
   // Evaluates one sequence. `sink` is called for each index >= first_logit; if that is
   // tokens.size(), never.
   void forward(std::span<const int32_t> tokens, LogitSink sink, int64_t first_logit = 0,
@@ -121,10 +130,10 @@ class Session {
   StateSnapshots::Snapshot state_before(int64_t sequence, int64_t position) const;
   void drop_states(int64_t sequence, int64_t position);
   void check(std::span<const SequenceTokens> batch, bool chosen) const;
+  void check_streams(std::span<const SequenceTokens> batch) const;
   void reserve(std::span<const SequenceTokens> batch);
-  // kept[i] is for run i.
-  void run(std::span<const int32_t> tokens, std::span<const Run> runs,
-           std::span<const KeptStates> kept, bool samples);
+  // kept[i] is for run i; the marks of `batch` are made of them.
+  void run(Batch batch, std::span<const KeptStates> kept);
   std::vector<StateMark> place_marks(std::span<const Run> runs, std::span<const KeptStates> kept);
 
   const Model& model_;

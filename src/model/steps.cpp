@@ -30,6 +30,7 @@ class LayerBuilder {
     for (const ActivationDesc& activation : desc_.activations)
       layer_.inputs.push_back({norm(activation.norm), {}});
     layer_.matrices.resize(desc_.matrices.size());
+    if (desc_.join.present()) add_join();
     if (desc_.delta_net.present()) {
       add_delta_net();
     } else if (desc_.attention.present()) {
@@ -112,6 +113,16 @@ class LayerBuilder {
   void add_branch(const NormDesc& after, bool is_last) {
     const int factor = is_last ? vector(desc_.stream_factor) : -1;
     add(step::AddBranch{branch(), stream(), norm(after), desc_.branch_scale, factor});
+  }
+
+  // The stream becomes the product of a pair, both parts of which are normed. Every row takes part.
+  void add_join() {
+    const JoinDesc& j = desc_.join;
+    add(step::NormRows{joined_token(config_), norm(j.token)}, true);
+    add(step::NormRows{joined_stream(config_), norm(j.stream)}, true);
+    step::Product joined = product(j.project, Rows::pair);
+    multiply(joined, j.project, Rows::stream);
+    add(std::move(joined), true);
   }
 
   HeadShape head_shape() const {
@@ -394,7 +405,8 @@ void add_embed(const ModelConfig& config, ModelSteps& all) {
     step.layer = layer;
   };
   const Operand stream{Rows::stream, config.hidden};
-  add(step::Embed{stream, false, config.embedding_scale}, -1);
+  const bool joins = !config.layers.empty() && config.layers.front().join.present();
+  add(step::Embed{joins ? joined_token(config) : stream, false, config.embedding_scale}, -1);
   const TokenTableDesc& table = config.layer_embedding;
   if (!table.present()) return;
   const LayerDesc& first = config.layers.front();
@@ -429,6 +441,16 @@ void add_head(const ModelConfig& config, LayerSteps& head) {
 
 bool experts_elsewhere(const LayerDesc& layer) {
   return !layer.experts.present() && layer.experts.chosen > 0;
+}
+
+Operand joined_token(const ModelConfig& config) {
+  const int64_t width = config.hidden;
+  return {Rows::pair, width, 2 * width, config.layers.front().join.stream_first ? width : 0};
+}
+
+Operand joined_stream(const ModelConfig& config) {
+  const int64_t width = config.hidden;
+  return {Rows::pair, width, 2 * width, config.layers.front().join.stream_first ? 0 : width};
 }
 
 ModelSteps make_steps(const ModelConfig& config) {

@@ -42,6 +42,7 @@ enum class Rows : uint8_t {
   share,            // whose sigmoid multiplies what the shared expert adds
   routed,           // the sum of experts, where it has a norm of its own
   layer_embedding,  // of the token, of all layers one behind the other
+  pair,             // of a join: the embedding of a token and a stream, side by side
   logits
 };
 inline constexpr size_t kRowKinds = static_cast<size_t>(Rows::logits) + 1;
@@ -317,6 +318,9 @@ struct ModelSteps {
   bool uses(Rows rows) const;
 };
 
+// The parts of the pair that the first layer joins: the embedding, and the stream that a batch has.
+Operand joined_token(const ModelConfig& config);
+Operand joined_stream(const ModelConfig& config);
 // Whether another part of the model has the layer's experts (model/split.h).
 bool experts_elsewhere(const LayerDesc& layer);
 // The list of a model, or of a part of one (model/split.h): a layer of that may be without its

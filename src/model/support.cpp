@@ -111,6 +111,9 @@ class GpuLimits {
     return clamped ? "clamped gates outside experts" : "";
   }
   std::string operator()(const step::CenterRows&) const { return "norms without the mean"; }
+  std::string operator()(const step::Embed& s) const {
+    return s.to.rows == Rows::pair ? "layers that predict further tokens" : "";
+  }
   std::string operator()(const step::DeltaRule& s) const {
     if (std::max(s.net.key_dim, s.net.value_dim) <= kMostGpuDeltaDim) return {};
     return fmt::format("recurrent heads of more than {} values", kMostGpuDeltaDim);

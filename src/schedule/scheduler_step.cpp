@@ -222,11 +222,20 @@ bool Scheduler::evaluate(std::vector<Piece>& pieces) {
 
 void Scheduler::evaluate_on_host(std::span<const Piece> pieces) {
   std::vector<SequenceTokens> batch;
-  for (const Piece& piece : pieces)
-    batch.push_back(piece.tokens);
-  session_.evaluate(batch, [&](size_t item, int64_t index, std::span<const float> logits) {
-    receive(pieces[item], index, logits);
-  });
+  for (const Piece& piece : pieces) {
+    SequenceTokens& item = batch.emplace_back(piece.tokens);
+    const DraftSource* drafts = piece.active->drafts;
+    if (drafts != nullptr && drafts->reads_streams()) item.read = std::ssize(item.tokens);
+  }
+  session_.evaluate(
+      batch,
+      [&](size_t item, int64_t index, std::span<const float> logits) {
+        receive(pieces[item], index, logits);
+      },
+      [&](size_t item, int64_t index, std::span<const float> stream) {
+        const Active& active = *pieces[item].active;
+        active.drafts->see(active.draft_text, active.evaluated + index, stream);
+      });
   for (const Piece& piece : pieces) {
     if (piece.active->has_draft()) judge_draft(*piece.active);
     piece.active->evaluated = session_.position(piece.active->sequence);

@@ -20,7 +20,11 @@ std::unique_ptr<WeightSource> open_stored(const std::string& path) {
 }
 
 ModelConfig read_config(const WeightSource& source) {
-  return parse_config(source.config_json(), source.path() + ": config.json");
+  ModelConfig config = parse_config(source.config_json(), source.path() + ": config.json");
+  // transformers does not save it, and earlier files do not have it.
+  for (const LayerDesc& layer : std::vector<LayerDesc>(config.ahead.layer))
+    if (!source.contains(layer.matrix(layer.join.project).weight)) config.ahead = {};
+  return config;
 }
 
 }  // namespace walsh

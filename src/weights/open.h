@@ -13,7 +13,8 @@ namespace walsh {
 // Throws bad_input for what is none of these.
 std::unique_ptr<WeightSource> open_stored(const std::string& path);
 
-// Returns the description of the model whose weights these are. Throws as parse_config.
+// Returns the description of the model whose weights these are, without a layer that predicts
+// further tokens if they have none. Throws as parse_config.
 ModelConfig read_config(const WeightSource& source);
 
 }  // namespace walsh

@@ -165,11 +165,24 @@ TEST(LatentConfig, RoutingOfBothVersions) {
   EXPECT_EQ(config.layers[1].mlp.width, 64) << "of the shared experts";
 }
 
-TEST(LatentConfig, LayersThatGuessFurtherTokensAreLeftOut) {
+TEST(LatentConfig, TheFirstLayerThatPredictsFurtherTokensIsRead) {
   Json json = v3();
   EXPECT_TRUE(make_plan(parse(json)).left_out.empty());
+  EXPECT_FALSE(parse(json).ahead.present());
   json["num_nextn_predict_layers"] = 2;
-  EXPECT_THAT(make_plan(parse(json)).left_out, ElementsAre("model.layers.4.", "model.layers.5."));
+  const ModelConfig config = parse(json);
+  ASSERT_TRUE(config.ahead.present());
+  const LayerDesc& layer = config.ahead.layer.front();
+  EXPECT_EQ(layer.matrix(layer.join.project).weight, "model.layers.4.eh_proj.weight");
+  EXPECT_EQ(layer.matrix(layer.join.project).cols, 2 * config.hidden);
+  EXPECT_EQ(layer.matrix(layer.attention.o).weight, "model.layers.4.self_attn.o_proj.weight");
+  EXPECT_TRUE(layer.experts.present());
+  EXPECT_TRUE(config.ahead.joins_normed && !config.ahead.goes_on_normed);
+  EXPECT_EQ(ahead_config(config).head_input.norm.weight, "model.layers.4.shared_head.norm.weight");
+  const ModelPlan plan = make_plan(config);
+  EXPECT_EQ(plan.ahead_join, "model.layers.4.eh_proj.weight");
+  EXPECT_THAT(plan.left_out, ElementsAre("model.layers.4.embed_tokens.",
+                                         "model.layers.4.shared_head.head.", "model.layers.5."));
 }
 
 TEST(LatentConfig, WhatIsNotKnownIsRefused) {

@@ -100,6 +100,8 @@ void CpuExecutor::for_rows(int64_t m, FunctionRef<void(int64_t row, float* scrat
 void CpuExecutor::run_parts(const Batch& batch, FunctionRef<void()> body) {
   tokens_ = batch.tokens;
   runs_ = batch.runs;
+  streams_ = batch.streams;
+  first_read_ = batch.first_read;
   m_ = 0;
   wanted_.clear();
   for (const Run& run : runs_) {
@@ -130,7 +132,7 @@ void CpuExecutor::run(const Batch& batch) {
 }
 
 void CpuExecutor::run_layers(int64_t begin, int64_t end) {
-  const int64_t first = wanted_.empty() ? m_ : wanted_.front();
+  const int64_t first = std::min(wanted_.empty() ? m_ : wanted_.front(), first_read_);
   for (int64_t layer = begin; layer < end; ++layer) {
     for (const Step& step : model_.steps.layers[static_cast<size_t>(layer)].steps) {
       const int64_t skip = step.only_wanted ? first : 0;
@@ -168,7 +170,11 @@ void CpuExecutor::embed() {
 void CpuExecutor::perform(const step::Embed& s, int, int64_t) {
   for_rows(m_, [&](int64_t row, float* scratch) {
     const TokenTable& table = s.of_layers ? model_.layer_embedding : model_.embedding;
-    table.look_up(tokens_[static_cast<size_t>(row)], s.scale, rows(s.to.rows).row(row), scratch);
+    table.look_up(tokens_[static_cast<size_t>(row)], s.scale, rows(s.to.rows).row(row) + s.to.first,
+                  scratch);
+    if (s.to.rows != Rows::pair) return;
+    const Operand to = joined_stream(model_.config);
+    std::copy_n(streams_.data() + row * to.width, to.width, rows(to.rows).row(row) + to.first);
   });
 }
 
@@ -262,7 +268,7 @@ void CpuExecutor::perform(const step::CenterRows& s, int, int64_t skip) {
 
 void CpuExecutor::perform(const step::NormRows& s, int layer, int64_t skip) {
   for_rows(m_ - skip, [&](int64_t row, float*) {
-    normalize(s.norm, layer, rows(s.x.rows).row(row), s.x.width);
+    normalize(s.norm, layer, rows(s.x.rows).row(row) + s.x.first, s.x.width);
   });
 }
 
@@ -406,7 +412,7 @@ void CpuExecutor::multiply_units(const Matmul& product, int64_t begin, int64_t e
   }
   for (size_t pass = 0; pass < linear.passes.size(); ++pass) {
     const Workspace& x = input(pass);
-    const PanelMatrix& w = linear.passes[pass];
+    const PanelMatrix& w = *linear.passes[pass];
     if (x.quantized.q.empty()) {
       ops_.matmul_f32(w, x.rows.data(), x.stride, m, product.y, product.ldy, begin, end, pass > 0);
     } else {

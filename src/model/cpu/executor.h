@@ -37,6 +37,10 @@ class CpuExecutor : public PartExecutor {
   void run(const Batch& batch) override;
   void logits(int64_t first, int64_t rows) override;
   std::span<const float> logit_row(int64_t index) override;
+  bool has_streams() const override { return true; }
+  void read_streams(int64_t first, int64_t count, float* to) override {
+    read_rows(Rows::stream, first, count, to);
+  }
   void copy_pages(std::span<const PageCopy> copies) override;
   void fork(int64_t from, int64_t to) override { cache_->fork(from, to); }
   void copy_state(int32_t from, int32_t to) override { delta_net_.copy(from, to); }
@@ -143,6 +147,8 @@ class CpuExecutor : public PartExecutor {
   int64_t m_ = 0;       // rows of the current batch
   std::span<const int32_t> tokens_;
   std::span<const Run> runs_;
+  std::span<const float> streams_;
+  int64_t first_read_ = 0;                     // Batch
   std::vector<int64_t> positions_;             // per row
   std::vector<int64_t> wanted_;                // rows whose logits are wanted
   int64_t first_logit_ = 0, logit_count_ = 0;  // of these, by the latest call of logits()

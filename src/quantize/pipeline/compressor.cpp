@@ -40,7 +40,27 @@ std::vector<Site> all_sites(const ModelPlan& plan) {
     layers.name = "layer_embedding";
     layers.matrices = {plan.layer_embedding};
   }
+  sites.insert(sites.end(), plan.ahead.begin(), plan.ahead.end());
   return sites;
+}
+
+// The plan of a source. It has no layer that predicts further tokens where the checkpoint has none,
+// and where a rotation is folded into the residual stream, which does not reach that layer.
+ModelPlan plan_of(ModelPlan plan, const Recipe& recipe, const CheckpointSource& source) {
+  const bool folds = recipe.rotate == RotateAt::residual;
+  if (folds || (!plan.ahead_join.empty() && !source.contains(plan.ahead_join))) {
+    const auto ignore = [&](const std::vector<std::string>& names) {
+      plan.ignored.insert(plan.ignored.end(), names.begin(), names.end());
+    };
+    for (const Site& site : plan.ahead) {
+      ignore(site.matrices);
+      ignore(site.plain);
+    }
+    ignore(plan.ahead_vectors);
+    plan.ahead.clear();
+    plan.ahead_vectors.clear();
+  }
+  return folds ? folded_plan(std::move(plan), source.path()) : plan;
 }
 
 }  // namespace
@@ -57,8 +77,7 @@ void read_scaled_rows(const Tensor& matrix, std::span<const float> scales, int64
 
 Compressor::Compressor(Checkpoint checkpoint, ModelPlan plan, Recipe recipe, ThreadPool& pool)
     : source_(std::move(checkpoint), plan.parts, plan.stored),
-      plan_(recipe.rotate == RotateAt::residual ? folded_plan(std::move(plan), source_.path())
-                                                : std::move(plan)),
+      plan_(plan_of(std::move(plan), recipe, source_)),
       sites_(all_sites(plan_)),
       recipe_(std::move(recipe)),
       pool_(pool),
@@ -124,17 +143,23 @@ void Compressor::add_all() {
   add(plan_.embedding, recipe_.embed_type, head_site + 1, false);
   if (!plan_.layer_embedding.empty())
     add(plan_.layer_embedding, recipe_.embed_type, head_site + 2, false);
-  for (int s = 0; s < head_site; ++s) {
+  const auto add_site = [&](int s) {
     const Site& site = sites_[static_cast<size_t>(s)];
     if (!site.norm.empty()) add(site.norm, nullptr, -1, false);
     for (const std::string& name : site.matrices)
       add(name, recipe_.type, s, true);
     for (const std::string& name : site.plain)
       add(name, nullptr, -1, false);
-  }
+  };
+  for (int s = 0; s < head_site; ++s)
+    add_site(s);
   for (const std::string& name : plan_.vectors)
     add(name, nullptr, -1, false);
   add(plan_.final_norm, nullptr, -1, false);
+  for (int s = head_site; s < static_cast<int>(sites_.size()); ++s)
+    if (is_ahead(s)) add_site(s);
+  for (const std::string& name : plan_.ahead_vectors)
+    add(name, nullptr, -1, false);
   if (plan_.head.empty()) return;
   const bool untied = origin(plan_.head) != plan_.head;  // by the fold
   const Format* type = recipe_.head_type;
@@ -368,7 +393,7 @@ std::vector<std::string> Compressor::notes() const {
 }
 
 bool Compressor::fed_back(const TensorPlan& plan) const {
-  return recipe_.calibration && plan.site >= 0 && !is_looked_up(plan) &&
+  return recipe_.calibration && plan.site >= 0 && !is_looked_up(plan) && !is_ahead(plan.site) &&
          (codec_of(*plan.format).encode_with_feedback != nullptr || fed_back_above(plan));
 }
 
@@ -385,7 +410,7 @@ void Compressor::measure(const TensorPlan& plan) {
 
 // The head is not measured: what all of its outputs do together has no room.
 bool Compressor::fed_back_above(const TensorPlan& plan) const {
-  return curvature_ && recipe_.calibration && plan.linear &&
+  return curvature_ && recipe_.calibration && plan.linear && !is_ahead(plan.site) &&
          codec_of(*plan.format).encode_two_sided != nullptr;
 }
 

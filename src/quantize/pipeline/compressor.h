@@ -89,7 +89,12 @@ class Compressor : public WeightSource {
 
   // Whether the tensor is a table that tokens look up.
   bool is_looked_up(const TensorPlan& plan) const {
-    return plan.site > static_cast<int>(plan_.sites.size());
+    return plan.site > static_cast<int>(plan_.sites.size()) && !is_ahead(plan.site);
+  }
+  // Whether a site is of the layer that predicts further tokens: it is neither measured nor
+  // balanced.
+  bool is_ahead(int site) const {
+    return site >= static_cast<int>(sites_.size() - plan_.ahead.size());
   }
   // Where the checkpoint has a tensor of a model that is not folded.
   CheckpointSource::Place place_of(const std::string& name) const { return source_.place_of(name); }
@@ -190,7 +195,8 @@ class Compressor : public WeightSource {
 
   CheckpointSource source_;
   ModelPlan plan_;
-  std::vector<Site> sites_;  // those of the plan, then the head, then the embedding
+  // Those of the plan, then the head, then the embedding, then the plan's `ahead`.
+  std::vector<Site> sites_;
   Recipe recipe_;
   StepBudget rule_steps_{kRuleSteps};
   ThreadPool& pool_;

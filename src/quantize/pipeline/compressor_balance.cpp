@@ -15,7 +15,9 @@ namespace walsh {
 void Compressor::decide_balancing() {
   if (!recipe_.balance || recipe_.rotation == RotationKind::none) return;
   for (size_t s = 0; s < sites_.size(); ++s) {
-    if (!all_rotated(sites_[s])) continue;
+    if (is_ahead(static_cast<int>(s)) || !all_rotated(sites_[s])) continue;
+    // Another norm feeds the head, too, behind the layer that predicts further tokens.
+    if (s == plan_.sites.size() && !plan_.ahead.empty()) continue;
     if (fold_ && fold_->input_rotated(sites_[s].matrices.front())) continue;
     if (!sites_[s].norm.empty()) balance_norm(s);
     if (!sites_[s].feeder.matrix.empty() && recipe_.calibration) balance_feeder(s);

@@ -1,0 +1,85 @@
+// Drafts of a layer that predicts further tokens (ModelConfig::ahead): it joins what the model gave
+// for a token with the next one, and goes on from what it gives itself.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "generate/draft_depth.h"
+#include "generate/draft_source.h"
+#include "model/session.h"
+
+namespace walsh {
+
+class AheadDrafts : public DraftSource {
+ public:
+  // `layer` is that of `desc` (ahead_config), and outlives this. For so many texts together of at
+  // most so many positions, with at most `most` tokens of a draft. Throws as Session. `costs`:
+  // those of the layer; without them they are estimated.
+  AheadDrafts(const Model& layer, const AheadDesc& desc, int64_t texts, int64_t positions,
+              int64_t most, const DraftCosts* costs = nullptr);
+
+  void serve(const Model& model) override;
+  int64_t begin(std::span<const int32_t> tokens, const std::string& owner) override;
+  void end(int64_t text) override { place(text).taken = false; }
+  void draft(std::span<DraftTask> tasks) override;
+  void judge(int64_t text, size_t drafted, size_t right) override {
+    place(text).depth.judge(drafted, right);
+  }
+  bool reads_streams() const override { return true; }
+  void see(int64_t text, int64_t position, std::span<const float> stream) override;
+
+ private:
+  // A final norm, which is applied here: x / rms(x) * gain. Without a gain there is none.
+  struct FinalNorm {
+    std::vector<float> gain;
+    float eps = 0;
+
+    FinalNorm() = default;
+    FinalNorm(const Model& model);
+    void apply(std::span<float> x) const;
+  };
+  // A sequence of the layer. Its row r joins what the model gave for position first + r of the text
+  // with the token behind it. Rows stay when the text has ended: the next one may begin so.
+  struct Place {
+    int64_t sequence = -1;
+    bool taken = false;
+    uint64_t used = 0;  // when it was taken, in steps of clock_
+    std::string owner;
+    int64_t first = 0, rows = 0;
+    std::vector<int32_t> text;  // up to the token of the last row
+    int64_t seen_first = 0;     // the position of the first of `seen`
+    std::vector<float> seen;    // what the model gave and no row has joined yet
+    DraftDepth depth;
+
+    int64_t next() const { return first + rows; }
+  };
+  // A task that is not done.
+  struct Open {
+    DraftTask* task;
+    Place* place;
+    TokenChooser chooser;
+    int64_t wanted;             // tokens of the draft
+    std::vector<float> stream;  // what the next row joins
+  };
+
+  Place& place(int64_t text) { return places_[static_cast<size_t>(text)]; }
+  int64_t width() const { return session_.model().config.hidden; }
+  void match(Place& place, std::span<const int32_t> tokens);
+  int64_t joinable(Place& place, std::span<const int32_t> tokens);
+  std::vector<Open> read(std::span<DraftTask> tasks);
+  void evaluate(std::span<const SequenceTokens> batch, std::span<Open> open);
+  void guess(Open& open, std::span<const float> logits);
+
+  Session session_;
+  const bool joins_normed_;
+  FinalNorm model_norm_, own_norm_;
+  const int64_t most_;
+  std::vector<Place> places_;
+  uint64_t clock_ = 0;
+  DraftCosts costs_;
+  const bool estimates_;
+};
+
+}  // namespace walsh
