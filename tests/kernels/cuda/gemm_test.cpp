@@ -1,4 +1,5 @@
 #include "kernels/cuda/gemm/gemm.h"
+#include "kernels/cuda/gemm/blas.h"
 #include "kernels/cuda/weights/dequantize.h"
 
 #include <gtest/gtest.h>
@@ -232,6 +233,33 @@ TEST_F(DequantizedGemmTest, multiplies_plain_weights_f32_in_full_precision) {
     // Inputs are taken as rounded: what is left is the float sum.
     const Outcome o = compare(to_host<float>(y), rows, w.values, x.values, rows, cols, m, {}, 0, 0);
     EXPECT_LT(o.worst, 1) << dtype_name(type) << " " << o.where;
+  }
+}
+
+TEST_F(DequantizedGemmTest, adds_second_moments_of_bf16_rows) {
+  for (const int64_t width : {33, 384}) {
+    const int64_t m = 70, stride = 384;
+    const RandomRows x(m, width, stride, DType::bf16, 5);
+    const Buffer sums = to_device(std::vector<float>(static_cast<size_t>(width * width), 1.0f));
+    Blas blas;
+    for (int64_t begin = 0; begin < m; begin += 35) {  // two parts
+      blas.add(
+          {x.buffer.as<const uint16_t>() + begin * stride, 35, stride, width, sums.as<float>()},
+          nullptr);
+    }
+    const auto got = to_host<float>(sums);
+    for (int64_t i = 0; i < width; ++i) {
+      for (int64_t j = 0; j < width; ++j) {
+        double want = 1, size = 1;
+        for (int64_t t = 0; t < m; ++t) {
+          const double product = static_cast<double>(x.values[static_cast<size_t>(t * width + i)]) *
+                                 x.values[static_cast<size_t>(t * width + j)];
+          want += product;
+          size += std::abs(product);
+        }
+        ASSERT_NEAR(got[static_cast<size_t>(i * width + j)], want, 1e-5 * size) << i << ' ' << j;
+      }
+    }
   }
 }
 
