@@ -24,6 +24,7 @@ ModelConfig embedding_of(const ModelConfig& config) {
   part.head = {};
   part.head_input = {};
   part.tied_head = false;
+  part.ahead = {};
   return part;
 }
 
@@ -83,7 +84,9 @@ void GpuMeter::refuse_layers() {
     if (layer.attention.cache_of >= 0) refuse("layers that share keys and values are not there");
   for (int64_t layer = 0; layer < checkpoint_.layers(); ++layer) {
     const ModelConfig alone = part(layer);
-    Model::check_part(checkpoint_.source(), alone, options(alone));
+    LoadOptions beside = options(alone);
+    beside.device_spare += kEncoders;
+    Model::check_part(checkpoint_.source(), alone, beside);
   }
 }
 
@@ -93,7 +96,7 @@ LoadOptions GpuMeter::options(const ModelConfig& part) const {
   options.device = device_;
   options.use = session_;
   options.batch_rows = kBatchRows;
-  options.device_spare = cuda_meter_bytes(part, kBatchRows) + kEncoders;
+  options.device_spare = cuda_meter_bytes(part, kBatchRows);
   return options;
 }
 

@@ -103,8 +103,9 @@ struct LoadOptions {
   // own memory; it has the embedding, too. kPlanned: none if gpu_layers is a number, else as few as
   // fit.
   int64_t cpu_experts = 0;
-  int64_t batch_rows =
-      0;  // tokens of a batch on a GPU; 0: as its sessions, or the other part, want
+  // Tokens of a batch on a GPU, so that results do not depend on the memory that is free; 0: as
+  // sessions, or the other part, want them and memory allows.
+  int64_t batch_rows = 0;
   // Embedding and head are those of this model, of which this one is the layer that predicts ahead
   // (ModelConfig::ahead). It outlives this one.
   const Model* ends = nullptr;

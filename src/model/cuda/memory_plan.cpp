@@ -77,11 +77,12 @@ uint64_t expert_pool_bytes(const WeightSource& source, const LayerDesc& layer) {
 }
 
 int64_t choose_cuda_rows(const CudaSizes& sizes, const KvShape& cache, uint64_t available) {
+  const int64_t most = most_expert_rows(expert_shapes(sizes));
+  if (sizes.batch_rows > 0) return std::min(sizes.batch_rows, most);
   int64_t useful = std::max(cache.capacity, cache.sequences);
   // A part of a model takes the batches of the other one.
   if (sizes.config.embedding.empty()) useful = std::min(useful, kCpuRows);
-  if (sizes.batch_rows > 0) useful = sizes.batch_rows;
-  useful = std::min(useful, most_expert_rows(expert_shapes(sizes)));
+  useful = std::min(useful, most);
   for (int64_t rows = kMaxRows; rows > kMinRows; rows /= 2) {
     const int64_t chosen = std::min(rows, useful);
     if (cuda_memory_bytes(sizes, cache, chosen) <= available) return chosen;

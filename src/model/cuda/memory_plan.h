@@ -28,7 +28,8 @@ struct MemoryPlan {
 uint64_t expert_pool_bytes(const WeightSource& source, const LayerDesc& layer);
 
 // Tokens of one batch: the most of 4096, 2048, 1024 and 512 with which an executor's memory fits
-// into `available` bytes (512 if none does), no more than there can be.
+// into `available` bytes (512 if none does), no more than there can be; CudaSizes::batch_rows if
+// these are given, whatever is available.
 int64_t choose_cuda_rows(const CudaSizes& sizes, const KvShape& cache, uint64_t available);
 
 // The plan with the largest batch that fits into `available` bytes: the memory that loading and an
