@@ -110,6 +110,12 @@ function(walsh_cuda_kernels result)
   endforeach()
   foreach(bits ${widths_128})
     walsh_coded_persistent(${bits}_experts true "OneCode<ScalarDecoder<${bits}>, 128>")
+    foreach(rows "2, true" "2, false" "4, true" "4, false")
+      string(REGEX REPLACE ", " "_" name ${rows})
+      walsh_kernel(
+        kernels rows_persistent_${bits}_${name} persistent/kernel.cuh walsh::cuda
+        "PersistentKernel rows_persistent_kernel<OneCode<ScalarDecoder<${bits}>, 128>, ${rows}>()")
+    endforeach()
     walsh_persistent(${bits}_mixers false true "OneCode<ScalarDecoder<${bits}>, 128>")
     walsh_persistent(${bits}_mixers_experts true true "OneCode<ScalarDecoder<${bits}>, 128>")
   endforeach()

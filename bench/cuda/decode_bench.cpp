@@ -3,9 +3,10 @@
 //
 // bench_decode [FORMAT | ROWSxCOLS | m=N]...     without arguments a table of all
 //
-// m=-1 is batch 1 as phases of one launch, each of which reads the results of the one before; for a
-// shape that is not square, the time of the product and one with its transpose together. Wide
-// shapes (columns > 2 rows) are down projections: their input is silu * up instead of a norm.
+// m=-1, -2 and -4 are so many vectors as phases of one launch, each of which reads the results
+// of the one before; for a shape that is not square, the time of the product and one with its
+// transpose together. Wide shapes (columns > 2 rows) are down projections: their input is silu * up
+// instead of a norm.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -65,8 +66,8 @@ double seconds_per_call(int count, const std::function<void(int, Stream)>& call)
 }
 
 // Seconds per phase of a program with `count` phases.
-double seconds_per_phase(int count, const PersistentProgram& program) {
-  return seconds_per_call(1, [&](int, Stream stream) { program.launch(stream); }) / count;
+double seconds_per_phase(int count, const PersistentProgram& program, int rows) {
+  return seconds_per_call(1, [&](int, Stream stream) { program.launch(stream, rows); }) / count;
 }
 
 // Random words on the device, at least as large as any array filled from them.
@@ -157,7 +158,7 @@ struct Bench {
     std::printf("%-10s %6ld x %-6ld", std::string(format.name).c_str(), shape.rows, shape.cols);
     for (const int64_t m : ms) {
       if (m < 0) {
-        as_phases(format, weights, shape);
+        as_phases(format, weights, shape, static_cast<int>(-m));
         continue;
       }
       const double seconds = seconds_per_call(count, [&](int i, Stream stream) {
@@ -172,8 +173,9 @@ struct Bench {
     std::fflush(stdout);
   }
 
-  // Products with a norm, and with the transposes, as phases.
-  void as_phases(const Format& format, const std::vector<Matrix>& weights, Shape shape) const {
+  // Products of rows with a norm, and with the transposes, as phases.
+  void as_phases(const Format& format, const std::vector<Matrix>& weights, Shape shape,
+                 int rows) const {
     const auto group = format.rotation_block ? 128 : 32;
     const int64_t widths[] = {shape.cols, shape.rows};
     const size_t steps = weights.size() / 2;
@@ -186,11 +188,11 @@ struct Bench {
     std::vector<Buffer> x;
     std::vector<Activations> inputs;
     for (const int64_t width : widths) {
-      const auto size = static_cast<uint64_t>(width) * 4;
+      const auto size = static_cast<uint64_t>(rows * width) * 4;
       x.push_back(random_words(size, 0x807fffffu, 0x3f000000u));
-      inputs.emplace_back(1, width, group, format.activation_planes);
+      inputs.emplace_back(rows, width, group, format.activation_planes);
     }
-    PersistentProgram program;
+    PersistentProgram program(rows);
     bool possible = true;
     for (size_t i = 0; i < 2 * steps && possible; ++i) {
       const size_t from = i % 2, to = 1 - from;
@@ -210,7 +212,7 @@ struct Bench {
     }
     const bool square = back.empty();
     const int calls = static_cast<int>(square ? 2 * steps : steps);
-    const double seconds = seconds_per_phase(calls, program);
+    const double seconds = seconds_per_phase(calls, program, rows);
     const uint64_t bytes = weights[0].bytes() + (square ? 0 : transposed.bytes());
     std::printf(" | %6.2f %5.1f %%", seconds * 1e6,
                 static_cast<double>(bytes) / seconds / kPeakBytes * 100);
@@ -253,7 +255,7 @@ struct Bench {
 void run(const std::vector<std::string>& names, const std::vector<Shape>& shapes,
          const std::vector<int64_t>& ms) {
   const Bench bench;
-  std::printf("us and share of 4.64 TB/s; columns: m (-1: a phase) =");
+  std::printf("us and share of 4.64 TB/s; columns: m (below 0: a phase of so many) =");
   for (const int64_t m : ms)
     std::printf(" %ld", m);
   std::printf("\n");
@@ -285,8 +287,8 @@ int main(int argc, char** argv) {
     if (std::sscanf(argv[i], "%ldx%ld", &rows, &cols) == 2) {
       shapes.push_back({rows, cols});
     } else if (std::sscanf(argv[i], "m=%ld", &rows) == 1) {
-      if (rows != -1 && (rows < 1 || rows > 16)) {
-        std::printf("%s: expected m=-1 or 1 to 16\n", argv[i]);
+      if (rows != -1 && rows != -2 && rows != -4 && (rows < 1 || rows > 16)) {
+        std::printf("%s: expected m=-1, -2, -4 or 1 to 16\n", argv[i]);
         return 2;
       }
       ms.push_back(rows);
@@ -297,6 +299,6 @@ int main(int argc, char** argv) {
   if (names.empty()) names = {"itq3_s", "tq3", "tq4", "tq2", "q4_0", "q8_0", "bf16"};
   if (shapes.empty())
     shapes = {{4096, 4096}, {14336, 4096}, {4096, 14336}, {8192, 8192}, {28672, 8192}};
-  if (ms.empty()) ms = {-1, 1, 2, 4, 8, 16};
+  if (ms.empty()) ms = {-1, -2, -4, 1, 2, 4, 8, 16};
   walsh::cuda::run(names, shapes, ms);
 }

@@ -59,12 +59,30 @@ CudaExecutor::CudaExecutor(const Model& model, const KvPages& pages, int64_t sna
         cuda::PinnedBuffer(static_cast<uint64_t>(memory_->max_rows * model.config.hidden) * kFloat);
   }
   upload_constants();
-  OneLaunch one(*operands_, memory_->linear);
-  layer_program_ = one.layers();
-  if (!layer_program_.empty()) head_program_ = one.head();
+  make_programs();
 }
 
 CudaExecutor::~CudaExecutor() = default;
+
+// Where there is none for one row, there is none for more.
+void CudaExecutor::make_programs() {
+  for (const int rows : {1, 2, 4}) {
+    const int64_t least = rows == 1 ? 0 : rows / 2 + 1;
+    if (pages_.shape().sequences < least || std::min(memory_->max_rows, memory_->logit_rows) < rows)
+      return;
+    OneLaunch one(*operands_, memory_->linear, rows);
+    Programs programs{rows, one.layers(), {}};
+    if (programs.layers.empty()) return;
+    programs.head = one.head();
+    programs_.push_back(std::move(programs));
+  }
+}
+
+const CudaExecutor::Programs* CudaExecutor::programs_for(int64_t rows) const {
+  const auto found = std::find_if(programs_.begin(), programs_.end(),
+                                  [&](const Programs& p) { return p.rows >= rows; });
+  return rows == 0 || found == programs_.end() ? nullptr : &*found;
+}
 
 // Gains of unit length are less by the magnitude of the rope behind them (CudaOperands::rope_call).
 void CudaExecutor::upload_constants() {
@@ -127,7 +145,7 @@ void CudaExecutor::run_parts(const Batch& batch, FunctionRef<void()> body) {
   try {
     if (coded != nullptr) coded->start(batch.runs, batch_->groups(), stream_.get());
     batch_->send_rows(stream_.get());
-    if (coded != nullptr && is_one_launch()) coded->store_ahead(stream_.get());
+    if (coded != nullptr && programs() != nullptr) coded->store_ahead(stream_.get());
     body();
   } catch (...) {
     if (coded != nullptr) coded->abandon();
@@ -172,11 +190,18 @@ void CudaExecutor::compute() {
   sampling_->sample(*batch_, rows, logits_.computed, stream_.get());
 }
 
-// As one launch where there is a program of them: only a part of a model whose layers are all
+// As one launch where there is a program for them: only a part of a model whose layers are all
 // computed without a break has one.
 void CudaExecutor::compute_layers(int64_t begin, int64_t end) {
-  if (!is_one_launch()) return launches_->run(begin, end);
-  layer_program_.launch(stream_.get());
+  const Programs* const one = programs();
+  if (one == nullptr) return launches_->run(begin, end);
+  const int64_t rows = batch_->rows();
+  if (rows < one->rows) {  // rows that nobody has asked for, but which are computed
+    const auto width = static_cast<uint64_t>((one->rows - rows) * model_.config.hidden);
+    cuda::fill_zero(operands_->row({Rows::stream, model_.config.hidden}, rows), width * kFloat,
+                    stream_.get());
+  }
+  one->layers.launch(stream_.get(), static_cast<int>(rows));
   for (const StateMark& mark : batch_->marks()) {
     const auto from = static_cast<int32_t>(batch_->runs()[mark.run].sequence);
     memory_->delta_net.copy(from, mark.slot, stream_.get());
@@ -199,8 +224,9 @@ void CudaExecutor::run_layers(int64_t begin, int64_t end) {
 }
 
 void CudaExecutor::logits(int64_t first, int64_t rows) {
-  if (is_one_token() && !head_program_.empty()) {
-    head_program_.launch(stream_.get());
+  const Programs* const one = programs();
+  if (one != nullptr && !one->head.empty() && rows == batch_->rows()) {
+    one->head.launch(stream_.get(), static_cast<int>(rows));
     launches_->cap(rows);
   } else {
     launches_->logits(first, rows);

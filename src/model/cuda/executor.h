@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "model/cuda/batch.h"
 #include "model/cuda/launches.h"
@@ -34,8 +35,9 @@ class CudaExecutor : public MeteringExecutor {
                       std::span<const int32_t> history) override;
   std::span<const int32_t> sampled() override { return sampling_->take(); }
   const ModelSteps& steps() const override { return model_.steps; }
-  // Whether all layers of one token are one launch (cuda::PersistentProgram).
-  bool steps_are_one_launch() const { return !layer_program_.empty(); }
+  // Whether all layers of a token each of `rows` sequences are one launch
+  // (cuda::PersistentProgram).
+  bool steps_are_one_launch(int64_t rows = 1) const { return programs_for(rows) != nullptr; }
   void run_parts(const Batch& batch, FunctionRef<void()> body) override;
   void embed() override { launches_->embed(); }
   void run_layers(int64_t begin, int64_t end) override;
@@ -59,13 +61,24 @@ class CudaExecutor : public MeteringExecutor {
     cuda::StreamEvent sent;
   };
 
+  // Launches of steps of up to so many rows.
+  struct Programs {
+    int rows = 1;
+    cuda::PersistentProgram layers, head;  // the head may have none
+  };
+
   void upload_constants();
+  void make_programs();
   void upload_rope(size_t index, cuda::Uploader& uploader);
   void run_or_replay();
   bool can_record() const;
   RecordedBatches::Recorded& recorded_batch();
-  bool is_one_token() const { return batch_->decoding() && batch_->rows() == 1; }
-  bool is_one_launch() const { return is_one_token() && steps_are_one_launch(); }
+  // The programs for so many rows, or null.
+  const Programs* programs_for(int64_t rows) const;
+  // Those of the batch.
+  const Programs* programs() const {
+    return batch_->decoding() ? programs_for(batch_->rows()) : nullptr;
+  }
   void compute();
   void compute_layers(int64_t begin, int64_t end);
 
@@ -81,7 +94,7 @@ class CudaExecutor : public MeteringExecutor {
   std::unique_ptr<CudaLaunches> launches_;
   std::unique_ptr<CudaInputMeter> meter_;  // null: nothing is measured
   RecordedBatches recorded_;
-  cuda::PersistentProgram layer_program_, head_program_;  // of one token, or empty
+  std::vector<Programs> programs_;  // of more and more rows
   Logits logits_;
   Transfer transfer_;
 };

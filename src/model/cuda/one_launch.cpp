@@ -46,7 +46,7 @@ cuda::PersistentProgram OneLaunch::layers() {
   // Between the layers of such a part others compute.
   const auto& layers = model.config.layers;
   if (std::any_of(layers.begin(), layers.end(), experts_elsewhere)) return {};
-  program_ = {};
+  program_ = cuda::PersistentProgram(rows_);
   for (const LayerSteps& layer : model.steps.layers) {
     waiting_ = {};
     for (const Step& step : layer.steps)
@@ -57,7 +57,7 @@ cuda::PersistentProgram OneLaunch::layers() {
 }
 
 cuda::PersistentProgram OneLaunch::head() {
-  program_ = {};
+  program_ = cuda::PersistentProgram(rows_);
   const std::vector<Step>& steps = operands_.model().steps.head.steps;
   if (steps.empty() || !add_step(steps.front()) || !program_.finish()) return {};
   return std::move(program_);
@@ -95,21 +95,21 @@ bool OneLaunch::add(const step::PrepareHeads& s) {
   return true;
 }
 
-// Attention of one row. Its queries are where their product writes them, beside their gates.
+// Attention. Its queries are where their product writes them, beside their gates.
 bool OneLaunch::add(const step::Attend& s) {
   const step::PrepareHeads& heads = *waiting_.heads;
   if (!is_phase(heads)) return false;
-  cuda::RopeCall rope = operands_.rope_call(heads, layer_, 1);
+  cuda::RopeCall rope = operands_.rope_call(heads, layer_, rows_);
   rope.q = operands_.row(heads.query);
   const CudaMemory& memory = operands_.memory();
   const bool gated = heads.gates.present();
   if (!memory.cache.coded) {
-    return program_.attend(rope, operands_.attention_call(s, layer_, 0, 1),
+    return program_.attend(rope, operands_.attention_call(s, layer_, 0, rows_),
                            memory.attention_scratch, gated);
   }
   if (gated) return false;
   const cuda::CodedView cache = memory.cache.coded->view(s.cache);
-  cuda::AttentionRows rows = operands_.attention_rows(s, layer_, 1);
+  cuda::AttentionRows rows = operands_.attention_rows(s, layer_, rows_);
   return program_.attend_coded(rope, rows, cache, cache.keys, cache.values,
                                memory.attention_scratch);
 }

@@ -1,5 +1,6 @@
-// Makes one launch of the steps of all layers for one token, and one of the head
-// (kernels/cuda/persistent), where the device and the formats of the model allow it.
+// Makes one launch of the steps of all layers for one token, or for one each of a few sequences,
+// and one of the head (kernels/cuda/persistent), where the device and the formats of the model
+// allow it.
 #pragma once
 
 #include "kernels/cuda/persistent/program.h"
@@ -9,9 +10,9 @@ namespace walsh {
 
 class OneLaunch {
  public:
-  // Both outlive it.
-  OneLaunch(const CudaOperands& operands, CudaLinear& linear)
-      : operands_(operands), linear_(linear) {}
+  // Both outlive it. `rows`: see cuda::PersistentProgram.
+  OneLaunch(const CudaOperands& operands, CudaLinear& linear, int rows)
+      : operands_(operands), linear_(linear), rows_(rows) {}
 
   // Programs; empty where there can be none.
   cuda::PersistentProgram layers();
@@ -60,6 +61,7 @@ class OneLaunch {
 
   const CudaOperands& operands_;
   CudaLinear& linear_;
+  const int rows_;
   cuda::PersistentProgram program_;
   Waiting waiting_;
   int layer_ = -1;

@@ -14,13 +14,15 @@ namespace {
 
 }  // namespace
 
-// The kernels that are emulated: of 3 bits with experts, of 3 bits with other mixers, of both, and
-// of 2 to 4 bits with experts. Every other one takes as long to compile.
+// The kernels that are emulated: of 3 bits with experts, of 3 bits with other mixers, of both, of 2
+// to 4 bits with experts, and of 3 bits for several rows. Every other one takes as long to compile.
 using Three = OneCode<ScalarDecoder<3>, 128>;
 template PersistentKernel persistent_kernel<Three, true, false>();
 template PersistentKernel persistent_kernel<Three, false, true>();
 template PersistentKernel persistent_kernel<Three, true, true>();
 template PersistentKernel persistent_kernel<NarrowCodes, true, false>();
+template PersistentKernel rows_persistent_kernel<Three, 2, true>();
+template PersistentKernel rows_persistent_kernel<Three, 4, true>();
 
 #define WALSH_REFUSED(...)                            \
   template <>                                         \
@@ -51,6 +53,23 @@ WALSH_REFUSED(OneCode<TrellisDecoder<5>, 128>, false, false)
 WALSH_REFUSED(OneCode<TrellisDecoder<6>, 128>, false, false)
 WALSH_REFUSED(OneCode<TrellisDecoder<7>, 128>, false, false)
 WALSH_REFUSED(OneCode<TrellisDecoder<8>, 128>, false, false)
+
+#define WALSH_REFUSED_ROWS(...)                            \
+  template <>                                              \
+  PersistentKernel rows_persistent_kernel<__VA_ARGS__>() { \
+    refuse();                                              \
+  }
+
+#define WALSH_REFUSED_ROWS_OF(...)          \
+  WALSH_REFUSED_ROWS(__VA_ARGS__, 2, true)  \
+  WALSH_REFUSED_ROWS(__VA_ARGS__, 4, true)  \
+  WALSH_REFUSED_ROWS(__VA_ARGS__, 2, false) \
+  WALSH_REFUSED_ROWS(__VA_ARGS__, 4, false)
+
+WALSH_REFUSED_ROWS(Three, 2, false)
+WALSH_REFUSED_ROWS(Three, 4, false)
+WALSH_REFUSED_ROWS_OF(OneCode<ScalarDecoder<2>, 128>)
+WALSH_REFUSED_ROWS_OF(OneCode<ScalarDecoder<4>, 128>)
 
 #define WALSH_REFUSED_CODED_OF(...)                         \
   template <>                                               \

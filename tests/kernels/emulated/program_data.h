@@ -121,9 +121,9 @@ struct Form {
   Activations out;
   InputForm form;
 
-  Form(int64_t cols, uint32_t seed) {
+  Form(int64_t cols, uint32_t seed, int64_t rows = 1) {
     out.cols = padded(cols, kKTileColumns);
-    out.max_m = 1;
+    out.max_m = rows;
     form.rotation = {RotationKind::hadamard, 128, seed, true};
     form.padded = padded(cols, 32);
   }

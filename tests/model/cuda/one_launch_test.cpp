@@ -1,5 +1,5 @@
-// Models that decode one sequence with the persistent kernel: that they do, and that the results
-// equal those of single launches and of the CPU.
+// Models that decode one or a few sequences with the persistent kernel: that they do, and that the
+// results equal those of single launches and of the CPU.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -40,9 +40,11 @@ class GpuOneLaunch : public test::GpuTest {
       last = behind(session, {&token, 1});
     return last;
   }
-  static bool is_one_launch(const Model& model) {
-    const KvPages pages(kv_shape(model.config, model.cache, kGpuPagePositions, {128}));
-    return CudaExecutor(model, pages, 0).steps_are_one_launch();
+  static bool is_one_launch(const Model& model, int64_t sequences = 1) {
+    SessionOptions options{128};
+    options.sequences = sequences;
+    const KvPages pages(kv_shape(model.config, model.cache, kGpuPagePositions, options));
+    return CudaExecutor(model, pages, 0).steps_are_one_launch(sequences);
   }
   bool is_one_launch(SyntheticSource of) { return is_one_launch(load(of, gpu_)); }
 
@@ -74,6 +76,79 @@ TEST_F(GpuOneLaunch, HasNotWhatNoProgramIsFor) {
   const CacheTypes keys{&get_cache_type("tq3_0"), &get_cache_type("f16"), 32};
   EXPECT_FALSE(is_one_launch(open("tiny", "tq3", gpu_, keys)));
   EXPECT_FALSE(is_one_launch(open("tiny-delta", "tq3", gpu_, codes)));
+}
+
+class GpuRowsInOneLaunch : public GpuOneLaunch, public testing::WithParamInterface<const char*> {
+ protected:
+  // The head is coded as well, and another launch.
+  Model open() {
+    const Format& ends = get_format("tq4");
+    SyntheticSource of("tiny", {&get_format(GetParam()), &ends, &ends});
+    return load(of, gpu_);
+  }
+  // Logits of the last of some tokens of every sequence, which are behind texts of several lengths.
+  static std::vector<std::vector<float>> together(const Model& model,
+                                                  const std::vector<std::vector<int32_t>>& texts,
+                                                  size_t tokens) {
+    SessionOptions options{400};
+    options.sequences = static_cast<int64_t>(texts.size());
+    Session session(model, options);
+    for (size_t i = 0; i < texts.size(); ++i) {
+      if (i > 0 && session.open() != static_cast<int64_t>(i)) ADD_FAILURE() << "sequence " << i;
+      behind(session, std::span(texts[i]).first(texts[i].size() - tokens), -1,
+             static_cast<int64_t>(i));
+    }
+    std::vector<std::vector<float>> last(texts.size());
+    for (size_t token = tokens; token > 0; --token) {
+      std::vector<SequenceTokens> items;
+      for (size_t i = 0; i < texts.size(); ++i)
+        items.push_back(
+            {static_cast<int64_t>(i), std::span(texts[i]).subspan(texts[i].size() - token, 1), 1});
+      session.evaluate(items, [&](size_t item, int64_t, std::span<const float> logits) {
+        last[item].assign(logits.begin(), logits.end());
+      });
+    }
+    return last;
+  }
+};
+
+TEST_P(GpuRowsInOneLaunch, AreThoseOfEachSequenceAlone) {
+  constexpr size_t kTokens = 8;
+  const Model model = open();
+  for (const size_t count : {2, 3, 4}) {
+    SCOPED_TRACE(count);
+    ASSERT_TRUE(is_one_launch(model, static_cast<int64_t>(count)));
+    std::vector<std::vector<int32_t>> texts;
+    std::vector<std::vector<float>> expected;
+    for (size_t i = 0; i < count; ++i) {  // positions within a page, behind it, and of two parts
+      const size_t length = std::vector<size_t>{320, 12, 90, 66}[i];
+      texts.push_back(test::random_tokens(static_cast<int64_t>(length), model.config.vocab, 6 + i));
+      Session alone(model, {400});
+      const std::span all(texts.back());
+      behind(alone, all.first(length - kTokens));
+      expected.push_back(behind_tokens(alone, all.last(kTokens)));
+    }
+    const auto got = together(model, texts, kTokens);
+    for (size_t i = 0; i < count; ++i) {
+      const double own = test::divergence({expected[i]}, {got[i]});
+      EXPECT_LT(own, 2e-3) << i;
+      EXPECT_GT(test::divergence({expected[i]}, {got[(i + 1) % count]}), 10 * own) << i;
+    }
+    EXPECT_EQ(got, together(model, texts, kTokens));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, GpuRowsInOneLaunch, testing::Values("tq2", "tq3", "tq4", "itq3_s"));
+
+TEST_F(GpuOneLaunch, HasSeveralRowsOfOneCoarseScalarCodeOnly) {
+  const auto says = [&](SyntheticSource of) { return is_one_launch(load(of, gpu_), 2); };
+  EXPECT_TRUE(says(source("tiny", "tq3")));
+  EXPECT_FALSE(says(source("tiny", "q4_0")));
+  EXPECT_FALSE(says(source("tiny", {"tq4", "tq3"})));
+  EXPECT_FALSE(says(source("tiny-moe", "tq3")));
+  EXPECT_FALSE(says(source("tiny-delta", "tq3")));
+  Model model = open("tiny", "tq3", gpu_);
+  EXPECT_FALSE(is_one_launch(model, 5));
 }
 
 using ShapeAndType = std::tuple<const char*, const char*>;

@@ -188,8 +188,8 @@ struct GemvBlock {
     for (int slice = 0, round = 0;;) {
       multiply_round(start, p, input, k_tile_step, slot);
       KTile::write_tiles(
-          args, sums, start.r, kWarps, warp, lane, slice > 0, [] { return 1.0f; },
-          [](const TileSet&, int64_t) { return [](float) {}; });
+          args, sums, start.r, kWarps, warp, lane, slice > 0, [](int) { return 1.0f; },
+          [](const TileSet&, int64_t, int) { return [](float) {}; });
       if (++round == rounds) {
         round = 0;
         if (++slice * args.slice_k_tiles >= args.k_tiles) return;

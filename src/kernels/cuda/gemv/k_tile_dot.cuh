@@ -42,10 +42,12 @@ struct TileRound {
 
 // Offsets of the parts of a k-tile in shared memory; in a ring for several codes they are those of
 // the largest. `Own`: the inputs in shared memory are for this code alone, so that those of trellis
-// codes can be stored doubled (gemv/trellis_dot.cuh).
-template <int CodeVectors, int Flush, bool Own = false>
+// codes can be stored doubled (gemv/trellis_dot.cuh). `Tokens`: how many there are, a power of two
+// up to 8, if that is known when a kernel is compiled; 0: it is not.
+template <int CodeVectors, int Flush, bool Own = false, int Tokens = 0>
 struct KTilePlaces {
   static constexpr bool kOwn = Own;
+  static constexpr int kTokens = Tokens;
   static constexpr int kScales = CodeVectors * 512;
   static constexpr int kOffsets = kScales + (Flush == 32 ? 256 : 64);
   static constexpr int kBytes = k_tile_bytes(CodeVectors, Flush);
@@ -63,7 +65,8 @@ struct KTileDot {
   static constexpr int kOffsets = Stage::kOffsets;
   static constexpr int kNTiles = Tiles8 == 0 ? 1 : Tiles8;
   static constexpr int kScaleColumns = Tiles8 == 0 ? 1 : 8 * Tiles8;  // float2 per input scale
-  static constexpr int kSumTokens = Tiles8 == 0 ? 1 : Tiles8 == 1 ? 8 : 16;
+  static constexpr int kTokens = Tiles8 == 0 ? 1 : Stage::kTokens;    // 0: GemvArgs::m
+  static constexpr int kSumTokens = kTokens > 0 ? kTokens : Tiles8 == 1 ? 8 : 16;
   // Scales per lane and k-tile. Those of trellis codes are for the whole k-tile, or for 32 columns.
   static constexpr int kScaleWords = Flush == 32 ? 8 : kIsTrellis<Decoder> ? 1 : 2;
   static constexpr bool kOwn = kIsTrellis<Decoder> && Stage::kOwn;
@@ -371,6 +374,7 @@ struct KTileDot {
       for (int n = 0; n < kNTiles; ++n) {
         if (planes == 1) {
           if (Tiles8 > 2) continue;  // at most 16 tokens
+          if (n * 8 + 2 * t >= kSumTokens) continue;
           float* column = out + (n * 8 + 2 * t) * kTileRows;
           column[0] = y[n][0];
           column[kTileRows] = y[n][1];
@@ -392,15 +396,17 @@ struct KTileDot {
   }
 
   // Adds the sums of a round's tiles in the order of their columns and writes them, multiplied by
-  // `factor()`: 16 threads per tile and token. Addresses are computed before all warps have
-  // arrived. `publish` gets every address then, and returns a function that gets the result.
+  // `factor(token)`: 16 threads per tile and token. A thread asks for its first token's factor and
+  // keeps it, so factors differ only where the number of tokens is known. Addresses are computed
+  // before all warps have arrived. `publish` gets every address then, and returns a function that
+  // gets the result.
   template <typename Factor, typename Publish>
   static __device__ __forceinline__ void write_tiles(const GemvArgs& args, const float* sums,
                                                      const TileRound& r, int warps, int warp,
                                                      int lane, bool add_before,
                                                      const Factor& factor, const Publish& publish) {
     const int row = lane % kTileRows;
-    const int tokens = Tiles8 == 0 ? 1 : args.m;
+    const int tokens = kTokens > 0 ? kTokens : args.m;
     const int total = r.tiles * r.k_tiles, runs = min(warps, total), count = r.tiles * tokens;
     if (2 * warp >= count) {
       __syncthreads();
@@ -411,7 +417,7 @@ struct KTileDot {
 #pragma unroll 1
     for (int base = 2 * warp; base < count; base += 2 * warps) {
       const int i = base + lane / kTileRows;
-      const int tile = Tiles8 == 0 ? i : divide(i, tokens), token = i - tile * tokens;
+      const int tile = kTokens > 0 ? i / tokens : divide(i, tokens), token = i - tile * tokens;
       const int first = divide((tile * r.k_tiles + 1) * runs - 1, total);
       const int last = divide((tile + 1) * r.k_tiles * runs - 1, total);
       const float* in = sums + ((first + tile) * kSumTokens + token) * kTileRows + row;
@@ -421,13 +427,13 @@ struct KTileDot {
       const bool add = inside && (add_before || set.add);
       const bool has_bias = inside && !add_before && set.bias;
       float* y = set.y + token * set.ldy + out_row;
-      const auto tell = publish(set, out_row);
+      const auto tell = publish(set, out_row, token);
       float before = 0, bias = 0, row_factor = set.row_unit;
       if (inside && set.row_factors) row_factor *= row_factor_of(set, out_row);
       if (add) before = *y;
       if (has_bias) bias = set.bias[out_row];
       if (waiting) {
-        times = factor();
+        times = factor(token);
         __syncthreads();
       }
       waiting = false;

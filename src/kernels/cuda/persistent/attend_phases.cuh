@@ -14,6 +14,14 @@ __device__ __noinline__ void attend_phase(const AttentionPhase& args, std::byte*
   AttendPhase<Dim, Mixers>(args, memory, bits, warp, lane).run();
 }
 
+// This attends for several rows.
+template <int Dim, int Rows>
+__device__ __noinline__ void attend_rows(const AttentionPhase& args, std::byte* memory,
+                                         PhaseBits bits) {
+  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+  AttendPhase<Dim, false, Rows>(args, memory, bits, warp, lane).run();
+}
+
 template <int Dim>
 __device__ __noinline__ void attend_codes(const AttentionPhase& args, std::byte* memory,
                                           PhaseBits bits) {

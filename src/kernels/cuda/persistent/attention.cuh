@@ -33,8 +33,9 @@ __device__ __forceinline__ PhaseBits bits_of(const ProgramPhase& phase, uint32_t
   return {in(phase.in[0]), in(phase.in[1]), in(phase.in[2]), tag_bit(phase.out[0], epoch)};
 }
 
-// With `Mixers`, heads may have gates, and only a part of each head may be rotated.
-template <int Dim, bool Mixers>
+// With `Mixers`, heads may have gates, and only a part of each head may be rotated. Of several rows
+// each has parts of its own, which follow those of the row before; all their values are exchanged.
+template <int Dim, bool Mixers, int Rows = 1>
 class AttendPhase {
  protected:
   static constexpr int kChunks = Dim / 32;   // of 32 columns of a key
@@ -60,12 +61,32 @@ class AttendPhase {
  public:
   __device__ AttendPhase(const AttentionPhase& args, std::byte* memory, const PhaseBits& bits,
                          int warp, int lane)
-      : a_(args),
-        bits_(bits),
-        warp_(warp),
-        lane_(lane),
-        memory_(memory),
-        position_(program_row.position) {
+      : a_(args), bits_(bits), warp_(warp), lane_(lane), memory_(memory) {
+    if constexpr (Rows == 1) take_row(0);
+  }
+
+  // Computes all parts that belong to this block.
+  __device__ __forceinline__ void run() {
+    int part = last_first();
+#pragma unroll 1
+    for (int row = 0; row < Rows; ++row) {
+      if constexpr (Rows > 1) take_row(row);
+      const int parts = a_.kv_heads * head_tiles_ * splits_;
+#pragma unroll 1
+      for (; part < parts; part += static_cast<int>(gridDim.x))
+        run_part(part);
+      part -= parts;
+    }
+  }
+
+ protected:
+  __device__ __forceinline__ const ProgramRow& at_row() const {
+    return Rows == 1 ? program_row : program_rows[row_];
+  }
+
+  __device__ __forceinline__ void take_row(int row) {
+    row_ = row;
+    position_ = at_row().position;
     first_ = first_seen(a_.rule, position_);
     first_tile_ = first_ / kWarpTokens;
     tiles_ = position_ / kWarpTokens + 1 - first_tile_;
@@ -75,31 +96,25 @@ class AttendPhase {
     head_tiles_ = whole ? a_.whole_blocks : a_.tiles;
   }
 
-  // Computes all parts that belong to this block.
-  __device__ __forceinline__ void run() {
-    const int parts = a_.kv_heads * head_tiles_ * splits_;
-#pragma unroll 1
-    for (int part = last_first(); part < parts; part += static_cast<int>(gridDim.x)) {
-      place(part);
-      if (at_ < end_) {
-        place_ = row_of(at_ * kWarpTokens);
-        expect();
-      }
-      prepare_heads();
-      __syncthreads();
-      Running<Dim> run;
-#pragma unroll 1
-      while (at_ < end_) {
-        attend(run);
-        at_ += kProgramWarps;
-        if (at_ < end_) place_ = row_of(at_ * kWarpTokens);
-      }
-      __syncthreads();
-      join(run);
+  __device__ __forceinline__ void run_part(int part) {
+    place(part);
+    if (at_ < end_) {
+      place_ = row_of(at_ * kWarpTokens);
+      expect();
     }
+    prepare_heads();
+    __syncthreads();
+    Running<Dim> run;
+#pragma unroll 1
+    while (at_ < end_) {
+      attend(run);
+      at_ += kProgramWarps;
+      if (at_ < end_) place_ = row_of(at_ * kWarpTokens);
+    }
+    __syncthreads();
+    join(run);
   }
 
- protected:
   // Sets what this block and warp compute in a part.
   __device__ __forceinline__ void place(int part) {
     const auto divide = [](int a, int b) { return b == 1 ? a : cuda::divide(a, b); };
@@ -110,7 +125,7 @@ class AttendPhase {
     head_tile_ = head_tile;
     first_head_ = kv_head_ * a_.group + in_group * head_step_;
     heads_ = min(head_step_, a_.group - in_group * head_step_);
-    stores_ = in_group == 0;
+    stores_ = in_group == 0 && (Rows == 1 || row_ < program_row_count);
     at_ = first_tile_ + divide(tiles_ * split_, splits_) + warp_;
     end_ = first_tile_ + divide(tiles_ * (split_ + 1), splits_);
     active_ = min(kProgramWarps, end_ - at_ + warp_);
@@ -118,7 +133,7 @@ class AttendPhase {
 
   __device__ __forceinline__ int64_t row_of(int position) const {
     const int i = position / kPageTokens;
-    const int64_t page = i < kProgramPages ? program_row.first_pages[i] : program_row.pages[i];
+    const int64_t page = i < kProgramPages ? at_row().first_pages[i] : at_row().pages[i];
     return ((page * a_.kv_heads + kv_head_) * kPageTokens + position % kPageTokens) * Dim;
   }
 
@@ -163,7 +178,7 @@ class AttendPhase {
     for (int i = 0; i < kEach; i += kLine) {
       const int64_t line = place_ + lane_ * kEach + i;
       prefetch(a_.keys + line);
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(a_.values + line));
+      expect_line(a_.values + line);
     }
   }
 
@@ -188,11 +203,17 @@ class AttendPhase {
     return Mixers && a_.gated ? 2 * Dim : Dim;
   }
 
+  // The exchanged values of this row, of `values` each.
+  template <typename T>
+  __device__ __forceinline__ T* of_row(T* all, int values) const {
+    return Rows == 1 ? all : all + row_ * exchange_stride(values);
+  }
+
   // Reads a head of queries, keys or values; heads are `step` values apart.
   __device__ __forceinline__ Pairs read_pairs(const float* all, int head, int step,
                                               PhaseBits::In in) const {
     const float* from = all + head * step;
-    if (!in.here) return load_pairs(from, head_pairs(), lane_);
+    if (Rows == 1 && !in.here) return load_pairs(from, head_pairs(), lane_);
     Pairs v;
     uint32_t wrong;
     do {
@@ -224,8 +245,12 @@ class AttendPhase {
   __device__ __forceinline__ void write(int head, int column, float value, uint32_t gate) const {
     const int place = head * Dim + column;
     if constexpr (Mixers) value = gated(value, head, column, gate);
-    exchange(a_.exchange + exchange_place(place), value, bits_.out);
-    a_.out[place] = value;
+    exchange(of_row(a_.exchange, a_.heads * Dim) + exchange_place(place), value, bits_.out);
+    if (Rows == 1) {
+      a_.out[place] = value;
+    } else if (row_ < program_row_count) {
+      a_.out[row_ * a_.ldo + place] = value;
+    }
   }
 
   // Prepares the query heads of this part and the newest key and value, one warp per head, and
@@ -243,7 +268,8 @@ class AttendPhase {
       Pairs v[1] = {};
       if (warp_ < heads_) {
         const Pairs turn = load_turn();
-        v[0] = read_pairs(a_.q, first_head_ + warp_, query_step(), bits_.q);
+        const float* all = of_row(a_.q, a_.heads * query_step());
+        v[0] = read_pairs(all, first_head_ + warp_, query_step(), bits_.q);
         cuda::prepare_heads(v, query_rule(a_), turn, position_, pairs, lane_, rotates);
       }
       store_pairs(v[0], to, pairs, lane_, [](float x) { return __float2half_rn(x); });
@@ -251,7 +277,8 @@ class AttendPhase {
       const bool key = warp_ == kTileHeads;
       const Pairs turn = load_turn();
       const PhaseBits::In in{key ? bits_.k.here : bits_.v.here, key ? bits_.k.bit : bits_.v.bit};
-      Pairs v[1] = {read_pairs(key ? a_.k : a_.v, kv_head_, Dim, in)};
+      const float* all = of_row(key ? a_.k : a_.v, a_.kv_heads * Dim);
+      Pairs v[1] = {read_pairs(all, kv_head_, Dim, in)};
       if (key) cuda::prepare_heads(v, key_rule(a_), turn, position_, pairs, lane_, rotates);
       const auto kept = [&](float x) { return kept_half(x, key); };
       store_pairs(v[0], reinterpret_cast<__half*>(newest(key ? 0 : 1)), pairs, lane_, kept);
@@ -397,25 +424,33 @@ class AttendPhase {
       total += sink_weight(a_.rule, first_head_ + head, largest);
       write(first_head_ + head, column, __fdividef(sum, total), gate);
     } else {
-      const int64_t slot = int64_t{first_head_ + head} * a_.most_splits + split_;
+      const int64_t slot =
+          int64_t{of_rows(a_.heads) + first_head_ + head} * a_.most_splits + split_;
       a_.partials[slot * Dim + column] = sum;
       if (column == 0) states()[slot] = make_float2(largest, total);
     }
   }
 
   __device__ __forceinline__ float2* states() const {
-    return reinterpret_cast<float2*>(a_.partials + int64_t{a_.heads} * a_.most_splits * Dim);
+    return reinterpret_cast<float2*>(a_.partials + int64_t{Rows * a_.heads} * a_.most_splits * Dim);
+  }
+  // How many the rows before this one have, of which a row has `each`.
+  __device__ __forceinline__ int of_rows(int each) const {
+    return Rows == 1 ? 0 : row_ * each;
+  }
+  __device__ __forceinline__ int32_t* arrived() const {
+    return a_.arrived + of_rows(a_.kv_heads * a_.tiles) + head_tile_;
   }
 
   __device__ __forceinline__ bool comes_last() const {
     __shared__ bool last;
     __threadfence();
     __syncthreads();
-    if (threadIdx.x == 0) last = atomicAdd(a_.arrived + head_tile_, 1) == splits_ - 1;
+    if (threadIdx.x == 0) last = atomicAdd(arrived(), 1) == splits_ - 1;
     __syncthreads();
     if (!last) return false;
     __threadfence();
-    if (threadIdx.x == 0) a_.arrived[head_tile_] = 0;
+    if (threadIdx.x == 0) *arrived() = 0;
     return true;
   }
 
@@ -424,7 +459,8 @@ class AttendPhase {
     auto* factors = reinterpret_cast<float*>(memory_);  // [head][split]
     float* inverse = factors + kTileHeads * kPhaseMaxSplits;
     if (warp_ < heads_) {
-      const float2* state = states() + int64_t{first_head_ + warp_} * a_.most_splits;
+      const int head = of_rows(a_.heads) + first_head_ + warp_;
+      const float2* state = states() + int64_t{head} * a_.most_splits;
       const float of_head = weigh_parts(a_.rule, first_head_ + warp_, state, splits_,
                                         factors + warp_ * kPhaseMaxSplits, lane_);
       if (lane_ == 0) inverse[warp_] = of_head;
@@ -432,8 +468,8 @@ class AttendPhase {
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < heads_ * Dim; i += kProgramWarps * 32) {
       const int head = i / Dim, column = i % Dim;
-      const float* values =
-          a_.partials + int64_t{first_head_ + head} * a_.most_splits * Dim + column;
+      const int of = of_rows(a_.heads) + first_head_ + head;
+      const float* values = a_.partials + int64_t{of} * a_.most_splits * Dim + column;
       float sum = 0;
       const uint32_t gate = ask_gate(first_head_ + head, column);
 #pragma unroll 8
@@ -448,7 +484,7 @@ class AttendPhase {
   const PhaseBits bits_;
   const int warp_, lane_;
   std::byte* const memory_;
-  const int position_;
+  int row_ = 0, position_;
   int first_, first_tile_, tiles_, splits_;  // visible positions, their tiles, and parts
   int head_step_, head_tiles_;  // query heads of a block, and blocks of a cache head's group
   int split_ = 0, head_tile_ = 0, kv_head_ = 0, first_head_ = 0, heads_ = 0;

@@ -118,9 +118,9 @@ void PersistentProgram::share_work() {
     if (phase.kind == PhaseKind::attention) {
       AttentionPhase& a = phase.attention;
       const int most =
-          detail::attention_splits(1, a.heads, a.kv_heads, kMostBlocks, int64_t{1} << 40);
-      a.most_splits =
-          std::clamp(std::min(blocks_ / (a.kv_heads * a.tiles), most), 1, kPhaseMaxSplits);
+          detail::attention_splits(codes_.rows, a.heads, a.kv_heads, kMostBlocks, int64_t{1} << 40);
+      const int least_parts = codes_.rows * a.kv_heads * a.tiles;
+      a.most_splits = std::clamp(std::min(blocks_ / least_parts, most), 1, kPhaseMaxSplits);
       a.whole_blocks = a.tiles;
       if (codes_.experts) {
         // Few heads to a block: other blocks and the memory have little else to do, and sums of
@@ -139,7 +139,8 @@ void PersistentProgram::share_work() {
     longest_run_ = std::max(longest_run_, run);
     if (phase.kind == PhaseKind::matmul)
       most_runs_ = std::max(most_runs_, runs_of(experts_[i], run));
-    sum_bytes_ = std::max<int64_t>(sum_bytes_, int64_t{most + kProgramWarps} * kTileRows * 4);
+    const int64_t sums = int64_t{most + kProgramWarps} * kTileRows * codes_.rows;
+    sum_bytes_ = std::max<int64_t>(sum_bytes_, sums * 4);
   }
 }
 

@@ -88,9 +88,12 @@ struct ExchangeReader {
   }
 };
 
-// The row that a launch of a program computes.
+// The row that a launch of a program computes, or the rows.
 __shared__ ProgramRow program_row;
-__shared__ int32_t program_sequence;  // only in programs with other mixers or coded caches
+__shared__ ProgramRow program_rows[kMostRows];
+__shared__ int32_t program_row_count;
+// Only in programs with other mixers or coded caches.
+[[maybe_unused]] __shared__ int32_t program_sequence;
 
 __shared__ __align__(8) uint64_t pair_arrivals[2];  // barriers, see PairInputs
 
@@ -129,6 +132,8 @@ class PairInputs {
   __device__ __forceinline__ int k_tile_of(int warp) const {
     return blocks_ == 1 ? warp : cluster_rank() + 2 * warp;
   }
+  // Returns how many k-tiles all warps of the blocks make at a time.
+  __device__ __forceinline__ int at_a_time() const { return blocks_ * kProgramWarps; }
 
   // The k-tiles, followed by the sums of their squares.
   __device__ __forceinline__ std::byte* place() const { return place_; }

@@ -17,6 +17,52 @@ __device__ __forceinline__ int group_lanes_log2(int group) {
   return group == 32 ? 2 : 4;
 }
 
+// The sum of the squares of a warp's values, eight per lane.
+class SquareSum {
+ public:
+  // In float, and then as integers relative to the largest of the lanes' sums, so that adding them
+  // up is one instruction.
+  __device__ __forceinline__ void take(const float (&v)[kLaneColumns]) {
+    float sum = squares_of(v, 1.0f);
+    uint32_t largest = __reduce_max_sync(~0u, __float_as_uint(sum));
+    int down = 0;  // values have been divided by two that many times
+    if (largest >= 0x7f000000u || largest < 0x10000000u) {  // squares may be beyond float
+      uint32_t value = 0;
+#pragma unroll
+      for (int e = 0; e < kLaneColumns; ++e)
+        value = max(value, __float_as_uint(v[e]) & 0x7fffffffu);
+      const auto exponent = static_cast<int>(__reduce_max_sync(~0u, value) >> 23);
+      down = min(max(exponent, 1), 253) - 127;
+      sum = squares_of(v, __uint_as_float(static_cast<uint32_t>(127 - down) << 23));
+      largest = max(__reduce_max_sync(~0u, __float_as_uint(sum)), 0x10000000u);
+    }
+    const auto exponent = static_cast<int>(largest >> 23);
+    // At most 2^26, so that the sum over 32 lanes stays below 2^32.
+    squares_ = __float2uint_rn(sum * __uint_as_float(static_cast<uint32_t>(279 - exponent) << 23));
+    exponent_ = exponent == 255 ? 0x7ff : exponent - 152 + 1023 + 2 * down;  // infinite, or not
+  }
+
+  // By and in all lanes.
+  __device__ __forceinline__ double value() const {
+    const double last_bit = __hiloint2double(exponent_ << 20, 0);
+    return static_cast<double>(__reduce_add_sync(~0u, squares_)) * last_bit;
+  }
+
+ private:
+  static __device__ __forceinline__ float squares_of(const float (&v)[kLaneColumns], float factor) {
+    float part[2] = {};
+#pragma unroll
+    for (int e = 0; e < kLaneColumns; ++e) {
+      const float x = v[e] * factor;
+      part[e % 2] = fmaf(x, x, part[e % 2]);
+    }
+    return part[0] + part[1];
+  }
+
+  uint32_t squares_ = 0;  // of this lane, in units of ...
+  int exponent_ = 0;      // ... two to the power of this, biased as a double's
+};
+
 // A k-tile of an input whose values are one row.
 struct RowKTile {
   static constexpr bool kHeads = false;  // whose norms may be missing
@@ -85,7 +131,7 @@ class InputKTile {
     if (!in_.gain) return;
     float gain[kLaneColumns];
     load8_whole(in_.gain, column_, in_, gain);
-    sum_squares();
+    squares_.take(v_);
 #pragma unroll
     for (int e = 0; e < kLaneColumns; ++e)
       v_[e] *= gain[e];
@@ -110,8 +156,7 @@ class InputKTile {
 
   // The sum of the squares of the k-tile's values before gains; by and in all lanes.
   __device__ __forceinline__ double squares() const {
-    const double last_bit = __hiloint2double(exponent_ << 20, 0);
-    return static_cast<double>(__reduce_add_sync(~0u, squares_)) * last_bit;
+    return squares_.value();
   }
 
  private:
@@ -177,38 +222,6 @@ class InputKTile {
     return part;
   }
 
-  // In float, and then as integers relative to the largest of the lanes' sums, so that adding them
-  // up is one instruction.
-  __device__ __forceinline__ void sum_squares() {
-    float sum = squares_of(1.0f);
-    uint32_t largest = __reduce_max_sync(~0u, __float_as_uint(sum));
-    int down = 0;  // values have been divided by two that many times
-    if (largest >= 0x7f000000u || largest < 0x10000000u) {  // squares may be beyond float
-      uint32_t value = 0;
-#pragma unroll
-      for (int e = 0; e < kLaneColumns; ++e)
-        value = max(value, __float_as_uint(v_[e]) & 0x7fffffffu);
-      const auto exponent = static_cast<int>(__reduce_max_sync(~0u, value) >> 23);
-      down = min(max(exponent, 1), 253) - 127;
-      sum = squares_of(__uint_as_float(static_cast<uint32_t>(127 - down) << 23));
-      largest = max(__reduce_max_sync(~0u, __float_as_uint(sum)), 0x10000000u);
-    }
-    const auto exponent = static_cast<int>(largest >> 23);
-    // At most 2^26, so that the sum over 32 lanes stays below 2^32.
-    squares_ = __float2uint_rn(sum * __uint_as_float(static_cast<uint32_t>(279 - exponent) << 23));
-    exponent_ = exponent == 255 ? 0x7ff : exponent - 152 + 1023 + 2 * down;  // infinite, or not
-  }
-
-  __device__ __forceinline__ float squares_of(float factor) const {
-    float part[2] = {};
-#pragma unroll
-    for (int e = 0; e < kLaneColumns; ++e) {
-      const float v = v_[e] * factor;
-      part[e % 2] = fmaf(v, v, part[e % 2]);
-    }
-    return part[0] + part[1];
-  }
-
   const ProgramPhase& phase_;
   const InputView& in_;
   const KTile at_;
@@ -217,8 +230,7 @@ class InputKTile {
   const int lane_, column_;
   uint32_t signs_ = 0;
   float v_[kLaneColumns];
-  uint32_t squares_ = 0;  // of this lane, in units of ...
-  int exponent_ = 0;      // ... two to the power of this, biased as a double's
+  SquareSum squares_;
 };
 
 // The int8 values and scale of a lane to their k-tile's place in shared memory, doubled if inputs

@@ -4,6 +4,7 @@
 #include "kernels/cuda/persistent/attend_phases.cuh"
 #include "kernels/cuda/persistent/delta.cuh"
 #include "kernels/cuda/persistent/experts.cuh"
+#include "kernels/cuda/persistent/input_rows.cuh"
 #include "kernels/cuda/persistent/inputs.cuh"
 #include "kernels/cuda/persistent/stream.cuh"
 #include "kernels/cuda/persistent/words.cuh"
@@ -47,7 +48,11 @@ class PersistentBlock {
         multiply(p);
         find_work_of(next_phase(p));
       } else if (p.kind == PhaseKind::inputs) {
-        make_shared_inputs(p, launch_epoch, warp_, lane_, k_tiles_of(p));
+        if constexpr (Codes::kRows > 1) {
+          make_shared_rows<Codes::kRows>(p, launch_epoch, warp_, lane_);
+        } else {
+          make_shared_inputs(p, launch_epoch, warp_, lane_, k_tiles_of(p));
+        }
       } else if (Codes::kExperts && p.kind == PhaseKind::router) {
         multiply_router(p, launch_epoch, reinterpret_cast<RouterSums*>(sums()), warp_, lane_);
       } else if (Codes::kMixers && p.kind == PhaseKind::delta) {
@@ -85,7 +90,22 @@ class PersistentBlock {
     return *reinterpret_cast<Choice*>(first_experts() + kKnownPhases);
   }
 
+  __device__ __forceinline__ void load_rows() const {
+    const int row = static_cast<int>(threadIdx.x) / kProgramPages;
+    const int page = static_cast<int>(threadIdx.x) % kProgramPages;
+    if (threadIdx.x == 0) program_row_count = args_.rows;
+    if (row >= Codes::kRows) return;
+    const int from = min(row, args_.rows - 1);
+    const int32_t* pages = args_.pages + args_.sequence[from] * args_.pages_per_sequence;
+    if (page == 0) {
+      program_rows[row].position = args_.position[from];
+      program_rows[row].pages = pages;
+    }
+    if (page < args_.pages_per_sequence) program_rows[row].first_pages[page] = pages[page];
+  }
+
   __device__ __forceinline__ void load_row() const {
+    if constexpr (Codes::kRows > 1) return load_rows();
     const int32_t* pages = args_.pages + *args_.sequence * args_.pages_per_sequence;
     const auto i = static_cast<int>(threadIdx.x);
     if (i == 0) {
@@ -219,7 +239,15 @@ class PersistentBlock {
       if constexpr (Codes::kMixers) expect_next_step();
     };
     known_ = phase.known;
-    if (phase.prepares) {
+    if constexpr (Codes::kRows > 1) {
+      if (phase.prepares) {
+        make_own_rows<Codes::kRows>(phase, launch_epoch, own_inputs(phase), warp_, lane_,
+                                    meanwhile);
+      } else {
+        meanwhile();
+        read_shared_rows<Codes::kRows>(phase, launch_epoch, inputs(), squares_of(phase));
+      }
+    } else if (phase.prepares) {
       make_own_inputs<Codes::kExperts>(phase, Codes::kDoubles && phase.doubled, launch_epoch,
                                        own_inputs(phase), warp_, lane_, k_tiles_of(phase),
                                        meanwhile);
@@ -231,9 +259,15 @@ class PersistentBlock {
     multiply_run(phase, phases().work(phase_).run[warp_], shared_address(inputs_of(phase)));
     KTile::write_tiles(
         args, sums(), tiles_of_block<Codes::kSeveral>(phase), kProgramWarps, warp_, lane_, false,
-        [&] { return args.in.gain ? norm_factor(args, squares_of(phase), lane_) : 1.0f; },
-        [&](const TileSet& set, int64_t row) {
-          float* const to = set.exchange + exchange_place(static_cast<int>(row));
+        [&](int token) {
+          if (!args.in.gain) return 1.0f;
+          if constexpr (Codes::kRows > 1)
+            return norm_factor_of_row(args, squares_of(phase), token, lane_);
+          return norm_factor(args, squares_of(phase), lane_);
+        },
+        [&](const TileSet& set, int64_t row, int token) {
+          float* to = set.exchange + exchange_place(static_cast<int>(row));
+          if constexpr (Codes::kRows > 1) to += token * exchange_stride(set.rows);
           const uint32_t bit = tag_bit(phase.out[&set - args.set], launch_epoch);
           return [to, bit](float value) { exchange(to, value, bit); };
         });
@@ -343,7 +377,10 @@ class PersistentBlock {
   __device__ __forceinline__ void multiply_one(const ProgramPhase& phase, const PhaseRun& work,
                                                uint32_t inputs) {
     const int k_tiles = phase.gemv.k_tiles;
-    const typename KTile::Places places = KTileOf::places(lane_, 1);
+    // Places of several rows depend on the lane. They are found again for every phase, since values
+    // that live on through all phases are spilled.
+    const typename KTile::Places places =
+        KTileOf::places(Codes::kRows == 1 ? lane_ : kept(lane_), Codes::kRows);
     const Run run = run_of<KTileOf>(phase, phase.gemv);
     int tile = work.tile, k_tile = work.k_tile;
 #pragma unroll 1
@@ -395,6 +432,12 @@ class PersistentBlock {
     const PhaseBits bits = bits_of(phase, launch_epoch);
     if constexpr (Codes::kCodedDim > 0) {
       attend_codes<Codes::kCodedDim>(phase.attention, inputs(), bits);
+    } else if constexpr (Codes::kRows > 1) {
+      if (phase.attention.head_dim == 64) {
+        attend_rows<64, Codes::kRows>(phase.attention, inputs(), bits);
+      } else {
+        attend_rows<128, Codes::kRows>(phase.attention, inputs(), bits);
+      }
     } else if (phase.attention.head_dim == 64) {
       attend_phase<64, Codes::kMixers>(phase.attention, inputs(), bits);
     } else if (Codes::kMixers && phase.attention.head_dim == 256) {
@@ -439,6 +482,11 @@ template <typename Codes, bool Experts, int Dim>
 PersistentKernel coded_persistent_kernel() {
   using Own = std::conditional_t<Experts, WithExperts<Codes>, Codes>;
   return persistent_kernel_of<WithCodedCache<Own, Dim>>;
+}
+
+template <typename Codes, int Rows, bool Deep>
+PersistentKernel rows_persistent_kernel() {
+  return persistent_kernel_of<WithRows<Codes, Rows, Deep>>;
 }
 
 template <typename Codes, bool Experts, bool Mixers>

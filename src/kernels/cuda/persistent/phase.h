@@ -61,6 +61,7 @@ struct AttentionPhase {
   const float* sin = nullptr;
   const float* q_scale = nullptr;  // [positions] or null
   float* out = nullptr;
+  int64_t ldo = 0;            // of several rows
   float* exchange = nullptr;  // `out`, in the form that other blocks read
   float* partials = nullptr;  // [head][split][head_dim], then float2 [head][split]
   int32_t* arrived = nullptr;
@@ -173,7 +174,9 @@ struct ProgramArgs {
   int sum_bytes = 0;
   uint32_t* left = nullptr;          // blocks that are done (zero between launches), then the epoch
   const uint16_t* shares = nullptr;  // several codes: [phase][block + 1], first tile of each block
-  // About the row that is computed.
+  // About the rows that are computed: `rows` of them, where the kernel has several. Others that it
+  // has room for take the place of the last one, and nothing of them is kept.
+  int rows = 1;
   const int32_t* position = nullptr;
   const int32_t* sequence = nullptr;
   const int32_t* pages = nullptr;
@@ -186,6 +189,12 @@ struct ProgramArgs {
 };
 
 inline constexpr int kProgramPages = 32;  // pages per sequence whose places blocks keep at hand
+inline constexpr int kMostRows = 4;       // of a launch
+
+// Exchanged values of several rows begin this far from one row to the next.
+constexpr int exchange_stride(int values) {
+  return (values + kKTileColumns - 1) / kKTileColumns * kKTileColumns;
+}
 
 // One row of the KV cache.
 struct ProgramRow {
@@ -205,9 +214,10 @@ inline constexpr int kLongestPiece = 65535;            // most k-tiles of a warp
 inline constexpr int kWorkBytes = kProgramWarps * (16 + kMaxMatmuls * 32);  // PhaseWork
 // A k-tile of shared inputs consists of one packet per lane: the lane's int8 values, their scale,
 // and twice the sum of the group. Behind the packets of all k-tiles comes one more per k-tile, with
-// the sum of its squares.
+// the sum of its squares. Several rows have packets of their own (persistent/input_rows.cuh).
 inline constexpr int kKTilePackets = 32;
-inline constexpr int kHeadPass = 512;  // values of heads that warps combine in one pass
+inline constexpr int kRowPackets = 18;  // of a k-tile of one of several rows
+inline constexpr int kHeadPass = 512;   // values of heads that warps combine in one pass
 inline constexpr int kPhaseMaxSplits = 128;
 
 // Shared memory of a block: rings of weights, own inputs (twice), shared inputs, sums, phases.
@@ -218,9 +228,12 @@ struct ProgramMemory {
   bool operator==(const ProgramMemory&) const = default;
 };
 
-// The rings hold about 130 KB: as much as arrives while a phase waits for the one before it.
-constexpr ProgramMemory program_memory(int code_vectors, int flush) {
-  const int stages = code_vectors == 2 ? 7 : code_vectors == 3 ? 5 : code_vectors == 4 ? 4 : 2;
+// The rings hold about 130 KB: as much as arrives while a phase waits for the one before it. They
+// are less deep where inputs of several rows leave no room.
+constexpr ProgramMemory program_memory(int code_vectors, int flush, int rows = 1,
+                                       bool deep = true) {
+  const int most = code_vectors == 2 ? 7 : code_vectors == 3 ? 5 : code_vectors == 4 ? 4 : 2;
+  const int stages = !deep ? most * 3 / 5 : rows == 4 && code_vectors == 4 ? 3 : most;
   return {k_tile_bytes(code_vectors, flush), stages};
 }
 
@@ -258,6 +271,10 @@ PersistentKernel persistent_kernel();
 // The same for programs that attend to a coded cache of heads of Dim values.
 template <typename Codes, bool Experts, int Dim>
 PersistentKernel coded_persistent_kernel();
+// The same for `Rows` rows, 2 or 4, without experts, other mixers and coded caches; the codes
+// are one scalar code with scales for at least 128 columns.
+template <typename Codes, int Rows, bool Deep>
+PersistentKernel rows_persistent_kernel();
 constexpr ProgramMemory program_memory_of_several(bool wide) {
   return wide ? program_memory(8, 32) : program_memory(4, 128);
 }

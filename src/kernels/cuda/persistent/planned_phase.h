@@ -18,17 +18,19 @@ struct PersistentProgram::Planned {
 namespace detail {
 
 // Inputs with more k-tiles are made by all blocks together; with fewer, each warp of a pair of
-// blocks makes one k-tile.
-inline constexpr int kOwnKTiles = 2 * kProgramWarps;
+// blocks makes one k-tile, or a few of several rows.
+constexpr int most_own_k_tiles(int rows) {
+  return rows <= 2 ? 2 * kProgramWarps : kProgramWarps / 2;
+}
 
 // Returns whether the phase is divided among blocks by tiles of products.
 inline bool has_tiles(const ProgramPhase& phase) {
   return phase.kind == PhaseKind::matmul || phase.kind == PhaseKind::inputs;
 }
 
-// Allocates room for whole k-tiles with the tags of "not yet written", unless the array has it
-// already. Returns false if the array was made for another number of values.
-bool make_exchange(ExchangeArray& array, int64_t floats);
+// Allocates room for whole k-tiles of each row with the tags of "not yet written", unless the array
+// has it already. Returns false if the array was made for another number of values.
+bool make_exchange(ExchangeArray& array, int64_t floats, int rows = 1);
 
 // Returns whether blocks can make this form of an input.
 bool can_make(const InputSource& source, const InputForm& form);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <type_traits>
 #include <vector>
 
 #include "kernels/cuda/launch.h"
@@ -15,12 +14,14 @@
 namespace walsh::cuda {
 namespace {
 
-using detail::kOwnKTiles;
 using detail::make_exchange;
 using detail::PassMatmul;
 
 constexpr int kMostTiles = 65535;
-constexpr int64_t kStatic = 2048;  // shared memory used by the runtime and statically by the kernel
+// Shared memory used by the runtime and statically by the kernel.
+constexpr int64_t static_bytes(int rows) {
+  return rows == 1 ? 2048 : 3072;
+}
 
 int64_t aligned(int64_t bytes) {
   return (bytes + 127) / 128 * 128;
@@ -28,10 +29,10 @@ int64_t aligned(int64_t bytes) {
 
 }  // namespace
 
-bool detail::make_exchange(ExchangeArray& array, int64_t floats) {
+bool detail::make_exchange(ExchangeArray& array, int64_t floats, int rows) {
   if (array.count == 0) {
-    const int64_t k_tiles = (floats + kKTileColumns - 1) / kKTileColumns;
-    array.exchange = Buffer(static_cast<uint64_t>(k_tiles * kKTileColumns) * sizeof(float), true);
+    const int64_t values = int64_t{rows} * exchange_stride(static_cast<int>(floats));
+    array.exchange = Buffer(static_cast<uint64_t>(values) * sizeof(float), true);
     array.count = floats;
   }
   return array.count == floats;
@@ -53,6 +54,9 @@ uint16_t detail::segment_of(const FormView& form) {
 }
 
 PersistentProgram::PersistentProgram() = default;
+PersistentProgram::PersistentProgram(int rows) {
+  codes_.rows = rows;
+}
 PersistentProgram::~PersistentProgram() = default;
 PersistentProgram::PersistentProgram(PersistentProgram&&) noexcept = default;
 PersistentProgram& PersistentProgram::operator=(PersistentProgram&&) noexcept = default;
@@ -117,10 +121,11 @@ bool PersistentProgram::describe_product(const InputSource& source, const InputF
     args.offset_step = args.offset_tile;
   }
   if (!describe_codes(group, phase)) return false;
-  args.m = args.vectors = 1;
+  const int rows = codes_.rows, tiles8 = rows == 1 ? 0 : 1;
+  args.m = args.vectors = rows;
   args.in = input_view(source);
-  args.form = form_view(source, form, 1);
-  phase.k_tile_bytes = static_cast<uint16_t>(input_bytes(1, 0, form.out->group));
+  args.form = form_view(source, form, rows);
+  phase.k_tile_bytes = static_cast<uint16_t>(input_bytes(rows, tiles8, form.out->group));
   phase.segment = detail::segment_of(args.form);
   phase.signs = signs_of(args.form);
   return true;
@@ -149,11 +154,12 @@ bool PersistentProgram::place_inputs(Planned& plan) {
   ProgramPhase& phase = plan.phase;
   Arrays& arrays = plan.arrays;
   const int k_tiles = phase.gemv.k_tiles;
-  // This includes the sum of the squares of each k-tile.
-  const int64_t bytes = k_tiles * int64_t{phase.k_tile_bytes + 8};
-  int64_t& room = k_tiles > kOwnKTiles ? input_bytes_ : own_bytes_;
+  const bool own = k_tiles <= detail::most_own_k_tiles(codes_.rows);
+  const int squares = phase.gemv.in.gain != nullptr || codes_.rows == 1 ? 8 * codes_.rows : 0;
+  const int64_t bytes = k_tiles * int64_t{phase.k_tile_bytes + squares};
+  int64_t& room = own ? own_bytes_ : input_bytes_;
   room = std::max(room, bytes);
-  if (k_tiles <= kOwnKTiles) {
+  if (own) {
     one_k_tile_ |= k_tiles == 1;
     most_own_k_tiles_ = std::max(most_own_k_tiles_, k_tiles);
   } else {
@@ -199,116 +205,6 @@ bool PersistentProgram::describe_codes(std::span<const PassMatmul> group, Progra
   return codes_.known();
 }
 
-bool PersistentProgram::Codes::wide() const {
-  return std::any_of(kinds.begin(), kinds.end(),
-                     [](const auto& kind) { return kind.second == 32; });
-}
-
-bool PersistentProgram::Codes::trellis() const {
-  return std::any_of(kinds.begin(), kinds.end(),
-                     [](const auto& kind) { return is_trellis(kind.first); });
-}
-
-bool PersistentProgram::Codes::known() const {
-  if (coded != 0 && (trellis() || mixers || ((experts || several()) && wide()))) return false;
-  return !(trellis() && (wide() || experts || mixers)) && !(mixers && wide());
-}
-
-ProgramMemory PersistentProgram::Codes::memory() const {
-  if (several()) return program_memory_of_several(wide());
-  return program_memory(code_vectors(kinds.begin()->first), kinds.begin()->second);
-}
-
-namespace {
-
-// Returns the kernel of programs that have this one code.
-template <typename Decoder, int Flush>
-PersistentKernel kernel_of_one_code(bool experts, bool mixers) {
-  if constexpr (kIsTrellis<Decoder>) {
-    return persistent_kernel<OneCode<Decoder, Flush>, false, false>();
-  } else {
-    if constexpr (Flush == 128) {
-      if (mixers) {
-        return experts ? persistent_kernel<OneCode<Decoder, Flush>, true, true>()
-                       : persistent_kernel<OneCode<Decoder, Flush>, false, true>();
-      }
-    }
-    return experts ? persistent_kernel<OneCode<Decoder, Flush>, true, false>()
-                   : persistent_kernel<OneCode<Decoder, Flush>, false, false>();
-  }
-}
-
-// The same for either number of columns that are summed together.
-template <typename Decoder>
-PersistentKernel kernel_of_one_code(int flush, bool experts, bool mixers) {
-  if constexpr (kIsTrellis<Decoder>) {
-    return kernel_of_one_code<Decoder, 128>(experts, mixers);
-  } else if constexpr (kScalarBits<Decoder> != 0) {
-    constexpr DecoderKind kKind = scalar_decoder(kScalarBits<Decoder>);
-    if constexpr (has_flush(kKind, 32)) {
-      if (flush == 32) return kernel_of_one_code<Decoder, 32>(experts, mixers);
-    }
-    if constexpr (has_flush(kKind, 128)) return kernel_of_one_code<Decoder, 128>(experts, mixers);
-  }
-  throw Error(ErrorCode::internal, "persistent kernel", "has no kernel for the code");
-}
-
-}  // namespace
-
-PersistentKernel PersistentProgram::Codes::kernel() const {
-  if (coded != 0) return coded_kernel();
-  if (several() && mixers) {
-    return experts ? persistent_kernel<NarrowCodes, true, true>()
-                   : persistent_kernel<NarrowCodes, false, true>();
-  }
-  if (several() && experts) {
-    return wide() ? persistent_kernel<WideCodes, true, false>()
-                  : persistent_kernel<NarrowCodes, true, false>();
-  }
-  if (several() && trellis()) return persistent_kernel<TrellisCodes, false, false>();
-  if (several()) {
-    return wide() ? persistent_kernel<WideCodes, false, false>()
-                  : persistent_kernel<NarrowCodes, false, false>();
-  }
-  const auto& [decoder, flush] = *kinds.begin();
-  return with_decoder(decoder, [&]<typename Decoder>() {
-    return kernel_of_one_code<Decoder>(flush, experts, mixers);
-  });
-}
-
-template <int Dim>
-PersistentKernel PersistentProgram::Codes::coded_kernel_of() const {
-  if (several()) {
-    return experts ? coded_persistent_kernel<NarrowCodes, true, Dim>()
-                   : coded_persistent_kernel<NarrowCodes, false, Dim>();
-  }
-  const auto& [kind, flush] = *kinds.begin();
-  PersistentKernel kernel = nullptr;
-  const auto one = [&]<int Bits, int Flush>() {
-    if (kind != scalar_decoder(Bits) || flush != Flush) return;
-    if constexpr (Flush == 128) {
-      if (experts) {
-        kernel = coded_persistent_kernel<OneCode<ScalarDecoder<Bits>, Flush>, true, Dim>();
-        return;
-      }
-    }
-    kernel = coded_persistent_kernel<OneCode<ScalarDecoder<Bits>, Flush>, false, Dim>();
-  };
-  one.template operator()<2, 128>();
-  one.template operator()<3, 128>();
-  one.template operator()<4, 128>();
-  one.template operator()<3, 32>();
-  one.template operator()<4, 32>();
-  one.template operator()<8, 32>();
-  if (kernel == nullptr)
-    throw Error(ErrorCode::internal, "persistent kernel", "has no kernel for the code");
-  return kernel;
-}
-
-PersistentKernel PersistentProgram::Codes::coded_kernel() const {
-  return coded == 64 ? coded_kernel_of<64>() : coded_kernel_of<128>();
-}
-
 // Returns the signs of a rotation on the device. A step has few different ones.
 const uint8_t* PersistentProgram::signs_of(const FormView& form) {
   if (form.block == 0 || !form.signs) return nullptr;
@@ -331,7 +227,8 @@ ExchangeArray* PersistentProgram::add_inputs(const Planned& product) {
   ProgramPhase& phase = plan.phase;
   phase.kind = PhaseKind::inputs;
   ExchangeArray*& to = plan.arrays.out[0];
-  const int64_t count = int64_t{phase.gemv.k_tiles} * (kKTilePackets + 1);
+  const int64_t each = codes_.rows == 1 ? kKTilePackets + 1 : kRowPackets;
+  const int64_t count = int64_t{phase.gemv.k_tiles} * codes_.rows * each;
   for (const auto& packets : packets_)
     if (packets->count == count &&
         order_.may_add(PhaseOrder::Work::part, present(plan.arrays.in), {{packets.get()}}))
@@ -361,7 +258,8 @@ bool PersistentProgram::results_of(Planned& plan) {
     ExchangeArray* out = arrays.out[i] = array(set.y);
     const bool same =
         out->first_tile == set.first_tile && out->tiles == args.tiles && !out->uneven && !uneven;
-    if (!make_exchange(*out, set.rows) || (set.add && out->written >= 0 && !same)) return false;
+    if (!make_exchange(*out, set.rows, codes_.rows) || (set.add && out->written >= 0 && !same))
+      return false;
     out->first_tile = set.first_tile;
     out->tiles = args.tiles;
     out->uneven = uneven;
@@ -421,7 +319,8 @@ void PersistentProgram::double_inputs() {
 }
 
 bool PersistentProgram::fits() const {
-  return shared_bytes() + kStatic <= static_cast<int64_t>(current_device().shared_bytes);
+  return shared_bytes() + static_bytes(codes_.rows) <=
+         static_cast<int64_t>(current_device().shared_bytes);
 }
 
 bool PersistentProgram::finish() {
@@ -435,12 +334,13 @@ bool PersistentProgram::finish() {
   });
   if (longest_run_ > kLongestPiece || many || most_runs_ > kMaxMatmuls) return false;
   double_inputs();
+  codes_.deep = fits();
   if (!fits()) return false;
   pair_ = 2;
   if (blocks_ == 1 || one_k_tile_ ||
       2 * most_clusters("persistent kernel", codes_.kernel(), shape()) < blocks_)
     pair_ = 1;
-  if (pair_ * kProgramWarps < most_own_k_tiles_) return false;
+  if (codes_.rows == 1 && pair_ * kProgramWarps < most_own_k_tiles_) return false;
   device_phases_ = Buffer(phases_.size() * sizeof(ProgramPhase));
   device_shares_ = Buffer(shares_.size() * sizeof(uint16_t));
   if (codes_.experts) {
@@ -464,7 +364,7 @@ LaunchShape PersistentProgram::shape() const {
           static_cast<size_t>(shared_bytes()), static_cast<unsigned>(pair_), true};
 }
 
-void PersistentProgram::launch(Stream stream) const {
+void PersistentProgram::launch(Stream stream, int rows) const {
   ProgramArgs args;
   args.phases = device_phases_.as<ProgramPhase>();
   args.count = count_;
@@ -474,6 +374,7 @@ void PersistentProgram::launch(Stream stream) const {
   args.sum_bytes = static_cast<int>(aligned(sum_bytes_));
   args.left = left_.as<uint32_t>();
   args.shares = device_shares_.as<uint16_t>();
+  args.rows = rows;
   args.position = row_.places.positions;
   args.sequence = row_.places.sequences;
   args.pages = row_.table.pages;

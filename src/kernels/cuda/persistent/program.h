@@ -1,4 +1,5 @@
-// The persistent kernel: one decode step of one token, with all layers in one launch.
+// The persistent kernel: one decode step of one token, or of a token each of a few sequences, with
+// all layers in one launch.
 //
 // One block per multiprocessor stays for the whole step and goes through its phases: products,
 // including the norm, rotation and quantization of their inputs, and attention with norm, rope and
@@ -73,7 +74,11 @@ struct DeltaStep {
 
 class PersistentProgram {
  public:
+  // Steps of one row.
   PersistentProgram();
+  // Steps of up to `rows` rows, 1, 2 or 4. Several rows have no experts, other mixers and coded
+  // caches, and all products the same scalar code with scales for at least 128 columns.
+  explicit PersistentProgram(int rows);
   ~PersistentProgram();
   PersistentProgram(PersistentProgram&&) noexcept;
   PersistentProgram& operator=(PersistentProgram&&) noexcept;
@@ -82,14 +87,14 @@ class PersistentProgram {
   // memory per block. A step occupies all multiprocessors at the same time.
   static bool available();
 
-  // Adds prepare() and multiply() of one vector. Returns false if a step cannot do it: a rotation
-  // of more than 256 columns, two planes, a residual, a scale per row, a product code, trellis
-  // codes beside fine scales, a gate other than silu, or an order in which blocks could overwrite
-  // what others still read. The program cannot be used then. Products may have different codes; if
-  // all have the same, a kernel with fewer instructions is used.
+  // Adds prepare() and multiply() of one vector per row. Returns false if a step cannot do it: a
+  // rotation of more than 256 columns, two planes, a residual, a scale per row, a product code,
+  // trellis codes beside fine scales, a gate other than silu, or an order in which blocks could
+  // overwrite what others still read. The program cannot be used then. Products may have different
+  // codes; if all have the same, a kernel with fewer instructions is used.
   bool multiply(const InputSource& source, std::span<const InputForm> forms,
                 std::span<const Matmul> products);
-  // Adds rope_and_store() and attend_decode() of one row; the queries in memory stay unchanged.
+  // Adds rope_and_store() and attend_decode() of the rows; the queries in memory stay unchanged.
   // With `gated`, rope.q is [heads][2][head_dim]: every query head is followed by its gates, whose
   // sigmoid multiplies the output. Returns false for head sizes other than 64, 128 and 256, and for
   // capped logits.
@@ -123,8 +128,9 @@ class PersistentProgram {
   // Completes the program; nothing can be added afterwards. Returns false if the device has too
   // little shared memory or the distance between two products is too long.
   bool finish();
-  // Gives the results of the single launches, except for the order of float additions.
-  void launch(Stream stream) const;
+  // Gives the results of the single launches, except for the order of float additions. With fewer
+  // than the program's rows, what the others have in memory is read and overwritten.
+  void launch(Stream stream, int rows = 1) const;
 
  private:
   // The row that all attention phases of the program work on.
@@ -168,6 +174,8 @@ class PersistentProgram {
     bool experts = false;                         // some phase chooses experts
     bool mixers = false;                          // has other mixers (persistent/stream.cuh)
     int coded = 0;                                // values of heads of a coded cache
+    int rows = 1;
+    bool deep = true;  // the rings of several rows
 
     bool several() const { return kinds.size() > 1 || apart; }
     bool wide() const;
@@ -176,6 +184,7 @@ class PersistentProgram {
     ProgramMemory memory() const;
     PersistentKernel kernel() const;
     PersistentKernel coded_kernel() const;
+    PersistentKernel rows_kernel() const;
     template <int Dim>
     PersistentKernel coded_kernel_of() const;
   };

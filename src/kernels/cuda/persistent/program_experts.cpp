@@ -62,7 +62,7 @@ int tiles_of(const Matrix* m) {
 
 bool PersistentProgram::experts(const ExpertStep& step) {
   codes_.experts = true;
-  if (!can_choose(step)) return false;
+  if (codes_.rows > 1 || !can_choose(step)) return false;
   choice_bytes_ = std::max<int64_t>(choice_bytes_, Choice::bytes(step.rule));
   const GatePlace& place = gate_place(step.rule.chosen * step.expert.width + step.shared.width);
   ExchangeArray* logits = add_router(step);

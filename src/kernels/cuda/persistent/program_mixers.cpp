@@ -17,7 +17,7 @@ bool PersistentProgram::describe_heads(const RopeCall& rope, const AttentionRows
                                        Planned& plan) {
   AttentionPhase& a = plan.phase.attention;
   Arrays& arrays = plan.arrays;
-  if (call.m != 1 || (dim != 64 && dim != 128 && dim != 256)) return false;
+  if (call.m != codes_.rows || (dim != 64 && dim != 128 && dim != 256)) return false;
   a.rule = detail::attention_rule(call.options, call.sinks);
   if (a.rule.cap.power != 0) return false;
   detail::row_args(call, kv_heads, dim);  // throws for calls that no kernel takes
@@ -29,6 +29,7 @@ bool PersistentProgram::describe_heads(const RopeCall& rope, const AttentionRows
   a.sin = rope.sin;
   a.q_scale = rope.q_scale;
   a.out = call.out;
+  a.ldo = call.ldo;
   a.partials = scratch.partials();
   a.arrived = scratch.arrived();
   a.eps = rope.eps;
@@ -43,6 +44,7 @@ bool PersistentProgram::describe_heads(const RopeCall& rope, const AttentionRows
     arrays.in[i] = array(rows[i]);
     const bool here = arrays.in[i]->written >= 0;
     const int64_t heads = i > 0 ? a.kv_heads : a.gated ? 2 * a.heads : a.heads;
+    if (!here && codes_.rows > 1) return false;
     if (here && arrays.in[i]->count != heads * dim) return false;
     *places[i] = here ? arrays.in[i]->exchange.as<float>() : rows[i];
   }
@@ -53,7 +55,7 @@ bool PersistentProgram::describe_heads(const RopeCall& rope, const AttentionRows
 bool PersistentProgram::finish_attention(const Row& row, int64_t bytes, Planned& plan) {
   AttentionPhase& a = plan.phase.attention;
   ExchangeArray* out = array(a.out);
-  if (!make_exchange(*out, int64_t{a.heads} * a.head_dim)) return false;
+  if (!make_exchange(*out, int64_t{a.heads} * a.head_dim, codes_.rows)) return false;
   a.exchange = out->exchange.as<float>();
   plan.arrays.out = {out};
   input_bytes_ = std::max(input_bytes_, bytes);
@@ -126,6 +128,7 @@ bool PersistentProgram::describe_decays(const DeltaStep& step, Planned& plan) {
 bool PersistentProgram::step_delta(const DeltaStep& step) {
   const DeltaDims& d = step.net.dims;
   codes_.mixers = true;
+  if (codes_.rows > 1) return false;
   check_delta(d);
   if (step.gates.gain == nullptr || step.gates.dim != d.value_dim || !can_prepare(step.gates))
     return false;

@@ -13,6 +13,7 @@ namespace walsh::cuda {
 
 template <typename Decoder, int Flush>
 struct OneCode {
+  static constexpr int kRows = 1;
   static constexpr bool kSeveral = false;
   static constexpr bool kExperts = false, kMixers = false;
   static constexpr int kCodedDim = 0;
@@ -28,6 +29,7 @@ struct OneCode {
 // 128 if all have it.
 template <int Flush, typename... Decoders>
 struct SeveralCodes {
+  static constexpr int kRows = 1;
   static constexpr bool kSeveral = true, kDoubles = false;
   static constexpr bool kExperts = false, kMixers = false;
   static constexpr int kCodedDim = 0;
@@ -88,6 +90,18 @@ struct WithMixers : Codes {
 template <typename Codes, int Dim>
 struct WithCodedCache : Codes {
   static constexpr int kCodedDim = Dim;
+};
+
+// The same for several rows, with a deep ring or a less deep one.
+template <typename Codes, int Rows, bool Deep>
+struct WithRows;
+template <typename Decoder, int Flush, int Rows, bool Deep>
+struct WithRows<OneCode<Decoder, Flush>, Rows, Deep> : OneCode<Decoder, Flush> {
+  static_assert(Rows == 2 || Rows == 4);
+  static constexpr int kRows = Rows;
+  static constexpr ProgramMemory kMemory = program_memory(Decoder::kVectors, Flush, Rows, Deep);
+  using KTile = KTileDot<Decoder, Flush, 1, KTilePlaces<Decoder::kVectors, Flush, false, Rows>>;
+  static_assert(!OneCode<Decoder, Flush>::kDoubles);
 };
 
 // The k-tiles of a warp in one matrix. Codes, scales and offsets are contiguous, each from the

@@ -11,6 +11,10 @@ template <int Dim, bool Mixers>
 void attend_phase(const AttentionPhase&, std::byte*, const PhaseBits&) {
   std::abort();
 }
+template <int Dim, int Rows>
+void attend_rows(const AttentionPhase&, std::byte*, const PhaseBits&) {
+  std::abort();
+}
 template <int Dim>
 void attend_codes(const AttentionPhase&, std::byte*, const PhaseBits&) {
   std::abort();

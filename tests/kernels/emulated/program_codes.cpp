@@ -1,0 +1,3 @@
+#include "kernels/emulated/device.h"
+//
+#include "kernels/cuda/persistent/program_codes.cpp"

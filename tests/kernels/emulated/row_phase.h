@@ -1,0 +1,23 @@
+// The phase of attention of several rows by itself, run on the host (emulated/device.h).
+#pragma once
+
+#include "kernels/emulated/device.h"
+//
+#include "kernels/cuda/persistent/phase.h"
+
+namespace walsh::cuda {
+
+// What a step gives a phase besides its arguments. Queries, keys and values have this tag bit, and
+// the results get it.
+struct RowPhaseCall {
+  AttentionPhase phase;  // heads of 64 values
+  RowPlaces places;
+  PageTable table;
+  int room = 2, rows = 2;
+  uint32_t bit = 0;
+  int blocks = 1;
+};
+
+void run_rows(const RowPhaseCall& call);
+
+}  // namespace walsh::cuda
