@@ -73,8 +73,9 @@ void read_heads(ConfigReader& reader, DecoderTraits& traits) {
 }
 
 // The last `num_kv_shared_layers` layers attend to what the last layer of their kind before them
-// has stored, and may have MLPs of twice the width.
-void read_shared_caches(ConfigReader& reader, DecoderTraits& traits) {
+// has stored, and may have MLPs of twice the width. Published files have matrices of keys and
+// values of these layers, too, which nothing reads.
+void read_shared_caches(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   constexpr const char* kKey = "num_kv_shared_layers";
   const auto layers = static_cast<int64_t>(traits.layers.size());
   const int64_t shared = reader.integer_or(kKey, 0, 0, kMost);
@@ -91,6 +92,8 @@ void read_shared_caches(ConfigReader& reader, DecoderTraits& traits) {
     if (from.head_dim != own.head_dim || from.kv_heads != own.kv_heads)
       reader.refuse(kKey, fmt::format("layer {} has other heads than those it shares", i));
     if (wide) own.intermediate *= 2;
+    for (const char* unused : {"k_proj.", "v_proj.", "k_norm.", "v_norm."})
+      config.left_out.push_back(fmt::format("{}{}.self_attn.{}", traits.names.layers, i, unused));
   }
 }
 
@@ -148,7 +151,7 @@ void read_gemma4(ConfigReader& reader, DecoderTraits& traits, ModelConfig& confi
   config.logit_cap = read_cap(reader, "final_logit_softcapping", 0);
   read_kinds(reader, traits);
   read_heads(reader, traits);
-  read_shared_caches(reader, traits);
+  read_shared_caches(reader, traits, config);
   read_experts(reader, traits);
   read_layer_embedding(reader, traits, config);
 }

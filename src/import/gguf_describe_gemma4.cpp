@@ -82,7 +82,7 @@ void describe_shared_caches(const GgufMetadata& m, Json& config) {
   const auto are = [](auto from, auto to, int64_t width) {
     return std::all_of(from, to, [&](int64_t other) { return other == width; });
   };
-  const bool doubled = shared > 0 && last == 2 * widths[0];
+  const bool doubled = shared > 0 && last % 2 == 0 && last / 2 == widths[0];
   if (!are(widths.begin(), first_shared, widths[0]) || !are(first_shared, widths.end(), last) ||
       (!doubled && last != widths[0])) {
     m.refuse(kWidths, "expected one width, or twice that for the layers that share a cache");

@@ -102,11 +102,13 @@ Checkpoint complete_checkpoint(Checkpoint checkpoint) {
   const std::string path = checkpoint.folder();
   const std::string where = checkpoint.config_place();
   const ModelPlan plan = read_plan(checkpoint.config_json(), where);
-  std::vector<NameRule> rules(plan.stored_names.begin(), plan.stored_names.end());
+  // What is left out has the names of the text part, which the first rules give.
+  std::vector<NameRule> unused;
   for (const std::string& prefix : plan.left_out)
-    rules.push_back({prefix, "", true});
-  if (!rules.empty()) {
-    const size_t others = checkpoint.rename(rules);
+    unused.push_back({prefix, "", true});
+  if (!plan.stored_names.empty() || !unused.empty()) {
+    size_t others = checkpoint.rename(plan.stored_names);
+    others += checkpoint.rename(unused);
     if (others > 0 || !plan.whole.empty())
       checkpoint.add_note(path + ": " + left_out(plan, others));
   }

@@ -302,6 +302,8 @@ TEST(Families, Gemma4HasHeadsOfTwoSizesAndLayersThatShareCaches) {
   EXPECT_EQ(c.layers[15].attention.cache_of, 13);
   EXPECT_EQ(c.layers[34].attention.cache_of, 14);
   EXPECT_EQ(c.layers[34].attention.cached_keys(), 0);
+  EXPECT_EQ(c.left_out.size(), 20u * 4);
+  EXPECT_EQ(c.left_out.front(), "model.layers.15.self_attn.k_proj.");
   EXPECT_EQ(c.layers[14].mlp.width, 6144);
   EXPECT_EQ(c.layers[15].mlp.width, 12288);
   EXPECT_EQ(c.layer_embedding.cols, 35 * 256);

@@ -6,11 +6,14 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "arch/composite.h"
 #include "model/model_support.h"
 #include "quantize/pipeline/open.h"
 #include "quantize/pipeline/pipeline.h"
+#include "temporary_folder.h"
 #include "threads.h"
 
 namespace walsh {
@@ -29,6 +32,24 @@ TEST(StoredModel, OfSeveralPartsTheTextIsReadAndANoteSaysWhatIsLeftOut) {
   ASSERT_EQ(source.notes().size(), 1u);
   EXPECT_THAT(source.notes()[0], HasSubstr("text part of a Gemma3ForConditionalGeneration"));
   EXPECT_THAT(source.notes()[0], HasSubstr("tensors of its other parts are left out"));
+}
+
+// Published Gemma 4 models have keys and values of layers that attend to those of earlier ones.
+TEST(StoredModel, KeysThatNoLayerReadsAreLeftOut) {
+  test::TemporaryFolder work;
+  const std::string folder = work.file("model");
+  std::filesystem::copy(test::tiny_model("gemma4-vision-tiny"), folder);
+  nlohmann::json config = nlohmann::json::parse(std::ifstream(folder + "/config.json"));
+  nlohmann::json& text = config["text_config"];
+  text["layer_types"] = {"full_attention", "full_attention"};
+  text["per_layer_config"] = nlohmann::json::object();
+  text["num_kv_shared_layers"] = 1;
+  std::ofstream(folder + "/config.json") << config.dump();
+  const CheckpointSource source = CheckpointSource::open(folder);
+  EXPECT_THAT(source.names(), Contains("model.layers.0.self_attn.k_proj.weight"));
+  EXPECT_THAT(source.names(), Contains("model.layers.1.self_attn.q_proj.weight"));
+  EXPECT_THAT(source.names(), Not(Contains(HasSubstr("layers.1.self_attn.k_"))));
+  EXPECT_THAT(source.names(), Not(Contains(HasSubstr("layers.1.self_attn.v_"))));
 }
 
 TEST(StoredModel, ATensorIsCalledAsInItsFileWhereItIsRefused) {

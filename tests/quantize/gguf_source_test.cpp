@@ -305,6 +305,20 @@ TEST_F(BadModel, LayersThatGuessFurtherTokensAreLeftOutAndNamed) {
     EXPECT_EQ(name.find("layers.2."), std::string::npos) << name;
 }
 
+TEST_F(BadModel, KeysThatNoLayerReadsAreLeftOut) {
+  const std::string path = folder_.file("model.gguf");
+  test::write_gguf_recipe("gemma4-tiny", path, [](nlohmann::json& recipe) {
+    for (const char* name : {"blk.2.attn_k.weight", "blk.3.attn_k_norm.weight"})
+      recipe["tensors"].push_back(
+          {{"name", name}, {"type", "F32"}, {"dims", {1}}, {"values", {1}}});
+  });
+  const CheckpointSource source = CheckpointSource::open(path);
+  ASSERT_EQ(source.notes().size(), 1u);
+  EXPECT_NE(source.notes()[0].find("2 tensors that no text needs are left out"), std::string::npos);
+  EXPECT_FALSE(source.contains("model.layers.2.self_attn.k_proj.weight"));
+  EXPECT_TRUE(source.contains("model.layers.1.self_attn.k_proj.weight"));
+}
+
 // Writes the tensors [begin, end) of a file as one of two files of a split model.
 void write_part(const GgufContent& content, const std::string& bytes, const std::string& path,
                 uint16_t number, size_t begin, size_t end) {
