@@ -21,8 +21,6 @@ uint64_t free_bytes(const Device& device) {
   return device.cuda ? cuda::use_device(device.index).free_bytes : 0;
 }
 
-}  // namespace
-
 void check_same_vocabulary(const Tokenizer& model, const Tokenizer& draft,
                            const std::string& path) {
   const auto refuse = [&](const std::string& why) {
@@ -40,6 +38,7 @@ void check_same_vocabulary(const Tokenizer& model, const Tokenizer& draft,
   if (common < all - all / 8) refuse(fmt::format("they share {} of {} tokens", common, all));
 }
 
+// What the smaller model takes is taken from load.device_bytes.
 std::unique_ptr<DraftModel> load_draft_model(const std::string& path, const std::string& of,
                                              int64_t texts, LoadOptions& load) {
   const auto source = open_weights(path, nullptr, *load.pool);
@@ -66,17 +65,7 @@ std::unique_ptr<DraftModel> load_draft_model(const std::string& path, const std:
   return draft;
 }
 
-std::optional<int64_t> ahead_depth(const std::string& spec) {
-  constexpr std::string_view kAhead = "mtp";
-  if (!spec.starts_with(kAhead)) return std::nullopt;
-  const std::string_view rest = std::string_view(spec).substr(kAhead.size());
-  if (rest.empty()) return DraftDepth::kMost;
-  if (rest.front() != ':') return std::nullopt;
-  if (rest.size() == 2 && rest[1] >= '1' && rest[1] - '0' <= DraftDepth::kMost)
-    return rest[1] - '0';
-  throw Error(ErrorCode::usage, spec, fmt::format("expected mtp:1 to mtp:{}", DraftDepth::kMost));
-}
-
+// Refuses a model without a layer that predicts further tokens before its weights are read.
 void require_ahead(const std::string& path, const Recipe* recipe, ThreadPool& pool) {
   const auto source = open_weights(path, recipe, pool);
   if (read_config(*source).ahead.present()) return;
@@ -102,6 +91,35 @@ void load_ahead(const Recipe* recipe, const LoadOptions& load, int64_t texts, in
   draft->drafts = std::make_unique<AheadDrafts>(draft->model, config.ahead, texts,
                                                 kv_shape(model.model, model.use).capacity, most);
   model.draft = std::move(draft);
+}
+
+}  // namespace
+
+std::optional<int64_t> ahead_depth(const std::string& spec) {
+  constexpr std::string_view kAhead = "mtp";
+  if (!spec.starts_with(kAhead)) return std::nullopt;
+  const std::string_view rest = std::string_view(spec).substr(kAhead.size());
+  if (rest.empty()) return DraftDepth::kMost;
+  if (rest.front() != ':') return std::nullopt;
+  if (rest.size() == 2 && rest[1] >= '1' && rest[1] - '0' <= DraftDepth::kMost)
+    return rest[1] - '0';
+  throw Error(ErrorCode::usage, spec, fmt::format("expected mtp:1 to mtp:{}", DraftDepth::kMost));
+}
+
+LoadedModel load_with_drafts(const std::string& path, const Recipe* recipe, LoadOptions load,
+                             const GenerationOptions* generation, const TemplateText* chat_template,
+                             const std::string& spec, int64_t texts) {
+  const auto ahead = ahead_depth(spec);
+  std::shared_ptr<DraftModel> draft;
+  if (ahead) {
+    require_ahead(path, recipe, *load.pool);
+  } else if (!spec.empty()) {
+    draft = load_draft_model(spec, path, texts, load);
+  }
+  LoadedModel loaded = load_model(path, recipe, load, generation, chat_template);
+  loaded.draft = std::move(draft);
+  if (ahead) load_ahead(recipe, load, texts, *ahead, loaded);
+  return loaded;
 }
 
 }  // namespace walsh

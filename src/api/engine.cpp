@@ -143,18 +143,12 @@ Engine::~Engine() = default;
 Engine EngineAccess::open(std::unique_ptr<ThreadPool> pool, const OpenRequest& request) {
   LoadOptions load = request.load;
   load.pool = pool.get();
-  std::shared_ptr<DraftModel> draft;
-  const auto ahead = ahead_depth(request.draft);
-  if (ahead) require_ahead(request.path, request.recipe, *pool);
   if (!request.draft.empty()) {
-    if (!ahead) draft = load_draft_model(request.draft, request.path, request.draft_texts, load);
     load.use.revocable = kRevocableTokens;
     load.use.revoking = request.draft_texts;
   }
-  LoadedModel loaded =
-      load_model(request.path, request.recipe, load, request.generation, request.chat_template);
-  loaded.draft = std::move(draft);
-  if (ahead) load_ahead(request.recipe, load, request.draft_texts, *ahead, loaded);
+  LoadedModel loaded = load_with_drafts(request.path, request.recipe, load, request.generation,
+                                        request.chat_template, request.draft, request.draft_texts);
   auto impl =
       std::shared_ptr<Engine::Impl>(new Engine::Impl{std::move(pool), std::move(loaded), nullptr});
   if (!request.for_batches) impl->own();

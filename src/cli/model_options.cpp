@@ -255,16 +255,8 @@ LoadedModel ModelOptions::load(const ModelUse& use, ThreadPool& pool,
   const std::optional<Recipe> wanted = wanted_recipe();
   LoadedModel loaded = with_notes_printed(with_progress(use, [&](LoadOptions options) {
     options.pool = &pool;
-    std::shared_ptr<DraftModel> draft;
-    const Recipe* recipe = wanted ? &*wanted : nullptr;
-    const std::string from = draft_path();
-    const auto ahead = ahead_depth(from);
-    if (ahead) require_ahead(path, recipe, pool);
-    if (!ahead && !from.empty()) draft = load_draft_model(from, path, use.texts, options);
-    LoadedModel model = load_model(path, recipe, options, generation, chat_template);
-    model.draft = std::move(draft);
-    if (ahead) load_ahead(recipe, options, use.texts, *ahead, model);
-    return model;
+    return load_with_drafts(path, wanted ? &*wanted : nullptr, options, generation, chat_template,
+                            draft_path(), use.texts);
   }));
   tell_idle_flags(loaded.model);
   return loaded;

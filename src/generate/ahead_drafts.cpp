@@ -1,10 +1,9 @@
 #include "generate/ahead_drafts.h"
 
 #include <algorithm>
-#include <cmath>
 
+#include "kernels/ops.h"
 #include "model/positions.h"
-#include "walsh/error.h"
 
 namespace walsh {
 namespace {
@@ -12,10 +11,6 @@ namespace {
 // Tokens of a text that are seen and not read, at most: every step reads them, but where memory is
 // short. Then the layer goes on behind them.
 constexpr int64_t kMostSeen = 1024;
-
-int64_t common_beginning(std::span<const int32_t> a, std::span<const int32_t> b) {
-  return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
-}
 
 SessionOptions session_options(const ModelConfig& config, int64_t texts, int64_t positions) {
   SessionOptions options;
@@ -31,13 +26,7 @@ AheadDrafts::FinalNorm::FinalNorm(const Model& model)
 
 void AheadDrafts::FinalNorm::apply(std::span<float> x) const {
   if (gain.empty()) return;
-  double squares = 0;
-  for (const float value : x)
-    squares += static_cast<double>(value) * static_cast<double>(value);
-  const double mean = squares / static_cast<double>(x.size());
-  const auto scale = static_cast<float>(1 / std::sqrt(mean + static_cast<double>(eps)));
-  for (size_t i = 0; i < x.size(); ++i)
-    x[i] *= scale * gain[i];
+  ops().rms_norm(x.data(), gain.data(), std::ssize(x), eps, x.data());
 }
 
 AheadDrafts::AheadDrafts(const Model& layer, const AheadDesc& desc, int64_t texts,
@@ -53,7 +42,8 @@ AheadDrafts::AheadDrafts(const Model& layer, const AheadDesc& desc, int64_t text
     places_.emplace_back().sequence = session_.open();
 }
 
-// The layer and the head are read for a token. More rows cost a CPU arithmetic.
+// A guess reads the weights of the layer and of the head. Each further row that the model checks
+// costs a CPU a quarter of a step, for its arithmetic.
 void AheadDrafts::serve(const Model& model) {
   if (joins_normed_) model_norm_ = FinalNorm(model);
   if (!estimates_) return;
@@ -63,17 +53,9 @@ void AheadDrafts::serve(const Model& model) {
 }
 
 int64_t AheadDrafts::begin(std::span<const int32_t> tokens, const std::string& owner) {
-  Place* best = nullptr;
-  int64_t best_common = -1;
-  for (Place& candidate : places_) {
-    if (candidate.taken) continue;
-    const int64_t common = candidate.owner == owner ? common_beginning(candidate.text, tokens) : 0;
-    if (common < best_common || (common == best_common && candidate.used > best->used)) continue;
-    best = &candidate;
-    best_common = common;
-  }
+  Place* best = find_place(std::span(places_), tokens, owner);
   if (best == nullptr) return -1;
-  if (best->owner != owner) best->text.clear();
+  if (best->owner != owner) best->tokens.clear();
   best->taken = true;
   best->used = ++clock_;
   best->owner = owner;
@@ -98,7 +80,7 @@ void AheadDrafts::see(int64_t text, int64_t position, std::span<const float> str
 // the sequence.
 void AheadDrafts::match(Place& place, std::span<const int32_t> tokens) {
   const int64_t length = session_.position(place.sequence);  // shorter if a step has failed
-  const int64_t common = common_beginning(place.text, tokens);
+  const int64_t common = common_prefix(place.tokens, tokens);
   place.rows = std::clamp<int64_t>(common - place.first - 1, 0, std::min(place.rows, length));
   if (!place.seen.empty() && (place.rows == 0 || place.seen_first > place.next())) {
     place.first = place.seen_first;
@@ -139,7 +121,7 @@ std::vector<AheadDrafts::Open> AheadDrafts::read(std::span<DraftTask> tasks) {
     item.streams = std::span<const float>(at.seen).first(static_cast<size_t>(count * width()));
     places.push_back(&at);
     at.rows += count;
-    at.text.assign(task.tokens.begin(), task.tokens.begin() + at.next() + 1);
+    at.tokens.assign(task.tokens.begin(), task.tokens.begin() + at.next() + 1);
     if (wanted > 0 && at.next() == std::ssize(task.tokens) - 1) {
       item.logits = item.read = 1;
       open.push_back({&task, &at, *task.chooser, wanted, {}});
@@ -167,16 +149,9 @@ void AheadDrafts::evaluate(std::span<const SequenceTokens> batch, std::span<Open
       });
 }
 
-// A draft ends where no token can be guessed, such as in front of the end of a grammar.
+// A draft ends where no token can be guessed.
 void AheadDrafts::guess(Open& open, std::span<const float> logits) {
-  try {
-    if (const auto token = open.chooser.choose(logits)) {
-      open.task->drafted.push_back(*token);
-      return;
-    }
-  } catch (const Error&) {  // the text will fail in the same way, and says why
-  }
-  open.wanted = 0;
+  if (!guess_token(open.chooser, logits, *open.task)) open.wanted = 0;
 }
 
 // Rows of guesses are taken back when the text goes on (match).

@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "generate/draft_depth.h"
-#include "generate/draft_source.h"
+#include "generate/draft_places.h"
 #include "model/session.h"
 
 namespace walsh {
@@ -41,17 +40,11 @@ class AheadDrafts : public DraftSource {
     void apply(std::span<float> x) const;
   };
   // A sequence of the layer. Its row r joins what the model gave for position first + r of the text
-  // with the token behind it. Rows stay when the text has ended: the next one may begin so.
-  struct Place {
-    int64_t sequence = -1;
-    bool taken = false;
-    uint64_t used = 0;  // when it was taken, in steps of clock_
-    std::string owner;
+  // with the token behind it; `tokens` are those of the text up to the last row.
+  struct Place : DraftPlace {
     int64_t first = 0, rows = 0;
-    std::vector<int32_t> text;  // up to the token of the last row
-    int64_t seen_first = 0;     // the position of the first of `seen`
-    std::vector<float> seen;    // what the model gave and no row has joined yet
-    DraftDepth depth;
+    int64_t seen_first = 0;   // the position of the first of `seen`
+    std::vector<float> seen;  // what the model gave and no row has joined yet
 
     int64_t next() const { return first + rows; }
   };

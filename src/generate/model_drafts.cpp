@@ -4,21 +4,8 @@
 #include <limits>
 
 #include "model/positions.h"
-#include "walsh/error.h"
 
 namespace walsh {
-namespace {
-
-int64_t common_beginning(std::span<const int32_t> a, std::span<const int32_t> b) {
-  const size_t most = std::min(a.size(), b.size());
-  size_t same = 0;
-  while (same < most && a[same] == b[same])
-    ++same;
-  return static_cast<int64_t>(same);
-}
-
-}  // namespace
-
 SessionOptions ModelDrafts::session_options(const ModelConfig& config, int64_t texts,
                                             int64_t positions) {
   SessionOptions options;
@@ -54,16 +41,7 @@ void ModelDrafts::serve(const Model& model) {
 }
 
 int64_t ModelDrafts::begin(std::span<const int32_t> tokens, const std::string& owner) {
-  Place* best = nullptr;
-  int64_t best_common = -1;
-  for (Place& candidate : places_) {
-    if (candidate.taken) continue;
-    const bool may = candidate.owner == owner;
-    const int64_t common = may ? common_beginning(candidate.tokens, tokens) : 0;
-    if (common < best_common || (common == best_common && candidate.used > best->used)) continue;
-    best = &candidate;
-    best_common = common;
-  }
+  Place* best = find_place(std::span(places_), tokens, owner);
   if (best == nullptr) return -1;
   if (best->owner != owner) {
     session_.truncate(0, best->sequence);
@@ -92,7 +70,7 @@ bool ModelDrafts::knows(std::span<const int32_t> tokens) const {
 void ModelDrafts::match(Place& place, std::span<const int32_t> tokens, int64_t most) {
   const int64_t length = session_.position(place.sequence);  // shorter if a step has failed
   if (length < std::ssize(place.tokens)) place.tokens.resize(static_cast<size_t>(length));
-  const int64_t same = std::min(most, common_beginning(place.tokens, tokens));
+  const int64_t same = std::min(most, common_prefix(place.tokens, tokens));
   if (same < length) session_.truncate(same, place.sequence);
   place.tokens.resize(static_cast<size_t>(session_.position(place.sequence)));
 }
@@ -139,7 +117,7 @@ void ModelDrafts::evaluate(std::span<const SequenceTokens> batch, std::span<Open
   });
 }
 
-// A draft ends where no token can be guessed, such as in front of the end of a grammar.
+// A draft ends where no token can be guessed.
 void ModelDrafts::guess(Open& open, std::span<const float> logits) {
   std::span<const float> known = logits;
   if (std::ssize(logits) != vocab_) {
@@ -147,14 +125,7 @@ void ModelDrafts::guess(Open& open, std::span<const float> logits) {
     std::copy_n(logits.begin(), std::min(logits.size(), logits_.size()), logits_.begin());
     known = logits_;
   }
-  try {
-    if (const auto token = open.chooser.choose(known)) {
-      open.task->drafted.push_back(*token);
-      return;
-    }
-  } catch (const Error&) {  // the text will fail in the same way, and says why
-  }
-  open.wanted = 0;
+  if (!guess_token(open.chooser, known, *open.task)) open.wanted = 0;
 }
 
 void ModelDrafts::draft(std::span<DraftTask> tasks) {

@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "generate/draft_depth.h"
-#include "generate/draft_source.h"
+#include "generate/draft_places.h"
 #include "model/session.h"
 
 namespace walsh {
@@ -30,15 +29,7 @@ class ModelDrafts : public DraftSource {
   void judge(int64_t text, size_t drafted, size_t right) override;
 
  private:
-  // A sequence, whose tokens stay when its text has ended: the next one may begin with them.
-  struct Place {
-    int64_t sequence = -1;
-    bool taken = false;
-    uint64_t used = 0;  // when it was taken, in steps of clock_
-    std::string owner;
-    std::vector<int32_t> tokens;  // in the sequence
-    DraftDepth depth;
-  };
+  using Place = DraftPlace;
   // A task that is not done.
   struct Open {
     DraftTask* task;

@@ -97,9 +97,7 @@ void describe_shared_caches(const GgufMetadata& m, Json& config) {
 void describe_gguf_gemma4(const GgufMetadata& m, Json& config) {
   const auto windows = m.booleans(kPattern, m.layers());
   if (!windows) m.refuse(kPattern, "is missing, expected a boolean for each layer");
-  config["hidden_activation"] = "gelu_pytorch_tanh";
-  config.erase("hidden_act");
-  config["attention_bias"] = has_gguf_attention_bias(m, 0);
+  describe_gguf_gemma(m, config);
   config["sliding_window"] = m.require(".attention.sliding_window");
   config["layer_types"] = gguf_layer_types(m, 0);
   copy_gguf_number(m, ".final_logit_softcapping", "final_logit_softcapping", config);

@@ -6,11 +6,6 @@
 
 namespace walsh {
 
-int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
-  const auto end = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
-  return end.first - a.begin();
-}
-
 const PrefixCache::Entry* PrefixCache::find(std::span<const int32_t> prompt,
                                             const std::string& owner, int64_t least) const {
   const Entry* best = nullptr;

@@ -9,10 +9,9 @@
 #include <string>
 #include <vector>
 
-namespace walsh {
+#include "base/common_prefix.h"
 
-// Length of the common prefix of two texts.
-int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b);
+namespace walsh {
 
 class PrefixCache {
  public:

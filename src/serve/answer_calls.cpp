@@ -317,7 +317,7 @@ bool AnswerReader::read_function(bool last) {
   return true;
 }
 
-// Ends at its mark, or (glm) at the first byte that cannot be part of a name.
+// A name ends at its mark, or in GLM's syntax at the first byte that cannot be part of a name.
 bool AnswerReader::read_function_name(bool last) {
   const bool glm = options_.syntax.tools == ToolSyntax::glm;
   const std::string_view mark = tags().name_end;

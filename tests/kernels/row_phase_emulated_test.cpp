@@ -1,5 +1,5 @@
-// Attention of several rows as a phase of the persistent kernel, run on the host
-// (emulated/device.h), against the formula.
+// The persistent kernel's phase of attention gives several rows what the formula gives. It runs on
+// the host here (emulated/device.h).
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -124,8 +124,8 @@ TEST(Ahead, IsQuantizedWithTheRest) {
   }
 }
 
-// transformers does not save the layer: what has none is read as before, and so is the model where
-// a rotation is folded into its residual stream.
+// Checkpoints that transformers saved lack the layer. They are read as before, and so are models
+// whose rotation is folded into the residual stream.
 TEST(Ahead, IsNotNeeded) {
   ThreadPool pool(test::kThreads);
   const CheckpointSource without =

@@ -21,7 +21,8 @@ namespace walsh::detail {
 inline constexpr int kTileVectors = 16;
 inline constexpr int kMostTileVectors = 2 * kTileVectors;  // summed at once
 
-// Eight tiles: up to four of sums, [vector tile][panel], then two of vectors and two of weights.
+// There are eight tiles: the first four hold sums, [vector tile][panel], the next two hold vectors
+// and the last two weights.
 inline constexpr int kFirstVectorTile = 4, kFirstWeightTile = 6;
 
 // How many columns tiles have that never cross the end of a step of columns, a multiple of 16.

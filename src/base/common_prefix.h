@@ -1,0 +1,14 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+
+namespace walsh {
+
+// Returns the number of tokens with which both begin.
+inline int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
+  return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
+}
+
+}  // namespace walsh

@@ -1,0 +1,47 @@
+// What the sources of drafts share that keep a sequence for each text.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/common_prefix.h"
+#include "generate/draft_depth.h"
+#include "generate/draft_source.h"
+
+namespace walsh {
+
+// A sequence, which stays when its text has ended: the next text may begin with the same tokens.
+struct DraftPlace {
+  int64_t sequence = -1;
+  bool taken = false;
+  uint64_t used = 0;  // when it was taken, in steps of a clock
+  std::string owner;
+  std::vector<int32_t> tokens;  // that the sequence has read
+  DraftDepth depth;
+};
+
+// Returns the free place that has read most of `tokens` for this owner; of several the one that was
+// taken longest ago, and null if all are taken.
+template <class Place>
+Place* find_place(std::span<Place> places, std::span<const int32_t> tokens,
+                  const std::string& owner) {
+  Place* best = nullptr;
+  int64_t best_common = -1;
+  for (Place& candidate : places) {
+    if (candidate.taken) continue;
+    const bool may = candidate.owner == owner;
+    const int64_t common = may ? common_prefix(candidate.tokens, tokens) : 0;
+    if (common < best_common || (common == best_common && candidate.used > best->used)) continue;
+    best = &candidate;
+    best_common = common;
+  }
+  return best;
+}
+
+// Appends the chosen token to the draft. Returns false where no token can be chosen, such as in
+// front of the end of a grammar.
+bool guess_token(TokenChooser& chooser, std::span<const float> logits, DraftTask& task);
+
+}  // namespace walsh
