@@ -104,8 +104,9 @@ void CurvatureFiles::open_layer(const std::string& path) {
     if (measured.tokens > 0) {
       measured.rows = get_int(value, "rows", measured.where, 1, kMostRows);
       measured.checksum = get_string(value, "checksum", measured.where);
-      const auto entry = std::find_if(entries.begin(), entries.end(),
-                                      [&](const SafetensorsEntry& e) { return e.name == name; });
+      const auto entry =
+          std::find_if(entries.begin(), entries.end(),
+                       [&wanted = name](const SafetensorsEntry& e) { return e.name == wanted; });
       if (entry == entries.end()) refuse(path, "lacks the tensor " + name);
       const std::vector<int64_t> shape = {triangle(measured.rows)};
       if (entry->dtype != "F32" || entry->shape != shape) {
