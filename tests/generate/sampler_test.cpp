@@ -93,8 +93,10 @@ TEST(Sampler, DrawsAreThoseOfAllCandidatesInTheirOrder) {
       while (top_p < 1 && sum < top_p * total)
         sum += std::exp(best - all[kept++].first);
       if (top_p < 1) keep(kept);
-      if (min_p > 0)
-        std::erase_if(all, [&](const auto& c) { return best - c.first < std::log(double{min_p}); });
+      if (min_p > 0) {
+        const double least = std::log(double{min_p});
+        std::erase_if(all, [&](const auto& c) { return best - c.first < least; });
+      }
       total = 0;
       for (const auto& [logit, id] : all)
         total += std::exp((best - logit) / temperature);
