@@ -30,15 +30,31 @@ struct CodeBytes : Bytes {
 template <int Bits>
 using UnsignedDecoder = CodeDecoder<Bits, std::conditional_t<(Bits >= 4), CodeBytes, Bytes>>;
 
-// Sums of the activations of half units, where scales are per 16 columns: [vector][cols / 16].
-std::vector<int32_t> half_sums(const Call& call, int64_t vectors) {
-  std::vector<int32_t> sums;
-  if (call.step >= kUnitColumns) return sums;
-  const int8_t* const end = call.x.q.data() + vectors * call.x.cols;
-  sums.reserve(static_cast<size_t>(vectors * call.x.cols / kHalfUnit));
-  for (const int8_t* q = call.x.q.data(); q < end; q += kHalfUnit)
-    sums.push_back(std::accumulate(q, q + kHalfUnit, 0));
-  return sums;
+// What a step of a vector adds to its products with every row.
+struct Step {
+  int32_t first;  // first level times the sum of the activations
+  float scale;    // of the activations
+  float sum;      // of the scaled activations
+};
+
+// Steps of all vectors, [vector][step]. Made once for all rows.
+std::vector<Step> make_steps(const Call& call, int64_t vectors) {
+  const int64_t cols = call.x.cols;
+  std::vector<Step> steps;
+  steps.reserve(static_cast<size_t>(vectors * ceil_div(cols, call.step)));
+  for (int64_t v = 0; v < vectors; ++v) {
+    const int8_t* q = call.x.q.data() + v * cols;
+    const int32_t* sums = call.x.sums.data() + v * (cols / kUnitColumns);
+    for (int64_t c = 0; c < cols; c += call.step) {
+      const int64_t end = std::min(c + call.step, cols);
+      const int32_t sum = call.step < kUnitColumns ? std::accumulate(q + c, q + end, 0)
+                                                   : std::accumulate(sums + c / kUnitColumns,
+                                                                     sums + end / kUnitColumns, 0);
+      const float scale = call.x.scales.data()[v * call.x_groups + call.x_group(c)];
+      steps.push_back({sum * call.w.code->levels_i8[0], scale, static_cast<float>(sum) * scale});
+    }
+  }
+  return steps;
 }
 
 // Products of rows lane .. lane + 7 of a panel with vectors v0 .. v0 + Vectors - 1. HalfUnits:
@@ -46,7 +62,8 @@ std::vector<int32_t> half_sums(const Call& call, int64_t vectors) {
 template <int Bits, int Vectors, int Planes, bool HalfUnits>
 class LinearProduct {
  public:
-  LinearProduct(const Call& call, const int32_t* halves, int64_t panel, int lane, int64_t v0)
+  LinearProduct(const Call& call, const std::vector<Step>& steps, int64_t panel, int lane,
+                int64_t v0)
       : call_(call),
         row_(panel * kPanelRows + lane),
         token_(v0 / Planes),
@@ -58,11 +75,9 @@ class LinearProduct {
                      : call.w.offsets.data() + panel * call.z_groups * kPanelRows + lane),
         ldq_(call.x.cols),
         q_(call.x.q.data() + v0 * ldq_),
-        ld_sums_(ldq_ / (HalfUnits ? kHalfUnit : kUnitColumns)),
-        sums_((HalfUnits ? halves : call.x.sums.data()) + v0 * ld_sums_),
-        ld_scales_(call.x_groups),
-        x_scales_(call.x.scales.data() + v0 * ld_scales_),
-        first_level_(call.w.code->levels_i8[0]),
+        ld_steps_(ceil_div(ldq_, call.step)),
+        steps_(steps.data() + v0 * ld_steps_),
+        offset_group_(call.w.offset_group == call.w.group ? 0 : call.w.offset_group),
         unit_(call.w.code->unit) {}
 
   void run(const UnsignedDecoder<Bits>& decoder) const {
@@ -70,9 +85,10 @@ class LinearProduct {
     const uint32_t* words = words_;
     __m256 total[Vectors / Planes];
     unroll<Vectors / Planes>([&](auto t) WALSH_INLINE { total[t] = _mm256_setzero_ps(); });
-    for (int64_t c = 0; c < cols; c += step_) {
+    constexpr int kParts = HalfUnits ? 2 : 1;
+    const Step* step = steps_;
+    for (int64_t c = 0; c < cols; c += step_, step += kParts) {
       const int64_t end = std::min(c + step_, cols);
-      constexpr int kParts = HalfUnits ? 2 : 1;
       __m256i sums[kParts][Vectors];
       unroll<kParts * Vectors>(
           [&](auto i) WALSH_INLINE { sums[i % kParts][i / kParts] = _mm256_setzero_si256(); });
@@ -80,12 +96,8 @@ class LinearProduct {
         add_unit(decoder, words, u, sums);
         words += Bits * kPanelRows;
       }
-      if constexpr (HalfUnits) {
-        add_step(c, 1, sums[0], total);
-        add_step(c + kHalfUnit, 1, sums[1], total);
-      } else {
-        add_step(c, (end - c) / kUnitColumns, sums[0], total);
-      }
+      add_step(c, step, sums[0], total);
+      if constexpr (HalfUnits) add_step(c + kHalfUnit, step + 1, sums[1], total);
     }
     unroll<Vectors / Planes>([&](auto t) WALSH_INLINE {
       call_.store(token_ + t, total[t], [&](int i) { return row_ + i; });
@@ -123,36 +135,21 @@ class LinearProduct {
   WALSH_INLINE static __m256 f16(const uint16_t* p) {
     return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
   }
-  WALSH_INLINE int32_t x_sum(int64_t vector, int64_t c, int64_t units) const {
-    if constexpr (HalfUnits) return sums_[vector * ld_sums_ + c / kHalfUnit];
-    const int32_t* sums = sums_ + vector * ld_sums_ + c / kUnitColumns;
-    int32_t sum = sums[0];
-    for (int64_t i = 1; i < units; ++i)
-      sum += sums[i];
-    return sum;
-  }
-
   // Adds the integer sums of a step from c, times their scales, to the totals.
-  WALSH_INLINE void add_step(int64_t c, int64_t units, const __m256i (&sums)[Vectors],
+  WALSH_INLINE void add_step(int64_t c, const Step* step, const __m256i (&sums)[Vectors],
                              __m256 (&total)[Vectors / Planes]) const {
     const int64_t group = HalfUnits ? c / kHalfUnit : call_.w_group(c);
     const __m256 scale = _mm256_mul_ps(f16(scales_ + group * kPanelRows), _mm256_set1_ps(unit_));
     __m256 offset = _mm256_setzero_ps();
-    if (offsets_ != nullptr) {
-      const bool as_scales = HalfUnits || call_.w.offset_group == call_.w.group;
-      offset = f16(offsets_ + (as_scales ? group : c / call_.w.offset_group) * kPanelRows);
-    }
-    const float* x_scales = x_scales_ + call_.x_group(c);
+    if (offsets_ != nullptr)
+      offset = f16(offsets_ + (offset_group_ == 0 ? group : c / offset_group_) * kPanelRows);
     unroll<Vectors>([&](auto v) WALSH_INLINE {
-      const int32_t x = x_sum(v, c, units);
-      const __m256 x_scale = _mm256_set1_ps(x_scales[v * ld_scales_]);
-      const __m256i sum = _mm256_add_epi32(sums[v], _mm256_set1_epi32(x * first_level_));
+      const Step& x = step[v * ld_steps_];
+      const __m256i sum = _mm256_add_epi32(sums[v], _mm256_set1_epi32(x.first));
       __m256& t = total[v / Planes];
-      t = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(scale, x_scale), t);
-      if (offsets_ != nullptr) {
-        const __m256 shift = _mm256_mul_ps(_mm256_set1_ps(static_cast<float>(x)), x_scale);
-        t = _mm256_fmadd_ps(offset, shift, t);
-      }
+      t = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(scale, _mm256_set1_ps(x.scale)),
+                          t);
+      if (offsets_ != nullptr) t = _mm256_fmadd_ps(offset, _mm256_set1_ps(x.sum), t);
     });
   }
 
@@ -163,11 +160,9 @@ class LinearProduct {
   const uint16_t* const offsets_;
   const int64_t ldq_;
   const int8_t* const q_;
-  const int64_t ld_sums_;
-  const int32_t* const sums_;
-  const int64_t ld_scales_;
-  const float* const x_scales_;
-  const int first_level_;
+  const int64_t ld_steps_;
+  const Step* const steps_;
+  const int64_t offset_group_;  // 0: that of the scales
   const float unit_;
 };
 
@@ -178,19 +173,18 @@ void multiply_linear_planes(const Call& call, int64_t m, int64_t panel_begin, in
     codes[i] = static_cast<int8_t>(i);
   const UnsignedDecoder<Bits> decoder(codes);
   const int64_t vectors = m * Planes;
-  const std::vector<int32_t> halves = half_sums(call, vectors);
+  const std::vector<Step> steps = make_steps(call, vectors);
   for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
     int64_t v = 0;
     const auto multiply = [&](auto count) {
       for (int lane = 0; lane < kPanelRows; lane += kLanes) {
         if constexpr (scalar::has_half_units(Bits)) {
           if (call.step < kUnitColumns) {
-            LinearProduct<Bits, count, Planes, true>(call, halves.data(), panel, lane, v)
-                .run(decoder);
+            LinearProduct<Bits, count, Planes, true>(call, steps, panel, lane, v).run(decoder);
             continue;
           }
         }
-        LinearProduct<Bits, count, Planes, false>(call, nullptr, panel, lane, v).run(decoder);
+        LinearProduct<Bits, count, Planes, false>(call, steps, panel, lane, v).run(decoder);
       }
       v += count;
     };
