@@ -1,7 +1,8 @@
-# The table of the kernels of matrix products on GPUs: which templates are compiled for which codes.
-# Each row is a source that is written while configuring, so that what the rows say is compiled side
-# by side. Group sizes and numbers of vectors of a code are in src/kernels/cuda/gemv/gemv_kernel.h
-# (has_flush, most_vectors), shapes of tiles in gemm/int8_tile.cuh and experts/expert_tile.cuh.
+# The table of the kernels of GPUs that are templates: for which codes products are compiled, for
+# which sizes of heads attention, and for which groups of scales the encoder. Each row is a source
+# that is written while configuring, so that what the rows say is compiled side by side. Group sizes
+# and numbers of vectors of a code are in src/kernels/cuda/gemv/gemv_kernel.h (has_flush,
+# most_vectors), shapes of tiles in gemm/int8_tile.cuh and experts/expert_tile.cuh.
 
 # Explicit instantiations of one header, for a source of the layer. Where GPU code only has to
 # compile (WALSH_CUDA_QUICK), twelve of a header are one source, whatever their names are.
@@ -17,7 +18,7 @@ function(walsh_kernel sources name header namespace)
     endif()
     get_property(text GLOBAL PROPERTY WALSH_KERNEL_${name})
     if(NOT text)
-      set(text "#include \"kernels/cuda/${header}\"\n\nnamespace ${namespace} {\n\n")
+      set(text "#include \"${header}\"\n\nnamespace ${namespace} {\n\n")
       list(APPEND ${sources} ${name})
     endif()
     set_property(GLOBAL PROPERTY WALSH_KERNEL_${name} "${text}template ${instance};\n")
@@ -33,20 +34,40 @@ macro(walsh_persistent name experts mixers)
     list(APPEND instances
          "PersistentKernel persistent_kernel<${codes}, ${experts}, ${mixers}>()")
   endforeach()
-  walsh_kernel(kernels persistent_${name} persistent/kernel.cuh walsh::cuda ${instances})
+  walsh_kernel(kernels persistent_${name} kernels/cuda/persistent/kernel.cuh walsh::cuda
+               ${instances})
 endmacro()
 
 # The same for a coded cache of keys and values, of heads of 64 and of 128.
 macro(walsh_coded_persistent name experts codes)
   foreach(dim 64 128)
-    walsh_kernel(kernels coded_persistent_${name}_${dim} persistent/kernel.cuh walsh::cuda
+    walsh_kernel(kernels coded_persistent_${name}_${dim} kernels/cuda/persistent/kernel.cuh
+                 walsh::cuda
                  "PersistentKernel coded_persistent_kernel<${codes}, ${experts}, ${dim}>()")
   endforeach()
 endmacro()
 
-# Sets `result` to the sources of all kernels.
-function(walsh_cuda_kernels result)
-  set(kernels)
+# Encoders of scalar codes (codec/scalar/cuda/encode_args.h).
+macro(walsh_codec_kernels)
+  foreach(kind plain offset sub_groups row absmax)
+    walsh_kernel(
+      kernels encode_${kind} codec/scalar/cuda/device_team.cuh walsh::cuda::encoding
+      "void launch_kind<GroupKind::${kind}>(int, const PassArgs&, int64_t, Stream)")
+  endforeach()
+endmacro()
+
+# Attention to a coded cache, by the size of heads.
+macro(walsh_cache_kernels)
+  foreach(dim 64 128 256)
+    walsh_kernel(kernels attend_decode_${dim} cache/cuda/attend_decode.cuh walsh::cuda::detail
+                 "void launch_rows<${dim}>(const CodedDecodeArgs&, int, Stream)")
+    walsh_kernel(kernels attend_prefill_${dim} cache/cuda/attend_prefill.cuh walsh::cuda::detail
+                 "void launch_coded_prefill<${dim}>(const CodedPrefillArgs&, Stream)")
+  endforeach()
+endmacro()
+
+# Products, all layers in one launch, and attention to the pages of prompts.
+macro(walsh_kernels_kernels)
   # Widths of scalar codes, those whose scales may hold for 32 columns, and for 128 columns
   # (codec/cuda/matrix_code.h).
   set(widths 2 3 4 8)
@@ -68,8 +89,9 @@ function(walsh_cuda_kernels result)
       list(APPEND gemv "GemvKernel gemv_kernel<${decoder}>(const GemvKind&)")
       list(APPEND experts "ExpertGemvKernel expert_gemv_kernel<${decoder}>(const GemvKind&)")
     endforeach()
-    walsh_kernel(kernels gemv_${code} gemv/gemv_kernel.cuh walsh::cuda ${gemv})
-    walsh_kernel(kernels expert_gemv_${code} experts/expert_gemv.cuh walsh::cuda ${experts})
+    walsh_kernel(kernels gemv_${code} kernels/cuda/gemv/gemv_kernel.cuh walsh::cuda ${gemv})
+    walsh_kernel(kernels expert_gemv_${code} kernels/cuda/experts/expert_gemv.cuh walsh::cuda
+                 ${experts})
   endforeach()
 
   # Many vectors of one matrix.
@@ -77,7 +99,7 @@ function(walsh_cuda_kernels result)
   foreach(code ${coarse} trellis trellis_half)
     foreach(decoder ${decoders_${code}})
       string(REGEX REPLACE "[^A-Za-z0-9]" "" name ${decoder})
-      walsh_kernel(kernels batch_tile_${name} gemm/batch_tile.cuh walsh::cuda::detail
+      walsh_kernel(kernels batch_tile_${name} kernels/cuda/gemm/batch_tile.cuh walsh::cuda::detail
                    "bool launch_batch<${decoder}>(BatchShape, BatchLaunch*, Stream)")
     endforeach()
   endforeach()
@@ -85,8 +107,8 @@ function(walsh_cuda_kernels result)
   # Many vectors of experts, and of one matrix in int8, the last with scales of 128 columns and of
   # 32.
   foreach(bits ${widths})
-    walsh_kernel(kernels expert_tile_${bits} experts/expert_tile.cuh walsh::cuda::detail
-                 "ExpertTileLauncher expert_tile<ScalarDecoder<${bits}>>(bool)")
+    walsh_kernel(kernels expert_tile_${bits} kernels/cuda/experts/expert_tile.cuh
+                 walsh::cuda::detail "ExpertTileLauncher expert_tile<ScalarDecoder<${bits}>>(bool)")
     set(one)
     foreach(columns 32 128)
       if(NOT bits IN_LIST widths_${columns})
@@ -98,7 +120,7 @@ function(walsh_cuda_kernels result)
         set(fine true)
       endif()
       walsh_kernel(
-        kernels int8_tile_${bits}_${columns} gemm/int8_tile.cuh walsh::cuda::detail
+        kernels int8_tile_${bits}_${columns} kernels/cuda/gemm/int8_tile.cuh walsh::cuda::detail
         "bool launch_tile<ScalarDecoder<${bits}>, ${fine}>(TileShape, TileLaunch&, Stream)")
     endforeach()
     walsh_persistent(${bits} false false ${one})
@@ -113,7 +135,7 @@ function(walsh_cuda_kernels result)
     foreach(rows "2, true" "2, false" "4, true" "4, false")
       string(REGEX REPLACE ", " "_" name ${rows})
       walsh_kernel(
-        kernels rows_persistent_${bits}_${name} persistent/kernel.cuh walsh::cuda
+        kernels rows_persistent_${bits}_${name} kernels/cuda/persistent/kernel.cuh walsh::cuda
         "PersistentKernel rows_persistent_kernel<OneCode<ScalarDecoder<${bits}>, 128>, ${rows}>()")
     endforeach()
     walsh_persistent(${bits}_mixers false true "OneCode<ScalarDecoder<${bits}>, 128>")
@@ -132,6 +154,19 @@ function(walsh_cuda_kernels result)
   walsh_persistent(trellis_several false false TrellisCodes)
   walsh_coded_persistent(narrow false NarrowCodes)
   walsh_coded_persistent(narrow_experts true NarrowCodes)
+  # Prompts, by the size of heads; 192: keys of latent attention (attention/prefill.cuh).
+  foreach(dim 64 96 128 192 256 512)
+    walsh_kernel(kernels prefill_${dim} kernels/cuda/attention/prefill.cuh walsh::cuda::detail
+                 "void launch_page_prefill<${dim}>(const PagePrefillArgs&, Stream)")
+  endforeach()
+endmacro()
+
+# Sets `result` to the sources of the kernels of a layer.
+function(walsh_cuda_kernels result layer)
+  set(kernels)
+  if(COMMAND walsh_${layer}_kernels)
+    cmake_language(CALL walsh_${layer}_kernels)
+  endif()
   set(files)
   foreach(name ${kernels})
     get_property(text GLOBAL PROPERTY WALSH_KERNEL_${name})

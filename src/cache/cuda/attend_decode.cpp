@@ -51,9 +51,9 @@ void attend_decode(const CodedAttention& call, int64_t longest, const AttentionS
   fit_step(args);
   const int splits = detail::attention_splits(call.m, call.heads, cache.kv_heads,
                                               detail::row_blocks(dim), attention_reach(longest));
-  const auto launch = dim == 64    ? detail::launch_rows_64
-                      : dim == 128 ? detail::launch_rows_128
-                                   : detail::launch_rows_256;
+  const auto launch = dim == 64    ? detail::launch_rows<64>
+                      : dim == 128 ? detail::launch_rows<128>
+                                   : detail::launch_rows<256>;
   launch(args, splits, stream);
 }
 

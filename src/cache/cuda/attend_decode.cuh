@@ -1,6 +1,6 @@
-// The reader of decode attention (kernels/cuda/attention/decode.cuh) for a coded cache, one
-// translation unit per head size. A warp takes its positions in tiles of 16 of three kinds: stored
-// positions (up to four tiles at a time), fp16 rows of the ring, and the first positions.
+// The reader of decode attention (kernels/cuda/attention/decode.cuh) for a coded cache. A warp
+// takes its positions in tiles of 16 of three kinds: stored positions (up to four tiles at a time),
+// fp16 rows of the ring, and the first positions.
 #pragma once
 
 #include "cache/cuda/attend_decode.h"

@@ -19,8 +19,8 @@ struct CodedDecodeArgs : DecodeArgs {
   int ring_bytes = 0, stage_bytes = 0, values_at = 0;
 };
 
-void launch_rows_64(const CodedDecodeArgs& args, int splits, Stream stream);
-void launch_rows_128(const CodedDecodeArgs& args, int splits, Stream stream);
-void launch_rows_256(const CodedDecodeArgs& args, int splits, Stream stream);
+// Launches the kernel for heads of Dim values (cmake/cuda_kernels.cmake: 64, 128, 256).
+template <int Dim>
+void launch_rows(const CodedDecodeArgs& args, int splits, Stream stream);
 
 }  // namespace walsh::cuda::detail

@@ -17,9 +17,9 @@ void attend_prefill(const CodedAttention& call, const FreshRows& fresh, const Fr
   }
   const detail::CodedPrefillArgs args{detail::row_args(call, cache.kv_heads, dim), cache, old,
                                       fresh, position};
-  const auto launch = dim == 64    ? detail::launch_coded_prefill_64
-                      : dim == 128 ? detail::launch_coded_prefill_128
-                                   : detail::launch_coded_prefill_256;
+  const auto launch = dim == 64    ? detail::launch_coded_prefill<64>
+                      : dim == 128 ? detail::launch_coded_prefill<128>
+                                   : detail::launch_coded_prefill<256>;
   launch(args, stream);
 }
 

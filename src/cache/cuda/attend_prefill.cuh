@@ -161,4 +161,9 @@ class CodedTiles {
   int row_, last_row_, row_border_, last_border_;  // positions of the warp's queries
 };
 
+template <int Dim>
+void launch_coded_prefill(const CodedPrefillArgs& args, Stream stream) {
+  launch_prefill<CodedTiles<PrefillShape<Dim>>>(args, stream);
+}
+
 }  // namespace walsh::cuda::detail

@@ -1,5 +1,4 @@
-// Arguments of the prefill kernels over a coded cache, which have one translation unit per head
-// size.
+// Arguments of the prefill kernels over a coded cache.
 #pragma once
 
 #include "cache/cuda/coded_cache.h"
@@ -13,8 +12,8 @@ struct CodedPrefillArgs : RowArgs {
   int position = 0;  // of row 0
 };
 
-void launch_coded_prefill_64(const CodedPrefillArgs& args, Stream stream);
-void launch_coded_prefill_128(const CodedPrefillArgs& args, Stream stream);
-void launch_coded_prefill_256(const CodedPrefillArgs& args, Stream stream);
+// Launches the kernel for heads of Dim values (cmake/cuda_kernels.cmake: 64, 128, 256).
+template <int Dim>
+void launch_coded_prefill(const CodedPrefillArgs& args, Stream stream);
 
 }  // namespace walsh::cuda::detail

@@ -5,6 +5,7 @@
 #include <cuda_fp16.h>
 
 #include "base/cuda/device.h"
+#include "codec/scalar/cuda/encode_launch.h"
 #include "codec/scalar/cuda/encode_span.h"
 
 namespace walsh::cuda::encoding {
@@ -131,16 +132,20 @@ void launch(const PassArgs& args, int64_t rows, Stream stream) {
   check_launch("encoder");
 }
 
-// Launches the kernel for the codebook's number of thresholds.
 template <GroupKind kKind>
-void launch_thresholds(int thresholds, const PassArgs& args, int64_t rows, Stream stream) {
-  switch (thresholds) {
-    case 1:
-      return launch<kKind, 1>(args, rows, stream);
-    case 3:
-      return launch<kKind, 3>(args, rows, stream);
-    default:
-      return launch<kKind, 7>(args, rows, stream);
+void launch_kind(int thresholds, const PassArgs& args, int64_t rows, Stream stream) {
+  if constexpr (kKind == GroupKind::absmax) {
+    launch<kKind, 1>(args, rows, stream);
+  } else if constexpr (kKind == GroupKind::sub_groups) {
+    launch<kKind, 3>(args, rows, stream);
+  } else if (thresholds == 1) {
+    launch<kKind, 1>(args, rows, stream);
+  } else if constexpr (kKind == GroupKind::offset) {
+    launch<kKind, 3>(args, rows, stream);  // the interleaved formats have 3 bits
+  } else if (thresholds == 3) {
+    launch<kKind, 3>(args, rows, stream);
+  } else {
+    launch<kKind, 7>(args, rows, stream);
   }
 }
 

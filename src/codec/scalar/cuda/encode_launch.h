@@ -8,14 +8,12 @@
 
 namespace walsh::cuda::encoding {
 
-// Encodes rows [0, rows); rows * args.spans must be below 2^31. steps: 1, 3 or 7 (ignored by
-// absmax).
+// Encodes rows [0, rows); rows * args.spans must be below 2^31. `thresholds` are those of the
+// codebook above zero: 1, 3 or 7, which absmax does not read.
 void launch_pass(GroupKind kind, int thresholds, const PassArgs& args, int64_t rows, Stream stream);
-void launch_plain(int thresholds, const PassArgs& args, int64_t rows, Stream stream);
-void launch_offset(int thresholds, const PassArgs& args, int64_t rows, Stream stream);
-void launch_sub_groups(const PassArgs& args, int64_t rows, Stream stream);
-void launch_row(int thresholds, const PassArgs& args, int64_t rows, Stream stream);
-void launch_absmax(const PassArgs& args, int64_t rows, Stream stream);
+// Does so for one kind of groups.
+template <GroupKind kKind>
+void launch_kind(int thresholds, const PassArgs& args, int64_t rows, Stream stream);
 void launch_convert(const ConvertArgs& args, int64_t rows, Stream stream);
 
 // Adds the sum of values[count] to *total, always in the same order.

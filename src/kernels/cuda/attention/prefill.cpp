@@ -16,12 +16,12 @@ PagePrefillArgs prefill_args(const AttentionCall& call) {
 void launch_prefill_mma(const PagePrefillArgs& args, Stream stream) {
   const int dim = std::max(args.head_dim, args.value_dim);
   const bool of_latents = dim > 128 && dim <= 192 && args.value_dim <= 128;
-  const auto launch = of_latents   ? launch_prefill_192
-                      : dim <= 64  ? launch_prefill_64
-                      : dim <= 96  ? launch_prefill_96
-                      : dim <= 128 ? launch_prefill_128
-                      : dim <= 256 ? launch_prefill_256
-                                   : launch_prefill_512;
+  const auto launch = of_latents   ? launch_page_prefill<192>
+                      : dim <= 64  ? launch_page_prefill<64>
+                      : dim <= 96  ? launch_page_prefill<96>
+                      : dim <= 128 ? launch_page_prefill<128>
+                      : dim <= 256 ? launch_page_prefill<256>
+                                   : launch_page_prefill<512>;
   launch(args, stream);
 }
 

@@ -247,4 +247,10 @@ void launch_prefill(const typename Reader::Args& args, Stream stream) {
          shape, stream, args);
 }
 
+template <int Dim>
+void launch_page_prefill(const PagePrefillArgs& args, Stream stream) {
+  constexpr int kValueDim = Dim == 192 ? 128 : Dim;
+  launch_prefill<PageTiles<PrefillShape<Dim, kValueDim>>>(args, stream);
+}
+
 }  // namespace walsh::cuda::detail

@@ -1,4 +1,5 @@
-// Arguments of the prefill kernels over fp16 pages, which have one translation unit per head size.
+// Arguments of the prefill kernels over fp16 pages. cmake/cuda_kernels.cmake lists the sizes of
+// heads that they are compiled for.
 #pragma once
 
 #include "kernels/cuda/attention/args.h"
@@ -15,12 +16,9 @@ PagePrefillArgs prefill_args(const AttentionCall& call);
 void launch_prefill_mma(const PagePrefillArgs& args, Stream stream);
 // Uses wgmma; returns false if the device or the build lacks it or the call is not supported.
 bool launch_prefill_wgmma(const PagePrefillArgs& args, Stream stream);
-void launch_prefill_64(const PagePrefillArgs& args, Stream stream);
-void launch_prefill_96(const PagePrefillArgs& args, Stream stream);
-void launch_prefill_128(const PagePrefillArgs& args, Stream stream);
-// Values have at most 128 columns: heads of DeepSeek's latent attention.
-void launch_prefill_192(const PagePrefillArgs& args, Stream stream);
-void launch_prefill_256(const PagePrefillArgs& args, Stream stream);
-void launch_prefill_512(const PagePrefillArgs& args, Stream stream);
+// Launches the kernel for heads of up to Dim values. That of 192, for heads of DeepSeek's latent
+// attention, takes values of at most 128.
+template <int Dim>
+void launch_page_prefill(const PagePrefillArgs& args, Stream stream);
 
 }  // namespace walsh::cuda::detail

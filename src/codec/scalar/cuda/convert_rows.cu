@@ -1,3 +1,5 @@
+// Launches what the encoder does besides encoding: it converts rows to another plain type, adds up
+// errors, and measures columns.
 #include "codec/scalar/cuda/device_team.cuh"
 #include "codec/scalar/cuda/encode_launch.h"
 
@@ -66,26 +68,6 @@ __global__ void __launch_bounds__(kNormThreads)
 }
 
 }  // namespace
-
-void launch_absmax(const PassArgs& args, int64_t rows, Stream stream) {
-  launch<GroupKind::absmax, 1>(args, rows, stream);
-}
-
-void launch_pass(GroupKind kind, int thresholds, const PassArgs& args, int64_t rows,
-                 Stream stream) {
-  switch (kind) {
-    case GroupKind::plain:
-      return launch_plain(thresholds, args, rows, stream);
-    case GroupKind::offset:
-      return launch_offset(thresholds, args, rows, stream);
-    case GroupKind::sub_groups:
-      return launch_sub_groups(args, rows, stream);
-    case GroupKind::row:
-      return launch_row(thresholds, args, rows, stream);
-    case GroupKind::absmax:
-      return launch_absmax(args, rows, stream);
-  }
-}
 
 void launch_convert(const ConvertArgs& args, int64_t rows, Stream stream) {
   const auto blocks = static_cast<unsigned>(rows * args.spans);

@@ -1,9 +1,0 @@
-#include "cache/cuda/attend_prefill.cuh"
-
-namespace walsh::cuda::detail {
-
-void launch_coded_prefill_128(const CodedPrefillArgs& args, Stream stream) {
-  launch_prefill<CodedTiles<PrefillShape<128>>>(args, stream);
-}
-
-}  // namespace walsh::cuda::detail

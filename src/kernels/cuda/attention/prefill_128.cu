@@ -1,9 +1,0 @@
-#include "kernels/cuda/attention/prefill.cuh"
-
-namespace walsh::cuda::detail {
-
-void launch_prefill_128(const PagePrefillArgs& args, Stream stream) {
-  launch_prefill<PageTiles<PrefillShape<128>>>(args, stream);
-}
-
-}  // namespace walsh::cuda::detail
