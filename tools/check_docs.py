@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Checks that what the documents name exists: files, links, flags, variables, suites of tests; and
-that the walks of docs/design.md list as many files as they claim."""
+"""Checks that what the documents name exists: files, links, flags, variables, suites of tests; that
+the walks of docs/design.md list as many files as they claim; and that the lists of CONTRIBUTING.md
+name every file that an example of the task is in."""
 import json
 import pathlib
 import re
@@ -84,6 +85,32 @@ def walk_problems(text):
             yield f"the walk of {title} says {said} files, and lists {counted}"
 
 
+# For tasks of CONTRIBUTING.md: a pattern that finds an example of what was added so, and the files
+# that are the example's own or only use it.
+TASKS = {
+    "A model family": (r"\bkOlmoe\b", {"src/arch/family_olmoe.cpp"}),
+    "An option of attention": (r"\b(?:options|rule)\.chunk\b", set()),
+    "A kernel of the CPU": (r"\bsoft_cap\b", {"src/model/cpu/executor.cpp"}),
+    "A sampling option": (r"\bxtc_threshold\b", set()),
+    "A source of drafts": (r"\bAheadDrafts\b", {"src/generate/ahead_drafts.h",
+                                                 "src/generate/ahead_drafts.cpp"}),
+    "An endpoint of the server": (r'"/apply-template"', set()),
+}
+
+
+def task_problems(root, text):
+    """The lists of CONTRIBUTING.md against the files that have the examples."""
+    sources = {path.relative_to(root).as_posix(): read(path) for top in ("include", "src")
+               for path in sorted((root / top).rglob("*")) if path.suffix in SOURCES}
+    sections = dict(re.findall(r"^\*\*([^*]+?):?\*\*(.*?)(?=^\*\*|^## |\Z)", text, re.M | re.S))
+    for task, (pattern, own) in TASKS.items():
+        listed = set(PATH.findall(sections.get(task, "")))
+        for name in (n for n, source in sources.items() if re.search(pattern, source)):
+            folders = {str(parent) for parent in pathlib.PurePosixPath(name).parents}
+            if name not in own and name not in listed and not folders & listed:
+                yield f"the list of '{task}' lacks {name}"
+
+
 def problems(tree):
     for document in tree.documents:
         name, text = document.relative_to(tree.root).as_posix(), read(document)
@@ -99,6 +126,8 @@ def problems(tree):
             yield f"{name}: names {word}, which no source has"
         if name == "docs/design.md":
             yield from (f"{name}: {problem}" for problem in walk_problems(text))
+        if name == "CONTRIBUTING.md":
+            yield from (f"{name}: {problem}" for problem in task_problems(tree.root, text))
 
 
 def table_problems(root):
