@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "walsh/error.h"
-#include "weights/scaled_values.h"
+#include "weights/stored/scaled_values.h"
 
 namespace {
 
@@ -58,15 +58,15 @@ struct Array {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   Input input(bytes, size);
-  walsh::StoredQuantization stored = {walsh::StoredQuantization::Kind::fp8, 0, 0};
   const bool fp8 = input.next() % 2 == 0;
-  stored.block_rows = input.next() % 5;
-  stored.block_cols = stored.block_rows == 0 ? 0 : 1 + input.next() % 5;
+  const int64_t block_rows = input.next() % 5;
+  const int64_t block_cols = block_rows == 0 ? 0 : 1 + input.next() % 5;
   const Array values(input), scales(input);
   try {
-    const walsh::Tensor tensor = fp8 ? walsh::decode_fp8(values.view(), scales.view(), stored)
-                                     : walsh::decode_mxfp4(values.view(), scales.view(), 0,
-                                                           walsh::mxfp4_rows(values.view()));
+    const walsh::StoredMatrixPtr matrix =
+        fp8 ? walsh::open_fp8(values.view(), scales.view(), block_rows, block_cols)
+            : walsh::open_mxfp4(values.view(), scales.view());
+    const walsh::Tensor tensor = matrix->load(matrix->dense(), 0, matrix->rows());
     const auto cells = static_cast<size_t>(tensor.rows * tensor.cols);
     if (tensor.data.size() != cells * (fp8 ? 4 : 2)) std::abort();
     if (cells != values.data.size() * (fp8 ? 1 : 2)) std::abort();

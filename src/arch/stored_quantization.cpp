@@ -1,11 +1,18 @@
 #include "arch/stored_quantization.h"
 
+#include <algorithm>
+#include <string_view>
+
 #include "arch/config_reader.h"
 
 namespace walsh {
 namespace {
 
 constexpr int64_t kMaxBlock = int64_t{1} << 20;
+
+// Kinds that say nothing about the model. What their matrices are, weights/stored/method.cpp reads.
+constexpr std::string_view kReadWithTheWeights[] = {"compressed-tensors", "gptq", "awq",
+                                                    "bitsandbytes"};
 
 void read_block(ConfigReader& reader, StoredQuantization& stored) {
   const char* key = "weight_block_size";
@@ -36,8 +43,11 @@ StoredQuantization read_stored_quantization(ConfigReader& reader) {
     read_block(own, stored);
   } else if (method == "mxfp4") {
     stored.kind = StoredQuantization::Kind::mxfp4;
+  } else if (std::ranges::find(kReadWithTheWeights, method) != std::end(kReadWithTheWeights)) {
+    return stored;
   } else {
-    own.refuse("quant_method", "not supported, expected fp8 or mxfp4");
+    own.refuse("quant_method",
+               "not supported, expected fp8, mxfp4, compressed-tensors, gptq, awq or bitsandbytes");
   }
   // Ignored: how activations are rounded elsewhere (walsh does not round them), which tensors are
   // not quantized (their types show it), and how transformers loads them.

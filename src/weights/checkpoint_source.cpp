@@ -1,9 +1,10 @@
 #include "weights/checkpoint_source.h"
 
-#include <array>
+#include <algorithm>
 #include <cstring>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "arch/plan.h"
@@ -15,18 +16,34 @@
 namespace walsh {
 namespace {
 
-// Types and names of stored quantization (arch/stored_quantization.h).
-constexpr std::string_view kFp8 = "F8_E4M3";
-constexpr const char* kFp8Scales = "_scale_inv";
-constexpr const char* kMxBlocks = "_blocks";
-constexpr const char* kMxScales = "_scales";
-// Beside matrices in FP8: their scales, and those of activations, which are not rounded here.
-constexpr std::array<std::string_view, 3> kFp8Others = {"_scale_inv", ".activation_scale",
-                                                        ".input_scale"};
+// Whether these values are stored in this way.
+bool fits(const Checkpoint& checkpoint, const StoredNames& form, const std::string& stem,
+          const TensorInfo& values) {
+  if (!form.dtype.empty() && values.dtype_text != form.dtype) return false;
+  return form.beside.empty() || StoredParts(checkpoint, stem).contains(form.beside);
+}
 
-// What a part counts: rows, elements of a vector.
-int64_t& units_of(Tensor& tensor, const TensorInfo& info) {
-  return info.shape.size() == 1 ? tensor.cols : tensor.rows;
+// The tensor of the checkpoint that holds `name`, and how, if it is quantized.
+std::pair<const TensorInfo*, const StoredNames*> find_stored(const Checkpoint& checkpoint,
+                                                             const StoredMethod& stored,
+                                                             const std::string& name) {
+  const StoredKind* kind = stored_kind(stored.kind);
+  for (const StoredNames& form : kind != nullptr ? kind->forms : std::span<const StoredNames>()) {
+    if (!name.ends_with(form.whole)) continue;
+    const std::string stem = name.substr(0, name.size() - form.whole.size());
+    const TensorInfo* values = checkpoint.find(stem + std::string(form.values));
+    if (values != nullptr && fits(checkpoint, form, stem, *values)) return {values, &form};
+  }
+  return {checkpoint.find(name), nullptr};
+}
+
+// Tools for GPTQ write biases of zeros to models that have none.
+bool is_zero_bias(const Checkpoint& checkpoint, const TensorInfo& info) {
+  constexpr std::string_view kBias = ".bias";
+  if (!info.name.ends_with(kBias)) return false;
+  const std::string stem = info.name.substr(0, info.name.size() - kBias.size());
+  if (checkpoint.find(stem + ".qweight") == nullptr) return false;
+  return std::ranges::all_of(checkpoint.data(info), [](std::byte b) { return b == std::byte{0}; });
 }
 
 // The rows of heads whose first `turned` ones are stored as pairs, the first of all pairs first.
@@ -112,15 +129,14 @@ Checkpoint complete_checkpoint(Checkpoint checkpoint) {
     if (others > 0 || !plan.whole.empty())
       checkpoint.add_note(path + ": " + left_out(plan, others));
   }
-  if (plan.stored.kind != StoredQuantization::Kind::none) {
-    const bool fp8 = plan.stored.kind == StoredQuantization::Kind::fp8;
-    checkpoint.add_note(path + ": its matrices in " + (fp8 ? "FP8" : "MXFP4") +
-                        " are decoded while they are read");
-  }
   const bool tied = plan.head.empty();
-  const TensorInfo* head = tied ? checkpoint.find(plan.residual.head) : nullptr;
+  const auto [head, form] =
+      tied ? find_stored(checkpoint, read_stored_method(checkpoint.config_json(), where),
+                         plan.residual.head)
+           : std::pair<const TensorInfo*, const StoredNames*>();
   const TensorInfo* embedding = checkpoint.find(plan.embedding);
-  if (head == nullptr || embedding == nullptr || equal(checkpoint, *head, *embedding)) {
+  if (head == nullptr || embedding == nullptr ||
+      (form == nullptr && equal(checkpoint, *head, *embedding))) {
     return checkpoint;
   }
   checkpoint.correct_config(untied_config(checkpoint.config_json(), where),
@@ -142,11 +158,14 @@ std::string untied_config(std::string_view config_json, const std::string& where
 CheckpointSource::CheckpointSource(Checkpoint checkpoint, const std::vector<TensorPart>& parts,
                                    const StoredQuantization& stored, GgufCodes codes)
     : checkpoint_(std::make_shared<Checkpoint>(std::move(checkpoint))),
-      stored_(stored),
+      method_(stored.kind == StoredQuantization::Kind::none
+                  ? read_stored_method(checkpoint_->config_json(), checkpoint_->config_place())
+                  : method_of(stored)),
       codes_(codes) {
   std::set<std::string_view> apart;  // sources that are not there, but their parts by themselves
   for (const TensorPart& part : parts) {
-    if (checkpoint_->find(part.source) == nullptr && checkpoint_->find(part.name) != nullptr)
+    if (find_stored(*checkpoint_, method_, part.source).first == nullptr &&
+        find_stored(*checkpoint_, method_, part.name).first != nullptr)
       apart.insert(part.source);
   }
   for (const TensorPart& part : parts) {
@@ -166,32 +185,23 @@ CheckpointSource::Stored CheckpointSource::find(const std::string& name) const {
   Stored found;
   const auto part = parts_.find(name);
   if (part != parts_.end()) found.part = &part->second;
-  const std::string& stored = found.part != nullptr ? found.part->source : name;
-  found.values = checkpoint_->find(stored);
-  if (found.values != nullptr) {
-    if (stored_.kind == StoredQuantization::Kind::fp8 && found.values->dtype_text == kFp8)
-      found.scales = checkpoint_->find(stored + kFp8Scales);
-  } else if (stored_.kind == StoredQuantization::Kind::mxfp4) {
-    found.values = checkpoint_->find(stored + kMxBlocks);
-    found.scales = checkpoint_->find(stored + kMxScales);
-  }
+  std::tie(found.values, found.form) =
+      find_stored(*checkpoint_, method_, found.part != nullptr ? found.part->source : name);
   return found;
 }
 
 CheckpointSource::Stored CheckpointSource::get(const std::string& name) const {
   const Stored found = find(name);
-  const auto fail = [&](const std::string& suffix) {
-    const std::string& stored = found.part != nullptr ? found.part->source : name;
-    throw Error(ErrorCode::bad_input, path() + ": tensor " + stored + suffix,
-                "the checkpoint lacks this tensor");
-  };
-  if (found.values == nullptr) fail("");
-  if (found.scales != nullptr) return found;
-  if (stored_.kind == StoredQuantization::Kind::fp8 && found.values->dtype_text == kFp8)
-    fail(kFp8Scales);
-  if (stored_.kind == StoredQuantization::Kind::mxfp4 && found.values->name.ends_with(kMxBlocks))
-    fail(kMxScales);
-  return found;
+  if (found.values != nullptr) return found;
+  throw Error(ErrorCode::bad_input,
+              path() + ": tensor " + (found.part != nullptr ? found.part->source : name),
+              "the checkpoint lacks this tensor");
+}
+
+StoredMatrixPtr CheckpointSource::open(const Stored& stored) const {
+  const std::string& name = stored.values->name;
+  const std::string stem = name.substr(0, name.size() - stored.form->values.size());
+  return stored.form->open(StoredParts(*checkpoint_, stem), method_);
 }
 
 bool CheckpointSource::contains(const std::string& name) const {
@@ -199,22 +209,26 @@ bool CheckpointSource::contains(const std::string& name) const {
 }
 
 std::string CheckpointSource::name_of(const TensorInfo& info) const {
+  const StoredKind* kind = stored_kind(method_.kind);
+  if (kind == nullptr) return info.name;
   const std::string_view name = info.name;
-  if (stored_.kind == StoredQuantization::Kind::fp8) {
-    for (const std::string_view suffix : kFp8Others)
-      if (name.ends_with(suffix)) return {};
-  }
-  if (stored_.kind == StoredQuantization::Kind::mxfp4) {
-    if (name.ends_with(kMxScales)) return {};
-    if (name.ends_with(kMxBlocks))
-      return std::string(name.substr(0, name.size() - std::string_view(kMxBlocks).size()));
+  for (const std::string_view ending : kind->unseen)
+    if (name.ends_with(ending)) return {};
+  if (is_zero_bias(*checkpoint_, info)) return {};
+  for (const StoredNames& form : kind->forms) {
+    if (!name.ends_with(form.values)) continue;
+    const std::string stem(name.substr(0, name.size() - form.values.size()));
+    if (fits(*checkpoint_, form, stem, info)) return stem + std::string(form.whole);
   }
   return info.name;
 }
 
 CheckpointSource::Place CheckpointSource::place_of(const std::string& name) const {
   const Stored stored = get(name);
-  return {stored.part, stored.values->shape};
+  if (stored.form == nullptr || stored.form->turned_experts)
+    return {stored.part, stored.values->shape};
+  const StoredMatrixPtr matrix = open(stored);
+  return {stored.part, {matrix->rows(), matrix->cols()}};
 }
 
 Checksum CheckpointSource::stored_checksum(const std::string& name) const {
@@ -249,8 +263,12 @@ const Format& CheckpointSource::format_of(const std::string& name) const {
   const Stored stored = get(name);
   const TensorInfo& info = *stored.values;
   if (info.gguf) return gguf_format(info, codes_of(stored));
-  if (stored.scales == nullptr) return dense_format(info.dtype());
-  return dense_format(stored_.kind == StoredQuantization::Kind::fp8 ? DType::f32 : DType::bf16);
+  if (stored.form == nullptr) return dense_format(info.dtype());
+  const StoredMatrixPtr matrix = open(stored);
+  if (codes_of(stored) == GgufCodes::drop) return matrix->dense();
+  const auto [known, fresh] = coded_.try_emplace(info.name);
+  if (fresh) known->second = matrix->coded();
+  return known->second != nullptr ? *known->second : matrix->dense();
 }
 
 void CheckpointSource::use_on(const Device& device) {
@@ -259,14 +277,20 @@ void CheckpointSource::use_on(const Device& device) {
 
 std::vector<std::string> CheckpointSource::notes() const {
   std::vector<std::string> notes = checkpoint_->notes();
-  const std::string note = codes_ != GgufCodes::drop ? describe_gguf(*checkpoint_, codes_)
-                                                     : warn_of_quantized(*checkpoint_);
+  const bool dropped = codes_ == GgufCodes::drop;
+  const std::string note =
+      dropped ? warn_of_quantized(*checkpoint_) : describe_gguf(*checkpoint_, codes_);
   if (!note.empty()) notes.push_back(note);
+  if (const StoredKind* kind = stored_kind(method_.kind); kind != nullptr) {
+    const std::string matrices = path() + ": its matrices in " + std::string(kind->text);
+    notes.push_back(matrices + (kind->exact_codes && !dropped
+                                    ? " are q4_0 or q8_0 where these hold them bit for bit, and "
+                                      "decoded where not"
+                                    : " are decoded while they are read"));
+    if (dropped && kind->below_8_bits)
+      notes.back() += "; if they are quantized again, their errors remain and new ones are added";
+  }
   return notes;
-}
-
-StoredArray CheckpointSource::array(const TensorInfo& info) const {
-  return {info.dtype_text, info.shape, checkpoint_->data(info), info.where()};
 }
 
 Tensor CheckpointSource::describe_whole(const Stored& stored) const {
@@ -275,9 +299,10 @@ Tensor CheckpointSource::describe_whole(const Stored& stored) const {
   // A convolution of each channel alone, [channels, 1, taps].
   if (shape.size() == 3 && shape[1] == 1) shape.erase(shape.begin() + 1);
   Tensor tensor;
-  if (stored.scales != nullptr && stored_.kind == StoredQuantization::Kind::mxfp4) {
-    tensor.rows = mxfp4_rows(array(info));
-    tensor.cols = info.elements() / tensor.rows * 2;
+  if (stored.form != nullptr) {
+    const StoredMatrixPtr matrix = open(stored);
+    tensor.rows = matrix->rows();
+    tensor.cols = matrix->cols();
     return tensor;
   }
   if ((shape.size() != 1 && shape.size() != 2) || info.elements() == 0) {
@@ -291,13 +316,19 @@ Tensor CheckpointSource::describe_whole(const Stored& stored) const {
   return tensor;
 }
 
+// What a part counts: rows, elements of a vector.
+int64_t& CheckpointSource::units_of(Tensor& tensor, const Stored& stored) {
+  const bool vector = stored.form == nullptr && stored.values->shape.size() == 1;
+  return vector ? tensor.cols : tensor.rows;
+}
+
 Tensor CheckpointSource::describe(const std::string& name) const {
   const Stored stored = get(name);
   if (stored.part != nullptr && !stored.part->shape.empty()) return describe_steps(name, stored);
   Tensor tensor = describe_whole(stored);
   tensor.format = &format_of(name);
   if (stored.part == nullptr) return tensor;
-  int64_t& units = units_of(tensor, *stored.values);
+  int64_t& units = units_of(tensor, stored);
   const TensorPart& last = parts_.at(split_.at(stored.part->source).back());
   if (units != last.first_row + last.rows) {
     throw Error(ErrorCode::bad_input, stored.values->where(),
@@ -320,16 +351,9 @@ Tensor CheckpointSource::load_rows(const Stored& stored, Tensor tensor, int64_t 
     return whole;
   }
   if (info.gguf) return load_gguf_rows(checkpoint_, info, codes_of(stored), first, count);
-  if (stored.scales != nullptr && stored_.kind == StoredQuantization::Kind::mxfp4)
-    return decode_mxfp4(array(info), array(*stored.scales), first, count);
-  if (stored.scales != nullptr) {
-    Tensor whole = decode_fp8(array(info), array(*stored.scales), stored_);
-    tensor.data = whole.data;
-    tensor.owner = whole.owner;
-  } else {
-    tensor.data = checkpoint_->data(info);
-    tensor.owner = checkpoint_;
-  }
+  if (stored.form != nullptr) return open(stored)->load(*tensor.format, first, count);
+  tensor.data = checkpoint_->data(info);
+  tensor.owner = checkpoint_;
   const size_t unit_bytes =
       static_cast<size_t>(tensor_bytes(*tensor.format, 1, tensor.rows * tensor.cols)) /
       static_cast<size_t>(count);
@@ -338,24 +362,25 @@ Tensor CheckpointSource::load_rows(const Stored& stored, Tensor tensor, int64_t 
   return tensor;
 }
 
-// A part with a shape. In MXFP4 [experts, n, k] is stored as the matrices of experts times k rows.
+// A part with a shape. Quantized matrices have two dimensions, or are those of experts.
 Tensor CheckpointSource::describe_steps(const std::string& name, const Stored& stored) const {
   const TensorPart& part = *stored.part;
   const TensorInfo& info = *stored.values;
-  std::vector<int64_t> expected = part.shape;
-  const bool fp8_rows = stored_.kind == StoredQuantization::Kind::fp8 && !part.groups.empty();
-  if (stored.scales != nullptr && !fp8_rows) {
+  std::vector<int64_t> expected = part.shape, found = info.shape;
+  if (stored.form != nullptr) {
+    const StoredMatrixPtr matrix = open(stored);
+    found = {matrix->rows(), matrix->cols()};
     const bool turned = expected.size() == 3 && part.col_step == expected[2];
-    if (!turned || expected[1] % kMxfp4Group != 0 || info.gguf ||
-        stored_.kind != StoredQuantization::Kind::mxfp4) {
+    if (turned && stored.form->turned_experts) {
+      expected = {part.shape[0] * part.shape[2], part.shape[1]};
+    } else if (part.groups.empty()) {
       throw Error(ErrorCode::bad_input, info.where(),
-                  "scales beside a tensor of several matrices are not supported");
+                  "a quantized tensor of several matrices is not supported");
     }
-    expected = {part.shape[0], part.shape[2], part.shape[1] / kMxfp4Group, kMxfp4Group / 2};
   }
-  if (info.shape != expected) {
+  if (found != expected) {
     throw Error(ErrorCode::bad_input, info.where(),
-                "shape is " + shape_text(info.shape) + ", expected " + shape_text(expected));
+                "shape is " + shape_text(found) + ", expected " + shape_text(expected));
   }
   Tensor tensor;
   tensor.rows = part.rows;
@@ -379,10 +404,9 @@ Tensor CheckpointSource::load_steps(const Stored& stored, Tensor tensor) const {
     throw Error(ErrorCode::bad_input, info.where(), "its order is not known in a GGUF file");
   }
   const size_t size = dtype_size(tensor.format->dtype);
-  if (stored.scales != nullptr) {
+  if (stored.form != nullptr) {
     const int64_t n = part.shape[1], k = part.shape[2];
-    const Tensor expert =
-        decode_mxfp4(array(info), array(*stored.scales), part.first / (n * k) * k, k);
+    const Tensor expert = open(stored)->load(*tensor.format, part.first / (n * k) * k, k);
     return pick(tensor, expert.data.subspan(static_cast<size_t>(part.first % k * n) * size),
                 part.row_step * n, 1);
   }
@@ -400,7 +424,7 @@ Tensor CheckpointSource::load(const std::string& name) {
   if (stored.part != nullptr && !stored.part->shape.empty())
     return load_steps(stored, std::move(tensor));
   const int64_t first = stored.part != nullptr ? stored.part->first_row : 0;
-  const int64_t count = units_of(tensor, *stored.values);
+  const int64_t count = units_of(tensor, stored);
   tensor = load_rows(stored, std::move(tensor), first, count);
   if (stored.part != nullptr && stored.part->turned != 0) separate_pairs(*stored.part, tensor);
   return tensor;

@@ -11,7 +11,7 @@
 #include "import/gguf_tensor.h"
 #include "io/checkpoint.h"
 #include "io/checksum.h"
-#include "weights/scaled_values.h"
+#include "weights/stored/form.h"
 
 namespace walsh {
 
@@ -27,7 +27,7 @@ class CheckpointSource : public WeightSource {
  public:
   // `parts`: tensors of the model that the checkpoint stores in another way: what they are stored
   // in is not seen itself. `stored`: matrices that are small floats with scales beside them are
-  // decoded (scaled_values.h). `codes` says whether tensors may come in codes; otherwise all are
+  // decoded (stored/form.h). `codes` says whether tensors may come in codes; otherwise all are
   // dense.
   CheckpointSource(Checkpoint checkpoint, const std::vector<TensorPart>& parts,
                    const StoredQuantization& stored = {}, GgufCodes codes = GgufCodes::drop);
@@ -67,20 +67,22 @@ class CheckpointSource : public WeightSource {
   const std::shared_ptr<const Checkpoint>& checkpoint() const { return checkpoint_; }
 
  private:
-  // Where a tensor is stored: its values, and scales if there are any.
+  // Where a tensor is stored: its values, and how, if they are quantized.
   struct Stored {
     const TensorInfo* values = nullptr;
-    const TensorInfo* scales = nullptr;
+    const StoredNames* form = nullptr;
     const TensorPart* part = nullptr;  // if the tensor is one
   };
   Stored find(const std::string& name) const;  // empty if there is none
   Stored get(const std::string& name) const;   // throws bad_input if there is none
   // The name of what a tensor of the checkpoint holds; empty if that is seen under another one.
   std::string name_of(const TensorInfo& info) const;
+  // The matrix of quantized values. Throws bad_input where its tensors do not fit together.
+  StoredMatrixPtr open(const Stored& stored) const;
   // Rows that change their places cannot come in codes.
   GgufCodes codes_of(const Stored& stored) const;
-  StoredArray array(const TensorInfo& info) const;
   Tensor describe_whole(const Stored& stored) const;
+  static int64_t& units_of(Tensor& tensor, const Stored& stored);
   // For parts with a shape.
   Tensor describe_steps(const std::string& name, const Stored& stored) const;
   Tensor load_steps(const Stored& stored, Tensor tensor) const;
@@ -88,11 +90,13 @@ class CheckpointSource : public WeightSource {
   Tensor load_rows(const Stored& stored, Tensor tensor, int64_t first, int64_t count) const;
 
   std::shared_ptr<const Checkpoint> checkpoint_;
-  StoredQuantization stored_;
+  StoredMethod method_;
   GgufCodes codes_;
   std::map<std::string, TensorPart> parts_;                // by the name of the part
   std::map<std::string, std::vector<std::string>> split_;  // their names, by that of the source
   mutable std::map<std::string, Checksum> checksums_;      // that were asked for, by stored tensor
+  // Formats that hold quantized matrices bit for bit, by stored tensor; null: none.
+  mutable std::map<std::string, const Format*> coded_;
 };
 
 // config.json of a model whose head is not tied, as that of a folded one. Throws bad_input as

@@ -63,7 +63,7 @@ TEST(Config, KeysThatChangeTheFunctionAreRefusedByName) {
       {"hidden_act", "gelu"},
       {"attn_logit_softcapping", 50.0},
       {"final_logit_softcapping", 30.0},
-      {"quantization_config", {{"quant_method", "gptq"}}},
+      {"quantization_config", {{"quant_method", "aqlm"}}},
       {"partial_rotary_factor", 0.5},
       {"sliding_window", 128},
       {"rope_interleaved", true},

@@ -75,6 +75,48 @@ TEST(StoredModel, MatricesInFp8AreFloatsAndTheirScalesAreNotSeen) {
   EXPECT_THAT(source.notes(), ElementsAre(HasSubstr("matrices in FP8 are decoded")));
 }
 
+// Writes a checkpoint in FP8 of DeepSeek's form as compressed-tensors stores it.
+void write_compressed(const std::string& from, const test::TemporaryFolder& to) {
+  std::ifstream in(from + "/model.safetensors", std::ios::binary);
+  uint64_t length = 0;
+  in.read(reinterpret_cast<char*>(&length), 8);
+  std::string header(length, ' ');
+  in.read(header.data(), static_cast<std::streamsize>(length));
+  const std::string data{std::istreambuf_iterator<char>(in), {}};
+  for (size_t at; (at = header.find("weight_scale_inv")) != std::string::npos;)
+    header.replace(at, 16, "weight_scale");
+  length = header.size();
+  std::ofstream out(to.file("model.safetensors"), std::ios::binary);
+  out.write(reinterpret_cast<const char*>(&length), 8);
+  out << header << data;
+  nlohmann::json config = nlohmann::json::parse(std::ifstream(from + "/config.json"));
+  const nlohmann::json weights = {
+      {"num_bits", 8}, {"type", "float"}, {"strategy", "block"}, {"block_structure", {32, 48}}};
+  config["quantization_config"] = {
+      {"quant_method", "compressed-tensors"},
+      {"format", "float-quantized"},
+      {"ignore", {"lm_head"}},
+      {"config_groups", {{"group_0", {{"targets", {"Linear"}}, {"weights", weights}}}}}};
+  std::ofstream(to.file("config.json")) << config.dump();
+}
+
+TEST(StoredModel, CompressedTensorsAreTheSameModelAsTheSameNumbersInAnotherForm) {
+  ThreadPool pool(test::kThreads);
+  test::TemporaryFolder work;
+  const std::string original = test::tiny_model("llama-fp8-tiny");
+  write_compressed(original, work);
+  const auto logits = [&](const std::string& folder) {
+    const auto source = open_source(folder, nullptr, pool);
+    const ModelConfig config = parse_config(source->config_json(), "config.json");
+    const Model model = Model::load(*source, config, {&pool, ActivationMode::automatic, {}});
+    Session session(model, {64});
+    return test::all_logits(session, test::random_tokens(40, config.vocab, 1));
+  };
+  EXPECT_EQ(logits(work.path()), logits(original));
+  EXPECT_THAT(CheckpointSource::open(work.path()).notes(),
+              ElementsAre(HasSubstr("matrices in compressed-tensors are decoded")));
+}
+
 // Both tables that tokens look up are coded, too.
 TEST(StoredModel, EveryKindOfCodeHoldsAModelWithEmbeddingsOfLayers) {
   ThreadPool pool(test::kThreads);

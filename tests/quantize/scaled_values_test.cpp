@@ -1,5 +1,5 @@
 // Matrices in FP8 and MXFP4 as checkpoints store them.
-#include "weights/scaled_values.h"
+#include "weights/stored/scaled_values.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -34,6 +34,12 @@ std::vector<std::byte> bytes(std::initializer_list<int> values) {
 Array floats(std::vector<int64_t> shape, const std::vector<float>& values) {
   const auto raw = std::as_bytes(std::span(values));
   return {"F32", std::move(shape), {raw.begin(), raw.end()}};
+}
+
+Tensor decode_fp8(const StoredArray& values, const StoredArray& scales, int64_t block_rows,
+                  int64_t block_cols) {
+  const StoredMatrixPtr matrix = open_fp8(values, scales, block_rows, block_cols);
+  return matrix->load(matrix->dense(), 0, matrix->rows());
 }
 
 std::vector<float> rows(const Tensor& tensor) {
@@ -85,63 +91,58 @@ Array fp8_matrix() {
 }
 
 TEST(ScaledValues, Fp8TimesTheScaleOfItsBlock) {
-  const StoredQuantization stored = {StoredQuantization::Kind::fp8, 1, 2};
   const Array scales = floats({2, 2}, {0.1f, 10, 2, 4});
-  const Tensor tensor = decode_fp8(fp8_matrix().view(), scales.view(), stored);
+  const Tensor tensor = decode_fp8(fp8_matrix().view(), scales.view(), 1, 2);
   EXPECT_EQ(tensor.format, &dense_format(DType::f32));
   EXPECT_THAT(rows(tensor), ElementsAre(0.1f, 0.2f, -10, 2, 2, 8));
   const Array powers = {"F8_E8M0", {2, 2}, bytes({127, 128, 126, 127})};
-  EXPECT_THAT(rows(decode_fp8(fp8_matrix().view(), powers.view(), stored)),
+  EXPECT_THAT(rows(decode_fp8(fp8_matrix().view(), powers.view(), 1, 2)),
               ElementsAre(1, 2, -2, 0.5f, 0.5f, 2));
 }
 
 TEST(ScaledValues, Fp8WithOneScale) {
-  const StoredQuantization stored = {StoredQuantization::Kind::fp8, 0, 0};
   const Array half = {"BF16", {}, bytes({0x00, 0x3f})};
-  EXPECT_THAT(rows(decode_fp8(fp8_matrix().view(), half.view(), stored)),
+  EXPECT_THAT(rows(decode_fp8(fp8_matrix().view(), half.view(), 0, 0)),
               ElementsAre(0.5f, 1, -0.5f, 0.5f, 0.5f, 1));
   expect_refused(
       [&] {
-        decode_fp8(fp8_matrix().view(), floats({2}, {1, 2}).view(), stored);
+        decode_fp8(fp8_matrix().view(), floats({2}, {1, 2}).view(), 0, 0);
       },
       "expected one scale");
 }
 
 // Copying from the null pointer of an empty array is undefined, which a sanitizer reports.
 TEST(ScaledValues, Fp8ShapesOfScalesAreCheckedBeforeTheyAreRead) {
-  const StoredQuantization single = {StoredQuantization::Kind::fp8, 0, 0};
-  const StoredQuantization blocks = {StoredQuantization::Kind::fp8, 1, 2};
   expect_refused(
       [&] {
-        decode_fp8(fp8_matrix().view(), floats({2, 0}, {}).view(), single);
+        decode_fp8(fp8_matrix().view(), floats({2, 0}, {}).view(), 0, 0);
       },
       "expected one scale");
   expect_refused(
       [&] {
-        decode_fp8(fp8_matrix().view(), floats({0, 2}, {}).view(), blocks);
+        decode_fp8(fp8_matrix().view(), floats({0, 2}, {}).view(), 1, 2);
       },
       "expected scales [2, 2]");
   const Array other = {"F64", {3}, std::vector<std::byte>(24)};
-  expect_refused([&] { decode_fp8(fp8_matrix().view(), other.view(), single); },
+  expect_refused([&] { decode_fp8(fp8_matrix().view(), other.view(), 0, 0); },
                  "expected one scale");
 }
 
 TEST(ScaledValues, Fp8OfOtherTypesAndShapesIsRefused) {
-  const StoredQuantization stored = {StoredQuantization::Kind::fp8, 1, 2};
   const Array scales = floats({2, 2}, {1, 1, 1, 1});
   Array matrix = fp8_matrix();
   matrix.dtype = "F8_E5M2";
-  expect_refused([&] { decode_fp8(matrix.view(), scales.view(), stored); }, "F8_E4M3");
+  expect_refused([&] { decode_fp8(matrix.view(), scales.view(), 1, 2); }, "F8_E4M3");
   matrix = fp8_matrix();
   matrix.shape = {6};
-  expect_refused([&] { decode_fp8(matrix.view(), scales.view(), stored); }, "a matrix");
+  expect_refused([&] { decode_fp8(matrix.view(), scales.view(), 1, 2); }, "a matrix");
   expect_refused(
       [&] {
-        decode_fp8(fp8_matrix().view(), floats({1, 2}, {1, 1}).view(), stored);
+        decode_fp8(fp8_matrix().view(), floats({1, 2}, {1, 1}).view(), 1, 2);
       },
       "expected scales [2, 2]");
   const Array wrong = {"I8", {2, 2}, bytes({1, 1, 1, 1})};
-  expect_refused([&] { decode_fp8(fp8_matrix().view(), wrong.view(), stored); }, "F8_E8M0");
+  expect_refused([&] { decode_fp8(fp8_matrix().view(), wrong.view(), 1, 2); }, "F8_E8M0");
 }
 
 TEST(ScaledValues, Mxfp4RowsOfExperts) {
@@ -149,8 +150,10 @@ TEST(ScaledValues, Mxfp4RowsOfExperts) {
   blocks.data[0] = std::byte{0x72};   // 1, then 6
   blocks.data[16] = std::byte{0x1f};  // -6, then 0.5
   const Array scales = {"U8", {2, 1, 1}, bytes({127, 130})};
-  EXPECT_EQ(mxfp4_rows(blocks.view()), 2);
-  const Tensor tensor = decode_mxfp4(blocks.view(), scales.view(), 0, 2);
+  const StoredMatrixPtr matrix = open_mxfp4(blocks.view(), scales.view());
+  EXPECT_EQ(matrix->rows(), 2);
+  const Tensor tensor = matrix->load(matrix->dense(), 0, 2);
+  EXPECT_EQ(tensor.format, &dense_format(DType::bf16));
   EXPECT_EQ(tensor.rows, 2);
   EXPECT_EQ(tensor.cols, 32);
   const auto all = rows(tensor);
@@ -158,11 +161,11 @@ TEST(ScaledValues, Mxfp4RowsOfExperts) {
   EXPECT_EQ(all[1], 6);
   EXPECT_EQ(all[32], -48);
   EXPECT_EQ(all[33], 4);
-  EXPECT_EQ(rows(decode_mxfp4(blocks.view(), scales.view(), 1, 1))[0], -48);
+  EXPECT_EQ(rows(matrix->load(matrix->dense(), 1, 1))[0], -48);
   const Array few = {"U8", {2, 1}, bytes({127, 130})};
-  expect_refused([&] { decode_mxfp4(blocks.view(), few.view(), 0, 2); }, "expected U8 [2, 1, 1]");
+  expect_refused([&] { open_mxfp4(blocks.view(), few.view()); }, "expected U8 [2, 1, 1]");
   blocks.shape = {2, 2, 8};
-  expect_refused([&] { mxfp4_rows(blocks.view()); }, "[..., rows, groups, 16]");
+  expect_refused([&] { open_mxfp4(blocks.view(), scales.view()); }, "[..., rows, groups, 16]");
 }
 
 }  // namespace

@@ -1,0 +1,50 @@
+// Tensors of files, for readers of quantized checkpoints: functions over bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace walsh {
+
+// "[2, 3]", for messages.
+std::string shape_text(std::span<const int64_t> shape);
+
+// A tensor in a file.
+struct StoredArray {
+  std::string_view dtype;  // safetensors' name
+  std::span<const int64_t> shape;
+  std::span<const std::byte> data;  // as long as type and shape say
+  std::string where;                // for messages
+};
+
+// Throws bad_input: "found TYPE SHAPE, expected ...".
+[[noreturn]] void refuse_array(const StoredArray& array, const std::string& expected);
+// Refuses other types and shapes.
+void expect_array(const StoredArray& array, std::string_view dtype,
+                  std::initializer_list<int64_t> shape);
+bool has_shape(const StoredArray& array, std::initializer_list<int64_t> shape);
+// A matrix that is not empty, of this type.
+void expect_matrix(const StoredArray& array, std::string_view dtype);
+
+// Values in F32, BF16, F16, F8_E8M0 or F8_E4M3. Refuses other types.
+std::vector<float> read_floats(const StoredArray& array);
+void expect_floats(const StoredArray& array);  // refuses those types
+// `count` values from the one at `first`, which must be there, of a tensor that expect_floats
+// takes.
+void read_floats(const StoredArray& array, int64_t first, int64_t count, float* out);
+
+// The value at `index`; data may lie at any alignment.
+template <typename T>
+T value_at(std::span<const std::byte> data, size_t index) {
+  T value;
+  std::memcpy(&value, data.data() + index * sizeof value, sizeof value);
+  return value;
+}
+
+}  // namespace walsh

@@ -1,0 +1,90 @@
+// How checkpoints store matrices that are quantized already: which tensors belong together, and who
+// reads them. A way of storing is a file of this folder and a row of the table in forms.cpp.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "codec/tensor.h"
+#include "io/checkpoint.h"
+#include "weights/stored/array.h"
+#include "weights/stored/method.h"
+
+namespace walsh {
+
+// The tensors of a checkpoint that belong to one matrix: their names begin with the same stem.
+class StoredParts {
+ public:
+  StoredParts(const Checkpoint& checkpoint, std::string stem)
+      : checkpoint_(checkpoint), stem_(std::move(stem)) {}
+  // The tensor whose name ends so, if there is one.
+  std::optional<StoredArray> find(std::string_view ending) const;
+  // Throws bad_input if there is none.
+  StoredArray get(std::string_view ending) const;
+  bool contains(std::string_view ending) const;
+
+ private:
+  const Checkpoint& checkpoint_;
+  std::string stem_;
+};
+
+// A matrix whose tensors have been checked: types, shapes, indices. It refers to the checkpoint.
+class StoredMatrix {
+ public:
+  StoredMatrix(int64_t rows, int64_t cols, DType dtype = DType::f32)
+      : rows_(rows), cols_(cols), dtype_(dtype) {}
+  virtual ~StoredMatrix() = default;
+  StoredMatrix(const StoredMatrix&) = delete;
+  StoredMatrix& operator=(const StoredMatrix&) = delete;
+
+  int64_t rows() const { return rows_; }
+  int64_t cols() const { return cols_; }
+  // What it is decoded to.
+  const Format& dense() const { return dense_format(dtype_); }
+  // A format with codes that holds every value bit for bit; null: there is none.
+  virtual const Format* coded() const { return nullptr; }
+  // Rows [first, first + count) in dense() or coded().
+  Tensor load(const Format& format, int64_t first, int64_t count) const;
+
+ protected:
+  // Writes rows to out[count * cols], which has elements of dense().
+  virtual void decode(int64_t first, int64_t count, std::byte* out) const = 0;
+  virtual Tensor encode(const Format& format, int64_t first, int64_t count) const;
+
+ private:
+  int64_t rows_, cols_;
+  DType dtype_;
+};
+
+using StoredMatrixPtr = std::unique_ptr<StoredMatrix>;
+
+// A set of names. The matrix STEM + whole is there if the tensor STEM + values is, has the type
+// `dtype` (any, if that is empty), and STEM + beside is there as well (unless that is empty).
+struct StoredNames {
+  std::string_view whole, values, dtype, beside;
+  StoredMatrixPtr (*open)(const StoredParts& parts, const StoredMethod& stored);
+  // The rows of all matrices of experts [experts, n, k] are here those of [experts, k, n].
+  bool turned_experts = false;
+};
+
+// What a kind of quantization stores.
+struct StoredKind {
+  StoredMethod::Kind kind;
+  std::string_view text;  // for messages
+  bool below_8_bits;
+  bool exact_codes;  // whether a format may hold a matrix bit for bit (StoredMatrix::coded)
+  std::span<const StoredNames> forms;        // the first that fits counts
+  std::span<const std::string_view> unseen;  // endings of tensors that are seen through others
+};
+
+// Null for Kind::none.
+const StoredKind* stored_kind(StoredMethod::Kind kind);
+
+// The kinds, each in a file of its own.
+extern const StoredKind kStoredFp8, kStoredMxfp4, kStoredCompressed, kStoredGptq, kStoredAwq,
+    kStoredBnb;
+
+}  // namespace walsh

@@ -1,0 +1,232 @@
+#include "weights/stored/method.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "arch/config_reader.h"
+
+namespace walsh {
+namespace {
+
+using Kind = StoredMethod::Kind;
+
+constexpr int64_t kMaxBlock = int64_t{1} << 20;
+
+void read_block(ConfigReader& reader, const char* key, StoredMethod& stored) {
+  const Json* block = reader.value(key);
+  if (block == nullptr) return;
+  const auto is_size = [](const Json& size) {
+    return size.is_number_unsigned() && size > 0 && size <= kMaxBlock;
+  };
+  if (!block->is_array() || block->size() != 2 || !is_size((*block)[0]) || !is_size((*block)[1]))
+    reader.refuse(key, "expected rows and columns of a block");
+  stored.block_rows = (*block)[0].get<int64_t>();
+  stored.block_cols = (*block)[1].get<int64_t>();
+}
+
+void ignore(ConfigReader& reader, std::initializer_list<const char*> keys) {
+  for (const char* key : keys)
+    reader.value(key);
+}
+
+template <typename T>
+void add_once(std::vector<T>& values, T value) {
+  if (std::ranges::find(values, value) == values.end()) values.push_back(value);
+}
+
+// A size of groups; -1 means one group of all columns.
+void read_group(ConfigReader& reader, const char* key, StoredMethod& stored) {
+  const int64_t group = reader.integer(key, -1, kMaxBlock);
+  if (group == 0) reader.refuse(key, "expected -1 or at least one column");
+  add_once(stored.groups, group);
+}
+
+// One of `supported`, in any case of letters; an absent key gives the first.
+void read_choice(ConfigReader& reader, const char* key,
+                 std::initializer_list<std::string_view> supported, std::string& found) {
+  std::string text = reader.text(key).value_or(std::string(*supported.begin()));
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (std::ranges::find(supported, text) != supported.end()) {
+    found = text;
+    return;
+  }
+  std::string list;
+  for (const std::string_view name : supported)
+    list += (list.empty() ? "" : " or ") + std::string(name);
+  reader.refuse(key, "not supported, expected " + list);
+}
+
+// One set of weights of compressed-tensors. Shapes and types of the tensors say the rest.
+void read_compressed_weights(const Json& object, const std::string& where, StoredMethod& stored) {
+  ConfigReader reader(object, where);
+  std::string type;
+  read_choice(reader, "type", {"int", "float"}, type);
+  const auto bits = static_cast<int>(reader.integer_or("num_bits", 8, 1, 8));
+  if (type == "int") add_once(stored.widths, bits);
+  if (type == "float" && bits != 4 && bits != 8)
+    reader.refuse("num_bits", "expected 4 or 8 bits of a float");
+  std::string strategy;
+  read_choice(reader, "strategy", {"tensor", "channel", "group", "tensor_group", "block"},
+              strategy);
+  if (strategy == "group" || strategy == "tensor_group") read_group(reader, "group_size", stored);
+  if (strategy == "block") read_block(reader, "block_structure", stored);
+  ignore(reader, {"actorder", "block_structure", "dynamic", "group_size", "observer",
+                  "observer_kwargs", "scale_dtype", "symmetric", "zp_dtype"});
+  reader.finish();
+}
+
+void read_compressed_form(ConfigReader& reader) {
+  std::string form;
+  read_choice(reader, "format",
+              {"pack-quantized", "int-quantized", "float-quantized", "nvfp4-pack-quantized",
+               "mxfp4-pack-quantized", "naive-quantized", "mixed-precision", "dense"},
+              form);
+}
+
+void read_compressed_group(const Json& object, const std::string& where, StoredMethod& stored) {
+  if (!object.is_object())
+    throw Error(ErrorCode::bad_input, where,
+                "found " + describe_json(object) + ", expected an object");
+  ConfigReader reader(object, where);
+  read_compressed_form(reader);
+  const Json* weights = reader.value("weights");
+  if (weights != nullptr && !weights->is_object()) reader.refuse("weights", "expected an object");
+  if (weights != nullptr) read_compressed_weights(*weights, where + ": weights", stored);
+  ignore(reader, {"input_activations", "output_activations", "targets"});
+  reader.finish();
+}
+
+void read_compressed(ConfigReader& reader, StoredMethod& stored) {
+  read_compressed_form(reader);
+  const Json* groups = reader.value("config_groups");
+  if (groups == nullptr || !groups->is_object())
+    reader.refuse("config_groups", "expected an object of groups");
+  for (const auto& [name, group] : groups->items())
+    read_compressed_group(group, reader.where() + ": config_groups." + name, stored);
+  // Sparse matrices and rotated ones are not what they seem.
+  for (const char* key : {"sparsity_config", "transform_config"}) {
+    const Json* other = reader.value(key);
+    if (other != nullptr && !other->empty()) reader.refuse(key, "not supported");
+  }
+  ignore(reader, {"global_compression_ratio", "ignore", "kv_cache_scheme", "moe_sparsity_config",
+                  "quantization_status", "version"});
+}
+
+// What tools note of how they quantized.
+void ignore_history(ConfigReader& reader) {
+  ignore(reader, {"act_group_aware",
+                  "backend",
+                  "batch_size",
+                  "block_name_to_quantize",
+                  "cache_block_outputs",
+                  "damp_percent",
+                  "dataset",
+                  "desc_act",
+                  "disable_exllama",
+                  "do_fuse",
+                  "dynamic",
+                  "exllama_config",
+                  "fuse_max_seq_len",
+                  "lm_head",
+                  "max_input_length",
+                  "meta",
+                  "model_file_base_name",
+                  "model_name_or_path",
+                  "model_seqlen",
+                  "module_name_preceding_first_block",
+                  "modules_in_block_to_quantize",
+                  "modules_to_fuse",
+                  "modules_to_not_convert",
+                  "pad_token_id",
+                  "static_groups",
+                  "sym",
+                  "tokenizer",
+                  "true_sequential",
+                  "use_cuda_fp16",
+                  "use_exllama"});
+}
+
+void read_width(ConfigReader& reader, std::initializer_list<int> known, StoredMethod& stored) {
+  const auto bits = static_cast<int>(reader.integer("bits", 1, 32));
+  if (std::ranges::find(known, bits) == known.end()) reader.refuse("bits", "not supported");
+  stored.widths = {bits};
+}
+
+void read_gptq(ConfigReader& reader, StoredMethod& stored) {
+  read_width(reader, {2, 3, 4, 8}, stored);
+  read_group(reader, "group_size", stored);
+  std::string form;
+  read_choice(reader, reader.has("checkpoint_format") ? "checkpoint_format" : "format",
+              {"gptq", "gptq_v2"}, form);
+  stored.zeros_less_one = form == "gptq";
+  ignore(reader, {"format"});
+  reader.only("is_marlin_format", false);
+  reader.only("pack_dtype", "int32");
+  ignore_history(reader);
+}
+
+void read_awq(ConfigReader& reader, StoredMethod& stored) {
+  read_width(reader, {4}, stored);
+  read_group(reader, "group_size", stored);
+  std::string form;
+  for (const char* key : {"version", "format", "checkpoint_format"})
+    read_choice(reader, key, {"gemm"}, form);
+  reader.only("zero_point", true);
+  reader.only("pack_dtype", "int32");
+  ignore_history(reader);
+}
+
+void read_bnb(ConfigReader& reader, StoredMethod&) {
+  ignore(reader,
+         {"_load_in_4bit", "_load_in_8bit", "bnb_4bit_compute_dtype", "bnb_4bit_quant_storage",
+          "bnb_4bit_quant_type", "bnb_4bit_use_double_quant", "llm_int8_enable_fp32_cpu_offload",
+          "llm_int8_has_fp16_weight", "llm_int8_skip_modules", "llm_int8_threshold", "load_in_4bit",
+          "load_in_8bit", "target_parameters"});
+}
+
+struct Method {
+  const char* name;
+  Kind kind;
+  void (*read)(ConfigReader& reader, StoredMethod& stored);
+};
+constexpr Method kMethods[] = {
+    {"compressed-tensors", Kind::compressed, read_compressed},
+    {"gptq", Kind::gptq, read_gptq},
+    {"awq", Kind::awq, read_awq},
+    {"bitsandbytes", Kind::bnb, read_bnb},
+};
+
+}  // namespace
+
+StoredMethod method_of(const StoredQuantization& stored) {
+  StoredMethod method;
+  if (stored.kind == StoredQuantization::Kind::fp8) method.kind = Kind::fp8;
+  if (stored.kind == StoredQuantization::Kind::mxfp4) method.kind = Kind::mxfp4;
+  method.block_rows = stored.block_rows;
+  method.block_cols = stored.block_cols;
+  return method;
+}
+
+StoredMethod read_stored_method(std::string_view config_json, const std::string& where) {
+  const Json config = parse_json(config_json, where);
+  const Json* object = nullptr;
+  // In a model of several parts the config of all of them comes first.
+  for (const Json* part :
+       {&config, config.is_object() ? find_object(config, "text_config", where) : nullptr}) {
+    if (object != nullptr || part == nullptr || !part->is_object()) continue;
+    object = find_object(*part, "quantization_config", where);
+  }
+  StoredMethod stored;
+  if (object == nullptr) return stored;
+  ConfigReader own(*object, where + ": quantization_config");
+  const std::string name = own.text("quant_method").value_or("");
+  const auto* method = std::ranges::find(kMethods, name, &Method::name);
+  if (method == std::end(kMethods)) return stored;  // that of a model's description
+  stored.kind = method->kind;
+  method->read(own, stored);
+  own.finish();
+  return stored;
+}
+
+}  // namespace walsh
