@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/cgroup.h"
+#include "base/physical_cores.h"
 #include "walsh/error.h"
 
 namespace walsh {
@@ -30,11 +31,7 @@ void spin(int spins) {
 }  // namespace
 
 int available_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  const bool known = sched_getaffinity(0, sizeof set, &set) == 0;
-  const int cores =
-      std::max(1, known ? CPU_COUNT(&set) : static_cast<int>(std::thread::hardware_concurrency()));
+  const int cores = std::max(1, physical_cores(allowed_cpus()));
   const int granted = cgroup_cores();
   return granted > 0 ? std::min(cores, granted) : cores;
 }

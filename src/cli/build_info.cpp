@@ -4,6 +4,7 @@
 
 #include "base/cpu.h"
 #include "base/cuda/device.h"
+#include "base/physical_cores.h"
 #include "base/thread_pool.h"
 #include "walsh/version.h"
 #include "weights/folder_config.h"
@@ -36,6 +37,12 @@ std::string version_text() {
                      isas);
 }
 
+std::string processor_text() {
+  const int cores = available_cores(), cpus = static_cast<int>(allowed_cpus().size());
+  return fmt::format("{} cores{}, {}", cores, cpus > cores ? fmt::format(" of {} CPUs", cpus) : "",
+                     isa_name(current_isa()));
+}
+
 std::string verbose_version_text() {
   std::string text = version_text() + "\n";
   const auto line = [&](std::string_view name, const std::string& value) {
@@ -45,7 +52,7 @@ std::string verbose_version_text() {
   line("compiler", fmt::format("{}, {}", __VERSION__, WALSH_BUILD_TYPE));
   line("formats",
        fmt::format("files up to version {}, folders up to {}", kFileFormatVersion, kFolderVersion));
-  line("processor", fmt::format("{} cores, {}", available_cores(), isa_name(current_isa())));
+  line("processor", processor_text());
   line("CUDA", cuda_text());
   text.pop_back();
   return text;

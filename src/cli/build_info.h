@@ -7,6 +7,8 @@ namespace walsh::cli {
 
 // One line: "walsh 0.2.0 (file format 3; instruction sets: ...)".
 std::string version_text();
+// "16 cores, avx2": those that run without -t. With hyperthreads "8 cores of 16 CPUs, avx2".
+std::string processor_text();
 // version_text() with a line each for commit, compiler, processor, CUDA and limits.
 std::string verbose_version_text();
 

@@ -6,7 +6,9 @@
 
 #include "base/cpu.h"
 #include "base/cuda/device.h"
+#include "base/physical_cores.h"
 #include "base/thread_pool.h"
+#include "cli/build_info.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "io/json.h"
@@ -22,8 +24,10 @@ int list_devices(bool json) {
   const std::vector<cuda::DeviceInfo> gpus = cuda::devices();
   if (json) {
     Json list = Json::array();
-    list.push_back(
-        {{"device", "cpu"}, {"isa", isa_name(current_isa())}, {"cores", available_cores()}});
+    list.push_back({{"device", "cpu"},
+                    {"isa", isa_name(current_isa())},
+                    {"cores", available_cores()},
+                    {"cpus", allowed_cpus().size()}});
     for (const cuda::DeviceInfo& d : gpus) {
       list.push_back({{"device", fmt::format("cuda:{}", d.index)},
                       {"name", d.name},
@@ -35,7 +39,7 @@ int list_devices(bool json) {
     print_result("{}\n", format_json(list, 2));
     return 0;
   }
-  print_result("{:<8} {} cores, {}\n", "cpu", available_cores(), isa_name(current_isa()));
+  print_result("{:<8} {}\n", "cpu", processor_text());
   for (const cuda::DeviceInfo& d : gpus) {
     print_result(
         "{:<8} {}, compute capability {}.{}, {} multiprocessors, {:.1f} of {:.1f} GiB free\n",

@@ -61,7 +61,8 @@ LoadOptions load_options(const Device& device, ActivationMode activations, const
 }  // namespace
 
 void MachineOptions::add_to(CLI::App& command) {
-  command.add_option("-t,--threads", threads, "Threads (default: one per core)")
+  command
+      .add_option("-t,--threads", threads, "Threads (default: one per core, not per hyperthread)")
       ->check(CLI::Range(1, 1024))
       ->group("Machine");
   add_isa_to(command);
@@ -84,7 +85,9 @@ CLI::IsMember activation_modes() {
 
 void ModelOptions::add_to(CLI::App& command) {
   add_model_to(command, true);
-  command.add_option("-t,--threads", machine.threads, "Threads (default: one per core)")
+  command
+      .add_option("-t,--threads", machine.threads,
+                  "Threads (default: one per core, not per hyperthread)")
       ->check(CLI::Range(1, 1024))
       ->group("Machine");
 }

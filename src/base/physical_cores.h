@@ -1,0 +1,17 @@
+// Which logical CPUs a process may run on, and which of them are hyperthreads of one core.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace walsh {
+
+// The numbers of the logical CPUs in this process's affinity mask; at least one.
+std::vector<int> allowed_cpus();
+
+// The number of cores that the logical CPUs with these numbers belong to. A CPU of which the system
+// does not tell its siblings is a core of its own. `root` is put in front of /sys (for tests).
+int physical_cores(std::span<const int> cpus, const std::string& root = "");
+
+}  // namespace walsh
