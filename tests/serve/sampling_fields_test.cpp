@@ -155,7 +155,7 @@ TEST_F(SamplingFields, ThePageHasAllNumbers) {
 TEST_F(SamplingFields, BiasesMayBeAListOfPairs) {
   const auto& [path, body] = endpoints()[0];
   const Json greedy = {{"temperature", 0}};
-  const auto biased = [&](const Json& biases) {
+  const auto biased = [&, &path = path, &body = body](const Json& biases) {
     Json more = greedy;
     more["logit_bias"] = biases;
     return text(path, body, more);

@@ -41,7 +41,7 @@ TEST_F(ServiceKeysTest, GrammarsAreCompiledForEachOwner) {
       {"completion", {{"prompt", "a"}, {"guided_regex", "[0-9]{3}"}}},
       {"chat", {{"response_format", {{"type", "json_object"}}}}}};
   for (const auto& [what, body] : bodies) {
-    const auto grammar = [&](const std::string& owner) {
+    const auto grammar = [&, &body = body](const std::string& owner) {
       const PromptLimits limits{256, 65536};
       const OrderedJson ordered = parse_ordered_json(body.dump(), "body");
       const auto request = body.contains("prompt")
