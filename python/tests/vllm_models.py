@@ -6,8 +6,10 @@ import walsh.torch
 from vllm.platforms import current_platform
 
 GPU = current_platform.is_cuda()
-# Several models share the memory of a GPU, and tests that run beside each other.
-SHARED = dict(gpu_memory_utilization=0.1, kv_cache_memory_bytes=1 << 30) if GPU else {}
+# Several models share the memory of a GPU, and tests that run beside each other. Kernels are
+# compiled when they are needed: vLLM would compile all that a server might need first.
+SHARED = dict(gpu_memory_utilization=0.05, kv_cache_memory_bytes=1 << 30,
+              kernel_config={"enable_jit_warmup": False}) if GPU else {}
 
 
 def config_of(family):

@@ -3,13 +3,12 @@
 # GPU side by side, and then measures engines in turns, on a GPU machine without network:
 #   tools/vllm_gpu/run.sh BUILD site.tar.xz [tests|speed]
 # Prints a short summary. Logs are in OUT (a new folder unless it is set). ONLY="experts.*|two_.*"
-# says which tests run; SHAPE=30b-a3b measures experts instead of the dense model, and
-# METHODS="bf16 tq3" says which engines.
+# says which tests run, and ENGINES="8b:bf16 30b-a3b:tq3" which engines are measured (speed.py).
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 build=$1 archive=$2 what=${3:-all}
 OUT=${OUT:-$(mktemp -d)} bed=${BED:-/tmp/walsh_bed} package=$build/python
-shape=${SHAPE:-8b} methods=${METHODS:-bf16 tq3}
+engines=${ENGINES:-8b:bf16 8b:tq3 8b:tq3h 30b-a3b:bf16 30b-a3b:tq3}
 
 begin=$SECONDS
 cmake "$build" -DWALSH_PYTHON=ON -DPython_EXECUTABLE="$(command -v python3)" \
@@ -22,12 +21,16 @@ echo "built and unpacked in $((SECONDS - begin)) s"
 python3 -c 'import walsh, torch, vllm; print("types on GPUs:", *walsh._walsh.device_types())' \
   2> "$OUT/import.log" || { tail -n 20 "$OUT/import.log"; exit 1; }
 
+# What is compiled for one engine or test is little: fewer processes for it begin sooner.
+export TORCHINDUCTOR_COMPILE_THREADS=4
+
 speeds=()
-rm -f "$OUT/go"
+rm -f "$OUT/go" "$OUT"/*.ready
 if [ "$what" != tests ]; then
-  for method in $methods; do
+  for engine in $engines; do
     VLLM_ENABLE_V1_MULTIPROCESSING=1 timeout "${SPEED_SECONDS:-240}" python3 \
-      tools/vllm_gpu/speed.py "$method" "$shape" "$OUT/go" > "$OUT/speed_$method.log" 2>&1 &
+      tools/vllm_gpu/speed.py "${engine%:*}" "${engine#*:}" "$OUT/$engine.ready" "$OUT/go" \
+      > "$OUT/speed_$engine.log" 2>&1 &
     speeds+=($!)
   done
 fi
@@ -43,8 +46,8 @@ run_tests() {
   local plain=0
   [[ $name =~ ^(experts|head|recurrent|two_|adapters|logits|rules|sequences) ]] && plain=1
   (export TORCHDYNAMO_DISABLE=$plain OMP_NUM_THREADS=2 VLLM_ENABLE_V1_MULTIPROCESSING=0
-  timeout -s INT -k 10 "${TEST_SECONDS:-240}" python3 -m pytest -q -W ignore --show-capture=no \
-    -p no:cacheprovider --tb=short --maxfail=4 --durations=4 -o faulthandler_timeout=90 "$@" \
+  timeout -s INT -k 10 "${TEST_SECONDS:-240}" python3 -m pytest -q -W ignore \
+    -p no:cacheprovider --tb=short --maxfail=4 --durations=4 -s "$@" \
     > "$OUT/test_$name.log" 2>&1
   echo $? > "$OUT/test_$name.status") &
   tests+=($!)
@@ -56,7 +59,8 @@ if [ "$what" != speed ]; then
   run_tests graphs_int8 $vllm -k "recorded_graphs and int8"
   run_tests graphs_f32 $vllm -k "recorded_graphs and f32"
   run_tests compiled $vllm -k "compiled_by"
-  run_tests recurrent $vllm -k "recurrent"
+  run_tests recurrent_stored $vllm -k "recurrent and stored"
+  run_tests recurrent_online $vllm -k "recurrent and online"
   processes=python/tests/test_vllm_processes.py
   for family in llama qwen3_moe; do
     run_tests two_online_$family $processes -k "of_one and $family"
@@ -76,16 +80,23 @@ if [ "$what" != speed ]; then
   echo "tests after $((SECONDS - begin)) s:"
   for status in "$OUT"/test_*.status; do
     log=${status%.status}.log
-    echo "$(basename "$log" .log) $(cat "$status"): $(tail -n 1 "$log" | cut -c1-120)"
-    [ "$(cat "$status")" = 0 ] || grep -E '^(E  |FAILED|ERROR)' "$log" | cut -c1-220 | head -n 8
+    echo "$(basename "$log" .log) $(cat "$status"): $(grep -aE '^[0-9]+ .* in [0-9.]+s' "$log" |
+      tail -n 1 | cut -c1-120)"
+    [ "$(cat "$status")" = 0 ] || grep -aE '^(E  |FAILED|ERROR)' "$log" | cut -c1-220 | head -n 8
   done
 fi
+# Loading uses the GPU as well: nobody measures before all have loaded, or failed.
+for number in "${!speeds[@]}"; do
+  set -- $engines
+  shift "$number"
+  while [ ! -e "$OUT/$1.ready" ] && kill -0 "${speeds[$number]}" 2> /dev/null; do sleep 0.5; done
+done
 touch "$OUT/go"
 [ ${#speeds[@]} = 0 ] || wait "${speeds[@]}"
-for method in $methods; do
-  log=$OUT/speed_$method.log
+for engine in $engines; do
+  log=$OUT/speed_$engine.log
   [ -e "$log" ] || continue
   grep -hE '^(START|SPEED)' "$log" || tail -n 12 "$log" | cut -c1-200
-  grep -ohE 'Model loading took.*' "$log" | head -n 1 | sed "s/^/$method: /"
+  grep -ohE 'Model loading took.*' "$log" | head -n 1 | sed "s/^/$engine: /"
 done
 echo "everything in $((SECONDS - begin)) s"

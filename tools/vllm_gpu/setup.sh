@@ -4,7 +4,7 @@
 here=$PWD/tools/vllm_gpu
 if [ ! -e "$bed/ready" ]; then
   mkdir -p "$bed/site" && tar xf "$1" -C "$bed/site" || return 1
-  cp "$here/vllm_c_shim.py" "$bed/site/" && python3 "$here/edit_tree.py" "$bed/site" || return 1
+  cp "$here"/vllm_c_*.py "$bed/site/" && python3 "$here/edit_tree.py" "$bed/site" || return 1
   # vLLM finds plugins by entry points, which a build folder does not have.
   mkdir -p "$bed/site/walsh-0.dist-info"
   printf 'Metadata-Version: 2.1\nName: walsh\nVersion: 0\n' > "$bed/site/walsh-0.dist-info/METADATA"

@@ -1,13 +1,14 @@
-"""The speed of vLLM on one GPU with random weights: speed.py METHOD SHAPE [GO_FILE].
+"""The speed of vLLM on one GPU with random weights: speed.py SHAPE METHOD [READY_FILE GO_FILE].
 
-METHOD is bf16, or tq2, tq3, tq4; with an h behind it (tq3h) the head is compressed, too. SHAPE is
-8b (dense) or 30b-a3b (experts). The model is compiled and runs in graphs. Decoding is timed behind
-the first token: the time for one token is taken off. Measuring begins when GO_FILE is there, and
-one process at a time measures.
+SHAPE is 8b (dense) or 30b-a3b (experts). METHOD is bf16, or tq2, tq3, tq4; with an h behind it
+(tq3h) the head is compressed, too. The model is compiled and runs in graphs. Decoding is timed
+behind the first token: the time for one token is taken off. The process makes READY_FILE when it
+has loaded the model, begins to measure when GO_FILE is there, and measures while no other does.
 """
 import fcntl
 import json
 import os
+import pathlib
 import statistics
 import sys
 import tempfile
@@ -26,7 +27,7 @@ SHAPES = {
                 "decoder_sparse_step": 1, "mlp_only_layers": [], "num_hidden_layers": 48,
                 "num_attention_heads": 32, "num_key_value_heads": 4, "vocab_size": 151936},
 }
-SEQUENCES = (1, 16, 32, 64, 128)
+SEQUENCES = {"8b": (1, 16, 32, 64, 128), "30b-a3b": (1, 16, 64)}
 
 
 def load(method, shape):
@@ -43,10 +44,14 @@ def load(method, shape):
         if method.endswith("h"):
             config["ignore"] = []
         options["hf_overrides"] = {"quantization_config": config}
+    sequences = SEQUENCES[shape]
+    # Engines share the GPU: each of them has a cache for what it measures, and compiles kernels
+    # when they are needed first, which is before they are timed.
     return vllm.LLM(folder, dtype="bfloat16", load_format="dummy", skip_tokenizer_init=True,
-                    compilation_config={"cudagraph_capture_sizes": [1, 2, 4, 8, *SEQUENCES[1:]]},
-                    max_model_len=4096, max_num_seqs=SEQUENCES[-1], gpu_memory_utilization=0.3,
-                    kv_cache_memory_bytes=8 << 30, enable_prefix_caching=False,
+                    compilation_config={"cudagraph_capture_sizes": list(sequences)},
+                    max_model_len=2560, max_num_seqs=sequences[-1], gpu_memory_utilization=0.05,
+                    kv_cache_memory_bytes=3 << 30, enable_prefix_caching=False,
+                    kernel_config={"enable_jit_warmup": False},
                     max_num_batched_tokens=8192, **options)
 
 
@@ -70,8 +75,8 @@ class Clock:
         return time.perf_counter() - begin
 
 
-def measure(clock, name):
-    for sequences in SEQUENCES:
+def measure(clock, shape, name):
+    for sequences in SEQUENCES[shape]:
         clock.took(sequences, 32, 65)
         spent = statistics.median(clock.took(sequences, 32, 65) - clock.took(sequences, 32, 1)
                                   for _ in range(3))
@@ -83,15 +88,17 @@ def measure(clock, name):
 
 
 def main():
-    method, shape = sys.argv[1:3]
+    shape, method = sys.argv[1:3]
     name, start = f"{shape} {method}", time.time()
     llm = load(method, shape)
     print(f"START {name} {time.time() - start:.1f} s", flush=True)
-    while len(sys.argv) > 3 and not os.path.exists(sys.argv[3]):
-        time.sleep(0.2)
+    if len(sys.argv) > 4:
+        pathlib.Path(sys.argv[3]).touch()
+        while not os.path.exists(sys.argv[4]):
+            time.sleep(0.2)
     with open(os.path.join(tempfile.gettempdir(), "walsh_speed_lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        measure(Clock(llm), name)
+        measure(Clock(llm), shape, name)
 
 
 if __name__ == "__main__":

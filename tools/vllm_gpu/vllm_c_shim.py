@@ -5,6 +5,7 @@ These are the ones that Llama-like models and experts reach even where custom op
 """
 import torch
 import triton
+import vllm_c_experts
 
 _FLAGS = ("cutlass_scaled_mm_supports_fp8", "cutlass_scaled_mm_supports_fp4",
           "cutlass_scaled_mm_supports_block_fp8", "cutlass_group_gemm_supported",
@@ -116,8 +117,7 @@ _define("_C", "rms_norm(Tensor! result, Tensor input, Tensor? weight, float epsi
         _rms_norm)
 _define("_C", "fused_add_rms_norm(Tensor! input, Tensor! residual, Tensor? weight, float epsilon)"
               " -> ()", _fused_add_rms_norm)
-_define("_C", "silu_and_mul(Tensor! result, Tensor input) -> ()",
-        _gated(torch.nn.functional.silu))
+_define("_C", "silu_and_mul(Tensor! result, Tensor input) -> ()", vllm_c_experts.silu_and_mul)
 _define("_C", "gelu_and_mul(Tensor! result, Tensor input) -> ()",
         _gated(torch.nn.functional.gelu))
 _define("_C", "gelu_tanh_and_mul(Tensor! result, Tensor input) -> ()",
@@ -171,64 +171,15 @@ _define("_C_cache_ops",
 
 # Experts are chosen, their rows sorted and their results added up.
 
-def _topk(function):
-    def apply(weights, ids, expert_indices, logits, renormalize=False, bias=None, is_padding=None):
-        scores = function(logits.float())
-        chosen = (scores if bias is None else scores + bias).topk(ids.shape[1], dim=-1).indices
-        picked = scores.gather(1, chosen)
-        if renormalize:
-            picked = picked / picked.sum(-1, keepdim=True)
-        weights.copy_(picked)
-        ids.copy_(chosen)
-    return apply
-
-
-_ROUTE = ("(Tensor! topk_weights, Tensor! topk_indices, Tensor! token_expert_indices, "
-          "Tensor gating_output, bool renormalize, Tensor? bias, {}Tensor? is_padding=None) -> ()")
-_define("_moe_C", "topk_softmax" + _ROUTE.format(""), _topk(lambda x: x.softmax(-1)))
-
-
-def _moe_sum(x, out, topk_ids=None, expert_map=None):
-    torch.sum(x, dim=1, out=out)
-
-
-def _moe_align_block_size(topk_ids, experts, block, sorted_ids, expert_ids, padded_count,
-                          expert_map=None, scatter_idx=None):
-    """Sorts the numbers of choices by expert; those of every expert are filled up to whole blocks.
-    No value of a tensor is read on the host."""
-    assert scatter_idx is None
-    flat = topk_ids.flatten().long()
-    if expert_map is not None:
-        flat = expert_map.long()[flat]
-        flat = torch.where(flat < 0, experts, flat)
-    number = flat.numel()
-    order = torch.sort(flat, stable=True).indices
-    kind = flat[order]
-    counts = torch.zeros(experts + 1, dtype=torch.long, device=flat.device)
-    counts.scatter_add_(0, flat, torch.ones_like(flat))
-    counts = counts[:experts]
-    padded = (counts + block - 1) // block * block
-    ends, own_ends = padded.cumsum(0), counts.cumsum(0)
-    starts, own_starts = ends - padded, own_ends - counts
-    sorted_ids.fill_(number)
-    valid = kind < experts
-    safe = kind.clamp(max=experts - 1)
-    place = starts[safe] + torch.arange(number, device=flat.device) - own_starts[safe]
-    scratch = torch.full((sorted_ids.numel() + 1,), number, dtype=torch.long, device=flat.device)
-    scratch.scatter_(0, torch.where(valid, place, sorted_ids.numel()), order)
-    sorted_ids.copy_(scratch[:-1])
-    blocks = torch.arange(expert_ids.numel(), device=flat.device) * block
-    found = torch.searchsorted(ends, blocks, right=True)
-    expert_ids.copy_(torch.where(found < experts, found, -1))
-    padded_count.copy_(ends[-1:])
-
-
+_define("_moe_C", "topk_softmax(Tensor! topk_weights, Tensor! topk_indices, "
+                  "Tensor! token_expert_indices, Tensor gating_output, bool renormalize, "
+                  "Tensor? bias, Tensor? is_padding=None) -> ()", vllm_c_experts.topk_softmax)
 _define("_moe_C", "moe_sum(Tensor input, Tensor! output, Tensor? topk_ids=None, "
-                  "Tensor? expert_map=None) -> ()", _moe_sum)
+                  "Tensor? expert_map=None) -> ()", vllm_c_experts.moe_sum)
 _define("_moe_C", "moe_align_block_size(Tensor topk_ids, int num_experts, int block_size, "
                   "Tensor! sorted_token_ids, Tensor! experts_ids, Tensor! num_tokens_post_pad, "
                   "Tensor? expert_map=None, Tensor? scatter_idx=None) -> ()",
-        _moe_align_block_size)
+        vllm_c_experts.moe_align_block_size)
 
 _define("_C_cuda_utils", "get_device_attribute(int attribute, int device) -> int",
         lambda attribute, device: 0)
