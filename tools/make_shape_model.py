@@ -25,11 +25,21 @@ SHAPES = {
               "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
               "vocab_size": 9000},
 }
+SHAPES_WITH_EXPERTS = {
+    "30b-a3b": {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe",
+                "hidden_size": 2048, "intermediate_size": 6144, "moe_intermediate_size": 768,
+                "num_hidden_layers": 48, "num_attention_heads": 32, "num_key_value_heads": 4,
+                "head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8,
+                "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [],
+                "vocab_size": 151936},
+}
 
 
 def tensors(config):
     """Names and sizes in the order of the file."""
-    hidden, wide = config["hidden_size"], config["intermediate_size"]
+    experts = config.get("num_experts", 0)
+    hidden = config["hidden_size"]
+    wide = config["moe_intermediate_size" if experts else "intermediate_size"]
     heads = config["num_attention_heads"] * config["head_dim"]
     shared = config["num_key_value_heads"] * config["head_dim"]
     yield "model.embed_tokens.weight", (config["vocab_size"], hidden)
@@ -40,9 +50,14 @@ def tensors(config):
                            ("o", (hidden, heads))):
             yield f"{at}self_attn.{name}_proj.weight", size
         yield at + "post_attention_layernorm.weight", (hidden,)
-        for name, size in (("gate", (wide, hidden)), ("up", (wide, hidden)),
-                           ("down", (hidden, wide))):
-            yield f"{at}mlp.{name}_proj.weight", size
+        if experts:
+            for name in ("q_norm", "k_norm"):
+                yield f"{at}self_attn.{name}.weight", (config["head_dim"],)
+            yield at + "mlp.gate.weight", (experts, hidden)
+        for block in [f"mlp.experts.{i}." for i in range(experts)] or ["mlp."]:
+            for name, size in (("gate", (wide, hidden)), ("up", (wide, hidden)),
+                               ("down", (hidden, wide))):
+                yield f"{at}{block}{name}_proj.weight", size
     yield "model.norm.weight", (hidden,)
     yield "lm_head.weight", (config["vocab_size"], hidden)
 
@@ -66,7 +81,9 @@ def write_weights(path, config):
             if len(size) == 1:
                 values = numpy.ones(count, numpy.float32)
             else:
-                values = numpy.resize(numpy.roll(numbers, 7919 * place), count) / size[1] ** 0.5
+                at = 7919 * place % len(numbers)
+                values = numpy.concatenate((numbers[at:at + count], numbers[:min(at, count)]))
+                values = numpy.resize(values, count) / size[1] ** 0.5
             out.write((values.view(numpy.uint32) >> 16).astype(numpy.uint16).tobytes())
 
 
@@ -87,9 +104,10 @@ def write_tokenizer(source, folder, count):
 
 def main():
     """Writes the folder."""
+    known = {**SHAPES, **SHAPES_WITH_EXPERTS}
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=pathlib.Path)
-    parser.add_argument("--shape", choices=sorted(SHAPES), default="1b")
+    parser.add_argument("--shape", choices=sorted(known), default="1b")
     parser.add_argument("--layers", type=int, help="so many of the shape's layers")
     parser.add_argument("--vocabulary", type=int, help="so many tokens")
     parser.add_argument("--tokenizer", type=pathlib.Path,
@@ -98,7 +116,7 @@ def main():
     config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
               "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "max_position_embeddings": 2048,
               "tie_word_embeddings": False, "torch_dtype": "bfloat16", "bos_token_id": 0,
-              "eos_token_id": 1, **SHAPES[options.shape]}
+              "eos_token_id": 1, **known[options.shape]}
     if options.layers:
         config["num_hidden_layers"] = options.layers
     if options.vocabulary:

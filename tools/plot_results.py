@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""Draws docs/kld_vs_bpw.png from docs/results.json: KL divergence against bits per weight."""
+"""Draws docs/kld_vs_bpw.png from docs/results.json: KL divergence against bits per weight.
+
+Other programs are shown by the bits that their files have; llama.cpp's with the mixes that people
+use, whose tensors are not padded.
+"""
 import json
 import pathlib
 
@@ -15,12 +19,18 @@ MODEL = "walsh-ref-27m"
 HIDDEN = {"itq3_s:ternary", "itq3_s:ternary-paper", "tc2:L12", "tc2.5:L14", "tc3:L12", "tc3:v2",
           "tc3.5:L14", "tc4:L12", "tc5", "tc6", "tc2:hq", "tc2.5:hq", "tc3:hq",
           "tc3.5:hq", "tc4:hq", "pq3:layer"}
-# Only files whose tensors all have the named type.
-LLAMA_CPP = {"Q8_0", "pad_Q4_K_M", "Q4_0", "pad_Q3_K_M", "pad_IQ3_S"}
+LLAMA_CPP = {"Q8_0", "Q4_K_M", "Q4_0", "IQ4_XS", "Q3_K_M", "IQ3_S", "IQ3_XXS", "Q2_K"}
 # Where labels go that would collide, in points.
 OFFSETS = {"tq3": (-5, -9), "tq3:full": (-5, -2), "itq3_s": (-5, 7), "itq3_s8": (-5, -9),
            "tq4": (24, -8), "tc4:h": (-5, -9), "pq3": (22, 3), "q4_0": (-5, 5),
-           "pad_Q3_K_M": (5, -7), "tq2": (8, -10)}
+           "tq2": (8, -10), "Q3_K_M": (6, -5), "IQ3_S": (6, 0), "IQ3_XXS": (0, 8), "Q4_0": (6, 4)}
+
+
+def calibrated(results):
+    """Rows with two-sided feedback on a text of another kind than the one measured on."""
+    return [r for r in results["calibrated"]
+            if r["model"] == MODEL and r["feedback"] == "two" and not r["flags"]
+            and r["calibrate"] == "eval_docs.txt" and ":" not in r["type"]]
 
 
 def main():
@@ -28,19 +38,23 @@ def main():
     anchors = json.loads((ROOT / "docs/anchors.json").read_text())
     rows = [r for r in results["quality"] if r["model"] == MODEL and r["activations"] == "auto"
             and r["type"] not in HIDDEN]
-    figure, axes = plt.subplots(figsize=(8, 5), dpi=120)
+    figure, axes = plt.subplots(figsize=(9, 6), dpi=120)
     groups = [("walsh, rotated", "o", "#1f5fa8",
                [r for r in rows if r["type"] not in ("q8_0", "q4_0")], "right"),
               ("walsh, not rotated", "s", "#8a8a8a", [r for r in rows if r["type"] in
                                                       ("q8_0", "q4_0")], "right"),
-              ("llama.cpp (--pure)", "^", "#c4622d",
-               [r for r in anchors["llama_cpp"] if r["type"] in LLAMA_CPP], "left")]
+              ("walsh, calibrated from both sides", "D", "#17824b", calibrated(results), "right"),
+              ("llama.cpp", "^", "#c4622d",
+               [r for r in anchors["llama_cpp"] if r["type"] in LLAMA_CPP], "left"),
+              ("exllamav3, calibrated", "v", "#8b3fa0", anchors["exllamav3"], "left")]
     for label, marker, color, points, side in groups:
         axes.scatter([p["bpw"] for p in points], [p["kld"] for p in points], marker=marker,
                      color=color, label=label, zorder=3)
         for p in points:
-            name = p["type"].removeprefix("pad_").removesuffix("_M").removesuffix(":h")
+            name = p["type"].removesuffix(":h")
             offset = OFFSETS.get(p["type"], (-5 if side == "right" else 5, 2))
+            if marker == "D":
+                offset = (-5, -7)
             axes.annotate(name, (p["bpw"], p["kld"]), textcoords="offset points", xytext=offset,
                           fontsize=7, color=color, ha=side)
     axes.set_yscale("log")

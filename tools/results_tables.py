@@ -279,19 +279,60 @@ def speed_summary(results, _):
                   "prompt tokens/s", "of int8 peak"], cells)
 
 
+def rungs(results):
+    """Types of 2 to 5 bits: bits, KLD, tokens/s of a CPU and of a GPU."""
+    def decoding(rows, test, shape):
+        return {r["type"].removesuffix(":h"): r["tokens_per_s"] for r in rows
+                if r["shape"] == shape and r["test"] == test}
+
+    cpu = decoding(results["speed"], "tg64", "1b")
+    gpu = decoding(results["gpu"], "tg64", "8b")
+    found = {}
+    for r in results["quality"]:
+        kind = r["type"].removesuffix(":h")
+        if r["model"] == "walsh-ref-27m" and r["activations"] == "auto" and kind in cpu \
+                and kind in gpu and kind not in RETIRED and r["bpw"] < 5:
+            found[kind] = (r["bpw"], r["kld"], cpu[kind], gpu[kind])
+    return found
+
+
+def ladder(results, _):
+    """Who beats whom: no worse in anything, and better in something by more than the scatter."""
+    scatter = 1.03
+    found = rungs(results)
+
+    def gains(a, b):  # of a over b
+        return (b[0] / a[0], b[1] / a[1], a[2] / b[2], a[3] / b[3])
+
+    def beats(a, b):
+        ratios = gains(a, b)
+        return min(ratios) > 1 / scatter and max(ratios) > scatter
+
+    rows = []
+    for kind, values in sorted(found.items(), key=lambda item: (-item[1][0], item[1][1])):
+        by = [f"`{other}`" for other, better in found.items()
+              if other != kind and beats(better, values)]
+        bits, kld, cpu, gpu = values
+        rows.append([f"`{kind}`", f"{bits:.3f}", number(kld, 3), f"{cpu:.0f}", f"{gpu:.0f}",
+                     ", ".join(by) or "-"])
+    return table(["type", "bits per weight", "KLD", "CPU, tokens/s", "H200, tokens/s",
+                  "beaten by"], rows)
+
+
 SECTIONS = {"demo": demo, "summary": summary, "compared": compared, "sizes": sizes,
             "scale": scale,
             "speed_summary": speed_summary,
             "perplexity": perplexity, "quality": quality, "llama_cpp": llama_cpp,
             "seeds": seeds, "stress": stress, "ablation": ablation, "speed": speed,
-            "gpu": gpu, "agreement": agreement, "ends": ends, "calibrated": calibrated}
+            "gpu": gpu, "agreement": agreement, "ends": ends, "calibrated": calibrated,
+            "ladder": ladder}
 
 
 def fill(markdown, results, anchors):
     """Replaces the text between the markers of every section that has results."""
     for name, make in SECTIONS.items():
         begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-        source = {"summary": "quality", "compared": "quality",
+        source = {"summary": "quality", "compared": "quality", "ladder": "quality",
                   "speed_summary": "speed"}.get(name, name)
         if begin not in markdown or (name != "llama_cpp" and not results.get(source)):
             continue

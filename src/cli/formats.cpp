@@ -92,11 +92,16 @@ int missed(const std::vector<FormatReport>& reports, Isa isa) {
   return count;
 }
 
+// Another type has less error at no more bits and is faster (docs/results.md, "The ladder").
+bool is_beaten(const Format& format) {
+  return format.name == "q4_0" || format.name == "pq3";
+}
+
 // What is measured if no names are given: what a user chooses among, or all.
 std::vector<std::string> default_names(bool all) {
   std::vector<std::string> names;
   for (const Format* format : listed_formats())
-    names.emplace_back(format->name);
+    if (!is_beaten(*format)) names.emplace_back(format->name);
   if (!all) return names;
   names.clear();
   for (const Format& format : all_formats())
@@ -202,7 +207,8 @@ void print_bounds(const std::vector<std::string>& names) {
 
 void print_about_variants() {
   print_result(
-      "\nVariants (--variants lists them): --group full (tq2, tq3, tq4), --levels strict,\n"
+      "\nq4_0 and pq3 exist, too; tq4 and tc3 have less error at fewer bits and are faster.\n"
+      "Variants (--variants lists them): --group full (tq2, tq3, tq4), --levels strict,\n"
       "ternary, ternary-paper (itq3_s), --codebook layer (pq3), tc2:hq to tc4:hq (tc2 to tc4 "
       "with\nless error, on CPUs only). --group 64 and 32 (tq2:g64 to tq4+4:g32) have more "
       "scales than tq*\nand less error, on CPUs only; name them to measure them.\n");
