@@ -5,7 +5,10 @@ With moments H of the balanced input, damped as walsh does it for 98,304 tokens,
 costs the mean of H's eigenvalues and feedback their geometric mean; a rotation changes neither.
 Prints the ratio of these, the mean over the layers of a model for each role.
 
-    tools/feedback_gain.py --text eval_docs.txt [--tokens 2048] MODEL...
+    tools/feedback_gain.py --text eval_docs.txt [--tokens 2048] [--orders] MODEL...
+
+--orders: what feedback leaves in the rotated basis, relative to plain rounding, if tiles of columns
+are rounded from left to right, by falling moments, or greedily.
 
 Needs PyTorch and transformers.
 """
@@ -18,6 +21,7 @@ import torch
 import transformers
 
 WINDOW = 512
+TILE = 16
 DAMPED_FOR = 98304  # tokens
 LEFT_OUT = ("in_proj_a", "in_proj_b")  # are never coded
 
@@ -42,16 +46,61 @@ def moments(model, windows):
     return sums
 
 
-def ratio(moment, weight):
-    """Error with feedback relative to that without."""
+def damped(moment, weight):
+    """The moments that feedback works with."""
     size = moment.shape[0]
     scale = (moment.diagonal().sqrt().clamp_min(1e-9) / weight.norm(dim=0)).sqrt()
     balanced = moment / scale[:, None] / scale[None, :]
     share = size / DAMPED_FOR
     damping = max(0.01, 0.4 * math.sqrt(share) + 0.3 * share * share)
     added = damping * balanced.diagonal().mean() * torch.eye(size)
-    values = torch.linalg.eigvalsh(balanced + added)
+    return balanced + added
+
+
+def ratio(moment):
+    """Error with feedback relative to that without."""
+    values = torch.linalg.eigvalsh(moment)
     return float(torch.exp(values.log().mean()) / values.mean())
+
+
+def rotated(moment):
+    """With random signs and a Hadamard matrix for every block of a power of two."""
+    size = moment.shape[0]
+    block = torch.ones(1, 1, dtype=moment.dtype)
+    while block.shape[0] < (size & -size):
+        block = torch.cat([torch.cat([block, block], 1), torch.cat([block, -block], 1)])
+    block /= math.sqrt(block.shape[0])
+    signs = 1 - 2 * torch.randint(2, (size,), generator=torch.Generator().manual_seed(42)).double()
+    rotation = torch.block_diag(*[block] * (size // block.shape[0])) * signs
+    return rotation @ moment @ rotation.T
+
+
+def greedy(moment):
+    """Tiles in such an order that each of the last ones has the least left of its moments."""
+    left, order = list(range(len(moment) // TILE)), []
+    while left:
+        sums = moment.diagonal().reshape(-1, TILE).sum(1)
+        tile = min(left, key=lambda t: sums[t])
+        order.append(tile)
+        left.remove(tile)
+        at = slice(TILE * tile, TILE * (tile + 1))
+        rows = moment[:, at]
+        small = 1e-12 * torch.eye(TILE)
+        moment = moment - rows @ torch.linalg.solve(moment[at, at] + small, rows.T)
+    return order[::-1]
+
+
+def orders(moment):
+    """Errors with feedback, for three orders of tiles of columns."""
+    moment = rotated(moment)
+    sums = moment.diagonal().reshape(-1, TILE).sum(1)
+    results = []
+    for tiles in (range(len(sums)), sums.argsort(descending=True).tolist(), greedy(moment)):
+        columns = [TILE * t + c for t in tiles for c in range(TILE)]
+        flipped = moment[columns][:, columns].flip(0, 1)
+        left = torch.linalg.cholesky(flipped).diagonal().square().sum()
+        results.append(float(left / moment.diagonal().sum()))
+    return results
 
 
 def main():
@@ -59,6 +108,7 @@ def main():
     parser.add_argument("models", nargs="+")
     parser.add_argument("--text", required=True)
     parser.add_argument("--tokens", type=int, default=2048)
+    parser.add_argument("--orders", action="store_true")
     args = parser.parse_args()
     for path in args.models:
         model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
@@ -71,10 +121,13 @@ def main():
         roles = collections.defaultdict(list)
         for name, moment in moments(model, windows).items():
             weight = model.get_submodule(name).weight.data.double()
-            roles[".".join(name.split(".")[-2:])].append(ratio(moment / args.tokens, weight))
+            moment = damped(moment / args.tokens, weight)
+            found = orders(moment) if args.orders else [ratio(moment)]
+            roles[".".join(name.split(".")[-2:])].append(found)
         print(path)
         for role, ratios in roles.items():
-            print(f"  {role:28s} {len(ratios):3d} layers  {statistics.mean(ratios):.3f}")
+            means = "  ".join(f"{statistics.mean(values):.3f}" for values in zip(*ratios))
+            print(f"  {role:28s} {len(ratios):3d} layers  {means}")
 
 
 if __name__ == "__main__":

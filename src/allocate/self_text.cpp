@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/aligned.h"
 #include "base/random.h"
 #include "generate/sampler.h"
 #include "model/session.h"
@@ -37,6 +38,8 @@ std::vector<int32_t> write_self_text(const Model& model, const SelfTextOptions& 
       session.open();
     std::vector<Sampler> samplers;
     std::vector<int32_t> last, chosen(static_cast<size_t>(windows));
+    const int64_t vocab = model.config.vocab;
+    AlignedArray<float> all_logits(static_cast<size_t>(windows * vocab));
     for (int64_t w = first; w < first + windows; ++w) {
       samplers.emplace_back(plain_options(options.seed * 1'000'003 + static_cast<uint64_t>(w)));
       const auto random =
@@ -52,7 +55,13 @@ std::vector<int32_t> write_self_text(const Model& model, const SelfTextOptions& 
       for (const int32_t& token : last)
         batch.push_back({static_cast<int64_t>(batch.size()), {&token, 1}});
       session.evaluate(batch, [&](size_t w, int64_t, std::span<const float> logits) {
-        chosen[w] = samplers[w].sample(logits);
+        std::copy(logits.begin(), logits.end(),
+                  all_logits.data() + static_cast<int64_t>(w) * vocab);
+      });
+      // To draw from a large vocabulary takes longer than a GPU needs for a token of all windows.
+      model.pool().for_each(windows, [&](int64_t w) {
+        const std::span logits(all_logits.data() + w * vocab, static_cast<size_t>(vocab));
+        chosen[static_cast<size_t>(w)] = samplers[static_cast<size_t>(w)].sample(logits);
       });
       last = chosen;
     }
