@@ -175,7 +175,7 @@ class Engine {
   double bits_per_weight() const;  // of the linear weights
   std::string type() const;        // of most linear weights
   std::string device() const;      // "cpu", "cuda:0"
-  // What is worth knowing about the model but no error; each sentence names the file.
+  // Returns what is worth knowing about the model but no error; each sentence names the file.
   const std::vector<std::string>& notes() const;
 
   std::vector<int32_t> encode(std::string_view text, bool add_special = true) const;
@@ -203,7 +203,7 @@ class Engine {
   // Throws usage for options out of range and for a prompt that does not fit into the context.
   GenerationResult generate(std::string_view prompt, const GenerationOptions& options = {},
                             const std::function<bool(std::string_view)>& on_text = {});
-  // The same for the tokens of a prompt (encode_prompt).
+  // Returns the same for the tokens of a prompt (encode_prompt).
   GenerationResult generate(std::span<const int32_t> prompt, const GenerationOptions& options = {},
                             const std::function<bool(std::string_view)>& on_text = {});
 
@@ -234,7 +234,7 @@ class TextSession {
   ~TextSession();
 
   int64_t context() const;  // positions
-  // The tokens in the context: prompts and texts so far.
+  // Returns the tokens in the context: prompts and texts so far.
   const std::vector<int32_t>& tokens() const;
   // As Engine::generate, but evaluates only the part of the prompt that differs from tokens().
   GenerationResult generate(std::string_view prompt, const GenerationOptions& options = {},

@@ -62,7 +62,7 @@ struct FormatSummary {
   std::string note;
 };
 
-// All weight formats.
+// Returns all weight formats.
 std::vector<FormatSummary> formats();
 
 struct TensorSummary {

@@ -31,7 +31,7 @@ static_assert(static_cast<int>(FinishReason::context_full) == WALSH_FINISH_CONTE
 static_assert(static_cast<int>(FinishReason::stopped) == WALSH_FINISH_STOPPED);
 static_assert(static_cast<int>(FinishReason::stop_string) == WALSH_FINISH_STOP_STRING);
 
-// The error of this thread. Its buffer stays valid, because walsh_error() returned it.
+// Returns the error of this thread. Its buffer stays valid, because walsh_error() returned it.
 std::string& last_error() {
   thread_local std::string text;
   return text;

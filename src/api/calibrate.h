@@ -27,7 +27,7 @@ struct CalibrationRequest {
   std::shared_ptr<const std::string> content;  // the text, once it was read
   std::string curvature = {};  // folder of CurvatureFiles; empty: errors at outputs count alike
   Device device = {};          // that runs the model
-  // Called before each token that the model writes, with their numbers so far and in all.
+  // Is called before each token that the model writes, with their numbers so far and in all.
   std::function<void(int64_t, int64_t)> writing = {};
   std::shared_ptr<const std::vector<int32_t>> own = {};  // whole windows that the model wrote
 

@@ -55,7 +55,7 @@ class DeviceExperts {
     GateFunction function = GateFunction::silu;
     void* out = nullptr;  // [rows][hidden], of the type of x
   };
-  // Bytes of the workspace of multiply(), which is 256-byte aligned.
+  // Returns the bytes of the workspace of multiply(), which is 256-byte aligned.
   uint64_t workspace_bytes(int64_t rows, int chosen, DType type) const;
   // out[t] = sum over k of weights[t][k] * down(function(gate(x[t])) * up(x[t])) with the layers of
   // expert ids[t][k] and int8 inputs as the formats prescribe.

@@ -33,10 +33,10 @@ class DeviceOperator {
   // Row length of dequantized weights, at least the layer's.
   int64_t padded_cols() const;
 
-  // Whether multiply() is to be used for this many rows. Otherwise a product with dequantize()'s
-  // weights is faster, or, with `exact`, avoids rounding inputs to int8.
+  // Returns whether multiply() is to be used for this many rows. Otherwise a product with
+  // dequantize()'s weights is faster, or, with `exact`, avoids rounding inputs to int8.
   bool multiplies(int64_t rows, bool exact) const;
-  // Bytes of the workspace of multiply(), by the number of rows and their type.
+  // Returns the bytes of the workspace of multiply(), by the number of rows and their type.
   uint64_t workspace_bytes(int64_t rows, DType type) const;
   // y[m][rows] = x[m][cols] W^T with int8 inputs as the format prescribes; y has the type and row
   // count of x, with `y_stride` values from row to row. The workspace is 256-byte aligned.

@@ -70,7 +70,7 @@ class TextContext {
       : model_(model), scheduler_(model.model, use, model.drafts()) {}
 
   int64_t capacity() const { return scheduler_.positions(); }
-  // The tokens in the context: of prompts and texts so far.
+  // Returns the tokens in the context: of prompts and texts so far.
   const std::vector<int32_t>& tokens() const { return tokens_; }
   void forget();
 

@@ -40,7 +40,7 @@ struct LayerArray {
 };
 // The arrays in file order. Throws usage for a dense format or an impossible shape or rotation.
 std::vector<LayerArray> layer_arrays(const LayerForm& form);
-// A tensor over the arrays, given in that order, without copying.
+// Returns a tensor over the arrays, given in that order, without copying.
 Tensor stored_tensor(const LayerForm& form, std::span<const std::span<const std::byte>> arrays);
 
 // The form of new weights with the format's default block (block = 0) or another one, and a seed

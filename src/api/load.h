@@ -36,7 +36,7 @@ struct LoadedModel {
   // it.
   std::shared_ptr<DraftModel> draft = nullptr;
 
-  // What drafts its texts; null: nothing.
+  // Returns what drafts its texts; null: nothing.
   DraftSource* drafts() const;
   // Recently used grammars are cached. `where` is for messages. Throws as gbnf_grammar and
   // schema_grammar.

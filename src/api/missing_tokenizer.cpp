@@ -12,7 +12,7 @@ namespace {
 constexpr auto kOtherTokenizers = std::to_array<std::string_view>(
     {"tokenizer.model", "tekken.json", "vocab.json", "vocab.txt", "tiktoken.model"});
 
-// What is missing, and where it comes from.
+// Returns what is missing, and where it comes from.
 std::string what_is_missing(const WeightSource& source) {
   std::error_code error;
   const std::filesystem::path folder(source.path());

@@ -1,4 +1,4 @@
-// What is said of a model without a tokenizer.
+// Tells users what a model without a tokenizer can do.
 #pragma once
 
 #include <string>

@@ -10,9 +10,9 @@
 
 namespace walsh {
 
-// Whether `path` is "synthetic:SHAPE:TYPE", such as synthetic:8b:itq3_s: a shape of SyntheticSource
-// with all matrices in that format. In synthetic:8b:itq3_s,tq4 the second format is that of
-// embedding and head.
+// Returns whether `path` is "synthetic:SHAPE:TYPE", such as synthetic:8b:itq3_s: a shape of
+// SyntheticSource with all matrices in that format. In synthetic:8b:itq3_s,tq4 the second format is
+// that of embedding and head.
 bool names_synthetic(std::string_view path);
 // The model has a tokenizer of bytes and short words with a token for every row of the embedding.
 // Throws usage for a malformed name, an unknown shape or an unknown format.

@@ -6,8 +6,8 @@
 
 namespace walsh {
 
-// The first position that the query at `position` sees (AttentionOptions). Kernels of GPUs call it
-// with ints.
+// Returns the first position that the query at `position` sees (AttentionOptions). Kernels of GPUs
+// call it with ints.
 template <typename T>
 constexpr T first_seen(T window, T chunk, T position) {
   T first = 0;

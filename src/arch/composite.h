@@ -15,10 +15,10 @@ struct Composite {
   std::string_view text_type;                 // model_type of text parts that do not state it
 };
 
-// The kind of multi-part model that config.json describes; null if it is none.
+// Returns the kind of multi-part model that config.json describes; null if it is none.
 const Composite* find_composite(const Json& object);
-// The config of the text part, merged with what the whole states for all parts. Throws bad_input
-// for an unknown key.
+// Returns the config of the text part, merged with what the whole states for all parts. Throws
+// bad_input for an unknown key.
 Json text_config(const Json& object, const Composite& composite, const std::string& where);
 // Renames the text part's tensors in a checkpoint of the whole model.
 std::span<const NameRule> text_names();

@@ -12,7 +12,7 @@
 namespace walsh {
 namespace {
 
-// Far above every published model, and low enough that products of two of them cannot overflow.
+// These are far above every published model, and so low that products of two cannot overflow.
 constexpr int64_t kMaxLayers = 1024;
 constexpr int64_t kMaxWidth = int64_t{1} << 20;
 constexpr int64_t kMaxHeads = 4096;

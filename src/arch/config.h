@@ -34,7 +34,7 @@ struct TensorPart {
   int64_t turned = 0, head_dim = 0;
   std::vector<int64_t> shape = {};
   int64_t cols = 0, first = 0, row_step = 0, col_step = 0;
-  // With a shape, in place of `first` and the steps: these rows, group after group.
+  // Rows of a shape, group after group, in place of `first` and the steps.
   std::vector<RowGroups> groups = {};
 };
 

@@ -19,10 +19,10 @@ class ConfigReader {
   ConfigReader(const Json& object, std::string where);
 
   const std::string& where() const { return where_; }
-  // True if the key is present, even as null.
+  // Returns whether the key is present, even as null.
   bool has(const char* key) const;
   bool is_null(const char* key) const;  // false if the key is absent
-  // The value, or nullptr if absent or null; counts as understood.
+  // Returns the value, or nullptr if absent or null; counts as understood.
   const Json* value(const char* key);
 
   // The key must be present.
@@ -33,16 +33,16 @@ class ConfigReader {
   int64_t integer_or(const char* key, int64_t fallback, int64_t min, int64_t max);
   double number_or(const char* key, double fallback, double min, double max);
   bool boolean_or(const char* key, bool fallback);
-  // For numbers for which transformers treats null as absent, or which it does not read.
+  // Reads numbers for which transformers takes null as absent, or which it does not read.
   int64_t optional_integer(const char* key, int64_t fallback, int64_t min, int64_t max);
   double optional_number(const char* key, double fallback, double min, double max);
   std::optional<std::string> text(const char* key);
-  // An id or a list of ids; absent and null give none.
+  // Returns an id or a list of ids; absent and null give none.
   std::vector<int32_t> ids(const char* key);
 
   // Throws "'key' is FOUND: EXPECTED".
   [[noreturn]] void refuse(const char* key, std::string_view expected) const;
-  // True if the key has a value that was not read yet.
+  // Returns whether the key has a value that was not read yet.
   bool pending(const char* key) const;
   // Refuses a value other than `supported`, unless the key was read already.
   void only(const char* key, const Json& supported);

@@ -16,7 +16,7 @@ class LayerBuilder {
         index_(std::to_string(index)),
         config_(config) {}
 
-  // A layer behind the others, which joins a token and what they give.
+  // Returns a layer behind the others, which joins a token and what they give.
   LayerDesc build(const AheadTraits& ahead) {
     const int64_t hidden = config_.hidden;
     activations_ = "ahead.";
@@ -103,7 +103,7 @@ class LayerBuilder {
       config_.parts.push_back({m.bias, m.bias, 0, m.rows, turned, own_.head_dim});
   }
 
-  // The feeder of an activation whose values are computed from the rows of a matrix.
+  // Returns the feeder of an activation whose values are computed from the rows of a matrix.
   static Feeder feeder(const MatrixDesc& m, int64_t dim, int64_t repeat) {
     return {m.weight, m.bias, dim, repeat};
   }
@@ -324,7 +324,7 @@ class LayerBuilder {
     mlp.width = width;
     if (!traits_.ungated) mlp.gate = matrix(gate, traits_.mlp_bias, width, input, Basis::own);
     mlp.up = matrix(up, traits_.mlp_bias, width, input, Basis::own);
-    // Where up is its own gate, a factor of its rows is not one of what it becomes.
+    // Without a gate a factor of the rows of up would not be one of what their function gives.
     const Feeder up_rows = traits_.ungated ? Feeder() : feeder(layer_.matrix(mlp.up), width, 1);
     const int gated = activation("down", width, {}, Basis::own, up_rows);
     mlp.down = matrix(down, traits_.mlp_bias, config_.hidden, gated, Basis::residual);

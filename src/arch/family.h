@@ -23,7 +23,7 @@ struct Family {
 };
 
 std::span<const Family> families();
-// nullptr if there is no such family.
+// Returns null if there is no such family.
 const Family* find_family(std::string_view model_type);
 
 extern const Family kArcee, kCohere2, kDeepseekV2, kDeepseekV3, kErnie45, kErnie45Moe, kExaone4,
@@ -45,7 +45,7 @@ bool read_layer_types(ConfigReader& reader, int64_t window, DecoderTraits& trait
 void read_gemma(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config);
 // The norms after both blocks of Gemma 2 and 3, and their attention scale.
 void read_gemma_blocks(ConfigReader& reader, DecoderTraits& traits);
-// A cap of logits: absent means the fallback, null means none (0).
+// Returns a cap of logits: absent means the fallback, null means none (0).
 float read_cap(ConfigReader& reader, const char* key, double fallback);
 
 // Numbers of experts and of experts per token, and under the key `width` an expert's width; all

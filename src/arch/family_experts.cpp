@@ -43,7 +43,7 @@ void read_expert_counts(ConfigReader& reader, const char* width, DecoderTraits& 
   e.width = reader.integer(width, 1, kMaxWidth);
   for (LayerTraits& layer : traits.layers)
     layer.experts = true;
-  // Used in training only.
+  // These are for training only.
   for (const char* key : {"router_aux_loss_coef", "output_router_logits", "router_jitter_noise"})
     reader.value(key);
 }

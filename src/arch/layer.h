@@ -128,14 +128,14 @@ struct AttentionDesc : AttentionOptions {
   int64_t query_width() const { return heads * head_dim; }
   int64_t query_rows() const { return gated ? 2 * query_width() : query_width(); }
   int64_t kv_width() const { return kv_heads * head_dim; }
-  // The heads of keys that the cache has, and the values of each. Of latent attention there is one,
-  // and the beginning of its key is its value.
+  // Returns the heads of keys that the cache has, and the values of each. Of latent attention there
+  // is one, and the beginning of its key is its value.
   int64_t cache_heads() const { return latent.present() ? 1 : kv_heads; }
   int64_t cache_dim() const { return latent.present() ? latent.rank + latent.rope_dim : head_dim; }
-  // The numbers that the cache keeps of a position, as keys and as values.
+  // Returns the numbers that the cache keeps of a position, as keys and as values.
   int64_t cached_keys() const { return has_cache() ? cache_heads() * cache_dim() : 0; }
   int64_t cached_values() const { return latent.present() ? 0 : cached_keys(); }
-  // The number of values that o reads.
+  // Returns the number of values that o reads.
   int64_t value_width() const { return heads * (latent.present() ? latent.value_dim : head_dim); }
   // Returns whether the norms are over whole rows. Where there are two, both or neither are.
   bool norms_all_heads() const { return q_norm.present() && q_norm.width != head_dim; }
@@ -199,11 +199,11 @@ struct ExpertsDesc {
   int router = -1;       // matrix [count, hidden]
   int shared_gate = -1;  // matrix [1, hidden] whose sigmoid multiplies the output of `mlp`; -1: 1
   int first = -1;        // matrix: gate, up and down of expert 0, then those of expert 1, ...
-  // Norms of the sum, and of what `mlp` gives, before these are added.
+  // The sum, and what `mlp` gives, have these norms before they are added.
   NormDesc after = {}, after_shared = {};
 
   bool present() const { return count > 0; }
-  // Whether experts, router and `mlp` have inputs of their own.
+  // Returns whether experts, router and `mlp` have inputs of their own.
   bool apart() const { return after.present(); }
   int gate(int64_t expert) const { return first + static_cast<int>(3 * expert); }
   int up(int64_t expert) const { return gate(expert) + 1; }

@@ -79,7 +79,7 @@ struct ModelPlan {
 };
 
 ModelPlan make_plan(const ModelConfig& config);
-// The same from the text of config.json. Throws what parse_config throws.
+// Returns the same from the text of config.json. Throws what parse_config throws.
 ModelPlan read_plan(std::string_view config_json, std::string_view where);
 
 }  // namespace walsh

@@ -39,7 +39,7 @@ std::vector<float> read_factors(ConfigReader& reader, const char* key) {
   return factors;
 }
 
-// The context length of the training. A value outside the parameters counts too, as in
+// Returns the context length of the training. A value outside the parameters counts too, as in
 // transformers.
 int64_t original_positions(ConfigReader& reader, const Outside& outside, int64_t absent,
                            int64_t least) {
@@ -67,7 +67,7 @@ void read_longrope(ConfigReader& reader, const Outside& outside, RopeConfig& rop
   rope.attention_factor = reader.optional_number("attention_factor", own, 1e-6, kMaxFactor);
 }
 
-// By how much YaRN scales attention logits when the context is `factor` times as long.
+// Returns by how much YaRN scales attention logits of a context `factor` times as long.
 double yarn_magnitude(double factor, double scale) {
   return factor <= 1 ? 1 : 0.1 * scale * std::log(factor) + 1;
 }

@@ -59,7 +59,7 @@ struct RopeDefaults {
 // bad_input naming the key for an unsupported kind.
 std::vector<RopeConfig> read_ropes(ConfigReader& reader, const RopeDefaults& defaults);
 
-// Number of rotated values of a head.
+// Returns the number of rotated values of a head.
 int64_t rotated_values(const RopeConfig& rope, int64_t head_dim);
 
 // The angles of one rope. With n = frequencies.size(), values i and n + i of a head (i < n) are a
@@ -69,12 +69,12 @@ struct RopeTable {
   float magnitude = 1;
 };
 
-// For contexts of up to `positions`: longrope and dynamic use other frequencies beyond the training
-// context.
+// Makes the table for contexts of up to `positions`: longrope and dynamic use other frequencies
+// beyond the training context.
 RopeTable rope_table(const RopeConfig& rope, int64_t head_dim, int64_t positions);
 bool depends_on_context(const RopeConfig& rope);
 
-// The factor of queries at a position.
+// Returns the factor of queries at a position.
 float query_scale(const RopeConfig& rope, int64_t position);
 
 }  // namespace walsh

@@ -42,7 +42,7 @@ std::shared_ptr<void> allocate(size_t bytes, size_t alignment) {
   return {owner, aligned};
 }
 
-// The next piece of the current block. A block lives as long as one of its arrays.
+// Returns the next piece of the current block. A block lives as long as one of its arrays.
 std::shared_ptr<void> allocate_shared(size_t bytes) {
   static std::mutex mutex;
   static std::shared_ptr<void> block;

@@ -1,4 +1,4 @@
-// How much CPU time the control groups of this process grant, as containers limit it.
+// Says how much CPU time the control groups of this process grant, as containers limit it.
 #pragma once
 
 #include <string>

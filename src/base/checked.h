@@ -10,7 +10,7 @@
 
 namespace walsh {
 
-// a * b; throws bad_input naming `where` on overflow.
+// Returns a * b; throws bad_input naming `where` on overflow.
 inline uint64_t checked_mul(uint64_t a, uint64_t b, std::string_view where) {
   uint64_t r;
   if (__builtin_mul_overflow(a, b, &r)) {
@@ -19,7 +19,7 @@ inline uint64_t checked_mul(uint64_t a, uint64_t b, std::string_view where) {
   return r;
 }
 
-// a + b; throws bad_input naming `where` on overflow.
+// Returns a + b; throws bad_input naming `where` on overflow.
 inline uint64_t checked_add(uint64_t a, uint64_t b, std::string_view where) {
   uint64_t r;
   if (__builtin_add_overflow(a, b, &r)) {

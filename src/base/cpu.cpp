@@ -37,8 +37,8 @@ bool has_f16c() {
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
 }
 
-// Whether there are tiles for int8 and Linux lets this process use them. The registers are so large
-// that it has to be asked first (arch_prctl(2)); what it grants holds for all threads.
+// Returns whether there are tiles for int8 and Linux lets this process use them. The registers are
+// so large that it has to be asked first (arch_prctl(2)); what it grants holds for all threads.
 bool has_amx() {
   constexpr unsigned kTile = 1u << 24, kInt8 = 1u << 25;  // CPUID leaf 7, EDX
   constexpr long kRequestPermission = 0x1023, kTileData = 18;

@@ -13,14 +13,14 @@ enum class Isa { ref, avx2, avx512, avx512vbmi, amx };
 
 std::string_view isa_name(Isa isa);
 
-// True if this processor and operating system can run code of that level.
+// Returns whether this processor and operating system can run code of that level.
 bool isa_supported(Isa isa);
 
-// Every level that this machine can run, lowest first; ref is always among them.
+// Returns every level that this machine can run, lowest first; ref is always among them.
 std::vector<Isa> supported_isas();
 
-// The level to use: the forced one (force_isa), else the environment variable WALSH_ISA, else the
-// best supported. Throws usage if WALSH_ISA names an unknown or unsupported level.
+// Returns the level to use: the forced one (force_isa), else the environment variable WALSH_ISA,
+// else the best supported. Throws usage if WALSH_ISA names an unknown or unsupported level.
 Isa current_isa();
 
 // Forces a level by name ("ref", "avx2", "avx512", "avx512vbmi", "amx"); an empty text undoes it.

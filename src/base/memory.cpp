@@ -22,7 +22,7 @@ uint64_t number_of(const std::string& file, const std::string& key) {
   return 0;
 }
 
-// What a control group leaves; the page cache that it is charged with can be reclaimed.
+// Returns what a control group leaves; the page cache that it is charged with can be reclaimed.
 uint64_t left_in_group(const std::string& folder) {
   std::ifstream most_text(folder + "/memory.max"), used_text(folder + "/memory.current");
   uint64_t most = 0, used = 0;

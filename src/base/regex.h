@@ -30,7 +30,7 @@ class Regex {
   // match. Throws limit if the search exceeds the budget, and whatever the budget's check throws.
   void find_all(std::string_view text, StepBudget& budget, std::vector<Span>& matches) const;
 
-  // Whether the pattern matches somewhere in `text`. Throws as find_all.
+  // Returns whether the pattern matches somewhere in `text`. Throws as find_all.
   bool matches(std::string_view text, StepBudget& budget) const;
 
  private:

@@ -1,4 +1,4 @@
-// How messages spell names and numbers.
+// Says how messages spell names and numbers.
 #pragma once
 
 #include <cstdint>

@@ -23,7 +23,7 @@ class StepBudget {
   }
   // Call after take() returned false: throws interrupted, or limit naming `where`.
   [[noreturn]] void fail(std::string_view where) const;
-  // take(), and fail() if that returns false.
+  // Calls take(), and fail() if that returns false.
   void spend(uint64_t steps, std::string_view where) {
     if (!take(steps)) fail(where);
   }

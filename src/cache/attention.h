@@ -42,7 +42,7 @@ struct CacheScratch {
   AlignedArray<float> largest, totals, shifts;  // [rows]
 
   CacheScratch() = default;
-  // For `rows` rows; `exact`: float32 products.
+  // Has room for `rows` rows; `exact`: float32 products.
   CacheScratch(const CacheType& keys, const CacheType& values, int64_t head_dim, int64_t rows,
                bool exact);
 };

@@ -24,7 +24,7 @@ ScalarCode seed_code() {
   return code;
 }
 
-// The code of a weight format with another group size.
+// Returns the code of a weight format with another group size.
 ScalarCode code_of(std::string_view format, int group) {
   ScalarCode code = get_format(format).code[0];
   code.group = group;

@@ -29,7 +29,7 @@ struct CacheType {
 inline constexpr int kCacheBundle = 32, kLeadingPositions = 4;
 inline constexpr uint32_t kCacheRotationSeed = 42;
 
-// As a rotation block: the whole vector, in one block if its length is a power of two.
+// As a rotation block this means the whole vector, in one block if its length is a power of two.
 inline constexpr int kWholeHead = 1024;
 
 // f16, q8_0, q4_0, tq3_0, tq3_0:seed, kt2, kt3, kt4.
@@ -37,9 +37,9 @@ std::span<const CacheType> all_cache_types();
 // Throws usage naming the known types.
 const CacheType& get_cache_type(std::string_view name);
 
-// Length of a stored vector: head_dim itself, or a multiple of 32 when coded.
+// Returns the length of a stored vector: head_dim itself, or a multiple of 32 when coded.
 int64_t padded_head_dim(const CacheType& type, int64_t head_dim);
-// Number of scales per vector.
+// Returns the number of scales per vector.
 int64_t cache_groups(const CacheType& type, int64_t head_dim);
 // Storage bits per value of a vector, including scales and padding.
 double cache_bits(const CacheType& type, int64_t head_dim);

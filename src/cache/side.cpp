@@ -20,7 +20,7 @@ int64_t blocks_of(int64_t capacity) {
   return detail::ceil_div(capacity, kCacheBlock);
 }
 
-// An all-zero matrix, which decodes to finite values because its scales are finite.
+// Returns an all-zero matrix, which decodes to finite values because its scales are finite.
 PanelMatrix empty_matrix(const ScalarCode& code, int64_t rows, int64_t cols, int64_t group) {
   PanelMatrix w;
   w.code = &code;
@@ -93,7 +93,7 @@ void copy_matrix(std::vector<PanelMatrix>& blocks, int64_t from, int64_t to) {
   std::copy(a.scales.begin(), a.scales.end(), b.scales.begin());
 }
 
-// The rows of the bundle as matrix rows.
+// Returns the rows of the bundle as matrix rows.
 CacheRows bundle_rows(int64_t rows, int64_t cols, int64_t first) {
   CacheRows x(rows, cols, 0, 0);
   for (int64_t r = 0; r < rows; ++r)

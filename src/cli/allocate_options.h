@@ -14,14 +14,14 @@ class AllocateFlags {
  public:
   void add_to(CLI::App& command);
 
-  // Whether --bpw or --size was given.
+  // Returns whether --bpw or --size was given.
   bool given() const { return bits_ != 0 || !size_.empty(); }
   // Throws usage if another allocation flag was given without --bpw or --size.
   void refuse_without_target() const;
-  // The files that the allocation reads, and those that it will write.
+  // Returns the files that the allocation reads, and those that it will write.
   std::vector<std::string> inputs() const;
   std::vector<std::string> outputs() const;
-  // The format that the base recipe has for all tensors.
+  // Returns the format that the base recipe has for all tensors.
   std::string first_candidate() const;
   // Runs the allocation, with a progress bar or lines on standard error.
   Allocation allocate(const std::string& folder, const Recipe& base,
@@ -39,7 +39,7 @@ class AllocateFlags {
 
 // A table of the tensors and of the predicted and measured values.
 std::string allocation_text(const Allocation& allocation);
-// As JSON, for --json and for a recipe's `about`.
+// Returns it as JSON, for --json and for a recipe's `about`.
 Json allocation_json(const Allocation& allocation);
 
 }  // namespace walsh::cli

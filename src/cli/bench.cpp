@@ -144,8 +144,8 @@ void generate_tokens(Session& session, const std::vector<int32_t>& tokens) {
   }
 }
 
-// Bytes of keys, values and recurrent states that one pass of a generation test reads, with the
-// positions of each sequence in the middle of the test.
+// Returns the bytes of keys, values and recurrent states that one pass of a generation test reads,
+// with the positions of each sequence in the middle of the test.
 double cache_bytes(const Model& model, const Test& test) {
   double sum = 0;
   for (const LayerDesc& layer : model.config.layers) {
@@ -195,7 +195,7 @@ BenchResult measure(const Model& model, const Test& test, int repetitions,
   return result;
 }
 
-// Number of weights in the layers and the head: those that one token uses, or all.
+// Returns the number of weights in the layers and the head: those that one token uses, or all.
 uint64_t weights(const ModelConfig& config, bool of_token) {
   const MatrixDesc& head = config.head;
   auto sum = head.weight.empty() ? 0 : static_cast<uint64_t>(head.rows * head.cols);
@@ -287,7 +287,7 @@ void measure_routing(const Model& model, BenchResult& result) {
   result.routing_seconds = seconds / kTokens;
 }
 
-// The use of the test that needs the largest cache.
+// Returns the use of the test that needs the largest cache.
 ModelUse largest_use(const Options& options) {
   ModelUse largest{.positions = 1};
   for (const Test& test : chosen_tests(options)) {

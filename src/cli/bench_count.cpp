@@ -59,7 +59,7 @@ std::string show(const std::vector<CountRow>& rows, const std::string& output) {
   return output == "csv" ? csv(rows) : markdown(rows);
 }
 
-// The formats of a layer's matrices, each once.
+// Returns the formats of a layer's matrices, each once.
 std::string types_of(const Model& model, size_t layer) {
   std::vector<std::string_view> names;
   for (const Model& part : model.all_parts()) {

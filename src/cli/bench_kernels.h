@@ -23,7 +23,7 @@ struct KernelBenchOptions {
   std::string output = "md";  // md, csv or json
 };
 
-// The table as text. Throws usage for an unknown type or a malformed shape.
+// Returns the table as text. Throws usage for an unknown type or a malformed shape.
 std::string bench_kernels(const KernelBenchOptions& options, ThreadPool& pool);
 
 }  // namespace walsh::cli

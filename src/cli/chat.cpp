@@ -32,7 +32,7 @@ constexpr const char* kHelpEnd =
     "lines. // begins a message whose first character is /. Tab completes commands and files.\n"
     "Ctrl-C stops an answer; at the prompt it clears the line, and a second one ends.\n";
 
-// The first word and the rest, trimmed.
+// Returns the first word and the rest, trimmed.
 std::pair<std::string, std::string> split_word(std::string line) {
   while (line.ends_with(' '))
     line.pop_back();
@@ -41,7 +41,7 @@ std::pair<std::string, std::string> split_word(std::string line) {
   return {line.substr(0, end), rest == line.npos ? "" : line.substr(rest)};
 }
 
-// The names that /set takes.
+// Returns the names that /set takes.
 std::vector<std::string> generation_option_names() {
   GenerationOptions options;
   CLI::App flags("settings");
@@ -109,7 +109,7 @@ class Chat {
     return text;
   }
 
-  // A message or a command; nothing at the end of the input.
+  // Returns a message or a command; nothing at the end of the input.
   std::optional<std::string> read() {
     const InputColor color(STDERR_FILENO, settings_.color);
     std::optional<std::string> line = editor_.next("> ");

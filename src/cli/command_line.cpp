@@ -29,7 +29,7 @@ std::string name_of(const std::string& argument) {
   return argument.substr(0, argument.find('='));
 }
 
-// The flag's name with two dashes, if the command has it.
+// Returns the flag's name with two dashes, if the command has it.
 std::string long_form(const CLI::App& command, const std::string& argument) {
   const std::string name = name_of(argument);
   if (std::find(std::begin(kLong), std::end(kLong), name) != std::end(kLong)) return "-" + argument;

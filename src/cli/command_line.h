@@ -16,15 +16,15 @@ struct Arguments {
   std::vector<std::string> notes;  // about flags without effect
 };
 
-// The arguments without the program's name. "help COMMAND" becomes "COMMAND --help", and flags of
-// llama.cpp without effect are removed (cli/other_flags.h). Throws usage for -hf and similar flags,
-// which CLI11 would read as `-h f`.
+// Returns the arguments without the program's name. "help COMMAND" becomes "COMMAND --help", and
+// flags of llama.cpp without effect are removed (cli/other_flags.h). Throws usage for -hf and
+// similar flags, which CLI11 would read as `-h f`.
 Arguments parser_arguments(const CLI::App& root, int argc, const char* const* argv);
 
-// What is wrong with a command line that the parser rejects.
+// Returns what is wrong with a command line that the parser rejects.
 std::string problem_text(const CLI::ParseError& error);
 
-// The first argument that no command accepts.
+// Returns the first argument that no command accepts.
 std::string unexpected_text(const CLI::App& root);
 
 }  // namespace walsh::cli

@@ -24,14 +24,14 @@ struct CommandDescription {
   std::vector<FlagDescription> flags;  // in the order of --help
 };
 
-// The program first, then the commands that --help lists.
+// Returns the program first, then the commands that --help lists.
 std::vector<CommandDescription> describe_commands(const CLI::App& root);
 
 // Completion scripts for shells.
 std::string bash_completions(const std::vector<CommandDescription>& commands);
 std::string zsh_completions(const std::vector<CommandDescription>& commands);
 std::string fish_completions(const std::vector<CommandDescription>& commands);
-// A page of man(7) macros for the program or one of its commands.
+// Returns a page of man(7) macros for the program or one of its commands.
 std::string manual_page(const std::vector<CommandDescription>& commands, const std::string& name);
 
 }  // namespace walsh::cli

@@ -31,7 +31,7 @@ std::string quoted(const std::string& text) {
   return "'" + replaced(text, '\'', "'\\''") + "'";
 }
 
-// The first sentence or clause, since lines of a menu are short.
+// Returns the first sentence or clause, since lines of a menu are short.
 std::string brief(const std::string& help) {
   return help.substr(0, std::min({help.find("; "), help.find(": "), help.find('\n')}));
 }

@@ -31,8 +31,8 @@ class Conversation {
   // Turns that forget_oldest can still leave out.
   size_t forgettable_turns() const;
 
-  // The prompt's tokens, after which the model answers or continues an answer that begins with
-  // `begun`; the template sees the members of `variables`. Throws as ChatTemplate::apply.
+  // Returns the prompt's tokens, after which the model answers or continues an answer that begins
+  // with `begun`; the template sees the members of `variables`. Throws as ChatTemplate::apply.
   std::vector<int32_t> prompt(const ChatTemplate& chat_template, const OrderedJson& variables,
                               const Tokenizer& tokenizer, const std::string& begun = "") const;
 

@@ -18,7 +18,7 @@ struct EvalSubject {
   double seconds = 0;
 };
 
-// The heading of the progress lines and one line, printed after each window.
+// Returns the heading of the progress lines and one line, printed after each window.
 std::string running_heading(bool with_reference);
 std::string running_line(const Evaluation& result);
 

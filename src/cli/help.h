@@ -7,11 +7,11 @@
 
 namespace walsh::cli {
 
-// For the program, or for the command that was chosen.
+// Returns the help of the program, or of the command that was chosen.
 std::string short_help(const CLI::App& root);
 
-// The message about an unknown command or flag, with a suggestion; `command` is the chosen command
-// or the program.
+// Returns the message about an unknown command or flag, with a suggestion; `command` is the chosen
+// command or the program.
 std::string no_such_command(const CLI::App& root, const std::string& name);
 std::string no_such_flag(const CLI::App& command, const std::string& name);
 

@@ -19,7 +19,7 @@ struct Row {
   std::string shape() const { return fmt::format("{}", fmt::join(info->shape, " x ")); }
 };
 
-// The mean bits per weight of the matrices, which are nearly all of the file.
+// Returns the mean bits per weight of the matrices, which are nearly all of the file.
 double mean_bits(const std::vector<Row>& rows) {
   double bytes = 0, weights = 0;
   for (const Row& row : rows) {

@@ -40,7 +40,7 @@ std::string history_of(std::string file) {
   return usable ? std::move(file) : std::string();
 }
 
-// Length of a UTF-8 character from its first byte; 0 if no character begins with it.
+// Returns the length of a UTF-8 character from its first byte; 0 if no character begins with it.
 int utf8_length(unsigned char first) {
   if (first < 0x80) return 1;
   if (first >= 0xC2 && first < 0xE0) return 2;

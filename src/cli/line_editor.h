@@ -31,8 +31,8 @@ class LineEditor {
   LineEditor(const LineEditor&) = delete;
   LineEditor& operator=(const LineEditor&) = delete;
 
-  // The next line without its end; `prompt` is shown on a terminal. Nothing at the end of the
-  // input. Throws as LineReader::next.
+  // Returns the next line without its end; `prompt` is shown on a terminal. Nothing at the end of
+  // the input. Throws as LineReader::next.
   std::optional<std::string> next(const std::string& prompt);
   // After next() has thrown interrupted: whether to continue. Ctrl-C at a terminal's prompt
   // discards the typed line; a second one in a row ends, and so does any other request.

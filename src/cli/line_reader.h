@@ -10,8 +10,8 @@ class LineReader {
  public:
   explicit LineReader(size_t max_bytes) : max_bytes_(max_bytes) {}
 
-  // The next line without its end; nothing at the end of the input. Throws limit for a line that is
-  // too long, which is skipped, interrupted for a stop request, io if reading fails.
+  // Returns the next line without its end; nothing at the end of the input. Throws limit for a line
+  // that is too long, which is skipped, interrupted for a stop request, io if reading fails.
   std::optional<std::string> next();
 
  private:

@@ -24,7 +24,7 @@ struct MachineOptions {
   void apply() const;  // chooses the instruction set; throws usage
 };
 
-// The names that --activations takes.
+// Returns the names that --activations takes.
 CLI::IsMember activation_modes();
 
 // Lets an option also take the name of a model that Hugging Face's tools have downloaded.
@@ -71,8 +71,8 @@ struct ModelOptions {
   static LoadedModel load_plain(const std::string& path, const Device& device,
                                 ActivationMode activations, const ModelUse& use, const Model& model,
                                 ThreadPool& pool);
-  // The device of --device. auto means the first GPU, or the CPU if there is none, for f32 and lut
-  // activations, and if no layers are to be on a GPU.
+  // Returns the device of --device. auto means the first GPU, or the CPU if there is none, for f32
+  // and lut activations, and if no layers are to be on a GPU.
   Device chosen_device() const;
 
  private:

@@ -65,7 +65,7 @@ bool is_switch(std::string text) {
   return text == "on" || text == "off" || text == "auto" || text == "0" || text == "1";
 }
 
-// The command's option for an argument; -ngl is spelled --ngl there.
+// Returns the command's option for an argument; -ngl is spelled --ngl there.
 const CLI::Option* own_option(const CLI::App& command, const std::string& name) {
   if (const CLI::Option* option = command.get_option_no_throw(name)) return option;
   return name.starts_with("--") ? nullptr : command.get_option_no_throw("-" + name);

@@ -16,8 +16,8 @@ inline constexpr int kOutputClosedStatus = 141;
 
 enum class Color { none, bold, red, yellow, green };
 
-// The escape code that starts (or, for none, ends) a colour; empty if the descriptor is no terminal
-// with colours, or NO_COLOR is set.
+// Returns the escape code that starts (or, for none, ends) a colour; empty if the descriptor is no
+// terminal with colours, or NO_COLOR is set.
 const char* color_code(int descriptor, Color color);
 
 // Writes a message; failures are ignored, since standard error may be closed, full or a broken
@@ -68,7 +68,7 @@ class InputColor {
   const bool shown_;
 };
 
-// Whether standard output has failed or its reader has gone, so that more text is useless.
+// Returns whether standard output has failed or its reader has gone, so that more text is useless.
 bool output_failed();
 
 // Flushes all output and returns the final exit status for a command that ended with `status`. If

@@ -202,7 +202,7 @@ int dry_run(const Options& options, Compressor& source) {
   return 0;
 }
 
-// The recipe from the flags or from an allocation, which then sets `allocation`.
+// Returns the recipe from the flags or from an allocation, which then sets `allocation`.
 Recipe choose_recipe(const Options& options, const CalibrationRequest& calibration,
                      ThreadPool& pool, std::optional<Allocation>& allocation) {
   options.allocation.refuse_without_target();
@@ -266,7 +266,7 @@ void need_output(const Options& options) {
 // Says once where an interrupted run is resumed.
 class ResumeNote {
  public:
-  // The note after a tensor; usually empty.
+  // Returns the note after a tensor; usually empty.
   std::string text(const QuantizeProgress& p) {
     if (p.resumed) {
       ++resumed_;

@@ -15,19 +15,19 @@ class RecipeOptions {
   // `type_flag` is "--type" or "--quantize".
   void add_to(CLI::App& command, const std::string& type_flag);
 
-  // Whether a type or a saved recipe (--recipe) was given.
+  // Returns whether a type or a saved recipe (--recipe) was given.
   bool given() const { return !type_.empty() || !file_.empty(); }
   const std::string& file() const { return file_; }  // the file of --recipe; may be empty
   // Throws usage for an unknown type or a combination that makes no sense, bad_input or io for a
   // recipe file.
   Recipe recipe(const std::string& output_format = "gguf") const;
-  // The recipe with `type` in place of --type, from which an allocation starts.
+  // Returns the recipe with `type` in place of --type, from which an allocation starts.
   Recipe recipe_of(const std::string& type, const std::string& output_format = "gguf") const;
   // Notes on given flags that have no effect with any type of the recipe.
   std::vector<std::string> idle_flags(const Recipe& recipe) const;
   // Throws usage if a flag that needs a type was given without one.
   void refuse_without_type() const;
-  // Whether --rotate weights was given, which concerns how a model runs and needs no type.
+  // Returns whether --rotate weights was given, which concerns how a model runs and needs no type.
   bool rotates_weights() const { return rotate_ == kRotateWeights; }
 
  private:

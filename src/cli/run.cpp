@@ -217,7 +217,7 @@ int hold_conversation(Engine& engine, const Options& options, const std::string&
   return chat(engine, std::move(settings));
 }
 
-// The grammar or schema that was given as text or as a file; empty: none.
+// Returns the grammar or schema that was given as text or as a file; empty: none.
 std::string read_rules(const std::string& given, bool is_text) {
   if (given.empty() || is_text) return given;
   std::string rules = read_text_input(given, kMaxGrammarBytes);

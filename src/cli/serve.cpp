@@ -66,7 +66,7 @@ std::vector<std::string> keys_of(const std::string& path) {
   return keys;
 }
 
-// The name that clients use: that of the repository, folder or file.
+// Returns the name that clients use: that of the repository, folder or file.
 std::string name_of(const std::string& model) {
   if (const std::string name = cached_name(model); !name.empty()) return name;
   const std::filesystem::path path = std::filesystem::path(model).lexically_normal();
@@ -95,7 +95,7 @@ ServiceOptions service_options(const Options& options) {
   return service;
 }
 
-// The address as clients write it.
+// Returns the address as clients write it.
 std::string address(const std::string& host, int port) {
   const bool v6 = host.find(':') != std::string::npos;
   return fmt::format("http://{}{}{}:{}", v6 ? "[" : "", host, v6 ? "]" : "", port);
@@ -286,7 +286,7 @@ std::string variable_of(const std::string& flag) {
   return name;
 }
 
-// The value of the flag's variable; empty if unset.
+// Returns the value of the flag's variable; empty if unset.
 std::string value_of(const std::string& variable) {
   const char* value = std::getenv(variable.c_str());
   return value == nullptr ? "" : value;

@@ -14,7 +14,7 @@ namespace walsh::cli {
 class TemplateOptions {
  public:
   void add_to(CLI::App& command);
-  // Whether any of them was given.
+  // Returns whether any of them was given.
   bool given() const { return text_option_->count() > 0 || !file_.empty() || !variables_.empty(); }
   // The template that was given, if any. Throws as read_text_input, and bad_input for an empty one.
   std::optional<TemplateText> text() const;

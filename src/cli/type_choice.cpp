@@ -75,7 +75,7 @@ uint64_t needed_besides(const ModelConfig& config) {
          kWorkspace;
 }
 
-// What `walsh quantize MODEL OUT --type TYPE` without other flags would do.
+// Returns what `walsh quantize MODEL OUT --type TYPE` without other flags would do.
 Recipe plain_recipe(const char* type) {
   Recipe recipe;
   recipe.type = &get_format(type);

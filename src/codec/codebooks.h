@@ -54,7 +54,7 @@ inline constexpr float kTernary[8] = {-1.224006362f, 0.000000000f, 1.224006362f,
 inline constexpr float kTernaryPaper[8] = {-0.798000000f, 0.000000000f, 0.798000000f, 0.798000000f,
                                            -0.798000000f, 0.000000000f, 0.798000000f, 0.798000000f};
 
-// Both ternary tables.
+// Both ternary tables have these.
 inline constexpr int8_t kTernaryI8[8] = {-127, 0, 127, 127, -127, 0, 127, 127};
 
 // q4_0: code - 8.

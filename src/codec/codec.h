@@ -78,7 +78,7 @@ struct Codec {
                                   const EncodeOptions& options, const ErrorFeedback& feedback,
                                   ReadRows read_rows, const detail::TensorStorage& storage,
                                   ThreadPool& pool, detail::ErrorSum& errors) = nullptr;
-  // With the errors of outputs fed back as well, on a device or without; null if it cannot.
+  // Feeds the errors of outputs back as well, on a device or without; null if it cannot.
   void (*encode_two_sided)(detail::TileDevice* device, const Tensor& tensor,
                            const EncodeOptions& options, const ErrorFeedback& inputs,
                            const ErrorFeedback& outputs, ReadRows read_rows,

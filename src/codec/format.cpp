@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kUnit = 32;  // weights in the packing unit
 
-// In the order of listings.
+// Listings have this order.
 template <size_t... Sizes>
 constexpr auto joined(const Format (&... rows)[Sizes]) {
   std::array<Format, (Sizes + ...)> all;
@@ -90,7 +90,7 @@ std::string instead_of(std::string_view name) {
                   (meant.empty() ? ", expected one of " + known : meant));
 }
 
-// The format that a rate stands for, by the part of a name in front of its first colon.
+// Returns the format that a rate stands for, by the part of a name in front of its first colon.
 const ShortName* rate_of(std::string_view name) {
   for (const ShortName& rate : kRates)
     if (rate.name == name.substr(0, name.find(':'))) return &rate;
@@ -101,7 +101,7 @@ std::string profile_of_rate(const ShortName& rate, std::string_view name) {
   return std::string(rate.format).append(name.ends_with(kBlocks) ? kBlocks : "");
 }
 
-// What a name means that no format has: a rate, or a retired code of one.
+// Returns what a name means that no format has: a rate, or a retired code of one.
 const Format* find_meant(std::string_view name) {
   const ShortName* rate = rate_of(name);
   if (rate == nullptr) return nullptr;

@@ -124,7 +124,7 @@ int64_t padded_cols(const Format& format, int64_t cols);
 // Groups (or sub-groups) in a row of `padded` columns.
 int64_t groups_per_row(const ScalarCode& code, int64_t padded);
 int64_t sub_groups_per_row(const ScalarCode& code, int64_t padded);
-// Bytes of packed codes of one row.
+// Returns the bytes of packed codes of one row.
 int64_t code_bytes_per_row(const ScalarCode& code, int64_t padded);
 
 }  // namespace walsh

@@ -1,4 +1,4 @@
-// What the rooms share when they repack stored rows into panels.
+// Has what the rooms share when they repack stored rows into panels.
 #pragma once
 
 #include <cstring>

@@ -29,18 +29,18 @@ class WeightSource {
   virtual std::string path() const = 0;  // for messages
   // Facts that a user should know but that are not errors, as sentences that name the place.
   virtual std::vector<std::string> notes() const { return {}; }
-  // The Hugging Face files; empty when absent. Verbatim, unless a note says otherwise.
+  // Returns the Hugging Face files; empty when absent. Verbatim, unless a note says otherwise.
   virtual std::string_view config_json() const = 0;
   virtual std::string_view generation_config_json() const = 0;
   virtual std::string_view tokenizer_json() const = 0;
   virtual std::string_view tokenizer_config_json() const = 0;
 
   virtual bool contains(const std::string& name) const = 0;
-  // Every tensor name, in file order.
+  // Returns every tensor name, in file order.
   virtual std::vector<std::string> names() const = 0;
   // The format that load() will give, without loading. Throws bad_input for a missing tensor.
   virtual const Format& format_of(const std::string& name) const = 0;
-  // The same with the rotations; a source that rotates nothing has only formats.
+  // Returns the same with the rotations; a source that rotates nothing has only formats.
   virtual StoredForm form_of(const std::string& name) const { return {.format = &format_of(name)}; }
   // Throws bad_input naming file and tensor if it is missing or its content is not usable.
   virtual Tensor load(const std::string& name) = 0;
@@ -52,8 +52,8 @@ class WeightSource {
   virtual void encode_on(const Device& /*device*/) {}
   // Tells that the tensor's file pages are not needed again soon.
   virtual void release(const std::string& name) = 0;
-  // True if a rotation is folded into the residual stream (quantize/source/fold.h): an input that a
-  // coded matrix does not rotate stands in a rotated basis already.
+  // Returns whether a rotation is folded into the residual stream (quantize/source/fold.h): an
+  // input that a coded matrix does not rotate stands in a rotated basis already.
   virtual bool folded() const { return false; }
 };
 

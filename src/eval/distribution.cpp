@@ -25,7 +25,7 @@ size_t bucket_of(double x) {
   return static_cast<size_t>(x < 0 ? kZeroBucket - distance : kZeroBucket + distance);
 }
 
-// The middle of a bucket's range.
+// Returns the middle of a bucket's range.
 double value_of(size_t bucket) {
   const int64_t distance = static_cast<int64_t>(bucket) - kZeroBucket;
   if (distance == 0) return 0;

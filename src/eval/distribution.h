@@ -19,8 +19,8 @@ class Distribution {
   double min() const { return min_; }  // 0 without values
   double max() const { return max_; }
 
-  // The value below which `percent` % lie, for each of `percents`, interpolated linearly between
-  // the neighbours of rank percent/100 * (n - 1). Needs at least one value.
+  // Returns the value below which `percent` % lie, for each of `percents`, interpolated linearly
+  // between the neighbours of rank percent/100 * (n - 1). Needs at least one value.
   std::vector<double> percentiles(const std::vector<double>& percents) const;
 
  private:

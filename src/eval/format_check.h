@@ -28,7 +28,7 @@ struct FormatReport {
   bool passes() const { return bound == 0 || nmse_normal <= bound * kSamplingError; }
 };
 
-// What to measure: everything in a report, or only what a bound applies to.
+// Says what to measure: everything in a report, or only what a bound applies to.
 enum class Measure { everything, normal };
 
 // One report per name, in that order; all formats if `names` is empty. Deterministic. Throws usage
@@ -48,9 +48,9 @@ struct CodedSample {
 // Samples of the given formats, encoded with the current instruction set.
 std::vector<CodedSample> coded_samples(ThreadPool& pool, std::span<const std::string> names);
 
-// Whether encoding without vector instructions takes so long (a thousand times as long as other
-// formats) that an instruction set is checked by the bytes of a sample: equal bytes have equal
-// errors.
+// Returns whether encoding without vector instructions takes so long (a thousand times as long as
+// other formats) that an instruction set is checked by the bytes of a sample: equal bytes have
+// equal errors.
 bool checked_by_sample(std::string_view name);
 
 }  // namespace walsh

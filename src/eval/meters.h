@@ -59,7 +59,7 @@ class DivergenceMeter {
   // Share of tokens where both models agree on the most probable token, with its binomial error.
   Estimate same_top() const;
 
-  // The divergence of every token.
+  // Returns the divergence of every token.
   const Distribution& kld_values() const { return kld_; }
   const Distribution& dp_values() const { return dp_; }
 

@@ -25,7 +25,7 @@ class StoredLogits {
   int64_t windows() const { return windows_; }
   // The first position of a window whose logits are stored. They predict the token behind it.
   int64_t first_position() const { return ctx_ / 2; }
-  // The tokens of a window; all are in the vocabulary.
+  // Returns the tokens of a window; all are in the vocabulary.
   std::vector<int32_t> tokens(int64_t window) const;
   // The log-probabilities of a position. Those that the writer has cut off because they are 16
   // below the largest are given as 16 less, so that they add nothing to a divergence.

@@ -70,7 +70,7 @@ void AheadDrafts::see(int64_t text, int64_t position, std::span<const float> str
   if (position < at.seen_first || position > at.seen_first + count || count >= kMostSeen)
     at.seen.clear();
   if (at.seen.empty()) at.seen_first = position;
-  // What was seen from this position on was that of tokens that were wrong.
+  // What was seen from this position on belonged to tokens that were wrong.
   at.seen.resize(static_cast<size_t>((position - at.seen_first) * width()));
   at.seen.insert(at.seen.end(), stream.begin(), stream.end());
   model_norm_.apply(std::span(at.seen).last(stream.size()));

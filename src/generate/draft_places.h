@@ -1,4 +1,4 @@
-// What the sources of drafts share that keep a sequence for each text.
+// Has what those sources of drafts share that keep a sequence for each text.
 #pragma once
 
 #include <cstdint>

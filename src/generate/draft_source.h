@@ -41,7 +41,7 @@ class DraftSource {
   virtual void draft(std::span<DraftTask> tasks) = 0;
   // So much of the last guess was right.
   virtual void judge(int64_t text, size_t drafted, size_t right) = 0;
-  // Whether it guesses from what the model gives, which see() then gets.
+  // Returns whether it guesses from what the model gives, which see() then gets.
   virtual bool reads_streams() const { return false; }
   // What the model's layers gave for the token at this position of a text, [hidden], in front of
   // the final norm. What was seen from this position on does not count any more.

@@ -35,7 +35,7 @@ class DryHistory {
 
   bool active() const { return multiplier_ != 0 && last_n_ != 0; }
   void read(int32_t token);
-  // What to subtract from the logit of each token. Linear in the number of tokens.
+  // Returns what to subtract from the logit of each token. Linear in the number of tokens.
   std::unordered_map<int32_t, float> penalties();
 
  private:

@@ -32,8 +32,8 @@ class GenerationConfig {
   // bias that is NaN or plus infinity.
   std::vector<TokenBias> biases(const GenerationOptions& wanted) const;
 
-  // The ids that end a text: eos_token_id of generation_config.json, else of config.json. Throws
-  // bad_input naming file and key for anything but ids of the vocabulary.
+  // Returns the ids that end a text: eos_token_id of generation_config.json, else of config.json.
+  // Throws bad_input naming file and key for anything but ids of the vocabulary.
   std::vector<int32_t> stop_ids() const;
 
  private:

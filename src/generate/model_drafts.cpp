@@ -98,7 +98,7 @@ std::vector<ModelDrafts::Open> ModelDrafts::read(std::span<DraftTask> tasks) {
     at.tokens.insert(at.tokens.end(), rest.begin(), rest.end());
     if (guesses) {
       open.push_back({&task, &at, *task.chooser, wanted});
-      // Its last token can be taken back, since the same text may come again.
+      // The last token must be revocable: the same text may be asked for again.
       batch.push_back({at.sequence, rest, 1, 0, 1});
     } else {
       readings.push_back({at.sequence, rest, 0, std::ssize(rest)});

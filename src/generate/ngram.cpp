@@ -12,7 +12,7 @@ uint64_t NgramDraft::key() const {
   return key;
 }
 
-// How many tokens in front of `place` equal the last ones of the text.
+// Returns how many tokens in front of `place` equal the last ones of the text.
 int64_t NgramDraft::matching(int64_t place) const {
   const auto size = static_cast<int64_t>(tokens_.size());
   int64_t same = 0;

@@ -76,7 +76,7 @@ namespace {
 // Below this the exponential adds nothing to a sum that contains exp(0) = 1.
 constexpr double kNothing = -50;
 
-// Only the ratio to the best logit's weight matters.
+// Returns the weight beside that of the best logit: only their ratio matters.
 double weight_of(double logit, double best, double temperature) {
   const double above = (logit - best) / temperature;
   return above > kNothing ? std::exp(above) : 0;
@@ -90,14 +90,14 @@ double entropy_of(std::span<const double> weights, double total) {
   return entropy;
 }
 
-// Whether only the best logit can be chosen.
+// Returns whether only the best logit can be chosen.
 bool is_greedy(const SamplerOptions& options) {
   const auto* end = options.order.data() + options.steps;
   return options.temperature == 0 && options.dynatemp_range <= 0 && options.xtc_probability <= 0 &&
          std::find(options.order.data(), end, SamplerStep::temperature) != end;
 }
 
-// The first of the largest logits, or -1 if it is not finite.
+// Returns the first of the largest logits, or -1 if it is not finite.
 int32_t best_token(std::span<const float> logits) {
   // Independent lanes, so that comparisons do not wait for each other.
   std::array<float, 16> lanes;

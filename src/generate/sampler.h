@@ -29,7 +29,7 @@ void set_sampler_order(SamplerOptions& options, std::string_view names);
 // Returns the steps in the same notation.
 std::string sampler_order(const SamplerOptions& options);
 
-// The options for a sampler that continues after one that has drawn `draws` tokens.
+// Returns the options for a sampler that continues after one that has drawn `draws` tokens.
 SamplerOptions after_draws(SamplerOptions options, int64_t draws);
 
 // A value to add to the logit of a token.

@@ -61,10 +61,10 @@ const SamplingOption* find_sampling_option(std::string_view name);
 // Whether devices that sample can do it with these options, as generate/sampler.h can with all.
 bool on_devices(const SamplerOptions& options);
 
-// The default as text: "0.8", "drawn".
+// Returns the default as text: "0.8", "drawn".
 std::string default_text(const SamplingOption& option);
 
-// The allowed values as text: "0 to 1", "true, false".
+// Returns the allowed values as text: "0 to 1", "true, false".
 std::string range_text(const SamplingOption& option);
 
 }  // namespace walsh

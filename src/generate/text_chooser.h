@@ -20,10 +20,10 @@ struct TextProgress {
   int64_t positions = 0;    // of prompt and chosen tokens, of which the last is not evaluated yet
   int64_t chosen = 0;       // tokens
 
-  // The most tokens that may be drafted after the last one.
+  // Returns the most tokens that may be drafted after the last one.
   int64_t draft_room() const;
-  // Why the text ends after the token that was chosen last; nothing: it goes on. `wanted`: its
-  // reader wants more; `complete`: only the end may follow.
+  // Returns why the text ends after the token that was chosen last; nothing: it goes on. `wanted`:
+  // its reader wants more; `complete`: only the end may follow.
   std::optional<StopReason> end(bool wanted, bool complete) const;
 };
 
@@ -36,14 +36,14 @@ class TextChooser {
   // As TokenChooser.
   std::optional<int32_t> choose(std::span<const float> logits);
   bool ended() const { return chooser_.ended(); }
-  // What chooses the next token, for guesses.
+  // Returns what chooses the next token, for guesses.
   const TokenChooser& next() const { return chooser_; }
 
   // Tokens that may follow the last one, to be evaluated behind it. The logits of all go to
   // choose(), from those of the last token on, as long as is_right().
   void set_draft(std::vector<int32_t> tokens);
   const std::vector<int32_t>& drafted() const { return drafted_; }
-  // Whether what was chosen last is what was drafted for its place.
+  // Returns whether what was chosen last is what was drafted for its place.
   bool is_right() const { return right_; }
 
  private:

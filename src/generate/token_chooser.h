@@ -23,7 +23,7 @@ struct ChoiceOptions {
   std::vector<int32_t> stop_ids;                         // end the text and are not part of it
   std::shared_ptr<const grammar::TokenGrammar> grammar;  // that it has to match; null: anything
 
-  // Whether a device that chooses tokens by itself can do it.
+  // Returns whether a device that chooses tokens by itself can do it.
   bool on_devices() const { return walsh::on_devices(sampler) && biases.empty() && !grammar; }
   bool stops(int32_t token) const;
 };
@@ -32,12 +32,12 @@ class TokenChooser {
  public:
   explicit TokenChooser(const ChoiceOptions& options);
 
-  // A token that the text begins with.
+  // Takes a token that the text begins with into account.
   void read(int32_t token) { sampler_.read(token); }
-  // The token behind the text by its logits, which it then goes on with; nothing if it can only
-  // end. Throws as Sampler and Constraint.
+  // Returns the token behind the text by its logits, which it then goes on with; nothing if it can
+  // only end. Throws as Sampler and Constraint.
   std::optional<int32_t> choose(std::span<const float> logits);
-  // Whether nothing may follow but the end.
+  // Returns whether nothing may follow but the end.
   bool ended() const { return constraint_ && constraint_->ended(); }
 
  private:

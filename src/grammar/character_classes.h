@@ -8,9 +8,9 @@
 
 namespace walsh::grammar {
 
-// The characters of \p{name} (ECMA-262: a general category by its short or long name, a script as
-// "Script=Greek" or "sc=Greek", a binary property); nothing if the name is not known. Found once
-// for a name, which takes some hundredths of a second.
+// Returns the characters of \p{name} (ECMA-262: a general category by its short or long name, a
+// script as "Script=Greek" or "sc=Greek", a binary property); nothing if the name is not known.
+// Found once for a name, which takes some hundredths of a second.
 std::optional<CodeSet> characters_of(std::string_view name);
 
 }  // namespace walsh::grammar

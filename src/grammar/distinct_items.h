@@ -46,9 +46,9 @@ class DistinctItems {
     // Goes behind a byte; `opens`: such a list begins where it is '['. False if an item ends there
     // that is in the list already.
     bool read(uint8_t byte, bool opens);
-    // Whether the item so far is the beginning of no other, so that it will be a new one.
+    // Returns whether the item so far is the beginning of no other, so that it will be a new one.
     bool is_new() const;
-    // Whether all ways in which the text can go on from `state` end an item that is there already.
+    // Returns whether all ways in which the text can go on from `state` end an item that is there.
     bool is_lost(StackSpace& space, StateId state) const;
 
    private:

@@ -86,7 +86,7 @@ unsigned kind_of(const OrderedJson& value) {
 
 namespace {
 
-// The parts of a JSON pointer.
+// Returns the parts of a JSON pointer.
 std::vector<std::string> pointer_parts(std::string_view pointer) {
   std::vector<std::string> parts;
   while (pointer.starts_with('/')) {

@@ -26,8 +26,8 @@ enum Kind : unsigned {
   kAnyKind = 127,
 };
 
-// The kinds allowed by "type" (a name or a list of names); all kinds without one. Throws bad_input.
-// names_of() uses a private name for kFraction, which no client can send.
+// Returns the kinds allowed by "type" (a name or a list of names); all kinds without one. Throws
+// bad_input. names_of() uses a private name for kFraction, which no client can send.
 unsigned kinds_of(const OrderedJson& schema, const std::string& where);
 OrderedJson names_of(unsigned kinds);
 unsigned kind_of(const OrderedJson& value);
@@ -88,12 +88,12 @@ class SchemaReader {
   // alternatives and when the budget is spent.
   Ways read(const OrderedJson& schema, const std::string& path);
 
-  // The conjunction of two schemas, each of which may be any schema.
+  // Returns the conjunction of two schemas, each of which may be any schema.
   static OrderedJson both(const OrderedJson& a, const OrderedJson& b);
-  // The negation of a schema.
+  // Returns the negation of a schema.
   static OrderedJson opposite(const OrderedJson& schema);
-  // The conjunction of two lists of alternatives. Pairs that are seen to allow nothing are left
-  // out.
+  // Returns the conjunction of two lists of alternatives. Pairs that are seen to allow nothing are
+  // left out.
   Ways multiply(const Ways& a, const Ways& b) const;
 
   [[noreturn]] void refuse(const std::string& path, const std::string& reason) const;

@@ -120,7 +120,7 @@ class Parser {
     } while (next_alternative(depth));
   }
 
-  // Whether another alternative follows, possibly on the next line, which begins with |.
+  // Returns whether another alternative follows, possibly on the next line, which begins with |.
   bool next_alternative(int depth) {
     const size_t place = at_;
     skip(true);

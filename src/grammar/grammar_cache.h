@@ -37,7 +37,7 @@ class GrammarCache {
   std::list<Entry> entries_;  // most recently used first
 };
 
-// The grammar of a GBNF text and of a JSON schema. Throw as add_gbnf, add_json_schema and
+// Returns the grammar of a GBNF text and of a JSON schema. Throw as add_gbnf, add_json_schema and
 // GraphBuilder::finish.
 std::shared_ptr<const TokenGrammar> gbnf_grammar(GrammarCache& cache, const Tokenizer& tokenizer,
                                                  int64_t logits, const std::string& text,

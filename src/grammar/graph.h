@@ -79,7 +79,7 @@ using CodeSet = std::vector<CodeRange>;
 
 CodeSet normal_set(CodeSet ranges);
 CodeSet complement(const CodeSet& set);
-// The intersection.
+// Returns the intersection.
 CodeSet common_part(const CodeSet& a, const CodeSet& b);
 
 // Every function throws limit where one of the limits above would be exceeded.
@@ -114,17 +114,17 @@ class GraphBuilder {
   // Any UTF-8 up to and including the first occurrence of `mark`.
   NodeId until(NodeId from, std::string_view mark);
 
-  // What `root` of another builder matches, as it is written inside of a JSON string.
+  // Returns what `root` of another builder matches, as it is written inside of a JSON string.
   NodeId in_string(NodeId from, const GraphBuilder& inner, RuleId root);
 
   void one_of(NodeId from, const CodeSet& set, NodeId to);
 
-  // Whether a list was opened whose items must differ.
+  // Returns whether a list was opened whose items must differ.
   bool has_distinct_lists() const { return !graph_.opens_distinct.empty(); }
 
   const std::string& where() const { return where_; }
   void set_where(std::string where) { where_ = std::move(where); }
-  // The remaining budget, for work that others do for this grammar.
+  // Returns the remaining budget, for work that others do for this grammar.
   StepBudget& budget() const { return *budget_; }
 
   // Throws bad_input if the grammar matches nothing or a rule calls itself before something was

@@ -39,8 +39,8 @@ std::vector<int64_t> rules_of_starts(const Graph& graph) {
   return rules;
 }
 
-// The least fixed point of value(node) = minimum over its edges, with 0 at ends: `value_of(node,
-// value)` computes it from the present values, which only decrease.
+// Returns the least fixed point of value(node) = minimum over its edges, with 0 at ends:
+// `value_of(node, value)` computes it from the present values, which only decrease.
 template <typename ValueOf>
 std::vector<int> least_values(const Graph& graph, const Users& users, ValueOf value_of) {
   std::vector<int> value(graph.nodes.size(), kNever);

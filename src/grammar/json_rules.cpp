@@ -9,13 +9,13 @@ namespace {
 
 constexpr int64_t kMostIndent = 20;
 
-// Characters that need no escape in strings.
+// Returns the characters that need no escape in strings.
 const CodeSet& raw_characters() {
   static const CodeSet set = complement({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}});
   return set;
 }
 
-// The shortest escape of a character that needs one.
+// Returns the shortest escape of a character that needs one.
 std::string escaped(char32_t code) {
   switch (code) {
     case '"':

@@ -26,12 +26,12 @@ class JsonRules {
   RuleId space();
   // One character of a string, in any of its spellings.
   RuleId character();
-  // The same in one spelling: without \u and unnecessary backslashes.
+  // Returns the same in one spelling: without \u and unnecessary backslashes.
   RuleId letter();
 
   // These add a path from `from` and return its last node.
   NodeId spaced(NodeId from, const char* text);  // `text`, then space
-  // A string that equals none of `names`, written without \u.
+  // Returns a string that equals none of `names`, written without \u.
   NodeId other_string(NodeId from, const std::vector<std::string>& names);
 
   // An edge for one character of `set` in a string, in its shortest spelling.
@@ -48,7 +48,7 @@ class JsonRules {
   std::map<std::string, RuleId> sets_;  // rules for sets of characters
 };
 
-// A text as it is written between the quotes of a JSON string, in the shortest spelling.
+// Returns a text as it is written between the quotes of a JSON string, in the shortest spelling.
 std::string json_letters(std::string_view text);
 
 // A decimal number without an exponent.
@@ -60,7 +60,7 @@ struct Decimal {
 // Parses a JSON number; nothing if it has more than 18 digits before or after the point.
 std::optional<Decimal> parse_decimal(const std::string& text);
 
-// The nearest double, or `otherwise` if there is no number.
+// Returns the nearest double, or `otherwise` if there is no number.
 double number_value(const std::optional<Decimal>& number, double otherwise);
 
 struct NumberRange {

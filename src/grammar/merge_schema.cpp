@@ -84,7 +84,7 @@ void append_new(OrderedJson& list, const OrderedJson& more) {
     list.push_back(std::move(value));
 }
 
-// The values of `list` that are in `others` (or, with `had` false, that are not).
+// Returns the values of `list` that are in `others` (or, with `had` false, that are not).
 OrderedJson chosen(const OrderedJson& list, const OrderedJson& others, bool had) {
   OrderedJson result = OrderedJson::array();
   const ValueSet known(others);
@@ -100,7 +100,7 @@ double number_of(const OrderedJson& keywords, const char* key, double otherwise)
 
 }  // namespace
 
-// Nothing if no value satisfies both.
+// Returns nothing if no value satisfies both.
 std::optional<OrderedJson> SchemaReader::merge(const OrderedJson& a, const OrderedJson& b,
                                                const std::string& path) const {
   spend(weight_of(a) + weight_of(b), path);

@@ -129,7 +129,7 @@ class Fraction {
   static bool is_bound(const Magnitude* bound, bool tight, size_t place) {
     return tight && !bound->excluded && place == bound->fraction.size();
   }
-  // Whether the digits so far, followed by zeros, lie between the bounds.
+  // Returns whether the digits so far, followed by zeros, lie between the bounds.
   bool may_end(const State& at) const {
     if (uneven_ && !at.nonzero) return false;
     if (at.place > longest_ && !is_bound(low_, at.low, at.place) &&
@@ -290,7 +290,7 @@ std::optional<Decimal> shifted(const Decimal& bound, size_t places) {
   return result;
 }
 
-// The least integer not below a bound, or the greatest not above it.
+// Returns the least integer not below a bound, or the greatest not above it.
 int64_t whole_bound(const Decimal& bound, bool excluded, bool upper) {
   const int64_t magnitude = std::stoll(bound.digits);
   const int64_t cut = bound.negative ? -magnitude : magnitude;

@@ -173,7 +173,7 @@ class LanguageMaker {
                        texts_of_both(look, of_sequence(rest, begins), scope_));
   }
 
-  // The automaton of parts without look-ahead.
+  // Returns the automaton of parts without look-ahead.
   PatternAutomaton of_behinds(std::span<const Part> parts) {
     for (size_t i = parts.size(); i-- > 0;) {
       if (parts[i].kind != Part::Kind::look) continue;

@@ -103,7 +103,7 @@ class Parser {
     return std::pair(*least, *most);
   }
 
-  // Whether {n}, {n,} or {n,m} is next.
+  // Returns whether {n}, {n,} or {n,m} is next.
   bool counts_repetitions() const {
     size_t at = at_;
     const auto digits = [&] {
@@ -199,7 +199,7 @@ class Parser {
     return code;
   }
 
-  // A character, or an escape for one or several characters.
+  // Returns a character, or an escape for one or several characters.
   CodeSet character_or_class() {
     const auto one = [](char32_t code) { return CodeSet{{code, code}}; };
     if (!take("\\")) {

@@ -32,9 +32,9 @@ struct Part {
 // pattern or one that is not regular (back-references).
 Part parse_parts(std::string_view pattern, const std::string& where, PatternUse use);
 
-// The characters of \w.
+// Returns the characters of \w.
 const CodeSet& word();
-// The characters that negated classes in JSON strings may contain.
+// Returns the characters that negated classes in JSON strings may contain.
 const CodeSet& printable_codes();
 
 }  // namespace walsh::grammar

@@ -23,7 +23,7 @@ void add_pattern_text(GraphBuilder& builder, const PatternAutomaton& pattern, No
 
 namespace {
 
-// Whether every match has an allowed length anyway, so that no counting is needed.
+// Returns whether every match has an allowed length anyway, so that no counting is needed.
 bool has_length(const PatternAutomaton& pattern, int64_t least, int64_t most) {
   if (least > 0) return false;
   if (most < 0) return true;

@@ -15,21 +15,21 @@ struct SetScope {
   StepBudget& budget;
 };
 
-// The intersection; conditions stay where they are.
+// Returns the intersection; conditions stay where they are.
 PatternAutomaton texts_of_both(const PatternAutomaton& a, const PatternAutomaton& b,
                                const SetScope& scope);
-// The concatenation: a text of `a`, then one of `b`.
+// Returns the concatenation: a text of `a`, then one of `b`.
 PatternAutomaton in_sequence(PatternAutomaton a, const PatternAutomaton& b);
 PatternAutomaton one_of_all(const std::vector<PatternAutomaton>& choices);
-// The complement; it has no conditions.
+// Returns the complement; it has no conditions.
 PatternAutomaton other_texts(const PatternAutomaton& a, const SetScope& scope);
 PatternAutomaton these_texts(const std::vector<std::string>& texts);
 // Any number of characters of a set.
 PatternAutomaton any_number_of(const CodeSet& set);
 
-// The same set of texts without conditions. `begins` and `ends` tell whether the automaton starts
-// and ends where the whole text does; otherwise a condition on the character before or after it is
-// bad_input.
+// Returns the same set of texts without conditions. `begins` and `ends` tell whether the automaton
+// starts and ends where the whole text does; otherwise a condition on the character before or after
+// it is bad_input.
 PatternAutomaton without_conditions(const PatternAutomaton& a, bool begins, bool ends,
                                     const SetScope& scope);
 

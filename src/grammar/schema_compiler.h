@@ -21,7 +21,7 @@ class SchemaCompiler {
   SchemaCompiler(GraphBuilder& builder, const OrderedJson& root)
       : SchemaCompiler(builder, root, 0) {}
 
-  // The rule of `schema`, which stands at `path` in the root, with all rules that it needs.
+  // Returns the rule of `schema`, which stands at `path` in the root, with all rules that it needs.
   RuleId compile(const OrderedJson& schema, const std::string& path = "");
 
   // A property of an object, in the order of the schema.
@@ -32,7 +32,7 @@ class SchemaCompiler {
     std::string path;
   };
   std::vector<Property> properties_of(const FlatSchema& schema);
-  // Whether only strings are valid.
+  // Returns whether only strings are valid.
   bool is_text(const FlatSchema& schema) const;
   // Adds an unquoted string at `from`, followed by `gap` and `mark`. The string does not contain
   // the mark; if its length or form is limited, not even the mark's first character. Throws
@@ -95,7 +95,7 @@ class SchemaCompiler {
   void add_any_order(NodeId from, const FlatSchema& schema, const OrderedJson& values,
                      int64_t least, int64_t most, NodeId to);
   RuleId item_rule(const FlatSchema& schema, const OrderedJson& item, const std::string& path);
-  // The rule of a value inside of one that `schema` describes.
+  // Returns the rule of a value inside of one that `schema` describes.
   RuleId inner_rule(const FlatSchema& schema, const OrderedJson& inner, const std::string& path);
   void write_in_one_form(FlatSchema& way, const OneForm& form) const;
   NodeId open_list(NodeId from, const FlatSchema& schema);

@@ -26,7 +26,7 @@ Decimal beyond_rounding(const Decimal& bound, bool upper) {
   return *parse_decimal(std::to_string(value));
 }
 
-// The range that a number format implies.
+// Returns the range that a number format implies.
 std::optional<std::pair<double, double>> range_of_format(const std::string& format) {
   static const std::map<std::string, int> kBits = {{"int8", 8},  {"int16", 16},  {"int32", 32},
                                                    {"uint8", 8}, {"uint16", 16}, {"uint32", 32}};

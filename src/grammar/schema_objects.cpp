@@ -28,7 +28,7 @@ const PatternAutomaton& SchemaCompiler::exact_pattern(const std::string& pattern
       .first->second;
 }
 
-// What patterns and the rules for other properties require of a property, besides its own schema.
+// Returns what patterns and rules for other properties require of a property, besides its own.
 OrderedJson SchemaCompiler::schema_of_name(const FlatSchema& schema, const std::string& name) {
   OrderedJson result = true;
   const auto matches = [&](const OrderedJson& pattern) {

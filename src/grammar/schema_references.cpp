@@ -71,7 +71,7 @@ std::string without_dots(std::string_view path) {
   return result;
 }
 
-// The address of a reference relative to `base` (RFC 3986, 5.2), without a fragment.
+// Returns the address of a reference relative to `base` (RFC 3986, 5.2), without a fragment.
 std::string resolved(const std::string& base, std::string_view reference) {
   const Uri from(base);
   Uri to(reference);

@@ -9,12 +9,12 @@
 
 namespace walsh::grammar {
 
-// The schema with every $ref, $dynamicRef and $recursiveRef whose target lies in it replaced by "#"
-// and a JSON pointer from the root, with '%' written as "%25". Other references stay. The work is
-// taken from `budget`, which throws limit naming `where`.
+// Returns the schema with every $ref, $dynamicRef and $recursiveRef whose target lies in it
+// replaced by "#" and a JSON pointer from the root, with '%' written as "%25". Other references
+// stay. The work is taken from `budget`, which throws limit naming `where`.
 OrderedJson with_pointers(const OrderedJson& root, const std::string& where, StepBudget& budget);
 
-// Whether the declared draft (up to 7) ignores keywords beside a $ref.
+// Returns whether the declared draft (up to 7) ignores keywords beside a $ref.
 bool ignores_beside_ref(const OrderedJson& root);
 
 // Decodes percent-encoding such as "%20".

@@ -27,26 +27,26 @@ class StackSpace {
   explicit StackSpace(const Graph& graph, std::string where);
 
   StateId start();
-  // The state after one more byte. Throws limit when spend() does.
+  // Returns the state after one more byte. Throws limit when spend() does.
   StateId next(StateId state, uint8_t byte) {
     const uint32_t row = rows_[state];
     const size_t place = size_t{row} * classes_ + graph_.classes[byte];
     if (row != kNoRow && table_[place] != kUnknown) return table_[place];
     return compute_next(state, graph_.classes[byte]);
   }
-  // Whether the text may end here.
+  // Returns whether the text may end here.
   bool complete(StateId state) const { return sets_[state].bottom; }
-  // Whether any text may follow.
+  // Returns whether any text may follow.
   bool can_continue(StateId state) const { return sets_[state].count > 0; }
   // The state after one printable character other than a quote and a backslash, if it is the same
   // for all of them, else kDiffers.
   static constexpr StateId kDiffers = 0xFFFFFFFE;
   StateId next_plain(StateId state);
 
-  // Whether '[' may begin a list whose items have to differ.
+  // Returns whether '[' may begin a list whose items have to differ.
   bool opens_distinct(StateId state) const;
 
-  // The same state of another space of the same graph.
+  // Returns the same state of another space of the same graph.
   StateId import(const StackSpace& other, StateId state);
 
   size_t bytes() const { return bytes_; }

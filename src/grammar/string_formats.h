@@ -10,7 +10,7 @@ struct StringFormat {
   std::string superset;  // matches every valid string; empty: unknown
 };
 
-// nullptr if the format is not known.
+// Returns null if the format is not known.
 const StringFormat* find_format(const std::string& name);
 
 }  // namespace walsh::grammar

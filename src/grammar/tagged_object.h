@@ -27,8 +27,8 @@ std::vector<std::vector<TaggedMember>> add_tagged_object(GraphBuilder& builder,
                                                          const std::string& mark,
                                                          const std::string& gap);
 
-// Names of the members whose values are always strings, as far as the schema can be read. The work
-// is taken from the builder's budget.
+// Returns the names of the members whose values are always strings, as far as the schema can be
+// read. The work is taken from the builder's budget.
 std::set<std::string> text_members(const GraphBuilder& builder, const OrderedJson& schema);
 
 }  // namespace walsh::grammar

@@ -56,14 +56,14 @@ class TokenMatcher {
  public:
   explicit TokenMatcher(std::shared_ptr<const TokenGrammar> grammar);
 
-  // The tokens that may come next. Throws limit where the grammar is too ambiguous.
+  // Returns the tokens that may come next. Throws limit where the grammar is too ambiguous.
   std::shared_ptr<const TokenSet> allowed();
   // Advances by a token. Returns false, changing nothing, if it is not allowed. Throws as
   // allowed().
   bool accept(int32_t token);
-  // Whether the text may end here.
+  // Returns whether the text may end here.
   bool complete() const { return complete_; }
-  // Whether anything may follow.
+  // Returns whether anything may follow.
   bool can_continue() const { return can_continue_; }
 
  private:

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kLongestToken = 4096;  // in bytes; longer ones are never allowed
 
-// The characters of a text if all of them are plain (StackSpace::next_plain).
+// Returns the characters of a text if all of them are plain (StackSpace::next_plain).
 std::optional<uint32_t> plain_characters(std::string_view text) {
   uint32_t count = 0;
   for (; !text.empty(); ++count) {

@@ -31,7 +31,7 @@ class TokenSet {
   }
   bool empty() const;
   size_t bytes() const { return words_.size() * sizeof(uint64_t); }
-  // Words of 64 tokens, the first token in the lowest bit.
+  // Returns the words of 64 tokens, the first token in the lowest bit.
   const std::vector<uint64_t>& words() const { return words_; }
 
  private:
@@ -75,7 +75,7 @@ class TokenVocabulary {
   size_t size() const { return texts_.size(); }
   const std::string& text(int32_t token) const { return texts_[static_cast<size_t>(token)]; }
 
-  // All tokens that can be read from `state`. Throws limit as StackSpace.
+  // Returns all tokens that can be read from `state`. Throws limit as StackSpace.
   TokenSet readable(StackSpace& space, StateId state) const;
 
  private:

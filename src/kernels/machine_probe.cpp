@@ -30,7 +30,7 @@ ReadLines* best_read_lines() {
   return isa_supported(Isa::avx2) ? avx2::read_lines : ref::read_lines;
 }
 
-// The loop of the unit that the kernels in use multiply with.
+// Returns the loop of the unit that the kernels in use multiply with.
 MultiplyAdd* multiply_add_in_use() {
   switch (current_isa()) {
     case Isa::amx:

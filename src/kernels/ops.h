@@ -213,7 +213,7 @@ int64_t attention_scratch(int64_t m, int64_t end_position, int head_dim);
 // Size of delta_rule's scratch in floats.
 int64_t delta_rule_scratch(const DeltaShape& shape);
 
-// The table of an instruction set; throws usage if the machine lacks it.
+// Returns the table of an instruction set; throws usage if the machine lacks it.
 const Ops& ops(Isa isa);
 inline const Ops& ops() {
   return ops(current_isa());

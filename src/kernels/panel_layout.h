@@ -15,7 +15,7 @@ namespace walsh::detail {
 inline constexpr int64_t kF32Block = 128;   // columns summed before adding to the total
 inline constexpr int64_t kQuadColumns = 4;  // columns of a 32-bit lane of int8
 
-// Columns that are summed in integers before the sum is scaled and added to the total.
+// Returns the columns that are summed in integers before the sum is scaled and added to the total.
 constexpr int64_t flush_columns(const PanelMatrix& w, const ActivationsI8& x) {
   return std::min({w.group, int64_t{x.group}, w.cols});
 }

@@ -65,7 +65,7 @@ class Executor {
   // Those of row `index` of the last logits(), [vocab] in host memory; waits until they are there.
   virtual std::span<const float> logit_row(int64_t index) = 0;
 
-  // Whether there are streams: Batch, and the function below.
+  // Returns whether there are streams: Batch, and the function below.
   virtual bool has_streams() const { return false; }
   // What the layers gave for `rows` rows of the last batch, [rows][hidden], in front of the final
   // norm.
@@ -88,7 +88,7 @@ class Executor {
   virtual std::span<const int32_t> sampled() { return {}; }
 };
 
-// The pages of a session's cache on the model's device.
+// Returns the pages of a session's cache on the model's device.
 KvShape kv_shape(const Model& model, const SessionOptions& options);
 
 // On the device where the model's weights are. Allocates all that run() needs for sequences in

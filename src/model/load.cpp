@@ -30,8 +30,8 @@ struct Progress {
   throw Error(ErrorCode::bad_input, source.path() + ": tensor " + tensor, reason);
 }
 
-// Both directions: what the config wants is there, what is there is part of the function. Returns
-// the number of its tensors.
+// Checks that all tensors that the config wants are there, and that all that are there take part.
+// Returns the number of its tensors.
 size_t check_names(const WeightSource& source, const ModelConfig& config) {
   std::set<std::string> wanted;
   for (const TensorShape& tensor : model_tensors(config)) {
@@ -94,7 +94,7 @@ class ModelLoader {
     return std::move(model_);
   }
 
-  // The whole of which `first` and `second` are the parts.
+  // Returns the whole of which `first` and `second` are the parts.
   static Model join(const ModelConfig& config, Model first, Model second) {
     Model model;
     model.config = config;
@@ -174,7 +174,7 @@ class ModelLoader {
     }
   }
 
-  // A vector as it is computed with.
+  // Returns a vector as it is computed with.
   std::vector<float> vector(const VectorDesc& desc) {
     using Form = VectorDesc::Form;
     if (desc.form == Form::constant)
@@ -199,7 +199,7 @@ class ModelLoader {
     return result;
   }
 
-  // Those of the forms that the inputs of a layer are made in.
+  // Makes the rotators of the forms that the inputs of a layer are made in.
   void make_rotators(LayerSteps& steps) {
     for (Input& input : steps.inputs)
       for (PreparedInput& form : input.forms)
@@ -241,7 +241,7 @@ class ModelLoader {
                 "is stored in another form than its source says");
   }
 
-  // The one rotator for equal rotations of equal length; null for none.
+  // Returns the one rotator for equal rotations of equal length; null for none.
   const Rotator* rotator(const Rotation& rotation, int64_t k) {
     if (rotation.kind == RotationKind::none) return nullptr;
     for (const auto& known : model_.rotators_) {
@@ -260,7 +260,7 @@ class ModelLoader {
 
 namespace {
 
-// The steps of a model, or of a part of one, which the device can execute.
+// Returns the steps of a model, or of a part of one, which the device can execute.
 ModelSteps supported_steps(const WeightSource& source, const ModelConfig& config,
                            const LoadOptions& options) {
   ModelSteps steps = make_steps(config, source, options);
@@ -354,7 +354,7 @@ std::unique_ptr<Loading> place_as_asked(WeightSource& source, const ModelConfig&
   try {
     return place(source, config, options, split);
   } catch (const Error& e) {
-    // Options that one of the devices does not have are those of both.
+    // One of the devices may lack an option of both, so the message repeats it.
     const bool refused = e.code() == ErrorCode::usage || e.code() == ErrorCode::limit;
     if (split.whole() || !refused) throw;
     throw Error(e.code(), e.where(),
@@ -388,8 +388,8 @@ std::unique_ptr<Loading> place_what_fits(WeightSource& source, const ModelConfig
   return placed && placed_so == *split ? std::move(placed) : place(source, config, options, *split);
 }
 
-// The most of `most`, a half of it, a quarter, ... with which the whole model fits, or what was
-// asked for of it; `least` if none does.
+// Returns the most of `most`, a half of it, a quarter, ... with which the whole model fits, or what
+// was asked for of it; `least` if none does.
 int64_t positions_on_gpu(WeightSource& source, const ModelConfig& config,
                          const LoadOptions& options, int64_t least, int64_t most) {
   LoadOptions tried = options;
@@ -409,7 +409,7 @@ int64_t positions_on_gpu(WeightSource& source, const ModelConfig& config,
   return least;
 }
 
-// Those whose keys and values take half of the memory that the weights leave.
+// Returns those whose keys and values take half of the memory that the weights leave.
 int64_t positions_on_host(const WeightSource& source, const ModelConfig& config,
                           const CacheTypes& cache) {
   constexpr int64_t kStep = 1024;

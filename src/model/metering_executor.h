@@ -16,7 +16,7 @@ class MeteringExecutor : public PartExecutor {
   virtual void meter(const std::set<const Input*>& without_gain) = 0;
   // Measures what the head reads for the first `rows` rows of the stream.
   virtual void meter_head(int64_t rows) = 0;
-  // The number of experts that are measured at an input, each by itself.
+  // Returns the number of experts that are measured at an input, each by itself.
   virtual int64_t metered_experts(const Input& input) const = 0;
   // Returns the moments of one of the inputs of the model's steps, both triangles: of all rows, or
   // of those that an expert read. Waits for them. Without rows there are no sums.

@@ -82,7 +82,7 @@ class Model;
 struct LoadOptions {
   ThreadPool* pool = nullptr;  // outlives the model; required
   ActivationMode activations = ActivationMode::automatic;
-  // Called before each tensor: number done, number of all, name.
+  // Is called before each tensor with its number, the number of all, and its name.
   std::function<void(size_t, size_t, const std::string&)> progress;
   Device device = {};  // that computes
   // A GPU that refuses the model before it is loaded (formats without kernels, too little memory)
@@ -119,8 +119,8 @@ class Model {
   // Throws usage for a split that there cannot be, and limit with the numbers for one that does not
   // fit. What was planned is in device_note if it is not the whole model.
   static Model load(WeightSource& source, const ModelConfig& config, const LoadOptions& options);
-  // The same in two parts as `split` says (model/split.h), the first one on the CPU, the second one
-  // on options.device.
+  // Returns the same in two parts as `split` says (model/split.h), the first one on the CPU, the
+  // second one on options.device.
   static Model load_parts(WeightSource& source, const ModelConfig& config,
                           const LoadOptions& options, const LayerSplit& split);
   // Only what `part` has of the source's model. check_part() throws what this would throw before it
@@ -142,10 +142,10 @@ class Model {
   uint64_t bytes_per_token() const;  // weights read to decode one token
   // Stored bits per weight of the matrices of the layers (without embedding, head and routers).
   double bits_per_weight() const;
-  // The format of most of those weights.
+  // Returns the format of most of those weights.
   std::string_view type_name() const;
 
-  // What a vector of a layer, or of the head (-1), holds; nothing for vector -1.
+  // Returns what a vector of a layer, or of the head (-1), holds; nothing for vector -1.
   std::span<const float> vector(int layer, int index) const {
     if (index < 0) return {};
     const auto& vectors = layer < 0 ? head_vectors : layers[static_cast<size_t>(layer)].vectors;
@@ -155,12 +155,12 @@ class Model {
   const Linear& matrix(int layer, int index) const {
     return layer < 0 ? head : layers[static_cast<size_t>(layer)].matrix(index);
   }
-  // The activations that a layer, or the head (-1), reads.
+  // Returns the activations that a layer, or the head (-1), reads.
   const Input& input(int layer, int index) const {
     return steps.of(layer).inputs[static_cast<size_t>(index)];
   }
 
-  // Whether batches have streams, which its first layer joins with tokens.
+  // Returns whether batches have streams, which its first layer joins with tokens.
   bool joins() const { return !config.layers.empty() && config.layers.front().join.present(); }
   bool has_embedding() const { return embedding.present(); }
   bool has_head() const { return head.format != nullptr; }

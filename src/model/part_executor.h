@@ -12,7 +12,7 @@ inline constexpr int64_t kCpuRows = 256;
 
 class PartExecutor : public Executor {
  public:
-  // The steps of its part.
+  // Returns the steps of its part.
   virtual const ModelSteps& steps() const = 0;
   // A batch of which single steps are executed: what `body` does between start and end, by
   // the functions below and logits().

@@ -8,8 +8,8 @@
 
 namespace walsh {
 
-// All positions of the model; those of its training where its rope depends on the length of the
-// context.
+// Returns all positions of the model; those of its training where its rope depends on the length of
+// the context.
 int64_t most_positions(const ModelConfig& config);
 
 // `wanted`, or for 0 most_positions up to a limit of 4096. Throws usage if the model has fewer.
@@ -19,7 +19,7 @@ int64_t choose_positions(const ModelConfig& config, int64_t wanted);
 // holds besides (recent positions of a coded cache).
 double position_bytes(const AttentionDesc& attention, const CacheTypes& types);
 
-// The factor of queries at a position.
+// Returns the factor of queries at a position.
 float query_factor(const ModelConfig& config, const QueryFactors& factors, int64_t position);
 
 }  // namespace walsh

@@ -178,8 +178,8 @@ void Session::run(Batch batch, std::span<const KeptStates> kept) {
   try {
     executor_->run(batch);
   } catch (...) {
-    // Coded keys and values are lost; states are those of some row in the middle, and the new
-    // snapshots of none.
+    // What failed may have lost coded keys and values, left states of some row in the middle, and
+    // made new snapshots of no row.
     const bool coded = model_.cache.coded();
     for (const Run& run : runs) {
       if (!coded && !recurrent_) break;

@@ -36,7 +36,7 @@ struct SequenceTokens {
 using LogitSink = FunctionRef<void(int64_t index, std::span<const float> logits)>;
 // The same for token `index` of item `item` of a batch.
 using BatchSink = FunctionRef<void(size_t item, int64_t index, std::span<const float> logits)>;
-// Likewise what the layers give for it, [hidden], in front of the final norm.
+// Receives likewise what the layers give for it, [hidden], in front of the final norm.
 using StreamSink = BatchSink;
 
 // A session must not be used by several threads at once. Several sessions may share a model if they
@@ -74,11 +74,11 @@ class Session {
   int64_t position(int64_t sequence = 0) const { return pages_.length(sequence); }
   int64_t capacity() const { return pages_.shape().capacity; }    // of each sequence
   int64_t sequences() const { return pages_.shape().sequences; }  // the most that can be open
-  // The pages of the KV cache: how many are free, and how many positions each has.
+  // Returns the pages of the KV cache: how many are free, and how many positions each has.
   const KvPages& pages() const { return pages_; }
-  // The most tokens that are evaluated at once; longer batches are split.
+  // Returns the most tokens that are evaluated at once; longer batches are split.
   int64_t max_rows() const { return executor_->max_rows(); }
-  // The most items of several tokens.
+  // Returns the most items of several tokens.
   int64_t max_prompts() const { return executor_->max_prompts(); }
   const Model& model() const { return model_; }
   // Returns whether truncate() can remove any number of tokens without leaving a trace.

@@ -40,8 +40,8 @@ void keep_matrices(LayerDesc& layer, FunctionRef<bool(int matrix)> keeps) {
     if (*matrix >= 0) *matrix = places[static_cast<size_t>(*matrix)];
 }
 
-// The layer of the CPU's part: the router, the gate of the shared expert, and the experts. The
-// output of the shared expert comes from the other part.
+// Returns the layer of the CPU's part: the router, the gate of the shared expert, and the experts.
+// The output of the shared expert comes from the other part.
 LayerDesc experts_of(const LayerDesc& whole) {
   const ExpertsDesc& e = whole.experts;
   LayerDesc layer = whole;
@@ -55,7 +55,7 @@ LayerDesc experts_of(const LayerDesc& whole) {
   return layer;
 }
 
-// The layer of the GPU's part: the mixer and the shared expert.
+// Returns the layer of the GPU's part: the mixer and the shared expert.
 LayerDesc without_experts(const LayerDesc& whole) {
   const ExpertsDesc& e = whole.experts;
   LayerDesc layer = whole;

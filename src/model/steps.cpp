@@ -5,8 +5,8 @@
 namespace walsh {
 namespace {
 
-// Whether no layer behind this one writes to a cache or to a state: what it gives matters only for
-// rows whose logits are wanted.
+// Returns whether no layer behind this one writes to a cache or to a state: what it gives matters
+// only for rows whose logits are wanted.
 bool is_tail(const ModelConfig& config, size_t layer) {
   for (size_t i = layer + 1; i < config.layers.size(); ++i)
     if (config.layers[i].delta_net.present() || config.layers[i].attention.cache_of < 0)
@@ -92,7 +92,7 @@ class LayerBuilder {
     product.outputs.push_back({matrix, {to, width, std::max(width, stride)}});
   }
 
-  // The input of `down`.
+  // Returns the input of `down`.
   step::Product gated_product(int matrix) const {
     step::Product result = product(matrix, desc_.mlp.gate >= 0 ? Rows::gate : Rows::up);
     result.up = {Rows::up, result.from.width};
@@ -151,7 +151,7 @@ class LayerBuilder {
     }
   }
 
-  // The place of the layer's factors of queries among those of the model.
+  // Returns the place of the layer's factors of queries among those of the model.
   int query_factors() {
     const AttentionDesc& a = desc_.attention;
     QueryFactors own;
@@ -254,7 +254,7 @@ class LayerBuilder {
     add(std::move(attend));
     if (a.gated)
       add(step::GateHeads{mixed, {Rows::mixer_gate, a.query_width()}, a.heads, a.head_dim, {}});
-    // Before the stream changes.
+    // The stream has not changed yet.
     if (desc_.parallel) add_gate_and_up();
     add_exit(product(a.o, Rows::mixed, a.query_width()), a.o, desc_.after_attention);
   }

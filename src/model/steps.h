@@ -58,8 +58,8 @@ struct Operand {
   Operand(Rows kind, int64_t values, int64_t apart, int64_t from = 0)
       : rows(kind), width(values), stride(apart), first(from) {}
   bool present() const { return width > 0; }
-  // Whether the rows of a batch keep their places: what a block computes besides begins with the
-  // first row that is wanted.
+  // Returns whether the rows of a batch keep their places: what a block computes besides begins
+  // with the first row that is wanted.
   bool keeps_places() const { return rows == Rows::stream || rows == Rows::layer_embedding; }
 };
 
@@ -240,9 +240,9 @@ struct Step {
   bool changes_state = false;
 };
 
-// All that a step reads and writes.
+// Returns all that a step reads and writes.
 std::vector<Operand> operands_of(const Step& step);
-// The matrices of its layer that it multiplies with, as often as they stand there.
+// Returns the matrices of its layer that it multiplies with, as often as they stand there.
 std::vector<int> matrices_of(const Step& step);
 
 // One form of an activation that some matrix reads.
@@ -313,7 +313,7 @@ struct ModelSteps {
   const LayerSteps& of(int layer) const {
     return layer < 0 ? head : layers[static_cast<size_t>(layer)];
   }
-  // The most values between neighbouring rows of each kind.
+  // Returns the most values between neighbouring rows of each kind.
   std::array<int64_t, kRowKinds> strides() const;
   bool uses(Rows rows) const;
 };
@@ -321,21 +321,21 @@ struct ModelSteps {
 // The parts of the pair that the first layer joins: the embedding, and the stream that a batch has.
 Operand joined_token(const ModelConfig& config);
 Operand joined_stream(const ModelConfig& config);
-// Whether another part of the model has the layer's experts (model/split.h).
+// Returns whether another part of the model has the layer's experts (model/split.h).
 bool experts_elsewhere(const LayerDesc& layer);
-// The list of a model, or of a part of one (model/split.h): a layer of that may be without its
-// mixer or without anything; where it has a shared expert and no others, or others and no matrices
-// of the shared one, that leaves what it gives in `branch`, or finds it there.
+// Returns the list of a model, or of a part of one (model/split.h): a layer of that may be without
+// its mixer or without anything; where it has a shared expert and no others, or others and no
+// matrices of the shared one, that leaves what it gives in `branch`, or finds it there.
 ModelSteps make_steps(const ModelConfig& config);
 // The same with the forms of all matrices that the source has, as the options want their inputs.
 ModelSteps make_steps(const ModelConfig& config, const WeightSource& source,
                       const LoadOptions& options);
 
-// The input that pass `pass` of a coded matrix reads: cols and int8 planes, 0 of which are float
-// rows. `folded`: of a source whose activations are rotated already.
+// Returns the input that pass `pass` of a coded matrix reads: cols and int8 planes, 0 of which are
+// float rows. `folded`: of a source whose activations are rotated already.
 BufferShape prepared_shape(const StoredForm& form, int pass, int64_t cols, bool folded,
                            const LoadOptions& options);
-// Whether a matrix that is stored so is rotated.
+// Returns whether a matrix that is stored so is rotated.
 bool is_rotated(const StoredForm& form);
 
 }  // namespace walsh

@@ -60,7 +60,7 @@ class FormFinder {
   }
 
  private:
-  // The index of the form within the input, which it joins if it is new.
+  // Returns the index of the form within the input, which it joins if it is new.
   int add(Input& input, PreparedInput form) {
     std::set<int> taken;
     for (size_t i = 0; i < input.forms.size(); ++i) {

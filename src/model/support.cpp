@@ -9,7 +9,7 @@
 namespace walsh {
 namespace {
 
-// For a rotated matrix.
+// Says why a rotated matrix cannot be rotated back; empty if it can.
 std::string why_not_weight_side(const StoredForm& form) {
   const Format& format = *form.format;
   if (std::string reason = why_not(Kernel::gpu_weight_side, format); !reason.empty()) return reason;

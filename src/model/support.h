@@ -11,12 +11,12 @@
 
 namespace walsh {
 
-// Rotation blocks of matrices that are rotated back while they are loaded (--rotate weights), in
-// columns; theirs are codes of up to so many bits.
+// Matrices that are rotated back while they are multiplied (--rotate weights) have rotation blocks
+// of at most so many columns.
 inline constexpr int kMostWeightSideBlock = 256;
 // Experts of a layer and values of a head of a delta net that GPUs have room for.
 inline constexpr int64_t kMostGpuExperts = 800, kMostGpuDeltaDim = 256;
-// Values of a head of attention that their kernels have: so many at most, a multiple of the unit.
+// Heads of attention on GPUs have so many values at most, a multiple of the unit.
 inline constexpr int64_t kMostGpuHeadDim = 512, kGpuHeadUnit = 8, kMostGpuSharedKey = 64;
 
 // Why the device of the options cannot execute a step: no reason if it can. With a tensor it is
@@ -31,11 +31,11 @@ Refusal why_not(const ModelConfig& config, const ModelSteps& steps, const Step& 
 
 // The same for what all steps compute, however matrices are stored; empty if the device can.
 std::string why_not(const ModelConfig& config, const Device& device);
-// Why options.device cannot multiply with a matrix that is stored so; empty if it can.
+// Returns why options.device cannot multiply with a matrix that is stored so; empty if it can.
 std::string why_not(const StoredForm& form, const LoadOptions& options);
-// Why it cannot look up rows of an embedding that is stored so.
+// Returns why it cannot look up rows of an embedding that is stored so.
 std::string why_not_embedding(const StoredForm& form, const Device& device);
-// Why coded weights cannot be multiplied as the options say, whatever their format.
+// Returns why coded weights cannot be multiplied as the options say, whatever their format.
 std::string why_not(const LoadOptions& options);
 
 // Throws usage naming tensor and reason, or the option, where one of these says no to a step or the

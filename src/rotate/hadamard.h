@@ -13,7 +13,7 @@ void hadamard_ref(float* x, int n);
 void hadamard_avx2(float* x, int n);
 void hadamard_avx512(float* x, int n);
 
-// The implementation for current_isa().
+// Returns the implementation for current_isa().
 HadamardFunction hadamard_function();
 
 }  // namespace walsh::detail

@@ -44,7 +44,7 @@ float rotation_sign(uint32_t seed, uint64_t column);
 // Seed of pass `pass` (0, or 1 for a residual) of all tensors that read the activation
 // `activation`.
 uint32_t rotation_seed(uint32_t seed, std::string_view activation, int pass);
-// The same for activations that have a number instead of a name.
+// Returns the same for activations that have a number instead of a name.
 uint32_t rotation_seed(uint32_t seed, uint32_t number, int pass);
 
 // The cost of making the matrices of qr rotations, each distinct one once: size^3 for the time
@@ -61,8 +61,8 @@ class OrthogonalWork {
   double total_ = 0;
 };
 
-// The most OrthogonalWork that a file of `file_bytes` may ask for: models of any size with blocks
-// of up to 1024 stay far below it.
+// Returns the most OrthogonalWork that a file of `file_bytes` may ask for: models of any size with
+// blocks of up to 1024 stay far below it.
 double most_orthogonal_work(uint64_t file_bytes);
 
 // A rotation prepared for rows of one length. The same input gives the same bits on every

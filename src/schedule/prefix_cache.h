@@ -21,8 +21,8 @@ class PrefixCache {
     std::string owner;            // TextRequest::owner
   };
 
-  // The owner's entry with the longest common prefix with `prompt`; null if none shares `least`
-  // tokens.
+  // Returns the owner's entry with the longest common prefix with `prompt`; null if none shares
+  // `least` tokens.
   const Entry* find(std::span<const int32_t> prompt, const std::string& owner, int64_t least) const;
   // Adds `entry` as the most recent one. Entries of the same owner that are prefixes of it become
   // useless: their sequences are returned, for the caller to close.

@@ -59,8 +59,8 @@ struct RequestEnd {
 class RequestSink {
  public:
   virtual ~RequestSink() = default;
-  // With prompt_logprobs, called before the first token with those of the prompt after its first
-  // token.
+  // Is called with prompt_logprobs before the first token, with the scores of the prompt's tokens
+  // after its first one.
   virtual void prompt_scored(std::span<const ScoredToken>) {}
   // Delivers the next token; returns false if no more are wanted.
   virtual bool chosen(const ScoredToken& token) = 0;

@@ -204,8 +204,8 @@ class Scheduler {
   NgramDrafts ngrams_;
   StepPace pace_;
   const int64_t least_prefix_;  // shorter common prefixes are evaluated again
-  // The device was given these pieces and chooses a token behind each, which is not taken yet; and
-  // it has read so many tokens of prompts since the last that was taken.
+  // The device was given these pieces and chooses a token behind each, which is not taken yet.
+  // `open_rows_` counts the tokens of prompts that it has read since the last that was taken.
   std::vector<Piece> open_;
   int64_t open_rows_ = 0;
   int64_t prompt_rows_ = 0;  // read in the step that is measured

@@ -14,7 +14,7 @@ class StepPace {
   // `seconds`: target time of a step; 0: no limit.
   explicit StepPace(double seconds) : seconds_(seconds) {}
 
-  // The most prompt tokens for the next step.
+  // Returns the most prompt tokens for the next step.
   int64_t rows() const;
   // Reports the time of a step and its number of prompt tokens.
   void took(double seconds, int64_t prompt_rows);

@@ -154,7 +154,7 @@ bool AnswerReader::read_named_call(bool last) {
   return true;
 }
 
-// Complete with its mark, since a value may be nothing that can be shown before its end.
+// Reads a call once its end mark is there: a value may be nothing to show before its end.
 bool AnswerReader::read_gemma_call(bool last) {
   const std::string& mark = options_.syntax.call_end;
   const size_t end = held_.find(mark);

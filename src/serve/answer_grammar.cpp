@@ -112,7 +112,7 @@ class AnswerBuilder {
   }
 
   bool enforced(size_t index) const { return !strict_only_ || tools_.strict(index); }
-  // The schema of a tool's arguments, an object.
+  // Returns the schema of a tool's arguments, an object.
   OrderedJson parameters(size_t index) const {
     const OrderedJson& function = tools_.tools[index]["function"];
     OrderedJson schema = OrderedJson::object();
@@ -121,7 +121,7 @@ class AnswerBuilder {
     if (!schema.contains("type") && !schema.contains("$ref")) schema["type"] = "object";
     return schema;
   }
-  // The rule for a tool's arguments as JSON.
+  // Returns the rule for a tool's arguments as JSON.
   RuleId arguments(size_t index) {
     const OrderedJson schema = parameters(index);
     builder_.set_where(fmt::format("tools[{}].function.parameters", index));
@@ -177,7 +177,7 @@ class AnswerBuilder {
     }
     return to;
   }
-  // A call with its marks, repeated if several are allowed.
+  // Returns a call with its marks, repeated if several are allowed.
   RuleId marked_call() {
     const RuleId call = builder_.rule("call");
     builder_.empty(opened(mark(builder_.start(call), opening())), builder_.end(call));

@@ -23,7 +23,7 @@ std::shared_ptr<const grammar::TokenGrammar> chat_grammar(const LoadedModel& mod
                                                           const std::optional<AnswerText>& text,
                                                           const std::string& owner);
 
-// The grammar of a completion, which has no chat.
+// Returns the grammar of a completion, which has no chat.
 std::shared_ptr<const grammar::TokenGrammar> text_grammar(const LoadedModel& model,
                                                           const std::optional<AnswerText>& text,
                                                           const std::string& owner);

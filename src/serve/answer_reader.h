@@ -40,7 +40,7 @@ struct AnswerReaderOptions {
   bool enforced = false;         // what begins as a call can only become one
   size_t most_calls = SIZE_MAX;  // text after this many calls is dropped
   OrderedJson tools;             // the request's tools, for their names
-  // For each tool, the parameters that are strings, for syntaxes that do not quote strings.
+  // It has, for each tool, the parameters that are strings, for syntaxes that do not quote strings.
   std::map<std::string, std::set<std::string>> texts;
 };
 
@@ -58,7 +58,7 @@ class AnswerReader {
   AnswerDelta push(std::string_view text);
   // `cut`: the model would have continued.
   AnswerDelta finish(bool cut);
-  // Whether the next text is reasoning, as far as is known.
+  // Returns whether the next text is reasoning, as far as is known.
   bool reasoning() const {
     return place_ == Place::reasoning ||
            (place_ == Place::message && channel_ == "analysis" && !to_tool_);

@@ -85,7 +85,7 @@ const ToolForm& tool_form(const std::string& source) {
   return tool_forms().back();
 }
 
-// The end of the prompt without white space and `notes`.
+// Returns the end of the prompt without white space and `notes`.
 std::string tail_of(const std::string& prompt, const std::vector<std::string>& notes) {
   std::string tail = prompt;
   for (bool more = true; more;) {

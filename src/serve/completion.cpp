@@ -117,7 +117,7 @@ class Completion::Choice : public RequestSink {
 
   // Usage and timings until now.
   const RequestEnd& so_far() const { return so_far_; }
-  // The stop string that ended the text.
+  // Returns the stop string that ended the text.
   const std::optional<std::string>& stop() const { return stopped_.stop(); }
   // Frees the scores, which take far more memory than the text made of them.
   void drop_scores() {

@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kMostStops = 16;
 constexpr int64_t kMostChoices = 8, kMostLogprobs = 20;
 constexpr size_t kMostPrompts = 256;  // prompts in one request
-// Most scores in an answer, unless a single text has more: some 140 MB.
+// An answer has so many scores at most, unless a single text has more: some 140 MB.
 constexpr int64_t kMostScores = int64_t{1} << 20;
 
 template <typename T>
@@ -71,7 +71,7 @@ void check_bytes(const std::string& text, const PromptLimits& limits, const char
                  field, kContextLengthExceeded);
 }
 
-// A string, a list of strings, a list of ids, or a list of lists of ids.
+// Returns a string, a list of strings, a list of ids, or a list of lists of ids.
 std::vector<std::vector<int32_t>> prompts_of(const Fields& fields, const LoadedModel& model,
                                              const PromptLimits& limits) {
   const char* expected = "a string, a list of token ids, or a list of these";

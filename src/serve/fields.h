@@ -23,7 +23,7 @@ class Fields {
   std::optional<int64_t> integer(const char* key, int64_t least, int64_t most) const;
   std::optional<bool> flag(const char* key) const;
   std::optional<std::string> text(const char* key) const;
-  // A string or a list of at most `most` strings.
+  // Returns a string or a list of at most `most` strings.
   std::vector<std::string> texts(const char* key, size_t most) const;
   const Json* find(const char* key) const;  // null if absent or null
   std::string path(const std::string& key) const;

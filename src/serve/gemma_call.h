@@ -14,9 +14,9 @@ struct GemmaCall {
   OrderedJson arguments;
 };
 
-// The name of a call that is perhaps not complete; empty if it is not known yet.
+// Returns the name of a call that is perhaps not complete; empty if it is not known yet.
 std::string gemma_call_name(std::string_view text);
-// Nothing if the text is no such call.
+// Returns nothing if the text is no such call.
 std::optional<GemmaCall> parse_gemma_call(std::string_view text);
 
 }  // namespace walsh

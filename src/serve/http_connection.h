@@ -58,7 +58,7 @@ struct HttpContext {
         admit(std::move(admit_)),
         mailbox(std::make_shared<Mailbox>(io)) {}
 
-  // The server's own answer to an error.
+  // Returns the server's own answer to an error.
   HttpResponse error(int status, const std::string& message, const HttpRequest& request) const;
 
   const HttpOptions options;
@@ -69,8 +69,8 @@ struct HttpContext {
   boost::asio::io_context io{1};
   std::shared_ptr<Mailbox> mailbox;
   boost::asio::thread_pool *handlers = nullptr, *one_by_one = nullptr, *long_bodies = nullptr;
-  // Callbacks of the server: admits a connection as one of a client that may use it, unless there
-  // are too many; an answer has ended.
+  // Callbacks of the server: `acquaint` admits a connection as one of a client that may use it,
+  // unless there are too many; `answered` is called when an answer has ended.
   std::function<bool(uint64_t connection)> acquaint;
   std::function<void()> answered;
   int64_t answering = 0;  // requests that are with handlers
@@ -89,7 +89,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   // Serves the connection until it is closed. The caller must keep it alive that long.
   boost::asio::awaitable<void> serve();
-  // Called when the server starts to drain or end; wakes a connection that waits for a request.
+  // Is called when the server starts to drain or end; wakes a connection that waits for a request.
   void drain();
   // Closes the connection at once.
   void abort();

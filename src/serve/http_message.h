@@ -22,7 +22,7 @@ class HttpParser {
   bool begun() const;
   bool header_done() const;
   bool done() const;
-  // The status of the answer to a request that is refused, and the reason; 0 if it is not.
+  // Returns the status of the answer to a request that is refused, and the reason; 0 if it is not.
   int refused() const;
   const std::string& reason() const;
   // Refuses the request for an external reason, unless it was refused already.
@@ -50,9 +50,9 @@ struct HttpFraming {
 // Status line and header fields, ending with the empty line. Fields that the framing determines are
 // omitted from `response`; control characters become spaces.
 std::string response_head(const HttpResponse& response, const HttpFraming& framing);
-// Whether answers with this status may have a body.
+// Returns whether answers with this status may have a body.
 bool status_has_body(int status);
-// A chunk of a chunked body; an empty text gives the last chunk.
+// Returns a chunk of a chunked body; an empty text gives the last chunk.
 std::string chunk(std::string_view text);
 
 }  // namespace walsh

@@ -12,8 +12,8 @@ class JsonScanner {
   // Returns how many bytes of `text` belong to the value, which begins with the first byte that is
   // not white space.
   size_t scan(std::string_view text);
-  // Whether the value is complete. Objects, lists and strings end with their last character, other
-  // values before the next comma, bracket or white space.
+  // Returns whether the value is complete. Objects, lists and strings end with their last
+  // character, other values before the next comma, bracket or white space.
   bool ended() const { return ended_; }
 
  private:

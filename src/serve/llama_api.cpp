@@ -144,7 +144,7 @@ class LlamaReply : public TranslatedReply {
 
   void put(const Json& data) { emit_text("data: " + dump_exact(data) + "\n\n"); }
 
-  // The end of a choice, or all of it.
+  // Returns the end of a choice, or all of it.
   Json last(const Json& choice, const Json& answer, const State& state) const {
     const size_t index = choice.at("index").get<size_t>();
     const std::string& text = choice.at("text").get_ref<const std::string&>();

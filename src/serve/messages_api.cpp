@@ -20,7 +20,7 @@ Json usage_of(const Json& usage) {
           {"output_tokens", count_at(usage, "completion_tokens")}};
 }
 
-// The stop_reason of a choice, and its stop_sequence if there was one.
+// Returns the stop_reason of a choice, and its stop_sequence if there was one.
 Json end_of(const Json& choice) {
   const std::string reason = choice.value("finish_reason", "stop");
   const Json stop = choice.value("stop_reason", Json());

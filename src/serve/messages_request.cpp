@@ -19,7 +19,7 @@ std::string type_of(const OrderedJson& block, const std::string& path) {
   return text_value(block, "type", path);
 }
 
-// A string, or a list of text blocks.
+// Returns a string, or a list of text blocks.
 std::string plain_text(const OrderedJson& content, const std::string& path) {
   if (content.is_string()) return content.get<std::string>();
   if (!content.is_array()) refuse_value(path, "a string or a list of blocks");
@@ -120,7 +120,7 @@ void set_tool_choice(const OrderedJson& choice, OrderedJson& chat) {
     chat["parallel_tool_calls"] = !choice["disable_parallel_tool_use"].get<bool>();
 }
 
-// Whether the answer continues a final message of the assistant.
+// Returns whether the answer continues a final message of the assistant.
 bool continues(const OrderedJson& messages) {
   if (messages.empty()) return false;
   const OrderedJson& last = messages.back();

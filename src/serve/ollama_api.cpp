@@ -23,7 +23,7 @@ int64_t nanoseconds(const Json& timings, const char* key) {
   return static_cast<int64_t>(milliseconds * 1e6);
 }
 
-// The text of an answer, whole or a piece of it.
+// Returns the text of an answer, whole or a piece of it.
 Json text_of(const std::string& text, const std::string& thinking, const Json& calls,
              OllamaForm form) {
   if (form == OllamaForm::generate) {

@@ -14,7 +14,7 @@ namespace walsh {
 // Where an answer has its text: in a message, or in "response".
 enum class OllamaForm : uint8_t { chat, generate };
 
-// Whether a request only asks for the model to be loaded: it has no messages or no prompt.
+// Returns whether a request only asks for the model to be loaded: it has no messages or no prompt.
 bool only_loads(const OrderedJson& request, OllamaForm form);
 
 // Translates the request to a chat. Throws ApiError 400 for what chats do not support.
@@ -27,13 +27,13 @@ const FieldNames& ollama_names();
 
 // Translates the answer back: an object, or lines of objects.
 std::shared_ptr<HttpReply> ollama_reply(std::shared_ptr<HttpReply> reply, OllamaForm form);
-// The answer to a request that only loads the model.
+// Returns the answer to a request that only loads the model.
 Json ollama_loaded(const std::string& model, OllamaForm form);
 
 // Converts OpenAI's error object to {"error": message}.
 Json ollama_error(const Json& error);
 
-// A time in the form of RFC 3339, in UTC; `seconds` since 1970.
+// Returns a time in the form of RFC 3339, in UTC; `seconds` since 1970.
 std::string ollama_time(double seconds);
 
 }  // namespace walsh

@@ -79,7 +79,7 @@ OrderedJson messages_of(const OrderedJson& request) {
   return messages;
 }
 
-// The text of `key`; empty if there is none.
+// Returns the text of `key`; empty if there is none.
 std::string text_or_nothing(const OrderedJson& request, const char* key) {
   const OrderedJson* value = find_value(request, key);
   if (value == nullptr) return "";
@@ -108,7 +108,7 @@ void set_format(const OrderedJson& format, OrderedJson& result) {
   }
 }
 
-// What chats and completions share. Ollama streams by default.
+// Sets what chats and completions share. Ollama streams by default.
 void set_common(const OrderedJson& request, OrderedJson& result) {
   const OrderedJson* stream = find_value(request, "stream");
   result["stream"] = stream == nullptr ? OrderedJson(true) : *stream;

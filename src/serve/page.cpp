@@ -10,7 +10,7 @@
 namespace walsh {
 namespace {
 
-// A nonce that only the script and style of this answer carry.
+// Returns a nonce that only the script and style of this answer carry.
 std::string new_nonce() {
   std::random_device random;
   return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());

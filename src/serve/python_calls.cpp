@@ -88,7 +88,7 @@ class Calls {
     return list;
   }
 
-  // A dictionary or a set.
+  // Returns a dictionary or a set.
   OrderedJson braces() {
     OrderedJson members = OrderedJson::object(), list = OrderedJson::array();
     while (!take('}')) {

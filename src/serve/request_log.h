@@ -23,7 +23,7 @@ struct RequestRecord {
   explicit RequestRecord(const HttpRequest& request);
   // Adds a text of the answer that has ended. Not thread-safe.
   void add(const RequestEnd& end);
-  // The line without a line feed. `seconds` is the time since the record was made.
+  // Returns the line without a line feed. `seconds` is the time since the record was made.
   std::string line(LogFormat format, double seconds) const;
 
   std::string peer, method, path;

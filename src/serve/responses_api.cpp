@@ -31,7 +31,7 @@ Json text_part(const std::string& text) {
           {"logprobs", Json::array()}};
 }
 
-// The fields of the request that the response repeats.
+// Returns the fields of the request that the response repeats.
 Json described(const OrderedJson& request) {
   Json response = {{"background", false},
                    {"error", nullptr},

@@ -12,7 +12,7 @@
 namespace walsh {
 namespace {
 
-// A string, or a list of text parts.
+// Returns a string, or a list of text parts.
 std::string plain_text(const OrderedJson& content, const std::string& path) {
   if (content.is_string()) return content.get<std::string>();
   if (!content.is_array()) refuse_value(path, "a string or a list of parts");

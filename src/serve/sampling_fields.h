@@ -11,8 +11,8 @@
 
 namespace walsh {
 
-// The options of the request, completed by `options`. Throws ApiError 400 for a value of another
-// type or out of range; ids in logit_bias must be below `vocab`.
+// Returns the options of the request, completed by `options`. Throws ApiError 400 for a value of
+// another type or out of range; ids in logit_bias must be below `vocab`.
 GenerationOptions read_sampling(const Fields& fields, GenerationOptions options, int64_t vocab);
 
 // Copies the sampling fields of one request to another.
@@ -21,8 +21,8 @@ void copy_sampling(const OrderedJson& from, OrderedJson& to);
 // JSON schemas of the fields, by name.
 Json sampling_properties();
 
-// The numbers among the fields as the page asks for them, a script's list of lists: the name, the
-// least and the greatest value, the step, the help.
+// Returns the numbers among the fields as the page asks for them, a script's list of lists: the
+// name, the least and the greatest value, the step, the help.
 std::string sampling_inputs();
 
 // The decided values by field name, for /props.

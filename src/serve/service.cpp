@@ -362,7 +362,7 @@ void Service::start(CompletionRequest wanted, const HttpRequest& request,
   completion->start(scheduler_);
 }
 
-// With an allowance for what a normalizer may remove from short texts.
+// They allow for what a normalizer may remove from short texts.
 PromptLimits Service::prompt_limits() const {
   constexpr uint64_t kLeastBytes = uint64_t{64} << 10;
   const auto positions = static_cast<uint64_t>(scheduler_.positions());

@@ -61,7 +61,7 @@ class Service {
   void check_host(const HttpRequest& request) const;
   void check_origin(const HttpRequest& request) const;
   bool allows_origin(std::string_view origin) const;
-  // The number of the request's key, from 1; 0: it has no valid key.
+  // Returns the number of the request's key, from 1; 0: it has no valid key.
   size_t key_of(const HttpRequest& request) const;
   // Returns the request's route, null for a preflight. Throws ApiError if the request is not
   // allowed.

@@ -16,7 +16,7 @@ namespace {
 // text.
 constexpr size_t kMostTextBytes = size_t{16} << 20;
 
-// As in llama.cpp: a string, or a list of bytes if they are not UTF-8.
+// Is, as in llama.cpp, a string, or a list of bytes if they are not UTF-8.
 std::string piece_text(std::string_view bytes) {
   const Json piece =
       is_valid_utf8(bytes) ? Json(bytes) : Json(std::vector<uint8_t>(bytes.begin(), bytes.end()));

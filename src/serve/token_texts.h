@@ -15,11 +15,11 @@ class TokenTexts {
  public:
   explicit TokenTexts(const Tokenizer& tokenizer);
 
-  // What the token appends to a preceding text; empty for an unknown id.
+  // Returns what the token appends to a preceding text; empty for an unknown id.
   std::string_view bytes(int32_t token) const;
-  // The same as UTF-8. Ill-formed bytes are written as OpenAI and vLLM do: bytes:\xe2\x82
+  // Returns the same as UTF-8. Ill-formed bytes are written as OpenAI and vLLM do: bytes:\xe2\x82
   std::string text(int32_t token) const;
-  // Length in bytes of the longest token.
+  // Returns the length in bytes of the longest token.
   size_t longest() const { return longest_; }
 
  private:

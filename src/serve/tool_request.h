@@ -19,7 +19,7 @@ struct ToolRequest {
   bool parallel = true;   // an answer may contain several calls
 
   bool any() const { return !tools.empty(); }
-  // Whether the arguments of a tool must match its schema wherever it is called.
+  // Returns whether the arguments of a tool must match its schema wherever it is called.
   bool strict(size_t index) const;
   bool any_strict() const;
 };

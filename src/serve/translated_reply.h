@@ -52,16 +52,16 @@ class TranslatedReply : public HttpReply {
 // Names of a chat's fields and what they are called in the other interface. Names with a leading
 // dot are parts of a path and match anywhere in it.
 using FieldNames = std::vector<std::pair<std::string, std::string>>;
-// The error of a chat, with the field names that the client used.
+// Returns the error of a chat, with the field names that the client used.
 ApiError renamed(const ApiError& error, const FieldNames& names);
 
-// The count `key` of a usage; 0 where there is none.
+// Returns the count `key` of a usage; 0 where there is none.
 int64_t count_at(const Json& usage, const char* key);
 
-// The object that the arguments of a call are; an empty one for a text that was cut off.
+// Returns the object that the arguments of a call are; an empty one for a text that was cut off.
 Json arguments_object(const std::string& text);
 
-// A fresh id for an answer or a part of it.
+// Returns a fresh id for an answer or a part of it.
 std::string new_name(const char* prefix);
 
 }  // namespace walsh

@@ -20,7 +20,7 @@ std::string word_character() {
   return "[" + word_class() + "\\x{200C}\\x{200D}]";
 }
 
-// Where the character that ends at `end` (> 0) begins.
+// Returns where the character that ends at `end` (> 0) begins.
 size_t previous_character(std::string_view text, size_t end) {
   size_t begin = end - 1;
   while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) {
@@ -157,7 +157,7 @@ const std::string* AddedTokens::decoded_form(int32_t id) const {
   return place == rules_.end() ? nullptr : &place->second.decoded;
 }
 
-// True if neither neighbour of the match is a word character.
+// Returns whether neither neighbour of the match is a word character.
 bool AddedTokens::stands_alone(std::string_view text, Span span, StepBudget& steps) const {
   if (span.begin > 0) {
     const size_t before = previous_character(text, span.begin);

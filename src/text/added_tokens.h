@@ -73,8 +73,8 @@ class AddedTokens {
   }
 
   bool is_special(int32_t id) const { return special_.contains(id); }
-  // The token as the decoder sees it (normalized if it matches normalized text); nullptr if `id` is
-  // no added token.
+  // Returns the token as the decoder sees it (normalized if it matches normalized text); nullptr if
+  // `id` is no added token.
   const std::string* decoded_form(int32_t id) const;
 
  private:

@@ -58,7 +58,7 @@ ChatTemplate::Named read_templates(const OrderedJson& config, std::string_view w
   return templates;
 }
 
-// The message without null fields, with the reasoning under every name that templates use.
+// Returns the message without null fields, with the reasoning under every name that templates use.
 OrderedJson normal_message(OrderedJson message, std::string_view where) {
   if (!message.is_object()) fail(where, "a message is not an object");
   OrderedJson reasoning;
@@ -109,7 +109,7 @@ class Continuation {
       add_tag(last[name]);
   }
 
-  // The rendered text up to the tag.
+  // Returns the rendered text up to the tag.
   std::string cut(const std::string& text) const {
     const std::string_view sign = kTag.substr(0, kTag.size() - 1);
     const size_t place = text.rfind(sign);

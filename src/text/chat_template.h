@@ -45,14 +45,14 @@ class ChatTemplate {
                                                 std::string_view template_file,
                                                 std::string_view where = "chat_template.jinja");
 
-  // The prompt for `messages`, a list of objects with a "role". Throws bad_input for anything else
-  // and for a conversation that the template rejects (with the template's own message); limit if
-  // the text or the work would exceed jinja::Limits.
+  // Returns the prompt for `messages`, a list of objects with a "role". Throws bad_input for
+  // anything else and for a conversation that the template rejects (with the template's own
+  // message); limit if the text or the work would exceed jinja::Limits.
   std::string apply(OrderedJson messages, const ChatOptions& options = {}) const;
 
   const Named& special_tokens() const { return special_tokens_; }
-  // The source of the template that is used with or without tools: what it mentions shows what it
-  // supports. Throws bad_input if there are several and none is the default.
+  // Returns the source of the template that is used with or without tools: what it mentions shows
+  // what it supports. Throws bad_input if there are several and none is the default.
   const std::string& source(bool with_tools) const;
 
  private:

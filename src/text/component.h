@@ -15,15 +15,15 @@ namespace walsh {
 void check_keys(const Json& object, std::initializer_list<std::string_view> allowed,
                 std::string_view where);
 
-// The components of `value` in order, with every Sequence replaced by its members (key
+// Returns the components of `value` in order, with every Sequence replaced by its members (key
 // `members_key`); null gives none. Each is an object with a string "type".
 std::vector<const Json*> flatten_sequence(const Json& value, const char* members_key,
                                           std::string_view where);
 
-// A pattern given as {"String": "..."} or {"Regex": "..."}.
+// Returns a pattern given as {"String": "..."} or {"Regex": "..."}.
 Pattern read_pattern(const Json& object, const char* key, std::string_view where);
 
-// A string of exactly one character.
+// Returns a string of exactly one character.
 char32_t get_character(const Json& object, const char* key, std::string_view where);
 
 [[noreturn]] void refuse_component(std::string_view kind, std::string_view type,

@@ -16,7 +16,7 @@ namespace walsh::detail {
 // Turns byte-level tokens into bytes, joined to one token; ill-formed UTF-8 is replaced.
 std::unique_ptr<DecodeStage> byte_level_stage();
 
-// The byte that a token of the form <0xNN> stands for.
+// Returns the byte that a token of the form <0xNN> stands for.
 std::optional<uint8_t> byte_of_token(std::string_view token);
 
 // Turns a run of <0xNN> tokens into its text, or each of them into U+FFFD if that is not valid

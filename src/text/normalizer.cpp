@@ -21,7 +21,7 @@ struct Normalizer::Step {
 
 namespace {
 
-// Bytes of white space at the start of a valid UTF-8 text.
+// Returns the bytes of white space at the start of a valid UTF-8 text.
 size_t leading_whitespace(std::string_view text) {
   size_t n = 0;
   while (n < text.size()) {
@@ -34,7 +34,7 @@ size_t leading_whitespace(std::string_view text) {
   return n;
 }
 
-// Bytes of white space at the end of a text; steps back over continuation bytes.
+// Returns the bytes of white space at the end of a text; steps back over continuation bytes.
 size_t trailing_whitespace(std::string_view text) {
   size_t end = text.size();
   while (end > 0) {

@@ -24,8 +24,8 @@ class Normalizer {
   // `text` must be valid UTF-8. Throws limit if replacements make it grow too much or the step
   // budget is exceeded.
   std::string apply(std::string text, StepBudget& steps) const;
-  // The same; `start` is the number of leading bytes that stem from the first character of the
-  // input, updated for the result.
+  // Returns the same; `start` is the number of leading bytes that stem from the first character of
+  // the input, updated for the result.
   std::string apply(std::string text, size_t& start, StepBudget& steps) const;
 
  private:

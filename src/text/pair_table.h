@@ -35,7 +35,7 @@ class PairTable {
     return slot.key == key ? &slot.merge : nullptr;
   }
 
-  // The largest number of slots that a search for a stored pair examines.
+  // Returns the largest number of slots that a search for a stored pair examines.
   size_t longest_search() const {
     size_t longest = 0;
     for (size_t i = 0; i < slots_.size(); ++i) {

@@ -13,7 +13,7 @@ namespace walsh {
 // A literal string or a regular expression; const use is thread-safe.
 class Pattern {
  public:
-  // A text of 1 to 4096 bytes; throws bad_input for another.
+  // Returns a text of 1 to 4096 bytes; throws bad_input for another.
   static Pattern literal(std::string_view text, std::string_view where);
   static Pattern regex(std::string_view oniguruma, std::string_view where);
   static Pattern regex(Regex regex) { return Pattern(std::move(regex)); }
@@ -25,8 +25,8 @@ class Pattern {
   // `max_size` bytes, and as find_all.
   std::string replace_all(std::string_view text, std::string_view content, size_t max_size,
                           StepBudget& steps) const;
-  // The same, updating `start` as Normalizer::apply() does; `content` counts as part of the match's
-  // last character.
+  // Returns the same, updating `start` as Normalizer::apply() does; `content` counts as part of the
+  // match's last character.
   std::string replace_all(std::string_view text, std::string_view content, size_t& start,
                           size_t max_size, StepBudget& steps) const;
 
@@ -36,7 +36,7 @@ class Pattern {
   std::variant<std::string, Regex> what_;
 };
 
-// The most bytes that replacements may make of a text: a chain of them must not grow it
+// Returns the most bytes that replacements may make of a text: a chain of them must not grow it
 // exponentially.
 constexpr size_t max_replaced_size(size_t text) {
   return 16 * text + 65536;
@@ -47,8 +47,8 @@ enum class SplitBehavior { isolated, removed, merged_with_previous, merged_with_
 // Accepts "Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous".
 SplitBehavior read_split_behavior(std::string_view name, std::string_view where);
 
-// The pieces into which `matches` cut a text of `size` bytes, in order; pieces may be empty.
-// `inverted` swaps the roles of matches and the text between them.
+// Returns the pieces into which `matches` cut a text of `size` bytes, in order; pieces may be
+// empty. `inverted` swaps the roles of matches and the text between them.
 std::vector<Span> split_pieces(size_t size, const std::vector<Span>& matches,
                                SplitBehavior behavior, bool inverted);
 

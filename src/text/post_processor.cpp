@@ -12,7 +12,7 @@ constexpr size_t kMaxPieces = 64;
   throw Error(ErrorCode::bad_input, std::string(where), reason);
 }
 
-// The ids that the template's table gives for a special token.
+// Returns the ids that the template's table gives for a special token.
 std::vector<int32_t> read_ids(const Json& table, const std::string& name,
                               const Vocabulary& vocabulary, std::string_view where) {
   if (!table.contains(name)) {

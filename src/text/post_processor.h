@@ -19,10 +19,10 @@ class PostProcessor {
   // Puts one token before and one after the text, each optional.
   PostProcessor(std::optional<int32_t> before, std::optional<int32_t> behind);
 
-  // The ids with the template's tokens (if `add_special`) around them.
+  // Returns the ids with the template's tokens (if `add_special`) around them.
   std::vector<int32_t> apply(std::vector<int32_t> ids, bool add_special) const;
 
-  // The first token that is put before a text.
+  // Returns the first token that is put before a text.
   std::optional<int32_t> leading() const;
 
  private:

@@ -17,7 +17,7 @@ namespace {
 constexpr std::string_view kGpt2Words =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// The number of the first `start` bytes of a text that lie in this piece.
+// Returns the number of the first `start` bytes of a text that lie in this piece.
 size_t start_of(const Span& piece, size_t start) {
   return std::clamp(start, piece.begin, piece.end) - piece.begin;
 }

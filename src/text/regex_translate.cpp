@@ -50,8 +50,8 @@ std::string newer_members(std::string_view name) {
   return members;
 }
 
-// What PCRE2's tables may have too much of a class: characters that got a category since are not
-// assigned there, so that they are in Cn and in C.
+// Returns what PCRE2's tables may have too much of a class: characters that got a category since
+// are not assigned there, so that they are in Cn and in C.
 std::string older_members(std::string_view name) {
   if (name != "C" && name != "Cn") return {};
   std::string members;

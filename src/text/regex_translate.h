@@ -16,7 +16,7 @@ namespace walsh {
 // construct.
 std::string oniguruma_to_pcre2(std::string_view pattern, std::string_view where);
 
-// The compiled pattern. Throws as above, or if it cannot be compiled.
+// Returns the compiled pattern. Throws as above, or if it cannot be compiled.
 Regex oniguruma_regex(std::string_view pattern, std::string_view where);
 
 // Members of the usual \w for use inside a PCRE2 class: Unicode's alphabetic characters, marks,

@@ -8,7 +8,7 @@
 namespace walsh {
 namespace {
 
-// The number of bytes at the end of `text` that are a prefix of `stop`.
+// Returns the number of bytes at the end of `text` that are a prefix of `stop`.
 size_t open_end(const std::string& text, const std::string& stop) {
   for (size_t n = std::min(text.size(), stop.size() - 1); n > 0; --n)
     if (text.compare(text.size() - n, n, stop, 0, n) == 0) return n;

@@ -21,9 +21,9 @@ class StoppedText {
 
   // The text that can be shown now: complete UTF-8 without anything that may become a stop string.
   std::string push(int32_t token);
-  // The rest, after the last token.
+  // Returns the rest, after the last token.
   std::string finish();
-  // Whether a stop string was found; no text follows it.
+  // Returns whether a stop string was found; no text follows it.
   bool stopped() const { return stop_.has_value(); }
   // Characters of the text of all tokens so far, including held text and text after a stop string.
   size_t characters() const { return characters_; }

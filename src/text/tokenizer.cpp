@@ -37,7 +37,7 @@ namespace {
 constexpr size_t kMaxFileBytes = size_t{1} << 28;
 constexpr const char* kConfig = ": tokenizer_config";  // appended to the file's name in errors
 
-// The value of a key of the root; null if it is absent.
+// Returns the value of a key of the root; null if it is absent.
 const Json& member(const Json& root, const char* key) {
   static const Json kNull;
   const auto place = root.find(key);
@@ -68,7 +68,7 @@ Json parse(std::string_view text, const std::string& where) {
   return parse_json(text, where);
 }
 
-// The id of a token that the configuration names by a string or by {"content": ...}.
+// Returns the id of a token that the configuration names by a string or by {"content": ...}.
 std::optional<int32_t> named_token(const Json& config, const char* key,
                                    const Vocabulary& vocabulary, const std::string& where) {
   const Json& value = member(config, key);

@@ -57,12 +57,12 @@ class Tokenizer {
   int32_t vocab_size() const;
   // Exact lookup in the vocabulary and the added tokens; no normalization.
   std::optional<int32_t> token_id(std::string_view token) const;
-  // The token as the vocabulary writes it; nothing for an unknown id.
+  // Returns the token as the vocabulary writes it; nothing for an unknown id.
   std::optional<std::string> token(int32_t id) const;
   // For each id the bytes that the token adds when it follows others; empty for ids without a
   // token.
   std::vector<std::string> token_bytes() const;
-  // Whether "added_tokens" marks the id as special; false for an unknown id.
+  // Returns whether "added_tokens" marks the id as special; false for an unknown id.
   bool is_special(int32_t id) const;
 
   // From tokenizer_config.json; if it names none, BOS is the token that the post-processor puts
@@ -91,7 +91,7 @@ class StreamDecoder {
 
   // The text that this id completes; empty while a character, or a run of <0xNN> tokens, is open.
   std::string push(int32_t id);
-  // The rest: an unfinished character becomes U+FFFD. Afterwards the decoder is as new.
+  // Returns the rest: an unfinished character becomes U+FFFD. Afterwards the decoder is as new.
   std::string finish();
 
  private:

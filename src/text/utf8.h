@@ -28,10 +28,10 @@ void append_utf8(char32_t code, std::string& out);
 
 bool is_valid_utf8(std::string_view text);
 
-// Copy of `text` where each maximal ill-formed subsequence is one U+FFFD.
+// Returns a copy of `text` where each maximal ill-formed subsequence is one U+FFFD.
 std::string to_valid_utf8(std::string_view text);
 
-// Characters of a valid text.
+// Returns the characters of a valid text.
 size_t count_characters(std::string_view text);
 
 // Turns a byte stream into valid UTF-8; holds back at most 3 bytes of an unfinished character.

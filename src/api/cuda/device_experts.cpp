@@ -26,7 +26,7 @@ int64_t most_rows(int chosen) {
   throw Error(ErrorCode::usage, what, reason);
 }
 
-// The layers of one expert. Their memory lies in the order of the layers.
+// Returns the layers of one expert. Their memory lies in the order of the layers.
 std::vector<PlacedWeights> allocate(const DeviceExperts::Shape& shape) {
   std::vector<PlacedWeights> layers;
   for (const LayerForm& form : shape.layers)
@@ -166,7 +166,7 @@ struct Work {
   }
 };
 
-// The rows of one expert in a tensor of several.
+// Returns the rows of one expert in a tensor of several.
 Tensor rows_of(const Tensor& all, int64_t first, int64_t rows) {
   Tensor part = all;
   part.rows = rows;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kPieceBytes = uint64_t{8} << 20;  // of page-locked memory for copies
 
-// The weights as a tensor that the encoder reads where it is.
+// Returns the weights as a tensor that the encoder reads where it is.
 Tensor tensor_of(const MatrixView& weights) {
   Tensor tensor;
   tensor.format = &dense_format(weights.type);

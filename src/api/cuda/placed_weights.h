@@ -22,7 +22,7 @@ struct PlacedWeights {
   // Copies weights of this form.
   void fill(const Tensor& stored, cuda::Uploader& uploader, cuda::Buffer& staging) const;
 
-  // Columns per scale of the int8 inputs of a pass.
+  // Returns the columns per scale of the int8 inputs of a pass.
   int group(size_t p) const;
   int planes() const { return form.format->activation_planes; }
   int64_t quantized_cols() const;  // of the int8 inputs

@@ -27,12 +27,12 @@ struct DeviceInfo {
   int code = 0;
 };
 
-// Whether this build contains GPU code at all.
+// Returns whether this build contains GPU code at all.
 bool compiled();
 // Usable devices: empty without CUDA, without a driver, or if this build has no code for any
 // device. Never throws.
 std::vector<DeviceInfo> devices();
-// Why devices() is empty, for messages: "built without CUDA", "no NVIDIA driver found", ...
+// Returns why devices() is empty, for messages: "built without CUDA", "no NVIDIA driver found", ...
 std::string unavailable_reason();
 // Makes `index` this thread's device. Throws usage if there is no such device.
 DeviceInfo use_device(int index);

@@ -5,8 +5,8 @@
 
 namespace walsh::cuda {
 
-// The first of devices(), without touching the others: querying a device creates a context on it
-// that lasts as long as the process. Never throws.
+// Returns the first of devices(), without touching the others: querying a device creates a context
+// on it that lasts as long as the process. Never throws.
 std::optional<int> first_device();
 
 }  // namespace walsh::cuda

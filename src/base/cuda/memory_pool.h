@@ -14,7 +14,7 @@ class MemoryPool {
  public:
   static constexpr uint64_t kAlignment = 256;  // of every buffer
 
-  // Only measures: buffers get no memory, as under CountedMemory.
+  // A pool made so only measures: buffers get no memory, as under CountedMemory.
   MemoryPool() = default;
   // Buffers are parts of one allocation of `bytes`, which lives as long as any of them.
   explicit MemoryPool(uint64_t bytes);
@@ -34,9 +34,9 @@ class MemoryPool {
     MemoryPool* outer_;
   };
 
-  // Bytes of the buffers taken so far, each rounded up to kAlignment.
+  // Returns the bytes of the buffers taken so far, each rounded up to kAlignment.
   uint64_t used() const { return used_; }
-  // The pool of this thread's innermost scope, or null.
+  // Returns the pool of this thread's innermost scope, or null.
   static MemoryPool* current();
   // Throws internal if the pool has fewer bytes left.
   std::shared_ptr<void> take(uint64_t bytes);

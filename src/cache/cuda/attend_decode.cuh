@@ -42,8 +42,8 @@ struct CodedPart : DecodePart {
   }
 
   __device__ int last_stored() const { return min(stored, last_tile); }
-  // How many stored tiles from `tile` on a step takes: they must lie in one page; `most` is a power
-  // of two.
+  // Returns how many stored tiles from `tile` on a step takes: they must lie in one page; `most` is
+  // a power of two.
   __device__ int step(int tile, int most) const {
     return min(most - ((first_stored + tile) & (most - 1)), last_stored() - tile);
   }

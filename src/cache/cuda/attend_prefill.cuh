@@ -10,7 +10,7 @@
 
 namespace walsh::cuda::detail {
 
-// The positions that the query at `position` sees in one of the forms, `border` being its
+// Returns the positions that the query at `position` sees in one of the forms, `border` being its
 // stored_end. Both ends grow with the position. The first rows of the stored form are the first
 // positions, placed there by load_bundles.
 __device__ __forceinline__ Span seen_span(bool exact, int border, int position,
@@ -146,7 +146,7 @@ class CodedTiles {
     if (i < stored_tiles_) return {false, stored_.begin + i * Shape::kTokens, stored_.end};
     return {true, exact_.begin + (i - stored_tiles_) * Shape::kTokens, exact_.end};
   }
-  // What the first and the last query of the warp see in the form of a tile.
+  // Returns what the first and the last query of the warp see in the form of a tile.
   __device__ __forceinline__ Span seen_by_first(const Tile& tile) const {
     return seen_span(tile.exact, row_border_, row_, a_.rule);
   }

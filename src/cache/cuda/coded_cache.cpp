@@ -40,7 +40,7 @@ HalfLevels half_levels(const ScalarCode& code, bool mirrored) {
   return levels;
 }
 
-// The same levels as bytes.
+// Returns the same levels as bytes.
 ByteLevels byte_levels(const ScalarCode& code, bool mirrored) {
   ByteLevels levels;
   if (code.bits == 8) return levels;

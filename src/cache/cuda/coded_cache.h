@@ -27,7 +27,7 @@ namespace walsh::cuda {
 
 static_assert(kCodeBundle == kCacheBundle && kFirstPositions == kLeadingPositions);
 
-// Whether the kernels support this head dimension.
+// Returns whether the kernels support this head dimension.
 constexpr bool is_coded_head(int64_t head_dim) {
   return head_dim == 64 || head_dim == 128 || head_dim == 256;
 }
@@ -41,7 +41,7 @@ struct CodedView : CodedShape {
   CodedSide keys, values;
 };
 
-// Why the kernels do not support this; empty if they do.
+// Returns why the kernels do not support this; empty if they do.
 std::string why_not_coded(const CacheTypes& types, int64_t head_dim);
 
 // The cache of one layer.
@@ -91,7 +91,7 @@ struct CodedLayers {
   Buffer views;                    // CodedView [count]
 };
 
-// By the size of heads.
+// Returns them by the size of heads.
 std::vector<CodedLayers> layers_on_device(std::span<const CodedView> views);
 
 // Stores a bundle of a sequence, whose rows are in the rings, in all layers.

@@ -23,7 +23,7 @@ struct KeepArgs {
   int turned;       // pairs of a head that rope rotates
 };
 
-// Where the key or value of a row and head is written.
+// Returns where the key or value of a row and head is written.
 __device__ __forceinline__ uint16_t* place_of(const KeepArgs& args, bool key, int head,
                                               int64_t sequence, int position) {
   const CodedView& cache = args.cache;

@@ -46,7 +46,7 @@ struct StoredSet {
     if (position >= kLeadingPositions || leading == nullptr) return nullptr;
     return leading + (int64_t{head} * kLeadingPositions + position) * dim;
   }
-  // The row of an fp16 position.
+  // Returns the row of an fp16 position.
   __device__ __forceinline__ const uint16_t* row(int head, int position) const {
     const uint16_t* exact = leading_row(head, position);
     if (exact != nullptr) return exact;

@@ -41,11 +41,11 @@ struct TilePlace {
   __device__ __forceinline__ int position() const {
     return bundle * kCacheBundle + tile * kCacheTile;
   }
-  // Whether this block does the work that is done once with bundle 0.
+  // Returns whether this block does the work that is done once with bundle 0.
   __device__ __forceinline__ bool starts() const { return bundle == 0 && tile == 0; }
 };
 
-// The bundle that leaves the window at `position`; negative if there is none.
+// Returns the bundle that leaves the window at `position`; negative if there is none.
 __device__ __forceinline__ int due_bundle(const CodedView& cache, int sequence, int position) {
   if (position < 1) return -1;
   const int end = stored_end(cache, sequence, position);

@@ -19,7 +19,7 @@ struct TileMemory {
   float offsets[Dim];
 };
 
-// The position of a row's and group's scale among the tile's scales (coded_tile.cuh).
+// Returns the position of a row's and group's scale among the tile's scales (coded_tile.cuh).
 __device__ __forceinline__ int scale_place(bool key, int groups, int row, int group) {
   if (key) return (row % 8 * groups + group) * 2 + row / 8;
   return (row % 8 / 2 * groups + group) * 4 + row / 8 * 2 + row % 2;
@@ -36,7 +36,7 @@ __device__ __forceinline__ encoding::PassArgs pass_args(const CodedSide& side) {
   return args;
 }
 
-// The scale of one group, and the factor with which its codes are assigned.
+// Returns the scale of one group, and the factor with which its codes are assigned.
 template <int Columns, encoding::GroupKind Kind, int Thresholds>
 __device__ __forceinline__ uint16_t find_fit(const encoding::DeviceTeam& team,
                                              const encoding::PassArgs& args, const float* x,

@@ -70,7 +70,7 @@ constexpr bool is_trellis(DecoderKind kind) {
 constexpr int code_words(DecoderKind kind) {
   return row_of(kind).words;
 }
-// The 16-byte vectors that hold them; half of the last one may be missing in memory.
+// Returns the 16-byte vectors that hold them; half of the last one may be missing in memory.
 constexpr int code_vectors(DecoderKind kind) {
   return (code_words(kind) + 3) / 4;
 }

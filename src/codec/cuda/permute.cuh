@@ -5,7 +5,7 @@
 
 namespace walsh::cuda {
 
-// In assembly, because the compiler would mask both halves of a selector separately.
+// It is in assembly, because the compiler would mask both halves of a selector separately.
 __device__ __forceinline__ uint32_t permute(uint32_t low, uint32_t high, uint32_t select) {
   uint32_t out;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(out) : "r"(low), "r"(high), "r"(select));
@@ -20,8 +20,8 @@ __device__ __forceinline__ uint32_t shift_by_product(uint32_t word) {
   return out;
 }
 
-// The upper half of a word, by a dot product: shifts and permutes share a pipe with half the
-// throughput.
+// Returns the upper half of a word, by a dot product: shifts and permutes share a pipe with half
+// the throughput.
 __device__ __forceinline__ uint32_t upper_half(uint32_t word) {
   return __dp2a_hi(word, 0x01000000u, 0u);
 }

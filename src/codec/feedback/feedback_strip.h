@@ -41,7 +41,7 @@ class FeedbackStrip {
   // After the last block: computes the factor of each rounded row that minimizes its weighted
   // error, (q H x) / (q H q); 1 if the row was rounded to zeros.
   void row_factors(double* factors);
-  // After the last block: returns e H e^T of a row as it was set.
+  // Returns e H e^T of a row as it was set, after the last block.
   double weighted_error(int64_t r) const;
 
  private:

@@ -34,7 +34,7 @@ class InputStatistics {
   // Returns the moments over the tokens that reached one of the experts that read a site. If there
   // were none, it has no tokens and possibly no width. Valid as long as moments().
   virtual const InputMoments& expert_moments(int site, int expert) = 0;
-  // What users should know about how it is measured; usually empty.
+  // Returns what users should know about how it is measured; usually empty.
   virtual std::string note() const { return {}; }
 };
 

@@ -40,7 +40,7 @@ void product_search_avx2(const ProductTable& table, const ProductTargets& target
 void product_search_avx512(const ProductTable& table, const ProductTargets& targets, int vectors,
                            uint8_t* pointers);
 
-// The one for current_isa().
+// Returns the one for current_isa().
 ProductSearchKernel product_search_kernel();
 
 }  // namespace walsh::detail

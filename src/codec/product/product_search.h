@@ -27,7 +27,7 @@ class ProductSearch {
   // Codes kProductBlock columns at a scale that is chosen, and tells what they decode to.
   void encode_block(const float* x, float scale, uint8_t* pointers, uint8_t* negative,
                     float* values);
-  // The scale alone, not rounded, that suits x from a single start; 0 for zeros.
+  // Returns the scale alone, not rounded, that suits x from a single start; 0 for zeros.
   float scale_of(const float* x, int64_t n);
 
  private:

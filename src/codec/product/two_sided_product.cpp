@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kLeastFactor = 0.5, kLargestFactor = 2;
 
-// What a thread works with.
+// Each thread has one of these.
 struct ProductWorker {
   ProductWorker(TwoSidedMatrix& matrix, const ProductCode& code, const int8_t* codebook,
                 const EncodeOptions& options)

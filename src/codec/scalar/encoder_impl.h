@@ -94,7 +94,7 @@ void scale_shift(const float* x, int64_t n, float factor, float shift, float* ou
     store(out + i, load(x + i) * factor - shift);
 }
 
-// The level of each lane among `Count` ascending ones.
+// Returns the level of each lane among `Count` ascending ones.
 template <int Count>
 inline Vec choose(const Ladder& ladder, Vec v) {
   Vec level = broadcast(ladder.levels[0]);

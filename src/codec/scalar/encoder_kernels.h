@@ -29,7 +29,7 @@ struct EncoderKernels {
   // out = x * factor - shift
   void (*scale_shift)(const float* x, int64_t n, float factor, float shift, float* out);
   Products (*products)(const Ladder& ladder, const float* x, int64_t n);
-  // Sum of (x - level(x))^2.
+  // Returns the sum of (x - level(x))^2.
   float (*error)(const Ladder& ladder, const float* x, int64_t n);
   // Rank of each element's level.
   void (*assign)(const Ladder& ladder, const float* x, int64_t n, uint8_t* ranks);
@@ -39,7 +39,7 @@ extern const EncoderKernels kEncoderRef;
 extern const EncoderKernels kEncoderAvx2;
 extern const EncoderKernels kEncoderAvx512;
 
-// The ones for current_isa().
+// Returns the ones for current_isa().
 const EncoderKernels& encoder_kernels();
 
 }  // namespace walsh::detail

@@ -29,12 +29,12 @@ struct GroupScale {
   float error = 0;     // sum of squares; not set by a search of a single start
 };
 
-// The scale of x[n], n a multiple of 32.
+// Returns the scale of x[n], n a multiple of 32.
 GroupScale find_scale(const ScalarCode& code, const Codebook& codebook,
                       const EncodeOptions& options, const StoredScale& stored, const float* x,
                       int64_t n);
 
-// The same, refitted from one known scale.
+// Returns the same, refitted from one known scale.
 GroupScale refit_scale(const Codebook& codebook, const StoredScale& stored, const float* x,
                        int64_t n, float scale);
 

@@ -57,7 +57,7 @@ inline int code_at(const uint32_t* words, int bits, int lane, int64_t col) {
   });
 }
 
-// Whether each level of a code of less than 8 bits is 1 above the one before.
+// Returns whether each level of a code of less than 8 bits is 1 above the one before.
 bool is_equidistant(const ScalarCode& code);
 
 PanelMatrix pack_scalar(const Tensor& tensor, int pass);

@@ -54,7 +54,7 @@ class ScalarRows {
   }
   // Puts codes and scales of a row times a factor where they belong: `out` has the row's places.
   void store(int64_t r, double factor, const PassOutput& out) const;
-  // Whether scales may get a factor in the end.
+  // Returns whether scales may get a factor in the end.
   bool has_factors() const;
 
  private:
@@ -62,7 +62,7 @@ class ScalarRows {
   struct RowScales {
     std::vector<uint16_t> scales, offsets, sub_scales;
   };
-  // By the plain encoder, whose codes are not needed.
+  // Chooses them by the plain encoder, whose codes are not needed.
   void choose_scales(int64_t r, int64_t begin, const float* wanted, int64_t n);
   float round(int64_t r, int64_t j, float target);
 

@@ -46,8 +46,8 @@ constexpr decltype(auto) with_cpu_width(int bits, const Body& body) {
   }
 }
 
-// Whether codes of a width may have a scale per 16 weights, which only CPUs multiply with, and only
-// where levels are equidistant.
+// Returns whether codes of a width may have a scale per 16 weights, which only CPUs multiply with,
+// and only where levels are equidistant.
 constexpr bool has_half_units(int bits) {
   return bits == 2 || bits == 3 || bits == 6;
 }
@@ -67,7 +67,7 @@ constexpr uint32_t octet(const Words& words, int t) {
   }
 }
 
-// Where the upper bits of octet t lie in the nibbles of a word behind the first four.
+// Returns where the upper bits of octet t lie in the nibbles of a word behind the first four.
 template <int Bits>
 constexpr int upper_word(int t) {
   static_assert(Bits == 5 || Bits == 6);
@@ -80,7 +80,7 @@ constexpr int upper_shift(int t) {
 template <int Bits>
 inline constexpr uint32_t kUpperMask = Bits == 5 ? 0x11111111u : 0x33333333u;
 
-// What the codes of an octet have above their lower four bits, which are octet<4>.
+// Returns what the codes of an octet have above their lower four bits, which are octet<4>.
 template <int Bits, typename Words>
 constexpr uint32_t upper_octet(const Words& words, int t) {
   return words[upper_word<Bits>(t)] >> upper_shift<Bits>(t) & kUpperMask<Bits>;

@@ -42,7 +42,7 @@ class TrellisStripEncoder {
   }
 
  private:
-  // Those of all rows.
+  // Encodes the tiles of all rows.
   void encode_tiles(int64_t col) {
     float targets[kStripTiles * kTileWeights] = {};
     uint16_t states[kStripTiles * kTileWeights];

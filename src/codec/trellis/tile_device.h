@@ -42,7 +42,7 @@ class TileDevice {
   // tile are set.
   virtual const uint16_t* finish(int slot) = 0;
 
-  // The most rows of `cols` columns that feed_back takes, a multiple of kTileRows.
+  // Returns the most rows of `cols` columns that feed_back takes, a multiple of kTileRows.
   virtual int64_t fed_back_rows(int64_t cols) const = 0;
   // Returns memory for FedBackRows::x, valid until the next call.
   virtual float* rows(int64_t count, int64_t cols) = 0;

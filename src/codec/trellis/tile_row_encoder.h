@@ -12,7 +12,7 @@
 
 namespace walsh::detail {
 
-// What all rows of tiles of a tensor share.
+// All rows of tiles of a tensor share this.
 struct TrellisJob {
   const Tensor& tensor;
   const TensorStorage& storage;

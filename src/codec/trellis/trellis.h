@@ -41,8 +41,8 @@ constexpr int64_t tile_bytes(const TrellisCode& code) {
   return tile_steps(code) * code.step_bits / 8;
 }
 
-// Position of a weight in the sequence of its tile: eight consecutive ones are four columns of rows
-// g and g + 8.
+// Returns the position of a weight in the sequence of its tile: eight consecutive ones are four
+// columns of rows g and g + 8.
 constexpr int tile_position(int row, int col) {
   return 32 * (row % 8) + 8 * (col / 4) + 4 * (row / 8) + col % 4;
 }
@@ -65,7 +65,7 @@ constexpr int64_t column_block(int64_t col, int64_t padded) {
   return block;
 }
 
-// The state of step `step` of a tile.
+// Returns the state of step `step` of a tile.
 uint32_t trellis_state(const TrellisCode& code, const std::byte* tile, int step);
 // Sets a tile from the states of its steps, of which only the lowest step_bits matter.
 void pack_tile(const TrellisCode& code, const uint16_t* states, std::byte* tile);

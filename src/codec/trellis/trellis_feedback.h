@@ -27,7 +27,7 @@ struct FedBackTrellis {
   const TrellisCode& code() const { return tensor.format->trellis; }
   // Reads rows [begin, end) into rotated[][feedback.size()].
   void read(int64_t begin, int64_t end, float* rotated) const;
-  // Called when these rows are stored.
+  // Is called when these rows are stored.
   void measure(int64_t begin, int64_t end, ErrorSum& errors) const;
 
   const Tensor& tensor;

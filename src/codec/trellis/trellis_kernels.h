@@ -70,7 +70,7 @@ void trellis_forward_avx2(const TrellisTable& table, const int16_t* const* x, in
 void trellis_forward_avx512(const TrellisTable& table, const int16_t* const* x, int tiles,
                             int steps, int32_t* const* best);
 
-// The implementation for current_isa().
+// Returns the implementation for current_isa().
 TrellisForward trellis_forward();
 
 }  // namespace walsh::detail

@@ -47,7 +47,7 @@ TrellisTable::TrellisTable(const TrellisCode& code)
 
 int16_t TrellisTable::searched_target(float x) const {
   const float most = kLargestSearched * static_cast<float>(parts);
-  // Also of a target that is not a number comes one.
+  // A target that is not a number becomes one, too.
   return static_cast<int16_t>(std::fmin(std::fmax(std::nearbyint(x * scale), -most), most));
 }
 
@@ -119,7 +119,7 @@ void TileSearch::set_targets(const float* x, int tile) {
   std::transform(x, x + kTileWeights, to, rounded);
 }
 
-// From row 0 of the costs over the targets of steps from `begin` on.
+// Begins with row 0 of the costs and goes over the targets of steps from `begin` on.
 void TileSearch::forward(const int* tiles, int count, int begin, int steps) {
   int32_t* to[kAtOnce] = {};
   const int16_t* from[kAtOnce] = {};

@@ -41,8 +41,8 @@ void encode_trellis_two_sided(TileDevice* device, const Tensor& tensor,
 BlockPowers measure_powers(const Rotator& rotator, int64_t rows, int64_t cols, ReadRows read_rows,
                            ThreadPool& pool, float* kept = nullptr);
 
-// Share of the variance per row and column block that one factor per row and one per block do not
-// explain (RankOneScales::unexplained), of source rows in the rotated basis.
+// Returns the share of the variance per row and column block that one factor per row and one per
+// block do not explain (RankOneScales::unexplained), of source rows in the rotated basis.
 double rank_one_misfit(const Rotation& rotation, int64_t rows, int64_t cols, ReadRows read_rows,
                        ThreadPool& pool);
 

@@ -14,7 +14,7 @@ namespace {
 
 static_assert(kTileRows <= TwoSidedMatrix::kTile && kTileCols <= TwoSidedMatrix::kTile);
 
-// The tiles of a trellis tensor, whoever searches their states.
+// These are the tiles of a trellis tensor, whoever searches their states.
 class TwoSidedTiles {
  public:
   TwoSidedTiles(const FedBackTrellis& job, TwoSidedMatrix& matrix)

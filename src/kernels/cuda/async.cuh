@@ -104,7 +104,7 @@ __device__ __forceinline__ void cluster_wait() {
 #endif
 }
 
-// The address in block `rank` of the cluster that corresponds to `address` in this block.
+// Returns the address in block `rank` of the cluster that corresponds to `address` in this block.
 __device__ __forceinline__ uint32_t cluster_address(uint32_t address, int rank) {
 #if __CUDA_ARCH__ >= 900
   uint32_t remote;

@@ -25,7 +25,7 @@ struct LaunchShape {
 const DeviceInfo& current_device();
 
 namespace detail {
-// How many clusters of a kernel can run at the same time on the device.
+// Returns how many clusters of a kernel can run at the same time on the device.
 int most_clusters(std::string_view name, const void* kernel, const LaunchShape& shape);
 void launch(std::string_view name, const void* kernel, const LaunchShape& shape, Stream stream,
             void** parameters);

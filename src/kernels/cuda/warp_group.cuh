@@ -35,8 +35,8 @@ __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
 }
 
-// Moves registers between the warp groups of a block, whose number of registers is limited by its
-// launch bounds: this one has so many from here on.
+// Gives registers of this warp group to the others of its block, whose number is fixed at launch:
+// it keeps so many.
 template <int Registers>
 __device__ __forceinline__ void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
@@ -59,8 +59,8 @@ __device__ __forceinline__ int count_arrival(int* counter) {
   return before;
 }
 
-// The descriptor of an operand in shared memory with rows of 128 bytes in the 128-byte swizzle: 8
-// rows take 1024 bytes. 16 bytes further on is one more.
+// Returns the descriptor of an operand in shared memory with rows of 128 bytes in the 128-byte
+// swizzle: 8 rows take 1024 bytes. 16 bytes further on is one more.
 __device__ __forceinline__ uint64_t swizzled_operand(uint32_t address) {
   return static_cast<uint64_t>((address & 0x3ffff) >> 4) | uint64_t{1} << 16 |
          static_cast<uint64_t>(1024 >> 4) << 32 | uint64_t{1} << 62;

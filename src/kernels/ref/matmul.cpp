@@ -45,7 +45,7 @@ int trellis_level_at(const PanelMatrix& w, int64_t panel, int row, int64_t col) 
   return trellis_level_i8(code, state, t % code.values);
 }
 
-// Scale of a panel's row in trellis formats; block 0 if there is one scale per row.
+// Returns the scale of a panel's row in trellis formats; block 0 if there is one scale per row.
 float trellis_scale(const PanelMatrix& w, int64_t panel, int row, int64_t block) {
   const int64_t groups = w.trellis->block_scales ? column_blocks(w.cols) : 1;
   return scale_at(w.scales, panel, groups, block, trellis_lane(row));

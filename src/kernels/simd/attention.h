@@ -54,7 +54,7 @@ struct BlockedAttention : GroupAttention {
   }
   int64_t padded() const { return AttentionBlocks::padded(kv.value_width()); }
   const float* query_of(int64_t row) const { return query(row / heads, row % heads); }
-  // The positions that a row sees.
+  // Returns the positions that a row sees.
   int64_t end_of(int64_t row) const { return end(row / heads); }
   int64_t first_of(int64_t row) const { return first(row / heads); }
 };

@@ -120,7 +120,7 @@ class DecodedMatmul {
       decode_slab(w_, tables_, lane, begin, end, stride, out);
     }
     static int64_t row_of(int64_t lane) { return lane; }
-    // Number of lanes in whole registers that contain rows.
+    // Returns the number of lanes in whole registers that contain rows.
     static int64_t lanes(const PanelMatrix& w) { return ceil_div(w.rows, kWidth) * kWidth; }
 
    private:

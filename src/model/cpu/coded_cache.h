@@ -100,7 +100,7 @@ class CodedCache : public KvCache {
     std::vector<Scratch> scratch;
   };
 
-  // The most fp16 rows behind the leading positions that a query sees, itself included.
+  // Returns the most fp16 rows behind the leading positions that a query sees, itself included.
   int64_t exact_rows() const { return window_ + kCacheBundle; }
   // Returns up to which position a query reads stored values, if the first `stored` positions exist
   // only as stored.

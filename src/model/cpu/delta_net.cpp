@@ -107,7 +107,7 @@ void CpuDeltaNet::keep_rows(int64_t layer, const Part& part, RowsView channels, 
   }
 }
 
-// From the last row on, so that the rows in front of one are still what the convolution reads.
+// Goes from the last row to the first, since the convolution still reads the rows in front of one.
 void CpuDeltaNet::convolve_channels(const float* taps, int64_t layer, const Part& part,
                                     RowsView channels, int64_t begin, int64_t end) {
   const DeltaNetDesc& d = desc_of(layer);

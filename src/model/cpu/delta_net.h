@@ -56,7 +56,7 @@ class CpuDeltaNet {
   std::vector<Part> parts() const;
   void convolve_channels(const float* taps, int64_t layer, const Part& part, RowsView channels,
                          int64_t begin, int64_t end);
-  // The last rows of the first `rows` ones of a part, those of the slot in front of them.
+  // Copies the last of the first `rows` rows of a part; where these are few, of the slot in front.
   void keep_rows(int64_t layer, const Part& part, RowsView channels, int64_t rows, int64_t begin,
                  int64_t end, float* out, int64_t stride);
   void finish_rows(const step::Convolve& s, int layer, RowsView channels, RowsView decay,

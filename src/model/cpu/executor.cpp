@@ -36,8 +36,8 @@ CpuExecutor::CpuExecutor(const Model& model, const KvPages& pages, uint64_t max_
                          int64_t snapshots)
     : model_(model),
       ops_(ops()),
-      // Enough to pay for decoding the weights, few enough that their activations stay in the
-      // second-level cache.
+      // So many rows pay for decoding the weights, and their activations stay in the second-level
+      // cache.
       max_rows_(std::min(kCpuRows, std::max(pages.shape().capacity, pages.shape().sequences))),
       logit_rows_(std::clamp(kLogitFloats / model.config.vocab, int64_t{1}, max_rows_)),
       positions_(static_cast<size_t>(max_rows_)),
@@ -50,7 +50,7 @@ void CpuExecutor::allocate(int64_t positions, uint64_t max_bytes) {
   const ModelConfig& c = model_.config;
   const LayerWidths w = widest(c);
   std::array<int64_t, kRowKinds> widths = model_.steps.strides();
-  // It also takes what is added to the stream, and rows of that whose logits are wanted.
+  // The branch also holds rows of the stream whose logits are wanted.
   widths[static_cast<size_t>(Rows::branch)] = c.hidden;
   const auto count = [&](size_t i) {
     return static_cast<Rows>(i) == Rows::logits ? logit_rows_ : max_rows_;

@@ -13,8 +13,8 @@ constexpr int64_t kFewRows = 32;
 
 }  // namespace
 
-// What experts read lies apart for each of them, with room for all rows of a batch, of which memory
-// is used as far as rows get there.
+// Each expert's rows lie apart, with room for all rows of a batch; memory that no row gets to is
+// never used.
 void CpuExecutor::allocate_experts() {
   const LayerWidths w = widest(model_.config);
   if (w.experts == 0) return;
@@ -34,7 +34,7 @@ void CpuExecutor::allocate_experts() {
   }
 }
 
-// Those of the forms that matrices of experts read.
+// Returns the buffers of the forms that matrices of experts read.
 std::set<int> CpuExecutor::expert_buffers(const Model& model) {
   std::set<int> buffers;
   for (size_t i = 0; i < model.layers.size(); ++i) {

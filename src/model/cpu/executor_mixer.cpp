@@ -31,7 +31,7 @@ void CpuExecutor::perform(const step::DeltaRule& s, int layer, int64_t skip) {
                         view(s.to.rows), skip);
 }
 
-// From the rows of `mixed`, the first of which is row `skip` of the batch.
+// Gates the rows of `mixed`, the first of which is row `skip` of the batch.
 void CpuExecutor::perform(const step::GateHeads& s, int layer, int64_t skip) {
   for_rows(m_ - skip, [&](int64_t row, float*) {
     float* x = rows(s.x.rows).row(row);

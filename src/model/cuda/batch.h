@@ -32,12 +32,12 @@ class CudaBatch {
   std::span<const StateMark> marks() const { return batch_.marks; }
   bool samples() const { return batch_.samples; }
   const std::vector<RowGroup>& groups() const { return groups_; }
-  // Rows whose logits are wanted, and the first of them, or the number of all rows.
+  // Returns the rows whose logits are wanted, and the first of them, or the number of all rows.
   std::span<const int32_t> wanted() const { return wanted_; }
   int64_t first_wanted() const { return wanted_.empty() ? m_ : wanted_.front(); }
-  // Whether it is single tokens whose logits are wanted all.
+  // Returns whether it is single tokens whose logits are wanted all.
   bool decoding() const { return decoding_; }
-  // Whether what is chosen can be made the next batch where this one is described.
+  // Returns whether what is chosen can be made the next batch where this one is described.
   bool places_next() const { return decoding_ || wanted_.size() == 1; }
   // Pages of the pools that a page of the session is.
   int64_t pool_pages_each() const;

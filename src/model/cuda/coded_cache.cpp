@@ -39,7 +39,7 @@ uint64_t rows_bytes(const ModelConfig& c, int64_t capacity) {
   return bytes;
 }
 
-// The part of a call that is `rows` rows from row `first` on.
+// Returns the part of a call that is `rows` rows from row `first` on.
 cuda::RopeCall rope_part(const cuda::RopeCall& rope, int64_t first, int64_t rows) {
   cuda::RopeCall part = rope;
   part.q += first * part.ldq;

@@ -25,7 +25,7 @@ class CudaCodedCache {
   // Stores the bundles that leave the window in a batch of single rows, for all layers: in front of
   // a step that does not do it itself, as keep() does.
   void store_ahead(cuda::Stream stream) const;
-  // What a program reads (cuda::PersistentProgram::attend_coded).
+  // Returns what a program reads (cuda::PersistentProgram::attend_coded).
   cuda::CodedView view(int64_t layer) const;
   // Writes the keys and values of the batch to the caches. `rope` and `rows` describe all of its
   // rows.
@@ -37,7 +37,7 @@ class CudaCodedCache {
   // Called after the batch, or after it has failed; then its sequences have to be reset.
   void finish();
   void abandon();
-  // As in Executor.
+  // Does what Executor's does.
   void copy_page(const PageCopy& copy, cuda::Stream stream) const;
   void fork(int64_t from, int64_t to, cuda::Stream stream);
 

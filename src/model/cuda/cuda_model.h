@@ -14,7 +14,7 @@ std::unique_ptr<MeteringExecutor> make_cuda_executor(const Model& model, const K
                                                      int64_t snapshots);
 // Device memory for measuring the inputs of a part of a model (MeteringExecutor::meter).
 uint64_t cuda_meter_bytes(const ModelConfig& config, int64_t max_rows);
-// Why inputs cannot be measured on any GPU; empty if they can.
+// Returns why inputs cannot be measured on any GPU; empty if they can.
 std::string why_no_cuda_meter();
 
 }  // namespace walsh

@@ -24,7 +24,7 @@ cuda::DeltaDims dims_of(const DeltaNetDesc& d) {
   return dims;
 }
 
-// The marks of a run, in the order of their rows.
+// Returns the marks of a run, in the order of their rows.
 std::vector<StateMark> marks_of(std::span<const StateMark> marks, size_t run) {
   std::vector<StateMark> own;
   std::copy_if(marks.begin(), marks.end(), std::back_inserter(own),

@@ -33,7 +33,7 @@ class CudaDeltaNet {
 
   void copy(int32_t from, int32_t to, cuda::Stream stream) const;
 
-  // What a step of a layer is told of a row of single ones.
+  // Returns what a step of a layer is told of a row of single ones.
   cuda::ConvolveCall step_call(int64_t layer, const Rows& rows) const {
     return convolve_call(at(layer), rows);
   }

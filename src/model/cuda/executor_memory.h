@@ -63,7 +63,7 @@ struct CudaMemory {
 // Left to the driver, to cuBLASLt, to recorded graphs and to the phases of a step.
 inline constexpr uint64_t kCudaReserve = uint64_t{256} << 20;
 
-// What CudaMemory will take, and the reserve.
+// Returns what CudaMemory will take, and the reserve.
 uint64_t cuda_memory_bytes(const CudaSizes& sizes, const KvShape& shape, int64_t max_rows);
 
 }  // namespace walsh

@@ -29,17 +29,17 @@ class CudaInputMeter {
   CudaInputMeter(const ModelConfig& config, const ModelSteps& steps, int64_t max_rows,
                  const std::set<const Input*>& without_gain);
 
-  // Before the first sum.
+  // Is called before the first sum.
   void start(cuda::Stream stream);
   // m rows of an input. One that the steps do not name is left out.
   void add(const Input& input, const CudaSource& source, int64_t m, cuda::Stream stream);
   // The experts of the rows that come next. Waits for them.
   void choose(const MeteredChoices& choices, cuda::Stream stream);
-  // What chosen experts read: m rows, or with `by_slot` the rows of all slots.
+  // Adds what chosen experts read: m rows, or with `by_slot` the rows of all slots.
   void add_experts(const Input& input, const cuda::InputSource& source, int64_t m, bool by_slot,
                    cuda::Stream stream);
   int64_t experts(const Input& input) const { return sites_.at(&input).experts; }
-  // The sums for all rows, or for an expert. Waits for them.
+  // Returns the sums for all rows, or for an expert. Waits for them.
   InputMoments read(const Input& input, int expert, cuda::Stream stream) const;
 
  private:

@@ -23,8 +23,8 @@ struct MemoryPlan {
   std::string text() const;  // "weights 26.1 GiB, embedding ..., together ..."
 };
 
-// Bytes of one allocation for all matrices and biases of a layer's experts, which are made in their
-// order (base/cuda/memory_pool.h). 0: there are none.
+// Returns the bytes of one allocation for all matrices and biases of a layer's experts, which are
+// made in their order (base/cuda/memory_pool.h). 0: there are none.
 uint64_t expert_pool_bytes(const WeightSource& source, const LayerDesc& layer);
 
 // Tokens of one batch: the most of 4096, 2048, 1024 and 512 with which an executor's memory fits
@@ -32,12 +32,12 @@ uint64_t expert_pool_bytes(const WeightSource& source, const LayerDesc& layer);
 // these are given, whatever is available.
 int64_t choose_cuda_rows(const CudaSizes& sizes, const KvShape& cache, uint64_t available);
 
-// The plan with the largest batch that fits into `available` bytes: the memory that loading and an
-// executor take, made under a counter. Throws limit with the numbers if none fits, usage for what
-// the device refuses.
+// Returns the plan with the largest batch that fits into `available` bytes: the memory that loading
+// and an executor take, made under a counter. Throws limit with the numbers if none fits, usage for
+// what the device refuses.
 MemoryPlan plan_cuda_memory(const WeightSource& source, const ModelConfig& config,
                             const LoadOptions& options, uint64_t available);
-// The same of a model whose steps are known and not refused.
+// Returns the same of a model whose steps are known and not refused.
 MemoryPlan plan_cuda_memory(const WeightSource& source, const ModelConfig& config,
                             const ModelSteps& steps, const LoadOptions& options,
                             uint64_t available);

@@ -7,7 +7,7 @@
 namespace walsh {
 namespace {
 
-// Whether the phase of attention does all that the step does.
+// Returns whether the phase of attention does all that the step does.
 bool is_phase(const step::PrepareHeads& heads) {
   return !heads.norms_all_heads() && !heads.unit.present() && !heads.latent.present() &&
          heads.key.present() && !heads.values_are_keys && !heads.value_norm.present();
@@ -31,7 +31,7 @@ cuda::ExpertStep::Part part_of(int64_t width, std::span<const cuda::Matmul> firs
   return part;
 }
 
-// The matrix that gives these rows, or null.
+// Returns the matrix that gives these rows, or null.
 const Linear* output_to(Rows rows, const step::Product& s, const Model& model, int layer) {
   for (const step::Product::Output& output : s.outputs)
     if (output.to.rows == rows) return &model.matrix(layer, output.matrix);

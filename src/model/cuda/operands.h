@@ -29,18 +29,18 @@ class CudaOperands {
   // Row `index` of an operand.
   float* row(const Operand& operand, int64_t index = 0) const;
   const float* vector(int layer, int index) const { return memory_.vectors.at(layer, index); }
-  // An array of CudaMemory::staged, and what it has of all rows of a batch.
+  // Returns array `array` of CudaMemory::staged, of all rows of a batch.
   int32_t* staged(int64_t array) const;
   cuda::RowPlaces places() const { return {staged(1), staged(2)}; }
 
-  // Rows from `first` on, normed by a norm of the layer if there is one.
+  // Returns the rows from `first` on, normed by a norm of the layer if there is one.
   cuda::InputSource source(const Operand& from, const Norm& norm, int layer, int64_t first) const;
   // What a product reads and writes for the rows of a batch from `skip` on. The residual stream
   // and what mixers give keep their places; what a block computes besides begins at the first row.
   cuda::InputSource source(const step::Product& s, int layer, int64_t skip) const;
   std::vector<CudaMatmul> products(const step::Product& s, int layer, int64_t skip) const;
 
-  // Whether queries and keys have a norm that is not the one that rope_call() has.
+  // Returns whether queries and keys have a norm that is not the one that rope_call() has.
   static bool has_norm_in_front(const step::PrepareHeads& s) {
     return s.norms_all_heads() || (s.query_norm.present() && s.unit.present());
   }
@@ -48,7 +48,7 @@ class CudaOperands {
   // longer by the magnitude of the rope, so their gains are uploaded smaller by it.
   cuda::RopeCall rope_call(const step::PrepareHeads& s, int layer, int64_t m) const;
   cuda::AttentionRows attention_rows(const step::Attend& s, int layer, int64_t m) const;
-  // For rows [first, first + rows), over keys and values in fp16 pages.
+  // Describes rows [first, first + rows), over keys and values in fp16 pages.
   cuda::AttentionCall attention_call(const step::Attend& s, int layer, int64_t first,
                                      int64_t rows) const;
   // Gates of rows from `skip` on: those of delta nets are rows of their own, those of attention
@@ -58,7 +58,7 @@ class CudaOperands {
   ExpertLayer experts(const step::Experts& s, int layer) const {
     return {model_, s, layer, expert_strides_[static_cast<size_t>(layer)]};
   }
-  // By how much a rope makes what it turns longer; 1 for none.
+  // Returns by how much a rope makes what it turns longer; 1 for none.
   float magnitude(int rope) const;
 
  private:

@@ -26,8 +26,8 @@ class RecordedBatches {
 
   // Another batch comes.
   void count() { ++batches_; }
-  // What is recorded for its shape; of many shapes the one that was not used for the longest time
-  // is forgotten.
+  // Returns what is recorded for its shape; of many shapes the one that was not used for the
+  // longest time is forgotten.
   Recorded& of(const Shape& shape) {
     if (!recorded_.contains(shape) && recorded_.size() == kMost) {
       recorded_.erase(std::min_element(

@@ -23,9 +23,9 @@ class CudaSampling {
   // Executor::start_sampling().
   void start(int64_t sequence, const SamplerOptions& options, std::span<const int32_t> history,
              cuda::Stream stream);
-  // Whether a token of the batch is drawn, and not only the best one taken.
+  // Returns whether a token of the batch is drawn, and not only the best one taken.
   bool draws(const CudaBatch& batch) const;
-  // Which of the places takes what is chosen next; throws internal if all are open.
+  // Returns which of the places takes what is chosen next; throws internal if all are open.
   size_t free_slot() const;
   size_t next_slot() const { return static_cast<size_t>(submitted_) % kOpenBatches; }
   // Chooses a token behind each of `rows` rows of logits.

@@ -14,7 +14,7 @@ class CudaVectors {
   // Takes memory for those that the steps name, in the places that these give them.
   explicit CudaVectors(const ModelSteps& steps);
 
-  // A vector of a layer, or of the head (-1); null for vector -1.
+  // Returns a vector of a layer, or of the head (-1); null for vector -1.
   const float* at(int layer, int index) const;
   // Brings all values of the model there, those of constants included.
   void upload(const Model& model, cuda::Uploader& uploader) const;

@@ -19,7 +19,7 @@ class Calibration {
   // `pool` must outlive this object.
   Calibration(std::shared_ptr<InputStatistics> statistics, ThreadPool& pool);
 
-  // What users should know about the measurements; usually empty.
+  // Returns what users should know about the measurements; usually empty.
   std::string note() const { return statistics_->note(); }
   // Measures the layer of a site, if its moments are not known yet.
   void measure(int site) { statistics_->moments(site); }

@@ -46,7 +46,7 @@ int64_t triangle(int64_t rows) {
   return rows * (rows + 1) / 2;
 }
 
-// Which rows of what it is stored in a matrix has.
+// Returns the rows that a matrix has of the tensor in which it is stored.
 std::vector<int64_t> stored_rows(const TensorPart* part, int64_t rows) {
   std::vector<int64_t> result;
   if (part != nullptr && !part->groups.empty()) {

@@ -32,7 +32,7 @@ class CurvatureFiles {
   // Returns the checksum of what was measured for a matrix of the checkpoint.
   Checksum checksum(const CheckpointSource& checkpoint, const std::string& matrix) const;
 
-  // The gradients at the `rows` outputs of a matrix; nothing if no token reached it. Throws
+  // Returns the gradients at the `rows` outputs of a matrix; nothing if no token reached it. Throws
   // bad_input naming the tensor if it was not measured, with other weights or another shape, is
   // damaged or not finite.
   std::optional<InputMoments> moments(const CheckpointSource& checkpoint, const std::string& matrix,

@@ -426,7 +426,7 @@ Compressor::Feedback Compressor::feedback(const TensorPlan& plan) {
           fed_back_above(plan) ? output_feedback(plan) : nullptr};
 }
 
-// In the basis of the rows as read() makes them: folded, then scaled, then rotated, of which the
+// The factors are of rows as read() makes them: folded, then scaled, then rotated, of which the
 // first two never meet.
 std::shared_ptr<const ErrorFeedback> Compressor::output_feedback(const TensorPlan& plan) {
   const auto moments = curvature_->moments(source_, origin(plan.name), plan.rows);

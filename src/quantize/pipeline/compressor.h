@@ -60,7 +60,7 @@ class Compressor : public WeightSource {
   // What a recipe with a calibration text needs before anything is loaded; several compressors that
   // load the same layer at the same time may share it.
   void calibrate(std::shared_ptr<InputStatistics> statistics);
-  // What errors at outputs cost, beside a calibration on the same text.
+  // Also weighs errors by what they cost at outputs, measured on the calibration's text.
   void use_curvature(std::shared_ptr<const CurvatureFiles> curvature);
 
   // Formats may change once more in settle_formats().
@@ -71,32 +71,32 @@ class Compressor : public WeightSource {
   // anything is loaded or written; later calls do nothing.
   void settle_formats();
   const Recipe& recipe() const { return recipe_; }
-  // The site whose inputs have to be measured on the calibration text before a tensor is loaded; -1
-  // if there is none.
+  // Returns the site whose inputs have to be measured on the calibration text before a tensor is
+  // loaded; -1 if there is none.
   int measured_site(const TensorPlan& plan) const;
   // Does that, for the layer that the tensor is in: a step of its own that can take long. Loading
   // does it otherwise.
   void measure(const TensorPlan& plan);
-  // A checksum of all that decides the bytes of a tensor that takes long to encode
+  // Returns a checksum of all that decides the bytes of a tensor that takes long to encode
   // (Codec::slow_to_encode); empty for others.
   std::optional<Checksum> encoding_key(const std::string& name);
-  // What the balancing multiplies the columns of a matrix with, [cols]; empty if nothing.
+  // Returns what the balancing multiplies the columns of a matrix with, [cols]; empty if nothing.
   std::span<const float> column_scales(const std::string& name);
   // Matrices whose column_scales stand in no norm of the compressed model: those with a feeder.
   std::vector<std::string> separately_scaled() const;
   // NMSE of a coded tensor that was loaded, in the balanced basis; 0 for others.
   double nmse(const std::string& name) const;
 
-  // Whether the tensor is a table that tokens look up.
+  // Returns whether the tensor is a table that tokens look up.
   bool is_looked_up(const TensorPlan& plan) const {
     return plan.site > static_cast<int>(plan_.sites.size()) && !is_ahead(plan.site);
   }
-  // Whether a site is of the layer that predicts further tokens: it is neither measured nor
+  // Returns whether a site is of the layer that predicts further tokens: it is neither measured nor
   // balanced.
   bool is_ahead(int site) const {
     return site >= static_cast<int>(sites_.size() - plan_.ahead.size());
   }
-  // Where the checkpoint has a tensor of a model that is not folded.
+  // Returns where the checkpoint has a tensor of a model that is not folded.
   CheckpointSource::Place place_of(const std::string& name) const { return source_.place_of(name); }
   // Matrices of experts that were loaded and encoded without feedback, because too few tokens of
   // the calibration text reached them.
@@ -113,7 +113,7 @@ class Compressor : public WeightSource {
   std::string_view tokenizer_config_json() const override {
     return source_.tokenizer_config_json();
   }
-  // With what the recipe asks for and has no effect on this model.
+  // They have what the recipe asks for and has no effect on this model.
   std::vector<std::string> notes() const override;
   bool contains(const std::string& name) const override { return index_.contains(name); }
   std::vector<std::string> names() const override;
@@ -137,9 +137,9 @@ class Compressor : public WeightSource {
   void prepare_fold();
   const std::string& origin(const std::string& name) const;
   const Format& kept_format(const std::string& name, const Format& source, bool vector) const;
-  // A tensor of the checkpoint or of the folded model.
+  // Returns a tensor of the checkpoint or of the folded model.
   Tensor read_plain(const std::string& name);
-  // The same with its rows or columns scaled and its outputs rotated if the plan says so.
+  // Returns the same with its rows or columns scaled and its outputs rotated if the plan says so.
   Tensor read(const std::string& name);
   void check_shape(const std::string& name, const Tensor& source) const;
   void refuse_unknown();
@@ -195,7 +195,7 @@ class Compressor : public WeightSource {
 
   CheckpointSource source_;
   ModelPlan plan_;
-  // Those of the plan, then the head, then the embedding, then the plan's `ahead`.
+  // They are those of the plan, then the head, the embedding, and the plan's `ahead`.
   std::vector<Site> sites_;
   Recipe recipe_;
   StepBudget rule_steps_{kRuleSteps};

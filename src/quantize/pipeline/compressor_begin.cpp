@@ -13,7 +13,7 @@ void Compressor::search_on(std::vector<detail::TileDevice*> devices) {
     searchers_.push_back({device, nullptr});
 }
 
-// One that nothing is encoded on, if it knows the code; null if there is none.
+// Returns a searcher that is idle and knows the code; null if there is none.
 Compressor::Searcher* Compressor::free_searcher(const Format& format) {
   if (searchers_.empty() && gpu_) search_on(gpu_->shared_tiles());
   for (Searcher& searcher : searchers_) {

@@ -26,7 +26,7 @@ GgmlType ggml_type(DType type) {
   throw Error(ErrorCode::internal, "", "unknown element type");
 }
 
-// The folder's name, which may be any bytes, as the UTF-8 that strings of a GGUF file are.
+// Returns the folder's name, which may be any bytes, as the UTF-8 that strings of a GGUF file are.
 std::string model_name(const std::string& folder) {
   const auto path = std::filesystem::absolute(folder).lexically_normal();
   const auto name = path.has_filename() ? path.filename() : path.parent_path().filename();
@@ -40,7 +40,7 @@ std::vector<uint32_t> rotation_numbers(const Rotation& r) {
 void add_texts(GgufWriter& writer, const Compressor& source) {
   const Json config = parse_json(source.config_json(), source.path() + "/config.json");
   const auto model_type = find_string(config, "model_type", source.path() + "/config.json");
-  // Not the family's name: programs that know it would take the tensors for theirs.
+  // It is not the family's name: programs that know that would take the tensors for theirs.
   writer.set("general.architecture", GgufValue::text("walsh"));
   writer.set("general.name", GgufValue::text(model_name(source.path())));
   writer.set(keys::kVersion, GgufValue::number(uint32_t{kFileFormatVersion}));

@@ -77,7 +77,7 @@ struct Place {
   std::vector<RowGroups> rows;  // empty: everywhere
 };
 
-// How the tensors of the model become those of the folder.
+// Says how the tensors of the model become those of the folder.
 class FolderLayout {
  public:
   explicit FolderLayout(const Compressor& source) : source_(source) {
@@ -129,8 +129,8 @@ class FolderLayout {
     places_.emplace(plan.name, std::move(place));
   }
 
-  // The part that a tensor is written as; null where it stands by itself: experts that are coded
-  // are layers of their own.
+  // Returns the part that a tensor is written as; null where it stands by itself: experts that are
+  // coded are layers of their own.
   const TensorPart* merged_part(const TensorPlan& plan, const CheckpointSource::Place& stored) {
     const TensorPart* part = stored.part;
     if (part == nullptr) return nullptr;
@@ -167,7 +167,7 @@ class FolderLayout {
   std::map<std::string, Place> places_;
 };
 
-// The text part of a model of several, by itself.
+// Returns the text part of a model of several, by itself.
 OrderedJson config_of(const Compressor& source) {
   const std::string where = source.path() + "/config.json";
   OrderedJson config = parse_ordered_json(source.config_json(), where);

@@ -35,8 +35,8 @@ struct WrittenTensors {
 class ModelOutput {
  public:
   virtual ~ModelOutput() = default;
-  // The size of everything that will be written, known in advance; a folder's small files are not
-  // counted.
+  // Returns the size of everything that will be written, known in advance; a folder's small files
+  // are not counted.
   virtual uint64_t bytes() const = 0;
   virtual void open(const std::string& path) = 0;
   // Writes bytes of array `array` of the tensor's array_specs, from `offset` on.

@@ -162,8 +162,8 @@ void note_strange_records(const ResumeFile& journal, const std::string& path,
        "and deletes when it is complete");
 }
 
-// The journal of a run: where types take long to encode, or where an earlier run has left one,
-// which goes when the output is complete. May be null.
+// Returns the journal of a run: where types take long to encode, or where an earlier run has left
+// one, which goes when the output is complete. May be null.
 std::unique_ptr<ResumeFile> open_journal(const std::vector<TensorPlan>& tensors,
                                          const std::string& path, const NoteFunction& note) {
   const bool slow = std::any_of(tensors.begin(), tensors.end(), [](const TensorPlan& plan) {

@@ -42,7 +42,7 @@ struct QuantizeSummary {
   }
 };
 
-// What quantize_to_file would write, without any work (--dry-run).
+// Returns what quantize_to_file would write, without any work (--dry-run).
 QuantizeSummary predict(Compressor& source, const OutputOptions& options = {});
 
 // Writes the compressed checkpoint as a walsh file at `path`, or as the folder that the options

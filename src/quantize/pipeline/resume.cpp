@@ -95,7 +95,7 @@ void ResumeFile::open() {
   give_up("comes and goes");
 }
 
-// True if that decided it, one way or the other.
+// Returns whether that decided it, one way or the other.
 bool ResumeFile::open_once() {
   // O_NONBLOCK: a FIFO must not keep anybody waiting.
   constexpr int kFlags = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;

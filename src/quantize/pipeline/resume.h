@@ -19,7 +19,7 @@ namespace walsh {
 
 inline constexpr const char* kResumeSuffix = ".walsh-resume";
 
-// The name of the journal of `output`, which may be a folder with a slash at the end.
+// Returns the name of the journal of `output`, which may be a folder with a slash at the end.
 std::string resume_name(std::string output);
 
 // The journal OUTPUT.walsh-resume: records one after the other, each a header and the content of a
@@ -45,7 +45,7 @@ class ResumeFile {
   void add(const Checksum& key, double nmse, std::span<const std::span<const std::byte>> arrays);
   // Deletes the file, because the output is complete.
   void remove();
-  // The number of records, of this run and of those before it.
+  // Returns the number of records, of this run and of those before it.
   size_t records() const { return places_.size(); }
   // Returns false if the journal is not used after an error.
   bool usable() const { return fd_ >= 0; }

@@ -7,7 +7,7 @@ constexpr const char* kMeasuring = "measuring a layer";
 // Nanoseconds that one core needs to run a token through a weight and to add up the moments.
 constexpr double kMeasuringCost = 0.05;
 
-// The first number in the name, which tells the layer; empty if there is none.
+// Returns the first number in the name, which tells the layer; empty if there is none.
 std::string layer_of(const std::string& tensor) {
   const size_t begin = tensor.find_first_of("0123456789");
   if (begin == std::string::npos) return "";

@@ -24,7 +24,7 @@ class TimeEstimate {
   // The step was not necessary.
   void skip(const std::string& kind, double work);
 
-  // The time for all remaining steps; negative if nothing was measured yet.
+  // Returns the time for all remaining steps; negative if nothing was measured yet.
   double seconds_left() const;
 
  private:

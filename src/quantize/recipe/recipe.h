@@ -70,10 +70,10 @@ struct Recipe {
 // usage.
 void check_recipe(const Recipe& recipe);
 
-// The notes of a recipe and its rules, each once.
+// Returns the notes of a recipe and its rules, each once.
 std::vector<std::string> name_notes(const Recipe& recipe);
 
-// The profile of a format that an effort calls for: fast trellis codes have
+// Returns the profile of a format that an effort calls for: fast trellis codes have
 // two state bits less.
 const Format& format_at(const Format& format, Effort effort);
 
@@ -83,8 +83,8 @@ Rotation rotation_for(const Recipe& recipe, const Format& format, std::string_vi
 
 std::string_view rotate_at_name(RotateAt place);
 
-// The rotation that RotateAt::residual folds, or that of outputs, with the recipe's own seed.
-// Folded blocks cost nothing at run time: they are as large as can be unless the recipe says
+// Returns the rotation that RotateAt::residual folds, or that of outputs, with the recipe's own
+// seed. Folded blocks cost nothing at run time: they are as large as can be unless the recipe says
 // otherwise.
 Rotation fold_rotation(const Recipe& recipe);
 

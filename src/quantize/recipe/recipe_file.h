@@ -24,7 +24,7 @@ inline constexpr size_t kMaxRecipeBytes = size_t{16} << 20;
 // twice, a pattern that is too long. Whether the tensors exist is known to Compressor only.
 Recipe parse_recipe(std::string_view json, std::string_view where);
 
-// The inverse, indented; `about` (null: none) is stored beside it.
+// Returns the inverse, indented; `about` (null: none) is stored beside it.
 std::string format_recipe(const Recipe& recipe, const Json& about = nullptr);
 
 }  // namespace walsh

@@ -16,9 +16,9 @@ namespace walsh {
 // does not depend on the number of threads.
 void add_column_norms(const Tensor& matrix, ThreadPool& pool, std::span<double> norms);
 
-// The scales s[c] from the squared column norms and the activation sizes a[c]: |gain| of the norm
-// in front, or the measured rms. Their geometric mean over the channels that carry something is 1;
-// a channel with a zero norm or gain, or one that is not finite, gets 1.
+// Returns the scales s[c] from the squared column norms and the activation sizes a[c]: |gain| of
+// the norm in front, or the measured rms. Their geometric mean over the channels that carry
+// something is 1; a channel with a zero norm or gain, or one that is not finite, gets 1.
 std::vector<float> balance_scales(std::span<const double> squared_norms,
                                   std::span<const float> gain);
 
@@ -29,7 +29,7 @@ void tie_channels(const Feeder& feeder, std::span<double> squared_norms, std::sp
 // The factor of each of the feeder's `rows` rows that undoes scales[channel] of what it feeds.
 std::vector<float> feeder_factors(const Feeder& feeder, std::span<const float> scales,
                                   int64_t rows);
-// The matrix with column c multiplied by scales[c], as f32.
+// Returns the matrix with column c multiplied by scales[c], as f32.
 Tensor scale_columns(const Tensor& matrix, std::span<const float> scales);
 // The matrix, or a vector as one row, with row (or element) r multiplied by factors[r], as f32.
 Tensor scale_rows(const Tensor& tensor, std::span<const float> factors, ThreadPool& pool);

@@ -24,8 +24,8 @@
 
 namespace walsh {
 
-// The plan of the folded model: that of the checkpoint with a head of its own. Throws usage naming
-// `where` and the reason if the model's residual stream cannot be rotated.
+// Returns the plan of the folded model: that of the checkpoint with a head of its own. Throws usage
+// naming `where` and the reason if the model's residual stream cannot be rotated.
 ModelPlan folded_plan(ModelPlan plan, const std::string& where);
 
 // The dense tensors of the folded model, one at a time.
@@ -36,7 +36,7 @@ class ResidualFold {
   ResidualFold(const ModelPlan& plan, const Rotation& fold, WeightSource& checkpoint,
                ThreadPool& pool);
 
-  // True if the fold changes the tensor.
+  // Returns whether the fold changes the tensor.
   bool contains(const std::string& name) const;
   // True if the activation that a matrix reads (or the row of the embedding) stands in a rotated
   // basis already.
@@ -47,7 +47,7 @@ class ResidualFold {
   std::function<void(float* x)> input_rotation(const std::string& name, int64_t width) const;
   // The same of the outputs y[rows] of a matrix.
   std::function<void(float* y)> output_rotation(const std::string& name, int64_t rows) const;
-  // The tensor of the checkpoint, of equal shape, that `name` is made from.
+  // Returns the tensor of the checkpoint, of equal shape, that `name` is made from.
   const std::string& origin(const std::string& name) const;
 
   // A folded tensor as f32, others as they are. Needs memory for that one tensor. Throws bad_input

@@ -27,7 +27,7 @@ Integer checked(const Runtime& runtime, bool overflow, Integer result) {
   return result;
 }
 
-// The double that is nearest to a / b, as Python divides integers: rounded once.
+// Returns the double that is nearest to a / b, as Python divides integers: rounded once.
 double quotient(Integer a, Integer b) {
   constexpr Unsigned kEnough = Unsigned{1} << 55;  // two bits more than a double has
   const Unsigned divisor = magnitude(b);

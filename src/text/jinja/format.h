@@ -17,7 +17,7 @@ Value format_braces(Runtime& runtime, const Text& pattern, const Arguments& argu
 // strftime in the C locale; %-d and the like leave out the padding.
 Value format_time(Runtime& runtime, std::string_view pattern, const std::tm& time);
 
-// The lines of a text as str.splitlines() gives them.
+// Returns the lines of a text as str.splitlines() gives them.
 std::vector<std::string_view> lines_of(std::string_view text, bool keep_ends);
 // Replaces the first `limit` occurrences of `old` (all if `limit` is negative).
 Value replaced(Runtime& runtime, const Text& text, std::string_view old, std::string_view with,

@@ -12,7 +12,7 @@ namespace walsh::jinja {
 Function find_filter(std::string_view name);
 Function find_test(std::string_view name);
 
-// A global variable, undefined if there is none.
+// Returns a global variable, undefined if there is none.
 Value global_of(Runtime& runtime, std::string_view name);
 
 // value.name: a method or an attribute, or an item of a dict. Undefined if there is none, or if it

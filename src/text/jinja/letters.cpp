@@ -73,8 +73,8 @@ char32_t last_code(std::string_view text, size_t& size) {
   return decode_utf8(text.substr(text.size() - size)).code;
 }
 
-// Whether the sigma between the two texts ends a word. The search is short, because only marks are
-// skipped and their number is limited to what real text has.
+// Returns whether the sigma between the two texts ends a word. The search is short, because only
+// marks are skipped and their number is limited to what real text has.
 bool final_sigma(std::string_view before, std::string_view after) {
   constexpr int kMarks = 32;
   size_t size = 0;

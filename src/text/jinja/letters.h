@@ -25,12 +25,12 @@ bool is_line_end(char32_t c);
 // Full case mappings, except for Greek letters with iota subscript or several marks.
 std::string upper(std::string_view text);
 std::string lower(std::string_view text);
-// The first character in title case, the rest in lower case: str.capitalize().
+// Returns the first character in title case, the rest in lower case: str.capitalize().
 std::string capitalize(std::string_view text);
 
 // Byte offset of the character `index`; the size of the text if it has fewer characters.
 size_t offset_of(std::string_view text, size_t index);
-// The first character of a text that is not empty, as bytes.
+// Returns the first character of a text that is not empty, as bytes.
 std::string_view first_character(std::string_view text);
 
 // std::string_view::find in linear time for every needle.

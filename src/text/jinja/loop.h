@@ -21,7 +21,7 @@ class Loop {
   // as possible, because the body may change what the filter depends on.
   Loop(Runtime& runtime, const Value& items, Filter filter, int depth);
 
-  // The next item, or nothing.
+  // Returns the next item, or nothing.
   std::optional<Value> next();
   // Ends the loop: attributes remain readable, but there are no more items.
   void close();

@@ -31,15 +31,15 @@ enum class Operator : uint8_t { add, subtract, multiply, divide, floor_divide, m
 Value apply(Runtime& runtime, Operator op, const Value& a, const Value& b);
 Value negate(Runtime& runtime, const Value& value);
 
-// The integer that a value is (a boolean is one), or nothing.
+// Returns the integer that a value is (a boolean is one), or nothing.
 std::optional<Integer> as_integer(const Value& value);
 std::optional<double> as_real(const Value& value);  // of integers and booleans as well
 // int(value): truncates. Fails for infinity, NaN and values beyond 128 bits.
 Integer whole_part(const Runtime& runtime, double value);
 [[noreturn]] void fail_too_large(const Runtime& runtime);  // an integer of more than 128 bits
-// A parameter that must be an integer within int64_t; `missing` if it is not given.
+// Returns a parameter that must be an integer within int64_t; `missing` if it is not given.
 int64_t integer_argument(const Runtime& runtime, const Value* value, int64_t missing);
-// A parameter that must be a text.
+// Returns a parameter that must be a text.
 std::string_view text_argument(const Runtime& runtime, const Value& value);
 
 // len(); fails for values without a length.

@@ -46,7 +46,7 @@ class ExpressionParser {
  public:
   explicit ExpressionParser(TokenStream& tokens) : tokens_(tokens) {}
 
-  // An expression, or a tuple of several separated by commas. Ends before a name `end`.
+  // Returns an expression, or a tuple of several separated by commas. Ends before a name `end`.
   ExpressionPtr parse_tuple(bool with_choice, std::string_view end = "", bool in_brackets = false);
   ExpressionPtr parse_expression(bool with_choice = true);
   // The target of set and for: a name, `space.name` where that is allowed, or a tuple of them.

@@ -10,7 +10,7 @@ namespace walsh::jinja {
 
 std::string format_integer(Integer value);
 std::string format_digits(Unsigned value);  // decimal
-// The shortest decimal that reads back as the same number, in Python's spelling.
+// Returns the shortest decimal that reads back as the same number, in Python's spelling.
 std::string format_real(double value);
 
 // str(value). Fails for functions and iterators, for which Python prints an address.

@@ -88,7 +88,7 @@ class Runtime {
   Dict* dict();
   // Adds or replaces an entry. Fails if the key is not hashable.
   void put(Dict& dict, const Value& key, const Value& value);
-  // nullptr if there is no such key; fails as put.
+  // Returns null if there is no such key; fails as put.
   const Value* find(const Dict& dict, const Value& key);
   const Value* find(const Dict& dict, std::string_view key);
   Value name_space();
@@ -162,8 +162,8 @@ class Builder {
   std::string out_;
 };
 
-// The arguments in the order of `names`; nullptr for omitted ones. Fails for too many arguments and
-// unknown names. The pointers point into `arguments`.
+// Returns the arguments in the order of `names`; nullptr for omitted ones. Fails for too many
+// arguments and unknown names. The pointers point into `arguments`.
 std::vector<const Value*> bind(const Runtime& runtime, std::string_view function,
                                const Arguments& arguments,
                                std::initializer_list<std::string_view> names);

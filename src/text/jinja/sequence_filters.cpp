@@ -220,7 +220,7 @@ Value attr(Runtime& runtime, const Value& value, const Arguments& arguments) {
   return attribute_of(runtime, value, name);
 }
 
-// The arguments of the filter or test that argument `from` names.
+// Returns the arguments of the filter or test that argument `from` names.
 Arguments behind(const Arguments& arguments, size_t from) {
   Arguments rest;
   const auto begin = arguments.positional.begin() + static_cast<ptrdiff_t>(from);

@@ -60,8 +60,8 @@ Value to_value(Runtime& runtime, const OrderedJson& json) {
   }
 }
 
-// The size of the variables: bytes of text plus a constant per value. Checks what templates rely
-// on: valid UTF-8 and bounded depth.
+// Returns the size of the variables: bytes of text plus a constant per value. Checks what templates
+// rely on: valid UTF-8 and bounded depth.
 uint64_t measure(const OrderedJson& json, std::string_view where, int depth = 0) {
   const auto text_size = [&](const std::string& text) {
     if (is_valid_utf8(text)) return text.size();

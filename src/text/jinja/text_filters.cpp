@@ -173,7 +173,7 @@ Value string(Runtime& runtime, const Value& value, const Arguments& arguments) {
   return to_text(runtime, value);
 }
 
-// Nothing if the text is no integer; fails for one that is too large.
+// Returns nothing if the text is no integer; fails for one that is too large.
 std::optional<Integer> parse_integer(const Runtime& runtime, std::string_view text, int base) {
   text = strip_left(strip_right(text));
   const bool negative = text.starts_with('-');
@@ -218,7 +218,7 @@ std::optional<double> parse_real(std::string_view text) {
   return error == std::errc() ? std::optional(value) : std::nullopt;
 }
 
-// The default of Jinja2's int() and float() for values that cannot be converted.
+// Returns the default of Jinja2's int() and float() for values that cannot be converted.
 Value fallback(Runtime& runtime, const Value& value, const Value* given, const Value& missing) {
   if (const Undefined* undefined = value.as<Undefined>()) runtime.fail(std::string(undefined->why));
   return given != nullptr ? *given : missing;

@@ -18,7 +18,7 @@ std::string_view self_text(Runtime& runtime, const Value& self) {
   return self.text()->bytes;
 }
 
-// A part of the text, which needs no copy.
+// Returns a part of the text, which needs no copy.
 Value part(const Value& self, std::string_view bytes) {
   return Text{bytes, self.text()->markup};
 }

@@ -17,7 +17,7 @@ namespace walsh::jinja {
 __extension__ typedef __int128 Integer;
 __extension__ typedef unsigned __int128 Unsigned;
 
-// The absolute value, which exists also for the least integer.
+// Returns the absolute value, which exists also for the least integer.
 inline Unsigned magnitude(Integer value) {
   return value < 0 ? -static_cast<Unsigned>(value) : static_cast<Unsigned>(value);
 }
@@ -54,7 +54,7 @@ class Value {
   bool is() const {
     return std::holds_alternative<T>(data_);
   }
-  // nullptr if the value has another type.
+  // Returns null if the value has another type.
   template <typename T>
   const T* as() const {
     return std::get_if<T>(&data_);
@@ -82,7 +82,7 @@ class Value {
 struct Sequence {
   enum class Kind : uint8_t { list, tuple, range, iterator, keys, values, items };
 
-  // Whether the value has a length and supports indices. Iterators can be read only once.
+  // Returns whether the value has a length and supports indices. Iterators can be read only once.
   bool indexed() const { return kind == Kind::list || kind == Kind::tuple || kind == Kind::range; }
 
   Kind kind;

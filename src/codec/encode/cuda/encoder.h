@@ -54,7 +54,7 @@ class GpuEncoder {
   EncodedMatrix encode(const Format& format, const Rotation (&rotation)[2],
                        const EncodeOptions& options, const Tensor& source,
                        std::span<const float> column_scales);
-  // The same as a tensor whose arrays stay on the device, or are copied to the host.
+  // Returns the same as a tensor whose arrays stay on the device, or are copied to the host.
   Tensor encode_on_device(const Format& format, const Rotation (&rotation)[2],
                           const EncodeOptions& options, const Tensor& source,
                           std::span<const float> column_scales, double* squared_error,

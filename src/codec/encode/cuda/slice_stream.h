@@ -19,7 +19,7 @@ class SliceStream {
   SliceStream(const SliceStream&) = delete;
   SliceStream& operator=(const SliceStream&) = delete;
 
-  // The stream for kernels that read the slices.
+  // Returns the stream for kernels that read the slices.
   Stream stream() const { return work_.get(); }
   // Returns how many rows of a dense tensor fit into a slice: a multiple of `multiple`, and at
   // least that.

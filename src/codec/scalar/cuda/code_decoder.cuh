@@ -16,7 +16,7 @@
 
 namespace walsh::cuda {
 
-// The negated levels of codes below 8, which are negative.
+// Returns the negated levels of codes below 8, which are negative.
 __device__ __forceinline__ LevelTable split_levels(LevelTable table) {
 #pragma unroll
   for (int i = 0; i < 2; ++i)

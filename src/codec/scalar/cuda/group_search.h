@@ -198,8 +198,8 @@ class GroupSearch {
     float xq, qq;
   };
 
-  // The root of squares / n, computed in double and rounded. If n is a power of two, floats without
-  // denormals give the same: the quotient is exact, and rounding a square root twice equals
+  // Returns the root of squares / n, computed in double and rounded. If n is a power of two, floats
+  // without denormals give the same: the quotient is exact, and rounding a square root twice equals
   // rounding it once if the wider type has more than twice the digits (Figueroa 1995).
   static WALSH_LANE float root_mean(float squares, int n) {
     if constexpr (Values::kLength != 0) {

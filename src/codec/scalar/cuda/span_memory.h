@@ -21,7 +21,7 @@ constexpr int threads_of(GroupKind kind) {
   return kind == GroupKind::offset || kind == GroupKind::sub_groups ? 64 : 128;
 }
 
-// Number of columns that share a GroupFit.
+// Returns the number of columns that share a GroupFit.
 constexpr int fit_columns(GroupKind kind, int span) {
   switch (kind) {
     case GroupKind::plain:

@@ -15,7 +15,7 @@
 
 namespace walsh::detail {
 
-// The table for a field of a nibble: entry i = levels[code_of(i)] + bias.
+// Returns the table for a field of a nibble: entry i = levels[code_of(i)] + bias.
 template <class Arch, typename CodeOf>
 typename Arch::Table nibble_table(const int8_t* levels, CodeOf code_of) {
   alignas(16) uint8_t table[16];

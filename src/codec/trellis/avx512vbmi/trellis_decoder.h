@@ -119,7 +119,7 @@ class TrellisDecoder {
   static constexpr bool kWholeBytes = kBits == 8;
   static constexpr int kWindows = kPaired ? 2 : 4, kSteps = kTileWeights / 2 / (8 * kWindows);
 
-  // The lowest bit of the newest step of window j.
+  // Returns the lowest bit of the newest step of window j.
   static constexpr int start_bit(int j) { return kBits * kSteps * (8 * kWindows - 1 - j); }
   static constexpr int byte_of(int j, int i) {
     return start_bit(j) / 8 + (kWholeBytes ? 3 - i / 2 + i % 2 : i);

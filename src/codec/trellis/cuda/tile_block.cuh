@@ -20,7 +20,7 @@ struct alignas(kBytes) SomeBytes {
   uint32_t word[kBytes / 4];
 };
 
-// The value that the search looks for in place of x; see detail::target_scale.
+// Returns the value that the search looks for in place of x; see detail::target_scale.
 __device__ __forceinline__ float search_target(const TileSearchArgs& args, float x) {
   const float whole = rintf(x * args.target_scale);
   const float most = detail::kLargestSearched * args.target_parts;

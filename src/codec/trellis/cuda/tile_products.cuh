@@ -87,7 +87,7 @@ class TileProductsBlock : public TileBlock<TileProductsBlock<kStepBits>, int32_t
 
  private:
   static constexpr int kFan = 1 << kStepBits;
-  // How many different classes the 64 classes of a warp follow with the same first bits.
+  // So many different classes the 64 classes of a warp follow with the same first bits.
   static constexpr int kParts = kFan < kProductClasses ? kProductClasses / kFan : 1;
 
   struct Least {
@@ -118,7 +118,7 @@ class TileProductsBlock : public TileBlock<TileProductsBlock<kStepBits>, int32_t
     }
   }
 
-  // Over `count` first bits from `begin` on, both even, of 64 classes from `classes` on.
+  // Adds up `count` first bits from `begin` on, both even, of 64 classes from `classes` on.
   __device__ __forceinline__ void add_up(const uint32_t (&factors)[2], const int32_t* from,
                                          int classes, int begin, int count, Least& least) const {
 #pragma unroll

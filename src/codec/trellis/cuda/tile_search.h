@@ -61,12 +61,12 @@ class TileSearchTables {
 
 // Codes of one product per step with at least 16 classes.
 bool has_tile_search(const TrellisCode& code);
-// Whether costs can be products: codes of bytes with at least 64 classes. At 4 bits per step they
-// take the time of floats.
+// Returns whether costs can be products: codes of bytes with at least 64 classes. At 4 bits per
+// step they take the time of floats.
 bool has_tile_products(const TrellisCode& code);
-// What takes the least time for so many tiles on a device.
+// Returns what takes the least time for so many tiles on a device.
 TileSearchPlan plan_tile_search(const TrellisCode& code, int64_t tiles, const DeviceInfo& device);
-// The same of one kind.
+// Returns the same of one kind.
 TileSearchPlan plan_tile_products(const TrellisCode& code, int64_t tiles, const DeviceInfo& device);
 TileSearchPlan plan_tile_floats(const TrellisCode& code, int64_t tiles, const DeviceInfo& device);
 

@@ -10,7 +10,7 @@ namespace {
 constexpr int kGroups[] = {8, 4, 2};
 // Instructions per state: of each tile, and once for all tiles of a block.
 constexpr int kTileCost = 5, kLevelCost = 7;
-// What the products of a block's tiles take in the same measure, on an H200.
+// The products of a block's tiles take this in the same measure, on an H200.
 constexpr int kProductsGroup = 16, kProductsCost = 64;
 
 uint64_t shared_bytes(const TrellisCode& code, int group) {

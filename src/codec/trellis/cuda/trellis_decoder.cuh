@@ -48,8 +48,8 @@ struct TrellisDecoder {
     return s;
   }
 
-  // The state of a step, counted from the newest one. Left shifts are multiplications, whose pipe
-  // has time to spare. Shifting what lies in two words as a pair balances the two pipes.
+  // Returns the state of a step, counted from the newest one. Left shifts are multiplications,
+  // whose pipe has time to spare. Shifting what lies in two words as a pair balances the two pipes.
   template <int Step>
   static __device__ __forceinline__ uint32_t state(const Stream& s) {
     constexpr int kWord = Step * Bits / 32, kShift = Step * Bits % 32;
@@ -98,7 +98,7 @@ struct TrellisDecoder {
   }
 
  private:
-  // The stream without its newest `From` bits.
+  // Returns the stream without its newest `From` bits.
   template <int From>
   static __device__ __forceinline__ Stream older(const Stream& s) {
     constexpr int kSkip = From / 32, kShift = From % 32;

@@ -19,12 +19,12 @@ constexpr int trellis_byte(int step_bits, int group, int i) {
   return i < 4 * whole ? 16 * (i / 4) + 4 * group + i % 4 : 16 * whole + 2 * group + i % 4;
 }
 
-// The first byte of a lane's steps in the tile.
+// Returns the first byte of a lane's steps in the tile.
 constexpr int trellis_tile_byte(int step_bits, int lane) {
   return 2 * step_bits * (7 - lane / 4);
 }
 
-// The previous lane, into whose newest bits the states of a lane extend.
+// Returns the previous lane, into whose newest bits the states of a lane extend.
 constexpr int trellis_lane_before(int lane) {
   return (lane + 28) % 32;
 }

@@ -20,9 +20,9 @@
 
 namespace walsh::detail {
 
-// The windows of a quad of columns: 64 bits from byte Start of the tile for row g, and for every
-// eighth row from there, each Stride bytes before the last. Windows wrap around the end of the tile
-// to its start.
+// Returns the windows of a quad of columns: 64 bits from byte Start of the tile for row g, and for
+// every eighth row from there, each Stride bytes before the last. Windows wrap around the end of
+// the tile to its start.
 template <int TileBytes, int Start, int Stride, class Arch>
 WALSH_INLINE inline typename Arch::Ints trellis_windows(const uint8_t* tile, int g) {
   uint64_t first;

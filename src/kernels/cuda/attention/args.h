@@ -73,8 +73,8 @@ CacheView cache_view(const AttentionCall& call);
 // Tiles of the query heads of one KV head.
 int head_tiles(int heads, int kv_heads);
 
-// Number of blocks that share the positions of one row and up to 8 of its heads, for a kernel of
-// which `per_processor` blocks (kLeastBlocks to kMostBlocks) run on a multiprocessor.
+// Returns the number of blocks that share the positions of one row and up to 8 of its heads, for a
+// kernel of which `per_processor` blocks (kLeastBlocks to kMostBlocks) run on a multiprocessor.
 int attention_splits(int64_t m, int heads, int kv_heads, int per_processor, int64_t reach);
 
 }  // namespace detail

@@ -104,8 +104,8 @@ class AttentionScratch {
   Buffer partials_, arrived_;
 };
 
-// The context length that a launch for `longest` positions covers: the next power of two, at least
-// 256. Launches with the same m and reach have the same shape.
+// Returns the context length that a launch for `longest` positions covers: the next power of two,
+// at least 256. Launches with the same m and reach have the same shape.
 int64_t attention_reach(int64_t longest);
 
 // Decode: every row is a token of its own sequence (or an independent row of any). `longest` is at

@@ -15,7 +15,7 @@ inline constexpr int kFirstPositions = 4;  // of a sequence, which stay fp16
 inline constexpr int kCacheTile = 16;      // positions of a tile
 inline constexpr int kPageTiles = kPageTokens / kCacheTile;
 
-// Bytes of a tile's codes.
+// Returns the bytes of a tile's codes.
 constexpr int tile_code_bytes(int head_dim, int bits) {
   return kCacheTile * head_dim * bits / 8;
 }
@@ -62,8 +62,8 @@ struct CodedShape {
   const int32_t* kept = nullptr;
 };
 
-// The end of the positions that a query at `position` reads as stored, of which `kept` are read so
-// whatever the window.
+// Returns the end of the positions that a query at `position` reads as stored, of which `kept` are
+// read so whatever the window.
 constexpr int stored_positions(int kept, int position, int window) {
   const int left = position < window ? 0 : (position - window) / kCodeBundle * kCodeBundle;
   return kept > left ? kept : left;

@@ -61,7 +61,7 @@ class PageResults {
     float* out = a_.out + part_.row * a_.ldo + part_.first_head * a_.head_dim;
     store_scaled(out + head * a_.head_dim + column, sum, factor);
   }
-  // Called when the row's results are complete.
+  // Is called when the row's results are complete.
   __device__ __forceinline__ void finish() const {}
 
  protected:

@@ -179,7 +179,7 @@ class HeadTile {
     }
   }
 
-  // The place of a head's values at a position.
+  // Returns the place of a head's values at a position.
   __device__ __forceinline__ uint16_t* place(int position) const {
     const int64_t row =
         (int64_t{position / kPageTokens} * a_.heads + head_) * kPageTokens + position % kPageTokens;

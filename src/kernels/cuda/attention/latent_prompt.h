@@ -19,7 +19,7 @@ class HeadScratch {
   static constexpr int64_t kFewHeads = 4;  // for which there is room in any case
 
   HeadScratch() = default;
-  // For sequences of up to `capacity` positions.
+  // Has room for sequences of up to `capacity` positions.
   HeadScratch(int64_t capacity, int heads, int key_dim, int value_dim,
               uint64_t most_bytes = kMostBytes);
 
@@ -46,7 +46,7 @@ struct LatentPrompt : AttentionCall {
   int64_t end = 0;                                       // the position behind the last row's
 };
 
-// Whether attend_latent_prompt takes such heads; `shared_key`: values of a shared key.
+// Returns whether attend_latent_prompt takes such heads; `shared_key`: values of a shared key.
 bool takes_prompts(int64_t shared_key, int64_t key_dim, int64_t value_dim);
 
 // As attend_prefill. Keys and values of heads are rounded to fp16.

@@ -37,8 +37,8 @@ struct GroupLayout {
   }
 };
 
-// The descriptor of an operand in shared memory: 8 rows take 1024 bytes; transposed operands
-// continue in the next block after 64 columns.
+// Returns the descriptor of an operand in shared memory: 8 rows take 1024 bytes; transposed
+// operands continue in the next block after 64 columns.
 __device__ __forceinline__ uint64_t operand(uint32_t address) {
   return static_cast<uint64_t>((address & 0x3ffff) >> 4) |
          static_cast<uint64_t>(kBlockBytes >> 4) << 16 | static_cast<uint64_t>(1024 >> 4) << 32 |

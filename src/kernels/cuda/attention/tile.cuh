@@ -56,7 +56,7 @@ __device__ __forceinline__ uint32_t pack_halves(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
-// The remainders of two numbers after packing them as halves, multiplied by `times`.
+// Returns the remainders of two numbers after packing them as halves, multiplied by `times`.
 __device__ __forceinline__ uint32_t pack_rests(uint32_t packed, float low, float high,
                                                float times) {
   const float2 near = halves(packed);

@@ -30,7 +30,7 @@ __device__ __forceinline__ void scale_head(float (&v)[kHeadLane], int size, cons
     if (lane + 32 * j < size) v[j] = v[j] * inverse * scale[lane + 32 * j];
 }
 
-// The logarithm of a head's decay.
+// Returns the logarithm of a head's decay.
 __device__ __forceinline__ float log_decay(float a, float bias, float rate) {
   const float x = a + bias;
   const float softplus = x > kSoftplusLinear ? x : log1pf(expf(x));

@@ -26,7 +26,7 @@ struct Row {
         kept(call.memory.slots + call.places.sequences[index] * call.memory.slot_floats +
              call.memory.rows_at) {}
 
-  // The channel's value `back` rows earlier.
+  // Returns the channel's value `back` rows earlier.
   __device__ __forceinline__ float value(const ConvolveCall& call, int channel, int back) const {
     const TapSource from = tap_source(back, in_front, position, call.dims.taps);
     const int64_t channels = call.dims.channels();

@@ -22,13 +22,13 @@ struct DeltaDims {
   constexpr int channels() const { return 2 * key_width() + value_width(); }
   constexpr int64_t state_floats() const { return int64_t{value_heads} * key_dim * value_dim; }
   constexpr int64_t kept_floats() const { return int64_t{taps} * channels(); }
-  // Where the queries, keys and values of a value head begin in a row.
+  // Returns where the queries, keys and values of a value head begin in a row.
   constexpr int query_of(int head) const { return head / group() * key_dim; }
   constexpr int key_of(int head) const { return key_width() + query_of(head); }
   constexpr int value_of(int head) const { return 2 * key_width() + head * value_dim; }
 };
 
-// Number of rows before `row` in the batch that belong to its sequence, at most `most`.
+// Returns the number of rows before `row` in the batch that belong to its sequence, at most `most`.
 constexpr int rows_in_front(const int32_t* sequences, int64_t row, int most) {
   int count = 0;
   while (count < most && count < row && sequences[row - count - 1] == sequences[row])
@@ -36,14 +36,14 @@ constexpr int rows_in_front(const int32_t* sequences, int64_t row, int most) {
   return count;
 }
 
-// Whether a row is the only one of its sequence in a batch of m rows.
+// Returns whether a row is the only one of its sequence in a batch of m rows.
 constexpr bool is_single(const int32_t* sequences, int64_t row, int64_t m) {
   return rows_in_front(sequences, row, 1) == 0 &&
          (row + 1 == m || sequences[row + 1] != sequences[row]);
 }
 
-// The entry of a slot's ring for a position. The ring has `taps` entries, one more than a step
-// reads, so that writing the current row does not overwrite what other blocks still read.
+// Returns the entry of a slot's ring for a position. The ring has `taps` entries, one more than a
+// step reads, so that writing the current row does not overwrite what other blocks still read.
 constexpr int kept_place(int position, int taps) {
   return position % taps;
 }

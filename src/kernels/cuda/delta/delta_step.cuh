@@ -90,7 +90,7 @@ __device__ __forceinline__ void scale_heads(const ConvolveCall& call, float* cha
     if (lane + 32 * j < size) head[lane + 32 * j] = v[j];
 }
 
-// The sum of a column's parts, for all threads of the column.
+// Returns the sum of a column's parts, for all threads of the column.
 template <int Groups>
 __device__ __forceinline__ float sum_groups(float (*parts)[kDeltaColumns], float x, int column,
                                             int group) {

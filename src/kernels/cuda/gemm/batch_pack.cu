@@ -26,7 +26,7 @@ __device__ float largest_scale(const float* scales, int count) {
   return own;
 }
 
-// Block x has a vector. A thread has the 16 columns of a product, which are two units of 16 bytes.
+// A block packs vector blockIdx.x. A thread packs 16 columns of it, two units of 16 bytes.
 template <BatchOrder Order>
 __global__ void __launch_bounds__(kThreads) pack_kernel(const __grid_constant__ BatchPack p) {
   allow_next_kernel();

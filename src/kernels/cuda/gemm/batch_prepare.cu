@@ -28,7 +28,7 @@ struct PrepareBatch {
   int block_tiles = 0;  // k-tiles of a block
 };
 
-// What the blocks of a row tell each other.
+// The blocks of a row tell each other this.
 struct RowShares {
   double squares[kMostRowTiles];  // of the block's k-tiles, at their places in the row
   float largest[kMostWarps];      // scales of the block's warps

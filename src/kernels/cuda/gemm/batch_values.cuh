@@ -1,4 +1,4 @@
-// How int8 values become f16 inputs of a batch.
+// Turns int8 values into f16 inputs of a batch.
 #pragma once
 
 #include <cuda_fp16.h>

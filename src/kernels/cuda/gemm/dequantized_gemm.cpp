@@ -13,8 +13,8 @@ namespace {
 
 constexpr int64_t kElementBytes = 2;  // of dequantized weights
 
-// Whether `next` continues `first` in memory and meaning, so that both are one product of stacked
-// weights (q, k and v written side by side; gate and up).
+// Returns whether `next` continues `first` in memory and meaning, so that both are one product of
+// stacked weights (q, k and v written side by side; gate and up).
 bool continues(const RowMatmul& first, int64_t rows, const RowMatmul& next) {
   const bool bias = first.bias == nullptr ? next.bias == nullptr : next.bias == first.bias + rows;
   return next.dense == nullptr && next.cols == first.cols && next.ldy == first.ldy &&

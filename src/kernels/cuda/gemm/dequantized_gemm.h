@@ -26,7 +26,7 @@ class DequantizedGemm {
   DequantizedGemm(DequantizedGemm&&) noexcept;
   DequantizedGemm& operator=(DequantizedGemm&&) noexcept;
 
-  // Why the library cannot be used, empty if it can: for messages before memory is planned.
+  // Returns why the library cannot be used, empty if it can: for messages before memory is planned.
   static std::string unavailable_reason();
   // Scratch that holds a whole [rows, cols] matrix.
   static uint64_t scratch_for(int64_t rows, int64_t cols);

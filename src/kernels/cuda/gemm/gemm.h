@@ -25,9 +25,9 @@ namespace walsh::cuda {
 void int8_gemm(std::span<const Matmul> products, int64_t m, Stream stream,
                const BatchSpace& space = {});
 
-// The number of vectors from which DequantizedGemm is faster than int8_gemm for a coded format
-// by tiles on a GPU with tensor cores of sm_90 (measured, docs/gpu.md), and the largest of all
-// formats. Codes that BatchSpace::knows have kernels for batches up to kMaxBatch.
+// Returns the number of vectors from which DequantizedGemm is faster than int8_gemm for a coded
+// format by tiles on a GPU with tensor cores of sm_90 (measured, docs/gpu.md), and the largest of
+// all formats. Codes that BatchSpace::knows have kernels for batches up to kMaxBatch.
 int64_t rows_from(const Format& format);
 inline constexpr int64_t kMaxRowsFrom = 128;
 

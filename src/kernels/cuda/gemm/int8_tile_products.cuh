@@ -133,7 +133,7 @@ struct TileProducts {
     }
   }
 
-  // The scales of the two columns of a lane in block n of the vectors.
+  // Returns the scales of the two columns of a lane in block n of the vectors.
   static __device__ __forceinline__ float2 input_scales(const Stage& stage, int step, int n,
                                                         int t) {
     return *reinterpret_cast<const float2*>(&stage.x_scales[step][8 * n + 2 * t]);

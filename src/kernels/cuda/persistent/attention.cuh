@@ -182,7 +182,7 @@ class AttendPhase {
     }
   }
 
-  // The row of the tile that value `r` of this lane belongs to.
+  // Returns the row of the tile that value `r` of this lane belongs to.
   __device__ __forceinline__ int value_row(int r) const {
     return 2 * (lane_ % 4) + r % 2 + r / 2 * 8;
   }
@@ -203,7 +203,7 @@ class AttendPhase {
     return Mixers && a_.gated ? 2 * Dim : Dim;
   }
 
-  // The exchanged values of this row, of `values` each.
+  // Returns the exchanged values of this row, of `values` each.
   template <typename T>
   __device__ __forceinline__ T* of_row(T* all, int values) const {
     return Rows == 1 ? all : all + row_ * exchange_stride(values);
@@ -434,7 +434,7 @@ class AttendPhase {
   __device__ __forceinline__ float2* states() const {
     return reinterpret_cast<float2*>(a_.partials + int64_t{Rows * a_.heads} * a_.most_splits * Dim);
   }
-  // How many the rows before this one have, of which a row has `each`.
+  // Returns how many the rows before this one have, of which a row has `each`.
   __device__ __forceinline__ int of_rows(int each) const {
     return Rows == 1 ? 0 : row_ * each;
   }

@@ -9,8 +9,8 @@
 namespace walsh::cuda {
 namespace {
 
-// The cost of a tile: in long phases, tiles of 2, 3 and 4 bits take times in the proportion 28, 38
-// and 48 (docs/gpu.md).
+// Returns the cost of a tile: in long phases, tiles of 2, 3 and 4 bits take times in the proportion
+// 28, 38 and 48 (docs/gpu.md).
 int tile_weight(const PhaseCode& code) {
   return 10 * code.words / 4 + 8;
 }

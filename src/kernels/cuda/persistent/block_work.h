@@ -47,7 +47,7 @@ class PhaseOrder {
                std::span<ExchangeArray* const> out) const;
 
  private:
-  // For a phase: the last phase whose inputs all blocks have read, ...
+  // Says for a phase: the last phase whose inputs all blocks have read, ...
   struct Phase {
     int writing;   // ... when a block writes a result of this phase
     int complete;  // ... when all results of this phase are there

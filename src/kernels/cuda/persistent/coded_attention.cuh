@@ -113,7 +113,7 @@ class AttendCodedPhase : CodedRows<Dim> {
     newest_ = end == tiles_;
   }
 
-  // The number of a stored tile in the cache.
+  // Returns the number of a stored tile in the cache.
   __device__ __forceinline__ int tile_of(int tile) const {
     const int at = first_stored_ + tile;
     const int i = at / kPageTiles;
@@ -133,7 +133,7 @@ class AttendCodedPhase : CodedRows<Dim> {
     return (int64_t{program_sequence} * a_.kv_heads + kv_head_) * each;
   }
 
-  // A tile of fp16 rows.
+  // Returns a tile of fp16 rows.
   __device__ __forceinline__ RowTile rows_of(int tile) const {
     const int recent = tile - stored_ - leading_;
     if (recent < 0) {
@@ -202,7 +202,7 @@ class AttendCodedPhase : CodedRows<Dim> {
     factors[2] = offset;
   }
 
-  // What the rotation multiplies column 32 b + lane with.
+  // Returns what the rotation multiplies column 32 b + lane with.
   __device__ __forceinline__ float factor_of(const CodedPhase::Side& side, int b) const {
     return (a_.coded.signs[b] >> lane_ & 1) != 0 ? -side.factor : side.factor;
   }

@@ -240,7 +240,7 @@ class StepPhase {
   float* const channels_;
 };
 
-// Not inlined, for the same reason as attention.
+// This is not inlined, for the same reason as attention.
 template <int Dim>
 __device__ __noinline__ void step_phase(const DeltaPhase& args, std::byte* memory, DeltaBits bits) {
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);

@@ -92,7 +92,7 @@ struct ExchangeReader {
 __shared__ ProgramRow program_row;
 __shared__ ProgramRow program_rows[kMostRows];
 __shared__ int32_t program_row_count;
-// Only in programs with other mixers or coded caches.
+// Only programs with other mixers or coded caches have it.
 [[maybe_unused]] __shared__ int32_t program_sequence;
 
 __shared__ __align__(8) uint64_t pair_arrivals[2];  // barriers, see PairInputs
@@ -116,7 +116,7 @@ class PairInputs {
   __device__ PairInputs(std::byte* memory, int bytes, int blocks, int turn)
       : place_(memory + (turn & 1) * bytes), blocks_(blocks), turn_(turn) {}
 
-  // Called before the first product, by all threads of both blocks.
+  // Is called before the first product, by all threads of both blocks.
   static __device__ __forceinline__ void begin(int blocks) {
     if (blocks == 1) return;
     if (threadIdx.x == 0) {

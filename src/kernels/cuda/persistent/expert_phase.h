@@ -55,8 +55,8 @@ struct alignas(16) Choice {
   float weights[kMostSlots];
   int32_t experts[kMostSlots];
 
-  // Size with room behind it for the logits (the shared expert's included) and the scratch memory
-  // of the choice.
+  // Returns the size with room behind it for the logits (the shared expert's included) and the
+  // scratch memory of the choice.
   static constexpr int bytes(const RouteRule& rule) {
     return static_cast<int>(sizeof(Choice)) + 4 * logit_places(rule) + RouteScratch::bytes(rule);
   }
@@ -77,8 +77,8 @@ struct ExpertRun {
   bool operator==(const ExpertRun&) const = default;
 };
 
-// The run that starts at k-tile `at` of the phase and stops at the end of its matrix or in front of
-// k-tile `end`.
+// Returns the run that starts at k-tile `at` of the phase and stops at the end of its matrix or in
+// front of k-tile `end`.
 WALSH_EXPERT_LANE ExpertRun expert_run(const ExpertPhase& e, int at, int end) {
   const int all = e.chosen * e.per_slot + e.per_shared;
   const int which = at / all, inside = at - which * all;

@@ -66,14 +66,14 @@ class InputRows {
     return form.group == 32 ? quantize_group(r, 32) : quantize_group(r, 128);
   }
 
-  // Whether this lane writes the scale of its group, and which of the k-tile's it is.
+  // Returns whether this lane writes the scale of its group, and which of the k-tile's it is.
   __device__ __forceinline__ bool has_scale() const {
     return (lane_ & ((1 << group_lanes_log2(phase_.gemv.form.group)) - 1)) == 0;
   }
   __device__ __forceinline__ int group() const {
     return lane_ >> group_lanes_log2(phase_.gemv.form.group);
   }
-  // The sum of the squares of a row's values before gains; by and in all lanes.
+  // Returns the sum of the squares of a row's values before gains; by and in all lanes.
   __device__ __forceinline__ double squares(int r) const {
     return squares_[r].value();
   }
@@ -121,14 +121,14 @@ class InputRows {
   SquareSum squares_[Count];
 };
 
-// The place of a lane's eight int8 values of a row in a k-tile.
+// Returns the place of a lane's eight int8 values of a row in a k-tile.
 template <int Rows>
 __device__ __forceinline__ int lane_byte_of_row(int lane, int row) {
   const int in_chunk = (lane % 4) * 32 + (lane / 4 % 4) * 8;
   return (lane / 16 * Rows + row) * 128 + (in_chunk ^ (row & 1) * 16);
 }
 
-// The place of a group's scale of a row in a k-tile.
+// Returns the place of a group's scale of a row in a k-tile.
 template <int Rows>
 __device__ __forceinline__ int scale_byte_of_row(int group, int row) {
   return Rows * kKTileColumns + (group * 8 + row) * 8;
@@ -184,7 +184,7 @@ __device__ __forceinline__ void make_own_rows(const ProgramPhase& phase, uint32_
 inline constexpr int kValuePackets = 16;
 static_assert(kValuePackets + 2 == kRowPackets);
 
-// The lane that gives packet i of a k-tile of a row.
+// Returns the lane that gives packet i of a k-tile of a row.
 __device__ __forceinline__ int lane_of_packet(int i) {
   return i / 8 * 16 + i % 8 / 2 + i % 2 * 8;
 }

@@ -37,12 +37,12 @@ class SquareSum {
       largest = max(__reduce_max_sync(~0u, __float_as_uint(sum)), 0x10000000u);
     }
     const auto exponent = static_cast<int>(largest >> 23);
-    // At most 2^26, so that the sum over 32 lanes stays below 2^32.
+    // This is at most 2^26, so that the sum over 32 lanes stays below 2^32.
     squares_ = __float2uint_rn(sum * __uint_as_float(static_cast<uint32_t>(279 - exponent) << 23));
     exponent_ = exponent == 255 ? 0x7ff : exponent - 152 + 1023 + 2 * down;  // infinite, or not
   }
 
-  // By and in all lanes.
+  // All lanes call this and get the value.
   __device__ __forceinline__ double value() const {
     const double last_bit = __hiloint2double(exponent_ << 20, 0);
     return static_cast<double>(__reduce_add_sync(~0u, squares_)) * last_bit;
@@ -77,7 +77,7 @@ struct RowKTile {
   __device__ __forceinline__ const uint8_t* signs() const { return phase.signs; }
   __device__ __forceinline__ int segment() const { return phase.segment; }
   __device__ __forceinline__ int width() const { return phase.gemv.in.width; }
-  // Where lane's first value, and the first of all, stand in exchanged arrays.
+  // Returns where lane's first value, and the first of all, stand in exchanged arrays.
   __device__ __forceinline__ int place(int lane) const { return begin() + lane * 4; }
   __device__ __forceinline__ int begin() const { return k_tile * kKTileColumns; }
   __device__ __forceinline__ void weigh(Quantized&) const {}
@@ -146,7 +146,7 @@ class InputKTile {
     return form_.group == 32 ? quantize_group(32) : quantize_group(128);
   }
 
-  // Whether this lane writes the scale of its group, and which of the k-tile's it is.
+  // Returns whether this lane writes the scale of its group, and which of the k-tile's it is.
   __device__ __forceinline__ bool has_scale() const {
     return (lane_ & ((1 << group_lanes_log2(form_.group)) - 1)) == 0;
   }
@@ -154,7 +154,7 @@ class InputKTile {
     return lane_ >> group_lanes_log2(form_.group);
   }
 
-  // The sum of the squares of the k-tile's values before gains; by and in all lanes.
+  // Returns the sum of the squares of the k-tile's values before gains; by and in all lanes.
   __device__ __forceinline__ double squares() const {
     return squares_.value();
   }
@@ -356,7 +356,7 @@ __device__ __forceinline__ bool is_common_mean(float mean) {
   return mean > 1e-30f && mean < 1e30f;
 }
 
-// What results of a normed input are multiplied by; by whole warps.
+// Returns what results of a normed input are multiplied by; by whole warps.
 __device__ __forceinline__ float norm_factor(const GemvArgs& args, const double* squares,
                                              int lane) {
   double share = 0;

@@ -40,8 +40,8 @@ struct CodedPhase {
   int bits = 0;  // per code, of keys and values; 0: the cache is not coded
   int ring = 0, window = 0;
   Side keys, values;
-  // The rotations negate column 32 b + i where bit i of word b is set. Factors in memory would
-  // arrive behind the weights that have been asked for.
+  // The rotations negate column 32 b + i where bit i of word b is set. They are arguments, since
+  // factors in memory would arrive behind the weights that have been asked for.
   uint32_t signs[4] = {};
   const float* key_offsets = nullptr;
   ByteLevels key_levels;
@@ -248,8 +248,8 @@ inline constexpr int kDeltaPhaseBytes =
     (kProgramWarps * kDeltaColumns + 3 * kProgramWarps + 2 * kMostDeltaDim + kDeltaColumns) * 4;
 
 #if defined(__CUDACC__) || defined(__CUDA_ARCH__)  // device code, and its emulation on the host
-// Number of this block counted from the end. The last blocks have the fewest tiles of products, so
-// work that only some blocks do is given to them first.
+// Returns the number of this block counted from the end. The last blocks have the fewest tiles of
+// products, so work that only some blocks do is given to them first.
 __device__ __forceinline__ int last_first() {
   return static_cast<int>(gridDim.x - 1 - blockIdx.x);
 }
@@ -268,11 +268,11 @@ template <typename Decoder, int Flush>
 struct OneCode;
 template <typename Codes, bool Experts, bool Mixers>
 PersistentKernel persistent_kernel();
-// The same for programs that attend to a coded cache of heads of Dim values.
+// Returns the same for programs that attend to a coded cache of heads of Dim values.
 template <typename Codes, bool Experts, int Dim>
 PersistentKernel coded_persistent_kernel();
-// The same for `Rows` rows, 2 or 4, without experts, other mixers and coded caches; the codes
-// are one scalar code with scales for at least 128 columns.
+// Returns the same for `Rows` rows, 2 or 4, without experts, other mixers and coded caches; the
+// codes are one scalar code with scales for at least 128 columns.
 template <typename Codes, int Rows, bool Deep>
 PersistentKernel rows_persistent_kernel();
 constexpr ProgramMemory program_memory_of_several(bool wide) {

@@ -47,7 +47,7 @@ PersistentKernel kernel_of_one_code(bool experts, bool mixers) {
   }
 }
 
-// The same for either number of columns that are summed together.
+// Returns the same for either number of columns that are summed together.
 template <typename Decoder>
 PersistentKernel kernel_of_one_code(int flush, bool experts, bool mixers) {
   if constexpr (kIsTrellis<Decoder>) {

@@ -50,7 +50,7 @@ ExpertPhase::Arrays arrays_of(const Matrix& m) {
   return {m.codes.as<uint4>(), m.scales.as<std::byte>(), m.offsets.as<std::byte>()};
 }
 
-// The k-tiles of one expert's matrix; 0 if there is none.
+// Returns the k-tiles of one expert's matrix; 0 if there is none.
 int k_tiles_of(const Matrix* m) {
   return m == nullptr ? 0 : static_cast<int>(m->cols / kKTileColumns);
 }

@@ -38,7 +38,7 @@ struct SeveralCodes {
 
   template <typename Decoder, int F>
   using KTileOf = KTileDot<Decoder, F, 0, KTilePlaces<kVectors, Flush>>;
-  // Used for what is the same for all codes.
+  // This has what is the same for all codes.
   using KTile = KTileOf<std::tuple_element_t<0, std::tuple<Decoders...>>, Flush>;
 
   // Calls body.operator()<KTile>() with the k-tile of a code.

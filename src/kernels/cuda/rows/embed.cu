@@ -59,7 +59,7 @@ struct EmbedArgs {
 // Steps of a tile with two weights each.
 constexpr int kPairSteps = kTileWeights / 2;
 
-// The code of a column (docs/formats/README.md): 32 codes lie in `bits` words.
+// Returns the code of a column (docs/formats/README.md): 32 codes lie in `bits` words.
 __device__ int stored_code(const PassView& w, const uint8_t* row, int column) {
   if (w.bits == 8) return row[column];
   const auto* words = reinterpret_cast<const uint32_t*>(row) + column / 32 * w.bits;
@@ -74,7 +74,7 @@ __device__ int stored_code(const PassView& w, const uint8_t* row, int column) {
   return static_cast<int>(octet >> 4 * (i % 8) & 15);
 }
 
-// The level of a product code (codec/product/product.h).
+// Returns the level of a product code (codec/product/product.h).
 __device__ float product_level(const PassView& w, const uint8_t* row, int column) {
   const uint8_t* unit = row + column / 32 * 12;
   const int pointer = unit[column % 32 / 16 * 4 + column % 4];
@@ -83,7 +83,7 @@ __device__ float product_level(const PassView& w, const uint8_t* row, int column
   return w.unit * static_cast<float>(negative ? entry - w.residual : entry + w.residual);
 }
 
-// A weight of trellis codes made from the bytes of a product (codec/trellis/trellis.h).
+// Returns a weight of trellis codes made from the bytes of a product (codec/trellis/trellis.h).
 __device__ float trellis_value(const PassView& w, int64_t row, int column, int padded) {
   const int tile_bytes = 16 * w.step_bits;
   const int64_t tile = row / kTileRows * (padded / kTileCols) + column / kTileCols;
@@ -118,7 +118,7 @@ __device__ float decode(const PassView& w, int64_t row, int column, int padded) 
   return scale * level + offset;
 }
 
-// Size of the Hadamard segment of a column: full blocks, then descending powers of two.
+// Returns the size of the Hadamard segment of a column: full blocks, then descending powers of two.
 __device__ int segment_size(int block, int padded, int column) {
   const int tail = padded % block;
   int offset = column - (padded - tail);

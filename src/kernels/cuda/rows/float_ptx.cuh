@@ -10,7 +10,7 @@ __device__ __forceinline__ float near_reciprocal(float x) {
   return inverse;
 }
 
-// The value with the larger magnitude, NaN if either is NaN.
+// Returns the value with the larger magnitude, NaN if either is NaN.
 __device__ __forceinline__ float larger_magnitude(float a, float b) {
   float out;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(out) : "f"(fabsf(a)), "f"(fabsf(b)));

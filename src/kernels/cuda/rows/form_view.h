@@ -42,7 +42,7 @@ struct FormView {
   DType row_type = DType::f32;
 };
 
-// Whether 16 bytes can be read at a time.
+// Returns whether 16 bytes can be read at a time.
 inline bool is_aligned(const void* p) {
   return reinterpret_cast<uintptr_t>(p) % 16 == 0;
 }

@@ -17,7 +17,7 @@ struct Forms {
   FormView form[kMaxForms];
 };
 
-// The norm's factor for a head, applied besides its gate.
+// Returns the norm's factor for a head, applied besides its gate.
 __device__ __forceinline__ float head_factor(double squares, const HeadGates& gates) {
   return static_cast<float>(1.0 / sqrt(squares / gates.dim + static_cast<double>(gates.eps)));
 }

@@ -24,8 +24,8 @@ struct HeadGates {
 // Applies gates in place to `heads` heads of m rows [m][heads * dim]. Squares are added in double.
 void gate_heads(float* x, const HeadGates& gates, int64_t m, int heads, Stream stream);
 
-// Whether prepare() can apply gates of these heads: a head must lie in one k-tile and consist of
-// whole lanes.
+// Returns whether prepare() can apply gates of these heads: a head must lie in one k-tile and
+// consist of whole lanes.
 bool can_prepare(const HeadGates& gates);
 // prepare() with gates applied on the fly, leaving x unchanged; the source must have neither `up`
 // nor a gain. Bits equal those of gate_heads() and prepare(), except for the order in which squares

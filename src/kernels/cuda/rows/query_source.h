@@ -11,7 +11,7 @@ struct QuerySource {
   int64_t ld = 0, head_ld = 0;
 };
 
-// rope_and_store() that reads queries from `queries` and writes them to call.q.
+// Does what rope_and_store() does, but reads queries from `queries` and writes them to call.q.
 void rope_and_store(const RopeCall& call, const QuerySource& queries, const KvPool& cache,
                     const PageTable& table, const RowPlaces& rows, Stream stream);
 

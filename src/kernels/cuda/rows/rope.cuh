@@ -142,7 +142,7 @@ struct HeadRule {
   const float* factors;  // [positions], or null
 };
 
-// Both of a RopeCall, or of what has the same members.
+// Takes both from a RopeCall, or from what has the same members.
 template <typename Call>
 __device__ __forceinline__ HeadRule query_rule(const Call& call) {
   return {call.q_norm, call.eps, call.q_scale};

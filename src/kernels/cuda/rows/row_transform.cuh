@@ -13,7 +13,7 @@
 
 namespace walsh::cuda {
 
-// For rows with in.vectors: a lane's columns lie wholly inside the row or beyond it.
+// Is for rows with in.vectors: a lane's columns lie wholly inside the row or beyond it.
 __device__ __forceinline__ void load8_whole(const float* row, int column, const InputView& in,
                                             float (&v)[kLaneColumns]) {
   float4 a = make_float4(0, 0, 0, 0), b = a;
@@ -192,8 +192,8 @@ __device__ __forceinline__ void rotate_columns(const FormView& form, int k_tile,
   rotate_k_tile(size, whole, signs, lane, v);
 }
 
-// The largest magnitude in a group of 32 or 128 columns. Compared as bits, NaN is the largest. A
-// warp reduction is quicker than one shuffle and the wait for it.
+// Returns the largest magnitude in a group of 32 or 128 columns. Compared as bits, NaN is the
+// largest. A warp reduction is quicker than one shuffle and the wait for it.
 __device__ __forceinline__ float group_max(float value, int group, int lane) {
   if (group == 32) {
     value = larger_magnitude(value, __shfl_xor_sync(~0u, value, 1));

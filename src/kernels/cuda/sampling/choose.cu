@@ -62,8 +62,8 @@ __device__ void sort_few_ranks(unsigned long long* rank, int count) {
   __syncthreads();
 }
 
-// The first i < count with weight(0) + .. + weight(i) above `share` of `total` (the sum of all
-// weights if it is negative), or equal to it if `at`; `count` if there is none.
+// Returns the first i < count with weight(0) + .. + weight(i) above `share` of `total` (the sum of
+// all weights if it is negative), or equal to it if `at`; `count` if there is none.
 template <typename Weight>
 __device__ int find_share(ChooseMemory& memory, int count, double total, double share, bool at,
                           Weight weight) {

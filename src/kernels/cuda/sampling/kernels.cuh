@@ -90,7 +90,7 @@ __device__ __forceinline__ T block_sum(T v, T* scratch) {
   return total;
 }
 
-// Sum over the threads before this one.
+// Returns the sum over the threads before this one.
 template <typename T>
 __device__ __forceinline__ T block_prefix(T v, T* scratch) {
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
@@ -111,8 +111,8 @@ __device__ __forceinline__ T block_prefix(T v, T* scratch) {
   return before;
 }
 
-// Whether this block is the last of `count` to call this; it then sees what the others wrote
-// before.
+// Returns whether this block is the last of `count` to call this; it then sees what the others
+// wrote before.
 __device__ __forceinline__ bool last_block(uint32_t* arrived, uint32_t count) {
   __shared__ bool last;
   __threadfence();
@@ -126,7 +126,7 @@ __device__ __forceinline__ bool last_block(uint32_t* arrived, uint32_t count) {
   return last;
 }
 
-// The next uniform number in [0, 1) of the generator in base/random.h.
+// Returns the next uniform number in [0, 1) of the generator in base/random.h.
 __device__ __forceinline__ double next_uniform(uint64_t& state) {
   uint64_t z = (state += 0x9E3779B97F4A7C15ull);
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -134,7 +134,7 @@ __device__ __forceinline__ double next_uniform(uint64_t& state) {
   return static_cast<double>((z ^ (z >> 31)) >> 11) * 0x1p-53;
 }
 
-// The sequence of a row of logits.
+// Returns the sequence of a row of logits.
 __device__ __forceinline__ int64_t sequence_of(const SampleArgs& args, int64_t row) {
   if (!args.where.sequences) return row;
   return args.where.sequences[args.where.wanted ? args.where.wanted[row] : row];

@@ -24,7 +24,7 @@ struct SampleState {
   uint64_t random = 0;   // SplitMix64 state, initially the seed as in Random(seed)
 };
 
-// The state of a sequence with `length` tokens of history. Options must have been checked
+// Returns the state of a sequence with `length` tokens of history. Options must have been checked
 // (check_sampler_options).
 SampleState sample_state(const SamplerOptions& options, int64_t vocab, int32_t length);
 

@@ -40,8 +40,8 @@ __device__ __forceinline__ unsigned long long block_best(unsigned long long best
   return best;
 }
 
-// A key above which there are at least top_k tokens (or, if all tokens are candidates, those that
-// top_p keeps), at the resolution of the bins. Resets the bins to zero.
+// Returns a key above which there are at least top_k tokens (or, if all tokens are candidates,
+// those that top_p keeps), at the resolution of the bins. Resets the bins to zero.
 __device__ uint32_t bin_bound(const SampleArgs& args, const SampleState& rules, int64_t row,
                               double best, double total, ScanMemory& memory) {
   constexpr int kEach = kBins / kSampleThreads;
@@ -76,7 +76,7 @@ __device__ uint32_t bin_bound(const SampleArgs& args, const SampleState& rules, 
   return memory.bound;
 }
 
-// The sum of all blocks' weights, relative to the row's best logit.
+// Returns the sum of all blocks' weights, relative to the row's best logit.
 __device__ double total_weight(const SampleArgs& args, int64_t row, double best,
                                ScanMemory& memory) {
   double sum = 0;

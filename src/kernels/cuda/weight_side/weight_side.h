@@ -12,7 +12,7 @@ namespace walsh::cuda {
 
 inline constexpr int64_t kWeightSideVectors = 8;  // up to this many vectors the GEMV kernel is used
 
-// Whether all passes are coded with rotation blocks of at most 256 columns.
+// Returns whether all passes are coded with rotation blocks of at most 256 columns.
 bool can_rotate_weights(std::span<const RowMatmul> products);
 
 // y[t * ldy + row] (+)= bias[row] + W x_t with x in the original basis. For m <= 8, x is float

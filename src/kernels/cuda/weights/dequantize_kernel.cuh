@@ -84,7 +84,7 @@ __device__ void flip_signs(const uint32_t (&signs)[8], int t, float (&value)[2][
   }
 }
 
-// The value of element r of 8 neighbours, with the sign that the word holds for it.
+// Returns the value of element r of 8 neighbours, with the sign that the word holds for it.
 __device__ float turned(const float* v, int r, uint32_t signs) {
   const uint32_t flip = signs << (r / 2 + (r % 2 ? 0 : 16)) & 0x80000000u;
   return __uint_as_float(__float_as_uint(v[r]) ^ flip);

@@ -9,7 +9,7 @@ namespace walsh::cuda {
 void fill_matrix(const Matrix& matrix, const Tensor& tensor, int pass, Uploader& uploader,
                  Buffer& staging);
 
-// The same values as float32; the matrix itself if it is float32 already.
+// Returns the same values as float32; the matrix itself if it is float32 already.
 DenseMatrix widen(const DenseMatrix& matrix, Stream stream);
 
 }  // namespace walsh::cuda

@@ -157,7 +157,7 @@ ScalarCode grouping(const Format& format, int pass, int64_t cols) {
   return code;
 }
 
-// The shape of a packed pass, without memory.
+// Returns the shape of a packed pass, without memory.
 Matrix describe(const Format& format, int pass, int64_t rows, int64_t cols) {
   Matrix matrix;
   matrix.code = matrix_code(format, pass);
@@ -224,7 +224,7 @@ void require_bytes(std::span<const std::byte> array, int64_t elements, uint64_t 
               "has " + std::to_string(array.size()) + " bytes, expected " + std::to_string(needed));
 }
 
-// The entries of a product code, which may be stored in the tensor.
+// Returns the entries of a product code, which may be stored in the tensor.
 std::span<const std::byte> codebook_of(const Tensor& tensor) {
   if (tensor.format->kind != CodeKind::product) return {};
   return {reinterpret_cast<const std::byte*>(product_codebook(tensor)), size_t{kCodebookBytes}};

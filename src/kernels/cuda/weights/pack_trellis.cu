@@ -51,7 +51,7 @@ __global__ void pack_codes(const uint8_t* stored, uint32_t* out, TrellisShape sh
   }
 }
 
-// The row that is number `i` of 16 in the order of scales.
+// Returns the row that is number `i` of 16 in the order of scales.
 __device__ int row_of(int i) {
   return i / 2 + 8 * (i % 2);
 }

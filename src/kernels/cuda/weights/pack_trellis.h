@@ -5,7 +5,7 @@
 
 namespace walsh::cuda::detail {
 
-// Columns per scale: 256, or 32 if a row ends with several column blocks.
+// Returns the columns per scale: 256, or 32 if a row ends with several column blocks.
 int64_t trellis_group(int64_t cols);
 
 // Fills codes, scales and row factors of `m`, the matrix of a [rows, cols] tensor.

@@ -58,8 +58,8 @@ struct KTileShape {
   }
 };
 
-// Size of the segment that contains `column` (rotation_segments): blocks, then descending powers of
-// two.
+// Returns the size of the segment that contains `column` (rotation_segments): blocks, then
+// descending powers of two.
 __device__ inline int segment_size(int column, const PassView& w) {
   int position = column - w.full_cols;
   if (position < 0) return w.block;
@@ -209,7 +209,7 @@ __device__ inline void decode_levels(const PassView& w, const TileStage<Decoder>
   }
 }
 
-// The fp16 value of row g + 8 half among eight pairs.
+// Returns the fp16 value of row g + 8 half among eight pairs.
 __device__ inline float half_of(const uint32_t (&pairs)[8], int lane, int half) {
   return __half2float(reinterpret_cast<const __half*>(pairs)[lane / 4 * 2 + half]);
 }
