@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <span>
 
 #include "allocate/self_text.h"
 #include "api/load.h"
 #include "arch/plan.h"
+#include "calibrate/imatrix_statistics.h"
 #include "calibrate/layer_statistics.h"
 #include "calibrate/text_windows.h"
 #include "import/gguf_checkpoint.h"
 #include "io/checksum.h"
+#include "io/json.h"
 #include "io/mapped_file.h"
 #include "quantize/pipeline/open.h"
 #include "text/text_file.h"
@@ -48,6 +51,33 @@ std::vector<int32_t> written_by_itself(const std::string& folder, const Calibrat
   });
 }
 
+bool text_is_imatrix(const CalibrationRequest& request) {
+  return request.text != kOwnText &&
+         is_imatrix(std::as_bytes(std::span(*request.content)), request.text);
+}
+
+PreparedCalibration prepare_imatrix(const CheckpointSource& source, const Recipe& recipe,
+                                    const CalibrationRequest& request) {
+  const auto refuse = [&](const char* option) {
+    throw Error(ErrorCode::usage, request.text,
+                std::string("has means of squares only, which does not go with ") + option);
+  };
+  if (recipe.rotate == RotateAt::residual) refuse("--rotate residual");
+  if (!request.curvature.empty()) refuse("--curvature");
+  const std::string where = source.checkpoint()->config_place();
+  const Json config = parse_json(source.config_json(), where);
+  const Json* text = find_object(config, "text_config", where);
+  const std::string type =
+      find_string(text != nullptr ? *text : config, "model_type", where).value_or("");
+  const auto bytes = std::as_bytes(std::span(*request.content));
+  auto statistics = std::make_shared<ImatrixStatistics>(bytes, request.text, type,
+                                                        read_plan(source.config_json(), where));
+  PreparedCalibration result;
+  result.description.checksum = checksum(bytes).hex();
+  result.statistics = std::move(statistics);
+  return result;
+}
+
 }  // namespace
 
 void CalibrationRequest::read(const std::string& folder, ThreadPool& pool) {
@@ -67,9 +97,10 @@ void CalibrationRequest::read(const std::string& folder, ThreadPool& pool) {
                   "was measured on a text that the model did not write: give that text");
     }
   }
+  content = std::make_shared<const std::string>(read_text_input(path, kMaxTextBytes));
   // The model may write any bytes; a text of the user is checked.
-  content = std::make_shared<const std::string>(
-      text == kOwnText ? read_text_input(path, kMaxTextBytes) : read_utf8_text(path));
+  if (text != kOwnText && !is_imatrix(std::as_bytes(std::span(*content)), path))
+    check_utf8_text(*content, path);
 }
 
 PreparedCalibration prepare_calibration(const std::string& folder, const Recipe& recipe,
@@ -77,6 +108,7 @@ PreparedCalibration prepare_calibration(const std::string& folder, const Recipe&
   CalibrationRequest known = request;
   known.read(folder, pool);
   const CheckpointSource source = CheckpointSource::open(folder);
+  if (known.content && text_is_imatrix(known)) return prepare_imatrix(source, recipe, known);
   const Tokenizer tokenizer = read_tokenizer(source);
   const int64_t window = window_of(read_config(source));
   const std::vector<int32_t> tokens =
@@ -96,9 +128,8 @@ PreparedCalibration prepare_calibration(const std::string& folder, const Recipe&
   }
   std::optional<Rotation> fold;
   if (recipe.rotate == RotateAt::residual) fold = fold_rotation(recipe);
-  result.statistics =
-      std::make_shared<LayerStatistics>(folder, std::move(windows), pool, request.check, fold,
-                                        request.device);
+  result.statistics = std::make_shared<LayerStatistics>(folder, std::move(windows), pool,
+                                                        request.check, fold, request.device);
   return result;
 }
 

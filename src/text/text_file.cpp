@@ -9,16 +9,19 @@ namespace walsh {
 
 std::string read_utf8_text(const std::string& path) {
   std::string text = read_text_input(path, kMaxTextBytes);
-  const std::string_view all = text;
-  for (size_t at = 0; at < all.size();) {
-    const Utf8Unit unit = decode_utf8(all.substr(at));
+  check_utf8_text(text, path);
+  return text;
+}
+
+void check_utf8_text(std::string_view text, const std::string& path) {
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Unit unit = decode_utf8(text.substr(at));
     if (unit.kind == Utf8Unit::Kind::invalid || unit.code == 0)
       throw Error(ErrorCode::bad_input, path,
                   "is not a text in UTF-8: see byte " + std::to_string(at) +
                       (unit.code == 0 ? ", which is 0" : ""));
     at += unit.size;
   }
-  return text;
 }
 
 }  // namespace walsh

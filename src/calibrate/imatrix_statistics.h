@@ -1,0 +1,53 @@
+// Files of llama.cpp's llama-imatrix (GGUF) in place of a calibration text.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "arch/plan.h"
+#include "codec/feedback/input_statistics.h"
+#include "io/gguf.h"
+
+namespace walsh {
+
+// Returns whether the bytes are such a file.
+bool is_imatrix(std::span<const std::byte> bytes, std::string_view where);
+
+// Means of squares of what matrices read. The file has nothing about products of two inputs, so
+// that they count as zero; what it lacks counts as if all inputs were alike.
+class ImatrixStatistics : public InputStatistics {
+ public:
+  // `model_type` is that of config.json, which tells how llama.cpp calls the matrices of `plan`.
+  // Throws bad_input naming `where` and the tensor for sums that do not fit the matrices, or if the
+  // file has nothing about this model.
+  ImatrixStatistics(std::span<const std::byte> file, std::string where, std::string_view model_type,
+                    ModelPlan plan);
+
+  const InputMoments& moments(int site) override { return expert_moments(site, -1); }
+  const InputMoments& expert_moments(int site, int expert) override;
+  std::string note() const override { return note_; }
+
+ private:
+  struct Measured {
+    std::vector<double> sums;    // [experts][width], of squares
+    std::vector<double> counts;  // tokens, [experts]
+  };
+
+  void add(const GgufContent& content, std::span<const std::byte> file, const GgufTensor& sums,
+           const std::string& matrix);
+  const Measured* find(int site) const;
+
+  std::string where_, note_;
+  ModelPlan plan_;
+  std::map<std::string, Measured> measured_;  // by the name of a matrix, with "*" for the expert
+  std::string layer_;                         // whose moments are kept
+  std::map<std::pair<int, int>, InputMoments> kept_;
+};
+
+}  // namespace walsh
