@@ -64,4 +64,6 @@ if ! build; then
   cmake --preset "$preset" -DWALSH_UNITY_EXCEPT="$targets"
   build
 fi
+# Programs say on standard error what was suppressed, unless they are told not to.
+export LSAN_OPTIONS="suppressions=$PWD/tests/leak_suppressions.txt:print_suppressions=0"
 ctest --preset "$preset" -j "$jobs" --output-on-failure
