@@ -151,7 +151,7 @@ TEST(ExpertsConfig, GptOssIsReadInMxfp4AndCodesNotKnownAreRefused) {
   EXPECT_EQ(layer.attention.sinks, "model.layers.0.self_attn.sinks");
   EXPECT_EQ(layer.attention.window, 128);
   EXPECT_FALSE(layer.matrix(layer.experts.down(1)).bias.empty());
-  json["quantization_config"]["quant_method"] = "gptq";
+  json["quantization_config"]["quant_method"] = "aqlm";
   expect_refused(json, "mxfp4");
 }
 
