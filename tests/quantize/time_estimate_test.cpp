@@ -106,6 +106,16 @@ TEST(TimeEstimate, WhatWasNotNecessaryTellsNothing) {
   EXPECT_DOUBLE_EQ(estimate.seconds_left(), 0);
 }
 
+TEST(TimeEstimate, StepsWithoutWorkTakeNoTime) {
+  TimeEstimate estimate;
+  estimate.add("measuring", 0);
+  estimate.add("tc3 a.#", 20);
+  estimate.finish("measuring", 0, 0.5);
+  EXPECT_LT(estimate.seconds_left(), 0);
+  estimate.finish("tc3 a.#", 10, 5);
+  EXPECT_DOUBLE_EQ(estimate.seconds_left(), 5);
+}
+
 TEST(TimeEstimate, KindsAreTensorsThatDifferInTheirLayer) {
   const Format& tc3 = get_format("tc3");
   EXPECT_EQ(step_kind("model.layers.7.mlp.up_proj.weight", tc3),

@@ -1,6 +1,5 @@
 #include "quantize/pipeline/time_estimate.h"
 
-#include <algorithm>
 #include <cctype>
 
 #include "codec/codec.h"
@@ -34,11 +33,11 @@ double TimeEstimate::seconds_left() const {
   if (!(total_.done > 0)) return -1;
   double seconds = 0;
   for (const auto& [name, kind] : kinds_) {
+    if (!(kind.left > 0)) continue;
     const auto format = formats_.find(format_of(name));
-    const Kind& measured = kind.done > 0              ? kind
-                           : format != formats_.end() ? format->second
-                                                      : total_;
-    seconds += std::max(0.0, kind.left) * measured.seconds / measured.done;
+    const bool known = format != formats_.end() && format->second.done > 0;
+    const Kind& measured = kind.done > 0 ? kind : known ? format->second : total_;
+    seconds += kind.left * measured.seconds / measured.done;
   }
   return seconds;
 }
