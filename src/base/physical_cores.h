@@ -1,4 +1,4 @@
-// Which logical CPUs a process may run on, and which of them are hyperthreads of one core.
+// Tells which logical CPUs a process may run on, and how many cores these belong to.
 #pragma once
 
 #include <span>
@@ -7,10 +7,10 @@
 
 namespace walsh {
 
-// The numbers of the logical CPUs in this process's affinity mask; at least one.
+// Returns the numbers of the logical CPUs in this process's affinity mask; at least one.
 std::vector<int> allowed_cpus();
 
-// The number of cores that the logical CPUs with these numbers belong to. A CPU of which the system
+// Returns how many cores the logical CPUs with these numbers belong to. A CPU of which the system
 // does not tell its siblings is a core of its own. `root` is put in front of /sys (for tests).
 int physical_cores(std::span<const int> cpus, const std::string& root = "");
 

@@ -1,4 +1,4 @@
-// Says how messages spell names and numbers.
+// Spells names and numbers for messages.
 #pragma once
 
 #include <cstdint>

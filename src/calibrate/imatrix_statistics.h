@@ -1,4 +1,4 @@
-// Files of llama.cpp's llama-imatrix (GGUF) in place of a calibration text.
+// Reads files of llama.cpp's llama-imatrix (GGUF), which stand in place of a calibration text.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,9 @@ namespace walsh {
 // Returns whether the bytes are such a file.
 bool is_imatrix(std::span<const std::byte> bytes, std::string_view where);
 
-// Means of squares of what matrices read. The file has nothing about products of two inputs, so
-// that they count as zero; what it lacks counts as if all inputs were alike.
+// Gives the mean squares of the inputs of matrices. The file says nothing about products of two
+// different inputs, which therefore count as zero. Inputs of matrices that the file lacks count as
+// equally large.
 class ImatrixStatistics : public InputStatistics {
  public:
   // `model_type` is that of config.json, which tells how llama.cpp calls the matrices of `plan`.

@@ -157,7 +157,7 @@ void set_generation_option(GenerationOptions& options, const std::string& name,
       name.empty() || name[0] == '-' ? nullptr : flags.get_option_no_throw(flag);
   if (known == nullptr) throw Error(ErrorCode::usage, "/set", "there is no setting '" + name + "'");
   try {
-    // CLI11 wants the last argument first.
+    // CLI11 takes arguments in reverse order.
     flags.parse(std::vector<std::string>{value, flag});
   } catch (const CLI::ParseError& e) {
     throw Error(ErrorCode::usage, "/set", problem_text(e));

@@ -41,7 +41,7 @@ void keep_matrices(LayerDesc& layer, FunctionRef<bool(int matrix)> keeps) {
 }
 
 // Returns the layer of the CPU's part: the router, the gate of the shared expert, and the experts.
-// The output of the shared expert comes from the other part.
+// The other part computes the output of the shared expert.
 LayerDesc experts_of(const LayerDesc& whole) {
   const ExpertsDesc& e = whole.experts;
   LayerDesc layer = whole;

@@ -16,14 +16,14 @@
 namespace walsh {
 namespace {
 
-// Whether these values are stored in this way.
+// Returns whether these values are stored in this way.
 bool fits(const Checkpoint& checkpoint, const StoredNames& form, const std::string& stem,
           const TensorInfo& values) {
   if (!form.dtype.empty() && values.dtype_text != form.dtype) return false;
   return form.beside.empty() || StoredParts(checkpoint, stem).contains(form.beside);
 }
 
-// The tensor of the checkpoint that holds `name`, and how, if it is quantized.
+// Returns the tensor of the checkpoint that holds `name`, and how, if it is quantized.
 std::pair<const TensorInfo*, const StoredNames*> find_stored(const Checkpoint& checkpoint,
                                                              const StoredMethod& stored,
                                                              const std::string& name) {
@@ -316,7 +316,7 @@ Tensor CheckpointSource::describe_whole(const Stored& stored) const {
   return tensor;
 }
 
-// What a part counts: rows, elements of a vector.
+// Returns the size that a part divides: the rows of a matrix, the elements of a vector.
 int64_t& CheckpointSource::units_of(Tensor& tensor, const Stored& stored) {
   const bool vector = stored.form == nullptr && stored.values->shape.size() == 1;
   return vector ? tensor.cols : tensor.rows;

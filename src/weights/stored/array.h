@@ -1,4 +1,5 @@
-// Tensors of files, for readers of quantized checkpoints: functions over bytes.
+// Functions that check and read the bytes of a file's tensors, for readers of quantized
+// checkpoints.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +13,10 @@
 
 namespace walsh {
 
-// "[2, 3]", for messages.
+// Returns a shape as messages spell it: "[2, 3]".
 std::string shape_text(std::span<const int64_t> shape);
 
-// A tensor in a file.
+// One tensor of a file. It refers to the file's memory.
 struct StoredArray {
   std::string_view dtype;  // safetensors' name
   std::span<const int64_t> shape;
@@ -29,17 +30,17 @@ struct StoredArray {
 void expect_array(const StoredArray& array, std::string_view dtype,
                   std::initializer_list<int64_t> shape);
 bool has_shape(const StoredArray& array, std::initializer_list<int64_t> shape);
-// A matrix that is not empty, of this type.
+// Refuses everything but a matrix of this type that is not empty.
 void expect_matrix(const StoredArray& array, std::string_view dtype);
 
-// Values in F32, BF16, F16, F8_E8M0 or F8_E4M3. Refuses other types.
+// Reads values in F32, BF16, F16, F8_E8M0 or F8_E4M3. Refuses other types.
 std::vector<float> read_floats(const StoredArray& array);
 void expect_floats(const StoredArray& array);  // refuses those types
-// `count` values from the one at `first`, which must be there, of a tensor that expect_floats
-// takes.
+// Reads `count` values from the one at `first` on, which must be there, of a tensor that
+// expect_floats takes.
 void read_floats(const StoredArray& array, int64_t first, int64_t count, float* out);
 
-// The value at `index`; data may lie at any alignment.
+// Returns the value at `index`; data may lie at any alignment.
 template <typename T>
 T value_at(std::span<const std::byte> data, size_t index) {
   T value;

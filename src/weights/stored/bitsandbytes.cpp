@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/half.h"
+#include "codec/panels.h"
 #include "io/json.h"
 #include "weights/stored/integers.h"
 
@@ -57,10 +58,6 @@ State read_state(const StoredArray& array, bool nested) {
     state.offset = static_cast<float>(get_number(json, "nested_offset", array.where));
   }
   return state;
-}
-
-int64_t blocks_of(int64_t count, int64_t block) {
-  return (count + block - 1) / block;
 }
 
 void expect_values(const StoredArray& array, std::string_view dtype, int64_t count) {
@@ -122,7 +119,7 @@ StoredMatrixPtr open_four_bits(const StoredParts& parts, std::string_view state_
   const bool nested = parts.contains(kNestedAbsmax);
   const StoredArray codes = parts.get(kWeight), map = parts.get(kMap), absmax = parts.get(kAbsmax);
   const State state = read_state(parts.get(state_name), nested);
-  const int64_t weights = state.rows * state.cols, blocks = blocks_of(weights, state.block);
+  const int64_t weights = state.rows * state.cols, blocks = detail::ceil_div(weights, state.block);
   if (static_cast<int64_t>(codes.data.size()) != (weights + 1) / 2)
     refuse_array(codes, std::to_string((weights + 1) / 2) + " bytes of a matrix " +
                             shape_text(std::array{state.rows, state.cols}));
@@ -132,7 +129,7 @@ StoredMatrixPtr open_four_bits(const StoredParts& parts, std::string_view state_
   if (nested) {
     const StoredArray levels = parts.get(kNestedMap), largest = parts.get(kNestedAbsmax);
     expect_values(levels, "F32", 256);
-    expect_values(largest, "F32", blocks_of(blocks, state.nested_block));
+    expect_values(largest, "F32", detail::ceil_div(blocks, state.nested_block));
     nested_map = read_floats(levels);
     nested_absmax = read_floats(largest);
   }

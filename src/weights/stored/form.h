@@ -1,5 +1,6 @@
-// How checkpoints store matrices that are quantized already: which tensors belong together, and who
-// reads them. A way of storing is a file of this folder and a row of the table in forms.cpp.
+// Describes how checkpoints store matrices that are quantized already: which tensors belong
+// together, and which function reads them. A way of storing is a file of this folder and a row of
+// the table in forms.cpp.
 #pragma once
 
 #include <memory>
@@ -15,12 +16,13 @@
 
 namespace walsh {
 
-// The tensors of a checkpoint that belong to one matrix: their names begin with the same stem.
+// Finds the tensors of a checkpoint that belong to one matrix: their names begin with the same
+// stem.
 class StoredParts {
  public:
   StoredParts(const Checkpoint& checkpoint, std::string stem)
       : checkpoint_(checkpoint), stem_(std::move(stem)) {}
-  // The tensor whose name ends so, if there is one.
+  // Returns the tensor whose name ends so, if there is one.
   std::optional<StoredArray> find(std::string_view ending) const;
   // Throws bad_input if there is none.
   StoredArray get(std::string_view ending) const;
@@ -42,11 +44,11 @@ class StoredMatrix {
 
   int64_t rows() const { return rows_; }
   int64_t cols() const { return cols_; }
-  // What it is decoded to.
+  // Returns the format that decode() writes.
   const Format& dense() const { return dense_format(dtype_); }
-  // A format with codes that holds every value bit for bit; null: there is none.
+  // Returns a format with codes that holds every value bit for bit; null: there is none.
   virtual const Format* coded() const { return nullptr; }
-  // Rows [first, first + count) in dense() or coded().
+  // Returns rows [first, first + count) in dense() or coded().
   Tensor load(const Format& format, int64_t first, int64_t count) const;
 
  protected:
@@ -61,8 +63,9 @@ class StoredMatrix {
 
 using StoredMatrixPtr = std::unique_ptr<StoredMatrix>;
 
-// A set of names. The matrix STEM + whole is there if the tensor STEM + values is, has the type
-// `dtype` (any, if that is empty), and STEM + beside is there as well (unless that is empty).
+// One way to name the tensors of a matrix. The matrix STEM + whole is there if the tensor STEM +
+// values is, has the type `dtype` (any, if that is empty), and STEM + beside is there as well
+// (unless that is empty).
 struct StoredNames {
   std::string_view whole, values, dtype, beside;
   StoredMatrixPtr (*open)(const StoredParts& parts, const StoredMethod& stored);
@@ -70,7 +73,7 @@ struct StoredNames {
   bool turned_experts = false;
 };
 
-// What a kind of quantization stores.
+// Lists what checkpoints of one kind of quantization store.
 struct StoredKind {
   StoredMethod::Kind kind;
   std::string_view text;  // for messages
@@ -80,10 +83,10 @@ struct StoredKind {
   std::span<const std::string_view> unseen;  // endings of tensors that are seen through others
 };
 
-// Null for Kind::none.
+// Returns null for Kind::none.
 const StoredKind* stored_kind(StoredMethod::Kind kind);
 
-// The kinds, each in a file of its own.
+// Each kind is defined in the source that reads it.
 extern const StoredKind kStoredFp8, kStoredMxfp4, kStoredCompressed, kStoredGptq, kStoredAwq,
     kStoredBnb;
 

@@ -5,7 +5,7 @@
 
 namespace walsh {
 
-// What a reader of integers tells of its matrix.
+// Describes the matrix of integers that a subclass of IntegerMatrix reads.
 struct IntegerLayout {
   int64_t rows = 0, cols = 0, groups = 0;  // groups of columns of a row
   int bits = 0;
@@ -20,15 +20,15 @@ class IntegerMatrix : public StoredMatrix {
   explicit IntegerMatrix(IntegerLayout layout)
       : StoredMatrix(layout.rows, layout.cols), layout_(std::move(layout)) {}
 
-  // q4_0 or q8_0, if their scales and codes hold all values: groups of whole blocks of 32 columns
-  // in their order, scales that are fp16 numbers.
+  // Returns q4_0 or q8_0, if their scales and codes hold all values: then groups are whole blocks
+  // of 32 columns in their order, and all scales are fp16 numbers.
   const Format* coded() const override;
 
  protected:
   const IntegerLayout& layout() const { return layout_; }
-  // Codes [count][cols] of rows, from 0 on.
+  // Writes the codes [count][cols] of rows, which are numbers from 0 on.
   virtual void read_codes(int64_t first, int64_t count, uint8_t* codes) const = 0;
-  // Scales [count][groups] and zero points, which are layout().zero where this does nothing.
+  // Writes scales [count][groups] and zero points; those that it leaves alone are layout().zero.
   virtual void read_groups(int64_t first, int64_t count, float* scales, int16_t* zeros) const = 0;
 
  private:
@@ -41,13 +41,13 @@ class IntegerMatrix : public StoredMatrix {
   IntegerLayout layout_;
 };
 
-// The group of each column, if a tensor tells it; empty where there is none, or all are -1, or
-// groups have `group_cols` columns each, in their order. Refuses numbers that no group has.
+// Returns the group of each column, if a tensor tells it; empty where there is none, or all are -1,
+// or groups have `group_cols` columns each, in their order. Refuses numbers that no group has.
 std::vector<int32_t> read_group_index(const StoredParts& parts, std::string_view ending,
                                       int64_t cols, int64_t groups, int64_t group_cols);
 
-// Number `index` of a stream of numbers of `bits` bits in 32-bit words, low bits first;
-// word_at(k) gives word k.
+// Returns number `index` of a stream of numbers of `bits` bits in 32-bit words, low bits first;
+// word_at(k) returns word k.
 template <typename WordAt>
 uint32_t number_at(WordAt word_at, int64_t index, int bits) {
   const int64_t bit = index * bits, word = bit / 32;
@@ -56,7 +56,7 @@ uint32_t number_at(WordAt word_at, int64_t index, int bits) {
   return static_cast<uint32_t>(value >> bit % 32) & ((1u << bits) - 1);
 }
 
-// Words that `count` such numbers take.
+// Returns how many words `count` such numbers take.
 inline int64_t words_of(int64_t count, int bits) {
   return count / 32 * bits + (count % 32 * bits + 31) / 32;
 }

@@ -35,14 +35,14 @@ void add_once(std::vector<T>& values, T value) {
   if (std::ranges::find(values, value) == values.end()) values.push_back(value);
 }
 
-// A size of groups; -1 means one group of all columns.
+// Reads a size of groups; -1 means one group of all columns.
 void read_group(ConfigReader& reader, const char* key, StoredMethod& stored) {
   const int64_t group = reader.integer(key, -1, kMaxBlock);
   if (group == 0) reader.refuse(key, "expected -1 or at least one column");
   add_once(stored.groups, group);
 }
 
-// One of `supported`, in any case of letters; an absent key gives the first.
+// Reads one of `supported`, in any case of letters; an absent key gives the first.
 void read_choice(ConfigReader& reader, const char* key,
                  std::initializer_list<std::string_view> supported, std::string& found) {
   std::string text = reader.text(key).value_or(std::string(*supported.begin()));
@@ -57,7 +57,8 @@ void read_choice(ConfigReader& reader, const char* key,
   reader.refuse(key, "not supported, expected " + list);
 }
 
-// One set of weights of compressed-tensors. Shapes and types of the tensors say the rest.
+// Reads how compressed-tensors stores one set of weights. Shapes and types of the tensors say the
+// rest.
 void read_compressed_weights(const Json& object, const std::string& where, StoredMethod& stored) {
   ConfigReader reader(object, where);
   std::string type;
@@ -113,7 +114,7 @@ void read_compressed(ConfigReader& reader, StoredMethod& stored) {
                   "quantization_status", "version"});
 }
 
-// What tools note of how they quantized.
+// Skips what tools note of how they quantized.
 void ignore_history(ConfigReader& reader) {
   ignore(reader, {"act_group_aware",
                   "backend",

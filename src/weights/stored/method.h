@@ -1,4 +1,4 @@
-// `quantization_config` of checkpoints that others have quantized: what is needed to read them.
+// Reads what config.json says in `quantization_config` of checkpoints that others have quantized.
 #pragma once
 
 #include <cstdint>
@@ -27,10 +27,10 @@ struct StoredMethod {
   bool zeros_less_one = false;             // of gptq: zero points are stored minus one
 };
 
-// The kinds that the description of a model has.
+// Returns the method of the kinds that the description of a model has.
 StoredMethod method_of(const StoredQuantization& stored);
-// The others, as a config.json tells them. Throws bad_input naming `where` and the key for options
-// that are not supported.
+// Returns the method of the others, as a config.json tells it. Throws bad_input naming `where` and
+// the key for options that are not supported.
 StoredMethod read_stored_method(std::string_view config_json, const std::string& where);
 
 }  // namespace walsh

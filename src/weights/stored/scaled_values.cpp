@@ -5,6 +5,7 @@
 
 #include "base/half.h"
 #include "base/small_floats.h"
+#include "codec/panels.h"
 
 namespace walsh {
 namespace {
@@ -19,10 +20,6 @@ std::array<float, Count> table_of(float (*value)(uint8_t)) {
   return table;
 }
 
-int64_t blocks_of(int64_t size, int64_t block) {
-  return (size + block - 1) / block;
-}
-
 class Fp8Matrix : public StoredMatrix {
  public:
   Fp8Matrix(StoredArray values, std::vector<float> scales, int64_t block_rows, int64_t block_cols)
@@ -35,7 +32,7 @@ class Fp8Matrix : public StoredMatrix {
  private:
   void decode(int64_t first, int64_t count, std::byte* out) const override {
     const auto table = table_of<256>(e4m3_to_f32);
-    const int64_t across = blocks_of(cols(), block_cols_);
+    const int64_t across = detail::ceil_div(cols(), block_cols_);
     auto* to = reinterpret_cast<float*>(out);
     const std::byte* from = values_.data.data() + first * cols();
     for (int64_t row = first; row < first + count; ++row, from += cols(), to += cols()) {
@@ -147,7 +144,8 @@ StoredMatrixPtr open_fp8(const StoredArray& values, const StoredArray& scales, i
     block_rows = rows;
     block_cols = cols;
   }
-  const int64_t down = blocks_of(rows, block_rows), across = blocks_of(cols, block_cols);
+  const int64_t down = detail::ceil_div(rows, block_rows),
+                across = detail::ceil_div(cols, block_cols);
   // Before they are read: nothing is allocated for scales that do not fit, and none are empty.
   const bool fits = single
                         ? std::ranges::all_of(scales.shape, [](int64_t size) { return size == 1; })
