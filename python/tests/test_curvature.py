@@ -187,6 +187,20 @@ def test_what_cannot_be_measured_is_refused_by_name(tiny_model, tmp_path, capsys
     assert not (tmp_path / "out").exists()
 
 
+def test_the_checksum_of_quantized_values_is_that_of_their_scales_too(tmp_path):
+    from safetensors.torch import save_file
+
+    blocks = torch.full((2, 4, 1, 16), 0x21, dtype=torch.uint8)
+    scales = torch.arange(0x7f, 0x87, dtype=torch.uint8).view(2, 4, 1)
+    plain = torch.ones(2, 2)
+    save_file({"all_blocks": blocks, "all_scales": scales, "b.weight": plain},
+              tmp_path / "model.safetensors")
+    tensors = store.CheckpointTensors(str(tmp_path))
+    own, other = (store.text_checksum(t.numpy().tobytes()) for t in (blocks, scales))
+    assert tensors.checksum("all_blocks") == store.text_checksum((own + other).encode())
+    assert tensors.checksum("b.weight") == store.text_checksum(plain.numpy().tobytes())
+
+
 def test_the_quantizer_uses_it_and_refuses_that_of_another_text(tiny_model, measured, tmp_path):
     options = dict(type="tq3", fast=True, calibrate=TEXT, calibrate_tokens=TOKENS)
     walsh.quantize(tiny_model, tmp_path / "one.gguf", **options)

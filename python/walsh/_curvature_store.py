@@ -26,6 +26,17 @@ _EXPERT_FOLDERS = ("mlp.experts", "block_sparse_moe.experts", "feed_forward.expe
 _EXPERT_PARTS = {"gate_proj": ("gate_proj", "w1", "gate_up_proj"),
                  "up_proj": ("up_proj", "w3", "gate_up_proj"),
                  "down_proj": ("down_proj", "w2", "down_proj")}
+# What is beside the values of a quantized matrix, by the ending of their name.
+_BESIDE = {
+    "": ("_scale_inv",),
+    "_blocks": ("_scales",),
+    ".weight": (".weight_scale", ".weight_zero_point", ".weight_g_idx", ".weight_global_scale",
+                ".weight_shape", ".weight.absmax", ".weight.quant_map", ".weight.nested_absmax",
+                ".weight.nested_quant_map", ".weight.quant_state.bitsandbytes__nf4",
+                ".weight.quant_state.bitsandbytes__fp4", ".SCB", ".weight_format",
+                *(f".{of}_{what}" for of in ("input", "output", "q", "k", "v")
+                  for what in ("scale", "zero_point", "global_scale"))),
+}
 
 
 class CheckpointTensors:
@@ -83,12 +94,25 @@ class CheckpointTensors:
         return None
 
     def checksum(self, stored: str) -> str:
-        """Of the bytes of a stored tensor."""
+        """Of the bytes of a stored tensor; of quantized values that of the checksums of the values
+        and of what is beside them."""
         if stored not in self._sums:
-            path, offset, size = self._places[stored]
-            values = np.memmap(path, np.uint8, "r", offset, (size,)) if size else b""
-            self._sums[stored] = _walsh.checksum(values)
+            own, beside = self._sum(stored), self._beside(stored)
+            if beside:
+                all_sums = own + "".join(self._sum(name) for name in beside)
+                own = _walsh.checksum(memoryview(all_sums.encode()))
+            self._sums[stored] = own
         return self._sums[stored]
+
+    def _sum(self, name: str) -> str:
+        path, offset, size = self._places[name]
+        values = np.memmap(path, np.uint8, "r", offset, (size,)) if size else b""
+        return _walsh.checksum(values)
+
+    def _beside(self, stored: str) -> list[str]:
+        return sorted(stored.removesuffix(ending) + other
+                      for ending, others in _BESIDE.items() if stored.endswith(ending)
+                      for other in others if stored.removesuffix(ending) + other in self._places)
 
 
 def text_checksum(text: bytes) -> str:

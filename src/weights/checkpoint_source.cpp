@@ -198,10 +198,13 @@ CheckpointSource::Stored CheckpointSource::get(const std::string& name) const {
               "the checkpoint lacks this tensor");
 }
 
-StoredMatrixPtr CheckpointSource::open(const Stored& stored) const {
+std::string CheckpointSource::stem_of(const Stored& stored) {
   const std::string& name = stored.values->name;
-  const std::string stem = name.substr(0, name.size() - stored.form->values.size());
-  return stored.form->open(StoredParts(*checkpoint_, stem), method_);
+  return name.substr(0, name.size() - stored.form->values.size());
+}
+
+StoredMatrixPtr CheckpointSource::open(const Stored& stored) const {
+  return stored.form->open(StoredParts(*checkpoint_, stem_of(stored)), method_);
 }
 
 bool CheckpointSource::contains(const std::string& name) const {
@@ -234,8 +237,28 @@ CheckpointSource::Place CheckpointSource::place_of(const std::string& name) cons
 Checksum CheckpointSource::stored_checksum(const std::string& name) const {
   const Stored stored = get(name);
   const auto [known, fresh] = checksums_.try_emplace(stored.values->name);
-  if (fresh) known->second = checksum(checkpoint_->data(*stored.values));
+  if (!fresh) return known->second;
+  const auto sum = [&](const TensorInfo& info) { return checksum(checkpoint_->data(info)); };
+  known->second = sum(*stored.values);
+  std::string all = known->second.hex();
+  for (const TensorInfo* info : beside(stored))
+    all += sum(*info).hex();
+  if (all.size() > known->second.hex().size())
+    known->second = checksum(std::as_bytes(std::span(all)));
   return known->second;
+}
+
+// Returns the tensors with the scales and the like of quantized values, in the order of their
+// names.
+std::vector<const TensorInfo*> CheckpointSource::beside(const Stored& stored) const {
+  std::vector<const TensorInfo*> found;
+  if (stored.form == nullptr) return found;
+  for (const std::string_view ending : stored_kind(method_.kind)->unseen) {
+    const TensorInfo* info = checkpoint_->find(stem_of(stored) + std::string(ending));
+    if (info != nullptr && info != stored.values) found.push_back(info);
+  }
+  std::ranges::sort(found, {}, &TensorInfo::name);
+  return found;
 }
 
 std::vector<std::string> CheckpointSource::names() const {

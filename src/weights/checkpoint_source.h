@@ -63,6 +63,8 @@ class CheckpointSource : public WeightSource {
   };
   Place place_of(const std::string& name) const;
   // Returns the checksum of the bytes in which a tensor is stored, possibly together with others.
+  // That of quantized values is of the checksums, in hexadecimal digits, of the values and of what
+  // is beside them.
   Checksum stored_checksum(const std::string& name) const;
   const std::shared_ptr<const Checkpoint>& checkpoint() const { return checkpoint_; }
 
@@ -77,6 +79,9 @@ class CheckpointSource : public WeightSource {
   Stored get(const std::string& name) const;   // throws bad_input if there is none
   // The name of what a tensor of the checkpoint holds; empty if that is seen under another one.
   std::string name_of(const TensorInfo& info) const;
+  // What the names of all tensors of quantized values begin with.
+  static std::string stem_of(const Stored& stored);
+  std::vector<const TensorInfo*> beside(const Stored& stored) const;
   // The matrix of quantized values. Throws bad_input where its tensors do not fit together.
   StoredMatrixPtr open(const Stored& stored) const;
   // Rows that change their places cannot come in codes.

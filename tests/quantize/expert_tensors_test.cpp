@@ -123,6 +123,15 @@ TEST_F(CodedExperts, AreEverySecondRowOfTheirExpert) {
   }
 }
 
+TEST_F(CodedExperts, HaveTheChecksumOfTheirValuesAndScales) {
+  write({2, 4, 1, 16}, {2, 4, 1});
+  const std::string codes(2 * 4 * 16, '\x21'), scales = "\x7f\x80\x81\x82\x83\x84\x85\x86";
+  const auto sum = [](const std::string& bytes) {
+    return checksum(std::as_bytes(std::span(bytes))).hex();
+  };
+  EXPECT_EQ(source().stored_checksum("up").hex(), sum(sum(codes) + sum(scales)));
+}
+
 TEST_F(CodedExperts, OfOtherShapesAreRefused) {
   write({2, 2, 2, 16}, {2, 2, 2});
   EXPECT_THROW(source().load("up"), Error);
