@@ -51,11 +51,6 @@ std::vector<int32_t> written_by_itself(const std::string& folder, const Calibrat
   });
 }
 
-bool text_is_imatrix(const CalibrationRequest& request) {
-  return request.text != kOwnText &&
-         is_imatrix(std::as_bytes(std::span(*request.content)), request.text);
-}
-
 PreparedCalibration prepare_imatrix(const CheckpointSource& source, const Recipe& recipe,
                                     const CalibrationRequest& request) {
   const auto refuse = [&](const char* option) {
@@ -70,7 +65,7 @@ PreparedCalibration prepare_imatrix(const CheckpointSource& source, const Recipe
   const std::string type =
       find_string(text != nullptr ? *text : config, "model_type", where).value_or("");
   const auto bytes = std::as_bytes(std::span(*request.content));
-  auto statistics = std::make_shared<ImatrixStatistics>(bytes, request.text, type,
+  auto statistics = std::make_shared<ImatrixStatistics>(*request.imatrix, bytes, request.text, type,
                                                         read_plan(source.config_json(), where));
   PreparedCalibration result;
   result.description.checksum = checksum(bytes).hex();
@@ -98,9 +93,9 @@ void CalibrationRequest::read(const std::string& folder, ThreadPool& pool) {
     }
   }
   content = std::make_shared<const std::string>(read_text_input(path, kMaxTextBytes));
-  // The model may write any bytes; a text of the user is checked.
-  if (text != kOwnText && !is_imatrix(std::as_bytes(std::span(*content)), path))
-    check_utf8_text(*content, path);
+  if (text == kOwnText) return;  // the model may write any bytes; a text of the user is checked
+  imatrix = read_imatrix(std::as_bytes(std::span(*content)), path);
+  if (!imatrix) check_utf8_text(*content, path);
 }
 
 PreparedCalibration prepare_calibration(const std::string& folder, const Recipe& recipe,
@@ -108,7 +103,7 @@ PreparedCalibration prepare_calibration(const std::string& folder, const Recipe&
   CalibrationRequest known = request;
   known.read(folder, pool);
   const CheckpointSource source = CheckpointSource::open(folder);
-  if (known.content && text_is_imatrix(known)) return prepare_imatrix(source, recipe, known);
+  if (known.imatrix) return prepare_imatrix(source, recipe, known);
   const Tokenizer tokenizer = read_tokenizer(source);
   const int64_t window = window_of(read_config(source));
   const std::vector<int32_t> tokens =

@@ -20,6 +20,8 @@ inline constexpr std::string_view kOwnText = "self";     // as the path of a tex
 inline constexpr const char* kOwnTextFile = "self.txt";  // that a folder of curvature may hold
 inline constexpr int64_t kOwnTokens = 32768;             // that a model writes by default
 
+struct GgufContent;
+
 struct CalibrationRequest {
   std::string text;             // path; kOwnText: the model writes it; empty: no calibration
   int64_t tokens = 0;           // 0: kOwnTokens, or as calibrate/text_windows.h
@@ -30,6 +32,8 @@ struct CalibrationRequest {
   // Is called before each token that the model writes, with their numbers so far and in all.
   std::function<void(int64_t, int64_t)> writing = {};
   std::shared_ptr<const std::vector<int32_t>> own = {};  // whole windows that the model wrote
+  // The header of `content` if that is a file of llama-imatrix.
+  std::shared_ptr<const GgufContent> imatrix = {};
 
   // Returns the path of the text; empty if there is none to read, or the model writes it.
   std::string file() const { return text == kOwnText ? std::string() : text; }

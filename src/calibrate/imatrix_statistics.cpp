@@ -49,24 +49,26 @@ std::string checkpoint_name(std::string_view gguf, std::string_view model_type) 
 
 }  // namespace
 
-bool is_imatrix(std::span<const std::byte> bytes, std::string_view where) {
-  if (!looks_like_gguf(bytes)) return false;
-  const GgufValue* type = parse_gguf(bytes, where).find("general.type");
-  return type != nullptr && !type->is_array() && type->type() == GgufType::string &&
-         type->as_text(where) == "imatrix";
+std::shared_ptr<const GgufContent> read_imatrix(std::span<const std::byte> bytes,
+                                                std::string_view where) {
+  if (!looks_like_gguf(bytes)) return nullptr;
+  auto header = std::make_shared<const GgufContent>(parse_gguf(bytes, where));
+  const GgufValue* type = header->find("general.type");
+  const bool is_imatrix = type != nullptr && !type->is_array() &&
+                          type->type() == GgufType::string && type->as_text(where) == "imatrix";
+  return is_imatrix ? header : nullptr;
 }
 
-ImatrixStatistics::ImatrixStatistics(std::span<const std::byte> file, std::string where,
-                                     std::string_view model_type, ModelPlan plan)
+ImatrixStatistics::ImatrixStatistics(const GgufContent& header, std::span<const std::byte> file,
+                                     std::string where, std::string_view model_type, ModelPlan plan)
     : where_(std::move(where)), plan_(std::move(plan)) {
-  const GgufContent content = parse_gguf(file, where_);
-  for (const GgufTensor& tensor : content.tensors) {
+  for (const GgufTensor& tensor : header.tensors) {
     std::string_view name = tensor.name;
     if (!name.ends_with(kSums)) continue;
     name.remove_suffix(kSums.size());
     if (name.ends_with(kWeight)) name.remove_suffix(kWeight.size());
     if (std::string matrix = checkpoint_name(name, model_type); !matrix.empty())
-      add(content, file, tensor, matrix);
+      add(header, file, tensor, matrix);
   }
   size_t known = 0;
   for (size_t site = 0; site < plan_.sites.size(); ++site)
@@ -79,10 +81,10 @@ ImatrixStatistics::ImatrixStatistics(std::span<const std::byte> file, std::strin
       where_, known, plan_.sites.size());
 }
 
-void ImatrixStatistics::add(const GgufContent& content, std::span<const std::byte> file,
+void ImatrixStatistics::add(const GgufContent& header, std::span<const std::byte> file,
                             const GgufTensor& sums, const std::string& matrix) {
   const std::string stem = sums.name.substr(0, sums.name.size() - kSums.size());
-  const GgufTensor* counts = content.find_tensor(stem + std::string(kCounts));
+  const GgufTensor* counts = header.find_tensor(stem + std::string(kCounts));
   const auto fail = [&](const std::string& reason) {
     throw Error(ErrorCode::bad_input, where_ + ": tensor " + sums.name, reason);
   };

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,19 +17,20 @@
 
 namespace walsh {
 
-// Returns whether the bytes are such a file.
-bool is_imatrix(std::span<const std::byte> bytes, std::string_view where);
+// Returns the header of such a file; null for any other file. It refers to the bytes.
+std::shared_ptr<const GgufContent> read_imatrix(std::span<const std::byte> bytes,
+                                                std::string_view where);
 
 // Gives the mean squares of the inputs of matrices. The file says nothing about products of two
 // different inputs, which therefore count as zero. Inputs of matrices that the file lacks count as
 // equally large.
 class ImatrixStatistics : public InputStatistics {
  public:
-  // `model_type` is that of config.json, which tells how llama.cpp calls the matrices of `plan`.
-  // Throws bad_input naming `where` and the tensor for sums that do not fit the matrices, or if the
-  // file has nothing about this model.
-  ImatrixStatistics(std::span<const std::byte> file, std::string where, std::string_view model_type,
-                    ModelPlan plan);
+  // `header` is that of `file`. `model_type` is that of config.json, which tells how llama.cpp
+  // calls the matrices of `plan`. Throws bad_input naming `where` and the tensor for sums that do
+  // not fit the matrices, or if the file has nothing about this model.
+  ImatrixStatistics(const GgufContent& header, std::span<const std::byte> file, std::string where,
+                    std::string_view model_type, ModelPlan plan);
 
   const InputMoments& moments(int site) override { return expert_moments(site, -1); }
   const InputMoments& expert_moments(int site, int expert) override;
@@ -40,7 +42,7 @@ class ImatrixStatistics : public InputStatistics {
     std::vector<double> counts;  // tokens, [experts]
   };
 
-  void add(const GgufContent& content, std::span<const std::byte> file, const GgufTensor& sums,
+  void add(const GgufContent& header, std::span<const std::byte> file, const GgufTensor& sums,
            const std::string& matrix);
   const Measured* find(int site) const;
 

@@ -51,7 +51,9 @@ std::string write(const test::TemporaryFolder& work, const std::vector<Sums>& al
 }
 
 ImatrixStatistics open(const std::string& path, const std::string& model, const char* type) {
-  return {MappedFile(path).bytes(), path, type, read_plan(config_of(model), "config.json")};
+  const MappedFile file(path);
+  return {*read_imatrix(file.bytes(), path), file.bytes(), path, type,
+          read_plan(config_of(model), "config.json")};
 }
 
 std::vector<float> rising(size_t count) {
@@ -167,9 +169,9 @@ TEST(ImatrixStatistics, ThatDoNotFitAreRefused) {
 
 TEST(ImatrixStatistics, OtherFilesAreNotTaken) {
   const test::TemporaryFolder work;
-  EXPECT_TRUE(is_imatrix(MappedFile(write(work, {})).bytes(), "x"));
-  EXPECT_FALSE(is_imatrix(MappedFile(write(work, {}, "model")).bytes(), "x"));
-  EXPECT_FALSE(is_imatrix(std::as_bytes(std::span(std::string_view("A text."))), "x"));
+  EXPECT_NE(read_imatrix(MappedFile(write(work, {})).bytes(), "x"), nullptr);
+  EXPECT_EQ(read_imatrix(MappedFile(write(work, {}, "model")).bytes(), "x"), nullptr);
+  EXPECT_EQ(read_imatrix(std::as_bytes(std::span(std::string_view("A text."))), "x"), nullptr);
 }
 
 }  // namespace
