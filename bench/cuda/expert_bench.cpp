@@ -1,5 +1,6 @@
-// Prompts through layers with experts: the products of all of them by tiles of every shape, the
-// inputs of down and the sum, for random choices of rows. Times are medians of graph replays.
+// Layers with experts, for random choices of rows. Steps of 16 and 64 sequences: the choice, the
+// products with what belongs to them, and all of these behind each other. Prompts: the products by
+// tiles of every shape, the inputs of down and the sum. Times are medians of graph replays.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -56,6 +57,14 @@ struct Experts {
     stride = of_expert[1][0].codes.as<std::byte>() - of_expert[0][0].codes.as<std::byte>();
   }
 
+  // Returns what the matrices of one expert take.
+  uint64_t bytes() const {
+    uint64_t all = 0;
+    for (const Matrix& m : of_expert[0])
+      all += m.codes.bytes() + m.scales.bytes() + m.offsets.bytes();
+    return all;
+  }
+
   void allocate(const Format& format, int64_t experts, int64_t rows, int64_t cols, int matrices,
                 MemoryPool& pool) {
     of_expert.clear();
@@ -70,6 +79,7 @@ struct Experts {
 
 struct Choices {
   ExpertPlan plan;
+  RouteCall call;
   Buffer logits, choices, weights, row, slot, items;
 
   Choices(const Model& model, int64_t m)
@@ -82,15 +92,28 @@ struct Choices {
     slot = Buffer(slots * sizeof(int32_t));
     items = Buffer(static_cast<uint64_t>(most_items(m, model.chosen, model.experts)) *
                    sizeof(ExpertItem));
-    RouteCall call;
     call.rule.experts = static_cast<int>(model.experts);
     call.rule.chosen = static_cast<int>(model.chosen);
     call.logits = logits.as<float>();
     call.m = m;
     call.choices = choices.as<int32_t>();
     call.weights = weights.as<float>();
-    route(call, plan, {row.as<int32_t>(), slot.as<int32_t>(), items.as<ExpertItem>()}, nullptr);
+    choose(nullptr);
     check(cudaDeviceSynchronize(), "routing");
+  }
+
+  void choose(Stream stream) const {
+    route(call, plan, {row.as<int32_t>(), slot.as<int32_t>(), items.as<ExpertItem>()}, stream);
+  }
+  // Experts that have slots.
+  int64_t used(const Model& model) const {
+    std::vector<ExpertItem> all(items.bytes() / sizeof(ExpertItem));
+    check(cudaMemcpy(all.data(), items.as(), items.bytes(), cudaMemcpyDeviceToHost), "copy");
+    std::vector<bool> has(static_cast<size_t>(model.experts));
+    all.resize(static_cast<size_t>(plan.places(call.m * model.chosen, model.experts)));
+    for (const ExpertItem& item : all)
+      if (item.count > 0) has[static_cast<size_t>(item.expert)] = true;
+    return std::count(has.begin(), has.end(), true);
   }
 };
 
@@ -132,6 +155,19 @@ void bench_products(const char* what, std::span<const Matmul> products, int64_t 
   }
 }
 
+ExpertSum sum_of(const Model& model, const Choices& routed, int64_t m, const Buffer& results,
+                 const Buffer& out) {
+  ExpertSum call;
+  call.results = results.as<float>();
+  call.slot = routed.slot.as<const int32_t>();
+  call.weights = routed.weights.as<const float>();
+  call.out = out.as<float>();
+  call.m = m;
+  call.width = model.hidden;
+  call.chosen = static_cast<int>(model.chosen);
+  return call;
+}
+
 void bench_around(const Model& model, const Choices& routed, int64_t m, const Buffer& gate,
                   const Buffer& up, Activations& x, const Buffer& results) {
   const int64_t slots = m * model.chosen;
@@ -147,14 +183,7 @@ void bench_around(const Model& model, const Choices& routed, int64_t m, const Bu
     prepare(source, {&form, 1}, slots, stream);
   });
   const Buffer out(static_cast<uint64_t>(m * model.hidden) * sizeof(float), true);
-  ExpertSum call;
-  call.results = results.as<float>();
-  call.slot = routed.slot.as<const int32_t>();
-  call.weights = routed.weights.as<const float>();
-  call.out = out.as<float>();
-  call.m = m;
-  call.width = model.hidden;
-  call.chosen = static_cast<int>(model.chosen);
+  const ExpertSum call = sum_of(model, routed, m, results, out);
   const double sum = seconds(kRepeats, [&](int, Stream stream) { sum_experts(call, stream); });
   const auto rate = [](int64_t bytes, double taken) {
     return static_cast<double>(bytes) / taken * 1e-9;
@@ -162,6 +191,69 @@ void bench_around(const Model& model, const Choices& routed, int64_t m, const Bu
   fmt::print("  {:28} {:8.1f} us {:6.0f} GB/s\n  {:28} {:8.1f} us {:6.0f} GB/s\n", "inputs of down",
              inputs * 1e6, rate(slots * model.width * 9, inputs), "sum", sum * 1e6,
              rate((slots + m) * model.hidden * 4, sum));
+}
+
+// A step of m sequences: what its launches take, and the bytes of the chosen experts' weights.
+void bench_step(const Model& model, const char* format_name, int64_t m) {
+  const Format& format = get_format(format_name);
+  const Choices routed(model, m);
+  const int64_t slots = m * model.chosen, used = routed.used(model);
+  fmt::print("{} {}, {} rows, {} experts, items of {}\n", model.name, format_name, m, used,
+             routed.plan.per_item);
+  const Experts first(format, model.experts, model.width, model.hidden, 2);
+  const Experts last(format, model.experts, model.hidden, model.width, 1);
+  const Activations x = random_inputs(m, model.hidden);
+  Activations gated = random_inputs(slots, model.width);
+  const auto floats = static_cast<uint64_t>(slots) * sizeof(float);
+  const Buffer gate(floats * static_cast<uint64_t>(model.width), true);
+  const Buffer up(floats * static_cast<uint64_t>(model.width), true);
+  const Buffer results(floats * static_cast<uint64_t>(model.hidden), true);
+  const Buffer out(static_cast<uint64_t>(m * model.hidden) * sizeof(float), true);
+  const Buffer arrived(kSumCounters * sizeof(int32_t), true);
+  ExpertBatch batch;
+  batch.plan = routed.plan;
+  batch.slots = slots;
+  batch.experts = model.experts;
+  batch.items = routed.items.as<const ExpertItem>();
+  const Matmul both[] = {product_of(first.of_expert[0][0], x, gate.as<float>(), model.width),
+                         product_of(first.of_expert[0][1], x, up.as<float>(), model.width)};
+  const Matmul down = product_of(last.of_expert[0][0], gated, results.as<float>(), model.hidden);
+  InputForm form;
+  form.rotation.block = 256;
+  form.padded = model.width;
+  form.out = &gated;
+  ExpertTail tail;
+  tail.makes_inputs = true;
+  tail.source.x = gate.as<float>();
+  tail.source.up = up.as<float>();
+  tail.source.ldx = tail.source.width = model.width;
+  tail.forms = {&form, 1};
+  tail.sum = {sum_of(model, routed, m, results, out), routed.row.as<const int32_t>(),
+              arrived.as<int32_t>()};
+  const bool tiles = routed.plan.kind == ExpertPlan::Kind::tiles;
+  const auto multiply_first = [&](Stream stream) {
+    batch.rows = routed.row.as<const int32_t>();
+    multiply_experts(both, first.stride, batch, stream);
+  };
+  const auto multiply_last = [&](Stream stream) {
+    batch.rows = nullptr;
+    if (tiles) prepare(tail.source, tail.forms, slots, stream);
+    multiply_experts({&down, 1}, last.stride, batch, stream, tiles ? nullptr : &tail);
+    if (tiles) sum_experts(tail.sum.sum, stream);
+  };
+  const auto show = [&](const char* what, uint64_t bytes, const auto& launches) {
+    const double taken = seconds(kRepeats, [&](int, Stream stream) { launches(stream); });
+    const double rate = static_cast<double>(static_cast<uint64_t>(used) * bytes) / taken;
+    fmt::print("  {:28} {:8.1f} us {:6.0f} GB/s\n", what, taken * 1e6, rate * 1e-9);
+  };
+  show("choice", 0, [&](Stream stream) { routed.choose(stream); });
+  show("gate, up", first.bytes(), multiply_first);
+  show("inputs, down, sum", last.bytes(), multiply_last);
+  show("all", first.bytes() + last.bytes(), [&](Stream stream) {
+    routed.choose(stream);
+    multiply_first(stream);
+    multiply_last(stream);
+  });
 }
 
 void bench_model(const Model& model, const char* format_name, int64_t m) {
@@ -208,6 +300,8 @@ int main(int argc, char** argv) {
   if (formats.empty()) formats = {"tq3", "tq4"};
   for (const char* format : formats) {
     for (const Model& model : kModels) {
+      for (const int64_t m : {16, 64})
+        bench_step(model, format, m);
       for (const int64_t m : {4096, 1024})
         bench_model(model, format, m);
     }

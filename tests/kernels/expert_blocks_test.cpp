@@ -1,7 +1,8 @@
-// How many blocks share an expert's tiles, and the layout of inputs for tiles of many slots.
+// How blocks share the tiles of experts, and the layout of inputs for tiles of many slots.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "kernels/cuda/experts/expert_product.h"
 #include "kernels/cuda/experts/expert_tile.h"
@@ -17,27 +18,85 @@ ExpertBatch batch_of(int64_t rows, int64_t chosen, int64_t experts) {
   return batch;
 }
 
-TEST(ExpertBlocks, OfOneRowAreOneWave) {
-  EXPECT_EQ(blocks_of_item(96, batch_of(1, 8, 128), 132), 16);
-  EXPECT_EQ(blocks_of_item(360, batch_of(1, 4, 32), 132), 33);
-  EXPECT_EQ(blocks_of_item(3, batch_of(1, 1, 8), 132), 3);
-}
-
-// 83 experts of 128 have slots: three blocks to each are two full waves, one would leave 49 of 132
-// multiprocessors without work.
-TEST(ExpertBlocks, OfSeveralRowsFillTheirWaves) {
-  EXPECT_EQ(active_items(batch_of(16, 8, 128)), 82);
-  EXPECT_EQ(blocks_of_item(96, batch_of(16, 8, 128), 132), 3);
-}
-
-TEST(ExpertBlocks, AreNeverMoreThanTiles) {
-  for (int64_t rows = 1; rows <= 16; ++rows) {
-    for (const int64_t tiles : {1, 2, 5, 48, 1000}) {
-      const int64_t blocks = blocks_of_item(tiles, batch_of(rows, 2, 8), 132);
-      EXPECT_GE(blocks, 1);
-      EXPECT_LE(blocks, std::min(tiles, kMostItemBlocks));
+// Counts the tiles of each block's share; every tile of every item must belong to one block.
+std::vector<int> tiles_of_blocks(int items, const ExpertTiles& of, int blocks) {
+  std::vector<int> owners(static_cast<size_t>(items * of.tiles)), counts;
+  for (int block = 0; block < blocks; ++block) {
+    const ExpertShare share = share_of(items, of, block, blocks);
+    int& count = counts.emplace_back();
+    for (int i = 0; i < share.parts(of); ++i) {
+      const ExpertPart part = part_of(share, of, i);
+      const int first = (share.first_item(of) + i) * of.tiles + part.first_tile(of);
+      for (int tile = 0; tile < part.tile_count(of); ++tile, ++count)
+        ++owners.at(static_cast<size_t>(first + tile));
     }
   }
+  EXPECT_TRUE(std::ranges::all_of(owners, [](int owner) { return owner == 1; }));
+  return counts;
+}
+
+// No block has more than one unit more than others.
+TEST(ExpertShare, CoversAllTilesOnce) {
+  for (const ExpertTiles of : {ExpertTiles{1, 1}, {9, 8}, {96, 4}, {7, 1}}) {
+    for (const int items : {0, 1, 5, 83}) {
+      for (const int blocks : {1, 3, 132}) {
+        tiles_of_blocks(items, of, blocks);
+        int least = items * of.units(), most = 0;
+        for (int block = 0; block < blocks; ++block) {
+          const ExpertShare share = share_of(items, of, block, blocks);
+          least = std::min(least, share.end - share.begin);
+          most = std::max(most, share.end - share.begin);
+        }
+        EXPECT_LE(most - least, 1);
+      }
+    }
+  }
+}
+
+// Where that costs no block more tiles, blocks of single slots have one item each.
+TEST(ExpertShare, OfSingleSlotsIsOfOneItem) {
+  for (const int64_t rows : {1, 2, 4}) {
+    for (const int tiles : {96, 128, 360, 180, 7}) {
+      SCOPED_TRACE(testing::Message() << rows << " rows, " << tiles << " tiles");
+      const ExpertBatch batch = batch_of(rows, 8, 128);
+      const auto items = static_cast<int>(batch.slots);
+      ExpertTiles of = expert_tiles(tiles, batch, 132);
+      const auto counts = tiles_of_blocks(items, of, 132);
+      for (int block = 0; block < 132 && of.blocks_of_item > 0; ++block)
+        EXPECT_LE(share_of(items, of, block, 132).parts(of), 1);
+      of.blocks_of_item = 0;
+      const auto others = tiles_of_blocks(items, of, 132);
+      EXPECT_LE(*std::ranges::max_element(counts), *std::ranges::max_element(others));
+    }
+  }
+  EXPECT_EQ(expert_tiles(96, batch_of(1, 8, 128), 132).blocks_of_item, 16);
+  EXPECT_EQ(expert_tiles(128, batch_of(4, 8, 128), 132).blocks_of_item, 4);
+  EXPECT_EQ(expert_tiles(7, batch_of(4, 8, 128), 132).blocks_of_item, 4);
+  EXPECT_EQ(expert_tiles(360, batch_of(4, 4, 32), 132).blocks_of_item, 0) << "4 of 132 are idle";
+  EXPECT_EQ(expert_tiles(96, batch_of(16, 8, 128), 132).blocks_of_item, 0);
+}
+
+// However many places have slots, a block can list its items.
+TEST(ExpertShare, HasFewItems) {
+  const ExpertTiles of{3, 1};
+  for (const int64_t places : {1, 144, 4224, 40000}) {
+    const auto blocks = static_cast<int>(expert_blocks(places, 132));
+    EXPECT_EQ(blocks % 132, 0);
+    for (const int64_t items : {int64_t{1}, places / 2 + 1, places}) {
+      for (int block = 0; block < blocks; ++block) {
+        const ExpertShare share = share_of(static_cast<int>(items), of, block, blocks);
+        ASSERT_LE(share.parts(of), kMostExpertParts);
+      }
+    }
+  }
+}
+
+TEST(ExpertTiles, AreDividedMoreFinelyWhereBlocksHaveFew) {
+  EXPECT_EQ(active_items(batch_of(16, 8, 128)), 82);
+  EXPECT_EQ(expert_tiles(128, batch_of(16, 8, 128), 132).grain, 8);
+  EXPECT_EQ(expert_tiles(96, batch_of(16, 8, 128), 132).grain, 4);
+  EXPECT_EQ(expert_tiles(128, batch_of(1, 8, 128), 132).grain, 1);
+  EXPECT_LE(expert_tiles(1000, batch_of(1, 1, 8), 132).units(), kMostItemUnits);
 }
 
 // Product i of a chunk covers columns 32 i to 32 i + 31, of which lane t of a quad has 8 t + r of

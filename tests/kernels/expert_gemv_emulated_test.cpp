@@ -1,5 +1,6 @@
-// Products of experts with trellis codes, run on the host (emulated/device.h): a single vector is
-// stored doubled in shared memory, whether blocks load their inputs or make them.
+// Products of experts, run on the host (emulated/device.h): the results of ordinary products,
+// however blocks share the tiles of all items, and whether they load their inputs or make them. A
+// single vector is stored doubled in shared memory for trellis codes.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -46,11 +47,11 @@ struct ExpertCodes {
 struct Inputs {
   std::vector<float> gate = random_values(int64_t{kSlots} * kWidth, 60, 4);
   std::vector<float> up = random_values(int64_t{kSlots} * kWidth, 61, 4);
-  Activations prepared = Activations(kSlots, int64_t{kKTiles} * kKTileColumns, 128, 1);
+  Activations prepared;
   InputSource source;
   InputForm form;
 
-  Inputs() {
+  explicit Inputs(int planes) : prepared(kSlots, int64_t{kKTiles} * kKTileColumns, 128, planes) {
     source.x = gate.data();
     source.up = up.data();
     source.ldx = source.width = kWidth;
@@ -75,7 +76,9 @@ ExpertGemvArgs args_of(const ExpertCodes<Decoder>& codes, const Inputs& inputs, 
   set.ldy = set.rows = kRows;
   args.tiles = kTiles;
   args.k_tiles = args.slice_k_tiles = kKTiles;
-  args.m = args.vectors = count;
+  args.m = count;
+  args.planes = inputs.prepared.planes;
+  args.vectors = count * args.planes;
   args.table.words[0] = 0x9E3779B1u;  // the multiplier
   args.scale_vectors = 2;
   args.scale_step = 32;
@@ -84,69 +87,114 @@ ExpertGemvArgs args_of(const ExpertCodes<Decoder>& codes, const Inputs& inputs, 
   args.q = inputs.prepared.q.template as<int8_t>();
   args.x_scales = inputs.prepared.scales.template as<float>();
   args.x_sums = inputs.prepared.sums.template as<int32_t>();
-  args.tiles_per_block = kTiles / 2;
-  args.blocks_with_more = kTiles % 2;
+  args.share.tiles = kTiles;
   args.stride = codes.kStride;
   return args;
 }
 
-// The results of `args` by the kernel of experts, for two items of `count` slots.
+// Two items of `count` slots, and places of items without any.
+std::vector<ExpertItem> items_of(int count) {
+  return {{1, 0, 0, 0}, {2, 0, count, 0}, {1, 0, 0, 0}, {0, kFirst, count, 0}};
+}
+
+// The results of `args` by the kernel of experts, with `blocks` blocks.
 template <typename Decoder, int Tiles8>
-std::vector<float> multiply(ExpertGemvArgs args, int count) {
+std::vector<float> multiply(ExpertGemvArgs args, int count, int blocks) {
   std::vector<float> y(int64_t{kSlots} * kRows, -1);
-  const std::vector<ExpertItem> items{{2, 0, count, 0}, {0, kFirst, count, 0}, {1, 0, 0, 0}};
+  const std::vector<ExpertItem> items = items_of(count);
   args.set[0].y = y.data();
   args.items = items.data();
-  using Block = GemvBlock<Decoder, 128, Tiles8, ExpertInputLoader, true>;
+  args.places = static_cast<int>(items.size());
+  using Block = ExpertBlock<Decoder, 128, Tiles8>;
   const int bytes = Block::kMemory.ring_bytes() + Block::kMemory.sum_bytes +
-                    kKTiles * input_bytes(count, Tiles8, 128, Block::KTile::kDoubled);
-  launch("experts", expert_gemv_of<Decoder, 128, Tiles8>,
-         {dim3(2, static_cast<unsigned>(items.size())), dim3(Block::kWarps * 32),
-          static_cast<size_t>(bytes)},
-         nullptr, args);
+                    args.input_buffers * args.slice_k_tiles *
+                        input_bytes(args.vectors, Tiles8, 128, Block::KTile::kDoubled);
+  launch(
+      "experts", expert_gemv_of<Decoder, 128, Tiles8>,
+      {dim3(static_cast<unsigned>(blocks)), dim3(Block::kWarps * 32), static_cast<size_t>(bytes)},
+      nullptr, args);
   return y;
 }
 
-// One expert's rows with the kernel of ordinary products.
+// Some tiles of an item's rows with the kernel of ordinary products.
 template <typename Decoder, int Tiles8>
-void multiply_plain(const ExpertGemvArgs& args, int expert, int first, int count,
+void multiply_plain(const ExpertGemvArgs& args, const ExpertItem& item, int tile, int tiles,
                     std::vector<float>& y) {
   GemvArgs own = args;
-  const int64_t bytes = expert * args.stride;
-  own.set[0].codes += bytes / static_cast<int64_t>(sizeof(uint4));
-  own.set[0].scales += bytes;
-  own.set[0].y = y.data() + int64_t{first} * kRows;
-  own.q += int64_t{first} * kKTiles * kKTileColumns;
-  own.x_scales += int64_t{first} * kKTiles * 2;
-  own.x_sums += int64_t{first} * kKTiles * 2;
+  const int64_t bytes = item.expert * args.stride;
+  TileSet& set = own.set[0];
+  set.codes +=
+      bytes / static_cast<int64_t>(sizeof(uint4)) + int64_t{tile} * kKTiles * Decoder::kWords * 8;
+  set.scales += bytes + int64_t{tile} * args.scale_tile;
+  set.y = y.data() + int64_t{item.first} * kRows + tile * kTileRows;
+  set.rows -= tile * kTileRows;
+  own.tiles_per_block = tiles;
+  const int64_t k_tile = int64_t{item.first} * args.planes * kKTiles;
+  own.q += k_tile * kKTileColumns;
+  own.x_scales += k_tile * 2;
+  own.x_sums += k_tile * 2;
   using Block = GemvBlock<Decoder, 128, Tiles8>;
-  const int shared = Block::kMemory.ring_bytes() + Block::kMemory.sum_bytes +
-                     kKTiles * input_bytes(count, Tiles8, 128, Block::KTile::kDoubled);
+  const int shared =
+      Block::kMemory.ring_bytes() + Block::kMemory.sum_bytes +
+      args.slice_k_tiles * input_bytes(args.vectors, Tiles8, 128, Block::KTile::kDoubled);
   launch("product", gemv_kernel_of<Decoder, 128, Tiles8>,
-         {dim3(2), dim3(Block::kWarps * 32), static_cast<size_t>(shared)}, nullptr, own);
+         {dim3(1), dim3(Block::kWarps * 32), static_cast<size_t>(shared)}, nullptr, own);
 }
 
 template <typename Decoder, int Tiles8>
-void expect_products(int count) {
-  SCOPED_TRACE(testing::Message() << count << " slots");
-  const ExpertCodes<Decoder> codes;
-  const Inputs inputs;
-  std::vector<float> expected(int64_t{kSlots} * kRows, -1);
-  ExpertGemvArgs args = args_of(codes, inputs, count, expected);
-  multiply_plain<Decoder, Tiles8>(args, 2, 0, count, expected);
-  multiply_plain<Decoder, Tiles8>(args, 0, kFirst, count, expected);
-  EXPECT_EQ((multiply<Decoder, Tiles8>(args, count)), expected) << "brought";
-  args.makes_inputs = true;
-  args.in = input_view(inputs.source);
-  args.form = form_view(inputs.source, inputs.form, kSlots);
-  args.q = nullptr;
-  EXPECT_EQ((multiply<Decoder, Tiles8>(args, count)), expected) << "made";
+std::vector<float> multiply_by_parts(const ExpertGemvArgs& args, int count, int blocks) {
+  std::vector<float> y(int64_t{kSlots} * kRows, -1);
+  const ExpertItem with_slots[] = {items_of(count)[1], items_of(count)[3]};
+  for (int block = 0; block < blocks; ++block) {
+    const ExpertShare share = share_of(2, args.share, block, blocks);
+    for (int i = 0; i < share.parts(args.share); ++i) {
+      const ExpertPart part = part_of(share, args.share, i);
+      multiply_plain<Decoder, Tiles8>(args, with_slots[share.first_item(args.share) + i],
+                                      part.first_tile(args.share), part.tile_count(args.share), y);
+    }
+  }
+  return y;
 }
 
-TEST(ExpertProducts, OfTrellisCodesAreThoseOfOtherProducts) {
+// One block has all tiles; others begin and end within an item or have none. Inputs have one buffer
+// or two, for all columns or for slices of them.
+template <typename Decoder, int Tiles8>
+void expect_products(int count, int planes = 1) {
+  const ExpertCodes<Decoder> codes;
+  const Inputs inputs(planes);
+  std::vector<float> y(int64_t{kSlots} * kRows, -1);
+  for (const int blocks : {1, 2, 4, 7}) {
+    ExpertGemvArgs args = args_of(codes, inputs, count, y);
+    args.input_buffers = 1 + blocks % 2;
+    args.slice_k_tiles = blocks < 3 ? 2 : kKTiles;
+    SCOPED_TRACE(testing::Message() << count << " slots, " << blocks << " blocks");
+    const auto expected = multiply_by_parts<Decoder, Tiles8>(args, count, blocks);
+    EXPECT_EQ((multiply<Decoder, Tiles8>(args, count, blocks)), expected) << "brought";
+    args.makes_inputs = true;
+    args.in = input_view(inputs.source);
+    args.form = form_view(inputs.source, inputs.form, kSlots);
+    args.q = nullptr;
+    EXPECT_EQ((multiply<Decoder, Tiles8>(args, count, blocks)), expected) << "made";
+  }
+}
+
+TEST(ExpertProducts, AreThoseOfOtherProductsHoweverBlocksShareThem) {
+  expect_products<ScalarDecoder<3>, 1>(2);
+  expect_products<ScalarDecoder<3>, 1>(2, 2);
   expect_products<TrellisDecoder<6>, 0>(1);
   expect_products<TrellisDecoder<5>, 0>(1);
   expect_products<TrellisDecoder<6>, 1>(2);
+}
+
+// Inputs may have two planes for any code (ActivationMode::i8x2), so an item has more than 8
+// vectors.
+TEST(ExpertProducts, HaveKernelsForTwoPlanesOfAllSlotsOfAnItem) {
+  using Decoder = ScalarDecoder<2>;
+  GemvKind kind{Decoder::kKind, 128};
+  kind.experts = true;
+  kind.tiles8 = tiles_of_8(kind.decoder, kind.flush, 2 * kVectorSlots);
+  const ExpertGemvKernel expected = expert_gemv_of<Decoder, 128, 2>;
+  EXPECT_EQ(expert_gemv_kernel<Decoder>(kind), expected);
 }
 
 }  // namespace

@@ -167,6 +167,8 @@ TEST(ExpertTail, BlocksMakeInputsWhoseSegmentsLieInAKTile) {
   EXPECT_FALSE(can_make_inputs({&form, 1}));
 }
 
+constexpr ExpertTiles kShared{7, 2};
+
 struct ProductCall {
   const ExpertItem* items;
   const float* values;  // [slots][width], what the product gives
@@ -175,24 +177,31 @@ struct ProductCall {
   SumByBlocks sum;
 };
 
-// Grid: x over columns, y over items.
+// Grid: x over units of tiles, y over pairs of items, which are the work of one block.
 __global__ void product_kernel(ProductCall call) {
-  const ExpertItem item = call.items[blockIdx.y];
-  if (item.count == 0) return;
-  const int64_t each = (call.width + gridDim.x - 1) / gridDim.x / 16 * 16 + 16;
-  const int64_t begin = blockIdx.x * each, end = begin + each;
+  WALSH_DYNAMIC_SHARED(SummedPart, complete);
+  ExpertWork work[2];
+  int works = 0;
+  const ExpertPart part = part_of(
+      share_of(1, kShared, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)), kShared, 0);
+  const int64_t begin = part.first_tile(kShared) * kTileRows;
+  const int64_t end = begin + part.tile_count(kShared) * kTileRows;
   const int64_t most = end < call.width ? end : call.width;
-  for (int s = item.first; s < item.first + item.count; ++s)
-    for (int64_t column = begin + threadIdx.x; column < most; column += blockDim.x)
-      call.results[s * call.width + column] = call.values[s * call.width + column];
-  sum_behind_last(call.sum, item.first, item.count, static_cast<int>(blockIdx.x),
-                  static_cast<int>(gridDim.x), begin, end);
+  for (unsigned i = 2 * blockIdx.y; i < 2 * blockIdx.y + 2; ++i) {
+    const ExpertItem item = call.items[i];
+    if (item.count == 0) continue;
+    work[works++] = {item, part.first_tile(kShared), part.tile_count(kShared), part};
+    for (int s = item.first; s < item.first + item.count; ++s)
+      for (int64_t column = begin + threadIdx.x; column < most; column += blockDim.x)
+        call.results[s * call.width + column] = call.values[s * call.width + column];
+  }
+  sum_behind_last(call.sum, kShared, work, works, complete);
 }
 
 TEST(ExpertTail, TheLastBlockAddsUpAsALaunchOfItsOwn) {
   constexpr int64_t kExperts = 10, kChosen = 4, kWidth = 100;
   Random random(9);
-  for (const int64_t m : {1, 2, 4, 5, 16}) {
+  for (const int64_t m : {1, 2, 4, 5, 16, 40}) {
     for (const bool to_stream : {false, true}) {
       SCOPED_TRACE(testing::Message() << m << " rows, " << to_stream);
       const ExpertPlan plan = plan_experts(m, kChosen, kExperts, false);
@@ -213,8 +222,8 @@ TEST(ExpertTail, TheLastBlockAddsUpAsALaunchOfItsOwn) {
       const auto values = random_values(m * kChosen * kWidth, 71), share = random_values(m, 72),
                  before = random_values(m * kWidth, 73);
       std::vector<float> results(values.size(), std::numeric_limits<float>::quiet_NaN());
-      constexpr unsigned kBlocks = 3;
-      std::vector<int32_t> arrived(static_cast<size_t>(m) * kBlocks);
+      items.resize(items.size() + items.size() % 2);
+      std::vector<int32_t> arrived(static_cast<size_t>(m * kShared.units()));
       ExpertSum sum;
       sum.results = results.data();
       sum.slot = slot.data();
@@ -229,7 +238,8 @@ TEST(ExpertTail, TheLastBlockAddsUpAsALaunchOfItsOwn) {
       sum.out = out.data();
       if (to_stream) sum.stream = stream.data();
       launch("product", product_kernel,
-             {dim3(kBlocks, static_cast<unsigned>(items.size())), dim3(64)}, nullptr,
+             {dim3(3, static_cast<unsigned>(items.size() / 2)), dim3(32), 32 * sizeof(SummedPart)},
+             nullptr,
              ProductCall{items.data(),
                          values.data(),
                          results.data(),

@@ -128,6 +128,36 @@ TEST(ExpertKernels, SlotsOfAnExpertAreInTheOrderOfTheRows) {
   EXPECT_EQ(r.row, expected);
 }
 
+// Up to 32 rows have one block for the choice and the tables.
+TEST(ExpertKernels, OneBlockMakesTheTablesOfABlockForEachExpert) {
+  Random random(5);
+  for (const int64_t m : {5, 16, 31, 32}) {
+    for (const int experts : {7, 200}) {
+      SCOPED_TRACE(testing::Message() << m << " rows, " << experts << " experts");
+      constexpr int kChosen = 3;
+      std::vector<float> logits;
+      for (int64_t i = 0; i < m * experts; ++i)
+        logits.push_back(static_cast<float>(random.normal()));
+      const ExpertPlan plan = plan_experts(m, kChosen, experts, false);
+      const Routed r = route_rows(rule_of(experts, kChosen), logits, m, plan);
+      Routed expected = r;
+      std::fill(expected.row.begin(), expected.row.end(), -1);
+      std::fill(expected.slot.begin(), expected.slot.end(), -1);
+      GivenChoices call;
+      call.ids = r.choices.data();
+      call.m = m;
+      call.chosen = kChosen;
+      call.experts = experts;
+      call.choices = expected.choices.data();
+      group_given(call, plan, {expected.row.data(), expected.slot.data(), expected.items.data()},
+                  nullptr);
+      EXPECT_EQ(r.row, expected.row);
+      EXPECT_EQ(r.slot, expected.slot);
+      EXPECT_EQ(r.items, expected.items);
+    }
+  }
+}
+
 TEST(ExpertKernels, AddUpInTheOrderOfTheChoices) {
   constexpr int64_t kRows = 2, kWidth = 300;
   const std::vector<int32_t> slot{3, 0, 1, 2};

@@ -277,7 +277,8 @@ void CudaExperts::finish(const ExpertLayer& layer, cuda::ExpertSum call, cuda::S
     prepare_forms(tail.source, down.forms, slots, stream);
     if (meter != nullptr) meter->add_experts(gated, tail.source, slots, true, stream);
   }
-  const bool sums = by_blocks && call.m <= cuda::kMaxVectors;
+  // The block that ends last would add up most of what it has, so more rows have a launch.
+  const bool sums = by_blocks && call.m <= cuda::kSingleRows;
   if (sums) tail.sum = {call, row_.as<const int32_t>(), arrived_.as<int32_t>() + 1};
   multiply(down, layer.stride, batch(e, call.m), by_blocks ? &tail : nullptr, stream);
   if (!sums) cuda::sum_experts(call, stream);

@@ -10,7 +10,7 @@ namespace walsh {
 namespace {
 
 // The launch that also makes inputs chooses the experts of so few rows. Its last block does it for
-// all of them, so launches of their own are faster for more rows.
+// all of them, so a launch of its own is faster for more rows.
 constexpr int64_t kMostRoutedInFront = 8;
 // From so many rows of a sequence on, latents become keys and values of heads: those of a position
 // cost about as much as 24 rows that see its latent, by an estimate (docs/gpu_notebook.md).
@@ -68,16 +68,17 @@ void CudaLaunches::perform(const step::Product& s) {
   const std::vector<CudaMatmul> items = operands_.products(s, layer_, skip_);
   const auto* route = following<step::Route>(1);
   const auto* experts = following<step::Experts>(2);
-  routed_in_front_ = route != nullptr && route->factors < 0 && experts != nullptr &&
-                     !experts->makes_input && rows() <= kMostRoutedInFront &&
-                     CudaLinear::is_in_front(*items.front().linear, rows());
+  prepared_in_front_ = route != nullptr && experts != nullptr && !experts->makes_input &&
+                       CudaLinear::is_in_front(*items.front().linear, rows());
+  routed_in_front_ = prepared_in_front_ && route->factors < 0 && rows() <= kMostRoutedInFront;
   CudaFront front;
-  if (routed_in_front_) {
+  if (prepared_in_front_) {
     front = memory_.experts.front(operands_.experts(*experts, layer_), operands_.row(route->logits),
                                   operands_.vector(layer_, route->bias), rows());
+    if (!routed_in_front_) front.route = nullptr;
   }
   memory_.linear.multiply(model_.input(layer_, s.input), source, items, rows(), stream_,
-                          routed_in_front_ ? &front : nullptr);
+                          prepared_in_front_ ? &front : nullptr);
 }
 
 // Queries turn; latents and shared keys go to the cache.
@@ -272,7 +273,7 @@ void CudaLaunches::perform(const step::Route& s) {
 void CudaLaunches::perform(const step::Experts& s) {
   experts_ = &s;
   memory_.experts.begin(operands_.experts(s, layer_),
-                        operands_.source(s.from, s.norm, layer_, skip_), routed_in_front_, rows(),
+                        operands_.source(s.from, s.norm, layer_, skip_), prepared_in_front_, rows(),
                         stream_, meter_);
 }
 

@@ -77,7 +77,7 @@ class CudaLaunches {
   // product behind it takes with its input, whether the launch of the router's product has chosen
   // the experts and made their inputs, and what the sum of experts is of.
   cuda::HeadGates gates_;
-  bool routed_in_front_ = false;
+  bool prepared_in_front_ = false, routed_in_front_ = false;
   const step::Convolve* convolved_ = nullptr;
   const step::Experts* experts_ = nullptr;
 };

@@ -119,15 +119,15 @@ TEST(GemvLaunches, RefuseLevelsThatAreNotInOrder) {
 // As many slots of an expert as of other products' vectors.
 void expect_no_fewer_slots(int architecture, int64_t shared, const GemvKind& of, GemvArgs args) {
   GemvKind many = of;
-  many.many_tiles = true;
+  many.experts = true;
   const int most = detail::plan_slices(of, shared, architecture, args);
   EXPECT_EQ(detail::plan_slices(many, shared, architecture, args, kVectorSlots),
             std::min(most, kVectorSlots));
 }
 
 void expect_fit(int architecture, int64_t shared, const GemvKind& of, GemvArgs args) {
-  const int most = detail::plan_slices(
-      of, shared, architecture, args, of.many_tiles ? kVectorSlots : static_cast<int>(kMaxVectors));
+  const int most = detail::plan_slices(of, shared, architecture, args,
+                                       of.experts ? kVectorSlots : static_cast<int>(kMaxVectors));
   EXPECT_GE(args.slice_k_tiles, 1);
   EXPECT_LE(args.slice_k_tiles, args.k_tiles);
   GemvKind kind = of;

@@ -365,6 +365,10 @@ template <typename T>
 T atomicAdd(T* p, T value) {
   return __atomic_fetch_add(p, value, __ATOMIC_SEQ_CST);
 }
+template <typename T>
+T atomicOr(T* p, T value) {
+  return __atomic_fetch_or(p, value, __ATOMIC_SEQ_CST);
+}
 inline int __popc(unsigned x) {
   return __builtin_popcount(x);
 }

@@ -28,7 +28,7 @@ bool is_last(const PassMatmul& p) {
 }
 
 void add_tail(std::span<const PassMatmul> group, const ExpertBatch& batch, const ExpertTail& tail,
-              int64_t blocks, ExpertGemvArgs& args) {
+              ExpertGemvArgs& args) {
   const PassMatmul& first = group.front();
   args.chosen_before = true;
   if (tail.makes_inputs) {
@@ -42,9 +42,9 @@ void add_tail(std::span<const PassMatmul> group, const ExpertBatch& batch, const
     args.clamp = tail.clamp;
   }
   if (tail.sum.arrived == nullptr || !is_last(first)) return;
-  const int64_t counters = tail.sum.sum.m * blocks;
-  if (group.size() != 1 || counters > kSumCounters || batch.plan.per_item > kVectorSlots)
-    detail::refuse_matmul(fmt::format("{} parts of {} results", counters, group.size()));
+  const int64_t rows = tail.sum.sum.m;
+  if (group.size() != 1 || rows > kMostSummedRows)
+    detail::refuse_matmul(fmt::format("sums of {} rows of {} products", rows, group.size()));
   args.sum = tail.sum;
 }
 
@@ -56,7 +56,7 @@ void multiply_vectors(std::span<const PassMatmul> group, int64_t stride, const E
   ExpertGemvArgs args;
   detail::describe_group(group, args);
   GemvKind kind;
-  kind.many_tiles = true;
+  kind.experts = true;
   kind.decoder = matrix.code.decoder;
   kind.flush = detail::flush_columns(matrix, x);
   // Kernels keep their arguments in shared memory as well.
@@ -74,12 +74,12 @@ void multiply_vectors(std::span<const PassMatmul> group, int64_t stride, const E
   args.items = batch.items;
   args.rows = batch.rows;
   kind.tiles8 = tiles_of_8(kind.decoder, kind.flush, args.vectors);
-  const int64_t blocks = blocks_of_item(args.tiles, batch, device.multiprocessors);
-  args.tiles_per_block = args.tiles / static_cast<int>(blocks);
-  args.blocks_with_more = args.tiles % static_cast<int>(blocks);
-  if (tail != nullptr) add_tail(group, batch, *tail, blocks, args);
+  args.share = expert_tiles(args.tiles, batch, device.multiprocessors);
+  if (tail != nullptr) add_tail(group, batch, *tail, args);
   const int64_t places = batch.plan.places(batch.slots, batch.experts);
-  const LaunchShape shape{dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(places)),
+  args.places = static_cast<int>(places);
+  const int64_t blocks = expert_blocks(places, device.multiprocessors);
+  const LaunchShape shape{dim3(static_cast<unsigned>(blocks)),
                           dim3(static_cast<unsigned>(gemv_warps(code_vectors(kind.decoder)) * 32)),
                           static_cast<size_t>(detail::gemv_bytes(kind, args, device.code))};
   launch("experts", gemv_kernel_for(kind), shape, stream, args);

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <span>
 
+#include "kernels/cuda/experts/expert_share.h"
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/gemv/gemv.h"
 
@@ -26,7 +26,7 @@ struct ExpertTail {
   InputSource source;
   std::span<const InputForm> forms;
   GateClamp clamp;
-  // Adds up the last product's results, for at most kMaxVectors rows.
+  // Adds up the last product's results, for at most kMostSummedRows rows.
   SumByBlocks sum;
 };
 // Whether blocks of products can make inputs: rotation segments must not exceed a k-tile.
@@ -37,9 +37,9 @@ inline bool can_make_inputs(std::span<const InputForm> forms) {
   }
   return true;
 }
-// Most counters per row in SumByBlocks::arrived.
-inline constexpr int64_t kMostItemBlocks = 256;
-inline constexpr int64_t kSumCounters = kMaxVectors * kMostItemBlocks;
+// Most units of an item (expert_share.h) and most rows that products of few slots add up.
+inline constexpr int64_t kMostItemUnits = 256, kMostSummedRows = 16;
+inline constexpr int64_t kSumCounters = kMostSummedRows * kMostItemUnits;
 
 // y[s * ldy + row] (+)= bias[row] + W x for every slot s with the matrix of its expert. `products`
 // are those of expert 0; each of its arrays, bias included, lies `stride` bytes before that of the
@@ -62,21 +62,25 @@ constexpr int64_t active_items(const ExpertBatch& batch) {
   return batch.experts - static_cast<int64_t>(unused);
 }
 
-// Blocks that share an item's tiles, chosen so that waves of blocks (one per multiprocessor) are
-// few and full.
-constexpr int64_t blocks_of_item(int64_t tiles, const ExpertBatch& batch, int64_t processors) {
-  constexpr int64_t kStart = 8;  // the start of a block costs as much as this many tiles
-  const int64_t active = active_items(batch);
-  const int64_t most = tiles < kMostItemBlocks ? tiles : kMostItemBlocks;
-  int64_t best = 1, least = std::numeric_limits<int64_t>::max();
-  for (int64_t blocks = 1; blocks <= most; ++blocks) {
-    const int64_t waves = (active * blocks + processors - 1) / processors;
-    const int64_t time = waves * ((tiles + blocks - 1) / blocks + kStart);
-    if (time >= least) continue;
-    best = blocks;
-    least = time;
-  }
-  return best;
+// How an item's tiles are divided: in units that are small beside what a block has, if experts are
+// chosen at random. Where each slot is an item, the number of items is known, and no block has two
+// of them unless some block would have more tiles otherwise.
+constexpr ExpertTiles expert_tiles(int tiles, const ExpertBatch& batch, int64_t processors) {
+  constexpr int kMostGrain = 8, kUnits = 8;
+  const int64_t share = active_items(batch) * tiles / processors;
+  ExpertTiles of{tiles, kMostGrain};
+  while (of.grain > 1 && share < of.grain * kUnits)
+    of.grain /= 2;
+  while (of.units() > kMostItemUnits)
+    of.grain *= 2;
+  const int64_t blocks = batch.plan.grouped() ? 0 : processors / batch.slots;
+  const auto most_units = [](int64_t units, int64_t of_blocks) {
+    return (units + of_blocks - 1) / of_blocks;
+  };
+  if (blocks > 0 &&
+      most_units(of.units(), blocks) == most_units(batch.slots * of.units(), processors))
+    of.blocks_of_item = static_cast<int>(blocks);
+  return of;
 }
 
 }  // namespace walsh::cuda

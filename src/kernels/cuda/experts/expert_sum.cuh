@@ -1,10 +1,16 @@
 // Adds up the outputs of a row's experts: in a separate launch, or by the blocks of the down
-// product, where the block that finishes a part of a row last adds it up.
+// product, where the block that finishes a part of a row last adds it up. Parts are units of tiles.
 #pragma once
 
+#include "kernels/cuda/experts/expert_share.h"
 #include "kernels/cuda/experts/experts.h"
+#include "kernels/cuda/weights/matrix.h"
 
 namespace walsh::cuda {
+
+struct SummedPart {
+  int row, unit;
+};
 
 // One column of one row. The results may have been written by other blocks of the same launch.
 __device__ __forceinline__ void sum_column(const ExpertSum& call, int64_t row, int64_t column) {
@@ -28,29 +34,51 @@ __device__ __forceinline__ void sum_column(const ExpertSum& call, int64_t row, i
   }
 }
 
-// Called by all threads of block `block` of the `blocks` that share the columns of an item with
-// slots [first, first + count), count <= kVectorSlots, after their last store; this block has
-// written columns [begin, end) of them.
-__device__ __forceinline__ void sum_behind_last(const SumByBlocks& call, int first, int count,
-                                                int block, int blocks, int64_t begin, int64_t end) {
-  __shared__ int last[kVectorSlots];  // a row that is complete, or -1
-  const int thread = static_cast<int>(threadIdx.x);
-  __threadfence();
-  __syncthreads();
-  if (thread < count) {
-    const int row = call.row_of_slot[first + thread];
-    int32_t* arrived = call.arrived + int64_t{row} * blocks + block;
-    const bool complete = atomicAdd(arrived, 1) == call.sum.chosen - 1;
-    if (complete) *arrived = 0;
-    last[thread] = complete ? row : -1;
+// Counts a block's part of a row as complete: pair `i` of the slots and units of its work. Returns
+// whether all experts of the row have that part.
+__device__ __forceinline__ bool count_part(const SumByBlocks& call, const ExpertTiles& of,
+                                           const ExpertWork* work, int i, SummedPart& part) {
+  int units = work->part.end - work->part.begin;
+  while (i >= units * work->item.count) {
+    i -= units * work->item.count;
+    ++work;
+    units = work->part.end - work->part.begin;
   }
-  __syncthreads();
+  const int slot = i / units;
+  part.row = call.row_of_slot[work->item.first + slot];
+  part.unit = work->part.begin + i - slot * units;
+  int32_t* arrived = call.arrived + int64_t{part.row} * of.units() + part.unit;
+  if (atomicAdd(arrived, 1) != call.sum.chosen - 1) return false;
+  *arrived = 0;
+  return true;
+}
+
+// Called by all threads of a block after their last store, with its work and shared memory for as
+// many parts as the block has threads.
+__device__ __forceinline__ void sum_behind_last(const SumByBlocks& call, const ExpertTiles& of,
+                                                const ExpertWork* work, int works,
+                                                SummedPart* complete) {
+  __shared__ int count;
+  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  const int columns = of.grain * kTileRows;
+  int pairs = 0;
+  for (int w = 0; w < works; ++w)
+    pairs += work[w].item.count * (work[w].part.end - work[w].part.begin);
   __threadfence();
-  const int64_t most = end < call.sum.width ? end : call.sum.width;
-  for (int i = 0; i < count; ++i) {
-    if (last[i] < 0) continue;
-    for (int64_t column = begin + thread; column < most; column += blockDim.x)
-      sum_column(call.sum, last[i], column);
+  for (int base = 0; base < pairs; base += threads) {
+    __syncthreads();
+    if (thread == 0) count = 0;
+    __syncthreads();
+    SummedPart part;
+    if (base + thread < pairs && count_part(call, of, work, base + thread, part))
+      complete[atomicAdd(&count, 1)] = part;
+    __syncthreads();
+    __threadfence();
+    for (int i = thread; i < count * columns; i += threads) {
+      const SummedPart& own = complete[i / columns];
+      const int64_t column = int64_t{own.unit} * columns + i % columns;
+      if (column < call.sum.width) sum_column(call.sum, own.row, column);
+    }
   }
 }
 

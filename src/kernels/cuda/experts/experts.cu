@@ -16,8 +16,11 @@ namespace {
 
 constexpr int kRouteWarps = 4;  // rows per block
 constexpr int kGroupThreads = 512, kSumThreads = 256;
+// One block of so many threads chooses for up to so many rows, a warp for each, and groups them.
+constexpr int kTogetherThreads = 1024, kMostTogether = kTogetherThreads / 32;
+constexpr int kTogetherLaneExperts = 8;
 constexpr int kSumColumns = 4, kSumChoices = 8;
-constexpr int kSharedBytes = 48 << 10;
+constexpr int kSharedBytes = 48 << 10, kTogetherBytes = 96 << 10;
 
 // The threads of a block as lanes (lanes.h).
 struct BlockLanes {
@@ -79,6 +82,91 @@ __global__ void __launch_bounds__(kGroupThreads)
   wait_previous_kernel();
   group_expert(BlockLanes{counts}, choices, count, chosen, static_cast<int>(blockIdx.x), per_item,
                slots);
+}
+
+// The shared memory of the block that has all rows.
+struct TogetherMemory {
+  unsigned* rows;    // [experts]: bit t: row t has the expert
+  int32_t* first;    // [experts]: its first slot
+  int32_t* choices;  // [m][chosen]
+  unsigned char* scratch;
+
+  static constexpr int bytes(const RouteRule& rule, int64_t m) {
+    return 8 * rule.experts + (4 * static_cast<int>(m) * rule.chosen + 15) / 16 * 16 +
+           kTogetherThreads / 32 * RouteScratch::bytes(rule);
+  }
+  static __device__ TogetherMemory at(unsigned char* memory, const RouteRule& rule, int64_t m) {
+    TogetherMemory t;
+    const int choices = (4 * static_cast<int>(m) * rule.chosen + 15) / 16 * 16;
+    t.scratch = memory;
+    memory += kTogetherThreads / 32 * RouteScratch::bytes(rule);
+    t.choices = reinterpret_cast<int32_t*>(memory);
+    t.rows = reinterpret_cast<unsigned*>(memory + choices);
+    t.first = reinterpret_cast<int32_t*>(t.rows + rule.experts);
+    return t;
+  }
+};
+
+// Writes the items of all experts; a thread has some neighbouring ones.
+__device__ __forceinline__ void make_items(const TogetherMemory& memory, int experts, int per_item,
+                                           const SlotArrays& slots) {
+  const int each = (experts + kTogetherThreads - 1) / kTogetherThreads;
+  const int begin = static_cast<int>(threadIdx.x) * each, end = min(begin + each, experts);
+  const auto count_of = [&](int expert) { return __popc(memory.rows[expert]); };
+  int own = 0, total = 0;
+  for (int expert = begin; expert < end; ++expert)
+    own += count_of(expert);
+  int first = count_before(own, total);
+  for (int expert = begin; expert < end; ++expert) {
+    const int count = count_of(expert), place = item_place(first, expert, per_item);
+    const int last = item_place(first + count, expert + 1, per_item);
+    for (int i = 0; i < last - place; ++i)
+      slots.items[place + i] = item_of(expert, first, count, per_item, i);
+    memory.first[expert] = first;
+    first += count;
+  }
+}
+
+// One block chooses for all rows and groups them. A row has an expert once, so that the rows of an
+// expert are bits, and a choice's slot is a number of bits.
+__global__ void __launch_bounds__(kTogetherThreads)
+    route_together_kernel(const __grid_constant__ RouteCall call, const SlotArrays slots,
+                          int per_item) {
+  WALSH_DYNAMIC_SHARED(unsigned char, shared);
+  const RouteRule& rule = call.rule;
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32;
+  const auto m = static_cast<int>(call.m);
+  const TogetherMemory memory = TogetherMemory::at(shared, rule, call.m);
+  for (int i = thread; i < rule.experts; i += kTogetherThreads)
+    memory.rows[i] = 0;
+  __syncthreads();
+  allow_next_kernel();
+  wait_previous_kernel();
+  if (warp < m) {
+    const int row = warp;
+    const RouteScratch scratch =
+        RouteScratch::at(memory.scratch + warp * RouteScratch::bytes(rule), rule);
+    const float* logits = call.logits + int64_t{row} * rule.experts;
+    const int64_t at = int64_t{row} * rule.chosen;
+    route_by_warp<kTogetherLaneExperts>(
+        rule, [&](int expert) { return logits[expert]; }, call.bias, scratch, call.choices + at,
+        call.weights + at);
+    for (int k = WarpLanes::index(); k < rule.chosen; k += 32) {
+      const int expert = scratch.chosen[k];
+      memory.choices[row * rule.chosen + k] = expert;
+      atomicOr(&memory.rows[expert], 1u << row);
+    }
+  }
+  __syncthreads();
+  make_items(memory, rule.experts, per_item, slots);
+  __syncthreads();
+  for (int i = thread; i < m * rule.chosen; i += kTogetherThreads) {
+    const int expert = memory.choices[i], row = i / rule.chosen;
+    const unsigned before = memory.rows[expert] & ((1u << row) - 1);
+    const int slot = memory.first[expert] + __popc(before);
+    slots.row[slot] = row;
+    slots.slot[i] = slot;
+  }
 }
 
 // A thread per choice, per column of the zeros, and per place of an item. The first
@@ -216,6 +304,14 @@ void route(const RouteCall& call, const ExpertPlan& plan, const SlotArrays& slot
   if (call.m == 0) return;
   check_routing(call);
   const RouteRule& rule = call.rule;
+  const int together = TogetherMemory::bytes(rule, call.m);
+  if (plan.grouped() && call.m <= kMostTogether && rule.experts <= 32 * kTogetherLaneExperts &&
+      together <= kTogetherBytes) {
+    launch("routing", route_together_kernel,
+           {dim3(1), dim3(kTogetherThreads), static_cast<size_t>(together)}, stream, call, slots,
+           plan.per_item);
+    return;
+  }
   const int shared = kRouteWarps * RouteScratch::bytes(rule);
   const auto blocks = static_cast<unsigned>((call.m + kRouteWarps - 1) / kRouteWarps);
   launch("routing", route_kernel,

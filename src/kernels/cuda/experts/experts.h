@@ -79,11 +79,11 @@ struct ExpertSum {
 void sum_experts(const ExpertSum& call, Stream stream);
 
 // The sum computed by the blocks of the down product, with up to kVectorSlots slots per item: each
-// part of a row by the block that finishes last.
+// unit of a row's tiles (expert_share.h) by the block that finishes last.
 struct SumByBlocks {
   ExpertSum sum;
   const int32_t* row_of_slot = nullptr;
-  // [m][blocks of an item], zero before and after the launch. Null: no sum.
+  // [m][units of an item], zero before and after the launch. Null: no sum.
   int32_t* arrived = nullptr;
 };
 

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kWarps = kPrepareWarps, kThreads = kWarps * 32;
 constexpr int kMostKTiles = kMostFrontColumns / kKTileColumns;
-constexpr int kMostRows = static_cast<int>(kMaxVectors);
+constexpr int kMostInputs = 4;   // of a block
 constexpr int kLineFloats = 32;  // of 128 bytes
 
 struct ProductView {
@@ -37,7 +37,7 @@ struct FrontArgs {
   int products = 0;
   // Product_blocks: of all products; form_blocks: per row of a form.
   int product_blocks = 0, form_blocks = 0;
-  int m = 0;
+  int m = 0, input_groups = 1;  // blocks that share the inputs of a product's rows
   bool routes = false, grouped = false;
   int per_item = 1;
   RouteCall route;
@@ -45,16 +45,16 @@ struct FrontArgs {
   int32_t* arrived = nullptr;
 };
 
-// 1 / rms of every input, as in prepare(): a k-tile of a row at a time.
-__device__ __forceinline__ void find_norms(const InputView& in, int m, int warp, int lane,
-                                           float (&inverse)[kMostRows]) {
-  __shared__ double squares[kMostRows * kMostKTiles];
+// 1 / rms of m inputs from `first` on, as in prepare(): a k-tile of a row at a time.
+__device__ __forceinline__ void find_norms(const InputView& in, int first, int m, int warp,
+                                           int lane, float (&inverse)[kMostInputs]) {
+  __shared__ double squares[kMostInputs * kMostKTiles];
   const int k_tiles = (in.width + kKTileColumns - 1) / kKTileColumns;
 #pragma unroll 2
   for (int i = warp; i < m * k_tiles; i += kWarps) {
     const int t = i / k_tiles, k_tile = i - t * k_tiles;
     float v[kLaneColumns];
-    load_input(in, t, k_tile * kKTileColumns + lane * kLaneColumns, v);
+    load_input(in, first + t, k_tile * kKTileColumns + lane * kLaneColumns, v);
     const double sum = k_tile_squares(v);
     if (lane == 0) squares[i] = sum;
   }
@@ -73,8 +73,8 @@ __device__ __forceinline__ void find_norms(const InputView& in, int m, int warp,
 template <int R, int T>
 __device__ __forceinline__ void add_products(const FrontArgs& args, const ProductView& product,
                                              int first, int first_input,
-                                             const float (&inverse)[kMostRows], int warp, int lane,
-                                             float (&sum)[R][T]) {
+                                             const float (&inverse)[kMostInputs], int warp,
+                                             int lane, float (&sum)[R][T]) {
   const InputView& in = args.in;
   for (int k_tile = warp; k_tile * kKTileColumns < in.width; k_tile += kWarps) {
     const int column = k_tile * kKTileColumns + lane * kLaneColumns;
@@ -88,7 +88,7 @@ __device__ __forceinline__ void add_products(const FrontArgs& args, const Produc
         x[t][e] = 0;
       if (input >= args.m) continue;
       load_input(in, input, column, x[t]);
-      if (in.gain) apply_norm(gain, inverse[input], x[t]);
+      if (in.gain) apply_norm(gain, inverse[t], x[t]);
     }
 #pragma unroll
     for (int r = 0; r < R; ++r) {
@@ -105,37 +105,34 @@ __device__ __forceinline__ void add_products(const FrontArgs& args, const Produc
   }
 }
 
-// Rows [first, first + R) of a product, by one block.
+// Rows [first, first + R) of a product with T inputs, by one block.
 template <int R, int T>
 __device__ __forceinline__ void multiply_rows(const FrontArgs& args, const ProductView& product,
-                                              int first, const float (&inverse)[kMostRows],
-                                              int warp, int lane) {
+                                              int first, int first_input,
+                                              const float (&inverse)[kMostInputs], int warp,
+                                              int lane) {
   __shared__ float parts[kWarps][R * T];
-  for (int first_input = 0; first_input < args.m; first_input += T) {
-    float sum[R][T] = {};
-    add_products<R, T>(args, product, first, first_input, inverse, warp, lane, sum);
+  float sum[R][T] = {};
+  add_products<R, T>(args, product, first, first_input, inverse, warp, lane, sum);
 #pragma unroll
-    for (int r = 0; r < R; ++r) {
+  for (int r = 0; r < R; ++r) {
 #pragma unroll
-      for (int t = 0; t < T; ++t) {
+    for (int t = 0; t < T; ++t) {
 #pragma unroll
-        for (int distance = 16; distance > 0; distance /= 2)
-          sum[r][t] += __shfl_xor_sync(~0u, sum[r][t], distance);
-        if (lane == 0) parts[warp][r * T + t] = sum[r][t];
-      }
+      for (int distance = 16; distance > 0; distance /= 2)
+        sum[r][t] += __shfl_xor_sync(~0u, sum[r][t], distance);
+      if (lane == 0) parts[warp][r * T + t] = sum[r][t];
     }
-    __syncthreads();
-    const int thread = warp * 32 + lane, row = first + thread / T, input = first_input + thread % T;
-    if (thread < R * T && row < product.rows && input < args.m) {
-      float total = 0;
-#pragma unroll
-      for (int w = 0; w < kWarps; ++w)
-        total += parts[w][thread];
-      if (product.bias != nullptr) total += product.bias[row];
-      product.y[input * product.ldy + row] = total;
-    }
-    __syncthreads();
   }
+  __syncthreads();
+  const int thread = warp * 32 + lane, row = first + thread / T, input = first_input + thread % T;
+  if (thread >= R * T || row >= product.rows || input >= args.m) return;
+  float total = 0;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w)
+    total += parts[w][thread];
+  if (product.bias != nullptr) total += product.bias[row];
+  product.y[input * product.ldy + row] = total;
 }
 
 // Chooses the experts of all rows, in the block that finishes last.
@@ -169,8 +166,11 @@ __device__ __forceinline__ void choose(const FrontArgs& args, unsigned char* mem
 
 template <int R, int T>
 __device__ __forceinline__ void multiply(const FrontArgs& args, int block, unsigned char* memory) {
-  __shared__ float inverse[kMostRows];
+  static_assert(T <= kMostInputs);
+  __shared__ float inverse[kMostInputs];
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+  const int group = block % args.input_groups, first_input = group * T;
+  block /= args.input_groups;
   int p = 0;
   while (p + 1 < args.products && block >= args.product[p + 1].first_block)
     ++p;
@@ -182,8 +182,9 @@ __device__ __forceinline__ void multiply(const FrontArgs& args, int block, unsig
   for (int64_t i = int64_t{threadIdx.x} * kLineFloats; i < floats; i += kThreads * kLineFloats)
     prefetch(weights + i);
   wait_previous_kernel();
-  if (args.in.gain) find_norms(args.in, args.m, warp, lane, inverse);
-  multiply_rows<R, T>(args, product, first, inverse, warp, lane);
+  if (args.in.gain)
+    find_norms(args.in, first_input, min(T, args.m - first_input), warp, lane, inverse);
+  multiply_rows<R, T>(args, product, first, first_input, inverse, warp, lane);
   if (args.routes) choose(args, memory, warp);
 }
 
@@ -206,13 +207,13 @@ using FrontKernel = void (*)(const FrontArgs);
 
 struct FrontChoice {
   FrontKernel kernel;
-  int rows;  // per block
+  int rows, inputs;  // per block
 };
 
 template <int Span>
 FrontChoice choose_kernel(int64_t m) {
-  if (m == 1) return {front_kernel<Span, 1, 1>, 1};
-  return {front_kernel<Span, 4, 4>, 4};
+  if (m == 1) return {front_kernel<Span, 1, 1>, 1, 1};
+  return {front_kernel<Span, 4, 4>, 4, kMostInputs};
 }
 
 void check_front(const FrontCall& call) {
@@ -262,6 +263,8 @@ void front(const FrontCall& call, Stream stream) {
     args.product_blocks += (rows + chosen.rows - 1) / chosen.rows;
     args.in.vectors = args.in.vectors && is_aligned(p.weights);
   }
+  args.input_groups = (args.m + chosen.inputs - 1) / chosen.inputs;
+  args.product_blocks *= args.input_groups;
   const size_t shared = call.route != nullptr ? add_route(*call.route, args) : 0;
   const int64_t blocks = args.product_blocks + int64_t{args.form_blocks} * args.m *
                                                    static_cast<int64_t>(call.forms.size());

@@ -1,4 +1,4 @@
-// The choice of experts by a warp.
+// The choice of experts by a warp, and counts over the threads of a block.
 #pragma once
 
 #include <cstdint>
@@ -69,5 +69,27 @@ struct SingleLane {
   static __device__ __forceinline__ int total(int x) { return x; }
   static __device__ __forceinline__ Rank rank(bool flag) { return {0, flag ? 1 : 0}; }
 };
+
+// The sum of `own` over the threads before this one, and over all of them in `total`.
+__device__ __forceinline__ int count_before(int own, int& total) {
+  constexpr int kMostWarps = 32;
+  __shared__ int counts[kMostWarps];
+  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+  int up_to = own;
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const int other = __shfl_up_sync(~0u, up_to, distance);
+    up_to += lane >= distance ? other : 0;
+  }
+  if (lane == 31) counts[warp] = up_to;
+  __syncthreads();
+  int before = up_to - own;
+  total = 0;
+  for (int w = 0; w < static_cast<int>(blockDim.x / 32); ++w) {
+    before += w < warp ? counts[w] : 0;
+    total += counts[w];
+  }
+  return before;
+}
 
 }  // namespace walsh::cuda

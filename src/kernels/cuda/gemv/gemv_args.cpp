@@ -57,6 +57,23 @@ bool for_groups(std::span<const Matmul> products, int pass, const Together& toge
   return count == 0 || body({group, count});
 }
 
+// How many k-tiles' inputs of up to `most` tokens fit into so much shared memory, at most all.
+int64_t fitting_k_tiles(const GemvKind& kind, int64_t shared, int architecture,
+                        const GemvArgs& args, int most) {
+  int64_t fit = args.k_tiles;
+  for (int tokens = 1; tokens <= most; ++tokens) {
+    const int vectors = tokens * args.planes,
+              tiles8 = tiles_of_8(kind.decoder, kind.flush, vectors);
+    const GemvMemory memory =
+        gemv_memory({kind.decoder, kind.flush, tiles8, kind.experts}, architecture);
+    const int64_t space = shared - memory.ring_bytes() - memory.sum_bytes;
+    const bool doubled = doubles_inputs(kind.decoder, tiles8);
+    const int each = input_bytes(vectors, tiles8, args.x_group, doubled);
+    fit = std::min(fit, space / (args.input_buffers * each));
+  }
+  return fit;
+}
+
 }  // namespace
 
 void refuse_matmul(const std::string& reason) {
@@ -128,20 +145,13 @@ int plan_slices(const GemvKind& kind, int64_t shared, int architecture, GemvArgs
   const int64_t fixed = 1024 + table_bytes(kind.decoder);  // for the runtime and for the kernel
   wanted = std::min(wanted, most_vectors(kind.decoder, kind.flush) / args.planes);
   for (int most = wanted; most > 0; most /= 2) {
-    int64_t fit = args.k_tiles;
-    for (int tokens = 1; tokens <= most; ++tokens) {
-      const int vectors = tokens * args.planes,
-                tiles8 = tiles_of_8(kind.decoder, kind.flush, vectors);
-      const GemvMemory memory =
-          gemv_memory({kind.decoder, kind.flush, tiles8, kind.many_tiles}, architecture);
-      const int64_t space = shared - fixed - memory.ring_bytes() - memory.sum_bytes;
-      const bool doubled = doubles_inputs(kind.decoder, tiles8);
-      fit = std::min(fit, space / input_bytes(vectors, tiles8, args.x_group, doubled));
+    for (args.input_buffers = kind.experts ? 2 : 1; args.input_buffers > 0; --args.input_buffers) {
+      const int64_t fit = fitting_k_tiles(kind, shared - fixed, architecture, args, most);
+      if (fit <= 0) continue;
+      const int64_t slices = (args.k_tiles + fit - 1) / fit;
+      args.slice_k_tiles = static_cast<int>((args.k_tiles + slices - 1) / slices);
+      return most;
     }
-    if (fit <= 0) continue;
-    const int64_t slices = (args.k_tiles + fit - 1) / fit;
-    args.slice_k_tiles = static_cast<int>((args.k_tiles + slices - 1) / slices);
-    return most;
   }
   refuse_matmul(fmt::format("{} bytes of shared memory are too few", shared));
 }
@@ -151,7 +161,8 @@ int64_t gemv_bytes(const GemvKind& kind, const GemvArgs& args, int architecture)
   const int64_t k_tiles = std::min(args.k_tiles, args.slice_k_tiles);
   const bool doubled = doubles_inputs(kind.decoder, kind.tiles8);
   return memory.ring_bytes() + memory.sum_bytes +
-         k_tiles * input_bytes(args.vectors, kind.tiles8, args.x_group, doubled);
+         k_tiles * args.input_buffers *
+             input_bytes(args.vectors, kind.tiles8, args.x_group, doubled);
 }
 
 }  // namespace walsh::cuda::detail

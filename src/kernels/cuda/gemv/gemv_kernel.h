@@ -37,6 +37,7 @@ struct GemvArgs {
   int tiles = 0;          // of all products
   int k_tiles = 0;        // k-tiles of 256 columns per row
   int slice_k_tiles = 0;  // k-tiles whose inputs fit into shared memory together
+  int input_buffers = 1;  // 2: with those of the next slice or expert, which are brought meanwhile
   int m = 0;
   int vectors = 0;  // m * planes
   int planes = 1;
@@ -67,7 +68,7 @@ struct GemvKind {
   DecoderKind decoder = DecoderKind::scalar2;
   int flush = 128;  // columns summed in integers before each addition to the float sums: 32 or 128
   int tiles8 = 0;
-  bool many_tiles = false;  // for blocks with many tiles: larger rounds (round_tiles())
+  bool experts = false;  // blocks go through tiles of several experts (experts/expert_gemv.cuh)
 };
 
 // A launch takes at most so many vectors: 16 tokens in each plane of inputs. Formats with two
@@ -94,10 +95,10 @@ inline constexpr int kGemvArchitecture = 90;
 #endif
 
 // Tiles per round, whose sums are in shared memory together: as many as leave room for 16 inputs of
-// 8192. All warps meet after each round, so blocks with many tiles use larger rounds where the
-// device has 227 KB.
-constexpr int round_tiles(bool many_tiles, int tiles8, int architecture) {
-  return !many_tiles || architecture != 90 ? 7 : tiles8 <= 1 ? 48 : 24;
+// 8192. All warps meet after each round, so blocks of experts, which have many tiles, use larger
+// rounds where the device has 227 KB.
+constexpr int round_tiles(bool experts, int tiles8, int architecture) {
+  return !experts || architecture != 90 ? 7 : tiles8 <= 1 ? 48 : 24;
 }
 
 // Warps per block: 8-bit codes need more registers, so they have fewer warps.
@@ -120,7 +121,7 @@ struct GemvMemory {
 // Up to 8 vectors leave room for deeper rings. Still deeper ones are slower (docs/gpu_notebook.md).
 // With a table beside them, fewer stages fit a device with 99 KB that runs code for 8.0.
 constexpr GemvMemory gemv_memory(const GemvKind& kind, int architecture) {
-  const auto [decoder, flush, tiles8, many_tiles] = kind;
+  const auto [decoder, flush, tiles8, experts] = kind;
   const int vectors = code_vectors(decoder), warps = gemv_warps(vectors);
   const int stage = k_tile_bytes(vectors, flush);
   // 163 and 227 KB of shared memory; others have 99.
@@ -131,7 +132,7 @@ constexpr GemvMemory gemv_memory(const GemvKind& kind, int architecture) {
   const int shallow = vectors == 2 ? 3 : vectors == 8 ? 1 : 2;
   const int stages = !large ? 1 : tiles8 <= 1 ? deep : shallow;
   const int tokens = tiles8 == 0 ? 1 : tiles8 == 1 ? 8 : 16;
-  const int pieces = round_tiles(many_tiles, tiles8, architecture) + warps - 1;
+  const int pieces = round_tiles(experts, tiles8, architecture) + warps - 1;
   return {warps, stage, stages, pieces * tokens * kTileRows * 4};
 }
 

@@ -20,7 +20,8 @@ __device__ __forceinline__ int divide(int a, int b) {
 }
 
 // The product that a tile of the launch belongs to.
-__device__ __forceinline__ const TileSet& set_of(const GemvArgs& args, int tile) {
+template <typename Args>
+__device__ __forceinline__ const TileSet& set_of(const Args& args, int tile) {
   int s = 0;
   if (tile >= args.set[1].first_tile) s = 1;
   if (tile >= args.set[2].first_tile) s = 2;
@@ -399,9 +400,9 @@ struct KTileDot {
   // `factor(token)`: 16 threads per tile and token. A thread asks for its first token's factor and
   // keeps it, so factors differ only where the number of tokens is known. Addresses are computed
   // before all warps have arrived. `publish` gets every address then, and returns a function that
-  // gets the result.
-  template <typename Factor, typename Publish>
-  static __device__ __forceinline__ void write_tiles(const GemvArgs& args, const float* sums,
+  // gets the result. `args` has the products and their number of tokens, as GemvArgs does.
+  template <typename Args, typename Factor, typename Publish>
+  static __device__ __forceinline__ void write_tiles(const Args& args, const float* sums,
                                                      const TileRound& r, int warps, int warp,
                                                      int lane, bool add_before,
                                                      const Factor& factor, const Publish& publish) {
