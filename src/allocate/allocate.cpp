@@ -12,6 +12,7 @@
 #include "allocate/sensitivity_file.h"
 #include "allocate/stand_in.h"
 #include "base/spelling.h"
+#include "calibrate/text_windows.h"
 #include "io/atomic_file.h"
 #include "quantize/pipeline/pipeline.h"
 #include "quantize/pipeline/time_estimate.h"
@@ -28,7 +29,8 @@ constexpr double kLeastBits = 1, kMostBits = 16;
 constexpr int64_t kShortWindow = 128;
 constexpr uint64_t kManyWeights = 1'000'000'000;
 
-constexpr uint64_t kTextSeed = 2;  // another text than that of calibration
+constexpr uint64_t kTextSeed = 2;                      // another text than that of calibration
+constexpr uint64_t kSessionBytes = uint64_t{4} << 30;  // on a GPU
 
 void check(const AllocateOptions& options) {
   if ((options.bits_per_weight != 0) == (options.file_bytes != 0)) {
@@ -63,7 +65,7 @@ class Allocator {
     auto compressor = open_(candidates_.stand_in_recipe());
     const Compressor& recipe = *compressor;
     stand_in_.emplace(std::move(compressor), *load_.pool);
-    model_.emplace(candidates_.tensors(), *stand_in_, load_);
+    model_.emplace(candidates_.tensors(), *stand_in_, on_device());
     if (options_.announce) options_.announce(cost(known, recipe));
     read_text();
     if (!known) measure_sensitivity();
@@ -118,10 +120,11 @@ class Allocator {
 
   // The cost of an encoder is that of the stand-in; measuring moments takes half a pass more.
   AllocationCost cost(bool known, const Compressor& recipe) const {
-    const ModelSpeed speed = measure_speed(model_->model());
+    const ModelSpeed speed = measure_speed(*model_);
     const auto tokens = static_cast<double>(windows() * options_.ctx);
     const auto threads = static_cast<double>(load_.pool->size());
     AllocationCost cost;
+    cost.note = model_->note();
     uint64_t weights = 0;
     for (const CandidateTensor& tensor : candidates_.tensors()) {
       weights += tensor.weights();
@@ -147,23 +150,27 @@ class Allocator {
     return cost;
   }
 
+  // A GPU has room for all windows of the search at once, and for a session that writes them.
+  LoadOptions on_device() const {
+    LoadOptions load = load_;
+    load.device = options_.device;
+    if (!load.device.cuda) return load;
+    load.use.max_positions = options_.ctx;
+    load.use.sequences = std::clamp<int64_t>(kGpuBatchRows / options_.ctx, 1, windows());
+    load.batch_rows = kGpuBatchRows;
+    load.device_spare = kSessionBytes;
+    return load;
+  }
+
   void write_text() {
     SelfTextOptions self;
     self.ctx = options_.ctx;
     self.windows = 2 * options_.windows;
     self.bos = options_.bos;
     self.seed = kTextSeed;
-    const auto write = [&](const Model& model) {
-      text_ = write_self_text(
-          model, self, [&](int64_t done, int64_t total) { tell("writing text", done, total); });
-    };
-    if (!options_.device.cuda) return write(model_->model());
-    LoadOptions on_device = load_;
-    on_device.device = options_.device;
-    on_device.may_use_cpu = true;
-    on_device.progress = {};
-    const auto source = stand_in_->plain();
-    write(Model::load(*source, read_config(*source), on_device));
+    text_ = write_self_text(model_->model(), self, [&](int64_t done, int64_t total) {
+      tell("writing text", done, total);
+    });
   }
 
   void check_text() const {

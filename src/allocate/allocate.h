@@ -36,7 +36,7 @@ struct AllocateOptions {
   std::string sensitivity_file;           // read if it exists, written otherwise; empty: none
   std::string conditions;    // what the measurement in the file must have used (sensitivity_file.h)
   int64_t evaluations = 16;  // variations that are measured as whole models
-  Device device = {};        // that the model writes its text on
+  Device device = {};        // that the model writes its text on and is measured on
   // Called before anything is measured.
   std::function<void(const AllocationCost&)> announce;
   // Called before each step of a stage with the stage's name, the number of steps done, and the

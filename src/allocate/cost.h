@@ -2,8 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
-#include "model/model.h"
+#include "allocate/erring_model.h"
 
 namespace walsh {
 
@@ -12,6 +13,7 @@ struct AllocationCost {
   uint64_t bytes = 0;  // of memory, beside the unquantized model
   int64_t alone = 0;   // measurements of a tensor alone
   int64_t whole = 0;   // measurements of a whole model, at most
+  std::string note;    // why it is not measured on the GPU that was asked for; usually empty
 };
 
 // How long the model needs for a batch of tokens: measured, with two short batches.
@@ -19,6 +21,6 @@ struct ModelSpeed {
   double seconds_per_token = 0;  // of a text that is there
   double seconds_per_step = 0;   // in which each of a few sequences gets a token
 };
-ModelSpeed measure_speed(const Model& model);
+ModelSpeed measure_speed(const ErringModel& model);
 
 }  // namespace walsh

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <functional>
-#include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "allocate/candidates.h"
+#include "allocate/erring_weights.h"
 #include "allocate/reference_text.h"
 #include "allocate/stand_in.h"
 #include "calibrate/layer_stream.h"
@@ -17,7 +18,8 @@ namespace walsh {
 
 class ErringModel {
  public:
-  // `tensors` and `stand_in` outlive the model. `load` as for Model::load, on the CPU.
+  // `tensors` and `stand_in` outlive the model. `load` as for Model::load; a GPU gets room for
+  // texts of its `use`.
   ErringModel(const std::vector<CandidateTensor>& tensors, StandIn& stand_in,
               const LoadOptions& load);
 
@@ -28,9 +30,13 @@ class ErringModel {
   };
   std::unique_ptr<Text> text(std::vector<std::vector<int32_t>> windows,
                              const std::function<void()>& check);
+  // Windows in front of the first layer.
+  LayerStream stream(std::vector<std::vector<int32_t>> windows,
+                     const std::function<void()>& check = {}) const;
 
-  // Divergence if each tensor errs by its relative squared error, 0 being none. One layer at a time
-  // is decoded.
+  // Divergence if each tensor errs by its relative squared error, 0 being none. On the CPU one
+  // layer at a time is decoded; a GPU keeps what errs until the next measurement wants something
+  // else.
   Estimate divergence(Text& text, std::span<const double> errors);
   // Divergences if one tensor alone errs: [tensor][level]. What is in front of a tensor is computed
   // once for all. `progress` is called before each of them, with their number so far and in all,
@@ -38,31 +44,22 @@ class ErringModel {
   std::vector<std::vector<double>> alone(Text& text, std::span<const double> levels,
                                          const std::function<void(int64_t, int64_t)>& progress);
 
-  const Model& model() const { return model_; }
+  const Model& model() const { return weights_.model(); }
+  // Why the model is not on the GPU that was asked for; usually empty.
+  const std::string& note() const { return weights_.note(); }
   // The memory that measuring whole models on a text takes, and on as long a one kept beside it.
   uint64_t bytes(int64_t tokens) const;
 
  private:
-  static constexpr int64_t kEmbedding = -1;  // in front of layer 0; the head comes behind the last
-  // Where a matrix is in the model.
-  struct Place {
-    int64_t layer = kEmbedding;
-    int matrix = 0;
-    bool of_layers = false;  // of the two tables that tokens look up: the second one
-  };
-  class Exchange;
+  class Scope;
 
-  int64_t head() const { return static_cast<int64_t>(model_.layers.size()); }
-  void find_places();
+  int64_t head() const { return weights_.head(); }
   bool keeps_cache(int64_t layer) const;
-  Estimate run_to_end(Text& text, int64_t layer);
+  void settle(std::span<const double> errors);
 
   const std::vector<CandidateTensor>& tensors_;
-  StandIn& stand_in_;
-  std::unique_ptr<WeightSource> plain_;
-  Model model_;
-  std::map<std::string, Place> places_;
-  std::map<int64_t, std::vector<size_t>> by_layer_;  // tensors
+  ErringWeights weights_;
+  std::shared_ptr<LayerRunner> runner_;  // on a GPU: of all texts
 };
 
 }  // namespace walsh

@@ -57,14 +57,14 @@ StandIn::StandIn(std::unique_ptr<Compressor> compressor, ThreadPool& pool)
     if (plan.fed_site >= 0) fed_sites_[plan.name] = plan.fed_site;
 }
 
-std::unique_ptr<WeightSource> StandIn::plain() const {
+std::unique_ptr<WeightSource> StandIn::plain(bool wide) const {
   Recipe dense = compressor_->recipe();
   dense.type = &dense_format(DType::f32);
-  dense.embed_type = dense.head_type = nullptr;
+  dense.embed_type = dense.head_type = wide ? dense.type : nullptr;
   dense.rules.clear();
   dense.calibration.reset();
   const bool folded = dense.rotate == RotateAt::residual;
-  return open_source(compressor_->path(), folded ? &dense : nullptr, pool_);
+  return open_source(compressor_->path(), folded || wide ? &dense : nullptr, pool_);
 }
 
 std::vector<float> StandIn::row_factors(const std::string& name, int64_t rows) {

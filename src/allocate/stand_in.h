@@ -26,8 +26,8 @@ class StandIn {
   // `compressor`: of a recipe whose type is stand_in_for the formats.
   StandIn(std::unique_ptr<Compressor> compressor, ThreadPool& pool);
 
-  // The unquantized model, in the basis of erring().
-  std::unique_ptr<WeightSource> plain() const;
+  // The unquantized model, in the basis of erring(); with all matrices as f32 if it is `wide`.
+  std::unique_ptr<WeightSource> plain(bool wide = false) const;
   // The matrix `original`, of plain(), with an error of this relative size, as f32. Encodes it when
   // it is asked for the first time, and keeps the code.
   Tensor erring(const std::string& name, const Tensor& original, double nmse);

@@ -37,7 +37,7 @@ std::vector<MeasuredInput> CpuMeter::run(int64_t layer) {
                       checkpoint_.rotation(layer, i)});
   }
   if (is_head) {
-    stream_.for_pieces([&](int64_t rows) { stream_.executor().prepare_head(0, rows); });
+    stream_.for_batches([&](int64_t rows) { stream_.executor().prepare_head(0, rows); });
   } else {
     stream_.run_layer();
     checkpoint_.release(layer);

@@ -13,7 +13,6 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kBatchRows = 4096;
 // Left to the encoders, which may use the same GPU.
 constexpr uint64_t kEncoders = uint64_t{2} << 30;
 
@@ -59,14 +58,10 @@ GpuMeter::GpuMeter(MeasuredCheckpoint& checkpoint, std::vector<std::vector<int32
       device_(device),
       check_(std::move(check)) {
   check_windows(checkpoint_.config(), windows_);
-  uint64_t tokens = 0, longest = 0;
-  for (const auto& window : windows_) {
+  uint64_t tokens = 0;
+  for (const auto& window : windows_)
     tokens += window.size();
-    longest = std::max<uint64_t>(longest, window.size());
-  }
-  session_.max_positions = static_cast<int64_t>(longest);
-  session_.sequences = std::clamp<int64_t>(kBatchRows / session_.max_positions, 1,
-                                           static_cast<int64_t>(windows_.size()));
+  session_ = session_for(windows_, device_);
   refuse_layers();
   const auto hidden = static_cast<uint64_t>(checkpoint_.config().hidden);
   stream_ = AlignedArray<float>(narrow<size_t>(checked_mul(tokens, hidden, "text"), "text"));
@@ -95,8 +90,8 @@ LoadOptions GpuMeter::options(const ModelConfig& part) const {
   options.pool = &checkpoint_.pool();
   options.device = device_;
   options.use = session_;
-  options.batch_rows = kBatchRows;
-  options.device_spare = cuda_meter_bytes(part, kBatchRows);
+  options.batch_rows = kGpuBatchRows;
+  options.device_spare = cuda_meter_bytes(part, kGpuBatchRows);
   return options;
 }
 
@@ -176,40 +171,19 @@ InputMoments GpuMeter::read(MeteringExecutor& executor, const Input& input, int 
   return moments;
 }
 
-// Windows come whole as far as a batch has room; one that is longer comes alone, in pieces.
 void GpuMeter::for_batches(MeteringExecutor& executor,
                            const std::function<void(int64_t rows)>& body) {
   float* next = stream_.data();
-  std::vector<int32_t> tokens;
-  std::vector<Run> runs;
-  const auto run_batch = [&] {
-    const auto rows = static_cast<int64_t>(tokens.size());
-    if (rows == 0) return;
-    executor.run_parts({tokens, runs}, [&] {
+  walsh::for_batches(windows_, session_.sequences, executor.max_rows(), [&](const Batch& batch) {
+    const auto rows = static_cast<int64_t>(batch.tokens.size());
+    executor.run_parts(batch, [&] {
       executor.write_rows(Rows::stream, 0, rows, next);
       body(rows);
       executor.read_rows(Rows::stream, 0, rows, next);
     });
     next += rows * checkpoint_.config().hidden;
-    tokens.clear();
-    runs.clear();
     if (check_) check_();
-  };
-  const int64_t most = executor.max_rows();
-  for (const auto& window : windows_) {
-    const auto size = static_cast<int64_t>(window.size());
-    const bool full = static_cast<int64_t>(runs.size()) == session_.sequences ||
-                      static_cast<int64_t>(tokens.size()) + size > most;
-    if (full) run_batch();
-    for (int64_t begin = 0; begin < size; begin += most) {
-      const int64_t rows = std::min(most, size - begin);
-      // That logits are wanted of all rows keeps the last layer from leaving some out.
-      runs.push_back({static_cast<int64_t>(runs.size()), begin, rows, rows});
-      tokens.insert(tokens.end(), window.begin() + begin, window.begin() + begin + rows);
-      if (rows < size) run_batch();
-    }
-  }
-  run_batch();
+  });
 }
 
 }  // namespace walsh

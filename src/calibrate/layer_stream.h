@@ -15,13 +15,38 @@
 
 namespace walsh {
 
+// What computes the layers of windows, on the model's device. Streams take turns with it.
+class LayerRunner {
+ public:
+  // `model` outlives the runner; `session` as session_for() has it. Throws limit for lack of
+  // memory.
+  LayerRunner(const Model& model, const SessionOptions& session);
+
+  const Model& model() const { return model_; }
+  int64_t positions() const { return session_.max_positions; }
+  int64_t sequences() const { return session_.sequences; }
+  PartExecutor& executor() { return *executor_; }
+  // The same on the CPU, where it can do more.
+  CpuExecutor& on_cpu() { return *on_cpu_; }
+
+ private:
+  const Model& model_;
+  SessionOptions session_;
+  std::unique_ptr<KvPages> pages_;  // of sequences that are used for all windows
+  std::unique_ptr<PartExecutor> executor_;
+  CpuExecutor* on_cpu_ = nullptr;
+};
+
 // Memory: the residual stream of all tokens, 4 bytes times hidden each, and as much for every layer
 // whose keys and values others attend to.
 class LayerStream {
  public:
-  // `windows`: each a sequence of its own. `model`, on the CPU, outlives the stream. `check` is
-  // called after each window and may throw to stop. Throws usage for no tokens, for tokens outside
-  // the vocabulary and for windows that exceed the model's positions, limit for lack of memory.
+  // `windows`: each a sequence of its own. `check` is called after each batch and may throw to
+  // stop. Throws usage for no tokens, for tokens outside the vocabulary and for windows that exceed
+  // the model's or the runner's positions, limit for lack of memory.
+  LayerStream(std::shared_ptr<LayerRunner> runner, std::vector<std::vector<int32_t>> windows,
+              std::function<void()> check = {});
+  // With a runner of its own. `model` outlives the stream.
   LayerStream(const Model& model, std::vector<std::vector<int32_t>> windows,
               std::function<void()> check = {});
 
@@ -33,16 +58,19 @@ class LayerStream {
   };
 
   const std::vector<std::vector<int32_t>>& windows() const { return windows_; }
-  CpuExecutor& executor() { return *executor_; }
+  CpuExecutor& executor() { return runner_->on_cpu(); }
   int64_t next_layer() const { return state_.next; }
-  int64_t vocab() const { return model_.config.vocab; }
+  int64_t vocab() const { return runner_->model().config.vocab; }
   uint64_t bytes() const;
 
   // The text stands before the first layer again.
   void restart();
   void run_layer();  // the next one
-  // Calls body(rows) for the pieces of all windows, with their residual stream in the executor.
-  void for_pieces(const std::function<void(int64_t rows)>& body);
+  // All layers up to this one. A GPU computes them without a break; it does not know layers that
+  // attend to keys and values of others.
+  void run_to(int64_t layer);
+  // Calls body(rows) for the batches of all windows, with their residual stream in the executor.
+  void for_batches(const std::function<void(int64_t rows)>& body);
   // Calls sink(token, logits) for each token, several at once, behind the last layer.
   void run_head(const std::function<void(int64_t token, std::span<const float> logits)>& sink);
 
@@ -52,16 +80,14 @@ class LayerStream {
  private:
   // If the layers attend to keys and values of an earlier one (`cache`, else -1), that stores them
   // first.
-  void for_pieces(const std::function<void(int64_t rows, int64_t first)>& body, bool first,
-                  int cache, int64_t logits);
+  void for_batches(const std::function<void(int64_t rows, int64_t first)>& body, bool first,
+                   int cache);
   void put_stream(const float* from, int64_t rows);
   void store_cache(int layer, int64_t first_token, int64_t rows);
 
-  const Model& model_;
+  std::shared_ptr<LayerRunner> runner_;
   std::vector<std::vector<int32_t>> windows_;
   std::function<void()> check_;
-  std::unique_ptr<KvPages> pages_;  // of one sequence, used for every window
-  std::unique_ptr<CpuExecutor> executor_;
   // The stream is [all tokens][hidden]. Kept is the input of every layer whose keys and values
   // others attend to: these are made again for each window, because the cache holds one only.
   State state_;

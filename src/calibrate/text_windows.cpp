@@ -49,4 +49,39 @@ void check_windows(const ModelConfig& config, const std::vector<std::vector<int3
   }
 }
 
+SessionOptions session_for(const std::vector<std::vector<int32_t>>& windows, const Device& device) {
+  SessionOptions session;
+  for (const auto& window : windows)
+    session.max_positions = std::max(session.max_positions, static_cast<int64_t>(window.size()));
+  if (device.cuda)
+    session.sequences = std::clamp<int64_t>(kGpuBatchRows / session.max_positions, 1,
+                                            static_cast<int64_t>(windows.size()));
+  return session;
+}
+
+void for_batches(const std::vector<std::vector<int32_t>>& windows, int64_t sequences,
+                 int64_t most_rows, const std::function<void(const Batch&)>& body) {
+  std::vector<int32_t> tokens;
+  std::vector<Run> runs;
+  const auto run_batch = [&] {
+    if (tokens.empty()) return;
+    body({tokens, runs});
+    tokens.clear();
+    runs.clear();
+  };
+  for (const auto& window : windows) {
+    const auto size = static_cast<int64_t>(window.size());
+    const bool full = static_cast<int64_t>(runs.size()) == sequences ||
+                      static_cast<int64_t>(tokens.size()) + size > most_rows;
+    if (full) run_batch();
+    for (int64_t begin = 0; begin < size; begin += most_rows) {
+      const int64_t rows = std::min(most_rows, size - begin);
+      runs.push_back({static_cast<int64_t>(runs.size()), begin, rows, rows});
+      tokens.insert(tokens.end(), window.begin() + begin, window.begin() + begin + rows);
+      if (rows < size) run_batch();
+    }
+  }
+  run_batch();
+}
+
 }  // namespace walsh

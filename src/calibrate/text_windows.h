@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
 #include "arch/config.h"
+#include "model/executor.h"
 
 namespace walsh {
 
@@ -22,5 +24,19 @@ std::vector<std::vector<int32_t>> calibration_windows(std::span<const int32_t> t
 // Throws usage for no tokens, for tokens outside the vocabulary and for windows that exceed the
 // model's positions.
 void check_windows(const ModelConfig& config, const std::vector<std::vector<int32_t>>& windows);
+
+// Windows that a GPU runs side by side have so many tokens together.
+inline constexpr int64_t kGpuBatchRows = 4096;
+
+// What runs windows on a device: the longest one's positions, and as many of them at once as the
+// device takes.
+SessionOptions session_for(const std::vector<std::vector<int32_t>>& windows, const Device& device);
+
+// Calls body(batch) until all tokens of the windows had their turn, in their order. A window is a
+// sequence; whole ones come together as far as there are sequences and rows for them, and one that
+// has more than `most_rows` tokens comes alone, in pieces. Logits of all rows are wanted, which
+// keeps the last layer from leaving some out.
+void for_batches(const std::vector<std::vector<int32_t>>& windows, int64_t sequences,
+                 int64_t most_rows, const std::function<void(const Batch&)>& body);
 
 }  // namespace walsh

@@ -162,7 +162,10 @@ Allocation AllocateFlags::allocate(const std::string& folder, const Recipe& base
   options.windows = std::max<int64_t>(tokens_ / kWindow, 1);
   options.evaluations = evaluations_;
   options.sensitivity_file = sensitivity_;
-  options.announce = [](const AllocationCost& cost) { print_note(cost_text(cost)); };
+  options.announce = [](const AllocationCost& cost) {
+    if (!cost.note.empty()) print_note(cost.note);
+    print_note(cost_text(cost));
+  };
   options.progress = [&](const char* stage, int64_t done, int64_t total) {
     progress.update(stage, done, total);
   };

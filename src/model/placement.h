@@ -26,6 +26,9 @@ class Placement {
   // A table that tokens look up: the embedding before a head that may share its memory. Null on the
   // CPU, which uses the tensor itself.
   virtual std::shared_ptr<const DeviceWeights> place_table(const Tensor&) { return nullptr; }
+  // Puts other values of the same type in the place of a plain matrix or table on the device, which
+  // does not use it, until finish().
+  virtual void overwrite(const DeviceWeights&, const Tensor&) {}
   // All matrices are placed.
   virtual void finish() {}
 };

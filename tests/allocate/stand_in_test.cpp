@@ -92,5 +92,24 @@ TEST_F(StandInTest, OneThatIsRotatedStandsForAllThatAre) {
   EXPECT_EQ(stand_in_for(formats({"q8_0", "q4_0"})).name, "q4_0");
 }
 
+TEST_F(StandInTest, TheWideModelHasTheSameWeightsAsF32) {
+  for (const RotateAt place : {RotateAt::input, RotateAt::residual}) {
+    const StandIn stand_in(opener()(rotated(place)), pool_);
+    const auto plain = stand_in.plain(), wide = stand_in.plain(true);
+    const auto matrices = opener()(rotated(place));
+    for (const TensorPlan& plan : matrices->tensors()) {
+      const Tensor a = plain->load(plan.name), b = wide->load(plan.name);
+      if (plan.linear) {
+        EXPECT_EQ(b.format->name, "f32") << plan.name;
+      }
+      ASSERT_EQ(a.rows * a.cols, b.rows * b.cols) << plan.name;
+      std::vector<float> x(static_cast<size_t>(a.rows * a.cols)), y(x.size());
+      decode_rows(a, 0, a.rows, x.data());
+      decode_rows(b, 0, b.rows, y.data());
+      EXPECT_EQ(x, y) << plan.name << rotate_at_name(place);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace walsh

@@ -54,10 +54,6 @@ CudaExecutor::CudaExecutor(const Model& model, const KvPages& pages, int64_t sna
   sampling_ = std::make_unique<CudaSampling>(*operands_, pages);
   launches_ = std::make_unique<CudaLaunches>(*operands_, *memory_, *batch_, stream_.get());
   logits_.host = cuda::PinnedBuffer(memory_->rows[static_cast<size_t>(Rows::logits)].bytes());
-  if (!model.has_embedding()) {
-    transfer_.rows =
-        cuda::PinnedBuffer(static_cast<uint64_t>(memory_->max_rows * model.config.hidden) * kFloat);
-  }
   upload_constants();
   make_programs();
 }
@@ -283,22 +279,32 @@ void CudaExecutor::fork(int64_t from, int64_t to) {
   if (memory_->cache.coded) memory_->cache.coded->fork(from, to, stream_.get());
 }
 
+// Only parts of a model that hand rows over need room for them.
+void* CudaExecutor::transferred_rows() {
+  if (transfer_.rows.bytes() == 0)
+    transfer_.rows = cuda::PinnedBuffer(
+        static_cast<uint64_t>(memory_->max_rows * model_.config.hidden) * kFloat);
+  return transfer_.rows.as();
+}
+
 void CudaExecutor::read_rows(Rows which, int64_t first, int64_t count, float* to) {
   cuda::select_device(model_.device.index);
   const Operand rows{which, model_.config.hidden};
   const uint64_t bytes = static_cast<uint64_t>(count * rows.width) * kFloat;
-  cuda::copy_to_host(transfer_.rows.as(), operands_->row(rows, first), bytes, stream_.get());
+  void* const host = transferred_rows();
+  cuda::copy_to_host(host, operands_->row(rows, first), bytes, stream_.get());
   stream_.synchronize();
-  std::memcpy(to, transfer_.rows.as(), bytes);
+  std::memcpy(to, host, bytes);
 }
 
 void CudaExecutor::write_rows(Rows which, int64_t first, int64_t count, const float* from) {
   cuda::select_device(model_.device.index);
   const Operand rows{which, model_.config.hidden};
   const uint64_t bytes = static_cast<uint64_t>(count * rows.width) * kFloat;
+  void* const host = transferred_rows();
   transfer_.sent.wait();
-  std::memcpy(transfer_.rows.as(), from, bytes);
-  cuda::copy_to_device(operands_->row(rows, first), transfer_.rows.as(), bytes, stream_.get());
+  std::memcpy(host, from, bytes);
+  cuda::copy_to_device(operands_->row(rows, first), host, bytes, stream_.get());
   transfer_.sent.record(stream_.get());
 }
 

@@ -67,6 +67,7 @@ class CudaExecutor : public MeteringExecutor {
     cuda::PersistentProgram layers, head;  // the head may have none
   };
 
+  void* transferred_rows();
   void upload_constants();
   void make_programs();
   void upload_rope(size_t index, cuda::Uploader& uploader);

@@ -61,14 +61,15 @@ class CudaPlacement : public Placement {
   Tensor on_host(Tensor stored) override {
     if (!stored.on_gpu) return stored;
     auto memory = std::make_shared<std::vector<AlignedArray<std::byte>>>();
-    for (int pass = 0; pass < stored.format->passes; ++pass) {
-      for (const PassField& field : pass_fields(*stored.format, pass, stored.rows, stored.cols)) {
-        std::span<const std::byte>& array = stored.pass[pass].*field.array;
-        AlignedArray<std::byte>& copy = memory->emplace_back(array.size());
-        cuda::copy_to_host(copy.data(), array.data(), array.size(), uploader_->stream());
-        array = {copy.data(), copy.size()};
-      }
-    }
+    const auto bring = [&](std::span<const std::byte>& array) {
+      AlignedArray<std::byte>& copy = memory->emplace_back(array.size());
+      cuda::copy_to_host(copy.data(), array.data(), array.size(), uploader_->stream());
+      array = {copy.data(), copy.size()};
+    };
+    if (stored.format->dense) bring(stored.data);
+    for (int pass = 0; pass < stored.format->passes; ++pass)
+      for (const PassField& field : pass_fields(*stored.format, pass, stored.rows, stored.cols))
+        bring(stored.pass[pass].*field.array);
     uploader_->synchronize();
     stored.owner = memory;
     stored.on_gpu = false;
@@ -99,6 +100,16 @@ class CudaPlacement : public Placement {
       embedding_ = embedding;
     }
     return embedding;
+  }
+
+  void overwrite(const DeviceWeights& weights, const Tensor& values) override {
+    const auto* const table = dynamic_cast<const CudaEmbedding*>(&weights);
+    const cuda::Buffer& place = table != nullptr
+                                    ? table->arrays.front()
+                                    : static_cast<const CudaWeights&>(weights).dense.data;
+    if (place.bytes() != values.data.size())
+      throw Error(ErrorCode::internal, "GPU weights", "a plain matrix gets values of another size");
+    uploader_->copy(place.as(), values.data.data(), values.data.size());
   }
 
   void finish() override { uploader_->synchronize(); }
