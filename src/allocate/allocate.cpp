@@ -120,7 +120,7 @@ class Allocator {
 
   // The cost of an encoder is that of the stand-in; measuring moments takes half a pass more.
   AllocationCost cost(bool known, const Compressor& recipe) const {
-    const ModelSpeed speed = measure_speed(*model_);
+    const double token_seconds = seconds_per_token(*model_);
     const auto tokens = static_cast<double>(windows() * options_.ctx);
     const auto threads = static_cast<double>(load_.pool->size());
     AllocationCost cost;
@@ -140,13 +140,16 @@ class Allocator {
         static_cast<double>(sensitivity_window()) / static_cast<double>(options_.ctx);
     double passes = static_cast<double>(cost.whole + 5);  // and the reference, and the verification
     passes += share * (1 + static_cast<double>(cost.alone) / 2);  // from the tensor's layer on
-    cost.seconds = passes * tokens * speed.seconds_per_token +
+    cost.seconds = passes * tokens * token_seconds +
                    static_cast<double>(weights) / threads * 1e-9 *
                        encoding_cost(*recipe.recipe().type, recipe.recipe().encode, false);
-    if (options_.text.empty())
-      cost.seconds += static_cast<double>(options_.ctx) * speed.seconds_per_step;
+    if (options_.text.empty()) {
+      cost.steps = self_text_steps(self_text());
+      cost.seconds +=
+          static_cast<double>(cost.steps) * seconds_per_step(model_->model(), self_text());
+    }
     if (const auto& calibration = recipe.recipe().calibration)
-      cost.seconds += 1.5 * static_cast<double>(calibration->tokens) * speed.seconds_per_token;
+      cost.seconds += 1.5 * static_cast<double>(calibration->tokens) * token_seconds;
     return cost;
   }
 
@@ -162,13 +165,17 @@ class Allocator {
     return load;
   }
 
-  void write_text() {
+  SelfTextOptions self_text() const {
     SelfTextOptions self;
     self.ctx = options_.ctx;
     self.windows = 2 * options_.windows;
     self.bos = options_.bos;
     self.seed = kTextSeed;
-    text_ = write_self_text(model_->model(), self, [&](int64_t done, int64_t total) {
+    return self;
+  }
+
+  void write_text() {
+    text_ = write_self_text(model_->model(), self_text(), [&](int64_t done, int64_t total) {
       tell("writing text", done, total);
     });
   }

@@ -3,29 +3,44 @@
 #include <algorithm>
 #include <chrono>
 #include <vector>
+
 namespace walsh {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr int64_t kFew = 16, kMany = 128;  // tokens
+constexpr int64_t kSteps = 4;              // the first one finds nothing prepared
+
+double seconds(Clock::duration time) {
+  return std::chrono::duration<double>(time).count();
+}
 
 double seconds_of(const ErringModel& model, int64_t tokens) {
   LayerStream stream = model.stream({std::vector<int32_t>(static_cast<size_t>(tokens))});
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Clock::now();
   stream.run_to(static_cast<int64_t>(model.model().layers.size()));
   stream.run_head([](int64_t, std::span<const float>) {});
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return seconds(Clock::now() - begin);
 }
 
 }  // namespace
 
-ModelSpeed measure_speed(const ErringModel& model) {
+double seconds_per_token(const ErringModel& model) {
   const int64_t positions = model.model().config.max_positions;
   const int64_t few = std::min(kFew, positions), many = std::min(kMany, positions);
-  seconds_of(model, few);  // reads weights that are on disk
-  ModelSpeed speed;
-  speed.seconds_per_step = seconds_of(model, few);
-  speed.seconds_per_token = seconds_of(model, many) / static_cast<double>(many);
-  return speed;
+  seconds_of(model, few);
+  return seconds_of(model, many) / static_cast<double>(many);
+}
+
+double seconds_per_step(const Model& model, SelfTextOptions options) {
+  options.windows = std::min(options.windows, kSideBySide);
+  options.ctx = std::min(options.ctx, kSteps + 1);
+  std::vector<Clock::time_point> begun;
+  write_self_text(model, options, [&](int64_t, int64_t) { begun.push_back(Clock::now()); });
+  if (begun.size() < 3) return 0;
+  const auto steps = static_cast<double>(begun.size() - 2);  // without the first one
+  return seconds(begun.back() - begun[1]) / steps;
 }
 
 }  // namespace walsh

@@ -10,8 +10,6 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kSideBySide = 64;  // windows evaluated together, each with its own cache
-
 SamplerOptions plain_options(uint64_t seed) {  // nothing is cut off the model's distribution
   SamplerOptions plain;
   plain.temperature = 1;

@@ -17,6 +17,13 @@ struct SelfTextOptions {
   uint64_t seed = 1;
 };
 
+inline constexpr int64_t kSideBySide = 64;  // windows evaluated together, each with its own cache
+
+// Returns the number of steps in which windows that are written together get a token.
+inline int64_t self_text_steps(const SelfTextOptions& options) {
+  return (options.windows + kSideBySide - 1) / kSideBySide * (options.ctx - 1);
+}
+
 // [windows * ctx] tokens, sampled from the model's distribution at temperature 1. Deterministic in
 // model and seed. `progress` is told before each position how many of all tokens exist and may
 // throw to stop.

@@ -58,9 +58,11 @@ std::string measured_line(const char* what, const MeasuredRecipe& r) {
 std::string cost_text(const AllocationCost& cost) {
   const std::string alone =
       cost.alone > 0 ? counted(cost.alone, "measurement") + " of single tensors and " : "";
+  const std::string text =
+      cost.steps > 0 ? "a text of its own in " + counted(cost.steps, "step") + ", " : "";
   return fmt::format(
-      "the allocation takes about {} and {} beside the model: {}at most {} of it all",
-      human_seconds(cost.seconds), human_bytes(cost.bytes), alone,
+      "the allocation takes about {} and {} beside the model: {}{}at most {} of it all",
+      human_seconds(cost.seconds), human_bytes(cost.bytes), text, alone,
       counted(cost.whole, "measurement"));
 }
 

@@ -91,10 +91,31 @@ TEST_F(AllocateTest, TellsItsCostBeforeItBegins) {
     EXPECT_GE(cost.whole, options.evaluations);
     EXPECT_GT(cost.seconds, 0);
     EXPECT_GT(cost.bytes, 0u);
+    EXPECT_EQ(cost.steps, 0);
   };
   options.progress = [&](const char*, int64_t, int64_t) { EXPECT_EQ(told, 1); };
   run(options);
   EXPECT_EQ(told, 1);
+}
+
+TEST_F(AllocateTest, TellsWithWhatTheModelWritesItsText) {
+  AllocateOptions options = bits(3.3);
+  options.text.clear();
+  options.windows = 33;  // 66 with those that verify: more than are written side by side
+  int64_t steps = 0;
+  options.announce = [&](const AllocationCost& cost) {
+    EXPECT_GT(cost.seconds, 0);
+    steps = cost.steps;
+  };
+  int64_t written = 0;
+  options.progress = [&](const char* stage, int64_t, int64_t) {
+    if (std::string_view(stage) != "writing text")
+      throw Error(ErrorCode::interrupted, "test", "enough");
+    ++written;
+  };
+  EXPECT_THROW(run(options), Error);
+  EXPECT_EQ(steps, 2 * (options.ctx - 1));
+  EXPECT_EQ(written, 2 * options.ctx) << "the first token of a window takes no step";
 }
 
 TEST_F(AllocateTest, ATightBudgetLeavesTheUniformFormat) {
