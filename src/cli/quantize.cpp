@@ -412,8 +412,9 @@ Action add_quantize(CLI::App& command) {
   command
       .add_option(
           "--device", options->device,
-          "Device that encodes scalar and trellis formats and runs the text of --calibrate: cpu, "
-          "cuda, cuda:N or auto (a GPU if there is one); without that text all give the same bytes")
+          "Device that encodes scalar and trellis formats and runs the texts of --calibrate and "
+          "--bpw: cpu, cuda, cuda:N or auto (a GPU if there is one); without these all give the "
+          "same bytes")
       ->capture_default_str()
       ->type_name("DEVICE")
       ->group("Machine");
