@@ -154,6 +154,17 @@ struct DivergenceResult {
   int64_t tokens = 0;  // scored
 };
 
+// How a text becomes an embedding. Options that are not set come from the files that
+// sentence-transformers puts beside a checkpoint; without them the last token is taken and the
+// embedding has unit length.
+struct EmbeddingOptions {
+  // Which states of the text's tokens, behind the final norm: "last", "mean", "cls" (the first);
+  // empty: the model's.
+  std::string pooling;
+  std::optional<bool> normalize;  // to unit length
+  int64_t dimensions = 0;         // the first so many values, of unit length again; 0: all
+};
+
 // A model's prediction of a token after the tokens before it.
 struct TokenPrediction {
   double logprob = 0;  // natural logarithm
@@ -171,6 +182,7 @@ class Engine {
   ~Engine();
 
   int64_t vocab_size() const;
+  int64_t hidden_size() const;  // values of an embedding
   int64_t context() const;
   double bits_per_weight() const;  // of the linear weights
   std::string type() const;        // of most linear weights
@@ -206,6 +218,14 @@ class Engine {
   // Returns the same for the tokens of a prompt (encode_prompt).
   GenerationResult generate(std::span<const int32_t> prompt, const GenerationOptions& options = {},
                             const std::function<bool(std::string_view)>& on_text = {});
+
+  // Embeddings of texts, tokenized with special tokens, or of the tokens of texts, one after the
+  // other (TextBatch takes many together). Throws usage for options out of range and for a text
+  // without tokens or longer than the context.
+  std::vector<std::vector<float>> embed(std::span<const std::string> texts,
+                                        const EmbeddingOptions& options = {});
+  std::vector<std::vector<float>> embed_tokens(std::span<const std::vector<int32_t>> texts,
+                                               const EmbeddingOptions& options = {});
 
   // Perplexity of a text in windows of `ctx` tokens, of which the second half is scored; chunks =
   // 0: all windows. BOS replaces the first token of a window if the tokenizer puts BOS before a

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "api/embedding.h"
 #include "api/engine_access.h"
 #include "api/text_request.h"
 #include "schedule/scheduler.h"
@@ -112,6 +113,19 @@ std::vector<GenerationResult> TextBatch::generate_tokens(
   for (const auto& error : errors)
     if (error) throw *error;
   return results;
+}
+
+std::vector<std::vector<float>> TextBatch::embed(std::span<const std::string> texts,
+                                                 const EmbeddingOptions& options) {
+  std::vector<std::vector<int32_t>> tokens;
+  for (const std::string& text : texts)
+    tokens.push_back(impl_->model->tokenizer.encode(text, true));
+  return embed_tokens(tokens, options);
+}
+
+std::vector<std::vector<float>> TextBatch::embed_tokens(std::span<const std::vector<int32_t>> texts,
+                                                        const EmbeddingOptions& options) {
+  return embed_texts(impl_->scheduler, texts, embedding_form(*impl_->model, options));
 }
 
 }  // namespace walsh

@@ -4,6 +4,7 @@
 
 #include "api/convert.h"
 #include "api/draft_model.h"
+#include "api/embedding.h"
 #include "api/engine_access.h"
 #include "api/text_request.h"
 #include "eval/evaluator.h"
@@ -78,6 +79,9 @@ class TextContext {
   // tokens().
   GenerationResult generate(std::span<const int32_t> prompt, const GenerationOptions& options,
                             const TextCallback& on_text);
+  // Leaves what is kept of the last text.
+  std::vector<std::vector<float>> embed(std::span<const std::vector<int32_t>> texts,
+                                        const EmbeddingForm& form);
   // Calls Session::forward() in an empty context, and leaves it empty.
   void forward(std::span<const int32_t> tokens, LogitSink sink, int64_t first_logit);
 
@@ -95,6 +99,15 @@ void TextContext::forget() {
 void TextContext::forward(std::span<const int32_t> tokens, LogitSink sink, int64_t first_logit) {
   forget();
   scheduler_.forward(tokens, sink, first_logit);
+}
+
+std::vector<std::vector<float>> TextContext::embed(std::span<const std::vector<int32_t>> texts,
+                                                   const EmbeddingForm& form) {
+  tokens_.clear();
+  auto embeddings = embed_texts(scheduler_, texts, form);
+  const std::span<const int32_t> kept = scheduler_.kept_tokens();
+  tokens_.assign(kept.begin(), kept.end());
+  return embeddings;
 }
 
 // A text that a request to stop has ended in the middle counts as one that its callback has ended.
@@ -201,6 +214,9 @@ Engine Engine::open(const std::string& path, const EngineOptions& options) {
 int64_t Engine::vocab_size() const {
   return impl_->loaded.model.config.vocab;
 }
+int64_t Engine::hidden_size() const {
+  return impl_->loaded.model.config.hidden;
+}
 int64_t Engine::context() const {
   return kv_shape(impl_->loaded.model, one_sequence(impl_->loaded)).capacity;
 }
@@ -286,6 +302,19 @@ GenerationResult Engine::generate(std::string_view prompt, const GenerationOptio
 GenerationResult Engine::generate(std::span<const int32_t> prompt, const GenerationOptions& options,
                                   const std::function<bool(std::string_view)>& on_text) {
   return impl_->own().generate(prompt, options, on_text);
+}
+
+std::vector<std::vector<float>> Engine::embed(std::span<const std::string> texts,
+                                              const EmbeddingOptions& options) {
+  std::vector<std::vector<int32_t>> tokens;
+  for (const std::string& text : texts)
+    tokens.push_back(encode(text));
+  return embed_tokens(tokens, options);
+}
+
+std::vector<std::vector<float>> Engine::embed_tokens(std::span<const std::vector<int32_t>> texts,
+                                                     const EmbeddingOptions& options) {
+  return impl_->own().embed(texts, embedding_form(impl_->loaded, options));
 }
 
 PerplexityResult Engine::perplexity(std::string_view text, int64_t ctx, int64_t chunks) {

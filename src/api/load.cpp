@@ -55,6 +55,8 @@ LoadedModel load_model(WeightSource& source, const std::string& path, const Load
     generation.sampler(*generation_options);
     if (!generation_options->ignore_eos) generation.stop_ids();
   }
+  const EmbeddingConfig embedding =
+      read_embedding_config(embedding_json(source), path + ": modules.json");
   std::vector<std::string> chat_notes;
   std::optional<ChatTemplate> chat = read_chat_template(source, chat_template, chat_notes);
   LoadOptions load = options;
@@ -72,7 +74,9 @@ LoadedModel load_model(WeightSource& source, const std::string& path, const Load
           std::move(notes),
           load.use,
           std::make_shared<grammar::GrammarCache>(),
-          nullptr};
+          nullptr,
+          embedding,
+          source.folded()};
 }
 
 DraftSource* LoadedModel::drafts() const {

@@ -10,6 +10,7 @@
 #include "codec/weight_source.h"
 #include "eval/evaluator.h"
 #include "generate/draft_source.h"
+#include "generate/embedding_config.h"
 #include "generate/generation_config.h"
 #include "grammar/grammar_cache.h"
 #include "model/model.h"
@@ -35,6 +36,8 @@ struct LoadedModel {
   // For its texts (draft_model.h). It may read the weights of `model`, which goes on living with
   // it.
   std::shared_ptr<DraftModel> draft = nullptr;
+  EmbeddingConfig embedding = {};
+  bool folded = false;  // a rotation is folded into its residual stream
 
   // Returns what drafts its texts; null: nothing.
   DraftSource* drafts() const;

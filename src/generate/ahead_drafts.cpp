@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "kernels/ops.h"
 #include "model/positions.h"
 
 namespace walsh {
@@ -20,14 +19,6 @@ SessionOptions session_options(const ModelConfig& config, int64_t texts, int64_t
 }
 
 }  // namespace
-
-AheadDrafts::FinalNorm::FinalNorm(const Model& model)
-    : gain(model.head_vectors.front()), eps(model.config.head_input.norm.eps) {}
-
-void AheadDrafts::FinalNorm::apply(std::span<float> x) const {
-  if (gain.empty()) return;
-  ops().rms_norm(x.data(), gain.data(), std::ssize(x), eps, x.data());
-}
 
 AheadDrafts::AheadDrafts(const Model& layer, const AheadDesc& desc, int64_t texts,
                          int64_t positions, int64_t most, const DraftCosts* costs)

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "generate/draft_places.h"
+#include "model/final_norm.h"
 #include "model/session.h"
 
 namespace walsh {
@@ -30,15 +31,6 @@ class AheadDrafts : public DraftSource {
   void see(int64_t text, int64_t position, std::span<const float> stream) override;
 
  private:
-  // A final norm, which is applied here: x / rms(x) * gain. Without a gain there is none.
-  struct FinalNorm {
-    std::vector<float> gain;
-    float eps = 0;
-
-    FinalNorm() = default;
-    FinalNorm(const Model& model);
-    void apply(std::span<float> x) const;
-  };
   // A sequence of the layer. Its row r joins what the model gave for position first + r of the text
   // with the token behind it; `tokens` are those of the text up to the last row.
   struct Place : DraftPlace {

@@ -237,11 +237,7 @@ class Session::Batcher {
     if (!read_.empty()) batch.first_read = read_.front().row;
     session_.run(batch, kept_);
     Executor& executor = *session_.executor_;
-    std::vector<float> stream(width());
-    for (const Wanted& place : read_) {
-      executor.read_streams(place.row, 1, stream.data());
-      stream_sink_(place.item, place.index, stream);
-    }
+    give_streams();
     const auto count = static_cast<int64_t>(wanted_.size());
     for (int64_t first = 0; first < count; first += executor.logit_rows()) {
       const int64_t n = std::min(executor.logit_rows(), count - first);
@@ -265,6 +261,21 @@ class Session::Batcher {
     size_t item;
     int64_t index, row;  // of the item, of the batch
   };
+
+  // Rows that are neighbours are read at once.
+  void give_streams() {
+    std::vector<float> rows;
+    for (size_t begin = 0, end; begin < read_.size(); begin = end) {
+      for (end = begin + 1; end < read_.size() && read_[end].row == read_[end - 1].row + 1;)
+        ++end;
+      rows.resize((end - begin) * width());
+      session_.executor_->read_streams(read_[begin].row, static_cast<int64_t>(end - begin),
+                                       rows.data());
+      for (size_t i = begin; i < end; ++i)
+        stream_sink_(read_[i].item, read_[i].index,
+                     std::span<const float>(rows).subspan((i - begin) * width(), width()));
+    }
+  }
 
   size_t width() const { return static_cast<size_t>(session_.model_.config.hidden); }
 

@@ -44,6 +44,7 @@ void SplitExecutor::run(const Batch& batch) {
     if (run.logits > 0 && first_wanted_ < 0) first_wanted_ = m_ - run.logits;
   }
   if (first_wanted_ < 0) first_wanted_ = m_;
+  first_wanted_ = std::min(first_wanted_, batch.first_read);
   parts_[0]->run_parts(batch, [&] { parts_[1]->run_parts(batch, [&] { compute(); }); });
 }
 

@@ -26,6 +26,10 @@ class SplitExecutor : public Executor {
   std::span<const float> logit_row(int64_t index) override {
     return parts_[kLast]->logit_row(index);
   }
+  bool has_streams() const override { return parts_[kLast]->has_streams(); }
+  void read_streams(int64_t first, int64_t rows, float* to) override {
+    parts_[kLast]->read_rows(Rows::stream, first, rows, to);
+  }
   void copy_pages(std::span<const PageCopy> copies) override;
   void fork(int64_t from, int64_t to) override;
   void copy_state(int32_t from, int32_t to) override;
@@ -49,8 +53,8 @@ class SplitExecutor : public Executor {
   int64_t max_rows_;
   std::vector<Step> steps_;
   AlignedArray<float> rows_;  // [max_rows][hidden], in transit
-  // About the current batch: the number of rows, of rows whose logits are wanted, and the first of
-  // these.
+  // About the current batch: the number of rows, of rows whose logits are wanted, and the first one
+  // that is needed behind the layers.
   int64_t m_ = 0, wanted_ = 0, first_wanted_ = 0;
 };
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "generate/embedding_config.h"
 #include "generate/text_chooser.h"
 #include "walsh/error.h"
 
@@ -20,6 +21,8 @@ struct TextRequest : ChoiceOptions {
   int logprobs = -1;
   bool prompt_logprobs = false;  // the same for the tokens of the prompt behind the first
   bool shares_prefix = true;     // takes over what is known of its beginning
+  // Other than none: nothing is generated, and the sink gets what is read (RequestSink::read).
+  Reading reading = Reading::none;
   // Tokens are drafted where the text repeats itself (generate/ngram.h), and so chosen on the host.
   // The text is the same on the CPU; on a GPU logits of several rows are rounded differently. With
   // recurrent layers SessionOptions::revocable has to be set.
@@ -62,6 +65,8 @@ class RequestSink {
   // Is called with prompt_logprobs before the first token, with the scores of the prompt's tokens
   // after its first one.
   virtual void prompt_scored(std::span<const ScoredToken>) {}
+  // Is called before the end of a text that is read: a state, [hidden], or logits, [vocab].
+  virtual void read(std::span<const float>) {}
   // Delivers the next token; returns false if no more are wanted.
   virtual bool chosen(const ScoredToken& token) = 0;
   virtual void ended(const RequestEnd& end) = 0;

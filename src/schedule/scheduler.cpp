@@ -58,6 +58,7 @@ Scheduler::Scheduler(const Model& model, const SchedulerOptions& options,
                      const SessionOptions& session)
     : options_(options),
       session_(model, session),
+      final_norm_(model),
       pace_(options.step_seconds),
       least_prefix_(options.kept > 0 && session.sequences <= options.running ? 1 : kLeastPrefix) {
   if (options.running < 1 || options.running > session_.max_rows()) {
@@ -290,6 +291,7 @@ void Scheduler::start_choosing(Active& active) {
   // A request that was preempted keeps its first time of admission.
   if (active.admitted == Clock::time_point()) active.admitted = Clock::now();
   const TextRequest& request = active.request;
+  if (request.reading != Reading::none) return;
   DraftSource* const drafts = drafts_of(request);
   const bool by_device = session_.can_sample() && request.logprobs < 0 &&
                          !request.prompt_logprobs && request.on_devices();
@@ -310,7 +312,9 @@ void Scheduler::start_choosing(Active& active) {
 }
 
 bool Scheduler::shares_prefixes(const Active& active) const {
-  return options_.share_prefixes && active.request.shares_prefix && !active.request.prompt_logprobs;
+  const TextRequest& request = active.request;
+  return options_.share_prefixes && request.shares_prefix && !request.prompt_logprobs &&
+         request.reading != Reading::mean && request.reading != Reading::cls;
 }
 
 Scheduler::Known Scheduler::known_prefix(const Active& active) const {

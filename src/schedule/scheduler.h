@@ -30,7 +30,9 @@
 #include "generate/draft_source.h"
 #include "generate/ngram.h"
 #include "generate/text_chooser.h"
+#include "model/final_norm.h"
 #include "model/session.h"
+#include "schedule/pooled_state.h"
 #include "schedule/prefix_cache.h"
 #include "schedule/request.h"
 #include "schedule/step_pace.h"
@@ -131,6 +133,7 @@ class Scheduler {
     bool open = false;             // its next token is in open_
     int32_t stop = -1;             // the token that ended it
     std::vector<ScoredToken> prompt_scores;
+    PooledState state;                // of a text that is read
     std::optional<StopReason> ended;  // set: removed after the step
     std::optional<Error> error;
 
@@ -195,11 +198,13 @@ class Scheduler {
   void judge_draft(Active& active);
   void receive(const Piece& piece, int64_t index, std::span<const float> logits);
   void choose(Active& active, std::span<const float> logits);
+  static void tell_read(Active& active, std::span<const float> values);
   static void count_choice(Active& active);
   void accept(Active& active, const ScoredToken& token);
 
   const SchedulerOptions options_;
   Session session_;
+  const FinalNorm final_norm_;
   PrefixCache prefixes_;
   NgramDrafts ngrams_;
   StepPace pace_;

@@ -48,7 +48,7 @@ std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
         std::span<const int32_t>(active->tokens)
             .subspan(static_cast<size_t>(active->evaluated), static_cast<size_t>(rows));
     const int64_t logits = active->request.prompt_logprobs && active->generated == 0 ? rows
-                           : last                                                    ? 1
+                           : last && !is_pooling(active->request.reading)            ? 1
                                                                                      : 0;
     const SequenceTokens piece{active->sequence, tokens, logits, snapshot_in(*active, rows)};
     pieces.push_back({active, piece, last, prompt_rows});
@@ -224,8 +224,10 @@ void Scheduler::evaluate_on_host(std::span<const Piece> pieces) {
   std::vector<SequenceTokens> batch;
   for (const Piece& piece : pieces) {
     SequenceTokens& item = batch.emplace_back(piece.tokens);
-    const DraftSource* drafts = piece.active->drafts;
-    if (drafts != nullptr && drafts->reads_streams()) item.read = std::ssize(item.tokens);
+    const Active& active = *piece.active;
+    const int64_t rows = std::ssize(item.tokens);
+    item.read = PooledState::needed(active.request.reading, active.evaluated, rows, piece.last);
+    if (active.drafts != nullptr && active.drafts->reads_streams()) item.read = rows;
   }
   session_.evaluate(
       batch,
@@ -233,12 +235,19 @@ void Scheduler::evaluate_on_host(std::span<const Piece> pieces) {
         receive(pieces[item], index, logits);
       },
       [&](size_t item, int64_t index, std::span<const float> stream) {
-        const Active& active = *pieces[item].active;
-        active.drafts->see(active.draft_text, active.evaluated + index, stream);
+        Active& active = *pieces[item].active;
+        const int64_t position = active.evaluated + index;
+        if (active.drafts != nullptr)
+          return active.drafts->see(active.draft_text, position, stream);
+        active.state.add(active.request.reading, position, stream, final_norm_);
       });
   for (const Piece& piece : pieces) {
     if (piece.active->has_draft()) judge_draft(*piece.active);
-    piece.active->evaluated = session_.position(piece.active->sequence);
+    Active& active = *piece.active;
+    active.evaluated = session_.position(active.sequence);
+    if (!piece.last || !is_pooling(active.request.reading)) continue;
+    const auto failure = failure_of([&] { tell_read(active, active.state.values()); });
+    if (failure) active.error = failure;
   }
 }
 
@@ -313,6 +322,7 @@ void Scheduler::judge_draft(Active& active) {
 void Scheduler::choose(Active& active, std::span<const float> logits) {
   // A failure here, such as logits that are not numbers, fails only this text.
   const auto failure = failure_of([&] {
+    if (active.request.reading != Reading::none) return tell_read(active, logits);
     const std::optional<int32_t> chosen = active.chooser->choose(logits);
     if (!chosen) {
       count_choice(active);
@@ -325,6 +335,14 @@ void Scheduler::choose(Active& active, std::span<const float> logits) {
                        : score_token(logits, token, active.request.logprobs));
   });
   if (failure) active.error = failure;
+}
+
+// Ends a text of which nothing is chosen.
+void Scheduler::tell_read(Active& active, std::span<const float> values) {
+  count_choice(active);
+  const StopScope whole(kNotStopped);  // a request to stop must not lose it
+  active.sink->read(values);
+  active.ended = StopReason::max_tokens;
 }
 
 void Scheduler::count_choice(Active& active) {

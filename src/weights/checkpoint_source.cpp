@@ -1,6 +1,7 @@
 #include "weights/checkpoint_source.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <set>
 #include <string_view>
@@ -69,6 +70,29 @@ std::string left_out(const ModelPlan& plan, size_t tensors) {
          " tensors of its other parts are left out";
 }
 
+// Names of a model that was saved without its head, as those that make embeddings are: they lack
+// the prefix, and so does nothing else.
+constexpr std::string_view kBase = "model.";
+constexpr std::array<NameRule, 1> kBaseNames = {{{"", kBase}}};
+
+// config.json with a head that is tied to the embedding, or not.
+std::string with_head(std::string_view config_json, const std::string& where, bool tied) {
+  Json config = parse_json(config_json, where);
+  if (!config.is_object()) {
+    throw Error(ErrorCode::bad_input, where,
+                "found " + describe_json(config) + ", expected an object");
+  }
+  config["tie_word_embeddings"] = tied;
+  return config.dump(2);
+}
+
+bool is_base(const Checkpoint& checkpoint, const ModelPlan& plan) {
+  return plan.stored_names.empty() && plan.embedding.starts_with(kBase) &&
+         checkpoint.find(plan.embedding) == nullptr &&
+         checkpoint.find(plan.embedding.substr(kBase.size())) != nullptr &&
+         checkpoint.find(plan.residual.head) == nullptr;
+}
+
 bool equal(const Checkpoint& checkpoint, const TensorInfo& a, const TensorInfo& b) {
   if (a.dtype_text != b.dtype_text || a.shape != b.shape) return false;
   const auto x = checkpoint.data(a), y = checkpoint.data(b);
@@ -119,6 +143,16 @@ Checkpoint complete_checkpoint(Checkpoint checkpoint) {
   const std::string path = checkpoint.folder();
   const std::string where = checkpoint.config_place();
   const ModelPlan plan = read_plan(checkpoint.config_json(), where);
+  if (is_base(checkpoint, plan)) {
+    checkpoint.rename(kBaseNames);
+    if (!plan.head.empty()) {
+      checkpoint.correct_config(with_head(checkpoint.config_json(), where, true),
+                                path +
+                                    ": has no output head: the embedding stands in for it, so "
+                                    "that it gives embeddings, and texts without sense");
+    }
+    return checkpoint;
+  }
   // What is left out has the names of the text part, which the first rules give.
   std::vector<NameRule> unused;
   for (const std::string& prefix : plan.left_out)
@@ -146,13 +180,7 @@ Checkpoint complete_checkpoint(Checkpoint checkpoint) {
 }
 
 std::string untied_config(std::string_view config_json, const std::string& where) {
-  Json config = parse_json(config_json, where);
-  if (!config.is_object()) {
-    throw Error(ErrorCode::bad_input, where,
-                "found " + describe_json(config) + ", expected an object");
-  }
-  config["tie_word_embeddings"] = false;
-  return config.dump(2);
+  return with_head(config_json, where, false);
 }
 
 CheckpointSource::CheckpointSource(Checkpoint checkpoint, const std::vector<TensorPart>& parts,

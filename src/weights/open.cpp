@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include "import/gguf_checkpoint.h"
+#include "io/sentence_files.h"
 #include "weights/checkpoint_source.h"
 #include "weights/walsh_file.h"
 #include "weights/walsh_folder.h"
@@ -17,6 +18,12 @@ std::unique_ptr<WeightSource> open_stored(const std::string& path) {
     return std::make_unique<CheckpointSource>(CheckpointSource::open(path, GgufCodes::keep));
   }
   return WalshFile::open(path);
+}
+
+std::string embedding_json(const WeightSource& source) {
+  if (const auto* file = dynamic_cast<const WalshFile*>(&source))
+    return std::string(file->embedding_json());
+  return embedding_of_folder(source.path());
 }
 
 ModelConfig read_config(const WeightSource& source) {

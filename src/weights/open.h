@@ -13,6 +13,11 @@ namespace walsh {
 // Throws bad_input for what is none of these.
 std::unique_ptr<WeightSource> open_stored(const std::string& path);
 
+// Returns what sentence-transformers' files beside a model say of its embeddings
+// (io/sentence_files.h), also if it was quantized since; empty if there are none. Throws bad_input
+// for what is malformed or not supported.
+std::string embedding_json(const WeightSource& source);
+
 // Returns the description of the model whose weights these are, without a layer that predicts
 // further tokens if they have none. Throws as parse_config.
 ModelConfig read_config(const WeightSource& source);

@@ -102,6 +102,7 @@ void WalshFile::read_texts(const GgufContent& content) {
   generation_config_ = text(keys::kGenerationConfig);
   tokenizer_ = text(keys::kTokenizer);
   tokenizer_config_ = text(keys::kTokenizerConfig);
+  if (content.find(keys::kEmbedding)) embedding_ = text(keys::kEmbedding);
   recipe_ = text(keys::kRecipe);
   producer_ = text(keys::kProducer);
 }

@@ -28,6 +28,8 @@ inline constexpr const char* kConfig = "walsh.hf.config";
 inline constexpr const char* kGenerationConfig = "walsh.hf.generation_config";
 inline constexpr const char* kTokenizer = "walsh.hf.tokenizer";
 inline constexpr const char* kTokenizerConfig = "walsh.hf.tokenizer_config";
+// Absent where nothing is said of embeddings.
+inline constexpr const char* kEmbedding = "walsh.embedding";
 // Parallel arrays, one element per tensor (shape, checksum: two; rotation: four per pass).
 inline constexpr const char* kNames = "walsh.tensor.name";
 inline constexpr const char* kFormats = "walsh.tensor.format";
@@ -87,6 +89,8 @@ class WalshFile : public WeightSource {
   std::string path() const override { return file_->path(); }
   std::vector<std::string> notes() const override { return notes_; }
   std::string_view config_json() const override { return config_; }
+  // What the checkpoint said of embeddings (weights/open.h); empty: nothing.
+  std::string_view embedding_json() const { return embedding_; }
   std::string_view generation_config_json() const override { return generation_config_; }
   std::string_view tokenizer_json() const override { return tokenizer_; }
   std::string_view tokenizer_config_json() const override { return tokenizer_config_; }
@@ -114,7 +118,8 @@ class WalshFile : public WeightSource {
 
   std::shared_ptr<MappedFile> file_;
   uint64_t version_ = 0;
-  std::string config_, generation_config_, tokenizer_, tokenizer_config_, recipe_, producer_;
+  std::string config_, generation_config_, tokenizer_, tokenizer_config_, embedding_, recipe_,
+      producer_;
   std::vector<std::string> notes_;
   std::optional<Rotation> fold_;
   std::vector<StoredTensor> tensors_;

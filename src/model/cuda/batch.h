@@ -2,6 +2,7 @@
 // which the device finds their tokens, positions, sequences and pages.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -32,9 +33,12 @@ class CudaBatch {
   std::span<const StateMark> marks() const { return batch_.marks; }
   bool samples() const { return batch_.samples; }
   const std::vector<RowGroup>& groups() const { return groups_; }
-  // Returns the rows whose logits are wanted, and the first of them, or the number of all rows.
+  // Returns the rows whose logits are wanted, and the first one that is needed behind the layers,
+  // or the number of all rows.
   std::span<const int32_t> wanted() const { return wanted_; }
-  int64_t first_wanted() const { return wanted_.empty() ? m_ : wanted_.front(); }
+  int64_t first_wanted() const {
+    return std::min<int64_t>(wanted_.empty() ? m_ : wanted_.front(), batch_.first_read);
+  }
   // Returns whether it is single tokens whose logits are wanted all.
   bool decoding() const { return decoding_; }
   // Returns whether what is chosen can be made the next batch where this one is described.

@@ -38,6 +38,10 @@ class CudaExecutor : public MeteringExecutor {
   // Whether all layers of a token each of `rows` sequences are one launch
   // (cuda::PersistentProgram).
   bool steps_are_one_launch(int64_t rows = 1) const { return programs_for(rows) != nullptr; }
+  bool has_streams() const override { return true; }
+  void read_streams(int64_t first, int64_t rows, float* to) override {
+    read_rows(Rows::stream, first, rows, to);
+  }
   void run_parts(const Batch& batch, FunctionRef<void()> body) override;
   void embed() override { launches_->embed(); }
   void run_layers(int64_t begin, int64_t end) override;

@@ -6,6 +6,7 @@
 #include "io/gguf_writer.h"
 #include "io/json.h"
 #include "io/printable.h"
+#include "io/sentence_files.h"
 #include "quantize/pipeline/model_output.h"
 #include "walsh/error.h"
 #include "walsh/version.h"
@@ -58,6 +59,8 @@ void add_texts(GgufWriter& writer, const Compressor& source) {
   text(keys::kGenerationConfig, source.generation_config_json());
   text(keys::kTokenizer, source.tokenizer_json());
   text(keys::kTokenizerConfig, source.tokenizer_config_json());
+  const std::string embedding = embedding_of_folder(source.path());
+  if (!embedding.empty()) text(keys::kEmbedding, embedding);
 }
 
 void add_table(GgufWriter& writer, const std::vector<TensorPlan>& tensors) {

@@ -1,0 +1,43 @@
+// Embeddings of texts for Engine, TextBatch and the server: what is asked for, texts that a
+// scheduler reads, and what is made of their states.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "api/load.h"
+#include "schedule/scheduler.h"
+
+namespace walsh {
+
+// EmbeddingOptions, decided.
+struct EmbeddingForm {
+  Reading pooling = Reading::last;
+  bool normalize = true;
+  int64_t dimensions = 0;  // the first so many values; 0: all
+
+  // Makes an embedding of a pooled state.
+  void apply(std::vector<float>& values) const;
+};
+
+// Throws usage naming the option, and the model if its states are not those of the checkpoint: a
+// rotation is folded into the residual stream, and the gain of the final norm is not known.
+EmbeddingForm embedding_form(const LoadedModel& model, const EmbeddingOptions& options);
+
+// A text to be read.
+TextRequest reading_request(std::span<const int32_t> prompt, Reading reading);
+
+// Steps until the texts have been read. Returns what their sinks got, in their order. Throws the
+// error of the first that failed.
+std::vector<std::vector<float>> read_texts(Scheduler& scheduler,
+                                           std::span<const std::vector<int32_t>> prompts,
+                                           Reading reading);
+// Both, for the texts' embeddings.
+std::vector<std::vector<float>> embed_texts(Scheduler& scheduler,
+                                            std::span<const std::vector<int32_t>> prompts,
+                                            const EmbeddingForm& form);
+
+}  // namespace walsh

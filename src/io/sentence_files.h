@@ -1,0 +1,15 @@
+// The files that sentence-transformers puts beside a checkpoint: which embedding is made of what
+// the layers give.
+#pragma once
+
+#include <string>
+
+namespace walsh {
+
+// Returns {"pooling": "last" | "mean" | "cls", "normalize": true | false} from modules.json and the
+// config.json of its pooling; nothing if the folder has no modules.json, or is none. Throws
+// bad_input naming the file for anything malformed, and for modules and poolings that walsh does
+// not have.
+std::string embedding_of_folder(const std::string& folder);
+
+}  // namespace walsh

@@ -1,0 +1,23 @@
+// The final norm of a model, for those who read what its layers give (Session's streams).
+#pragma once
+
+#include <span>
+#include <vector>
+
+namespace walsh {
+
+class Model;
+
+// x / rms(x) * gain. A model without such a norm, or without a head, changes nothing.
+class FinalNorm {
+ public:
+  FinalNorm() = default;
+  explicit FinalNorm(const Model& model);
+  void apply(std::span<float> x) const;
+
+ private:
+  std::vector<float> gain_;
+  float eps_ = 0;
+};
+
+}  // namespace walsh
