@@ -229,6 +229,25 @@ nb::list generate_batch(const PyEngine& self, const std::vector<std::vector<int3
   return list;
 }
 
+// The embeddings of texts by their tokens, [texts][values].
+nb::object embed(const PyEngine& self, const std::vector<std::vector<int32_t>>& texts,
+                 const EmbeddingOptions& options, int64_t running) {
+  std::vector<float> all;
+  const EmbeddingOptions copy = options;
+  const auto read = [&](Engine& engine) {
+    BatchOptions sizes;
+    sizes.running = std::min<int64_t>(running, std::ssize(texts));
+    sizes.kept = 0;
+    sizes.context = positions_of(texts, 0, engine.context());
+    TextBatch batch(engine, sizes);
+    for (const std::vector<float>& values : batch.embed_tokens(texts, copy))
+      all.insert(all.end(), values.begin(), values.end());
+  };
+  run_interruptible([&] { self.handle->use(read); });
+  const size_t width = all.size() / texts.size();
+  return to_numpy(std::move(all), std::array<size_t, 2>{texts.size(), width});
+}
+
 // What Python gives for a member: samplers as a list, biases as a mapping.
 template <typename T>
 void set_member(T& member, const nb::object& value) {
@@ -299,6 +318,11 @@ void bind_options(nb::module_& module) {
       .def_rw("max_drafted", &Generation::max_drafted)
       .def("set_sampling", &set_sampling);
   module.def("sampling_options", &sampling_rows);
+  nb::class_<EmbeddingOptions>(module, "EmbeddingOptions")
+      .def(nb::init<>())
+      .def_rw("pooling", &EmbeddingOptions::pooling)
+      .def_rw("normalize", &EmbeddingOptions::normalize, nb::arg().none())
+      .def_rw("dimensions", &EmbeddingOptions::dimensions);
   using Options = EngineOptions;
   nb::class_<Options>(module, "EngineOptions")
       .def(nb::init<>())
@@ -369,6 +393,7 @@ void bind_engine(nb::module_& module) {
       .def("logprobs", &logprobs)
       .def("perplexity", &perplexity)
       .def("kl_divergence", &kl_divergence)
+      .def("embed", &embed)
       .def("stream", &stream, nb::rv_policy::take_ownership)
       .def("generate_batch", &generate_batch, nb::arg(), nb::arg(), nb::arg(),
            nb::arg("progress").none());

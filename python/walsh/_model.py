@@ -327,6 +327,35 @@ class Model:
         found = self._engine.logprobs(token_array(tokens), whole(first, "first"))
         return [TokenPrediction(*prediction) for prediction in found]
 
+    def embed(self, texts: Union[str, Sequence[Union[str, Tokens]]], *, pooling: str = "",
+              normalize: Optional[bool] = None, dimensions: int = 0,
+              running: int = 16) -> npt.NDArray[np.float32]:
+        """Returns the embeddings of texts (or of the token ids of texts), float32 [texts, values];
+        of a single text, [values]. `running` texts are evaluated together.
+
+        `pooling` says which states of a text's tokens are taken, behind the final norm: "last",
+        "mean" or "cls" (the first one). `normalize` gives embeddings unit length. Without these
+        the files that sentence-transformers puts beside a model decide, and without them the last
+        state of unit length. `dimensions` keeps the first values only, of unit length again.
+
+        >>> found = getfixture("model").embed(["Once", "The river"], dimensions=8)
+        >>> found.shape, bool(abs((found[0] ** 2).sum() - 1) < 1e-5)
+        ((2, 8), True)
+        """
+        if isinstance(texts, str):
+            return self.embed([texts], pooling=pooling, normalize=normalize,
+                              dimensions=dimensions)[0]
+        if not isinstance(texts, (list, tuple)) or not texts:
+            raise usage("texts", f"{shown(texts)}, expected a text or a list of texts")
+        options = _walsh.EmbeddingOptions()
+        options.pooling = text_of(pooling, "pooling")
+        if normalize is not None:
+            options.normalize = flag(normalize, "normalize")
+        options.dimensions = whole(dimensions, "dimensions", 0)
+        tokens = [list(self._engine.encode(text_of(one, "texts"), True)) if isinstance(one, str)
+                  else token_array(one).tolist() for one in texts]
+        return self._engine.embed(tokens, options, whole(running, "running", 1))
+
     def _prompt(self, prompt: Union[str, Tokens]) -> npt.NDArray[np.int32]:
         if isinstance(prompt, str):
             return np.array(self._engine.encode_prompt(text_of(prompt, "prompt")), np.int32)

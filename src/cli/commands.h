@@ -13,6 +13,7 @@ using Action = std::function<int()>;
 Action add_quantize(CLI::App& command);
 Action add_eval(CLI::App& command);
 Action add_run(CLI::App& command);
+Action add_embed(CLI::App& command);
 Action add_serve(CLI::App& command);
 Action add_bench(CLI::App& command);
 Action add_inspect(CLI::App& command);

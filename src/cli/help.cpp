@@ -44,6 +44,11 @@ const std::vector<Brief>& briefs() {
        "  walsh serve model.gguf --host 0.0.0.0 --api-key KEY    for others on the network\n",
        {"--host", "--port", "--api-key", "--alias", "--allowed-hosts", "--ctx-size", "--parallel",
         "--device", "--threads"}},
+      {"embed",
+       "  walsh embed model.gguf \"A text\" \"Another\"              a line of JSON for each text\n"
+       "  walsh embed model.gguf < FILE                          for each line of a file\n",
+       {"--pooling", "--normalize", "--dimensions", "--ctx-size", "--parallel", "--device",
+        "--threads"}},
       {"eval",
        "  walsh eval model.gguf --text FILE                      perplexity\n"
        "  walsh eval model.gguf --text FILE --reference MODEL    and the divergence from MODEL\n",

@@ -41,6 +41,7 @@ std::vector<Command> add_commands(CLI::App& app) {
       {"quantize", {"Compress a checkpoint into one file", add_quantize}},
       {"eval", {"Measure perplexity, and the KL divergence from another model", add_eval}},
       {"run", {"Chat with a model, or let it continue a text", add_run}},
+      {"embed", {"Turn texts into embeddings", add_embed}},
       {"serve", {"Serve a model over HTTP, with the APIs of OpenAI and Anthropic", add_serve}},
       {"bench", {"Measure speed, and how much of the memory bandwidth is used", add_bench}},
       {"inspect", {"Show what is in a model: tensors, types, errors", add_inspect}},

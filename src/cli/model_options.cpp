@@ -92,6 +92,15 @@ void ModelOptions::add_to(CLI::App& command) {
       ->group("Machine");
 }
 
+void add_pooling(CLI::App& command, std::string& pooling) {
+  command
+      .add_option("--pooling", pooling,
+                  "Which states of its tokens are a text's embedding: last, mean or cls (the "
+                  "first); default: as the model's files say, otherwise last")
+      ->check(CLI::IsMember({"last", "mean", "cls"}))
+      ->group("Embeddings");
+}
+
 void find_in_cache(CLI::Option& option) {
   option.transform([](const std::string& path) { return found_model(path); });
 }
@@ -240,12 +249,12 @@ std::optional<Recipe> ModelOptions::wanted_recipe() const {
 }
 
 Engine ModelOptions::open_engine(const ModelUse& use, const GenerationOptions& generation,
-                                 const TemplateText* chat_template) const {
+                                 const TemplateText* chat_template, bool for_batches) const {
   const std::optional<Recipe> wanted = wanted_recipe();
   Engine engine = with_progress(use, [&](const LoadOptions& options) {
     return EngineAccess::open(std::make_unique<ThreadPool>(machine.threads),
                               {path, wanted ? &*wanted : nullptr, options, &generation,
-                               chat_template, false, draft_path(), use.texts});
+                               chat_template, for_batches, draft_path(), use.texts});
   });
   print_notes(engine.notes());
   tell_idle_flags(EngineAccess::model(engine).model);

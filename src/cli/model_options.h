@@ -30,6 +30,9 @@ CLI::IsMember activation_modes();
 // Lets an option also take the name of a model that Hugging Face's tools have downloaded.
 void find_in_cache(CLI::Option& option);
 
+// --pooling, of embeddings.
+void add_pooling(CLI::App& command, std::string& pooling);
+
 // What a model will be used for, for LoadOptions.
 struct ModelUse {
   int64_t positions = 0, sequences = 1;
@@ -59,7 +62,7 @@ struct ModelOptions {
   // Opens the model to generate text with these options, compressing it if --quantize was given.
   // Shows a progress bar on a terminal.
   Engine open_engine(const ModelUse& use, const GenerationOptions& generation,
-                     const TemplateText* chat_template = nullptr) const;
+                     const TemplateText* chat_template = nullptr, bool for_batches = false) const;
   // Loads the model for measuring or serving.
   LoadedModel load(const ModelUse& use, ThreadPool& pool,
                    const TemplateText* chat_template = nullptr,

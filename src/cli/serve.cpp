@@ -46,6 +46,7 @@ struct Options {
   std::string key_file;
   double drain_seconds = 30;
   bool insecure = false;
+  std::string pooling;  // of embeddings; empty: the model's
 };
 
 bool is_loopback(const std::string& host) {
@@ -163,8 +164,8 @@ int serve(const Options& options) {
                      .texts = options.scheduler.running};
   const std::optional<TemplateText> given = options.chat.text();
   const OrderedJson variables = options.chat.variables();
-  const LoadedModel model =
-      options.model.load(use, pool, given ? &*given : nullptr, &names.sampling);
+  LoadedModel model = options.model.load(use, pool, given ? &*given : nullptr, &names.sampling);
+  if (!options.pooling.empty()) model.embedding.pooling = parse_pooling(options.pooling);
   SchedulerOptions batching = options.scheduler;
   batching.lookup = options.model.looks_up();
   batching.drafts = model.drafts();
@@ -213,6 +214,11 @@ void add_server_options(CLI::App& command, Options& options) {
   add("--cors-origins", options.service.origins,
       "Origins whose pages may send requests, comma-separated; *: all (default: none)")
       ->delimiter(',');
+  command
+      .add_flag("--reranker", options.service.reranker,
+                "Rank documents (/v1/rerank) by yes and no, as Qwen3-Reranker does; without it, if "
+                "the model's name has 'rerank'")
+      ->group("Server");
   add("--drain", options.drain_seconds, "Seconds that running answers have at shutdown")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 3600.0));
@@ -336,6 +342,7 @@ Action add_serve(CLI::App& command) {
   add_server_options(command, *options);
   add_scheduler_options(command, options->scheduler);
   options->model.add_speculation_to(command)->group("Batching");
+  add_pooling(command, options->pooling);
   add_sampling_options(command, options->service.sampling);
   add_variables(command);
   command.footer("Every long flag has a variable: --api-key is WALSH_ARG_API_KEY; flags win.");

@@ -218,7 +218,9 @@ bool Scheduler::step() {
     pace_.took(now() - start, prompt_rows_);
   remove_ended();
   publish();
-  return !running_.empty() || !waiting_.empty();
+  if (!running_.empty() || !waiting_.empty()) return true;
+  const std::lock_guard lock(mutex_);
+  return !added_.empty();  // a sink adds texts when one has ended
 }
 
 void Scheduler::admit() {

@@ -110,6 +110,16 @@ bool fits(std::string_view route, std::string_view path) {
   return path.starts_with(route.substr(0, route.size() - 1)) && path.size() >= route.size();
 }
 
+std::optional<Reranker> find_reranker(const LoadedModel& model, const ServiceOptions& options) {
+  const bool named = Reranker::is_named(options.model_name) || Reranker::is_named(model.path);
+  if (!options.reranker && !named) return std::nullopt;
+  std::optional<Reranker> reranker = Reranker::of(model);
+  if (!reranker && options.reranker)
+    throw Error(ErrorCode::usage, "--reranker",
+                model.path + " lacks tokens of its prompt: yes, no, <|im_start|> and <|im_end|>");
+  return reranker;
+}
+
 }  // namespace
 
 Service::Service(const LoadedModel& model, Scheduler& scheduler, ServiceOptions options,
@@ -118,6 +128,7 @@ Service::Service(const LoadedModel& model, Scheduler& scheduler, ServiceOptions 
       scheduler_(scheduler),
       options_(std::move(options)),
       chat_(std::move(chat)),
+      reranker_(find_reranker(model, options_)),
       tokens_(model.tokenizer),
       log_(options_.log,
            [](const std::string& lines) { write_error_output(lines, std::chrono::hours(24)); }),
@@ -138,6 +149,12 @@ const std::vector<Service::Route>& Service::routes() {
       {"POST", "/v1/messages/count_tokens", &Service::count_tokens, false, HttpTurn::one_by_one},
       {"POST", "/v1/completions", &Service::completions, false},
       {"POST", "/v1/chat/completions", &Service::chat, false},
+      {"POST", "/v1/embeddings", &Service::embeddings, false},
+      {"POST", "/embedding", &Service::llama_embedding, false},
+      {"POST", "/api/embed", &Service::ollama_embed, false},
+      {"POST", "/v1/rerank", &Service::rerank, false},
+      {"POST", "/v1/reranking", &Service::rerank, false},
+      {"POST", "/v2/rerank", &Service::rerank, false},
       {"POST", "/tokenize", &Service::tokenize, false, HttpTurn::one_by_one},
       {"POST", "/detokenize", &Service::detokenize, false, HttpTurn::one_by_one},
       {"POST", "/apply-template", &Service::apply_template, false, HttpTurn::one_by_one},

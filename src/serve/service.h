@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "serve/api_error.h"
 #include "serve/chat_prompt.h"
 #include "serve/completion_request.h"
+#include "serve/embeddings_api.h"
 #include "serve/http.h"
 #include "serve/metrics.h"
 #include "serve/ollama_api.h"
@@ -27,6 +29,7 @@ struct ServiceOptions {
   std::vector<std::string> hosts;     // values of Host accepted besides localhost and IP addresses
   std::vector<std::string> origins;   // origins from which browsers may send requests; "*": all
   LogFormat log = LogFormat::off;     // format of the request log on standard error
+  bool reranker = false;  // the model ranks documents whatever its name says (api/reranker.h)
   // Default sampling options; what they leave open the model decides.
   GenerationOptions sampling = {};
 };
@@ -85,7 +88,13 @@ class Service {
   void tokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void detokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void apply_template(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void embeddings(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void rerank(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void embed(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply,
+             EmbeddingsForm form);
   // These answer clients of llama.cpp and Ollama.
+  void llama_embedding(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void ollama_embed(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void llama_completion(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void ollama_chat(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void ollama_generate(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
@@ -102,6 +111,8 @@ class Service {
   void version(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void start(CompletionRequest wanted, const HttpRequest& request,
              const std::shared_ptr<HttpReply>& reply);
+  void start(TextReadings::Request wanted, const HttpRequest& request,
+             const std::shared_ptr<HttpReply>& reply);
   Json describe_model() const;
   // Parses the body, an object, and counts fields without effect.
   OrderedJson read_body(const HttpRequest& request);
@@ -113,6 +124,7 @@ class Service {
   Scheduler& scheduler_;
   const ServiceOptions options_;
   const ChatPrompt chat_;
+  const std::optional<Reranker> reranker_;
   const TokenTexts tokens_;
   Metrics metrics_;
   RequestLog log_;

@@ -1,0 +1,35 @@
+// Models that judge whether a document answers a query by the tokens "yes" and "no", as
+// Qwen3-Reranker does (Zhang et al. 2025, "Qwen3 Embedding"; its model card has the prompt).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/load.h"
+
+namespace walsh {
+
+class Reranker {
+ public:
+  // Nothing if the model lacks one of the tokens.
+  static std::optional<Reranker> of(const LoadedModel& model);
+  // Whether a model's name says that it ranks.
+  static bool is_named(std::string_view name);
+
+  // The prompts of documents that begin alike, up to the document. An empty instruction stands for
+  // that of the model card.
+  std::vector<int32_t> prompt(const Tokenizer& tokenizer, std::string_view instruction,
+                              std::string_view query, std::string_view document) const;
+  // The probability of "yes" against "no" behind a prompt.
+  float score(std::span<const float> logits) const;
+
+ private:
+  int32_t yes_ = -1, no_ = -1;
+  std::vector<int32_t> begin_, end_;
+};
+
+}  // namespace walsh

@@ -1,0 +1,235 @@
+#include "serve/embeddings_api.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <iterator>
+#include <memory>
+#include <utility>
+
+#include "api/embedding.h"
+#include "serve/fields.h"
+#include "serve/reading_texts.h"
+
+namespace walsh {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "clients read the bytes as such floats");
+
+std::string base64(std::span<const float> values) {
+  constexpr const char* kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  const auto bytes = std::as_bytes(values);
+  std::string text;
+  text.reserve((bytes.size() + 2) / 3 * 4);
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    uint32_t group = 0;
+    for (size_t k = 0; k < 3; ++k)
+      group = group << 8 | (i + k < bytes.size() ? std::to_integer<uint32_t>(bytes[i + k]) : 0);
+    for (size_t k = 0; k < 4; ++k)
+      text += i + k > bytes.size() ? '=' : kDigits[group >> (18 - 6 * k) & 63];
+  }
+  return text;
+}
+
+std::string list(std::span<const float> values) {
+  std::string text = "[";
+  for (const float value : values)
+    fmt::format_to(std::back_inserter(text), "{}{}", text.size() > 1 ? "," : "", value);
+  return text + "]";
+}
+
+std::vector<int32_t> ids_of(const Json& list, const Fields& fields, const char* key,
+                            int64_t vocab) {
+  std::vector<int32_t> ids;
+  for (const Json& id : list) {
+    if (!id.is_number_unsigned() || id.get<uint64_t>() >= static_cast<uint64_t>(vocab))
+      fields.refuse(key, fmt::format("made of token ids below {}", vocab));
+    ids.push_back(id.get<int32_t>());
+  }
+  return ids;
+}
+
+// Returns the tokens of a string, a list of strings, a list of ids, or a list of lists of ids.
+std::vector<std::vector<int32_t>> inputs_of(const Fields& fields, const char* key,
+                                            const LoadedModel& model, const PromptLimits& limits) {
+  const char* expected = "a string, a list of token ids, or a list of these";
+  const Json* input = fields.find(key);
+  if (input == nullptr) fields.refuse(key, expected);
+  const bool is_list = input->is_array();
+  if (!input->is_string() && (!is_list || input->empty())) fields.refuse(key, expected);
+  const bool several = is_list && !input->front().is_number();
+  if (several && input->size() > kMostReadTexts)
+    fields.refuse(key, fmt::format("at most {} inputs", kMostReadTexts));
+  std::vector<std::vector<int32_t>> prompts;
+  const auto add = [&](const Json& one, const std::string& field) {
+    if (one.is_string()) {
+      const auto& text = one.get_ref<const std::string&>();
+      check_read_text(text, limits, field);
+      prompts.push_back(model.tokenizer.encode(text, true));
+    } else if (one.is_array()) {
+      prompts.push_back(ids_of(one, fields, key, model.model.config.vocab));
+    } else {
+      fields.refuse(key, expected);
+    }
+    check_read_tokens(prompts.back(), limits, field);
+  };
+  if (!several) add(*input, key);
+  for (size_t i = 0; several && i < input->size(); ++i)
+    add((*input)[i], fmt::format("{}[{}]", key, i));
+  check_read_total(prompts, key);
+  return prompts;
+}
+
+EmbeddingForm form_of(const Fields& fields, const LoadedModel& model, EmbeddingsForm form) {
+  EmbeddingOptions options;
+  options.dimensions = fields.integer("dimensions", 1, model.model.config.hidden).value_or(0);
+  // llama.cpp's norms: 2 is the length, -1 none; others are rare.
+  if (form == EmbeddingsForm::llama)
+    if (const auto norm = fields.integer("embd_normalize", -1, 2)) {
+      if (*norm != 2 && *norm != -1) fields.refuse("embd_normalize", "2 or -1");
+      options.normalize = *norm == 2;
+    }
+  try {
+    return embedding_form(model, options);
+  } catch (const Error& e) {
+    throw api_error(e);
+  }
+}
+
+// The answer around the embeddings, which are JSON already.
+std::string embeddings_text(EmbeddingsForm form, std::span<const std::string> embeddings,
+                            const std::string& model, int64_t tokens) {
+  const std::string name = Json(model).dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string text;
+  const auto to = std::back_inserter(text);
+  for (size_t i = 0; i < embeddings.size(); ++i) {
+    if (i > 0) text += ',';
+    if (form == EmbeddingsForm::openai) {
+      fmt::format_to(to, R"({{"object":"embedding","index":{},"embedding":{}}})", i, embeddings[i]);
+    } else if (form == EmbeddingsForm::llama) {
+      fmt::format_to(to, R"({{"index":{},"embedding":[{}]}})", i, embeddings[i]);
+    } else {
+      text += embeddings[i];
+    }
+  }
+  if (form == EmbeddingsForm::llama) return "[" + text + "]";
+  if (form == EmbeddingsForm::ollama)
+    return fmt::format(R"({{"model":{},"embeddings":[{}],"prompt_eval_count":{}}})", name, text,
+                       tokens);
+  return fmt::format(R"({{"object":"list","data":[{}],"model":{},)"
+                     R"("usage":{{"prompt_tokens":{},"total_tokens":{}}}}})",
+                     text, name, tokens, tokens);
+}
+
+HttpResponse text_response(std::string body) {
+  HttpResponse response;
+  response.body = std::move(body);
+  return response;
+}
+
+struct Document {
+  std::string text;
+  float score = 0;
+};
+
+std::vector<Document> documents_of(const Fields& fields) {
+  const char* expected = "a list of strings or of objects with 'text'";
+  const Json* list = fields.find("documents");
+  if (list == nullptr || !list->is_array() || list->empty()) fields.refuse("documents", expected);
+  if (list->size() > kMostReadTexts)
+    fields.refuse("documents", fmt::format("at most {} documents", kMostReadTexts));
+  std::vector<Document> documents;
+  for (const Json& one : *list) {
+    const bool is_object = one.is_object() && one.contains("text") && one["text"].is_string();
+    if (!one.is_string() && !is_object) fields.refuse("documents", expected);
+    documents.push_back({is_object ? one["text"].get<std::string>() : one.get<std::string>()});
+  }
+  return documents;
+}
+
+Json ranking(std::span<const Document> documents, size_t most, bool with_texts) {
+  std::vector<size_t> order;
+  for (size_t i = 0; i < documents.size(); ++i)
+    order.push_back(i);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return documents[a].score > documents[b].score; });
+  Json results = Json::array();
+  for (size_t i = 0; i < std::min(most, order.size()); ++i) {
+    const Document& document = documents[order[i]];
+    Json result = {{"index", order[i]}, {"relevance_score", document.score}};
+    if (with_texts) result["document"] = {{"text", document.text}};
+    results.push_back(std::move(result));
+  }
+  return results;
+}
+
+}  // namespace
+
+TextReadings::Request parse_embeddings(const OrderedJson& body, EmbeddingsForm form,
+                                       const LoadedModel& model, const PromptLimits& limits,
+                                       const std::string& model_name, const std::string& owner) {
+  const Json sorted = body;
+  const Fields fields(sorted, "");
+  fields.text("model");  // checked and ignored: there is only one model
+  const std::string encoding = fields.text("encoding_format").value_or("float");
+  if (encoding != "float" && encoding != "base64")
+    fields.refuse("encoding_format", "float or base64");
+  const EmbeddingForm wanted = form_of(fields, model, form);
+  const bool content = form == EmbeddingsForm::llama && fields.find("content") != nullptr;
+  TextReadings::Request request;
+  request.prompts = inputs_of(fields, content ? "content" : "input", model, limits);
+  request.reading = wanted.pooling;
+  request.owner = owner;
+  const auto made = std::make_shared<std::vector<std::string>>(request.prompts.size());
+  request.take = [made, wanted, encoding](size_t index, std::span<const float> values) {
+    std::vector<float> embedding(values.begin(), values.end());
+    wanted.apply(embedding);
+    (*made)[index] = encoding == "base64" ? '"' + base64(embedding) + '"' : list(embedding);
+  };
+  request.answer = [made, form, model_name](int64_t tokens) {
+    return text_response(embeddings_text(form, *made, model_name, tokens));
+  };
+  return request;
+}
+
+TextReadings::Request parse_rerank(const OrderedJson& body, const Reranker& reranker,
+                                   const LoadedModel& model, const PromptLimits& limits,
+                                   const std::string& model_name, const std::string& owner) {
+  const Json sorted = body;
+  const Fields fields(sorted, "");
+  fields.text("model");
+  const auto query = fields.text("query");
+  if (!query || query->empty()) fields.refuse("query", "a text that is not empty");
+  check_read_text(*query, limits, "query");
+  const std::string instruction = fields.text("instruction").value_or("");
+  const auto documents = std::make_shared<std::vector<Document>>(documents_of(fields));
+  const int64_t most = fields.integer("top_n", 1, INT32_MAX).value_or(std::ssize(*documents));
+  const bool with_texts = fields.flag("return_documents").value_or(false);
+  TextReadings::Request request;
+  request.reading = Reading::logits;
+  request.owner = owner;
+  for (size_t i = 0; i < documents->size(); ++i) {
+    const std::string field = fmt::format("documents[{}]", i);
+    check_read_text((*documents)[i].text, limits, field);
+    request.prompts.push_back(
+        reranker.prompt(model.tokenizer, instruction, *query, (*documents)[i].text));
+    check_read_tokens(request.prompts.back(), limits, field);
+  }
+  check_read_total(request.prompts, "documents");
+  request.take = [documents, reranker](size_t index, std::span<const float> logits) {
+    (*documents)[index].score = reranker.score(logits);
+  };
+  request.answer = [documents, model_name, most, with_texts](int64_t tokens) {
+    const Json answer = {{"object", "list"},
+                         {"model", model_name},
+                         {"results", ranking(*documents, static_cast<size_t>(most), with_texts)},
+                         {"usage", {{"prompt_tokens", tokens}, {"total_tokens", tokens}}}};
+    return text_response(answer.dump(-1, ' ', false, Json::error_handler_t::replace));
+  };
+  return request;
+}
+
+}  // namespace walsh

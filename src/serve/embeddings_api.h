@@ -1,0 +1,25 @@
+// Requests for embeddings, in the forms of OpenAI, llama.cpp and Ollama, and for rankings of
+// documents, in that of Jina and Cohere.
+#pragma once
+
+#include <string>
+
+#include "api/load.h"
+#include "api/reranker.h"
+#include "io/json.h"
+#include "serve/completion_request.h"
+#include "serve/text_readings.h"
+
+namespace walsh {
+
+enum class EmbeddingsForm : uint8_t { openai, llama, ollama };
+
+// Both throw ApiError. The model outlives the request; `owner` is that of its texts.
+TextReadings::Request parse_embeddings(const OrderedJson& body, EmbeddingsForm form,
+                                       const LoadedModel& model, const PromptLimits& limits,
+                                       const std::string& model_name, const std::string& owner);
+TextReadings::Request parse_rerank(const OrderedJson& body, const Reranker& reranker,
+                                   const LoadedModel& model, const PromptLimits& limits,
+                                   const std::string& model_name, const std::string& owner);
+
+}  // namespace walsh
