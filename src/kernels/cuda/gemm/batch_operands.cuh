@@ -1,5 +1,6 @@
 // The codes of a warp, as they come into registers, and the f16 operands of wgmma that they become:
-// level / 128 * scale + offset, rounded once.
+// level / 128 * scale + offset, rounded once. Codes of 2 and 3 bits are looked up in tables of the
+// operands of a row and 128 columns.
 #pragma once
 
 #include "codec/product/cuda/product_decoder.cuh"
@@ -7,6 +8,7 @@
 #include "codec/trellis/cuda/trellis_decoder.cuh"
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/gemm/batch_launch.h"
+#include "kernels/cuda/gemm/batch_values.cuh"
 
 namespace walsh::cuda::detail {
 
@@ -22,6 +24,42 @@ struct RowPair {
   }
 };
 
+// Whether codes become operands by tables of all operands of a row.
+template <typename Decoder>
+inline constexpr bool kWeightTables = kScalarBits<Decoder> == 2 || kScalarBits<Decoder> == 3;
+
+// The low and high bytes of the f16 weights that the codes of a row mean.
+struct WeightTable {
+  uint32_t low[2], high[2];
+
+  // `levels` are pairs of levels / 128.
+  template <int Bits>
+  __device__ __forceinline__ void make(const LevelTable& levels, __half2 scale, __half2 offset) {
+    uint32_t pairs[1 << (Bits - 1)];
+#pragma unroll
+    for (int i = 0; i < 1 << (Bits - 1); ++i) {
+      const __half2 weights =
+          __hfma2(*reinterpret_cast<const __half2*>(&levels.words[i]), scale, offset);
+      pairs[i] = *reinterpret_cast<const uint32_t*>(&weights);
+    }
+#pragma unroll
+    for (int i = 0; i < 1 << (Bits - 2); ++i) {
+      low[i] = permute(pairs[2 * i], pairs[2 * i + 1], 0x6420u);
+      high[i] = permute(pairs[2 * i], pairs[2 * i + 1], 0x7531u);
+    }
+  }
+  // Looks up the codes that are the four lowest selectors.
+  template <int Bits>
+  __device__ __forceinline__ void look_up(uint32_t select, uint32_t& first,
+                                          uint32_t& second) const {
+    constexpr int kUpper = Bits == 3 ? 1 : 0;
+    const uint32_t lower = permute(low[0], low[kUpper], select);
+    const uint32_t upper = permute(high[0], high[kUpper], select);
+    first = permute(lower, upper, 0x5140u);
+    second = permute(lower, upper, 0x7362u);
+  }
+};
+
 // Holds a warp's codes of a k-tile, the scales of both chunks of 128 columns, and the offsets.
 template <typename Decoder>
 struct BatchCodes {
@@ -31,6 +69,7 @@ struct BatchCodes {
   uint32_t word[4 * Decoder::kVectors];
   uint32_t before[4];  // trellis codes: the first words of the lane before
   RowPair scale[2], offset;
+  WeightTable table[2];  // of both rows, for the chunk of 128 columns at work
 
   __device__ __forceinline__ void load(uint32_t place, float offset_factor) {
     const uint32_t lane = threadIdx.x % 32;
@@ -90,19 +129,39 @@ struct BatchOperands {
     // that all lanes share where permutes cannot read them, and moves one to a register for each
     // permute.
     const bool lower = threadIdx.x % 32 < 16;
+    const LevelTable bytes = levels;
 #pragma unroll
-    for (uint32_t& word : levels.words) {
-      const uint32_t own = lower ? word ^ 0x80808080u : 0;
+    for (int i = 0; i < 4; ++i) {
+      uint32_t& word = levels.words[i];
+      if constexpr (kWeightTables<Decoder>) {
+        const uint32_t two = bytes.words[i / 2] >> (i % 2 * 16);
+        word =
+            pair_of(signed_byte(two, 0) / kBatchLevelUnit, signed_byte(two, 1) / kBatchLevelUnit);
+      } else {
+        word ^= 0x80808080u;
+      }
+      const uint32_t own = lower ? word : 0;
       word = own | __shfl_xor_sync(~0u, own, 16);
     }
     return levels;
   }
 
   template <int Chunk>
-  static __device__ __forceinline__ void decode(const BatchCodes<Decoder>& codes,
-                                                const LevelTable& table,
+  static __device__ __forceinline__ void decode(BatchCodes<Decoder>& codes, const LevelTable& table,
                                                 uint32_t (&a)[kBatchProducts][4]) {
     const uint32_t* words = codes.word + Chunk / 2 * 2 * Decoder::kVectors;
+    if constexpr (kWeightTables<Decoder>) {
+      look_up<Chunk>(codes, words, table, a);
+    } else {
+      weigh<Chunk>(codes, words, table, a);
+    }
+  }
+
+ private:
+  template <int Chunk>
+  static __device__ __forceinline__ void weigh(const BatchCodes<Decoder>& codes,
+                                               const uint32_t* words, const LevelTable& table,
+                                               uint32_t (&a)[kBatchProducts][4]) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
 #pragma unroll
@@ -112,6 +171,26 @@ struct BatchOperands {
         const __half2 scale = codes.scale[Chunk / 2].row[row], offset = codes.offset.row[row];
         weigh_levels(low, scale, offset, a[2 * i][row], a[2 * i][row + 2]);
         weigh_levels(high, scale, offset, a[2 * i + 1][row], a[2 * i + 1][row + 2]);
+      }
+    }
+  }
+
+  template <int Chunk>
+  static __device__ __forceinline__ void look_up(BatchCodes<Decoder>& codes, const uint32_t* words,
+                                                 const LevelTable& levels,
+                                                 uint32_t (&a)[kBatchProducts][4]) {
+    constexpr int kBits = kScalarBits<Decoder>;
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      WeightTable& table = codes.table[row];
+      if (Chunk % 2 == 0)
+        table.make<kBits>(levels, codes.scale[Chunk / 2].row[row], codes.offset.row[row]);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const uint32_t select =
+            scalar::octet<kBits>(words + row * Decoder::kVectors, Chunk % 2 * 2 + i);
+        table.look_up<kBits>(select, a[2 * i][row], a[2 * i][row + 2]);
+        table.look_up<kBits>(upper_half(select), a[2 * i + 1][row], a[2 * i + 1][row + 2]);
       }
     }
   }
@@ -126,8 +205,7 @@ struct BatchOperands<TrellisDecoder<Bits>> {
   static __device__ __forceinline__ LevelTable table(const LevelTable& levels) { return levels; }
 
   template <int Chunk>
-  static __device__ __forceinline__ void decode(const BatchCodes<Decoder>& codes,
-                                                const LevelTable& table,
+  static __device__ __forceinline__ void decode(BatchCodes<Decoder>& codes, const LevelTable& table,
                                                 uint32_t (&a)[kBatchProducts][4]) {
     const auto stream = Decoder::stream(codes.word, codes.before, Chunk);
     quad<0>(stream, codes, Chunk / 2, table.words[0], a[0]);
