@@ -18,7 +18,7 @@ constexpr size_t kBlock = 4 * kHugePage;
 #define WALSH_HAS_FEATURE(x) 0
 #endif
 #if defined(__SANITIZE_ADDRESS__) || WALSH_HAS_FEATURE(address_sanitizer)
-// small arrays are allocated on their own, so that sanitizers see overruns
+// Small arrays are allocated on their own, so that sanitizers see overruns.
 constexpr size_t kSmallestShared = kHugePage;
 #else
 constexpr size_t kSmallestShared = size_t{16} << 10;

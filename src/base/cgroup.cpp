@@ -36,7 +36,7 @@ bool names_cpu(const std::string& controllers) {
 int cgroup_cores(const std::string& root) {
   std::ifstream groups(root + "/proc/self/cgroup");
   int least = 0;
-  // lines are "ID:CONTROLLERS:PATH"; version 2 has no controllers
+  // Lines are "ID:CONTROLLERS:PATH"; version 2 has no controllers.
   for (std::string line; std::getline(groups, line);) {
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (first == line.npos || second == line.npos) continue;

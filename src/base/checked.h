@@ -1,4 +1,4 @@
-// Arithmetic on sizes that come from files: every overflow is an Error, never a wrap-around.
+// Computes with sizes that come from files: every overflow is an Error, never a wrap-around.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ inline uint64_t checked_add(uint64_t a, uint64_t b, std::string_view where) {
   return r;
 }
 
-// Smallest multiple of `alignment` (> 0) that is >= a; throws bad_input on overflow.
+// Returns the smallest multiple of `alignment` (> 0) that is >= a; throws bad_input on overflow.
 inline uint64_t checked_align(uint64_t a, uint64_t alignment, std::string_view where) {
   return checked_add(a, alignment - 1, where) / alignment * alignment;
 }
@@ -44,7 +44,7 @@ To narrow(From value, std::string_view where) {
   return result;
 }
 
-// Smallest multiple of `alignment` >= a, for sizes already known to be sane.
+// Returns the smallest multiple of `alignment` >= a, for sizes already known to be sane.
 constexpr int64_t round_up(int64_t a, int64_t alignment) {
   return (a + alignment - 1) / alignment * alignment;
 }

@@ -31,7 +31,7 @@ Isa parse(std::string_view name, const char* where) {
 }
 
 #if defined(__x86_64__)
-// CPUID leaf 1; clang 14's __builtin_cpu_supports does not know the name.
+// Asks CPUID leaf 1; clang 14's __builtin_cpu_supports does not know the name.
 bool has_f16c() {
   unsigned eax, ebx, ecx, edx;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;

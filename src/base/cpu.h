@@ -1,4 +1,4 @@
-// Run-time choice of the instruction set.
+// Chooses the instruction set at run time.
 #pragma once
 
 #include <string_view>

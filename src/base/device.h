@@ -1,4 +1,4 @@
-// The name of a device on which a model runs.
+// Names the device on which a model runs.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@ struct Device {
   std::string name() const;  // "cpu", "cuda:0"
 };
 
-// "cpu", "cuda", "cuda:N", or "auto": the first usable GPU, the CPU without one. Throws usage for
-// another name and for a GPU that is not there.
+// Accepts "cpu", "cuda", "cuda:N", and "auto": the first usable GPU, or the CPU without one. Throws
+// usage for another name and for a GPU that is not there.
 Device parse_device(std::string_view name);
 
 }  // namespace walsh

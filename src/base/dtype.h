@@ -1,4 +1,4 @@
-// Element types of plain (not quantized) tensors.
+// Plain (not quantized) tensors have these element types.
 #pragma once
 
 #include <cstdint>

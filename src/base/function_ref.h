@@ -1,4 +1,4 @@
-// A non-owning reference to a callable; cheaper than std::function and never allocates.
+// Refers to a callable without owning it; cheaper than std::function and never allocates.
 #pragma once
 
 #include <memory>

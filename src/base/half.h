@@ -1,4 +1,4 @@
-// Scalar conversions between float32 and the 16-bit float formats, IEEE round-to-nearest-even.
+// Converts between float32 and the 16-bit float formats, with IEEE round-to-nearest-even.
 #pragma once
 
 #include <bit>

@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
 
-// Reads a file of lines "KEY NUMBER"; 0 if `key` is not in it.
+// Reads a file of lines "KEY NUMBER". Returns 0 if `key` is not in it.
 uint64_t number_of(const std::string& file, const std::string& key) {
   std::ifstream lines(file);
   for (std::string line; std::getline(lines, line);) {

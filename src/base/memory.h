@@ -1,4 +1,4 @@
-// How much host memory is available.
+// Tells how much host memory is available.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 namespace walsh {
 
 // Returns the bytes of host memory that this process can still take without swapping: the system's
-// available memory, limited by what the process's control groups (version 2) leave. 0 if unknown.
-// `root` is put in front of /proc and /sys (for tests).
+// available memory, limited by what the process's control groups (version 2) leave. Returns 0 if
+// unknown. `root` is put in front of /proc and /sys (for tests).
 uint64_t available_memory(const std::string& root = "");
 
 }  // namespace walsh

@@ -1,4 +1,4 @@
-// How the library, which prints nothing, reports what is not an error but worth knowing.
+// The library prints nothing; in this way it reports what is not an error but worth knowing.
 #pragma once
 
 #include <functional>
@@ -6,7 +6,7 @@
 
 namespace walsh {
 
-// Called with a sentence that names file or tensor; may be empty.
+// It is called with a sentence that names file or tensor, and may be empty.
 using NoteFunction = std::function<void(const std::string&)>;
 
 }  // namespace walsh

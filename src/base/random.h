@@ -1,4 +1,4 @@
-// Stateless hashing and a small deterministic generator: the same numbers on every machine.
+// Makes stateless hashes and deterministic random numbers, which are the same on every machine.
 #pragma once
 
 #include <cmath>
@@ -6,7 +6,7 @@
 
 namespace walsh {
 
-// murmur3's 32-bit finalizer.
+// This is murmur3's 32-bit finalizer.
 constexpr uint32_t fmix32(uint32_t h) {
   h ^= h >> 16;
   h *= 0x85EBCA6Bu;
@@ -15,7 +15,7 @@ constexpr uint32_t fmix32(uint32_t h) {
   return h ^ (h >> 16);
 }
 
-// SplitMix64 (Steele, Lea, Flood 2014).
+// This is SplitMix64 (Steele, Lea, Flood 2014).
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
@@ -26,11 +26,11 @@ class Random {
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
     return z ^ (z >> 31);
   }
-  // Uniform in [0, 1), 53 bits.
+  // Returns a uniform number in [0, 1) of 53 bits.
   double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
-  // Uniform in [0, n), 0 < n <= 2^32 (Lemire's multiply-shift, without the rejection step).
+  // Returns a uniform number in [0, n), 0 < n <= 2^32 (Lemire's multiply-shift without rejection).
   uint64_t below(uint64_t n) { return ((next() >> 32) * n) >> 32; }
-  // Standard normal (Box-Muller, one value per call).
+  // Returns a standard normal number (Box-Muller, one value per call).
   double normal() {
     if (has_spare_) {
       has_spare_ = false;

@@ -20,7 +20,7 @@ struct Release {
 template <typename T>
 using Handle = std::unique_ptr<T, Release>;
 
-// PCRE2's text for an error code.
+// Returns PCRE2's text for an error code.
 std::string message_of(int code) {
   PCRE2_UCHAR text[256];
   pcre2_get_error_message(code, text, sizeof(text));
@@ -39,8 +39,8 @@ Handle<T> allocated(T* p) {
   return Handle<T>(p);
 }
 
-// Where the character after the one at `at` begins; in bytes that are not valid UTF-8, the next
-// byte.
+// Returns where the character after the one at `at` begins: at the next byte that is not a
+// continuation byte of UTF-8.
 size_t next_character(std::string_view text, size_t at) {
   ++at;
   while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) {
@@ -74,7 +74,7 @@ struct Regex::Program {
   }
 };
 
-// The state of one search in one text, so that several may run at the same time.
+// A search in one text has its own state, so that several may run at the same time.
 class Regex::Search {
  public:
   Search(const Program& program, std::string_view text, StepBudget& budget)
@@ -93,7 +93,7 @@ class Regex::Search {
   bool find(size_t start) {
     int rc = match(start, 0);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
-      // Deep backtracking: the interpreter keeps its state on the heap.
+      // Backtracking went too deep for compiled code; the interpreter keeps its state on the heap.
       rc = match(start, PCRE2_NO_JIT);
     }
     if (rc == PCRE2_ERROR_NOMATCH) {
@@ -109,7 +109,7 @@ class Regex::Search {
     return true;
   }
 
-  // Valid after find() returned true.
+  // The result is valid after find() returned true.
   Span found() const {
     const size_t* bounds = pcre2_get_ovector_pointer(data_.get());
     return {bounds[0], bounds[1]};
@@ -122,7 +122,7 @@ class Regex::Search {
                        options | PCRE2_NO_UTF_CHECK, data_.get(), context_.get());
   }
 
-  // Must not throw, because PCRE2 is C.
+  // This must not throw, because PCRE2 is C.
   static int count(pcre2_callout_block* callout, void* self) {
     auto& search = *static_cast<Search*>(self);
     const size_t at = callout->current_position;

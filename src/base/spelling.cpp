@@ -16,7 +16,7 @@ std::string lower_case(std::string_view text) {
   return lower;
 }
 
-// The number of changes that turn one text into the other (optimal string alignment distance).
+// Returns how many changes turn one text into the other (optimal string alignment distance).
 size_t changes(const std::string& a, const std::string& b) {
   std::vector<std::vector<size_t>> least(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) {

@@ -1,4 +1,4 @@
-// A bound on the work that one text may cause: patterns and tables of untrusted files count their
+// Bounds the work that one text may cause: patterns and tables of untrusted files count their
 // steps, and stop when the budget is used up or the caller asks for it (walsh/stop.h).
 #pragma once
 
@@ -7,21 +7,21 @@
 
 namespace walsh {
 
-// Not thread-safe.
+// This class is not thread-safe.
 class StepBudget {
  public:
   explicit StepBudget(uint64_t steps);
-  // Proportional to a text of `bytes`, with a floor for short texts. Far above what published
-  // tokenizers need (3 to 30 steps per byte).
+  // The budget is proportional to a text of `bytes`, with a floor for short texts. It is far above
+  // what published tokenizers need (3 to 30 steps per byte).
   static StepBudget for_text(uint64_t bytes);
 
-  // Counts steps. False if the budget is used up or a stop was requested: fail() says which, and
-  // every later call returns false too.
+  // Counts steps. Returns false if the budget is used up or a stop was requested: fail() says
+  // which, and every later call returns false too.
   bool take(uint64_t steps) noexcept {
     spent_ += steps;
     return spent_ < pause_ || pause();
   }
-  // Call after take() returned false: throws interrupted, or limit naming `where`.
+  // Must be called after take() returned false: throws interrupted, or limit naming `where`.
   [[noreturn]] void fail(std::string_view where) const;
   // Calls take(), and fail() if that returns false.
   void spend(uint64_t steps, std::string_view where) {

@@ -7,11 +7,11 @@
 
 namespace walsh {
 
-// The flag of this thread's innermost StopScope, or null. A worker of a ThreadPool has the flag of
-// the caller whose task it runs.
+// Returns the flag of this thread's innermost StopScope, or null. A worker of a ThreadPool has the
+// flag of the caller whose task it runs.
 const std::atomic<bool>* stop_flag();
 
-// Throws Error(interrupted). Cheap enough for every word of a text or row of a matrix.
+// Throws Error(interrupted). check_stop() is cheap enough for every word of a text or matrix row.
 [[noreturn]] void throw_stopped();
 inline void check_stop(const std::atomic<bool>* flag) {
   if (flag != nullptr && flag->load(std::memory_order_relaxed)) throw_stopped();
@@ -20,8 +20,8 @@ inline void check_stop() {
   check_stop(stop_flag());
 }
 
-// A flag that is never set, for a StopScope around work that is short and whose result must not be
-// lost.
+// This flag is never set. It is for a StopScope around work that is short and whose result must not
+// be lost.
 inline const std::atomic<bool> kNotStopped = false;
 
 namespace detail {

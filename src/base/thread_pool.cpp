@@ -12,8 +12,8 @@
 namespace walsh {
 namespace {
 
-// Long enough to bridge the serial part between two operations of a layer, short enough that an
-// idle pool costs nothing: about 50 us before a worker sleeps.
+// A worker that spins this often, about 50 us, bridges the serial part between two operations of a
+// layer; it then sleeps, so that an idle pool costs nothing.
 constexpr int kSpins = 2000;
 // With more threads than free cores, the thread that is waited for may itself wait for this core.
 constexpr int kSpinsPerYield = 64;

@@ -1,4 +1,4 @@
-// Fork-join over a fixed set of threads, cheap enough to be used several times per layer.
+// Forks and joins over a fixed set of threads, cheaply enough to be used several times per layer.
 #pragma once
 
 #include <algorithm>
@@ -28,8 +28,8 @@ class ThreadPool {
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls task(thread, size()) once on every thread, thread 0 being the caller; returns when all
-  // are done. The first exception is rethrown. Not reentrant; one caller at a time. Stop requests
-  // (base/stop.h) are checked here and between the indices of for_each.
+  // are done. The first exception is rethrown. It is not reentrant and has one caller at a time.
+  // Stop requests (base/stop.h) are checked here and between the indices of for_each.
   void run(FunctionRef<void(int, int)> task);
 
   // Splits [0, count) into one contiguous range per thread, cut at multiples of `grain`, and calls
@@ -84,7 +84,7 @@ class ThreadPool {
   std::exception_ptr error_;
 };
 
-// Number of cores this process may use: its affinity mask, limited by its control groups.
+// Returns how many cores this process may use: its affinity mask, limited by its control groups.
 int available_cores();
 
 }  // namespace walsh

@@ -1,4 +1,4 @@
-// A loop with a constant count that the compiler must unroll, so that an array indexed by its
+// A loop with a constant count is unrolled by the compiler here, so that an array indexed by its
 // counter stays in registers.
 #pragma once
 
@@ -9,8 +9,8 @@ namespace walsh::detail {
 
 #define WALSH_INLINE __attribute__((always_inline))
 
-// body(integral_constant<int, 0>{}) ... body(integral_constant<int, Count - 1>{}). The body must be
-// declared WALSH_INLINE as well.
+// Calls body(integral_constant<int, 0>{}) ... body(integral_constant<int, Count - 1>{}). The body
+// must be declared WALSH_INLINE as well.
 template <int Count, typename Body>
 WALSH_INLINE inline void unroll(const Body& body) {
   [&]<int... I>(std::integer_sequence<int, I...>) WALSH_INLINE {

@@ -1,12 +1,12 @@
-// The unnormalized Walsh-Hadamard transform, one implementation per instruction set.
+// Computes the unnormalized Walsh-Hadamard transform, with one implementation per instruction set.
 #pragma once
 
 #include <cstdint>
 
 namespace walsh::detail {
 
-// x[n] <- H x with H the Sylvester-Hadamard matrix (H[i][j] = (-1)^popcount(i & j)); n is a power
-// of two, 32..1024. Additions happen in the order of the butterfly on every instruction set.
+// Computes x[n] <- H x with the Sylvester-Hadamard matrix H (H[i][j] = (-1)^popcount(i & j)); n is
+// a power of two, 32..1024. Every instruction set adds in the order of the butterfly.
 using HadamardFunction = void (*)(float* x, int n);
 
 void hadamard_ref(float* x, int n);

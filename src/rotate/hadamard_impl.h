@@ -1,6 +1,6 @@
-// The butterfly, written once on vectors of kLanes floats; each instruction set's folder compiles
-// it with its own flags and lane count. Every output is the same tree of additions whatever the
-// lane count, so the results are equal bit for bit.
+// The butterfly is written once, on vectors of kLanes floats; each instruction set's folder
+// compiles it with its own flags and lane count. Every output is the same tree of additions
+// whatever the lane count, so the results are equal bit for bit.
 //
 // Everything lives in an unnamed namespace: a function compiled for one instruction set must never
 // be merged with its namesake compiled for another.
@@ -42,7 +42,7 @@ inline Vec transform_within(Vec v) {
   return v;
 }
 
-// Stages of distance h and 2h in one pass over memory.
+// Performs the stages of distance h and 2h in one pass over memory.
 inline void two_stages(float* x, int n, int h) {
   for (int block = 0; block < n; block += 4 * h) {
     for (int i = block; i < block + h; i += kLanes) {

@@ -16,7 +16,7 @@ double dot(const double* a, const double* b, int n) {
   return sum;
 }
 
-// x <- x - 2 v (v.x) for a unit vector v.
+// Computes x <- x - 2 v (v.x) for a unit vector v.
 void reflect(const double* v, double* x, int n) {
   const double factor = 2 * dot(v, x, n);
   for (int i = 0; i < n; ++i)
@@ -50,7 +50,7 @@ OrthogonalMatrix make_orthogonal(uint32_t seed, int size) {
     for (size_t k = j + 1; k < n; ++k)
       reflect(v, &a[k * n + j], rest);
   }
-  // Q = H_0 H_1 ... H_{n-1} diag(sign), built column by column from the unit vectors.
+  // Q = H_0 H_1 ... H_{n-1} diag(sign) is built column by column from the unit vectors.
   OrthogonalMatrix q{size, std::vector<float>(n * n), std::vector<float>(n * n)};
   std::vector<double> column(n);
   for (size_t j = 0; j < n; ++j) {

@@ -1,4 +1,4 @@
-// Haar-random orthogonal matrices: the rotation that the Hadamard transform stands in for.
+// Makes Haar-random orthogonal matrices, for which the Hadamard transform stands in.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ struct OrthogonalMatrix {
   std::vector<float> inverse;  // the transpose, column-major
 };
 
-// Q of the QR decomposition of a Gaussian matrix, signs fixed by the diagonal of R (Mezzadri 2007);
-// a pure function of seed and size. The most recent ones are kept.
+// Returns Q of the QR decomposition of a Gaussian matrix, with signs fixed by the diagonal of R
+// (Mezzadri 2007); it depends on seed and size only. The most recent matrices are kept.
 std::shared_ptr<const OrthogonalMatrix> orthogonal_matrix(uint32_t seed, int size);
 
-// x[size] <- M x, M column-major; scratch[size].
+// Computes x[size] <- M x with M column-major and scratch[size].
 void multiply_in_place(const std::vector<float>& matrix, int size, float* x, float* scratch);
 
 }  // namespace walsh::detail

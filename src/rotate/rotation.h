@@ -1,6 +1,5 @@
-// The rotation of weight rows and activations: random signs, then a normalized Hadamard transform
-// per block (docs/formats/README.md). y = W x = (W R^T)(R x): weights are stored rotated, x is
-// rotated once.
+// Rotates weight rows and activations: random signs, then a normalized Hadamard transform per block
+// (docs/formats/README.md). y = W x = (W R^T)(R x): weights are stored rotated, x is rotated once.
 //
 // Source: QuIP# (Tseng et al. 2024) and QuaRot (Ashkboos et al. 2024) for the randomized Hadamard
 // transform; the sign hash is murmur3's finalizer.
@@ -17,7 +16,7 @@ namespace walsh {
 
 enum class RotationKind : uint8_t { none, hadamard, qr };
 
-// Everything needed to rebuild a rotation bit-exactly; stored per tensor and pass.
+// A rotation can be rebuilt from this bit for bit. It is stored per tensor and pass.
 struct Rotation {
   RotationKind kind = RotationKind::hadamard;
   int block = 128;     // a power of two, 32..1024
@@ -38,18 +37,18 @@ struct Segment {
 };
 std::vector<Segment> rotation_segments(int64_t k, int block);
 
-// -1 or +1 for a column: bit 31 of fmix32(column * 0x9E3779B9 + seed).
+// Returns -1 or +1 for a column, from bit 31 of fmix32(column * 0x9E3779B9 + seed).
 float rotation_sign(uint32_t seed, uint64_t column);
 
-// Seed of pass `pass` (0, or 1 for a residual) of all tensors that read the activation
+// Returns the seed of pass `pass` (0, or 1 for a residual) of all tensors that read the activation
 // `activation`.
 uint32_t rotation_seed(uint32_t seed, std::string_view activation, int pass);
 // Returns the same for activations that have a number instead of a name.
 uint32_t rotation_seed(uint32_t seed, uint32_t number, int pass);
 
-// The cost of making the matrices of qr rotations, each distinct one once: size^3 for the time
-// (about a nanosecond each) and 512 size^2 for the memory. A file can ask for many of them in few
-// bytes.
+// Adds up the cost of making the matrices of qr rotations, each distinct one once: size^3 for the
+// time (about a nanosecond each) and 512 size^2 for the memory. A file can ask for many of them in
+// few bytes.
 class OrthogonalWork {
  public:
   // Adds the matrices of one rotation of rows of length k; kinds other than qr cost nothing.
@@ -65,11 +64,11 @@ class OrthogonalWork {
 // blocks of up to 1024 stay far below it.
 double most_orthogonal_work(uint64_t file_bytes);
 
-// A rotation prepared for rows of one length. The same input gives the same bits on every
-// instruction set (the order of additions is fixed by the butterfly).
+// Applies a rotation to rows of one length. The same input gives the same bits on every instruction
+// set (the order of additions is fixed by the butterfly).
 class Rotator {
  public:
-  // k: padded row length, a multiple of 32 (any k when kind is none).
+  // k is the padded row length, a multiple of 32 (any k when kind is none).
   Rotator(const Rotation& rotation, int64_t k);
   ~Rotator();
   Rotator(Rotator&&) noexcept;

@@ -18,7 +18,7 @@ class CountedMemory {
 
   uint64_t bytes() const { return bytes_; }
 
-  // This thread's innermost counter, or null.
+  // Returns this thread's innermost counter, or null.
   static CountedMemory* current();
   void add(uint64_t bytes);
 
@@ -27,7 +27,7 @@ class CountedMemory {
   uint64_t bytes_ = 0;
 };
 
-// Bytes of all buffers of this process on all devices, rounded as the driver allocates them.
+// Returns the bytes of all buffers on all devices, rounded as the driver allocates them.
 uint64_t allocated_bytes();
 
 }  // namespace walsh::cuda

@@ -1,5 +1,5 @@
-// CUDA devices, their memory and streams behind plain C++: this header needs no CUDA toolkit, and a
-// build without CUDA has the same functions, which report that there is no device.
+// Puts CUDA devices, their memory and streams behind plain C++: this header needs no CUDA toolkit,
+// and a build without CUDA has the same functions, which report that there is no device.
 #pragma once
 
 #include <cstddef>
@@ -22,21 +22,21 @@ struct DeviceInfo {
   int multiprocessors = 0;
   uint64_t total_bytes = 0, free_bytes = 0;
   uint64_t l2_bytes = 0, shared_bytes = 0;  // shared memory that one block can ask for
-  // The architecture, as 10 major + minor, of the compiled code that runs on this device: it may be
-  // an earlier one of the same major version.
+  // The compiled code that runs on this device is of this architecture, as 10 major + minor: it may
+  // be an earlier one of the same major version.
   int code = 0;
 };
 
 // Returns whether this build contains GPU code at all.
 bool compiled();
-// Usable devices: empty without CUDA, without a driver, or if this build has no code for any
-// device. Never throws.
+// Returns the usable devices: none without CUDA, without a driver, or if this build has no code for
+// any device. Never throws.
 std::vector<DeviceInfo> devices();
 // Returns why devices() is empty, for messages: "built without CUDA", "no NVIDIA driver found", ...
 std::string unavailable_reason();
 // Makes `index` this thread's device. Throws usage if there is no such device.
 DeviceInfo use_device(int index);
-// The same for a device that use_device has accepted, without querying the driver again.
+// Does the same for a device that use_device has accepted, without querying the driver again.
 void select_device(int index);
 
 // Raises a kernel's limit of dynamic shared memory to the maximum of the current device. The limit
@@ -46,11 +46,11 @@ void allow_most_shared_memory(const void* kernel, std::string_view name);
 
 // Throws internal (or limit when memory ran out) for a cudaError_t that is not success.
 void check(int error, std::string_view what);
-// The same for the last kernel launch.
+// Does the same for the last kernel launch.
 void check_launch(std::string_view kernel);
 
-// Device memory, 256-byte aligned. Throws limit, with the sizes, when the allocation fails. The
-// content is undefined unless zeroed.
+// Owns device memory, 256-byte aligned. Throws limit, with the sizes, when the allocation fails.
+// The content is undefined unless zeroed.
 class Buffer {
  public:
   Buffer() = default;
@@ -68,7 +68,7 @@ class Buffer {
   uint64_t bytes_ = 0;
 };
 
-// Page-locked host memory, from which copies run asynchronously and at full speed.
+// Owns page-locked host memory, from which copies run asynchronously and at full speed.
 class PinnedBuffer {
  public:
   PinnedBuffer() = default;
@@ -96,12 +96,12 @@ class OwnedStream {
   std::shared_ptr<CUstream_st> stream_;
 };
 
-// A point in a stream that the host or another stream can wait for.
+// Marks a point in a stream that the host or another stream can wait for.
 class StreamEvent {
  public:
   StreamEvent();
   void record(Stream stream) const;
-  // Both return at once if nothing was recorded.
+  // Both functions return at once if nothing was recorded.
   void wait() const;
   void hold_back(Stream stream) const;
 
@@ -109,7 +109,7 @@ class StreamEvent {
   std::shared_ptr<void> event_;  // a cudaEvent_t
 };
 
-// Ordered on `stream`; pinned host memory must stay unchanged until the copy has run.
+// Copies are ordered on `stream`; pinned host memory must stay unchanged until the copy has run.
 void copy_to_device(void* device, const void* host, uint64_t bytes, Stream stream);
 void copy_to_host(void* host, const void* device, uint64_t bytes, Stream stream);
 void copy_on_device(void* to, const void* from, uint64_t bytes, Stream stream);

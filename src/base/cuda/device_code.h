@@ -1,9 +1,9 @@
-// Which of this build's device code runs on a GPU.
+// Tells which of this build's device code runs on a GPU.
 #pragma once
 
 namespace walsh::cuda::detail {
 
-// DeviceInfo::code of the current device; 0 if this build has no code for it.
+// Returns DeviceInfo::code of the current device; 0 if this build has no code for it.
 int device_code();
 
 }  // namespace walsh::cuda::detail

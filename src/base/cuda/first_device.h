@@ -1,4 +1,4 @@
-// The GPU that is used when none is named.
+// Finds the GPU that is used when none is named.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// A recorded CUDA graph of kernel launches, started with one call.
+// Records kernel launches as a CUDA graph, which starts with one call.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
-// Many small buffers in one allocation. The driver allocates pages of 2 MiB, of which a single
-// expert's matrix would waste a part; the matrices of a layer's experts need one stride; and other
-// frameworks bring memory of their own.
+// Puts many small buffers into one allocation. The driver allocates pages of 2 MiB, of which a
+// single expert's matrix would waste a part; the matrices of a layer's experts need one stride; and
+// other frameworks bring memory of their own.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ class MemoryPool {
  public:
   static constexpr uint64_t kAlignment = 256;  // of every buffer
 
-  // A pool made so only measures: buffers get no memory, as under CountedMemory.
+  // A pool made like this only measures: buffers get no memory, as under CountedMemory.
   MemoryPool() = default;
   // Buffers are parts of one allocation of `bytes`, which lives as long as any of them.
   explicit MemoryPool(uint64_t bytes);

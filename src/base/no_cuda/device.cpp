@@ -1,4 +1,4 @@
-// The same functions for a build without CUDA: there is no device, so no caller gets as far as
+// A build without CUDA has the same functions: there is no device, so no caller gets as far as
 // needing device memory.
 #include "base/cuda/device.h"
 #include "base/cuda/first_device.h"

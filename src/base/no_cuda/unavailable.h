@@ -1,4 +1,4 @@
-// How a build without CUDA answers calls that need a GPU.
+// Answers calls that need a GPU in a build without CUDA.
 #pragma once
 
 #include "base/cuda/device.h"
