@@ -1,6 +1,6 @@
-// Attention to the stored positions of a cache (cache/side.h) in the rotated domain: two matrix
-// products per block of positions with an online softmax; and merging its result with attention
-// over other positions.
+// Attends to stored positions of a cache (cache/side.h) in the rotated domain, with two matrix
+// products per block of positions and an online softmax, and merges the result with attention over
+// other positions.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,20 @@
 
 namespace walsh {
 
-// The stored positions of one KV head. Rotators may be null.
+// Describes the stored positions of one KV head. Rotators may be null.
 struct CacheHead {
   const CacheKeys* keys;
   const CacheValues* values;
   const Rotator* key_rotator;
   const Rotator* value_rotator;
-  // [head_dim] or null: the offset that was subtracted from every key before storing. Its product
-  // with the query is added to the logits, because positions outside this cache have no offset.
+  // This offset was subtracted from every key before storing: [head_dim] or null. Its product with
+  // the query is added to the logits, because positions outside this cache have no offset.
   const float* key_offset;
-  // Block of keys and values that holds positions [kCacheBlock * j, ...); null: j.
+  // Positions [kCacheBlock * j, ...) are in block blocks[j] of keys and values; null: in block j.
   const int32_t* blocks = nullptr;
 };
 
-// Queries as in Ops::attention. Query i sees the stored positions [begin[i], end[i]), possibly
+// Queries are as in Ops::attention. Query i sees the stored positions [begin[i], end[i]), possibly
 // none; neither bound decreases with i, and ends are multiples of kCacheBundle.
 struct CacheQueries {
   const float* q;
@@ -34,7 +34,7 @@ struct CacheQueries {
   const int64_t* end;
 };
 
-// Scratch memory of one thread.
+// Each thread needs its own scratch memory.
 struct CacheScratch {
   CacheRows queries, scaled;
   AlignedArray<float> weights;                  // [rows][kCacheBlock]
@@ -42,13 +42,13 @@ struct CacheScratch {
   AlignedArray<float> largest, totals, shifts;  // [rows]
 
   CacheScratch() = default;
-  // Has room for `rows` rows; `exact`: float32 products.
+  // Has room for `rows` rows. With `exact`, products are computed in float32.
   CacheScratch(const CacheType& keys, const CacheType& values, int64_t head_dim, int64_t rows,
                bool exact);
 };
 
-// out as in Ops::attention, log_sums [m][heads]; `scratch` must have m * heads rows. A query that
-// sees nothing gets zeros and -infinity.
+// Writes out as Ops::attention does, and log_sums [m][heads]. `scratch` must have m * heads rows. A
+// query that sees nothing gets zeros and -infinity.
 void attend_stored(const Ops& ops, const CacheHead& head, const CacheQueries& queries, float* out,
                    int64_t ldo, float* log_sums, CacheScratch& scratch);
 

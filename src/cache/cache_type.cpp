@@ -9,7 +9,7 @@
 namespace walsh {
 namespace {
 
-// The literal code of TQ3_0: two bits are the level, and the third is stored but not read.
+// TQ3_0 has a code of three bits: two select the level, and the third is stored but not read.
 constexpr float kSeedLevels[8] = {-1.51f, -1.51f, -0.453f, -0.453f, 0.453f, 0.453f, 1.51f, 1.51f};
 constexpr int8_t kSeedLevelsI8[8] = {-127, -127, -38, -38, 38, 38, 127, 127};
 

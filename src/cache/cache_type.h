@@ -1,6 +1,6 @@
-// The registry of KV cache types: how keys and values are stored. A coded vector of one head and
-// position is padded to a multiple of 32, rotated, and stored as a row of a scalar code
-// (codec/format.h); attention is computed in the rotated domain.
+// This is the registry of KV cache types: it says how keys and values are stored. A coded vector of
+// one head and position is padded to a multiple of 32, rotated, and stored as a row of a scalar
+// code (codec/format.h); attention is computed in the rotated domain.
 //
 // Sources: TQ3_0 of a fork of llama.cpp (14 bytes per 32 values), TurboQuant (Zandieh et al. 2025).
 #pragma once
@@ -32,7 +32,7 @@ inline constexpr uint32_t kCacheRotationSeed = 42;
 // As a rotation block this means the whole vector, in one block if its length is a power of two.
 inline constexpr int kWholeHead = 1024;
 
-// f16, q8_0, q4_0, tq3_0, tq3_0:seed, kt2, kt3, kt4.
+// Returns f16, q8_0, q4_0, tq3_0, tq3_0:seed, kt2, kt3 and kt4.
 std::span<const CacheType> all_cache_types();
 // Throws usage naming the known types.
 const CacheType& get_cache_type(std::string_view name);
@@ -41,15 +41,15 @@ const CacheType& get_cache_type(std::string_view name);
 int64_t padded_head_dim(const CacheType& type, int64_t head_dim);
 // Returns the number of scales per vector.
 int64_t cache_groups(const CacheType& type, int64_t head_dim);
-// Storage bits per value of a vector, including scales and padding.
+// Returns how many bits are stored per value of a vector, including scales and padding.
 double cache_bits(const CacheType& type, int64_t head_dim);
 
-// The cache types of a model's sessions.
+// A model's sessions store keys and values in these types.
 struct CacheTypes {
   const CacheType* keys = &get_cache_type("f16");
   const CacheType* values = &get_cache_type("f16");
-  // The latest positions that stay fp16 at least, unless the text is truncated into them later; so
-  // do the first ones, which get much of the attention (Xiao et al. 2023).
+  // At least this many of the latest positions stay fp16, unless the text is truncated into them
+  // later; so do the first ones, which get much of the attention (Xiao et al. 2023).
   int64_t window = 32;
 
   bool coded() const { return keys->coded || values->coded; }

@@ -1,4 +1,4 @@
-// The encoder of cached keys and values (cache/cache_type.h).
+// Encodes cached keys and values (cache/cache_type.h).
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Keys and values as rows of fp16.
+// Stores keys and values as rows of fp16.
 #pragma once
 
 #include <cstdint>

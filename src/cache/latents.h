@@ -14,7 +14,7 @@ namespace walsh {
 
 class CacheLatents {
  public:
-  // `type` is coded.
+  // `type` must be coded.
   CacheLatents(const CacheType& type, int64_t rank, int64_t turned, int64_t capacity);
 
   int64_t cols() const { return cols_; }  // of a latent

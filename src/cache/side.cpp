@@ -33,7 +33,7 @@ PanelMatrix empty_matrix(const ScalarCode& code, int64_t rows, int64_t cols, int
   return w;
 }
 
-// The first word of column `col` of a row; its other words follow at a distance of kPanelRows.
+// Returns the first word of a row's column `col`; its other words are kPanelRows apart.
 uint32_t* row_words(PanelMatrix& w, int64_t row, int64_t col) {
   const int bits = w.code->bits;
   return w.codes.data() + row / kPanelRows * detail::panel_words(w, bits) +
@@ -49,7 +49,6 @@ void put_words(const ScalarCode& code, const std::byte* stored, int64_t count, u
   }
 }
 
-// An encoded bundle of keys or values.
 struct EncodedBundle {
   std::vector<std::byte> codes;  // [kCacheBundle][bytes]
   std::vector<uint16_t> scales;  // [kCacheBundle][groups]
@@ -63,7 +62,7 @@ struct EncodedBundle {
   }
 };
 
-// y[rows][ldy] (+)= W x over the panels [begin, end).
+// Computes y[rows][ldy] = W x, or adds to it, over the panels [begin, end).
 void multiply_panels(const Ops& ops, const PanelMatrix& w, const CacheRows& x, int64_t rows,
                      float* y, int64_t ldy, int64_t begin, int64_t end, bool accumulate) {
   if (x.quantized()) {
@@ -93,7 +92,7 @@ void copy_matrix(std::vector<PanelMatrix>& blocks, int64_t from, int64_t to) {
   std::copy(a.scales.begin(), a.scales.end(), b.scales.begin());
 }
 
-// Returns the rows of the bundle as matrix rows.
+// Returns the rows of the identity that select `rows` rows from `first` on.
 CacheRows bundle_rows(int64_t rows, int64_t cols, int64_t first) {
   CacheRows x(rows, cols, 0, 0);
   for (int64_t r = 0; r < rows; ++r)
@@ -117,8 +116,8 @@ CacheRows query_rows(const CacheType& type, int64_t rows, int64_t cols, bool exa
   return CacheRows(rows, cols, group, exact || !type.coded ? 0 : type.planes);
 }
 
-// The softmax weights of few positions share a scale, so that the int8 error stays below a
-// twentieth of the codes' error, even if a single weight dominates.
+// Few positions share a scale of softmax weights, so that the int8 error stays below a twentieth of
+// the codes' error, even if a single weight dominates.
 CacheRows weight_rows(const CacheType& type, int64_t rows, int64_t cols, bool exact) {
   CacheRows result(rows, kCacheBlock, kWeightGroup, exact || !type.coded ? 0 : type.planes);
   if (!type.coded)  // and the products of one block

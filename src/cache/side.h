@@ -1,7 +1,8 @@
-// The older keys or values of one KV head, coded or fp16, in blocks of positions that are operands
-// of the matrix kernels: a block of keys is a matrix [positions][head_dim], so that logits are its
-// product with the query; a block of values is a matrix [head_dim][positions]. Everything is in the
-// rotated domain (cache/cache_type.h): queries are rotated once, and outputs rotated back once.
+// Stores the older keys or values of one KV head, coded or fp16, in blocks of positions that are
+// operands of the matrix kernels: a block of keys is a matrix [positions][head_dim], so that logits
+// are its product with the query; a block of values is a matrix [head_dim][positions]. Everything
+// is in the rotated domain (cache/cache_type.h): queries are rotated once, and outputs rotated back
+// once.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ namespace walsh {
 
 inline constexpr int64_t kCacheBlock = 256;  // positions per matrix
 
-// Rows to be multiplied with keys or values: float32, and int8 planes if the kernels read these.
+// Keys or values multiply these rows: float32, and int8 planes if the kernels read them.
 struct CacheRows {
   AlignedArray<float> x;  // [rows][cols]
   ActivationsI8 i8;       // without planes, the kernels read x
@@ -33,12 +34,12 @@ class CacheKeys {
   int64_t cols() const { return cols_; }
   // Stores keys [kCacheBundle][cols] of the positions from bundle * kCacheBundle on; overwrites x.
   void store(const Ops& ops, int64_t bundle, float* x);
-  // out[r][j] = q[r] . key(block * kCacheBlock + j) for j < count, a multiple of kCacheBundle.
+  // Sets out[r][j] = q[r] . key(block * kCacheBlock + j) for j < count, a multiple of kCacheBundle.
   void multiply(const Ops& ops, int64_t block, int64_t count, const CacheRows& q, int64_t rows,
                 float* out) const;
   // Copies block `from` to block `to`.
   void copy_block(int64_t from, int64_t to);
-  // The stored keys of a bundle, [kCacheBundle][cols].
+  // Decodes the keys of a bundle to x [kCacheBundle][cols].
   void load(const Ops& ops, int64_t bundle, float* x) const;
   uint64_t bytes() const;
 
@@ -57,14 +58,14 @@ class CacheValues {
   // Stores values [kCacheBundle][cols] of the positions from bundle * kCacheBundle on; overwrites
   // x.
   void store(const Ops& ops, int64_t bundle, float* x);
-  // sums[r][d] += sum over j of weights[r][j] * value(block * kCacheBlock + j)[d]; weights[r] has
-  // kCacheBlock entries, with zeros for positions that are not stored. `scaled` is scratch with as
-  // many rows.
+  // Computes sums[r][d] += sum over j of weights[r][j] * value(block * kCacheBlock + j)[d].
+  // weights[r] has kCacheBlock entries, with zeros for positions that are not stored. `scaled` is
+  // scratch with as many rows.
   void add(const Ops& ops, int64_t block, const float* weights, int64_t rows, CacheRows& scaled,
            float* sums) const;
   // Copies block `from` to block `to`.
   void copy_block(int64_t from, int64_t to);
-  // The stored values of a bundle, [kCacheBundle][cols].
+  // Decodes the values of a bundle to x [kCacheBundle][cols].
   void load(const Ops& ops, int64_t bundle, float* x) const;
   uint64_t bytes() const;
 
@@ -82,8 +83,8 @@ class CacheValues {
   AlignedArray<uint16_t> halves_;    // fp16: [block][cols][kCacheBlock]
 };
 
-// Memory for queries to be multiplied with keys of a type, and for the scratch of CacheValues::add;
-// `exact`: float32 products.
+// These make memory for queries that are multiplied with keys of a type, and for the scratch of
+// CacheValues::add. With `exact`, products are computed in float32.
 CacheRows query_rows(const CacheType& type, int64_t rows, int64_t cols, bool exact);
 CacheRows weight_rows(const CacheType& type, int64_t rows, int64_t cols, bool exact);
 

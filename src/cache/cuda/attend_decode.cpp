@@ -12,7 +12,7 @@ namespace {
 
 // fp16 tiles are aligned to the period of their permutation.
 constexpr int64_t kAlignment = 2 * 256;
-// Shared memory per warp such that row_blocks blocks fit.
+// Returns how much shared memory a warp may take such that row_blocks blocks fit.
 constexpr int room(int head_dim) {
   return head_dim * (head_dim == 64 ? 168 : 104);
 }

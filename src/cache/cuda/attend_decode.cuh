@@ -1,6 +1,6 @@
-// The reader of decode attention (kernels/cuda/attention/decode.cuh) for a coded cache. A warp
-// takes its positions in tiles of 16 of three kinds: stored positions (up to four tiles at a time),
-// fp16 rows of the ring, and the first positions.
+// Reads a coded cache for decode attention (kernels/cuda/attention/decode.cuh). A warp takes its
+// positions in tiles of 16 of three kinds: stored positions (up to four tiles at a time), fp16 rows
+// of the ring, and the first positions.
 #pragma once
 
 #include "cache/cuda/attend_decode.h"
@@ -21,7 +21,7 @@ struct RowsShape {
   static_assert(kWarps * 2 * kHalfTileBytes >= (kResults + kTileHeads * kResultStride) * 4);
 };
 
-// The work of a warp. Tiles are numbered: stored ones, fp16 ones, the first positions.
+// Says what a warp does. Tiles are numbered: stored ones, fp16 ones, then the first positions.
 struct CodedPart : DecodePart {
   int first_stored, first_recent;  // tiles of 16 positions
   int stored, recent;              // number of tiles of each kind
@@ -97,7 +97,7 @@ __device__ __forceinline__ void copy_step(const CodedDecodeArgs& args, const Cod
   copy_tiles<Dim>(cache.values, index, count, low, shared + args.values_at, lane);
 }
 
-// s += K Q^T for 16 positions with fp16 rows.
+// Adds K Q^T to s for 16 positions with fp16 rows.
 template <int Dim>
 __device__ __forceinline__ void multiply_half_keys(const uint32_t (&q)[Dim / 16][2], uint32_t keys,
                                                    int lane, float (&s)[4]) {
@@ -176,8 +176,8 @@ __device__ __forceinline__ void multiply_coded_values(const CodedSide& side, uin
                          });
 }
 
-// A warp's queries as operand b, and the product of queries and key offset to add to the logits of
-// stored positions, for heads 2 t and 2 t + 1 of lane 4 g + t.
+// Holds a warp's queries as operand b, and the product of queries and key offset, which is added to
+// the logits of stored positions, for heads 2 t and 2 t + 1 of lane 4 g + t.
 template <int Dim>
 struct RowQueries {
   uint32_t q[Dim / 16][2];

@@ -1,4 +1,4 @@
-// Arguments of the decode kernels over a coded cache.
+// Declares the decode kernels over a coded cache, and their arguments.
 #pragma once
 
 #include "cache/cuda/coded_cache.h"
@@ -7,7 +7,7 @@
 namespace walsh::cuda::detail {
 
 inline constexpr int kRowStages = 3;  // pipeline steps of a warp in shared memory
-// Blocks per multiprocessor; they have as many warps as their registers allow.
+// Returns the blocks per multiprocessor; they have as many warps as their registers allow.
 constexpr int row_blocks(int head_dim) {
   return head_dim == 64 ? 5 : 4;
 }
@@ -15,7 +15,7 @@ constexpr int row_blocks(int head_dim) {
 struct CodedDecodeArgs : DecodeArgs {
   CodedView cache;
   int most_tiles = 0;  // most stored tiles per step: 1, 2 or 4
-  // Bytes of shared memory per warp and per step, and the offset of a step's values after its keys.
+  // These are bytes of shared memory per warp and per step; a step's values begin at values_at.
   int ring_bytes = 0, stage_bytes = 0, values_at = 0;
 };
 

@@ -1,7 +1,7 @@
-// The reader of prefill attention (kernels/cuda/attention/prefill.cuh) for a coded cache: first the
-// stored positions, which load_bundles has decoded to rows, and then the fp16 rows. Queries of
-// a block have different borders between the two, so positions near the borders exist in both forms
-// and are masked per query. Results are rotated back before they are written.
+// Reads a coded cache for prefill attention (kernels/cuda/attention/prefill.cuh): first the stored
+// positions, which load_bundles has decoded to rows, and then the fp16 rows. Queries of a block
+// have different borders between the two, so positions near the borders exist in both forms and are
+// masked per query. Results are rotated back before they are written.
 #pragma once
 
 #include "cache/cuda/attend_prefill.h"
@@ -19,8 +19,8 @@ __device__ __forceinline__ Span seen_span(bool exact, int border, int position,
   return exact ? Span{max(oldest, border), position + 1} : Span{oldest, border};
 }
 
-// x <- H x for two rows, in blocks of `block` columns: butterflies of distance 1 within a lane, 2
-// and 4 between the four lanes of a row, larger ones between registers.
+// Computes x <- H x for two rows, in blocks of `block` columns: butterflies of distance 1 within a
+// lane, 2 and 4 between the four lanes of a row, larger ones between registers.
 template <int Count>
 __device__ __forceinline__ void transform_rows(int block, int lane, float (&x)[Count][4]) {
 #pragma unroll
@@ -55,8 +55,8 @@ __device__ __forceinline__ void transform_rows(int block, int lane, float (&x)[C
   }
 }
 
-// The inverse of the values' rotation, factors * (H x), since H is symmetric. Sums are divided by
-// their totals later, which commutes with it.
+// Computes the inverse of the values' rotation, factors * (H x), since H is symmetric. Sums are
+// divided by their totals later, which commutes with it.
 template <typename Shape>
 __device__ __forceinline__ void rotate_back(const CodedSide& values, int lane,
                                             PrefillSums<Shape>& run) {

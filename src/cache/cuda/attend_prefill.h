@@ -1,4 +1,4 @@
-// Arguments of the prefill kernels over a coded cache.
+// Declares the prefill kernels over a coded cache, and their arguments.
 #pragma once
 
 #include "cache/cuda/coded_cache.h"

@@ -24,7 +24,7 @@ void set_byte(uint32_t* words, int index, uint8_t byte) {
   words[index / 4] |= uint32_t{byte} << (8 * (index % 4));
 }
 
-// Levels by nibble; a mirrored code of 16 levels has its lower 8 levels reversed.
+// Returns levels by nibble; a mirrored code of 16 levels has its lower 8 levels reversed.
 HalfLevels half_levels(const ScalarCode& code, bool mirrored) {
   HalfLevels levels;
   if (code.bits == 8) return levels;
@@ -70,7 +70,7 @@ CodedSide make_side(const CacheType& type, int head_dim) {
   return side;
 }
 
-// Rows per ring: what a query sees, plus the row that is being added, rounded up to tiles.
+// Returns the rows per ring: what a query sees and the row that is added, rounded up to tiles.
 int ring_rows(const CacheTypes& types) {
   const int64_t rows = round_up(types.window + kCacheBundle + 1, int64_t{kPageTokens});
   if (rows > std::numeric_limits<int>::max() / 2) {

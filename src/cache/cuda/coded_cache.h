@@ -1,7 +1,7 @@
-// The coded cache of one layer on a GPU (cache/cache_type.h, docs/formats/cache.md): its memory
-// layout and the operations on it. Keys, values and queries are rotated when they arrive, and
-// outputs are rotated back; everything in between, fp16 rows too, is in the rotated domain, so that
-// one softmax covers stored and fp16 positions.
+// A GPU holds the coded cache of a layer (cache/cache_type.h, docs/formats/cache.md) in the layout
+// that is declared here, together with the operations on it. Keys, values and queries are rotated
+// when they arrive, and outputs are rotated back; everything in between, fp16 rows too, is in the
+// rotated domain, so that one softmax covers stored and fp16 positions.
 //
 // Stored positions lie in tiles of 16 in the order of tensor core operands
 // (kernels/cuda/attention/coded_tile.cuh), tiles in pages of 64 positions as in an fp16 cache.
@@ -32,7 +32,7 @@ constexpr bool is_coded_head(int64_t head_dim) {
   return head_dim == 64 || head_dim == 128 || head_dim == 256;
 }
 
-// Keys or values in the form that kernels take.
+// Kernels take keys or values in this form.
 struct CodedSide : CodedPages {
   GroupCode code;
 };
@@ -41,14 +41,13 @@ struct CodedView : CodedShape {
   CodedSide keys, values;
 };
 
-// Returns why the kernels do not support this; empty if they do.
+// Returns why the kernels do not support this, or an empty text if they do.
 std::string why_not_coded(const CacheTypes& types, int64_t head_dim);
 
-// The cache of one layer.
 class CodedLayer {
  public:
   CodedLayer() = default;
-  // `pages`: number of pages of all sequences together.
+  // All sequences together have `pages` pages.
   CodedLayer(const CacheTypes& types, int kv_heads, int head_dim, int64_t pages, int64_t sequences);
   static uint64_t bytes(const CacheTypes& types, int kv_heads, int head_dim, int64_t pages,
                         int64_t sequences);
@@ -65,7 +64,7 @@ class CodedLayer {
   Buffer key_tiles_, value_tiles_, rings_, leading_, offsets_, factors_;
 };
 
-// Rows of consecutive positions of one sequence outside its ring: fp16
+// These are rows of consecutive positions of one sequence outside its ring: fp16
 // [kv_head][capacity][head_dim], starting at position `first`, a multiple of kCacheBundle.
 struct FreshRows {
   uint16_t* keys = nullptr;
@@ -74,32 +73,31 @@ struct FreshRows {
   int first = 0;
 };
 
-// Consecutive bundles of one sequence.
 struct BundleRange {
   int sequence = 0, first = 0, last = 0;
 };
 
-// Norms, ropes and rotates queries, keys and values. Queries stay in place; keys and values go to
-// the rings, or to `fresh` if all rows belong to one sequence.
+// Applies norms and rope to queries, keys and values, and rotates them. Queries stay in place; keys
+// and values go to the rings, or to `fresh` if all rows belong to one sequence.
 void keep_rows(const RopeCall& call, const CodedView& cache, const RowPlaces& rows,
                const FreshRows* fresh, Stream stream);
 
-// The caches of layers whose heads have one size, on the device.
+// Describes the caches of layers whose heads have one size, on the device.
 struct CodedLayers {
   int64_t count = 0;
   int kv_heads = 0, head_dim = 0;  // heads: the most of a layer
   Buffer views;                    // CodedView [count]
 };
 
-// Returns them by the size of heads.
+// Groups them by the size of heads.
 std::vector<CodedLayers> layers_on_device(std::span<const CodedView> views);
 
 // Stores a bundle of a sequence, whose rows are in the rings, in all layers.
 void store_bundle(const CodedLayers& layers, int sequence, int bundle, Stream stream);
 
-// Decode: stores the bundle that has just left a row's window, if any.
+// Stores, in decode, the bundle that has just left a row's window, if any.
 void store_bundles(const CodedView& cache, const RowPlaces& rows, int64_t m, Stream stream);
-// Prefill: stores bundles of fresh rows. Bundle 0 also sets the leading positions and the key
+// Stores, in prefill, bundles of fresh rows. Bundle 0 also sets the leading positions and the key
 // offset.
 void store_bundles(const CodedView& cache, const BundleRange& bundles, const FreshRows& fresh,
                    Stream stream);
@@ -116,19 +114,19 @@ void load_bundles(const CodedView& cache, const BundleRange& bundles, const Fres
                   Stream stream);
 void restore_bundles(const CodedView& cache, const BundleRange& bundles, Stream stream);
 
-// Attention over what position p sees: with c = max(kept, (p - cache.window) rounded down to a
-// multiple of 32), positions 4 to c as stored, and 0 to 4 and c to p as fp16. Layers with a sliding
-// window have no fp16 first positions. Queries are rotated.
+// Computes attention over what position p sees: with c = max(kept, (p - cache.window) rounded down
+// to a multiple of 32), positions 4 to c as stored, and 0 to 4 and c to p as fp16. Layers with a
+// sliding window have no fp16 first positions. Queries are rotated.
 struct CodedAttention : AttentionRows {
   const CodedView* cache = nullptr;
 };
 
-// Decode, as attend_decode; fp16 rows are in the rings.
+// Attends as attend_decode does; fp16 rows are in the rings.
 void attend_decode(const CodedAttention& call, int64_t longest, const AttentionScratch& scratch,
                    Stream stream);
-// Prefill, as attend_prefill: fp16 rows are in `fresh`, which contains the positions from c of row
-// 0 on; `old` contains the stored positions (from load_bundles) up to c of the last row, and may be
-// empty if that is 0.
+// Attends as attend_prefill does. fp16 rows are in `fresh`, which contains the positions from c of
+// row 0 on; `old` contains the stored positions (from load_bundles) up to c of the last row, and
+// may be empty if that is 0.
 void attend_prefill(const CodedAttention& call, const FreshRows& fresh, const FreshRows& old,
                     int position, Stream stream);
 

@@ -1,4 +1,4 @@
-// How groups of a coded vector are encoded on a GPU.
+// Says how groups of a coded vector are encoded on a GPU.
 #pragma once
 
 #include "cache/cache_type.h"
@@ -11,12 +11,12 @@ struct GroupCode {
   float start = 1;               // initial scale of the search, relative to the rms
   int thresholds = 1;            // thresholds above zero
   bool absmax = false;
-  // For 16 levels that are symmetric about 0: codes below 8 are stored as 7 - code, so that the
-  // lower 3 bits give the magnitude.
+  // Set for 16 levels that are symmetric about 0: codes below 8 are then stored as 7 - code, so
+  // that the lower 3 bits give the magnitude.
   bool mirrored = false;
 };
 
-// Undefined for a type that is not coded. Throws internal for what the kernels do not support.
+// The result is undefined for types without codes. Throws internal for what kernels do not support.
 GroupCode group_code(const CacheType& type);
 
 }  // namespace walsh::cuda

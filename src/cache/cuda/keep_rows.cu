@@ -1,5 +1,5 @@
-// Prepares and rotates queries, keys and values and appends them to a coded cache: one warp per
-// head.
+// Prepares and rotates queries, keys and values and appends them to a coded cache. A warp works on
+// one head.
 #include <cuda_fp16.h>
 
 #include <string>
@@ -35,7 +35,7 @@ __device__ __forceinline__ uint16_t* place_of(const KeepArgs& args, bool key, in
   return (key ? cache.keys : cache.values).ring + row * cache.head_dim;
 }
 
-// Grid: x over heads (of queries, then keys, then values), y over rows.
+// The grid spans heads in x (of queries, then keys, then values) and rows in y.
 template <int Dim>
 __global__ void __launch_bounds__(kWarps * 32) keep_kernel(const __grid_constant__ KeepArgs args) {
   __shared__ float heads[kWarps][Dim];

@@ -16,7 +16,7 @@ constexpr int kWarps = 8, kThreads = kWarps * 32;
 constexpr int kColumns = 64;  // per warp
 constexpr int kBundleTiles = kCacheBundle / kCacheTile;
 
-// Rows of keys or values of one sequence, [kv_head][capacity][dim], in a ring or from `first` on.
+// These are one sequence's keys or values, [kv_head][capacity][dim], in a ring or from `first` on.
 struct RowSet {
   uint16_t* rows = nullptr;
   int64_t capacity = 0;
@@ -28,7 +28,6 @@ struct RowSet {
   }
 };
 
-// Stored keys or values of one sequence.
 struct StoredSet {
   CodedSide side;
   const float* offsets = nullptr;     // [kv_head][dim], of keys
@@ -62,7 +61,7 @@ struct CopyArgs {
   int begin = 0, end = 0;  // positions
 };
 
-// Grid: x over pieces of 16 bytes of all positions; y over heads; z: keys, values.
+// The grid spans pieces of 16 bytes of all positions in x, heads in y, and keys and values in z.
 template <typename From>
 __global__ void __launch_bounds__(kThreads)
     copy_kernel(const __grid_constant__ CopyArgs<From> args) {
@@ -100,9 +99,9 @@ __device__ __forceinline__ void transpose_words(int lane, uint32_t (&words)[4]) 
   }
 }
 
-// Where the columns of a warp are written, and the scales of their levels. Lane 4 g + t has
-// positions g and g + 8 of the tile (r = 0, 1), and of each 32 columns b first pairs of columns 8 k
-// + 2 t, k < 4, then columns 8 t to 8 t + 7.
+// Says where the columns of a warp are written, and which scales their levels have. Lane 4 g + t
+// has positions g and g + 8 of the tile (r = 0, 1), and of each 32 columns b first pairs of columns
+// 8 k + 2 t, k < 4, then columns 8 t to 8 t + 7.
 template <bool Keys>
 class SlabRows {
  public:
@@ -162,7 +161,7 @@ class SlabRows {
   const float* offsets_;
 };
 
-// Grid: x over slabs of 64 columns of all tiles, one warp each; y over heads.
+// The grid spans slabs of 64 columns of all tiles in x, one warp each, and heads in y.
 template <int Bits, bool Keys>
 __global__ void __launch_bounds__(kThreads) load_kernel(const __grid_constant__ LoadArgs args) {
   constexpr int kSlabBytes = tile_code_bytes(kColumns, Bits);

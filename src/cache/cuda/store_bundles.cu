@@ -22,7 +22,7 @@ struct StoreArgs {
   __device__ __forceinline__ bool of_prompt() const { return fresh.keys != nullptr; }
 };
 
-// fp16 rows of a head by position, in a ring or from `first` on.
+// Finds fp16 rows of a head by position, in a ring or from `first` on.
 struct HalfRows {
   const uint16_t* rows;
   int ring, first;
@@ -52,7 +52,7 @@ __device__ __forceinline__ int due_bundle(const CodedView& cache, int sequence, 
   return end > stored_end(cache, sequence, position - 1) ? end / kCacheBundle - 1 : -1;
 }
 
-// Grid: x over tiles of bundles, or of layers, y over heads, z: keys, values.
+// The grid spans tiles of bundles, or of layers, in x, heads in y, and keys and values in z.
 __device__ __forceinline__ TilePlace place_of_block(const StoreArgs& args) {
   const int index = static_cast<int>(blockIdx.x) / kBundleTiles;
   TilePlace place;

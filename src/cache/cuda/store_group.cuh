@@ -10,7 +10,7 @@ namespace walsh::cuda {
 
 inline constexpr int kStoreThreads = 128;
 
-// Row strides such that the teams of a warp, and the lanes that pack, use different banks.
+// Rows have strides such that the teams of a warp, and the lanes that pack, use different banks.
 template <int Dim>
 struct TileMemory {
   static constexpr int kRow = Dim + encoding::kLanes, kCodeRow = Dim + 8;
@@ -25,7 +25,7 @@ __device__ __forceinline__ int scale_place(bool key, int groups, int row, int gr
   return (row % 8 / 2 * groups + group) * 4 + row / 8 * 2 + row % 2;
 }
 
-// Arguments for the weights' encoder, whose search does not depend on the cache.
+// Returns arguments for the weights' encoder, whose search does not depend on the cache.
 __device__ __forceinline__ encoding::PassArgs pass_args(const CodedSide& side) {
   encoding::PassArgs args;
   args.bits = side.bits;
@@ -62,7 +62,7 @@ __device__ __forceinline__ uint16_t find_fit(const encoding::DeviceTeam& team,
   }
 }
 
-// A row with a value that is not finite becomes zeros with scales NaN.
+// Encodes memory.values. A row with a value that is not finite becomes zeros with NaN scales.
 template <int Dim, int Columns, encoding::GroupKind Kind, int Thresholds>
 __device__ __forceinline__ void encode_tile(const encoding::PassArgs& args, bool key,
                                             TileMemory<Dim>& memory, uint16_t* scales) {
@@ -109,7 +109,7 @@ __device__ __forceinline__ void encode_searched(const CodedSide& side, bool key,
   }
 }
 
-// memory.codes <- the stored codes of memory.values.
+// Replaces memory.codes by the stored codes of memory.values.
 template <int Dim>
 __device__ __forceinline__ void encode_tile(const CodedSide& side, bool key,
                                             TileMemory<Dim>& memory, uint16_t* scales) {
