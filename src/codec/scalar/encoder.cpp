@@ -65,7 +65,7 @@ class RowEncoder {
     uint8_t* codes;
   };
 
-  // values_ <- x * 2^-exponent_, with the largest near 1.
+  // Computes values_ <- x * 2^-exponent_, with the largest near 1.
   void normalize(const Group& group) {
     const float largest = kernels_.abs_max(group.x, group.n);
     // Both 2^exponent and its inverse stay normal floats.
@@ -81,7 +81,7 @@ class RowEncoder {
     return saturated_half(std::ldexp(mean, exponent_), kLargestHalf);
   }
 
-  // values_ <- (x - offset) * 2^-exponent_
+  // Computes values_ <- (x - offset) * 2^-exponent_.
   void subtract_offset(const Group& group, uint16_t offset) {
     offset_ = offset;
     const float shift = f16_to_f32(offset) * factor();

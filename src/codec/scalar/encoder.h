@@ -1,5 +1,5 @@
-// Encoders of the scalar codes (docs/formats/README.md): the search for scales. The bits produced
-// do not depend on the instruction set or the number of threads.
+// Encodes scalar codes (docs/formats/README.md), with the search for scales. The bits do not depend
+// on the instruction set or the number of threads.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace walsh {
 
-// Where the arrays of one pass go, laid out as in PassArrays; unused ones are null.
+// The arrays of one pass go here, laid out as in PassArrays; unused ones are null.
 struct PassOutput {
   std::byte* codes = nullptr;
   uint16_t* scales = nullptr;

@@ -1,5 +1,5 @@
-// The distinct levels of a scalar code in ascending order, and the nearest-level quantizer at a
-// scale.
+// Holds the distinct levels of a scalar code in ascending order, and quantizes to the nearest level
+// at a scale.
 #pragma once
 
 #include "codec/format.h"
@@ -9,15 +9,15 @@ namespace walsh::detail {
 
 class Codebook {
  public:
-  // `code` has levels. Codes that share a level count once, as the lowest of them.
+  // `code` must have levels. Codes that share a level count once, as the lowest of them.
   explicit Codebook(const ScalarCode& code);
 
   // Thresholds are midpoints times `scale`, levels are times `level_scale`.
   Ladder ladder(float scale, float level_scale) const;
-  // Code of a level's rank.
+  // Returns the code of a level's rank.
   uint8_t code(uint8_t rank) const { return codes_[rank]; }
-  // Code of a group with scale 0: the smallest level that is not negative, so that it decodes to
-  // +0.
+  // Returns the code of a group with scale 0: the smallest level that is not negative, so that it
+  // decodes to +0.
   uint8_t zero_code() const { return zero_code_; }
 
  private:

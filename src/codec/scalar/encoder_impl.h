@@ -1,6 +1,6 @@
-// EncoderKernels written once on vectors of kLanes floats; each instruction set's folder compiles
-// it with its own flags and lane count. In an unnamed namespace, so that a function compiled for
-// one instruction set is never merged with its namesake compiled for another.
+// EncoderKernels are written once on vectors of kLanes floats; each instruction set's folder
+// compiles them with its own flags and lane count. They are in an unnamed namespace, so that a
+// function compiled for one instruction set is never merged with its namesake compiled for another.
 #pragma once
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// The loops of the scale search, one implementation per instruction set. Sums are kept in 16
+// The loops of the scale search have one implementation per instruction set. Sums are kept in 16
 // partial sums, element i in sum i % 16, which are then added pairwise: the same bits everywhere.
 #pragma once
 
@@ -8,8 +8,8 @@ namespace walsh::detail {
 
 inline constexpr int kMaxLevels = 16;
 
-// A nearest-level quantizer at one scale, levels ascending. An element takes the highest level
-// whose threshold it exceeds, so a tie goes to the lower level.
+// Quantizes to the nearest level at one scale, with levels ascending. An element takes the highest
+// level whose threshold it exceeds, so a tie goes to the lower level.
 struct Ladder {
   int count = 0;  // 3, 4, 6, 8 or 16
   float levels[kMaxLevels];
@@ -26,12 +26,12 @@ struct EncoderKernels {
   float (*abs_max)(const float* x, int64_t n);
   float (*sum)(const float* x, int64_t n);
   float (*sum_squares)(const float* x, int64_t n);
-  // out = x * factor - shift
+  // Computes out = x * factor - shift.
   void (*scale_shift)(const float* x, int64_t n, float factor, float shift, float* out);
   Products (*products)(const Ladder& ladder, const float* x, int64_t n);
   // Returns the sum of (x - level(x))^2.
   float (*error)(const Ladder& ladder, const float* x, int64_t n);
-  // Rank of each element's level.
+  // Sets the rank of each element's level.
   void (*assign)(const Ladder& ladder, const float* x, int64_t n, uint8_t* ranks);
 };
 

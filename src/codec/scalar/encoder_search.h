@@ -1,4 +1,4 @@
-// The scale search of one group (docs/formats/README.md).
+// Searches the scale of one group (docs/formats/README.md).
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ struct StoredScale {
   float largest = kLargestHalf;  // stored scales saturate here
 };
 
-// Where the search starts: ScalarCode::start times the rms times each of these, the plain rms
-// first, then nine steps around it; the first alone for Effort::fast.
+// The search starts at ScalarCode::start times the rms times each of these: the plain rms first,
+// then nine steps around it; Effort::fast starts only at the first.
 inline constexpr float kStartFactors[] = {1.0f, 0.7f,   0.775f, 0.85f,  0.925f,
                                           1.0f, 1.075f, 1.15f,  1.225f, 1.3f};
 
-// A scale that was tried on a group.
+// A scale that was tried on a group has these values.
 struct GroupScale {
   uint16_t half = 0;   // as stored; 0 decodes to zeros
   float decoded = 0;   // the same in the units of x
@@ -41,10 +41,10 @@ GroupScale refit_scale(const Codebook& codebook, const StoredScale& stored, cons
 void assign_codes(const Codebook& codebook, const GroupScale& scale, const float* x, int64_t n,
                   uint8_t* codes);
 
-// q8_0 and q4_0 as ggml computes them, on the values themselves.
+// Computes q8_0 and q4_0 as ggml does, on the values themselves.
 uint16_t encode_absmax_group(int bits, const float* x, int64_t n, uint8_t* codes);
 
-// Nearest fp16, at most `largest` in magnitude; never -0.
+// Returns the nearest fp16, at most `largest` in magnitude; never -0.
 uint16_t saturated_half(float value, float largest);
 
 }  // namespace walsh::detail

@@ -1,4 +1,4 @@
-// The scalar formats: a row each.
+// Each scalar format has a row here.
 #pragma once
 
 #include "codec/codebooks.h"

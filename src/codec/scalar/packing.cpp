@@ -1,4 +1,4 @@
-// Packing of codes into little-endian 32-bit words (docs/formats/README.md), 32 weights at a time.
+// Packs codes into little-endian 32-bit words (docs/formats/README.md), 32 weights at a time.
 #include <algorithm>
 #include <bit>
 #include <cstring>

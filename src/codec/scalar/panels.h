@@ -1,4 +1,4 @@
-// The panels of scalar codes.
+// Panels of scalar codes have this layout:
 //   bits 2 to 6:  codes[panel][unit of 32 columns][word 0..bits-1][row 0..15], the words of
 //                 docs/formats/README.md with their nibbles permuted: nibble p of the file is the
 //                 low half of byte p for p < 4 and the high half of byte p - 4 otherwise, so that
@@ -23,19 +23,19 @@ constexpr uint32_t spread_nibbles(uint32_t four) {
 constexpr uint32_t permute_nibbles(uint32_t word) {
   return spread_nibbles(word & 0xffffu) | spread_nibbles(word >> 16) << 4;
 }
-// Shift that brings nibble p of a file word to bit 0 of the permuted word.
+// Returns the shift that brings nibble p of a file word to bit 0 of the permuted word.
 constexpr int nibble_shift(int p) {
   return p < 4 ? 8 * p : 8 * (p - 4) + 4;
 }
 
-// The words of one row of a unit.
+// Yields the words of one row of a unit.
 struct PanelWords {
   const uint32_t* first;
 
   uint32_t operator[](int word) const { return first[word * kPanelRows]; }
 };
 
-// The code of one weight; `words` is the panel, lane the row inside it. For 8 bits the int8 itself.
+// Returns the code of a weight (8 bits: the int8); `words` is the panel, `lane` the row inside it.
 inline int code_at(const uint32_t* words, int bits, int lane, int64_t col) {
   if (bits == 8) {
     const uint32_t quad = words[col / 4 * kPanelRows + lane];

@@ -1,4 +1,4 @@
-// Scalar codes: value = scale * level[code] (+ offset).
+// Scalar codes give value = scale * level[code] (+ offset).
 #include <cmath>
 
 #include "codec/kernels.h"

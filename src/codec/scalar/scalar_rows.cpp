@@ -10,7 +10,7 @@
 namespace walsh::detail {
 namespace {
 
-// A factor beyond these is no correction of a scale but a row that was lost.
+// A factor beyond these does not correct a scale: the row was lost.
 constexpr double kLeastFactor = 0.5, kLargestFactor = 2;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What the encoders of scalar codes with error feedback share: rows that are rounded value by value
+// The encoders of scalar codes with error feedback share this: rows are rounded value by value,
 // with scales that are chosen when their group is reached.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace walsh::detail {
 
-// The nearest value of a scalar code at a scale and offset.
+// Finds the nearest value of a scalar code at a scale and offset.
 class ValueRounder {
  public:
   explicit ValueRounder(const ScalarCode& code);
@@ -32,13 +32,13 @@ class ValueRounder {
 
 class ScalarRows {
  public:
-  // `count` rows of `padded` columns.
+  // Holds `count` rows of `padded` columns.
   ScalarRows(const ScalarCode& code, const EncodeOptions& options, int64_t count, int64_t padded);
 
   int64_t group() const { return group_; }
-  // Columns [begin, end) of a row, where `begin` is the first of a group or of what was left of
-  // one: target(j) says where column j should be rounded to, all before it having been told to
-  // set(j, value), and may be asked for the rest of a group that begins.
+  // Encodes columns [begin, end) of a row. target(j) must say what column j should be rounded to,
+  // after set(j, value) was called for all columns before it; where a group begins, target is asked
+  // for all of its columns.
   template <class Target, class Set>
   void encode(int64_t r, int64_t begin, int64_t end, const Target& target, const Set& set) {
     std::vector<float> wanted(static_cast<size_t>(group_));
@@ -52,13 +52,13 @@ class ScalarRows {
       set(j, round(r, j, target(j)));
     }
   }
-  // Puts codes and scales of a row times a factor where they belong: `out` has the row's places.
+  // Stores codes and scales of a row at its places in `out`; scales and offsets get the factor.
   void store(int64_t r, double factor, const PassOutput& out) const;
   // Returns whether scales may get a factor in the end.
   bool has_factors() const;
 
  private:
-  // Scales of a row as they are stored.
+  // Holds the scales of a row as they are stored.
   struct RowScales {
     std::vector<uint16_t> scales, offsets, sub_scales;
   };

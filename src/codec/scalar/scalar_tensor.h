@@ -1,5 +1,5 @@
-// Encodes a whole tensor in a scalar format: where the rows of its passes go, what they leave over,
-// and the three ways to do it.
+// Encodes a whole tensor in a scalar format. This header declares where the rows of its passes go,
+// what they leave over, and the three ways to encode it.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@
 
 namespace walsh::detail {
 
-// The passes of a tensor that is being encoded. Threads share it and write disjoint rows. No pass
-// for dense formats.
+// Encodes the passes of a tensor. Threads share it and write disjoint rows. Dense formats have no
+// pass.
 class ScalarPasses {
  public:
-  // `tensor` has its arrays in `storage`; both outlive this.
+  // `tensor` has its arrays in `storage`; both must outlive this.
   ScalarPasses(const Tensor& tensor, const TensorStorage& storage);
 
   int64_t padded() const { return padded_; }
   PassOutput output(int pass, int64_t row) const;
-  // out[padded] = x[cols], rotated as the pass wants it.
+  // Writes x[cols] to out[padded], rotated as the pass needs it.
   void rotate(int pass, int64_t row, const float* x, float* out) const;
   // Takes the decoded row away from x[cols]; buffer[padded] is overwritten.
   void subtract(int pass, int64_t row, float* buffer, float* x) const;
@@ -43,10 +43,10 @@ class ScalarPasses {
 void encode_scalar(const Tensor& tensor, const EncodeOptions& options, ReadRows read_rows,
                    const TensorStorage& storage, ThreadPool& pool, ErrorSum& errors);
 
-// The same with error feedback in the basis of the last pass. Scales are chosen by the plain search
-// on what a group should become when it is reached, columns are then rounded one by one, and in the
-// end all scales of a row are multiplied by the factor that suits H. Of a residual format the
-// first pass is plain: the second rounds what is left, and can be fed back then.
+// Does the same with error feedback in the basis of the last pass. Scales are chosen by the plain
+// search on what a group should become when it is reached, columns are then rounded one by one, and
+// in the end all scales of a row are multiplied by the factor that suits H. The first pass of a
+// residual format is plain: errors are fed back in the second, which rounds what is left.
 void encode_scalar_with_feedback(const Tensor& tensor, const EncodeOptions& options,
                                  const ErrorFeedback& feedback, ReadRows read_rows,
                                  const TensorStorage& storage, ThreadPool& pool, ErrorSum& errors);

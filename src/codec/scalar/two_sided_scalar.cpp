@@ -9,7 +9,7 @@
 namespace walsh::detail {
 namespace {
 
-// A tensor whose last pass is rounded with errors fed back in both directions.
+// Encodes a tensor whose last pass is rounded with errors fed back in both directions.
 class TwoSidedScalar {
  public:
   TwoSidedScalar(const Tensor& tensor, const EncodeOptions& options, const TensorStorage& storage,
@@ -82,7 +82,7 @@ class TwoSidedScalar {
 
 }  // namespace
 
-// All rows of the last pass at once: rows above reach those below.
+// All rows of the last pass are encoded at once, because errors of rows reach those below.
 void encode_scalar_two_sided(TileDevice*, const Tensor& tensor, const EncodeOptions& options,
                              const ErrorFeedback& inputs, const ErrorFeedback& outputs,
                              ReadRows read_rows, const TensorStorage& storage, ThreadPool& pool,

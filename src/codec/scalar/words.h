@@ -1,4 +1,4 @@
-// The widths of scalar codes, and how 32 codes of a width lie in words (docs/formats/README.md).
+// Defines the widths of scalar codes, and how 32 codes lie in words (docs/formats/README.md).
 //
 // A unit of 32 codes has four octets; octet t has the codes 8 t .. 8 t + 7, one per nibble.
 //   2 bits  word j has octet 2 j in the lower and octet 2 j + 1 in the upper half of each nibble
@@ -18,7 +18,7 @@
 
 namespace walsh::scalar {
 
-// Calls body(std::integral_constant<int, Bits>()) with a width, which is one of these.
+// Calls body(std::integral_constant<int, Bits>()) with a width.
 template <typename Body>
 constexpr decltype(auto) with_width(int bits, const Body& body) {
   switch (bits) {
@@ -33,7 +33,7 @@ constexpr decltype(auto) with_width(int bits, const Body& body) {
   }
 }
 
-// The same for widths that only CPUs have, too: codes of 5 and 6 bits, of other programs' files.
+// Does the same for widths that only CPUs have, too: 5 and 6 bits, of other programs' files.
 template <typename Body>
 constexpr decltype(auto) with_cpu_width(int bits, const Body& body) {
   switch (bits) {
@@ -52,7 +52,7 @@ constexpr bool has_half_units(int bits) {
   return bits == 2 || bits == 3 || bits == 6;
 }
 
-// words: a pointer, or what else yields word j of the unit as words[j].
+// `words` may be a pointer, or anything else that yields word j of the unit as words[j].
 template <int Bits, typename Words>
 constexpr uint32_t octet(const Words& words, int t) {
   static_assert(Bits >= 2 && Bits <= 4);

@@ -24,7 +24,7 @@ __device__ __forceinline__ LevelTable split_levels(LevelTable table) {
   return table;
 }
 
-// Scalar codes of 2, 3, 4 or 8 bits. What kernels ask of a decoder:
+// Decodes scalar codes of 2, 3, 4 or 8 bits. Kernels ask of a decoder:
 //   kKind                        its name on the host
 //   kWords, kVectors             code_words, code_vectors; a row of a chunk has kVectors words
 //   kSplit, decode_split         whether levels are better made as two operands, and how
@@ -62,8 +62,8 @@ struct ScalarDecoder {
     }
   }
 
-  // decode() for 4-bit codes and split_levels: the levels of codes from 8 on with zeros for others,
-  // and separately the levels of codes below 8.
+  // Does what decode() does for 4-bit codes and split_levels: gives the levels of codes from 8 on
+  // with zeros for others, and separately the levels of codes below 8.
   static __device__ __forceinline__ void decode_split(uint32_t codes, const LevelTable& table,
                                                       uint32_t& low, uint32_t& high,
                                                       uint32_t& low_below, uint32_t& high_below) {

@@ -1,4 +1,4 @@
-// The teams and blocks of group_search.h and find_scales.h on the device. A team is half a warp.
+// Implements teams and blocks (group_search.h, find_scales.h) on the device. A team is half a warp.
 #pragma once
 
 #include <cuda_bf16.h>

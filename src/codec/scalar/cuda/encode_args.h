@@ -1,4 +1,4 @@
-// The arguments of one launch of the GPU encoder. Plain data, passed to kernels by value.
+// A launch of the GPU encoder has these arguments. They are plain data, passed to kernels by value.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ inline constexpr int kUnit = 32;          // columns of the packing unit and of 
 inline constexpr int kLeastPower = -76;   // of the exponents in SearchRule::power_mantissa
 inline constexpr int kPowers = 80;
 
-// How the columns of a span are divided into scale groups. Each kind has a kernel of its own.
+// Says how the columns of a span are divided into scale groups. Each kind has a kernel of its own.
 enum class GroupKind : uint8_t {
   plain,       // 128 columns, one scale
   offset,      // 256 columns, scale and offset
@@ -22,7 +22,7 @@ enum class GroupKind : uint8_t {
   absmax       // 32 columns, like ggml's q8_0 and q4_0
 };
 
-// A codebook that is symmetric about 0, by magnitude.
+// Holds a codebook that is symmetric about 0, by magnitude.
 struct Levels {
   float magnitude[kMaxThresholds + 1];  // ascending; the first is 0 in a codebook of odd size
   float midpoint[kMaxThresholds];       // between neighbours; infinite behind the last level
@@ -51,16 +51,16 @@ struct Source {
   int64_t cols;
 };
 
-// Where refused values are recorded: the smallest (row of the tensor * 4 + stage) * cols + column.
+// Refused values are recorded here: the smallest (row of the tensor * 4 + stage) * cols + column.
 struct Refusals {
   uint64_t* first;
   int64_t first_row;  // of this launch, counted in the tensor
 };
 
-// The stages of a row, in the order in which the CPU's encoder checks them.
+// The CPU's encoder checks a row in these stages, in this order.
 enum RefusalStage : int { kNotFinite = 0, kTooLarge = 1, kTooLargeInResidual = 2 };
 
-// One pass over rows [0, rows).
+// Describes one pass over rows [0, rows).
 struct PassArgs {
   Source source;
   Refusals refusals;

@@ -19,9 +19,9 @@ void launch_convert(const ConvertArgs& args, int64_t rows, Stream stream);
 // Adds the sum of values[count] to *total, always in the same order.
 void launch_sum(const double* values, int64_t count, double* total, Stream stream);
 
-// norms[c] += sum over rows [0, rows) of source[row][c]^2, in the order of add_column_norms
-// (quantize/source/balance.h): chunks of 256 rows, then the chunks. partial: [ceil(rows /
-// 256)][cols].
+// Computes norms[c] += sum over rows [0, rows) of source[row][c]^2, in the order of
+// add_column_norms (quantize/source/balance.h): chunks of 256 rows, then the chunks. partial has
+// the shape [ceil(rows / 256)][cols].
 inline constexpr int64_t kNormRows = 256;
 void launch_column_norms(const Source& source, int64_t rows, double* partial, double* norms,
                          Stream stream);

@@ -26,8 +26,8 @@ struct PassPlan {
 std::optional<PassPlan> plan_pass(const Format& format, int pass, const Rotation& rotation,
                                   const EncodeOptions& options, int64_t cols);
 
-// Returns the codebook by magnitude, or nothing if it is not symmetric. Sets `steps` to the number
-// of thresholds above zero.
+// Returns the codebook by magnitude, or nothing if it is not symmetric. Sets `thresholds` to the
+// number of thresholds above zero.
 std::optional<Levels> levels_of(const ScalarCode& code, int& thresholds);
 // Returns sign / sqrt(segment size) of each column of a row.
 std::vector<float> rotation_factors(const Rotation& rotation, int64_t padded);

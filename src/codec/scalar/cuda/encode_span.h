@@ -1,5 +1,5 @@
-// One pass over a span of one row: reads it, rotates it, finds the scales, assigns codes, packs
-// them, and measures the error. Compiles for the device and the host (lane_math.h).
+// Encodes one pass over a span of one row: reads it, rotates it, finds the scales, assigns codes,
+// packs them, and measures the error. It compiles for the device and the host (lane_math.h).
 #pragma once
 
 #include "codec/scalar/cuda/span_transform.h"

@@ -13,7 +13,7 @@ namespace walsh::cuda::encoding {
 
 inline constexpr int kSubGroups = 8;  // of 32 columns in a group
 
-// The position of a span.
+// Says where a span is.
 struct SpanPlace {
   int64_t row;
   int64_t begin;  // first column
@@ -51,7 +51,7 @@ WALSH_LANE float largest_of(const Team& team, const float* x, int chunks, bool& 
   return team.max(largest);
 }
 
-// The same, but refuses a value that is not finite.
+// Returns the same, but refuses a value that is not finite.
 template <class Block>
 WALSH_LANE float largest_of(const typename Block::Team& team, const PassArgs& args, int64_t row,
                             const float* x, int chunks) {
@@ -148,8 +148,8 @@ WALSH_LANE void find_groups(const Block& block, const PassArgs& args, const Span
   constexpr int kColumns = N * kLanes;
   for (int group = block.team_index(); group < args.span / kColumns; group += block.teams()) {
     const int n = group_length(place, group * kColumns, kColumns);
-    // Not written as n == kColumns: ptxas 13.0 concludes from the clamp of n that this is never
-    // true (seen on sm_90a).
+    // This is not written as n == kColumns: ptxas 13.0 concludes from the clamp of n that it is
+    // never true (seen on sm_90a).
     if (block.team().all((group + 1) * kColumns <= place.columns)) {
       find_group<Block, N, kThresholds, true>(block, args, place, group, n);
     } else {
@@ -237,13 +237,13 @@ WALSH_LANE void find_sub_groups(const Block& block, const PassArgs& args, const 
     find_sub_group_scales<Block, kThresholds>(block, args, place, group);
 }
 
-// q8_0 and q4_0: the scale of 32 values is computed from the first value with the largest
-// magnitude, `largest`. Codes are computed with its inverse, or 0 if the stored scale is 0.
+// Computes the scale of 32 values of q8_0 or q4_0 from the first value with the largest magnitude,
+// `largest`. Codes are computed with its inverse, or 0 if the stored scale is 0.
 template <class Team>
 WALSH_LANE uint16_t absmax_scale(const Team& team, int bits, const float* x, float largest,
                                  float& inverse) {
   using Float = typename Team::Float;
-  // The first position with that magnitude, times two, plus one if the value is negative.
+  // This is the first position with that magnitude, times two, plus one if the value is negative.
   Float first = Team::broadcast(-1e9f);
   for (int i = 1; i >= 0; --i) {
     const Float v = team.load(x + kLanes * i);

@@ -1,4 +1,4 @@
-// The scale search of one group by a team of 16 lanes. It gives the same bits as
+// A team of 16 lanes searches the scale of one group. It gives the same bits as
 // codec/scalar/encoder_search.cpp. There a sum is 16 partial sums, with element i in sum i % 16,
 // which are added pairwise. Therefore lane l holds elements l, l + 16, ...: its own additions are
 // those of partial sum l, and the sums of the lanes are combined in the same tree.
@@ -19,8 +19,8 @@ namespace walsh::cuda::encoding {
 
 inline constexpr int kLanes = 16;
 
-// The values of a group; chunk i holds elements 16 i + lane. With kAll all N chunks are present,
-// otherwise `chunks` of them.
+// Holds the values of a group; chunk i has elements 16 i + lane. With kAll all N chunks are
+// present, otherwise `chunks` of them.
 template <class Team, int N, bool kAll>
 struct RegisterValues {
   using Float = typename Team::Float;
@@ -47,7 +47,7 @@ struct RegisterValues {
   }
 };
 
-// The same for a group of any length in memory.
+// Does the same for a group of any length in memory.
 template <class Team>
 struct MemoryValues {
   using Float = typename Team::Float;
@@ -101,7 +101,7 @@ class GroupSearch {
  public:
   using Float = typename Team::Float;
 
-  // n: elements in the group.
+  // The group has n elements.
   WALSH_LANE GroupSearch(const Team& team, const Levels& levels, const SearchRule& rule,
                          const Values& values, int n, int exponent, float largest)
       : team_(team),

@@ -1,4 +1,4 @@
-// Arithmetic that the GPU encoder's kernels share with their emulation on the host. Code that
+// The GPU encoder's kernels share this arithmetic with their emulation on the host. Code that
 // includes this compiles for the device under nvcc and for the host otherwise, so that the order of
 // float operations can be tested without a GPU.
 #pragma once

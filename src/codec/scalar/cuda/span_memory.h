@@ -1,4 +1,4 @@
-// The shared memory of a block that encodes a span of one row.
+// Lays out the shared memory of a block that encodes a span of one row.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,9 @@
 
 namespace walsh::cuda::encoding {
 
-// How the elements of a group are assigned and decoded: v = x * factor - shift is compared with
-// thresholds times `assigned` (absmax: multiplied by 1 / scale), and the decoded value is scale *
-// level + offset.
+// Says how the elements of a group are assigned and decoded: v = x * factor - shift is compared
+// with thresholds times `assigned` (absmax: multiplied by 1 / scale), and the decoded value is
+// scale * level + offset.
 struct GroupFit {
   float factor, shift;
   float assigned;
@@ -35,8 +35,8 @@ constexpr int fit_columns(GroupKind kind, int span) {
   }
 }
 
-// Offsets in bytes. `doubles` holds the differences of groups with an offset, and the trials of a
-// row.
+// These are offsets in bytes. `doubles` holds the differences of groups with an offset, and the
+// trials of a row.
 struct SpanLayout {
   size_t values, fits, doubles, codes, bytes;
 };

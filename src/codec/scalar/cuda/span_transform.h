@@ -84,7 +84,7 @@ WALSH_LANE double check_eight(const Source& source, const Refusals& refusals, in
   return norm;
 }
 
-// The butterfly of distance kDistance in an array of lanes or columns.
+// Computes the butterfly of distance kDistance in an array of lanes or columns.
 template <int kDistance, class T>
 WALSH_LANE void butterfly(T (&v)[8]) {
   WALSH_UNROLL
@@ -96,7 +96,7 @@ WALSH_LANE void butterfly(T (&v)[8]) {
   }
 }
 
-// Distances 1 to 4.
+// Computes the butterflies of distance 1 to 4.
 WALSH_LANE void transform_eight(float (&v)[kEight]) {
   butterfly<1>(v);
   butterfly<2>(v);
@@ -111,8 +111,8 @@ WALSH_LANE void store_eight(float* to, const float (&v)[kEight]) {
   *reinterpret_cast<EightFloats*>(to) = out;
 }
 
-// The butterfly of distance 2 between units of 32 columns, only where a segment is long enough for
-// it: two[p] says so for each pair of units.
+// Computes the butterfly of distance 2 between units of 32 columns, only where a segment is long
+// enough for it: two[p] says so for each pair of units.
 template <class T>
 WALSH_LANE void butterfly_units(T (&v)[8], const bool (&two)[2]) {
   WALSH_UNROLL

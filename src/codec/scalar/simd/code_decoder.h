@@ -25,7 +25,7 @@ typename Arch::Table nibble_table(const int8_t* levels, CodeOf code_of) {
 }
 
 // decode(words, emit) calls emit(Quad<n>, weights) for quads 0..7 of a unit in any order: a 32-bit
-// lane of `weights` holds columns 4 n .. 4 n + 3 of one row. words: the first lane of the unit.
+// lane of `weights` holds columns 4 n .. 4 n + 3 of one row. `words` is the first lane of the unit.
 template <int Bits, class Arch>
 class CodeDecoder;
 
@@ -110,7 +110,7 @@ class CodeDecoder<2, Arch> {
   typename Arch::Table low_, high_;
 };
 
-// Codes of more than four bits: levels are equidistant, level[code + 16] = level[code] + 16.
+// Decodes codes of more than four bits, of equidistant levels: level[code + 16] = level[code] + 16.
 template <int Bits, class Arch>
 class WideCodeDecoder {
  public:

@@ -7,13 +7,13 @@
 
 namespace walsh::detail {
 
-// Lookup tables for levels: of the low field of a nibble, and of the second field (2 bits), the
+// These tables give the levels of the low field of a nibble, and of the second field (2 bits), the
 // gathered word (3 bits) or the bits above a nibble (5 and 6 bits), which add multiples of 16.
 template <class Arch>
 struct FloatTables {
   typename Arch::Table first, second;
 
-  // code: null for a trellis, which needs no table.
+  // `code` is null for a trellis, which needs no table.
   explicit FloatTables(const ScalarCode* code)
       : first(levels(code, [&](int i) { return i & ((1 << code->bits) - 1); })),
         second(code && (code->bits == 5 || code->bits == 6)
