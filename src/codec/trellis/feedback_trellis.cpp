@@ -27,7 +27,7 @@ class TrellisStripEncoder {
 
   float* row(int64_t r) { return strip_.row(r); }
 
-  // When the rows are set.
+  // Must be called when the rows are set.
   void encode() {
     strip_.start(rows_);
     for (int64_t begin = 0; begin < padded_; begin += FeedbackStrip::kBlock) {

@@ -1,4 +1,4 @@
-// The trellis formats that are written: a row each. Their profiles are made from these
+// Each trellis format that is written has a row here. Their profiles are made from these
 // (trellis_profiles.h).
 #pragma once
 
@@ -7,9 +7,9 @@
 
 namespace walsh::trellis {
 
-// One product per step of two weights (docs/formats/tc.md). Units are such that the root mean
-// square of the levels is 1.06, 1.09, 1.12, 1.18 and 1.25 standard deviations of the weights at 2
-// to 4 bits. Those of quantiles come out best of a search for targets that are 3 % larger.
+// Codes have one product per step of two weights (docs/formats/tc.md). Units are such that the root
+// mean square of the levels is 1.06, 1.09, 1.12, 1.18 and 1.25 standard deviations of the weights
+// at 2 to 4 bits. Codes of quantiles do best if the search's targets are 3 % larger.
 constexpr TrellisCode hashed(TrellisRule rule, int bits, uint32_t multiplier, float unit) {
   const bool quantiles = rule == TrellisRule::quantiles;
   TrellisCode code;
@@ -63,7 +63,7 @@ inline constexpr Format kFormats[] = {
                      "levels from a table, 8 bits per pair, on CPUs only"),
 };
 
-// The names of the rates, which stand for the codes that run on every device.
+// The names of the rates stand for the codes that run on every device.
 inline constexpr ShortName kRates[] = {{"tc2", "tc2:h"},
                                        {"tc2.5", "tc2.5:h"},
                                        {"tc3", "tc3:h"},

@@ -1,4 +1,4 @@
-// The panels of trellis codes: codes[panel][tile of 16 columns] as stored, a row of tiles being a
+// Panels of trellis codes are codes[panel][tile of 16 columns] as stored, a row of tiles being a
 // panel, then 64 bytes that may be read but mean nothing. Lane 2g + h of a vector is row g + 8h,
 // the order of two quads in a window of the bit stream; scales are fp16 [panel][lane], or
 // [panel][column block][lane] with block_scales. A group is a column block.
@@ -9,7 +9,7 @@
 
 namespace walsh::detail {
 
-// The lane of a panel's row in a trellis, and the inverse.
+// These give the lane of a panel's row in a trellis, and the inverse.
 constexpr int trellis_lane(int row) {
   return 2 * (row % 8) + row / 8;
 }
@@ -17,13 +17,13 @@ constexpr int trellis_row(int lane) {
   return lane / 2 + 8 * (lane % 2);
 }
 
-// A trellis's step, for which kernels are compiled: bits per step of two weights, and the rule that
-// makes levels.
+// Kernels are compiled for a trellis's step: bits per step of two weights, and the rule that makes
+// levels.
 template <int Bits, TrellisRule Rule>
 struct TrellisSteps {
   static constexpr TrellisRule kRule = Rule;
   static constexpr int kBits = Bits;
-  // Words of a unit, which is two tiles.
+  // A unit has this many words, which are two tiles.
   static constexpr int kUnitWords = kTileWeights * Bits / 32;
 };
 
@@ -38,7 +38,7 @@ bool with_steps_among(const TrellisCode& code, const Body& body) {
   return (offer(Steps{}) || ...);
 }
 
-// The steps of all codes that kernels support.
+// Calls body(Steps{}) with the steps of a code. Returns false if kernels do not support it.
 template <typename Body>
 bool with_trellis_steps(const TrellisCode& code, const Body& body) {
   constexpr auto kBytes = TrellisRule::bytes, kQuantiles = TrellisRule::quantiles;

@@ -46,8 +46,8 @@ constexpr Format retired(std::string_view name, const TrellisCode& code) {
   return format;
 }
 
-// One weight per step, a multiplier whose Weyl sequence s -> frac(s M / 2^32) spreads successors
-// and predecessors of every state evenly.
+// These codes have one weight per step, and a multiplier whose Weyl sequence s -> frac(s M / 2^32)
+// spreads successors and predecessors of every state evenly.
 constexpr Format weyl(std::string_view name, int bits, uint32_t multiplier) {
   TrellisCode code;
   code.step_bits = bits;
@@ -93,7 +93,7 @@ constexpr std::pair<std::string_view, std::string_view> kOldNames[] = {{"tc2", "
                                                                        {"tc3.5", "tc3.5:L14"},
                                                                        {"tc4", "tc4:L12"}};
 
-// The codes that are written had profiles with fewer state bits.
+// Returns the codes that are written, marked as retired: they had profiles with fewer state bits.
 std::vector<Format> written_codes() {
   std::vector<Format> rows;
   for (const Format& format : all_formats()) {

@@ -1,6 +1,6 @@
-// Tables of retired trellis codes of two weights per step (codec/retired.h): pairs of
-// magnitudes, found by Lloyd's iteration with the Viterbi search as its rule. Files hold codes
-// of them; do not edit.
+// These are tables of retired trellis codes of two weights per step (codec/retired.h): pairs of
+// magnitudes, found by Lloyd's iteration with the Viterbi search as its rule. Files hold codes of
+// them; do not edit.
 // clang-format off
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace walsh::detail {
 
-// tc2.5:L14: 5 bits per step; NMSE on N(0,1) 0.03607.
+// This is the table of tc2.5:L14 with 5 bits per step; its NMSE on N(0,1) is 0.03607.
 inline constexpr uint8_t kPairs5Bit[512] = {
       0,   4,    2,   1,    5,   1,    3,   2,    5,  10,    2,  13,    1,   7,    2,  10,
       4,  12,    4,  20,    1,  26,    4,  21,    5,  25,    4,  20,    1,  19,    8,  16,
@@ -45,7 +45,7 @@ inline constexpr uint8_t kPairs5Bit[512] = {
 };
 inline constexpr float kPairs5BitUnit = 0.025216828f;
 
-// tc3:v2: 6 bits per step; NMSE on N(0,1) 0.01853.
+// This is the table of tc3:v2 with 6 bits per step; its NMSE on N(0,1) is 0.01853.
 inline constexpr uint8_t kPairs6Bit[512] = {
       2,   4,    3,   3,    6,   2,    4,   6,    5,   6,    1,   9,    1,   6,    0,   9,
       3,  13,    3,  19,    3,  24,    3,  20,    4,  22,    5,  18,    3,  17,    5,  14,
@@ -82,7 +82,7 @@ inline constexpr uint8_t kPairs6Bit[512] = {
 };
 inline constexpr float kPairs6BitUnit = 0.026662414f;
 
-// tc3.5:L14: 7 bits per step; NMSE on N(0,1) 0.00976.
+// This is the table of tc3.5:L14 with 7 bits per step; its NMSE on N(0,1) is 0.00976.
 inline constexpr uint8_t kPairs7Bit[512] = {
       3,   2,    3,   2,    5,   0,    3,   5,    3,   7,    4,  10,    2,   8,    1,  11,
       1,  13,    1,  17,    1,  22,    2,  20,    4,  22,    5,  18,    5,  16,    5,  13,

@@ -1,5 +1,5 @@
-// The interface through which the encoders of trellis tensors use a GPU: a device that searches
-// many tiles of trellis codes at once, with the same bytes as TileSearch.
+// The encoders of trellis tensors use a GPU through this interface: a device that searches many
+// tiles of trellis codes at once, with the same bytes as TileSearch.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,20 @@
 
 namespace walsh::detail {
 
-// Rows that are encoded one tile column after the other, with the errors of earlier columns fed
+// These rows are encoded one tile column after the other, with the errors of earlier columns fed
 // back (codec/feedback/feedback_strip.h).
 struct FedBackRows {
   const ErrorFeedback& feedback;
   int64_t rows = 0;  // a multiple of kTileRows, except for the last rows of a matrix
-  // From TileDevice::rows(), invalid after the call: [rows][feedback.size()], rotated.
+  // The rows are from TileDevice::rows(), invalid after the call: [rows][feedback.size()], rotated.
   const float* x = nullptr;
-  // [rows][column_blocks]: the factors of the targets, and of the levels that were chosen.
+  // These factors are for the targets, and for the levels that were chosen: [rows][column_blocks].
   const float* target_factors = nullptr;
   const float* level_factors = nullptr;
   double* row_factors = nullptr;  // result: FeedbackStrip::row_factors, [rows]
 };
 
-// One caller at a time. All functions throw limit if memory runs out.
+// It has one caller at a time. All functions throw limit if memory runs out.
 class TileDevice {
  public:
   virtual ~TileDevice() = default;

@@ -9,7 +9,7 @@
 namespace walsh::detail {
 namespace {
 
-// Beyond every level; a larger target would only overflow the costs.
+// This is beyond every level; a larger target would only overflow the costs.
 constexpr float kLargestTarget = 64;
 
 uint16_t refit(double xq, double qq) {
@@ -68,7 +68,7 @@ void TileRowEncoder::accept(const float* x, int64_t first, int64_t count, const 
   }
 }
 
-// Sums for the least-squares scales of the rows.
+// Adds to the sums for the least-squares scales of the rows.
 void TileRowEncoder::add_products(const float* x, int64_t block, const uint16_t* states) {
   const double col =
       code_.block_scales ? 1.0 : static_cast<double>(job_.scales.col[static_cast<size_t>(block)]);

@@ -1,5 +1,5 @@
-// The work around the search for the states of a row of tiles: targets before it, codes and scales
-// after it.
+// Does the work around the search for the states of a row of tiles: targets before it, codes and
+// scales after it.
 #pragma once
 
 #include <vector>
@@ -23,20 +23,20 @@ struct TrellisJob {
 
 class TileRowEncoder {
  public:
-  // The row of tiles whose first row is `row`.
+  // Encodes the row of tiles whose first row is `row`.
   TileRowEncoder(const TrellisJob& job, int64_t row);
 
   int64_t tiles() const { return padded_ / kTileCols; }
-  // x[kTileRows][padded]: rotated rows, zeros beyond the last one. Sets targets[count] of the tiles
-  // from tile `first` on.
+  // Sets targets[count] of the tiles from tile `first` on. x[kTileRows][padded] has rotated rows,
+  // and zeros beyond the last one.
   void set_targets(const float* x, int64_t first, int64_t count, float* targets) const;
-  // Stores the codes of the tiles from tile `first` on, states[count][kTileWeights].
+  // Stores the codes of the tiles from tile `first` on, from states[count][kTileWeights].
   void accept(const float* x, int64_t first, int64_t count, const uint16_t* states);
   // Sets the scales of the rows, after all tiles were accepted.
   void store_scales() const;
 
  private:
-  // The product of scales with which a block of a row starts; 0 if all its weights are zero.
+  // Returns the scale with which a block of a row starts; 0 if all its weights are zero.
   float& start(int row, int64_t block) {
     return start_[static_cast<size_t>(row * blocks_ + block)];
   }

@@ -91,8 +91,8 @@ double level_rms(const Format& format, int) {
   return std::sqrt(sum / states);
 }
 
-// True for codes whose weights are computed as bytes of a product; the others would need a table
-// look-up for every level.
+// Returns true for codes whose weights are computed as bytes of a product; the others would need a
+// table look-up for every level.
 bool on_gpu(const Format& format) {
   const TrellisCode& code = format.trellis;
   return code.rule == TrellisRule::bytes && code.state_bits == kMostStateBits &&

@@ -1,5 +1,5 @@
-// The layout of trellis formats (docs/formats/tc.md) and what a state means: the specification that
-// encoder and kernels share.
+// Defines the layout of trellis formats (docs/formats/tc.md) and what a state means: the
+// specification that encoder and kernels share.
 //
 // A tensor is cut into tiles of 16 rows x 16 columns. The 256 weights of a tile form one cyclic
 // sequence of 256 / V steps; step j appends k bits to the state, which is the last L bits read.

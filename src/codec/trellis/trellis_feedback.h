@@ -1,4 +1,4 @@
-// What the encoders of trellis tensors with error feedback share, wherever tiles are searched: the
+// The encoders of trellis tensors with error feedback share this, wherever tiles are searched: the
 // scales of rows while errors are fed back, and the final scales.
 #pragma once
 
@@ -14,10 +14,10 @@
 
 namespace walsh::detail {
 
-// Larger than every level; a larger target would only make the costs overflow.
+// This is larger than every level; a larger target would only make the costs overflow.
 inline constexpr float kLargestTarget = 64;
 
-// What one call knows about the whole tensor. The threads share it.
+// Holds what one call knows about the whole tensor. The threads share it.
 struct FedBackTrellis {
   // If `kept` is not null, it receives what read() would return for all rows.
   FedBackTrellis(const Tensor& tensor, const EncodeOptions& options, const ErrorFeedback& feedback,
@@ -39,17 +39,17 @@ struct FedBackTrellis {
   BlockPowers powers;
   RankOneScales scales;
   TrellisTable table;
-  // The factor that brings levels chosen for N(0,1) closest to it. It is the scale that rows get in
-  // the end; the feedback of errors needs it in advance.
+  // This factor brings levels chosen for N(0,1) closest to it. It is the scale that rows get in the
+  // end; the feedback of errors needs it in advance.
   float expected = 1;
 };
 
-// The scales of a few rows.
+// Holds the scales of a few rows.
 class FedBackScales {
  public:
   FedBackScales(const FedBackTrellis& job, int64_t first, int64_t rows);
 
-  // [rows][blocks]: the factors of the targets, and of the levels that were chosen.
+  // These return the factors of the targets, and of the levels that were chosen: [rows][blocks].
   const float* target_factors() const { return target_factors_.data(); }
   const float* level_factors() const { return level_factors_.data(); }
   // Stores the scales in the file's arrays, from the factor of every row
@@ -61,7 +61,7 @@ class FedBackScales {
 
   const FedBackTrellis& job_;
   int64_t first_, rows_, blocks_;
-  // [rows][blocks]; those of the original weights, 0 where all weights are zero.
+  // These are the scales of the original weights, 0 where all weights are zero: [rows][blocks].
   std::vector<float> start_;
   std::vector<float> target_factors_, level_factors_;
 };

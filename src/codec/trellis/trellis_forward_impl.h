@@ -1,7 +1,8 @@
-// The forward pass, written once over vectors of classes; see trellis_kernels.h. `Arch` gives type
-// Reg of kLanes int32 or twice as many int16, load, store, set, min and add_squares(c, a, b): c
-// plus the sums of the squares of the two int16 of a - b. In an unnamed namespace, so that a
-// function compiled for one instruction set is never merged with its namesake compiled for another.
+// The forward pass is written once over vectors of classes; see trellis_kernels.h. `Arch` gives
+// type Reg of kLanes int32 or twice as many int16, load, store, set, min and add_squares(c, a, b):
+// c plus the sums of the squares of the two int16 of a - b. It is in an unnamed namespace, so that
+// a function compiled for one instruction set is never merged with its namesake compiled for
+// another.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,8 @@ namespace {
 
 using walsh::detail::TrellisTable;
 
-// kVectors vectors of classes at once, so that the costs of several sums are under way. Levels are
-// read once for all tiles: those of many states come from the second-level cache.
+// Takes kVectors vectors of classes at once, so that the costs of several sums are under way.
+// Levels are read once for all tiles: those of many states come from the second-level cache.
 template <class Arch, int kTiles, int kVectors>
 void forward_steps(const TrellisTable& table, const int16_t* const* x, int steps,
                    int32_t* const* best) {

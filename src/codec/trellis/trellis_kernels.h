@@ -1,5 +1,5 @@
-// The forward pass of the Viterbi algorithm over a bit-shift trellis, one implementation per
-// instruction set. All give the same bits, because every cost is a whole number.
+// Runs the forward pass of the Viterbi algorithm over a bit-shift trellis, with one implementation
+// per instruction set. All give the same bits, because every cost is a whole number.
 //
 // A class is the set of the 2^k states that agree in all bits but their first k: the states after
 // which the same 2^k states may follow. Class p = lowest L - k bits, so state s leads on from class
@@ -15,21 +15,21 @@
 
 namespace walsh::detail {
 
-// The search looks for targets in such parts of the unit of the levels, rounded and at most so many
-// units large. Sums of the squares are below 2^24 on every path through a tile that is worth
-// taking, so integers and float32 give the same costs in any order of operations.
+// Targets are rounded to 1 / target_parts of the unit of the levels and clamped to kLargestSearched
+// units. Sums of the squares are below 2^24 on every path through a tile that is worth taking, so
+// integers and float32 give the same costs in any order of operations.
 constexpr int target_parts(const TrellisCode& code) {
   return code.rule == TrellisRule::bytes ? 2 : 4;
 }
 inline constexpr float kLargestSearched = 160;
-// The factor of targets before they are rounded.
+// Returns the factor of targets before they are rounded.
 constexpr float target_scale(const TrellisCode& code) {
   return static_cast<float>(target_parts(code)) / code.unit;
 }
 
-// The levels of every state: as they are, and as the search looks for them, both weights of a state
-// side by side, in the order in which the vector versions of the forward pass read them and in that
-// of the way back.
+// Holds the levels of every state: as they are, and as the search looks for them, both weights of a
+// state side by side, in the order in which the vector versions of the forward pass read them and
+// in that of the way back.
 struct TrellisTable {
   static constexpr int kBlock = 16;  // classes
   static constexpr int kTilesAtOnce = 4;
@@ -55,10 +55,10 @@ struct TrellisTable {
   void set_order();  // computes the others from `levels`
 };
 
-// Takes one to kTilesAtOnce tiles, x[tile][steps][2]. best[tile][0][class]: costs to start with, at
-// most kForbiddenCost, from which none overflows within a tile. Sets best[tile][t][class] for t =
-// 1..steps, the least over paths of t states that begin after a class c and end in the class, of
-// best[tile][0][c] + sum of squares of x - levels. There are at least 16 classes.
+// Takes one to kTilesAtOnce tiles, x[tile][steps][2]. best[tile][0][class] are the costs to start
+// with, at most kForbiddenCost, from which none overflows within a tile. Sets best[tile][t][class]
+// for t = 1..steps, the least over paths of t states that begin after a class c and end in the
+// class, of best[tile][0][c] + sum of squares of x - levels. There are at least 16 classes.
 inline constexpr int32_t kForbiddenCost = 1 << 29;
 using TrellisForward = void (*)(const TrellisTable& table, const int16_t* const* x, int tiles,
                                 int steps, int32_t* const* best);

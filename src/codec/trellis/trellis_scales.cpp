@@ -26,7 +26,7 @@ class Alternation {
     }
   }
 
-  // Squares of the factors.
+  // These return the squares of the factors.
   const std::vector<double>& row() const { return row_; }
   const std::vector<double>& col() const { return col_; }
 
@@ -71,7 +71,7 @@ class Alternation {
     }
   }
 
-  // With rows of any size, their ratios decide; the mean over the blocks stays 1.
+  // Rows of any size count alike, because their ratios decide; the mean over the blocks stays 1.
   void fit_cols() {
     double total = 0, count = 0;
     for (int64_t b = 0; b < powers_.blocks(); ++b) {
@@ -96,8 +96,8 @@ class Alternation {
   std::vector<double> row_, col_;
 };
 
-// Power of two by which columns take over from rows, so that fp16 holds both in tensors of tiny
-// weights.
+// Returns the power of two by which columns take over from rows, so that fp16 holds both in tensors
+// of tiny weights.
 double shared_factor(const std::vector<double>& row) {
   double sum = 0;
   for (double r : row)

@@ -1,4 +1,4 @@
-// Scales of trellis tensors: a factor per row times one per column block.
+// Fits the scales of trellis tensors: a factor per row times one per column block.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace walsh::detail {
 
-// Mean squares of a rotated matrix, [rows][blocks], and the columns of each block.
+// Holds mean squares of a rotated matrix, [rows][blocks], and the columns of each block.
 struct BlockPowers {
   int64_t rows = 0;
   std::vector<int> sizes;  // of the blocks
@@ -19,12 +19,12 @@ struct BlockPowers {
 
 struct RankOneScales {
   std::vector<float> row, col;  // row may be anything, col is representable as fp16
-  // Share of the squared mean squares that row^2 x col^2 does not explain, beyond what Gaussian
-  // weights of constant variance would show by chance.
+  // This is the share of the squared mean squares that row^2 x col^2 does not explain, beyond what
+  // Gaussian weights of constant variance would show by chance.
   double unexplained = 0;
 };
 
-// By alternating: each row's factor is the rms of the row divided by the column factors, and the
+// Alternates: each row's factor is the rms of the row divided by the column factors, and the
 // reverse. Rows and blocks of zeros get the factor 0.
 RankOneScales fit_rank_one(const BlockPowers& powers);
 

@@ -47,7 +47,7 @@ TrellisTable::TrellisTable(const TrellisCode& code)
 
 int16_t TrellisTable::searched_target(float x) const {
   const float most = kLargestSearched * static_cast<float>(parts);
-  // A target that is not a number becomes one, too.
+  // NaN becomes a number, too.
   return static_cast<int16_t>(std::fmin(std::fmax(std::nearbyint(x * scale), -most), most));
 }
 
@@ -111,7 +111,7 @@ void TileSearch::encode_together(const float* x, int tiles, uint16_t* states) {
     trace_tile(again[i]);
 }
 
-// The weights in front of the seam, and the tile.
+// Sets the targets of the weights in front of the seam, and of the tile.
 void TileSearch::set_targets(const float* x, int tile) {
   const auto rounded = [&](float target) { return table_.searched_target(target); };
   int16_t* to = targets(tile);
@@ -130,7 +130,7 @@ void TileSearch::forward(const int* tiles, int count, int begin, int steps) {
   trellis_forward()(table_, from, count, steps, to);
 }
 
-// The class at the seam of the best free path over the weights around it.
+// Returns the class at the seam of the best free path over the weights around it.
 int TileSearch::seam_class(int tile) {
   const int32_t* last = row(tile, seam_);
   const auto least = std::min_element(last, last + table_.classes()) - last;
@@ -138,8 +138,8 @@ int TileSearch::seam_class(int tile) {
   return trace(tile, seam_, static_cast<int>(least), states);
 }
 
-// The least-cost path over the first steps of the tile whose last state is in `last_class`; of
-// equal costs the lowest state. Returns the class that it begins after.
+// Finds the least-cost path over the first steps of the tile whose last state is in `last_class`;
+// of equal costs it takes the lowest state. Returns the class that it begins after.
 int TileSearch::trace(int tile, int steps, int last_class, uint16_t* states) {
   const int classes = table_.classes(), fan = 1 << table_.step_bits;
   int32_t cost[kMostFan] = {};

@@ -1,4 +1,4 @@
-// The tail-biting Viterbi search of tiles (docs/formats/tc.md).
+// Runs the tail-biting Viterbi search of tiles (docs/formats/tc.md).
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace walsh::detail {
 
-// Weights on either side of a tile's seam that decide where its cycle closes: the whole tile, or
-// few of them for compressing while loading (1 % more error, a third less time).
+// This many weights on either side of a tile's seam decide where its cycle closes: the whole tile,
+// or few of them for compressing while loading (1 % more error, a third less time).
 constexpr int seam_weights(Effort effort) {
   return effort == Effort::full ? 128 : 32;
 }
@@ -23,20 +23,21 @@ constexpr int seam_weights(Effort effort) {
 // would give it, so that of equal paths the same is chosen. Only the tiles whose best path came
 // another way, about one in seven, are searched again.
 //
-// Working memory of one thread.
+// Each thread needs its own.
 class TileSearch {
  public:
-  // `table` must outlive it.
+  // `table` must outlive the search.
   TileSearch(const TrellisTable& table, int seam_weights);
 
-  // States of the steps of `tiles` tiles whose levels come near x[tiles][kTileWeights], in the
-  // order of the sequence, in states[tiles][kTileWeights]. The states of a tile form a cycle: each
-  // follows from the one before, the first from the last. Several together take less time.
+  // Writes to states[tiles][kTileWeights] the states of the steps of `tiles` tiles whose levels
+  // come near x[tiles][kTileWeights], in the order of the sequence. The states of a tile form a
+  // cycle: each follows from the one before, the first from the last. Several together take less
+  // time.
   void encode(const float* x, int tiles, uint16_t* states);
 
  private:
   static constexpr int kAtOnce = TrellisTable::kTilesAtOnce;
-  // Between the costs of tiles, which are read together: they must not share few sets of a cache.
+  // The costs of tiles stand this far apart, so that they do not share few cache sets when read.
   static constexpr int64_t kBetween = 5 * 64 / sizeof(int32_t);
 
   bool covers_tile() const { return 2 * seam_ >= steps_; }

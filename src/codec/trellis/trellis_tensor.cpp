@@ -14,8 +14,8 @@
 namespace walsh::detail {
 namespace {
 
-// What is known of a tensor before its tiles are searched, and the reading and measuring of its
-// rows of tiles, from any thread.
+// Holds what is known of a tensor before its tiles are searched, and reads and measures its rows of
+// tiles, from any thread.
 class TrellisTensor {
  public:
   TrellisTensor(const Tensor& tensor, ReadRows read_rows, const TensorStorage& storage,
@@ -40,7 +40,7 @@ class TrellisTensor {
   int64_t cols() const { return tensor_.cols; }
   int64_t items() const { return tile_rows(tensor_.rows); }
 
-  // Rows of a row of tiles: rotated[kTileRows][padded], zeros behind the last one.
+  // Reads the rows of a row of tiles to rotated[kTileRows][padded], with zeros behind the last one.
   void read(int64_t item, float* rotated) const {
     const std::vector<float> source = source_rows(item);
     const int64_t begin = item * kTileRows, rows = end_of(item) - begin;
@@ -50,7 +50,7 @@ class TrellisTensor {
     std::fill(rotated + rows * padded(), rotated + kTileRows * padded(), 0.0f);
   }
 
-  // When the row of tiles is stored.
+  // Must be called when the row of tiles is stored.
   void measure(int64_t item) const {
     std::vector<float> source = source_rows(item), decoded(static_cast<size_t>(padded()));
     for (int64_t row = item * kTileRows; row < end_of(item); ++row) {
@@ -83,7 +83,7 @@ class TrellisTensor {
   TrellisJob job_;
 };
 
-// Rows of tiles whose targets are with the device.
+// Holds the rows of tiles whose targets are with the device.
 class TileBatch {
  public:
   TileBatch(const TrellisTensor& tensor, TileDevice& device, int slot)

@@ -13,17 +13,17 @@ namespace walsh::detail {
 // of threads or the instruction set. Throws as encode_tensor.
 void encode_trellis(const Tensor& tensor, const EncodeOptions& options, ReadRows read_rows,
                     const TensorStorage& storage, ThreadPool& pool, ErrorSum& errors);
-// The same bytes with the tiles searched by a device that knows the code.
+// Gives the same bytes; a device that knows the code searches the tiles.
 void encode_trellis_on(TileDevice& device, const Tensor& tensor, const EncodeOptions& options,
                        ReadRows read_rows, const TensorStorage& storage, ThreadPool& pool,
                        ErrorSum& errors);
 
-// The same with error feedback, tile by tile: errors reach the tiles behind. Scales are those of
-// the original weights, times a factor per row in the end.
+// Does the same with error feedback, tile by tile: errors reach the tiles behind. Scales are those
+// of the original weights, times a factor per row in the end.
 void encode_trellis_with_feedback(const Tensor& tensor, const EncodeOptions& options,
                                   const ErrorFeedback& feedback, ReadRows read_rows,
                                   const TensorStorage& storage, ThreadPool& pool, ErrorSum& errors);
-// The same bytes with the tiles searched, and errors fed back, by a device that knows the code.
+// Gives the same bytes; a device that knows the code searches the tiles and feeds errors back.
 void encode_trellis_with_feedback_on(TileDevice& device, const Tensor& tensor,
                                      const EncodeOptions& options, const ErrorFeedback& feedback,
                                      ReadRows read_rows, const TensorStorage& storage,
@@ -36,8 +36,8 @@ void encode_trellis_two_sided(TileDevice* device, const Tensor& tensor,
                               const ErrorFeedback& outputs, ReadRows read_rows,
                               const TensorStorage& storage, ThreadPool& pool, ErrorSum& errors);
 
-// Mean squares of the rotated source rows per column block; the rows themselves in
-// kept[rows][rotator.size()], unless it is null.
+// Returns the mean squares of the rotated source rows per column block, and writes the rows
+// themselves to kept[rows][rotator.size()] unless it is null.
 BlockPowers measure_powers(const Rotator& rotator, int64_t rows, int64_t cols, ReadRows read_rows,
                            ThreadPool& pool, float* kept = nullptr);
 

@@ -1,4 +1,4 @@
-// Eight rows: AVX2 operations for codec/trellis/simd/trellis_decoder.h.
+// Provides AVX2 operations on eight rows for codec/trellis/simd/trellis_decoder.h.
 #pragma once
 
 #include <immintrin.h>

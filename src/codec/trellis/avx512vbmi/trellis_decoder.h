@@ -13,7 +13,7 @@
 
 namespace walsh::avx512vbmi {
 
-// Shift counts for four states per window: word i at bit bit_of(i).
+// Returns shift counts for four states per window, with word i at bit bit_of(i).
 template <typename BitOf>
 __m512i state_shifts(const BitOf& bit_of) {
   alignas(8) uint8_t shift[8];
@@ -26,14 +26,14 @@ __m512i state_shifts(const BitOf& bit_of) {
   return _mm512_set1_epi64(all);
 }
 
-// The windows of a tile: 64 bits for every row and the row eight below it, for every quad or every
-// two quads.
+// Extracts the windows of a tile: 64 bits for every row and the row eight below it, for every quad
+// or every two quads.
 template <int TileBytes, int Windows = 4>
 class TileWindows {
   static constexpr int kParts = (TileBytes + 63) / 64;
 
  public:
-  // byte_of(j, i): the position in the cyclic tile of byte i of window j, Windows * g + q.
+  // byte_of(j, i) is the position in the cyclic tile of byte i of window j, Windows * g + q.
   template <typename ByteOf>
   explicit TileWindows(const ByteOf& byte_of) {
     for (int quad = 0; quad < Windows; ++quad) {
@@ -47,7 +47,7 @@ class TileWindows {
     }
   }
 
-  // A tile in registers; bytes beyond it are loaded but not used.
+  // Holds a tile in registers; bytes beyond it are loaded but not used.
   struct Tile {
     __m512i part[kParts];
   };
@@ -85,7 +85,7 @@ class TrellisDecoder {
         low_(_mm512_set1_epi16(static_cast<short>(code.multiplier << (kSums ? 1 : 0)))),
         high_(_mm512_set1_epi16(static_cast<short>(code.multiplier >> 16))),
         windows_(byte_of) {
-    // Words 0, 1: columns 0, 1 and 2, 3 of row g; words 2, 3: the same of row g + 8.
+    // Words 0 and 1 are columns 0, 1 and 2, 3 of row g; words 2 and 3 the same of row g + 8.
     for (int i = 0; i < 2; ++i) {
       const int first = kPaired ? 4 * kBits * (1 - i) : start_bit(i) % 8;
       shifts_[i] = state_shifts([&](int word) { return first + kBits * (3 - word); });
@@ -99,7 +99,7 @@ class TrellisDecoder {
     }
   }
 
-  // emit(Quad<n>, weights) for quads 0..7 of the unit: level + kBias of all lanes of the panel.
+  // Calls emit(Quad<n>, weights) for quads 0..7 of the unit: level + kBias of the panel's lanes.
   template <typename Emit>
   WALSH_INLINE void decode(const uint32_t* words, int, const Emit& emit) const {
     const auto* bytes = reinterpret_cast<const uint8_t*>(words);
@@ -125,7 +125,7 @@ class TrellisDecoder {
     return start_bit(j) / 8 + (kWholeBytes ? 3 - i / 2 + i % 2 : i);
   }
 
-  // Narrow: states of fewer than 16 bits, whose words have bits of older steps above them.
+  // Narrow states have fewer than 16 bits; their words have bits of older steps above them.
   template <bool Narrow, typename Emit>
   WALSH_INLINE void decode_unit(const uint8_t* bytes, const Emit& emit) const {
     detail::unroll<2>([&](auto tile) WALSH_INLINE {

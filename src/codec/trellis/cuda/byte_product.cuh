@@ -1,13 +1,14 @@
-// The tensor-core product that tile_products.cuh uses. Tests on the host replace this file.
+// Tests on the host replace this file, the tensor-core product that tile_products.cuh uses.
 #pragma once
 
 #include <cstdint>
 
 namespace walsh::cuda::encoding {
 
-// d = a b + c of a warp, m16n8k16: rows of unsigned bytes times columns of signed ones. Lane l has
-// bytes 4 (l % 4) to 4 (l % 4) + 3 of rows l / 4 (a[0]) and l / 4 + 8 (a[1]) and of column l / 4;
-// of the sums rows l / 4 (0, 1) and l / 4 + 8 (2, 3), columns 2 (l % 4) and the next.
+// Computes d = a b + c of a warp, m16n8k16: rows of unsigned bytes times columns of signed ones.
+// Lane l has bytes 4 (l % 4) to 4 (l % 4) + 3 of rows l / 4 (a[0]) and l / 4 + 8 (a[1]) and of
+// column l / 4; of the sums it has rows l / 4 (0, 1) and l / 4 + 8 (2, 3), columns 2 (l % 4) and
+// the next.
 __device__ __forceinline__ void multiply_bytes(int32_t (&d)[4], const uint32_t (&a)[2], uint32_t b,
                                                const int32_t (&c)[4]) {
   asm volatile(

@@ -1,5 +1,5 @@
-// The kernels of feedback_kernels.h. They also compile for the host, where tests run them with
-// fibers. The compiler must not contract operations into FMAs except where the code says so.
+// These are the kernels of feedback_kernels.h. They also compile for the host, where tests run them
+// with fibers. The compiler must not contract operations into FMAs except where the code says so.
 #pragma once
 
 #include <cmath>
@@ -19,7 +19,7 @@ __device__ __forceinline__ float clamped_target(float x) {
   return x < -kLargestTarget ? -kLargestTarget : kLargestTarget < x ? kLargestTarget : x;
 }
 
-// One thread per row.
+// A thread works on one row.
 __device__ __forceinline__ void set_targets(const FeedbackArgs& args, const TileColumn& column) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kTargetThreads + threadIdx.x;
   if (row >= (args.rows + kTileRows - 1) / kTileRows * kTileRows) return;
@@ -57,7 +57,7 @@ __device__ __forceinline__ float level_of(const LevelTable& table, int state, in
   return table.unit * (static_cast<float>(table.levels[at * 2 + v]) - 128.0f);
 }
 
-// One block per row. errors[kTileCols] is shared.
+// A block works on one row. errors[kTileCols] is shared.
 __device__ __forceinline__ void set_row(const FeedbackArgs& args, const TileColumn& column,
                                         const LevelTable& table, float* errors) {
   const int64_t row = blockIdx.x, at = row * args.size;
@@ -141,8 +141,8 @@ __device__ __forceinline__ void add_product(const FeedbackArgs& args, const Fact
 
 inline constexpr int kFactorThreads = 128;
 
-// One block per row. Its threads compute the terms of the two sums; for each sum one thread adds
-// them up in the order of the columns. terms[2][kFactorThreads] is shared.
+// A block works on one row. Its threads compute the terms of the two sums; for each sum one thread
+// adds them up in the order of the columns. terms[2][kFactorThreads] is shared.
 __device__ __forceinline__ void row_factor(const FeedbackArgs& args, double* factors,
                                            double* terms) {
   const int64_t row = blockIdx.x, at = row * args.size;

@@ -1,5 +1,5 @@
-// Error feedback over tiles (codec/feedback/feedback_strip.h) on a GPU, with the same float
-// operations in the same order as on the CPU. Plain data and host code.
+// Feeds errors back over tiles (codec/feedback/feedback_strip.h) on a GPU, with the same float
+// operations in the same order as on the CPU. This is plain data and host code.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace walsh::cuda::encoding {
 
 inline constexpr int64_t kFeedbackColumns = 128;  // the same as FeedbackStrip::kBlock
 
-// Rows [0, rows) of `size` columns each; matrices are [rows][size].
+// Describes rows [0, rows) of `size` columns each; matrices are [rows][size].
 struct FeedbackArgs {
   int64_t rows = 0, size = 0;
   const float* factor = nullptr;    // ErrorFeedback::row: [][size], upper triangle;
@@ -29,14 +29,14 @@ struct FeedbackArgs {
   constexpr const float* factor_row(int64_t i) const { return factor + (i - first) * size; }
 };
 
-// The tile column that begins at `col` and has 16 columns, in column block `block`.
+// A tile column has 16 columns from `col` on, in column block `block`.
 struct TileColumn {
   int64_t col = 0, block = 0;
   float* targets = nullptr;          // [row tiles][256]
   const uint16_t* states = nullptr;  // [row tiles][256]
 };
 
-// The levels, as packed_levels gives them.
+// Holds the levels as packed_levels gives them.
 struct LevelTable {
   const uint8_t* levels = nullptr;
   float unit = 1;
@@ -49,8 +49,8 @@ void launch_targets(const FeedbackArgs& args, const TileColumn& column, Stream s
 // Does FeedbackStrip::set for all rows.
 void launch_set(const FeedbackArgs& args, const TileColumn& column, const LevelTable& table,
                 Stream stream);
-// c[rows][size] += a b on columns [first, size), where a is columns [begin, end) of a matrix and b
-// is rows [begin, end) of the factor. `first` and `end - begin` are multiples of 32.
+// Adds a b to c[rows][size] on columns [first, size), where a is columns [begin, end) of a matrix
+// and b is rows [begin, end) of the factor. `first` and `end - begin` are multiples of 32.
 struct FactorProduct {
   const float* a = nullptr;
   float* c = nullptr;

@@ -16,8 +16,8 @@ using encoding::TileSearchArgs;
 using encoding::TileSearchPlan;
 
 constexpr int64_t kMostGroup = 8;
-// Weights of the rows that are fed back together. Each takes 22 bytes of device memory and 4 of
-// pinned memory.
+// Rows with this many weights are fed back together. Each weight takes 22 bytes of device memory
+// and 4 of pinned memory.
 constexpr int64_t kFedBackWeights = int64_t{1} << 27;
 
 void grow(Buffer& buffer, uint64_t bytes) {

@@ -1,4 +1,4 @@
-// The search for tiles of trellis codes on a GPU (codec/trellis/tile_device.h).
+// Searches tiles of trellis codes on a GPU (codec/trellis/tile_device.h).
 #pragma once
 
 #include "base/cuda/device.h"
@@ -11,12 +11,12 @@ namespace walsh::cuda {
 // `device` must be the current device of the calling thread in every call.
 class GpuTiles : public walsh::detail::TileDevice {
  public:
-  // The number of tiles per batch that every block searches one after the other. It must be large,
+  // Every block searches this many tiles per batch, one after the other. The number must be large,
   // so that the end of a batch, when some blocks are idle, counts little, and small, so that the
   // host can work at the same time as the device.
   static constexpr int kBatchWaves = 16;
 
-  // `shared`: other searches use the device at the same time.
+  // With `shared`, other searches use the device at the same time.
   explicit GpuTiles(const DeviceInfo& device, int batch_waves = kBatchWaves, bool shared = false)
       : device_(device), batch_waves_(batch_waves), shared_(shared) {}
   ~GpuTiles() override;

@@ -1,5 +1,5 @@
-// What the kernels of tile_search.h share: the order of the two searches of a tile, tracing back,
-// and the memory in between. They also compile for the host, where tests run them with fibers.
+// The kernels of tile_search.h share this: the order of the two searches of a tile, tracing back,
+// and the memory in between. It also compiles for the host, where tests run it with fibers.
 #pragma once
 
 #include <bit>
@@ -35,7 +35,7 @@ __device__ __forceinline__ int ordered(int cost) {
   return cost;
 }
 
-// A block that takes kGroup tiles at a time through all states. `Search` derives from it and has
+// Takes kGroup tiles at a time through all states. `Search` derives from it and has
 //   load()                        loads what all tiles need; called before anything else
 //   load_targets(first)           loads the targets of the tiles from `first` on, and zeros behind
 //                                 the last one
@@ -71,7 +71,7 @@ class TileBlock {
         best_(static_cast<Cost*>(args.best) +
               static_cast<int64_t>(blockIdx.x) * (kSteps + 1) * classes_ * kGroup) {}
 
-  // Costs [classes][kGroup] after this number of steps.
+  // Returns the costs [classes][kGroup] after this number of steps.
   __device__ __forceinline__ Cost* row(int step) const {
     return best_ + static_cast<int64_t>(step) * classes_ * kGroup;
   }
@@ -103,7 +103,7 @@ class TileBlock {
     if (traced) trace(tile, 0, kSteps, 0, seam, args_.states + (first + tile) * kTileSize);
   }
 
-  // Returns the first of the least costs after `steps` steps; computed by a warp.
+  // Returns the first of the least costs after `steps` steps. A warp computes it.
   __device__ __forceinline__ int least_class(int tile, int steps) {
     const Cost* costs = row(steps) + tile;
     int least = INT32_MAX, which = 0;
@@ -124,7 +124,7 @@ class TileBlock {
   }
 
   // Traces the least-cost path of a tile whose last state is in class `p` back to step `end`, and
-  // returns the class of the state there. Called by a warp.
+  // returns the class of the state there. A warp calls it.
   __device__ __forceinline__ int trace(int tile, int begin, int steps, int end, int p,
                                        uint16_t* states) {
     const int lane = thread_ % 32;

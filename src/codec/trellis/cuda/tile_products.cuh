@@ -1,8 +1,8 @@
-// The kernel of tile_search.h for codes whose levels are sums of bytes of a product: costs are
-// whole numbers (detail::target_scale), and tensor cores make them.
+// This is the kernel of tile_search.h for codes whose levels are sums of bytes of a product: costs
+// are whole numbers (detail::target_scale), and tensor cores make them.
 //
-// With targets X in half units, half of (X - 2 l)^2 is, up to what all states of a step share,
-// 2 l^2 - 2 X l, and l + 127 is the sum of two bytes of the state's product. An m16n8k16 product
+// With targets X in half units, half of (X - 2 l)^2 is, up to what all states of a step share, 2
+// l^2 - 2 X l, and l + 127 is the sum of two bytes of the state's product. An m16n8k16 product
 // takes eight classes with two first bits as its rows and eight tiles as its columns: of the 16
 // bytes of a row, lanes 0 to 2 of four have the two sums twice, whose factors are six equal shares
 // of -2 X, and lane 3 the squares. It starts from the costs of the step before. A warp has 64
@@ -73,7 +73,7 @@ class TileProductsBlock : public TileBlock<TileProductsBlock<kStepBits>, int32_t
     }
   }
 
-  // As the products have it.
+  // Computes the cost as the products have it.
   __device__ __forceinline__ int32_t cost_of(int tile, int at, int state, int32_t cost) const {
     const uint32_t product = static_cast<uint32_t>(state) * args_.multiplier;
 #pragma unroll
@@ -87,14 +87,14 @@ class TileProductsBlock : public TileBlock<TileProductsBlock<kStepBits>, int32_t
 
  private:
   static constexpr int kFan = 1 << kStepBits;
-  // So many different classes the 64 classes of a warp follow with the same first bits.
+  // The 64 classes of a warp follow this many different classes with the same first bits.
   static constexpr int kParts = kFan < kProductClasses ? kProductClasses / kFan : 1;
 
   struct Least {
     int32_t v[8][2][2];  // [class / 8][tile / 8][tile mod 2]
   };
 
-  // The two words of operand B for the tiles 0 to 7 and 8 to 15.
+  // Sets the words of operand B for the tiles 0 to 7 and 8 to 15.
   __device__ __forceinline__ void set_factors(int at, uint32_t (&factors)[2]) const {
     constexpr int kShares = 6, kLift = 128 * kShares;
     const int part = lane_ % 4;
@@ -125,8 +125,8 @@ class TileProductsBlock : public TileBlock<TileProductsBlock<kStepBits>, int32_t
     for (int i = 0; i < 32; ++i)
       least.v[i / 4][i / 2 % 2][i % 2] = INT32_MAX;
     const int part = lane_ % 4, line = lane_ / 4;
-    // Bytes of the sums, which are in the upper half, and of their squares: the sum twice, or the
-    // lower byte and twice the upper byte of the square.
+    // These select the bytes of the sums, which are in the upper half, or of their squares: the sum
+    // twice, or the lower byte and twice the upper byte of the square.
     const uint32_t pick[2] = {part < 3 ? 0x3232u : 0x5554u, part < 3 ? 0x3232u : 0x7776u};
     const uint32_t step = static_cast<uint32_t>(classes_) * args_.multiplier;
     uint32_t product = static_cast<uint32_t>(begin * classes_ + classes + line) * args_.multiplier;
@@ -162,7 +162,8 @@ class TileProductsBlock : public TileBlock<TileProductsBlock<kStepBits>, int32_t
     return (product & 0x7f7f7f7fu) * 65537u;
   }
 
-  // The costs that the sums start from: of the classes that the states with two first bits follow.
+  // Loads what the sums start from: the costs of the classes that states with two first bits
+  // follow.
   __device__ __forceinline__ void load_before(const int32_t* from, int first, int p,
                                               int32_t (&before)[2][4]) const {
 #pragma unroll
@@ -192,8 +193,8 @@ class TileProductsBlock : public TileBlock<TileProductsBlock<kStepBits>, int32_t
     }
   }
 
-  // Several warps have the same classes, each with its share of the first bits: the first one gets
-  // the least costs of all.
+  // Several warps have the same classes, each with its share of the first bits, so the first one
+  // collects the least costs of all.
   __device__ __forceinline__ void join(Least& least, int share, int chunks, int shares) {
     if (share < shares) {
 #pragma unroll

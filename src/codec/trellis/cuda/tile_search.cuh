@@ -1,18 +1,17 @@
-// The kernel of tile_search.h with costs in float32.
+// This is the kernel of tile_search.h with costs in float32.
 //
 // A thread has two neighbouring classes of kGroup tiles: it keeps 2 kGroup least costs in registers
 // and iterates over all first bits of the states. Each level is unpacked once for all tiles, and
 // each cost of the previous step is read once for both classes. What remains is the dependency
-// chain of the search itself: two differences, two FMAs and a minimum per state and tile. Costs
-// are in units of the levels here, not in halves of them, so they are exactly a quarter of the
-// CPU's.
+// chain of the search itself: two differences, two FMAs and a minimum per state and tile. Costs are
+// in units of the levels here, not in halves of them, so they are exactly a quarter of the CPU's.
 #pragma once
 
 #include "codec/trellis/cuda/tile_block.cuh"
 
 namespace walsh::cuda::encoding {
 
-// Shared memory of a block besides the levels, which come first.
+// A block has this in shared memory besides the levels, which come first.
 template <int kGroup>
 struct TileSearchMemory {
   float targets[kTileSize][kGroup];

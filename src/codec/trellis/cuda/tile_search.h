@@ -1,6 +1,6 @@
-// The tail-biting Viterbi search of TileSearch (codec/trellis/trellis_search.h) on a GPU: a
+// Runs the tail-biting Viterbi search of TileSearch (codec/trellis/trellis_search.h) on a GPU: a
 // block takes a few tiles at a time through all states. Costs are whole numbers, so the states are
-// the same. Plain data and host code.
+// the same. This is plain data and host code.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@ namespace walsh::cuda::encoding {
 inline constexpr int kSearchThreads = 512;
 inline constexpr int kTileSize = 256;  // weights
 
-// Levels of all states in one byte each, 128 more than they are, in the order in which a thread
-// reads those of its pair of neighbouring classes (trellis_kernels.h):
+// Returns the levels of all states in one byte each, 128 more than they are, in the order in which
+// a thread reads those of its pair of neighbouring classes (trellis_kernels.h):
 //   [first bits / 4][pair of classes][first bits % 4][class of the pair][value]
 std::vector<uint8_t> packed_levels(const TrellisCode& code);
-// Sums of the squares of both levels of all states of a code of bytes, 127 times the upper byte and
-// the lower one, [class][first bits ^ 2 (class mod 8)].
+// Returns the sums of the squares of both levels of all states of a code of bytes: [class][first
+// bits ^ 2 (class mod 8)]. A sum is 127 times the upper byte plus the lower one.
 std::vector<uint16_t> packed_squares(const TrellisCode& code);
 
-// How a search is cut into launches: a block has `group` tiles at a time.
+// Says how a search is cut into launches: a block has `group` tiles at a time.
 struct TileSearchPlan {
   bool products = false;  // costs as products of tensor cores
   int group = 0, blocks = 0;
@@ -45,13 +45,13 @@ struct TileSearchArgs {
   constexpr int classes() const { return 1 << (state_bits - step_bits); }
 };
 
-// The tables of a code on the device.
+// Holds the tables of a code on the device.
 class TileSearchTables {
  public:
   TileSearchTables() = default;
   TileSearchTables(const TrellisCode& code, Stream stream);
   const uint8_t* levels() const { return levels_.as<uint8_t>(); }
-  // Everything but tiles, targets, states, best and the seam.
+  // Returns everything but tiles, targets, states, best and the seam.
   TileSearchArgs args(const TileSearchPlan& plan) const;
 
  private:
@@ -59,14 +59,14 @@ class TileSearchTables {
   Buffer levels_, squares_;
 };
 
-// Codes of one product per step with at least 16 classes.
+// Returns whether tiles can be searched: codes of one product per step and at least 16 classes.
 bool has_tile_search(const TrellisCode& code);
 // Returns whether costs can be products: codes of bytes with at least 64 classes. At 4 bits per
-// step they take the time of floats.
+// step products would take the time of floats.
 bool has_tile_products(const TrellisCode& code);
 // Returns what takes the least time for so many tiles on a device.
 TileSearchPlan plan_tile_search(const TrellisCode& code, int64_t tiles, const DeviceInfo& device);
-// Returns the same of one kind.
+// These return the plan of one kind: with products of tensor cores, or with floats.
 TileSearchPlan plan_tile_products(const TrellisCode& code, int64_t tiles, const DeviceInfo& device);
 TileSearchPlan plan_tile_floats(const TrellisCode& code, int64_t tiles, const DeviceInfo& device);
 

@@ -8,9 +8,9 @@ namespace walsh::cuda::encoding {
 namespace {
 
 constexpr int kGroups[] = {8, 4, 2};
-// Instructions per state: of each tile, and once for all tiles of a block.
+// A state takes this many instructions: of each tile, and once for all tiles of a block.
 constexpr int kTileCost = 5, kLevelCost = 7;
-// The products of a block's tiles take this in the same measure, on an H200.
+// In the same measure, the products of a block's tiles take this on an H200.
 constexpr int kProductsGroup = 16, kProductsCost = 64;
 
 uint64_t shared_bytes(const TrellisCode& code, int group) {
@@ -18,13 +18,13 @@ uint64_t shared_bytes(const TrellisCode& code, int group) {
   return (static_cast<uint64_t>(code.values) << code.state_bits) + floats * sizeof(float);
 }
 
-// Squares, targets and the least costs of all warps.
+// The shared memory holds squares, targets and the least costs of all warps.
 uint64_t products_shared_bytes(const TrellisCode& code) {
   return (uint64_t{2} << code.state_bits) + kTileSize * kProductsGroup * sizeof(int16_t) +
          uint64_t{kSearchThreads} * 32 * sizeof(int32_t);
 }
 
-// Instructions per state that follow each other.
+// Returns how many instructions per state follow each other.
 int64_t cost_of(int64_t tiles, int group, int cost, int multiprocessors) {
   const int64_t groups = (tiles + group - 1) / group;
   return (groups + multiprocessors - 1) / multiprocessors * cost;
@@ -113,7 +113,7 @@ TileSearchPlan plan_tile_floats(const TrellisCode& code, int64_t tiles, const De
 TileSearchPlan plan_tile_search(const TrellisCode& code, int64_t tiles, const DeviceInfo& device) {
   const TileSearchPlan floats = plan_tile_floats(code, tiles, device);
   const int multiprocessors = device.multiprocessors;
-  // Integer products of tensor cores with 32 bytes per row are there from sm_80 on.
+  // Tensor cores have integer products with 32 bytes per row from sm_80 on.
   if (!has_tile_products(code) || products_shared_bytes(code) > device.shared_bytes) return floats;
   const int64_t cost =
       cost_of(tiles, floats.group, kTileCost * floats.group + kLevelCost, multiprocessors);

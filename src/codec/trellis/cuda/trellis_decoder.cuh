@@ -27,13 +27,13 @@ struct TrellisDecoder {
   static constexpr bool kSplit = false, kTable = false;
   static constexpr bool kUnitLevels = true;
 
-  // The bits of sixteen steps, the newest step lowest, followed by bits of the previous lane.
+  // Holds the bits of sixteen steps, the newest step lowest, followed by bits of the previous lane.
   static constexpr int kWhole = Bits / 2;  // words that contain only a lane's own bits
   struct Stream {
     uint32_t word[kWhole + 1];
   };
 
-  // The stream of group `q`; `before` has the first word of each group of the previous lane.
+  // Returns the bits of group `q`; `before` has the first word of each group of the previous lane.
   static __device__ __forceinline__ Stream stream(const uint32_t* words, const uint32_t* before,
                                                   int q) {
     Stream s;
@@ -67,8 +67,8 @@ struct TrellisDecoder {
     }
   }
 
-  // Hash products of the four steps of quad `Quad` of columns: row g, columns 0 and 1, then 2 and
-  // 3, then the same of row g + 8.
+  // Computes the hash products of the four steps of quad `Quad` of columns: row g, columns 0 and 1,
+  // then 2 and 3, then the same of row g + 8.
   template <int Quad>
   static __device__ __forceinline__ void products(const Stream& s, uint32_t multiplier,
                                                   uint32_t (&p)[4]) {
@@ -78,14 +78,14 @@ struct TrellisDecoder {
     p[3] = state<12 - 4 * Quad>(s) * multiplier;
   }
 
-  // Levels plus 128, as bytes, of the four columns of two hash products.
+  // Returns levels plus 128, as bytes, of the four columns of two hash products.
   static __device__ __forceinline__ uint32_t biased(uint32_t p, uint32_t q) {
     const uint32_t low = permute(p, q, 0x5410u), high = permute(p, q, 0x7632u);
     return (low & 0x7f7f7f7fu) + (high & 0x7f7f7f7fu) + 0x01010101u;
   }
 
-  // Levels plus 128, as bytes, of eight columns of row g + 8 `half`: those of quads 0 and 1, or 2
-  // and 3 if `upper`.
+  // Computes levels plus 128, as bytes, of eight columns of row g + 8 `half`: those of quads 0 and
+  // 1, or 2 and 3 if `upper`.
   static __device__ __forceinline__ void decode_bytes(const Stream& s, int upper, int half,
                                                       uint32_t multiplier, uint32_t& low,
                                                       uint32_t& high) {

@@ -1,4 +1,4 @@
-// The position of a trellis code's bits in a lane's words (weights/matrix.h), for host and device.
+// Says where a trellis code's bits are in a lane's words (weights/matrix.h), for host and device.
 //
 // A lane 4 g + t has, for every 64 columns of a k-tile (a group), the sixteen steps 16 g .. 16 g +
 // 15 of tile t: rows g and g + 8 of the tile's columns. They are `2 k` neighbouring bytes of the
@@ -13,7 +13,7 @@ namespace walsh::cuda {
 
 inline constexpr int kTrellisGroups = 4;  // per k-tile
 
-// The byte of a lane's words that holds byte `i` (below 2 step_bits) of its steps of a group.
+// Returns the byte of a lane's words that holds byte `i` (below 2 step_bits) of a group's steps.
 constexpr int trellis_byte(int step_bits, int group, int i) {
   const int whole = step_bits / 2;  // words
   return i < 4 * whole ? 16 * (i / 4) + 4 * group + i % 4 : 16 * whole + 2 * group + i % 4;
