@@ -1,4 +1,4 @@
-// A kind of code: what everything else may ask of a format without knowing which kinds exist. Each
+// A codec is what everything else may ask of a kind of code without knowing which kinds exist. Each
 // kind has a folder of its own, a room (codec/scalar, codec/trellis, codec/product, codec/plain),
 // in which its fields, decoder, encoder, searches and packing lie for all devices, and fills one
 // Codec. docs/formats/README.md ("A new kind of code") lists what a room needs.
@@ -21,7 +21,7 @@ class ErrorFeedback;
 class ThreadPool;
 struct EncodeOptions;
 struct PanelMatrix;
-// As codec/encode/encode_tensor.h explains it.
+// codec/encode/encode_tensor.h explains it.
 using ReadRows = FunctionRef<void(int64_t row_begin, int64_t row_end, float* out)>;
 
 namespace detail {
@@ -30,7 +30,7 @@ class TileDevice;
 struct TensorStorage;
 }  // namespace detail
 
-// The kernels that compute with stored weights. codec/kernels.h has the table of them.
+// These kernels compute with stored weights. codec/kernels.h has the table of them.
 enum class Kernel : uint8_t {
   cpu_products,     // inputs in int8 or float32
   cpu_lookup,       // products by lookup, without decoding
@@ -64,13 +64,13 @@ struct Codec {
   // Encodes a tensor whose rows `read_rows` gives into `storage`, and adds up its errors.
   void (*encode)(const Tensor& tensor, const EncodeOptions& options, ReadRows read_rows,
                  const detail::TensorStorage& storage, ThreadPool& pool, detail::ErrorSum& errors);
-  // The same with the errors of columns fed back into those behind them; null if it cannot.
+  // Does the same with the errors of columns fed back into those behind them; null if it cannot.
   void (*encode_with_feedback)(const Tensor& tensor, const EncodeOptions& options,
                                const ErrorFeedback& feedback, ReadRows read_rows,
                                const detail::TensorStorage& storage, ThreadPool& pool,
                                detail::ErrorSum& errors) = nullptr;
-  // The first two with the tiles searched by a device that knows the code; null for codes that have
-  // no tiles.
+  // These do what the first two do, with the tiles searched by a device that knows the code; null
+  // for codes that have no tiles.
   void (*encode_on)(detail::TileDevice& device, const Tensor& tensor, const EncodeOptions& options,
                     ReadRows read_rows, const detail::TensorStorage& storage, ThreadPool& pool,
                     detail::ErrorSum& errors) = nullptr;
@@ -84,22 +84,22 @@ struct Codec {
                            const ErrorFeedback& outputs, ReadRows read_rows,
                            const detail::TensorStorage& storage, ThreadPool& pool,
                            detail::ErrorSum& errors) = nullptr;
-  // Nanoseconds that a weight takes on one core, about. Measured with AVX-512; ratios are not far
-  // from those on others.
+  // Returns about how many nanoseconds a weight takes on one core. They were measured with AVX-512;
+  // their ratios are not far from those on other processors.
   double (*cost)(const Format& format, const EncodeOptions& options);
-  // Returns whether the search for scales has starts to choose from (--effort), and whether
-  // --scale changes them.
+  // The first returns whether the search for scales has starts to choose from (--effort), the
+  // second whether --scale changes them.
   bool (*searches)(const Format& format, const EncodeOptions& options);
   bool (*fits_scales)(const Format& format);
 
-  // Returns the profile of a format that compressing while loading takes (--effort fast), and that
-  // with the most effort, whose bound is known; null, as all that follow, if a kind has no
-  // profiles.
+  // The first returns the profile of a format that compressing while loading takes (--effort fast),
+  // the second that with the most effort, whose bound is known; null, as all that follow, if a kind
+  // has no profiles.
   const Format& (*fast_profile)(const Format& format) = nullptr;
   const Format& (*full_profile)(const Format& format) = nullptr;
-  // Returns the profile whose scales follow more closely how large the weights are, null if the
-  // format has these already; and the share of the variance of rotated rows that the scales of the
-  // format do not explain.
+  // The first returns the profile whose scales follow more closely how large the weights are, null
+  // if the format has these already; the second the share of the variance of rotated rows that the
+  // scales of the format do not explain.
   const Format* (*finer_scales)(const Format& format) = nullptr;
   double (*scale_misfit)(const Rotation& rotation, int64_t rows, int64_t cols, ReadRows read_rows,
                          ThreadPool& pool) = nullptr;
@@ -117,7 +117,7 @@ struct Codec {
   OpCount (*count)(const Format& format, int64_t rows, int64_t padded, int planes);
 };
 
-// One per CodeKind, in plain/plain.cpp, scalar/scalar.cpp, trellis/trellis.cpp and
+// Each CodeKind has one, in plain/plain.cpp, scalar/scalar.cpp, trellis/trellis.cpp and
 // product/product.cpp.
 extern const Codec kPlainCodec, kScalarCodec, kTrellisCodec, kProductCodec;
 

@@ -45,7 +45,7 @@ const Format* find_format(std::string_view name) {
   return nullptr;
 }
 
-// As the registry writes it, whatever the case in which it was typed: "TC3:h:l14" is "tc3:h:L14".
+// Returns a name as the registry writes it, however it was typed: "TC3:h:l14" is "tc3:h:L14".
 std::string spelled(std::string_view name) {
   std::string text;
   for (size_t i = 0; i < name.size(); ++i) {

@@ -1,6 +1,6 @@
-// The registry of weight storage formats. A format is a layout plus a codebook; its kind says how
-// codes become weights. All scalar formats share one decoder, `value = scale * level[code] (+
-// offset)`, all trellis formats another (codec/trellis/trellis.h), and product codes a third
+// This is the registry of weight storage formats. A format is a layout plus a codebook; its kind
+// says how codes become weights. All scalar formats share one decoder, `value = scale * level[code]
+// (+ offset)`, all trellis formats another (codec/trellis/trellis.h), and product codes a third
 // (codec/product/product.h).
 #pragma once
 
@@ -21,14 +21,14 @@ enum class CodeKind : uint8_t {
   product   // ProductCode, one pass
 };
 
-// How the encoder finds a group's scale.
+// Says how the encoder finds a group's scale.
 enum class ScaleFit : uint8_t {
   search,  // least squares from several starts (docs/formats/README.md)
   sigma,   // the rms of the group, offset 0: the ternary code as the ITQ3_S paper has it
   absmax   // as ggml's q8_0 (absmax / 127) and q4_0 (value of largest magnitude / -8)
 };
 
-// One scalar code: packed codes of `bits` bits (docs/formats/README.md; 8: one int8 each), fp16
+// A scalar code has packed codes of `bits` bits (docs/formats/README.md; 8: one int8 each) and fp16
 // scales per group. Groups are cut from the row start; the last one may be shorter.
 struct ScalarCode {
   int bits = 0;                   // 2 to 6 or 8; formats that walsh writes have no 5 and 6
@@ -42,16 +42,16 @@ struct ScalarCode {
   float start = 1;  // scale of the levels that suits N(0,1): the search starts at start * rms
 };
 
-// What the product P = state * multiplier mod 2^32 of a trellis says about the weights of a step.
+// The product P = state * multiplier mod 2^32 of a trellis gives the weights of a step like this.
 enum class TrellisRule : uint8_t {
   table,     // its upper bits are the index of an entry; of retired formats only
   bytes,     // two weights: the sum of seven bits of a byte of either half, no table
   quantiles  // two weights: seven bits of a byte of the upper half are the index of a level
 };
 
-// A bit-shift trellis code (codec/trellis/trellis.h): each step appends `step_bits` bits to a state
-// of `state_bits` bits, and the state gives `values` consecutive weights of a tile. With bytes b0
-// (lowest) to b3 of the product, the level v of the state is unit times
+// In a bit-shift trellis code (codec/trellis/trellis.h) each step appends `step_bits` bits to a
+// state of `state_bits` bits, and the state gives `values` consecutive weights of a tile. With
+// bytes b0 (lowest) to b3 of the product, the level v of the state is unit times
 //   table      table[(P >> (32 - table_bits)) * values + v]
 //   bytes      (b_v mod 128) + (b_(2 + v) mod 128) - 127; both halves of the multiplier are equal
 //   quantiles  table[b_(2 + v) mod 128]
@@ -68,7 +68,7 @@ struct TrellisCode {
   bool block_scales = false;  // an fp16 scale per row and column block, not per row and per block
 };
 
-// A product code with a sign per weight (codec/product/product.h): four weights are an entry of a
+// A product code has a sign per weight (codec/product/product.h): four weights are an entry of a
 // codebook of 256, and each adds or takes away `residual`.
 //   level = unit * (codebook[pointer][i] +- residual)
 struct ProductCode {
@@ -100,7 +100,7 @@ struct Format {
 std::span<const Format> all_formats();
 // Returns those that a user chooses among. Variants, whose names have a colon, are left out.
 std::vector<const Format*> listed_formats();
-// A name that stands for the profile that users should take: "tc3" for "tc3:h".
+// A short name stands for the profile that users should take: "tc3" for "tc3:h".
 struct ShortName {
   std::string_view name, format;
 };
@@ -111,17 +111,17 @@ std::string_view listed_name(const Format& format);
 // "tc3:h:blocks"). The name of a trellis code that is no longer written stands for that of its
 // rate. Throws usage naming the known ones.
 const Format& get_format(std::string_view name);
-// Returns a sentence for a user who gave a name that get_format takes but that no longer is one. It
-// says what the name stands for. Returns an empty text for other names.
+// Returns a sentence for a user who gave a name that get_format takes although no format has it any
+// more. It says what the name stands for. Returns an empty text for other names.
 std::string about_name(std::string_view name);
 // Returns the format that files call so, retired formats too. "tc3" without a profile is "tc3:L12"
 // there, "tc3.5" is "tc3.5:L14". Throws usage.
 const Format& stored_format(std::string_view name);
 const Format& dense_format(DType dtype);
 
-// Row length in storage: a multiple of 32 for coded formats, cols itself for dense ones.
+// Returns the stored row length: a multiple of 32 for coded formats, cols itself for dense ones.
 int64_t padded_cols(const Format& format, int64_t cols);
-// Groups (or sub-groups) in a row of `padded` columns.
+// Returns how many groups (or sub-groups) a row of `padded` columns has.
 int64_t groups_per_row(const ScalarCode& code, int64_t padded);
 int64_t sub_groups_per_row(const ScalarCode& code, int64_t padded);
 // Returns the bytes of packed codes of one row.

@@ -1,5 +1,5 @@
-// The one table of the kernels that compute with stored weights: which there are, on which device,
-// and what a user is told where one is missing. Which formats a kernel knows, the rooms say
+// This is the one table of the kernels that compute with stored weights: which there are, on which
+// device, and what a user is told where one is missing. The rooms say which formats a kernel knows
 // (Codec::has_kernel). Refusals of models, `walsh formats --kernels` and notes of flags that would
 // change nothing are made from both.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace walsh {
 
-// The most bits of a code that --rotate weights rotates back.
+// --rotate weights rotates back codes of at most this many bits.
 inline constexpr int kMostWeightSideBits = 4;
 
 struct KernelRow {

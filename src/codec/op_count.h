@@ -1,4 +1,4 @@
-// How much arithmetic something takes, independent of any machine.
+// Counts how much arithmetic something takes, independent of any machine.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Has what the rooms share when they repack stored rows into panels.
+// The rooms share this when they repack stored rows into panels.
 #pragma once
 
 #include <cstring>
@@ -44,7 +44,7 @@ void pack_words(std::span<const std::byte> codes, int64_t words, PanelMatrix& w,
   }
 }
 
-// The reverse of pack_words, into the rows of `codes`.
+// Does the reverse of pack_words, into the rows of `codes`.
 template <typename Restore>
 void unpack_words(const PanelMatrix& w, std::span<std::byte> codes, const Restore& restore) {
   const int64_t words = static_cast<int64_t>(codes.size()) / 4 / w.rows;
@@ -58,7 +58,7 @@ void unpack_words(const PanelMatrix& w, std::span<std::byte> codes, const Restor
   }
 }
 
-// [rows][groups] -> [panel][group][row 0..15]
+// Reorders [rows][groups] to [panel][group][row 0..15].
 template <typename Value>
 AlignedArray<uint16_t> pack_groups(int64_t rows, int64_t groups, const Value& value) {
   const int64_t panels = ceil_div(rows, kPanelRows);

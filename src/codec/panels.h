@@ -1,5 +1,5 @@
-// Coded matrices in the memory of a CPU: panels of 16 interleaved rows. What a panel of a kind of
-// code looks like inside, its room knows (panels.h and panels.cpp there).
+// Coded matrices lie in the memory of a CPU as panels of 16 interleaved rows. What a panel of a
+// kind of code looks like inside, its room says (panels.h and panels.cpp there).
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ struct Codec;
 
 inline constexpr int kPanelRows = 16;  // rows interleaved in a panel
 
-// One pass of a coded tensor, repacked for the kernels: panels of 16 rows, so that a 32-bit lane of
-// a vector is one row. Rows are padded to 16 with scale 0. The room of the code says what `codes`
-// and `scales` are; one of the first three pointers is set.
+// Holds one pass of a coded tensor, repacked for the kernels: panels of 16 rows, so that a 32-bit
+// lane of a vector is one row. Rows are padded to 16 with scale 0. The room of the code says what
+// `codes` and `scales` are; one of the first three pointers is set.
 struct PanelMatrix {
   const ScalarCode* code = nullptr;
   const TrellisCode* trellis = nullptr;
@@ -50,12 +50,12 @@ namespace detail {
 
 inline constexpr int64_t kUnitColumns = 32;  // columns of one unit of packed codes
 
-// 32-bit words of codes in one panel.
+// Returns how many 32-bit words of codes one panel has.
 constexpr int64_t panel_words(const PanelMatrix& w, int bits) {
   return w.cols / kUnitColumns * bits * kPanelRows;
 }
 
-// Units of one panel.
+// Returns how many units one panel has.
 constexpr int64_t panel_units(const PanelMatrix& w) {
   return w.cols / kUnitColumns;
 }

@@ -1,4 +1,4 @@
-// Trellis codes that earlier versions of walsh wrote and that none writes any more
+// Earlier versions of walsh wrote these trellis codes, and none writes them any more
 // (docs/formats/retired.md). They have no kernels. The reference decoder reads them. A matrix that
 // is loaded has their levels, which are int8 numbers, as codes of eight bits with a scale per 32
 // weights.

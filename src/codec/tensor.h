@@ -1,4 +1,4 @@
-// A weight tensor in any storage format, and its scalar decoder, which is the specification.
+// Describes a weight tensor in any format, and declares its decoder, which is the specification.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@
 
 namespace walsh {
 
-// The stored arrays of one pass, row-major, each aligned to 64 bytes in files and in memory. The
-// shapes given here are those of scalar codes; see codec/trellis/trellis.h for trellis codes and
-// codec/product/product.h for product codes.
+// Points to the stored arrays of one pass, row-major, each aligned to 64 bytes in files and in
+// memory. The shapes given here are those of scalar codes; see codec/trellis/trellis.h for trellis
+// codes and codec/product/product.h for product codes.
 struct PassArrays {
   std::span<const std::byte> codes;       // [rows][code_bytes_per_row]
   std::span<const std::byte> scales;      // fp16 [rows][groups]
@@ -28,7 +28,7 @@ struct PassArrays {
 // Selects an array of a pass. (It has a name because nvcc, for a declaration that contains the
 // type, writes it in parentheses and then warns of them.)
 using PassArray = std::span<const std::byte> PassArrays::*;
-// One stored array of a pass: `rows` rows of `row_bytes` bytes.
+// A stored array of a pass has `rows` rows of `row_bytes` bytes.
 struct PassField {
   static constexpr int64_t kAllRows = 0;
   const char* suffix;
@@ -40,7 +40,7 @@ struct PassField {
 // Returns the arrays of pass `pass` of a coded format, in file order. Throws on overflow.
 std::vector<PassField> pass_fields(const Format& format, int pass, int64_t rows, int64_t cols);
 
-// A view of a [rows, cols] tensor (a vector has rows = 1). `owner` keeps the memory alive.
+// Views a [rows, cols] tensor (a vector has rows = 1). `owner` keeps the memory alive.
 struct Tensor {
   const Format* format = nullptr;
   int64_t rows = 0, cols = 0;
@@ -51,9 +51,9 @@ struct Tensor {
   bool on_gpu = false;  // the arrays are in GPU memory; a loader for that GPU repacks them
 };
 
-// Name suffix and size of each stored array of a [rows, cols] tensor, in file order. Dense formats
-// have one array with an empty suffix. Coded ones: the pass_fields, with suffix "2" for the
-// residual pass. Throws on overflow.
+// Gives name suffix and size of each stored array of a [rows, cols] tensor, in file order. Dense
+// formats have one array with an empty suffix. Coded ones have the pass_fields, with suffix "2" for
+// the residual pass. Throws on overflow.
 struct ArraySpec {
   std::string suffix;
   uint64_t bytes;

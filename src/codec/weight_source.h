@@ -1,5 +1,5 @@
-// Where a model's weights come from: a checkpoint as it is, a checkpoint compressed while it is
-// read, or a walsh file. The model loader and the file writer see only this.
+// A model's weights come from a checkpoint as it is, a checkpoint compressed while it is read, or a
+// walsh file. The model loader and the file writer see only this.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@
 
 namespace walsh {
 
-// What is stored for something that is not rotated.
+// This is stored for what is not rotated.
 inline constexpr Rotation kNoRotation = {RotationKind::none, 32, 0, false};
 
-// How a tensor is stored, known without reading it.
+// Says how a tensor is stored; it is known without reading the tensor.
 struct StoredForm {
   const Format* format = nullptr;
   Rotation rotation[2] = {kNoRotation, kNoRotation};  // per pass
@@ -27,9 +27,9 @@ class WeightSource {
   virtual ~WeightSource() = default;
 
   virtual std::string path() const = 0;  // for messages
-  // Facts that a user should know but that are not errors, as sentences that name the place.
+  // Returns sentences about what users should know but what is no error, naming the place.
   virtual std::vector<std::string> notes() const { return {}; }
-  // Returns the Hugging Face files; empty when absent. Verbatim, unless a note says otherwise.
+  // These return the Hugging Face files, verbatim unless a note says otherwise; empty when absent.
   virtual std::string_view config_json() const = 0;
   virtual std::string_view generation_config_json() const = 0;
   virtual std::string_view tokenizer_json() const = 0;
@@ -38,7 +38,7 @@ class WeightSource {
   virtual bool contains(const std::string& name) const = 0;
   // Returns every tensor name, in file order.
   virtual std::vector<std::string> names() const = 0;
-  // The format that load() will give, without loading. Throws bad_input for a missing tensor.
+  // Returns the format that load() will give. Throws bad_input for a missing tensor.
   virtual const Format& format_of(const std::string& name) const = 0;
   // Returns the same with the rotations; a source that rotates nothing has only formats.
   virtual StoredForm form_of(const std::string& name) const { return {.format = &format_of(name)}; }

@@ -1,4 +1,4 @@
-// Bytes of codes as half floats.
+// Converts bytes of codes to half floats.
 #pragma once
 
 #include <cuda_fp16.h>

@@ -1,8 +1,8 @@
-// How kernels decode a matrix: which decoder, and its tables of levels.
+// Says how kernels decode a matrix: with which decoder and tables of levels.
 //
-// A decoder is a class of device code (scalar/cuda/code_decoder.cuh) that turns a lane's words
-// into int8 operands or f16 values; every product kernel is a template over it. A new kind of code
-// for GPUs needs a DecoderKind here, a case in with_decoder, a decoder, its packing
+// A decoder is a class of device code (scalar/cuda/code_decoder.cuh) that turns a lane's words into
+// int8 operands or f16 values; every product kernel is a template over it. A new kind of code for
+// GPUs needs a DecoderKind here, a case in with_decoder, a decoder, its packing
 // (kernels/cuda/weights/matrix.cu), its kernels (cmake/cuda_kernels.cmake) and dequantize.cu.
 #pragma once
 
@@ -31,7 +31,7 @@ struct DecoderRow {
   DecoderKind kind;
   int bits;   // of a scalar code; 0: another kind of code
   int words;  // of 32 bits, per lane and k-tile (16 rows by 256 columns): four per bit of a weight
-  // Whether kernels are compiled for scales that hold for 32 columns, and for 128 columns.
+  // Kernels are compiled for scales that hold for 32, or for 128 columns, where these are set.
   bool small_groups, large_groups;
   int planes;           // of int8 inputs, the most that a format with this code asks for
   int table_bytes = 0;  // of the table that blocks keep in shared memory
@@ -70,7 +70,7 @@ constexpr bool is_trellis(DecoderKind kind) {
 constexpr int code_words(DecoderKind kind) {
   return row_of(kind).words;
 }
-// Returns the 16-byte vectors that hold them; half of the last one may be missing in memory.
+// Returns how many 16-byte vectors hold them; half of the last one may be missing in memory.
 constexpr int code_vectors(DecoderKind kind) {
   return (code_words(kind) + 3) / 4;
 }
@@ -116,7 +116,7 @@ decltype(auto) with_decoder(DecoderKind kind, const Body& body) {
   }
 }
 
-// Bytes indexed by code, four per word; tables of 4 and 8 entries use the first words.
+// Holds bytes indexed by code, four per word; tables of 4 and 8 entries use the first words.
 struct LevelTable {
   uint32_t words[4];
 
@@ -127,8 +127,8 @@ constexpr int table_bytes(DecoderKind kind) {
   return row_of(kind).table_bytes;
 }
 
-// Returns whether kernels are compiled that sum `flush` columns in integers, those for which a
-// scale holds: 32 or 128.
+// Returns whether kernels are compiled that sum `flush` columns in integers. A scale holds for 32
+// or 128 columns, which is `flush`.
 constexpr bool has_flush(DecoderKind kind, int flush) {
   return flush == 32 ? row_of(kind).small_groups : row_of(kind).large_groups;
 }
@@ -136,8 +136,8 @@ constexpr bool has_flush(DecoderKind kind, int flush) {
 struct MatrixCode {
   DecoderKind decoder = DecoderKind::scalar2;
   float unit = 1;  // factor of the int8 levels
-  // For scalar codes; product codes have twice the residual in the second byte of levels and low,
-  // trellis codes the multiplier in the first word of both.
+  // The tables are for scalar codes. Product codes have twice the residual in the second byte of
+  // levels and low, trellis codes the multiplier in the first word of both.
   LevelTable levels{};       // int8; of 8 bits the code itself
   LevelTable low{}, high{};  // the bytes of the f16 levels
   bool own_table = false;    // the table belongs to the tensor, so that matrices may not share it

@@ -1,18 +1,18 @@
-// Instructions that extract and combine parts of words.
+// Extracts and combines parts of words with single instructions.
 #pragma once
 
 #include <cstdint>
 
 namespace walsh::cuda {
 
-// It is in assembly, because the compiler would mask both halves of a selector separately.
+// This is in assembly, because the compiler would mask both halves of a selector separately.
 __device__ __forceinline__ uint32_t permute(uint32_t low, uint32_t high, uint32_t select) {
   uint32_t out;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(out) : "r"(low), "r"(high), "r"(select));
   return out;
 }
 
-// A left shift as a multiplication, which uses another pipe than shifts, masks and permutes.
+// Shifts left by a multiplication, which uses another pipe than shifts, masks and permutes.
 template <int Bits>
 __device__ __forceinline__ uint32_t shift_by_product(uint32_t word) {
   uint32_t out;

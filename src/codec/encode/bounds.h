@@ -8,11 +8,11 @@
 namespace walsh {
 
 // Returns true if the error is clearly larger than that of weights as Gaussian as a rotation makes
-// them. Returns false for formats without a bound. Not meaningful for calibrated tensors: their
+// them. Returns false for formats without a bound. It says nothing about calibrated tensors: their
 // weights may have larger errors where the output is not sensitive to them.
 bool misses_bound(const Format& format, double nmse);
 
-// "TENSOR: NMSE 0.05 is 1.58 times the bound 0.0316 of tq3"
+// Returns "TENSOR: NMSE 0.05 is 1.58 times the bound 0.0316 of tq3", for example.
 std::string missed_bound_text(const std::string& tensor, const Format& format, double nmse);
 
 }  // namespace walsh

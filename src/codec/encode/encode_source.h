@@ -1,5 +1,5 @@
-// What the encoders of whole tensors share: checked source rows, their rotation, and the memory of
-// the tensor that is being encoded.
+// Holds what the encoders of whole tensors share: checked source rows, their rotation, and the
+// memory of the tensor that is being encoded.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace walsh::detail {
 
-// The arrays of a tensor in one heap buffer, writable while it is encoded.
+// Holds the arrays of a tensor in one heap buffer, writable while it is encoded.
 struct TensorStorage {
   AlignedArray<std::byte> bytes;
   std::vector<std::span<std::byte>> arrays;  // in the order of array_specs
@@ -39,8 +39,8 @@ void rotate_row(const Rotator& rotator, const float* x, int64_t cols, int64_t ro
 
 double squared_length(const float* x, int64_t n);
 
-// Squared errors and norms of rows. They are added up in the order of the rows, whichever thread
-// computed them.
+// Adds up squared errors and norms of rows in the order of the rows, whichever thread computed
+// them.
 class ErrorSum {
  public:
   explicit ErrorSum(int64_t rows) : errors_(static_cast<size_t>(rows)), norms_(errors_.size()) {}
@@ -48,7 +48,7 @@ class ErrorSum {
     errors_[static_cast<size_t>(row)] = error;
     norms_[static_cast<size_t>(row)] = norm;
   }
-  // Either may be null.
+  // Either argument may be null.
   void total(double* squared_error, double* squared_norm) const;
 
  private:

@@ -11,8 +11,8 @@
 namespace walsh {
 namespace {
 
-// False if the device does not know the code, or has no memory for the search: it may hold the
-// weights of a model that is encoded while it is loaded.
+// Returns false if the device does not know the code, or has no memory for the search: it may hold
+// the weights of a model that is encoded while it is loaded.
 bool encoded_on(detail::TileDevice* device, const Tensor& tensor, const EncodeOptions& options,
                 ReadRows read_rows, const ErrorFeedback* feedback, const ErrorFeedback* outputs,
                 const detail::TensorStorage& storage, ThreadPool& pool, detail::ErrorSum& errors) {

@@ -1,4 +1,4 @@
-// The options of encoding that a user chooses beside the format.
+// A user chooses these options of encoding beside the format.
 #pragma once
 
 namespace walsh {

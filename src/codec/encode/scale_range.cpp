@@ -34,16 +34,16 @@ float magnitude(uint16_t half) {
   return f16_to_f32(half & 0x7fff);
 }
 
-// Expected relative squared error of a value that was rounded to `half`: 1 if nothing is left, the
-// error of a uniform distribution over the last place for a subnormal number, and about 0
-// otherwise.
+// Returns the expected relative squared error of a value that was rounded to `half`: 1 if nothing
+// is left, the error of a uniform distribution over the last place for a subnormal number, and
+// about 0 otherwise.
 double rounding_loss(uint16_t half) {
   const int mantissa = half & 0x3ff;
   if ((half & 0x7c00) != 0) return 0;
   return mantissa == 0 ? 1.0 : 1.0 / (12.0 * mantissa * mantissa);
 }
 
-// The scales of the last pass, which has to correct what the passes before it leave.
+// Examines the scales of the last pass, which has to correct what the passes before it leave.
 class LastScales {
  public:
   explicit LastScales(const Tensor& tensor)

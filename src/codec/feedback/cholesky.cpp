@@ -65,7 +65,7 @@ class UpperFactor {
     return true;
   }
 
-  // inverse_[s][j] of G^T, which is lower triangular.
+  // Sets inverse_[s][j] to the inverse of G^T, which is lower triangular.
   void invert_diagonal(int64_t first, int64_t size) {
     std::fill(inverse_.begin(), inverse_.end(), 0.0f);
     std::vector<double> column(static_cast<size_t>(size));
@@ -81,7 +81,7 @@ class UpperFactor {
     }
   }
 
-  // F = B G^-T, and negated_[size][first] = -F^T.
+  // Computes F = B G^-T and negated_[size][first] = -F^T.
   void solve_panel(int64_t first, int64_t size) {
     pool_.for_each(pieces(first, kRows), [&](int64_t piece) {
       const int64_t begin = piece * kRows, rows = std::min(kRows, first - begin);
@@ -99,7 +99,7 @@ class UpperFactor {
     });
   }
 
-  // A -= F F^T, its upper triangle (and a little below it, where nothing is kept).
+  // Computes the upper triangle of A -= F F^T (and a little below it, where nothing is kept).
   void subtract_products(int64_t first, int64_t size) {
     pool_.for_each(pieces(first, kRows), [&](int64_t piece) {
       const int64_t begin = piece * kRows, rows = std::min(kRows, first - begin);
@@ -112,7 +112,7 @@ class UpperFactor {
     });
   }
 
-  // The square on the diagonal, of which only the upper triangle may be written.
+  // Computes the square on the diagonal, of which only the upper triangle may be written.
   void multiply_corner(int64_t begin, int64_t rows, int64_t first, int64_t size, float* corner) {
     for (int64_t i = 0; i < rows; ++i)
       std::copy_n(&at(begin + i, begin), rows, corner + i * rows);

@@ -1,4 +1,4 @@
-// The Cholesky factor of a symmetric matrix, blocked and on all threads.
+// Computes the Cholesky factor of a symmetric matrix, in blocks and on all threads.
 #pragma once
 
 #include <cstdint>
@@ -7,19 +7,20 @@
 
 namespace walsh::detail {
 
-// a[n][n] = C C^T with an upper triangular C, which replaces the upper triangle of a; what is below
-// the diagonal is neither read nor written. The bits do not depend on the number of threads or the
-// instruction set. False if the matrix is not positive definite; the upper triangle is lost then.
+// Finds an upper triangular C with a[n][n] = C C^T, which replaces the upper triangle of a; what is
+// below the diagonal is neither read nor written. The bits do not depend on the number of threads
+// or the instruction set. Returns false if the matrix is not positive definite; the upper triangle
+// is lost then.
 bool factor_upper(float* a, int64_t n, ThreadPool& pool);
 
-// The same of a symmetric matrix, both triangles given, with `damping` times `unit` added to its
-// diagonal, or 4, 16, ... times as much until that is positive definite. Returns the damping that
-// was needed, or a negative number where even `most` was not enough. What is below the diagonal is
-// lost.
+// Does the same for a symmetric matrix, both triangles given, with `damping` times `unit` added to
+// its diagonal, or 4, 16, ... times as much until that is positive definite. Returns the damping
+// that was needed, or a negative number where even `most` was not enough. What is below the
+// diagonal is lost.
 double factor_damped(float* a, int64_t n, double unit, double damping, double most,
                      ThreadPool& pool);
 
-// The upper triangle of a[n][n] below the diagonal.
+// Copies the upper triangle of a[n][n] below the diagonal.
 void mirror(float* a, int64_t n, ThreadPool& pool);
 
 // Transposes a[n][n] in place.

@@ -11,7 +11,7 @@
 namespace walsh {
 namespace {
 
-// The constants of calibration_damping, chosen by the error on other text (docs/calibration.md).
+// These constants were chosen by the error on other text (docs/calibration.md).
 constexpr double kRootShare = 0.4, kSquareShare = 0.3;
 constexpr double kLeastDamping = 0.01, kHopelessDamping = 1e12;
 constexpr double kLeastOutputDamping = 0.05;  // from 0.03 to 0.3 the error differs by 1 %
@@ -66,7 +66,7 @@ ErrorFeedback ErrorFeedback::of_outputs(const InputMoments& moments, std::span<c
               "the moments of its gradients are not positive semidefinite");
 }
 
-// R S^-1 (mean of x x^T) S^-1 R^T, both triangles.
+// Computes R S^-1 (mean of x x^T) S^-1 R^T, both triangles.
 void ErrorFeedback::fill(const InputMoments& moments, std::span<const float> scales,
                          const std::function<void(float*)>& rotate, ThreadPool& pool) {
   const int64_t width = moments.width;
@@ -95,7 +95,7 @@ bool ErrorFeedback::factor(int64_t width, double most, ThreadPool& pool) {
   for (int64_t i = 0; i < size_; ++i)
     mean += double{factor_[static_cast<size_t>(i * size_ + i)]} / static_cast<double>(width);
   if (!std::isfinite(mean) || mean < 0) return false;
-  // An input that is always zero: every rounding is as good as another.
+  // If the inputs are always zero, every rounding is as good as another.
   if (!(mean > 0)) mean = 1;
   damping_ = detail::factor_damped(factor_.data(), size_, mean, damping_, most, pool);
   if (damping_ < 0) return false;

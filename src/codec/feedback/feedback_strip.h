@@ -1,4 +1,4 @@
-// Rows of a rotated matrix that are rounded column by column with error feedback
+// Holds rows of a rotated matrix that are rounded column by column with error feedback
 // (error_feedback.h). Errors are passed on to the columns of the same block at once, and to the
 // columns behind it when the block is complete, as one matrix product (the lazy updates of GPTQ,
 // Frantar et al. 2022).
@@ -20,7 +20,7 @@ class FeedbackStrip {
   explicit FeedbackStrip(const ErrorFeedback& feedback);
 
   int64_t size() const { return size_; }
-  // x[row][size()]; the caller fills it before start(rows).
+  // Returns x[row][size()], which the caller fills before start(rows).
   float* row(int64_t r) { return x_.data() + r * size_; }
   void start(int64_t rows);
 
@@ -38,7 +38,7 @@ class FeedbackStrip {
   // Call this when all rows are set up to the end of the block, which is in front of column `end`.
   void finish_block(int64_t end);
 
-  // After the last block: computes the factor of each rounded row that minimizes its weighted
+  // Computes, after the last block, the factor of each rounded row that minimizes its weighted
   // error, (q H x) / (q H q); 1 if the row was rounded to zeros.
   void row_factors(double* factors);
   // Returns e H e^T of a row as it was set, after the last block.

@@ -1,5 +1,6 @@
-// The measurements of calibration: second moments of the activations that linear layers read. The
-// quantizer asks for them; the code that runs the model to measure them is in a higher layer.
+// Declares the measurements of calibration: second moments of the activations that linear layers
+// read. The quantizer asks for them; the code that runs the model to measure them is in a higher
+// layer.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace walsh {
 
-// Sums over `tokens` activations x[width] as a linear layer reads them.
+// Adds up `tokens` activations x[width] as a linear layer reads them.
 struct InputMoments {
   int64_t width = 0, tokens = 0;
   AlignedArray<float> sums;  // [width][width], the upper triangle of the sum of x x^T
@@ -32,9 +33,9 @@ class InputStatistics {
   // of the plan is cheapest.
   virtual const InputMoments& moments(int site) = 0;
   // Returns the moments over the tokens that reached one of the experts that read a site. If there
-  // were none, it has no tokens and possibly no width. Valid as long as moments().
+  // were none, it has no tokens and possibly no width. They are valid as long as moments().
   virtual const InputMoments& expert_moments(int site, int expert) = 0;
-  // Returns what users should know about how it is measured; usually empty.
+  // Returns what users should know about how moments are measured; usually empty.
   virtual std::string note() const { return {}; }
 };
 

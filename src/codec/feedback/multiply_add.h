@@ -1,6 +1,6 @@
-// The float32 matrix product behind calibration: second moments, Cholesky factors, error feedback.
-// One implementation per instruction set; all give the same bits, because every element is one
-// chain of FMAs in the order of k.
+// Multiplies float32 matrices for calibration: second moments, Cholesky factors, error feedback.
+// There is one implementation per instruction set; all give the same bits, because every element is
+// one chain of FMAs in the order of k.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ struct LeftFactor {
   int64_t row, col;
 };
 
-// c[i * ldc + j] += sum over t < k of a(i, t) b[t * ldb + j] for i < m, j < n. c overlaps neither a
-// nor b. Nothing needs to be aligned.
+// Computes c[i * ldc + j] += sum over t < k of a(i, t) b[t * ldb + j] for i < m, j < n. c overlaps
+// neither a nor b. Nothing needs to be aligned.
 using MultiplyAdd = void (*)(LeftFactor a, const float* b, int64_t ldb, float* c, int64_t ldc,
                              int64_t m, int64_t n, int64_t k);
 

@@ -1,7 +1,7 @@
-// multiply_add written once over vectors of columns; see multiply_add.h. `Arch` gives type Reg of
-// kLanes floats, load, store, set, fma and the size of the tile that its registers hold. In an
-// unnamed namespace, so that a function compiled for one instruction set is never merged with its
-// namesake compiled for another.
+// multiply_add is written once over vectors of columns; see multiply_add.h. `Arch` gives type Reg
+// of kLanes floats, load, store, set, fma and the size of the tile that its registers hold.
+// Everything is in an unnamed namespace, so that a function compiled for one instruction set is
+// never merged with its namesake compiled for another.
 #pragma once
 
 #include <cmath>
@@ -13,11 +13,11 @@ namespace {
 
 using walsh::detail::LeftFactor;
 
-// Rows of b that are copied to contiguous memory: long rows of equal alignment would map to the
-// same few cache sets.
+// This many rows of b are copied to contiguous memory: long rows of equal alignment would map to
+// the same few cache sets.
 constexpr int64_t kSlab = 128;
 
-// b[k][kVectors * kLanes], packed.
+// Multiplies by b[k][kVectors * kLanes], packed.
 template <class Arch, int kRows, int kVectors>
 void tile(LeftFactor a, const float* b, float* c, int64_t ldc, int64_t k) {
   using Reg = typename Arch::Reg;

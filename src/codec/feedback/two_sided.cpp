@@ -17,7 +17,7 @@ int64_t pieces(int64_t count, int64_t size) {
   return (count + size - 1) / size;
 }
 
-// to[k][n] = from[n][ld], transposed.
+// Transposes: to[k][n] = from[n][ld].
 void copy_transposed(const float* from, int64_t ld, int64_t n, int64_t k, float* to) {
   for (int64_t i = 0; i < n; ++i) {
     for (int64_t t = 0; t < k; ++t)
@@ -63,8 +63,8 @@ void TwoSidedMatrix::add_above(const Block& b, float* sums, int64_t ld) const {
             b.cols, b.row);
 }
 
-// Both factors of the block's own rows and columns are triangular: its sums are solved for from the
-// first row, or column, on.
+// The factors of the block's own rows and columns are triangular, so its sums are solved for from
+// the first row, or column, on.
 void TwoSidedMatrix::tile_targets(const Block& b, float* targets) {
   float left[kTile * kTile] = {}, above[kTile * kTile] = {};
   add_left(b, left, kTile);
@@ -106,7 +106,7 @@ void TwoSidedMatrix::set_tile(const Block& b, const float* values) {
   }
 }
 
-// c[rows][cols] = a C.
+// Computes c[rows][cols] = a C.
 void TwoSidedMatrix::multiply_factor(const AlignedArray<float>& a, AlignedArray<float>& c,
                                      ThreadPool& pool) const {
   const int64_t n = cols();
@@ -121,8 +121,8 @@ void TwoSidedMatrix::multiply_factor(const AlignedArray<float>& a, AlignedArray<
   });
 }
 
-// The sums over the rows of (H_O E C) times (q C), where x_ has E C and fed_ has q C. Overwrites
-// errors_ and x_.
+// Returns the sums over the rows of (H_O E C) times (q C), where x_ has E C and fed_ has q C.
+// Overwrites errors_ and x_.
 std::vector<double> TwoSidedMatrix::right_side(ThreadPool& pool) {
   const int64_t m = rows(), n = cols();
   const auto for_pieces = [&](const auto& body) {
@@ -150,7 +150,7 @@ std::vector<double> TwoSidedMatrix::right_side(ThreadPool& pool) {
   return result;
 }
 
-// H_O times, element by element, (q C) (q C)^T; q C in fed_.
+// Returns the product, element by element, of H_O and (q C) (q C)^T, where fed_ has q C.
 AlignedArray<float> TwoSidedMatrix::system(ThreadPool& pool) const {
   const int64_t m = rows(), n = cols();
   AlignedArray<float> result(static_cast<size_t>(m * m));
@@ -242,7 +242,7 @@ void TwoSidedRows::set(int64_t r, int64_t j, float value) {
     sums[l] += error * factor[l];
 }
 
-// t C_JJ = the sums of both sides, from the first column on.
+// Solves t C_JJ = the sums of both sides, from the first column on.
 void TwoSidedRows::block_targets(int64_t r, int64_t j, int64_t count, float* targets) const {
   for (int64_t i = 0; i < count; ++i) {
     targets[i] =

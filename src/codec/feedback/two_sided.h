@@ -1,5 +1,5 @@
-// A rotated matrix that is rounded with errors fed back in both directions: into the columns behind
-// a rounded tile, by what inputs do together, and into the rows below it, by what errors at outputs
+// Rounds a rotated matrix with errors fed back in both directions: into the columns behind a
+// rounded tile, by what inputs do together, and into the rows below it, by what errors at outputs
 // do together (docs/calibration.md).
 //
 // Source: YAQA (Tseng et al. 2025). With H_I = C C^T of the inputs and H_O = O O^T of the outputs,
@@ -20,7 +20,7 @@
 
 namespace walsh::detail {
 
-// A part of a matrix: `rows` rows from `row` on, `cols` columns from `col` on.
+// A block has `rows` rows from `row` on and `cols` columns from `col` on.
 struct Block {
   int64_t row, rows, col, cols;
 };
@@ -49,8 +49,8 @@ class TwoSidedMatrix {
  private:
   friend class TwoSidedRows;
   size_t at(int64_t r, int64_t c) const { return static_cast<size_t>(r * cols() + c); }
-  // sums[rows][ld] += what the columns to the left of a block have lost, before C_jj^-1; and what
-  // the rows above it have, before O_rr^-T.
+  // The first adds to sums[rows][ld] what the columns to the left of a block have lost, before
+  // C_jj^-1; the second what the rows above it have lost, before O_rr^-T.
   void add_left(const Block& block, float* sums, int64_t ld) const;
   void add_above(const Block& block, float* sums, int64_t ld) const;
   void multiply_factor(const AlignedArray<float>& a, AlignedArray<float>& c,
@@ -65,7 +65,7 @@ class TwoSidedMatrix {
   AlignedArray<float> fed_;         // [rows][cols]: E + F of what is set
 };
 
-// Rounds a block of a TwoSidedMatrix row by row, column by column; one per thread.
+// Rounds a block of a TwoSidedMatrix row by row, column by column. Each thread needs its own.
 class TwoSidedRows {
  public:
   static constexpr int64_t kRows = 32;  // of a block at most
@@ -100,8 +100,8 @@ class TwoSidedRows {
   AlignedArray<float> left_, above_;  // [kRows][width_]
 };
 
-// The blocks of a grid that do not depend on each other when every block needs those to the left
-// of it and above it: (first_row + i, first_col - i) for i < count.
+// If every block of a grid needs those to the left of it and above it, the blocks (first_row + i,
+// first_col - i) for i < count do not depend on each other.
 struct Diagonal {
   int64_t first_row, first_col, count;
 };

@@ -1,4 +1,4 @@
-// The formats without codes.
+// These are the formats without codes.
 #pragma once
 
 #include "codec/format.h"

@@ -1,4 +1,4 @@
-// Weights that are stored as numbers: f32, f16 and bf16, row by row.
+// Weights of this kind are stored as numbers: f32, f16 and bf16, row by row.
 #include <cmath>
 #include <cstring>
 

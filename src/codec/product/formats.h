@@ -1,4 +1,4 @@
-// The product formats: a row each.
+// Each product format has a row here.
 #pragma once
 
 #include "codec/format.h"

@@ -1,5 +1,5 @@
-// The panels of product codes: codes[panel][unit of 32 columns][word 0..2][row 0..15], the words as
-// stored (product.h).
+// Panels of product codes are codes[panel][unit of 32 columns][word 0..2][row 0..15], with the
+// words as stored (product.h).
 #pragma once
 
 #include "codec/panels.h"
@@ -7,7 +7,7 @@
 
 namespace walsh::detail {
 
-// Words of a unit of product codes, and the level of a weight from the panel's `words`.
+// A row of a unit has this many words; the level of a weight comes from the panel's `words`.
 inline constexpr int kProductWords = 3;
 inline int product_level_i8(const PanelMatrix& w, const uint32_t* words, int lane, int64_t col) {
   const uint32_t* unit = words + col / kUnitColumns * kProductWords * kPanelRows + lane;

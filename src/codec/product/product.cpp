@@ -100,7 +100,7 @@ bool knows(const Format&, Kernel kernel) {
          kernel == Kernel::gpu_products;
 }
 
-// By lookup.
+// Counts the products by lookup.
 OpCount count(const Format& format, int64_t rows, int64_t padded, int planes) {
   const int64_t vectors = padded / kProductValues;
   const int64_t scales = rows * product_groups(format.product, padded);

@@ -1,5 +1,5 @@
-// The layout of product codes (docs/formats/pq3.md) and what a code means: the specification that
-// encoder and kernels share.
+// Defines the layout of product codes (docs/formats/pq3.md) and what a code means: the
+// specification that encoder and kernels share.
 //
 // Four weights that stand four columns apart share a byte, the number of an entry of the codebook,
 // and every weight has a sign of its own:

@@ -1,5 +1,5 @@
-// The nearest-entry search of product codes, one implementation per instruction set. Everything is
-// integers, so all give the same bytes.
+// Searches the nearest entries of product codes, with one implementation per instruction set.
+// Everything is integers, so all give the same bytes.
 #pragma once
 
 #include <cstdint>
@@ -9,27 +9,27 @@
 
 namespace walsh::detail {
 
-// Steps of the search's grid in a unit of the codebook: fine beside the rounding of its entries.
+// A unit of the codebook has this many steps, fine beside the rounding of its entries.
 inline constexpr int kProductSteps = 16;
 // Targets are clamped to this, so that four squared distances fit in int32.
 inline constexpr int kLargestProductTarget = 12000;
-// Vectors of four targets that are searched together; more than a group has in all.
+// At most this many vectors of four targets are searched together; no group has more.
 inline constexpr int kSearchVectors = 32;
 
-// A codebook in steps.
+// Holds a codebook in steps.
 struct ProductTable {
   alignas(64) int16_t entries[kProductEntries][kProductValues];
   int16_t residual;
 };
 
-// Targets of kSearchVectors vectors, in steps: pairs[h][v] are the weights 2h and 2h + 1 of v.
+// Holds targets of kSearchVectors vectors, in steps: pairs[h][v] are weights 2h and 2h + 1 of v.
 struct ProductTargets {
   alignas(64) int16_t pairs[2][kSearchVectors][2];
 };
 
-// pointers[v] = the entry with the least sum over the four weights of (|x - entry| - residual)^2,
-// the lowest of equal ones, for the first `vectors` (a multiple of 8); those up to the next
-// multiple of 16 may be set too.
+// Sets pointers[v] to the entry with the least sum over the four weights of (|x - entry| -
+// residual)^2, the lowest of equal ones, for the first `vectors` (a multiple of 8); those up to the
+// next multiple of 16 may be set too.
 using ProductSearchKernel = void (*)(const ProductTable& table, const ProductTargets& targets,
                                      int vectors, uint8_t* pointers);
 

@@ -52,8 +52,8 @@ ProductSearch::ProductSearch(const ProductCode& code, const int8_t* codebook,
   std::memset(&targets_, 0, sizeof(targets_));
 }
 
-// values_ <- x * 2^-exponent_ with the largest near 1, so that squares of denormal and huge values
-// stay in range.
+// Computes values_ <- x * 2^-exponent_ with the largest near 1, so that squares of denormal and
+// huge values stay in range.
 void ProductSearch::normalize(const float* x, int64_t n) {
   n_ = n;
   float largest = 0;

@@ -1,4 +1,4 @@
-// The search for pointers, signs and scale of one group of a product code (docs/formats/pq3.md).
+// Searches pointers, signs and scale of one group of a product code (docs/formats/pq3.md).
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,17 @@
 
 namespace walsh::detail {
 
-// Columns of a group at most; a group is a multiple of 32 columns.
+// A group has at most this many columns, a multiple of 32.
 inline constexpr int kProductGroup = kSearchVectors * kProductValues;
 
-// Columns whose vectors lie side by side.
+// The vectors of this many columns lie side by side.
 inline constexpr int64_t kProductBlock = 16;
 
-// Targets of x[n] at `scale`: x / scale in steps of a code with this unit.
+// Sets the targets of x[n] at `scale`: x / scale in steps of a code with this unit.
 void set_targets(const float* x, int64_t n, float scale, float unit, ProductTargets& targets);
 class ProductSearch {
  public:
-  // codebook[256][4]; both outlive the search.
+  // `code` and codebook[256][4] must outlive the search.
   ProductSearch(const ProductCode& code, const int8_t* codebook, const EncodeOptions& options);
 
   // Codes x[n], n at most kProductGroup, and returns its fp16 scale: pointers[n / 4], four per 16

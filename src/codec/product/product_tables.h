@@ -1,14 +1,14 @@
-// Products by lookup, without decoding weights: the content of a group's tables. Shared by all
-// instruction sets; ref/product_lookup.cpp is the specification.
+// Products by lookup do without decoding weights; this defines the content of a group's tables,
+// which all instruction sets share. ref/product_lookup.cpp is the specification.
 //
 // Engine 1: for each vector v of four activations a (columns v, v + 4, v + 8, v + 12 of 16) a table
 // of its products with all entries,
-// T[p] = sum over i of entry[p][i] * a[i],
+//   T[p] = sum over i of entry[p][i] * a[i],
 // saturated to 16 bits. Engine 2: a table of signed residuals,
-// S[b] = residual * sum over i of (bit i of b ? -a : a).
+//   S[b] = residual * sum over i of (bit i of b ? -a : a).
 // A group is at most 128 columns with one scale. Both tables are rounded to int8 with one step:
-// multiplier = min(32767, floor(kTop * 2^15 / largest)),
-// step = 2^15 / multiplier (0 for zeros), T8 = (T * multiplier + 2^14) >> 15, the same for S8,
+//   multiplier = min(32767, floor(kTop * 2^15 / largest)),
+//   step = 2^15 / multiplier (0 for zeros), T8 = (T * multiplier + 2^14) >> 15, the same for S8,
 // with largest the maximum of max |T| + max |S| over the vectors, so that T8 + S8 fits in int8. A
 // row adds up T8[pointer] + S8[signs] of the vectors of the group and multiplies the sum by its
 // scale. Each entry is off by at most half a step.
@@ -33,7 +33,7 @@ constexpr float table_step(int multiplier) {
   return multiplier == 0 ? 0.0f : 32768.0f / static_cast<float>(multiplier);
 }
 
-// First column of vector `vector` of a group; its other columns follow at a distance of four.
+// Returns the first column of a vector of a group; its other columns follow at a distance of four.
 constexpr int vector_column(int vector) {
   return vector / 4 * 16 + vector % 4;
 }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kRowsPerItem = 32;
 
-// Codes of one rotated row x[padded].
+// Encodes one rotated row x[padded].
 void encode_row(const ProductCode& code, ProductSearch& search, const float* x, int64_t padded,
                 std::byte* codes, uint16_t* scales) {
   std::vector<uint8_t> pointers(static_cast<size_t>(padded / kProductValues));

@@ -11,11 +11,11 @@
 namespace walsh::detail {
 namespace {
 
-// Weights of the sample: a thousand vectors for each entry.
+// The sample has this many weights: a thousand vectors for each entry.
 constexpr int64_t kSampleWeights = int64_t{1} << 20;
 constexpr int kRounds = 24;
 
-// The targets of a sampled row, group by group; vectors beyond a short group's end are not used.
+// Holds the targets of a group of a sampled row; vectors beyond a short group's end are not used.
 struct GroupTargets {
   ProductTargets targets;
   int vectors = 0;
@@ -73,7 +73,7 @@ void add_group(const ProductTable& table, const GroupTargets& group, CellSums& s
   }
 }
 
-// The entries' means; an entry that nothing was assigned to stays.
+// Moves entries to the means of their targets; an entry that nothing was assigned to stays.
 void move_entries(const std::vector<CellSums>& parts, int limit, ProductTable& table) {
   for (int p = 0; p < kProductEntries; ++p) {
     int64_t count = 0;

@@ -27,8 +27,8 @@ struct ProductWorker {
   ProductSearch search;
 };
 
-// A tensor of a product code: scales of groups are searched on what the group should become when it
-// is reached, its vectors are then chosen sixteen columns at a time.
+// Encodes a tensor of a product code: the scale of a group is searched when the group is reached,
+// on what it should become; its vectors are then chosen sixteen columns at a time.
 class TwoSidedProduct {
  public:
   TwoSidedProduct(const Tensor& tensor, const EncodeOptions& options, const TensorStorage& storage,

@@ -30,7 +30,6 @@ SourceType source_type(DType type) {
                               : SourceType::bf16;
 }
 
-// The sums and refusals of a tensor.
 struct Totals {
   double norm = 0, error = 0;
   uint64_t first_refusal = kNoRefusal;

@@ -1,4 +1,4 @@
-// Encoding on a GPU. It gives the same bytes as encode_tensor, for every scalar format, both
+// Encodes on a GPU. It gives the same bytes as encode_tensor, for every scalar format, both
 // efforts, and rotation hadamard or none. For trellis formats it searches the tiles. This is plain
 // C++; a build without CUDA has the class, but no device for it.
 #pragma once
@@ -19,20 +19,19 @@ class TileDevice;
 
 namespace walsh::cuda {
 
-// A coded or converted matrix on the device.
 struct EncodedMatrix {
   const Format* format = nullptr;
   int64_t rows = 0, cols = 0;
   Rotation rotation[2];
   std::vector<Buffer> arrays;  // the stored arrays in file layout, in the order of array_specs
-  // As encode_tensor reports them. The additions have another order, so they agree to 1e-12.
+  // These are what encode_tensor reports, but for the order of the additions: they agree to 1e-12.
   double squared_error = 0, squared_norm = 0;
 };
 
 // Sources are dense tensors in host memory (a mapped checkpoint), or on the device, where they are
 // read in place. Slices of rows in host memory go through two pinned buffers, so that reading,
-// sending and encoding overlap. The device memory besides the
-// result is bounded: two slices, plus one of floats for residual formats. One caller at a time.
+// sending and encoding overlap. The device memory besides the result is bounded: two slices, plus
+// one of floats for residual formats. Only one caller may use it at a time.
 class GpuEncoder {
  public:
   static constexpr uint64_t kSliceBytes = uint64_t{32} << 20;
@@ -67,8 +66,8 @@ class GpuEncoder {
   // Returns the device search for tiles of trellis codes, which encode_tensor uses. It lives as
   // long as the encoder.
   walsh::detail::TileDevice& tiles();
-  // The same for two tensors at once, each encoded by a thread of its own whose current device is
-  // this one. Not to be used together with tiles().
+  // Returns the same for two tensors at once, each encoded by a thread of its own whose current
+  // device is this one. They must not be used together with tiles().
   std::vector<walsh::detail::TileDevice*> shared_tiles();
 
   // Does what add_column_norms (quantize/source/balance.h) does for a dense matrix, with the same

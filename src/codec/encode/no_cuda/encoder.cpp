@@ -1,4 +1,4 @@
-// The same class for a build without CUDA: its constructor says that there is no device.
+// In a build without CUDA, the constructor of this class says that there is no device.
 #include "codec/encode/cuda/encoder.h"
 
 #include "base/no_cuda/unavailable.h"

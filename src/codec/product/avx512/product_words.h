@@ -1,5 +1,5 @@
-// Sixteen rows: AVX-512 operations (without VBMI) for codec/product/simd/product_decoder.h. Levels
-// are biased for the unsigned operand of vpdpbusd.
+// Provides AVX-512 operations (without VBMI) on sixteen rows for
+// codec/product/simd/product_decoder.h. Levels are biased for the unsigned operand of vpdpbusd.
 #pragma once
 
 #include <immintrin.h>

@@ -26,7 +26,7 @@ class ProductDecoder {
     }
   }
 
-  // emit(Quad<n>, weights) for quads 0..7 of the unit: level + 128 of all lanes of the panel.
+  // Calls emit(Quad<n>, weights) for quads 0..7 of the unit: level + 128 of all lanes of the panel.
   template <typename Emit>
   WALSH_INLINE void decode(const uint32_t* words, int, const Emit& emit) const {
     const __m512i signs = _mm512_load_si512(words + 2 * kPanelRows);

@@ -9,7 +9,7 @@
 
 namespace walsh::cuda {
 
-// Matrix::table of the product codes that the block multiplies.
+// Holds Matrix::table of the product codes that the block multiplies.
 __shared__ __align__(16) uint16_t product_table[2][256];
 
 // Decodes product codes. The pointers of a row's 16 columns belong to two lanes, each of which has
@@ -48,7 +48,7 @@ struct ProductDecoder {
   }
 
  private:
-  // Levels plus 128, so that bytes do not carry.
+  // Decodes to levels plus 128, so that bytes do not carry.
   static __device__ __forceinline__ void biased(const uint32_t* words, int i, uint32_t residual,
                                                 uint32_t& low, uint32_t& high) {
     const auto lane = static_cast<int>(threadIdx.x % 32);

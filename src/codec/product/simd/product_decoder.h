@@ -27,7 +27,7 @@ class GatherProductDecoder {
       entries_[i] = static_cast<uint8_t>(w.codebook.data()[i] + Arch::kBias);
   }
 
-  // emit(Quad<n>, weights) for quads 0..7 of the unit; lanes `lane` .. of the panel.
+  // Calls emit(Quad<n>, weights) for quads 0..7 of the unit; lanes `lane` .. of the panel.
   template <typename Emit>
   WALSH_INLINE void decode(const uint32_t* words, int lane, const Emit& emit) const {
     const Ints signs = Arch::load(words + 2 * kPanelRows + lane);
