@@ -1,4 +1,4 @@
-// Constants of gated delta nets that all devices share.
+// All devices share these constants of gated delta nets.
 #pragma once
 
 namespace walsh {

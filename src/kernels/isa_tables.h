@@ -1,7 +1,7 @@
-// The implementations of each instruction set: one namespace per folder, with functions of exactly
-// the types in Ops. avx512vbmi has its own matmuls and takes everything else from avx512, which
-// takes products by look-up from avx2. amx has its own matmul of many vectors and takes everything
-// else from avx512vbmi.
+// Declares the implementations of each instruction set: one namespace per folder, with functions of
+// exactly the types in Ops. avx512vbmi has its own matmuls and takes everything else from avx512,
+// which takes products by look-up from avx2. amx has its own matmul of many vectors and takes
+// everything else from avx512vbmi.
 #pragma once
 
 #include <type_traits>

@@ -14,7 +14,7 @@ namespace walsh {
 namespace {
 
 constexpr int64_t kLines = (int64_t{544} << 20) / 64;
-// Lines written between two checks for a stop request.
+// This many lines are written between two checks for a stop request.
 constexpr int64_t kPiece = (int64_t{4} << 20) / 64;
 constexpr int kPasses = 7;
 constexpr int64_t kRounds = 20000;  // well below a scheduler's time slice

@@ -5,12 +5,12 @@
 
 namespace walsh {
 
-// Bytes per second that all threads of the pool together read from a buffer larger than 512 MB; the
-// best of several passes. Throws limit if the buffer cannot be allocated.
+// Returns the bytes per second that all threads of the pool together read from a buffer larger than
+// 512 MB; the best of several passes. Throws limit if the buffer cannot be allocated.
 double measure_read_bandwidth(ThreadPool& pool);
 
-// int8 multiply-adds per second of all threads together, in registers, with the unit that the int8
-// matmul of the current instruction set (base/cpu.h) multiplies many vectors with.
+// Returns the int8 multiply-adds per second of all threads together, in registers, with the unit
+// that the int8 matmul of the current instruction set (base/cpu.h) multiplies many vectors with.
 double measure_int8_peak(ThreadPool& pool);
 
 }  // namespace walsh

@@ -52,8 +52,8 @@ Ops amx_ops() {
 }  // namespace
 
 int64_t delta_rule_scratch(const DeltaShape& shape) {
-  // Space for: products of keys and queries with the state and with the chunk's keys; coefficients;
-  // weighted keys.
+  // The scratch has room for products of keys and queries with the state and with the chunk's keys,
+  // for coefficients, and for weighted keys.
   return 2 * kDeltaChunk * (shape.value_dim + kDeltaChunk) + kDeltaChunk +
          shape.key_dim * kDeltaChunk;
 }
@@ -99,7 +99,7 @@ ActivationsI8::ActivationsI8(int64_t max_m, int64_t columns, int group_size, int
   sums = AlignedArray<int32_t>(of_vectors(cols / detail::kUnitColumns));
 }
 
-// Sized for the blocks of the vector versions, or one weight per position for ref.
+// The size suits the blocks of the vector versions, or one weight per position for ref.
 int64_t attention_scratch(int64_t m, int64_t end_position, int head_dim) {
   (void)m;  // queries are taken in blocks of a fixed size
   return std::max(simd::AttentionBlocks::floats(head_dim), (end_position + 15) / 16 * 16);

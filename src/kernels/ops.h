@@ -1,5 +1,6 @@
-// The operations of the forward pass on CPUs: one signature each, one table of functions per
-// instruction set, chosen at run time. `ref` is complete; every other table is tested against it.
+// Declares the operations of the forward pass on CPUs: one signature each, one table of functions
+// per instruction set, chosen at run time. `ref` is complete; every other table is tested against
+// it.
 //
 // All pointers are 64-byte aligned unless noted, and all row lengths are in elements. Functions
 // work on a range given by the caller, are single-threaded, allocate nothing and throw nothing.
@@ -19,7 +20,7 @@ namespace walsh {
 inline constexpr int kActivationGroup = 128;  // activations per int8 scale of rotated inputs
 inline constexpr int kPlainGroup = 32;        // the same for inputs without rotation
 
-// Quantized inputs of a matmul: m vectors of `cols` values, each `planes` int8 planes.
+// Holds the quantized inputs of a matmul: m vectors of `cols` values, each `planes` int8 planes.
 //   x[t][c] ~ sum over planes p of scale[t*planes+p][c / group] * q[t*planes+p][c]
 // Rows of q beyond a vector's own length are zero up to cols. A second plane holds the rounding
 // residual of the first (scale / 254), about 15 bits together.
@@ -36,28 +37,28 @@ struct ActivationsI8 {
   int64_t groups() const { return (cols + group - 1) / group; }
 };
 
-// How an input row is converted for a matmul; applied once per distinct input.
+// Says how an input row is converted for a matmul; it is applied once per distinct input.
 struct InputTransform {
   const Rotator* rotator = nullptr;  // null: not rotated
   int64_t width = 0;                 // logical length; zero-padded to `cols`
   int64_t cols = 0;  // padded length, a multiple of 32 (or width itself for dense f32 use)
 };
 
-// Length of a chunk: updates of the delta rule within a chunk are applied to the state together.
-// Chunks begin at multiples of it.
+// Updates of the delta rule within a chunk of this length are applied to the state together. Chunks
+// begin at multiples of it.
 inline constexpr int64_t kDeltaChunk = 32;
 
-// One key head of a gated delta net and the value heads that read it.
+// Describes one key head of a gated delta net and the value heads that read it.
 struct DeltaShape {
   int64_t values = 0;                  // value heads
   int64_t key_dim = 0, value_dim = 0;  // of a head, multiples of 16
 };
 
-// What a sequence stores for one key head: the states at the start of the current chunk, and the
+// A sequence stores this for one key head: the states at the start of the current chunk, and the
 // updates of the chunk's rows so far. With G_t, the sum of the logarithms of the decays of the
 // chunk's rows up to t,
-// u_t = strength_t (v_t - e^G_t S^T k_t - sum over j < t of e^(G_t - G_j) (k_t k_j) u_j),
-// o_t = e^G_t S^T q_t + sum over j <= t of e^(G_t - G_j) (q_t k_j) u_j,
+//   u_t = strength_t (v_t - e^G_t S^T k_t - sum over j < t of e^(G_t - G_j) (k_t k_j) u_j),
+//   o_t = e^G_t S^T q_t + sum over j <= t of e^(G_t - G_j) (q_t k_j) u_j,
 // and after the chunk S <- e^G S + sum over j of e^(G - G_j) k_j u_j^T.
 struct DeltaState {
   float* states;   // [values][key_dim][value_dim]: S
@@ -77,8 +78,8 @@ struct DeltaState {
         sums(updates + s.values * kDeltaChunk * s.value_dim) {}
 };
 
-// New rows of a sequence. Row i of an array begins i strides behind its pointer; value heads are
-// neighbours.
+// Points to new rows of a sequence. Row i of an array begins i strides behind its pointer; value
+// heads are neighbours.
 struct DeltaRows {
   const float *q, *k;                 // [key_dim], scaled
   const float* v;                     // [values][value_dim]
@@ -90,7 +91,7 @@ struct DeltaRows {
   int64_t first = 0;  // rows before it are not written
 };
 
-// Where keys and values of one layer and sequence lie: in fp16 pages
+// Says where keys and values of one layer and sequence lie: in fp16 pages
 // [kv_heads][page_positions][head_dim]. Positions from page_positions * j on are in page pages[j];
 // page_positions is a multiple of 64. Where values are the first `value_dim` numbers of longer
 // rows, such as those of keys, they lie head_dim apart.
@@ -104,7 +105,7 @@ struct KvView {
   int value_dim = 0;               // of results too; 0: head_dim
 
   int value_width() const { return value_dim == 0 ? head_dim : value_dim; }
-  // Offset in the arrays of a head's position.
+  // Returns the offset in the arrays of a head's position.
   int64_t offset(int64_t kv_head, int64_t position) const {
     if (pages == nullptr) return (kv_head * page_positions + position) * head_dim;
     const int64_t page = pages[position / page_positions];
@@ -112,10 +113,10 @@ struct KvView {
   }
 };
 
-// Arguments of Ops::attention: `m` consecutive queries of the `heads` query heads that share one kv
-// head, so that the cache is read once for all of them. Query i stands at position `position + i`
-// and sees what the options say; positions from position + m on are not read. Head h reads
-// q[i * ldq + h * head_dim + d] and writes out[i * ldo + h * value_width() + d]; out may not
+// Holds the arguments of Ops::attention: `m` consecutive queries of the `heads` query heads that
+// share one kv head, so that the cache is read once for all of them. Query i stands at position
+// `position + i` and sees what the options say; positions from position + m on are not read. Head h
+// reads q[i * ldq + h * head_dim + d] and writes out[i * ldo + h * value_width() + d]; out may not
 // overlap q. head_dim and value_dim are multiples of 8; q and out need no alignment.
 struct GroupAttention {
   KvView kv;
@@ -126,8 +127,8 @@ struct GroupAttention {
   int64_t ldq = 0;
   float* out = nullptr;
   int64_t ldo = 0;
-  // Null, or the logarithm of the sum of e^logit of each row [m][heads]: results over parts of the
-  // positions are put together with it, and sinks get their share.
+  // If not null, this receives the logarithm of the sum of e^logit of each row [m][heads]: results
+  // over parts of the positions are put together with it, and sinks get their share.
   float* log_sums = nullptr;
   float* scratch = nullptr;  // [attention_scratch(m, position + m, head_dim)], any content
 
@@ -139,43 +140,43 @@ struct GroupAttention {
 };
 
 struct Ops {
-  // y[t * ldy + row] (+)= sum_c W[row][c] x[t][c] for t < m and the rows of panels
+  // Computes y[t * ldy + row] (+)= sum_c W[row][c] x[t][c] for t < m and the rows of panels
   // [panel_begin, panel_end); adds to y when `accumulate`. The smaller of w.group and x.group must
   // divide the larger (or the larger cover the row). Every instruction set gives the same bits, and
   // those of a token do not depend on m: with i = the integer sum over the columns of one scale
   // group of both, in column order,
   //   y = fma(i, (scale * unit) * x_scale, y), then y = fma(offset, sum(q) * x_scale, y).
-  // Trellis: y = fma(i, factor * x_scale, y) with the factor of the column block (or the scale of
-  // row and block), i over at most 128 columns of one block; in the end y = y * (scale of the row *
-  // unit) (or y * unit).
+  // For a trellis y = fma(i, factor * x_scale, y) with the factor of the column block (or the scale
+  // of row and block), i over at most 128 columns of one block; in the end y = y * (scale of the
+  // row * unit) (or y * unit).
   void (*matmul_i8)(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y, int64_t ldy,
                     int64_t panel_begin, int64_t panel_end, bool accumulate);
-  // As matmul_i8 with float32 inputs x[t * ldx + c] in the rotated basis, without rounding.
-  // Products of the decoded weights (scale * level + offset) in column order by fma, summed over
-  // blocks of 128 columns, then over blocks.
+  // Does what matmul_i8 does, with float32 inputs x[t * ldx + c] in the rotated basis, without
+  // rounding. The decoded weights (scale * level + offset) are multiplied in column order by fma,
+  // summed over blocks of 128 columns, then over blocks.
   void (*matmul_f32)(const PanelMatrix& w, const float* x, int64_t ldx, int64_t m, float* y,
                      int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate);
-  // Products with product codes by lookup instead of decoding: as matmul_i8 from tables of
-  // products, which are rounded to int8 (codec/product/product_tables.h). With V vectors of four
+  // Multiplies with product codes by lookup instead of decoding: as matmul_i8 does, but from tables
+  // of products, which are rounded to int8 (codec/product/product_tables.h). With V vectors of four
   // columns in a group, y differs by at most V * step * |scale * unit * x_scale| per group; y =
   // fma(sum, (scale * unit) * (x_scale * step), y) in column order, from 0 or from y when
   // `accumulate`. Every instruction set gives the same bits.
   void (*matmul_lookup)(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y,
                         int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate);
-  // Plain weights, row-major [rows][cols] as in the file (unaligned allowed), rows
+  // Multiplies with plain weights, row-major [rows][cols] as in the file (unaligned allowed), rows
   // [row_begin, row_end).
   void (*matmul_dense)(DType type, const void* w, int64_t cols, const float* x, int64_t ldx,
                        int64_t m, float* y, int64_t ldy, int64_t row_begin, int64_t row_end);
 
-  // out[n] = x[n] * gain[n] / sqrt(mean(x^2) + eps), eps > 0; out may be x.
+  // Computes out[n] = x[n] * gain[n] / sqrt(mean(x^2) + eps), eps > 0; out may be x.
   void (*rms_norm)(const float* x, const float* gain, int64_t n, float eps, float* out);
-  // out[n] = silu(gate[n]) * up[n]; out may be gate or up.
+  // Computes out[n] = silu(gate[n]) * up[n]; out may be gate or up.
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out);
-  // out[n] = gelu(gate[n]) * up[n] with GateFunction::gelu_tanh; out may be gate or up.
+  // Computes out[n] = gelu(gate[n]) * up[n] with GateFunction::gelu_tanh; out may be gate or up.
   void (*gelu_mul)(const float* gate, const float* up, int64_t n, float* out);
-  // out[n] = x[n] / (1 + e^-gate[n]); out may be gate or x.
+  // Computes out[n] = x[n] / (1 + e^-gate[n]); out may be gate or x.
   void (*sigmoid_mul)(const float* gate, const float* x, int64_t n, float* out);
-  // x[n] = cap * tanh(x[n] / cap), cap > 0.
+  // Computes x[n] = cap * tanh(x[n] / cap), cap > 0.
   void (*soft_cap)(float* x, int64_t n, float cap);
   // Quantizes one row x[cols] (rotated or not, zero-padded) to int8 planes: rows t*planes.. of
   // `out`. Every instruction set gives the same bits. A group below 2^-100 has scale 0, a group
@@ -184,33 +185,34 @@ struct Ops {
   // Rotates pairs (i, i + rotated/2) of `heads` heads in place by cos/sin[rotated/2]; values from
   // `rotated` on (even, at most head_dim) stay as they are.
   void (*rope)(float* x, int heads, int head_dim, int rotated, const float* cos, const float* sin);
-  // float32 -> fp16, round to nearest even.
+  // Converts float32 to fp16, rounding to nearest even.
   void (*to_f16)(const float* x, int64_t n, uint16_t* out);
   void (*from_f16)(const uint16_t* x, int64_t n, float* out);
-  // Attention over fp16 keys and values. A row's result does not depend on m or heads.
+  // Attends to fp16 keys and values. A row's result does not depend on m or heads.
   void (*attention)(const GroupAttention& call);
-  // One block of a softmax that is computed block by block: the logits cap(scale * row[i] + shift),
-  // with scale and cap of the options, for i in [begin, end) become weights e^(logit - largest),
-  // all other entries of row[n] 0 (possibly NaN, if a logit is). `largest` (initially -infinity)
-  // and `total`, the sum of the weights, are carried from block to block. Returns the factor by
-  // which sums weighted with earlier blocks must be multiplied. n is a multiple of 16, begin < end.
+  // Computes one block of a softmax that is computed block by block: the logits cap(scale * row[i]
+  // + shift), with scale and cap of the options, for i in [begin, end) become weights e^(logit -
+  // largest), all other entries of row[n] 0 (possibly NaN, if a logit is). `largest` (initially
+  // -infinity) and `total`, the sum of the weights, are carried from block to block. Returns the
+  // factor by which sums weighted with earlier blocks must be multiplied. n is a multiple of 16,
+  // begin < end.
   float (*weigh)(float* row, int64_t n, int64_t begin, int64_t end, const AttentionOptions& options,
                  float shift, float* largest, float* total);
-  // out[i] = weights[i] * the fp16 scales[i], 0 where the weight is 0 and the scale is NaN. Weights
-  // are not negative, n is a multiple of 16.
+  // Computes out[i] = weights[i] * the fp16 scales[i], 0 where the weight is 0 and the scale is
+  // NaN. Weights are not negative, n is a multiple of 16.
   void (*scale_weights)(const float* weights, const uint16_t* scales, int64_t n, float* out);
-  // The gated delta rule (arch/layer.h) of one key head for `m` consecutive rows with the numbers
-  // [used, used + m) in a chunk of kDeltaChunk, used + m <= kDeltaChunk. Results and state do not
-  // depend on how the rows of a chunk are divided into calls. scratch:
+  // Applies the gated delta rule (arch/layer.h) of one key head to `m` consecutive rows with the
+  // numbers [used, used + m) in a chunk of kDeltaChunk, used + m <= kDeltaChunk. Results and state
+  // do not depend on how the rows of a chunk are divided into calls. `scratch` is
   // float[delta_rule_scratch(shape)], any content.
   void (*delta_rule)(const DeltaShape& shape, const DeltaState& state, const DeltaRows& rows,
                      int64_t used, int64_t m, float* scratch);
 };
 
-// Size of attention's scratch in floats for up to m queries ending before `end_position`.
+// Returns the floats of attention's scratch for up to m queries ending before `end_position`.
 int64_t attention_scratch(int64_t m, int64_t end_position, int head_dim);
 
-// Size of delta_rule's scratch in floats.
+// Returns the floats of delta_rule's scratch.
 int64_t delta_rule_scratch(const DeltaShape& shape);
 
 // Returns the table of an instruction set; throws usage if the machine lacks it.

@@ -1,4 +1,4 @@
-// The groups of columns over which matmuls sum integers. Shared by all instruction sets.
+// Matmuls sum integers over these groups of columns. All instruction sets share them.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ constexpr int64_t flush_columns(const PanelMatrix& w, const ActivationsI8& x) {
   return std::min({w.group, int64_t{x.group}, w.cols});
 }
 
-// The same for a trellis, from column c on: at most 128 columns, never across a column block.
+// Does so for a trellis, from column c on: at most 128 columns, never across a column block.
 constexpr int64_t trellis_flush_columns(const PanelMatrix& w, const ActivationsI8& x, int64_t c) {
   const uint64_t rest = static_cast<uint64_t>(std::min<int64_t>(w.cols - c, kF32Block));
   return std::min<int64_t>(x.group, static_cast<int64_t>(std::bit_floor(rest)));

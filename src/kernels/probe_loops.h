@@ -1,4 +1,4 @@
-// The inner loops of machine_probe.h, one set per instruction set.
+// Declares the inner loops of machine_probe.h, one set per instruction set.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Parts of the int8 matmul of trellis codes, which matmul_trellis calls. They are compiled by
-// themselves, because decoders take long to compile.
+// These are parts of the int8 matmul of trellis codes, which matmul_trellis calls. They are
+// compiled by themselves, because decoders take long to compile.
 #pragma once
 
 #include "kernels/isa_tables.h"

@@ -1,6 +1,5 @@
-// The int8 matmul of 16 and more vectors on AMX. It gives the bits of all others: sums of integers
-// are exact, and what is done with them is the same code. Fewer vectors
-// take VNNI.
+// Multiplies int8 matrices with 16 and more vectors on AMX. It gives the bits of all others: sums
+// of integers are exact, and what is done with them is the same code. Fewer vectors take VNNI.
 #include "codec/product/avx512vbmi/product_decoder.h"
 #include "kernels/amx/tiles.h"
 #include "kernels/avx512/matmul_vnni.h"

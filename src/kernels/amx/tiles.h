@@ -1,5 +1,5 @@
-// The matrix unit of Intel's AMX: tiles of 16 rows of 64 bytes (Intel's Architecture Instruction
-// Set Extensions manual, chapter 3). What its members do, kernels/avx512/tile_sums.h says.
+// Intel's AMX has a matrix unit with tiles of 16 rows of 64 bytes (Intel's Architecture Instruction
+// Set Extensions manual, chapter 3). kernels/avx512/tile_sums.h says what the members do.
 #pragma once
 
 #include <cstdint>

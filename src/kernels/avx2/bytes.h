@@ -1,4 +1,4 @@
-// Eight rows of bytes: AVX2 operations for codec/scalar/simd/code_decoder.h.
+// Provides AVX2 operations on eight rows of bytes for codec/scalar/simd/code_decoder.h.
 #pragma once
 
 #include <immintrin.h>

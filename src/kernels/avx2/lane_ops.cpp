@@ -1,4 +1,4 @@
-// The AVX2 instances of what kernels/simd computes.
+// Compiles what kernels/simd computes for AVX2.
 #include "kernels/simd/lane_ops.h"
 
 #include "kernels/avx2/lanes.h"

@@ -1,4 +1,4 @@
-// Eight float32 lanes: AVX2 + FMA + F16C operations for the shared kernels in kernels/simd.
+// Provides operations on eight float32 lanes (AVX2, FMA, F16C) for the kernels in kernels/simd.
 #pragma once
 
 #include <immintrin.h>
@@ -13,13 +13,13 @@ struct Lanes {
   using Double = __m256d;
   using Ints = __m256i;
   static constexpr int kWidth = 8;
-  // Registers of a product tile: rows x vectors of accumulators.
+  // A product tile has this many rows, times vectors, of accumulators in registers.
   static constexpr int kTileRows = 6;
   static constexpr int kTileVectors = 2;
   static constexpr int kDenseRows = 3;  // the same for products along the lanes
   static constexpr int kDenseTokens = 4;
 
-  // All ones in lanes [0, n), n from 0 to 8.
+  // Returns all ones in lanes [0, n), n from 0 to 8.
   static __m256i mask(int64_t n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)),
                               _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -42,11 +42,11 @@ struct Lanes {
   // If a lane of either is NaN, min and max give b.
   static Reg max(Reg a, Reg b) { return _mm256_max_ps(a, b); }
   static Reg min(Reg a, Reg b) { return _mm256_min_ps(a, b); }
-  // To the nearest whole number, ties to even; the same rule in to_ints and store_f16.
+  // Rounds to the nearest whole number, ties to even; to_ints and store_f16 have the same rule.
   static Reg round(Reg a) {
     return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   }
-  // a < limit ? 0 : b
+  // Returns a < limit ? 0 : b.
   static Reg zero_below(Reg a, Reg limit, Reg b) {
     return _mm256_andnot_ps(_mm256_cmp_ps(a, limit, _CMP_LT_OQ), b);
   }
@@ -55,15 +55,15 @@ struct Lanes {
     const __m256i inside = _mm256_andnot_si256(mask(begin), mask(end));
     return _mm256_blendv_ps(otherwise, a, _mm256_castsi256_ps(inside));
   }
-  // a * 2^n for whole n in [-126, 127].
+  // Returns a * 2^n for whole n in [-126, 127].
   static Reg scale_by_power(Reg a, Reg n) {
     const __m256i e = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
     return _mm256_mul_ps(a, _mm256_castsi256_ps(_mm256_slli_epi32(e, 23)));
   }
 
-  // Reductions to one number in a fixed order.
+  // These reduce to one number in a fixed order.
   static float first(Reg a) { return _mm256_cvtss_f32(a); }
-  // The sums of four vectors, each by the same tree of additions as sum(a).
+  // Returns the sums of four vectors, each by the same tree of additions as sum(a).
   static __m128 sums(Reg a, Reg b, Reg c, Reg d) {
     const __m256 all = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
     return _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
@@ -75,7 +75,7 @@ struct Lanes {
     return _mm_cvtss_f32(_mm_max_ss(t, _mm_movehdup_ps(t)));
   }
 
-  // The two halves as doubles.
+  // These return the two halves as doubles.
   static Double low(Reg a) { return _mm256_cvtps_pd(_mm256_castps256_ps128(a)); }
   static Double high(Reg a) { return _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1)); }
   static Double zero_double() { return _mm256_setzero_pd(); }
@@ -85,7 +85,7 @@ struct Lanes {
     return _mm_cvtsd_f64(_mm_add_sd(s, _mm_unpackhi_pd(s, s)));
   }
 
-  // 16-bit floats, addresses of any alignment; both conversions are exact.
+  // Converts 16-bit floats at addresses of any alignment; both conversions are exact.
   static Reg load_f16(const void* p) {
     return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p)));
   }
@@ -103,7 +103,7 @@ struct Lanes {
     std::memcpy(p, words, static_cast<size_t>(n) * 2);
   }
 
-  // Magnitudes compared as bit patterns: NaN is above infinity above all numbers.
+  // Compares magnitudes as bit patterns: NaN is above infinity, which is above all numbers.
   static Ints max_magnitude(Ints acc, Reg a) {
     const __m256i bits = _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7fffffff));
     return _mm256_max_epi32(acc, bits);
@@ -120,7 +120,7 @@ struct Lanes {
     const __m128i t = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
     return _mm_cvtsi128_si32(_mm_add_epi32(t, _mm_shuffle_epi32(t, 0xb1)));
   }
-  // Conversion to integers, one per lane, and their low bytes (values must fit in int8).
+  // Converts to integers, one per lane, and stores their low bytes (values must fit in int8).
   static Ints to_ints(Reg a) { return _mm256_cvtps_epi32(a); }
   static void store_i8(int8_t* p, Ints a) {
     const __m128i words =
@@ -151,7 +151,7 @@ struct Lanes {
 
 inline void Lanes::transpose(Reg (&a)[8]) {
   Reg b[8];
-  // 4x4 blocks of lanes within each 128-bit part: rows 4i..4i+3.
+  // The first step transposes 4x4 blocks of lanes within each 128-bit part: rows 4i..4i+3.
   for (int i = 0; i < 8; i += 4) {
     const __m256d p = _mm256_castps_pd(_mm256_unpacklo_ps(a[i], a[i + 1]));
     const __m256d q = _mm256_castps_pd(_mm256_unpackhi_ps(a[i], a[i + 1]));

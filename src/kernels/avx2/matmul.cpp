@@ -1,5 +1,5 @@
-// The int8 matmul on AVX2. Trellis codes have a file of their own, and so have scalar codes with
-// equidistant levels.
+// Multiplies int8 matrices on AVX2. Trellis codes have a file of their own, and so have scalar
+// codes with equidistant levels.
 #include "codec/product/avx2/product_words.h"
 #include "codec/scalar/simd/code_decoder.h"
 #include "kernels/avx2/bytes.h"
@@ -21,7 +21,7 @@ class ScalarWeights {
   WALSH_INLINE void decode(const uint32_t* words, int lane, const Emit& emit) const {
     decoder_.decode(words + lane, emit);
   }
-  // Columns from c to the next flush of the integer sums.
+  // Returns the number of columns from c to the next flush of the integer sums.
   WALSH_INLINE static int64_t columns(const Call& call, int64_t c) {
     return std::min(call.step, call.w.cols - c);
   }

@@ -1,7 +1,7 @@
-// The int8 matmul on AVX2 for codes whose levels are equidistant: the unsigned codes themselves are
-// multiplied, and the first level times the sum of the activations is added, which gives the same
-// integers. Codes of at most six bits cannot saturate vpmaddubsw, and several of its sums fit in 16
-// bits, so there are fewer operations than in matmul_maddubs.h.
+// Multiplies int8 matrices on AVX2 for codes whose levels are equidistant: the unsigned codes
+// themselves are multiplied, and the first level times the sum of the activations is added, which
+// gives the same integers. Codes of at most six bits cannot saturate vpmaddubsw, and several of its
+// sums fit in 16 bits, so there are fewer operations than in matmul_maddubs.h.
 #include <numeric>
 #include <type_traits>
 #include <vector>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kHalfUnit = kUnitColumns / 2;
 
-// Codes as they are, for a decoder whose tables would be 0, 1, 2, ...
+// Gives codes as they are, for a decoder whose tables would be 0, 1, 2, ...
 struct CodeBytes : Bytes {
   struct Table {
     explicit Table(const uint8_t*) {}
@@ -30,14 +30,14 @@ struct CodeBytes : Bytes {
 template <int Bits>
 using UnsignedDecoder = CodeDecoder<Bits, std::conditional_t<(Bits >= 4), CodeBytes, Bytes>>;
 
-// What a step of a vector adds to its products with every row.
+// Holds what a step of a vector adds to its products with every row.
 struct Step {
   int32_t first;  // first level times the sum of the activations
   float scale;    // of the activations
   float sum;      // of the scaled activations
 };
 
-// Steps of all vectors, [vector][step]. Made once for all rows.
+// Returns the steps of all vectors, [vector][step]. They are made once for all rows.
 std::vector<Step> make_steps(const Call& call, int64_t vectors) {
   const int64_t cols = call.x.cols;
   std::vector<Step> steps;
@@ -57,7 +57,7 @@ std::vector<Step> make_steps(const Call& call, int64_t vectors) {
   return steps;
 }
 
-// Products of rows lane .. lane + 7 of a panel with vectors v0 .. v0 + Vectors - 1. HalfUnits:
+// Multiplies rows lane .. lane + 7 of a panel with vectors v0 .. v0 + Vectors - 1. With HalfUnits,
 // scales are per 16 columns. Members are what would otherwise be read again after every store.
 template <int Bits, int Vectors, int Planes, bool HalfUnits>
 class LinearProduct {
@@ -105,7 +105,7 @@ class LinearProduct {
   }
 
  private:
-  // Quads whose sums of pairs of products fit in 16 bits together.
+  // The sums of pairs of products of so many quads fit in 16 bits together.
   static constexpr int kQuads = Bits == 4 ? 8 : Bits == 6 ? 2 : 4;
 
   // Adds the products of a unit's codes: of its halves if there are two parts.

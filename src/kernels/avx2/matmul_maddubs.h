@@ -1,9 +1,10 @@
-// The int8 matmul on AVX2, 8 rows at a time, for all kinds of weights. vpmaddubsw saturates unless
-// its products are bounded, so it multiplies |w| by x with the sign of w: at most 2 * 127 * 127.
+// Multiplies int8 matrices on AVX2, 8 rows at a time, for all kinds of weights. vpmaddubsw
+// saturates unless its products are bounded, so it multiplies |w| by x with the sign of w: at most
+// 2 * 127 * 127.
 //
 // A Weights class says how codes are decoded, how columns are grouped, and how a group's scale is
-// applied. kMostDirect: with more vectors, decoded columns are stored and used for all of them; 0:
-// never, because decoding is cheap.
+// applied. With more than kMostDirect vectors, decoded columns are stored and used for all of them;
+// if it is 0, they never are, because decoding is cheap.
 #pragma once
 
 #include <immintrin.h>
@@ -52,7 +53,7 @@ struct Call {
                     : -1),
         x_shift(std::countr_zero(static_cast<unsigned>(x.group))) {}
 
-  // The groups of a column. Divisions would take longer than the products of a small group.
+  // These return the groups of a column. Divisions would take longer than a small group's products.
   WALSH_INLINE int64_t w_group(int64_t c) const {
     return w_shift >= 0 ? c >> w_shift : c / w.group;
   }
@@ -62,7 +63,7 @@ struct Call {
     const uint16_t* p = values.data() + group * kPanelRows + lane;
     return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
   }
-  // row_of(i): the row of lane i.
+  // row_of(i) is the row of lane i.
   template <typename RowOf>
   void store(int64_t t, __m256 sum, const RowOf& row_of) const {
     float* out = y + t * ldy;
@@ -84,7 +85,7 @@ WALSH_INLINE inline __m256i add_dot(__m256i sum, __m256i weights, __m256i magnit
   return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 
-// total += offset * sum(q) * x_scale for the columns of one step.
+// Adds offset * sum(q) * x_scale to the total, for the columns of one step.
 inline __m256 add_offset(const Call& call, int64_t panel, int lane, int64_t vector, int64_t c,
                          int64_t columns, float x_scale, __m256 total) {
   const int32_t* sums = call.x.sums.data() + (vector * call.x.cols + c) / kUnitColumns;
@@ -137,7 +138,7 @@ void multiply_panel(const Call& call, const Weights& weights, int64_t panel, int
     multiply_half<Vectors, Planes>(call, weights, panel, lane, v0);
 }
 
-// totals[token] += decoded columns [c, c + columns) of 8 rows times vectors v0 .. v0 + Vectors - 1.
+// Adds products of decoded columns [c, c + columns) of 8 rows with vectors v0 .. v0 + Vectors - 1.
 template <int Vectors, int Planes>
 void add_columns(const Call& call, const __m256i* levels, int64_t c, int64_t columns, __m256 scale,
                  int64_t v0, __m256* totals) {
@@ -159,7 +160,7 @@ void add_columns(const Call& call, const __m256i* levels, int64_t c, int64_t col
   });
 }
 
-// Decodes `columns` columns of 8 rows. Not inlined, so that each decoder is compiled once;
+// Decodes `columns` columns of 8 rows. It is not inlined, so that each decoder is compiled once;
 // compiling decoders is most of the cost of this code.
 template <class Weights>
 __attribute__((noinline)) void decode_columns(const Weights& weights, const uint32_t* words,

@@ -1,4 +1,4 @@
-// The int8 matmul of trellis codes on AVX2: quantiles.
+// Multiplies matrices of trellis codes on AVX2: quantiles.
 #include "kernels/avx2/matmul_trellis.h"
 
 namespace walsh::avx2 {

@@ -1,4 +1,4 @@
-// Trellis codes as weights of the int8 matmul on AVX2.
+// Gives trellis codes the form of weights of the int8 matmul on AVX2.
 #pragma once
 
 #include "codec/trellis/avx2/trellis_words.h"

@@ -1,5 +1,5 @@
-// Products by lookup on AVX2, 32 rows at a time: a table of 256 bytes is sixteen shuffles, and the
-// upper half of a pointer selects one of them.
+// Multiplies by lookup on AVX2, 32 rows at a time: a table of 256 bytes is sixteen shuffles, and
+// the upper half of a pointer selects one of them.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct Tables {
   float step;
 };
 
-// Plain loops over entries that the compiler turns into vectors.
+// The compiler turns these plain loops over entries into vectors.
 class TableFiller {
  public:
   explicit TableFiller(const PanelMatrix& w) : residual_(w.product->residual) {
@@ -89,8 +89,7 @@ WALSH_INLINE inline __m256i load(const uint32_t* p) {
   return _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
 }
 
-// Byte v of the 32-bit lanes of four registers a, b, c, d: lane r of out[v] is lane r of a, c, b,
-// d.
+// Gathers byte v of the 32-bit lanes of registers a to d: lane r of out[v] is lane r of a, c, b, d.
 WALSH_INLINE inline void transpose(const uint32_t* const (&words)[kParts], int64_t offset,
                                    __m256i (&out)[4]) {
   const __m256i a = load(words[0] + offset), b = load(words[1] + offset);
@@ -128,8 +127,8 @@ WALSH_INLINE inline __m256i look_up(const uint8_t* table, __m256i pointers) {
                             _mm256_blendv_epi8(quarter[2], quarter[3], bit6), pointers);
 }
 
-// Sums of rows over a group, with a bias of 128 per vector: the sum of all bytes plus 256 times the
-// sum of odd bytes modulo 2^16, and the sum of the odd bytes.
+// Holds sums of rows over a group, with a bias of 128 per vector: the sum of all bytes plus 256
+// times the sum of odd bytes modulo 2^16, and the sum of the odd bytes.
 struct Sums {
   __m256i all = _mm256_setzero_si256(), odd = _mm256_setzero_si256();
 
@@ -158,7 +157,7 @@ WALSH_INLINE inline void add_unit(const Tables& tables, int first,
   }
 }
 
-// y += sum * scale for eight rows of a panel.
+// Adds sum * scale to y for eight rows of a panel.
 void add_to(const PanelMatrix& w, int64_t row, int64_t group, __m256i sum, float factor, float* y) {
   const uint16_t* halves = w.scales.data() +
                            (row / kPanelRows * ceil_div(w.cols, w.group) + group) * kPanelRows +

@@ -1,6 +1,6 @@
-// Sixteen rows of bytes: AVX-512 operations for codec/scalar/simd/code_decoder.h. Levels have a
-// bias of 128 for the unsigned operand of vpdpbusd, or none. `LookupTable` differs between plain
-// AVX-512 and VBMI.
+// Provides AVX-512 operations on sixteen rows of bytes for codec/scalar/simd/code_decoder.h. Levels
+// have a bias of 128 for the unsigned operand of vpdpbusd, or none. `LookupTable` differs between
+// plain AVX-512 and VBMI.
 #pragma once
 
 #include <immintrin.h>

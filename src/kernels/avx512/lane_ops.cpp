@@ -1,4 +1,4 @@
-// The AVX-512 instances of what kernels/simd computes.
+// Compiles what kernels/simd computes for AVX-512.
 #include "kernels/simd/lane_ops.h"
 
 #include "kernels/avx512/lanes.h"

@@ -1,4 +1,4 @@
-// Sixteen float32 lanes: AVX-512 operations for the shared kernels in kernels/simd.
+// Provides operations on sixteen float32 lanes (AVX-512) for the kernels in kernels/simd.
 #pragma once
 
 #include <immintrin.h>
@@ -12,7 +12,7 @@ struct Lanes {
   using Double = __m512d;
   using Ints = __m512i;
   static constexpr int kWidth = 16;
-  // Registers of a product tile: rows x vectors of accumulators.
+  // A product tile has this many rows, times vectors, of accumulators in registers.
   static constexpr int kTileRows = 6;
   static constexpr int kTileVectors = 4;
   static constexpr int kDenseRows = 4;  // the same for products along the lanes
@@ -37,9 +37,9 @@ struct Lanes {
   // If a lane of either is NaN, min and max give b.
   static Reg max(Reg a, Reg b) { return _mm512_max_ps(a, b); }
   static Reg min(Reg a, Reg b) { return _mm512_min_ps(a, b); }
-  // To the nearest whole number, ties to even; the same rule in to_ints and store_f16.
+  // Rounds to the nearest whole number, ties to even; to_ints and store_f16 have the same rule.
   static Reg round(Reg a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT); }
-  // a < limit ? 0 : b
+  // Returns a < limit ? 0 : b.
   static Reg zero_below(Reg a, Reg limit, Reg b) {
     return _mm512_mask_mov_ps(b, _mm512_cmp_ps_mask(a, limit, _CMP_LT_OQ), zero());
   }
@@ -47,12 +47,12 @@ struct Lanes {
   static Reg keep(Reg a, int64_t begin, int64_t end, Reg otherwise) {
     return _mm512_mask_mov_ps(otherwise, static_cast<__mmask16>(mask(end) & ~mask(begin)), a);
   }
-  // a * 2^n for whole n in [-126, 127].
+  // Returns a * 2^n for whole n in [-126, 127].
   static Reg scale_by_power(Reg a, Reg n) { return _mm512_scalef_ps(a, n); }
 
-  // Reductions to one number in a fixed order.
+  // These reduce to one number in a fixed order.
   static float first(Reg a) { return _mm512_cvtss_f32(a); }
-  // The sums of four vectors, each by the same tree of additions as sum(a).
+  // Returns the sums of four vectors, each by the same tree of additions as sum(a).
   static __m128 sums(Reg a, Reg b, Reg c, Reg d) {
     const __m256 ab = _mm256_hadd_ps(fold(a), fold(b)), cd = _mm256_hadd_ps(fold(c), fold(d));
     const __m256 all = _mm256_hadd_ps(ab, cd);
@@ -61,14 +61,14 @@ struct Lanes {
   static float sum(Reg a) { return _mm_cvtss_f32(sums(a, a, a, a)); }
   static float largest(Reg a) { return _mm512_reduce_max_ps(a); }
 
-  // The two halves as doubles.
+  // These return the two halves as doubles.
   static Double low(Reg a) { return _mm512_cvtps_pd(_mm512_castps512_ps256(a)); }
   static Double high(Reg a) { return _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1)); }
   static Double zero_double() { return _mm512_setzero_pd(); }
   static Double fma(Double a, Double b, Double c) { return _mm512_fmadd_pd(a, b, c); }
   static double sum(Double a) { return _mm512_reduce_add_pd(a); }
 
-  // 16-bit floats, addresses of any alignment; both conversions are exact.
+  // Converts 16-bit floats at addresses of any alignment; both conversions are exact.
   static Reg load_f16(const void* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
   }
@@ -89,7 +89,7 @@ struct Lanes {
     _mm256_mask_storeu_epi16(p, mask(n), _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
   }
 
-  // Magnitudes compared as bit patterns: NaN is above infinity above all numbers.
+  // Compares magnitudes as bit patterns: NaN is above infinity, which is above all numbers.
   static Ints max_magnitude(Ints acc, Reg a) {
     const __m512i bits = _mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(0x7fffffff));
     return _mm512_max_epi32(acc, bits);
@@ -98,7 +98,7 @@ struct Lanes {
   static int32_t largest(Ints a) { return _mm512_reduce_max_epi32(a); }
   static Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
   static int32_t sum(Ints a) { return _mm512_reduce_add_epi32(a); }
-  // Conversion to integers, one per lane, and their low bytes (values must fit in int8).
+  // Converts to integers, one per lane, and stores their low bytes (values must fit in int8).
   static Ints to_ints(Reg a) { return _mm512_cvtps_epi32(a); }
   static void store_i8(int8_t* p, Ints a) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));
@@ -125,7 +125,7 @@ struct Lanes {
 
 inline void Lanes::transpose(Reg (&a)[16]) {
   Reg b[16];
-  // 4x4 blocks of lanes within each 128-bit part: rows 4i..4i+3.
+  // The first step transposes 4x4 blocks of lanes within each 128-bit part: rows 4i..4i+3.
   for (int i = 0; i < 16; i += 4) {
     const __m512d p = _mm512_castps_pd(_mm512_unpacklo_ps(a[i], a[i + 1]));
     const __m512d q = _mm512_castps_pd(_mm512_unpackhi_ps(a[i], a[i + 1]));
@@ -136,7 +136,7 @@ inline void Lanes::transpose(Reg (&a)[16]) {
     b[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(q, s));
     b[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(q, s));
   }
-  // Then the 128-bit parts: part k of b[4i + j] is part i of column 4k + j.
+  // The second step moves the 128-bit parts: part k of b[4i + j] is part i of column 4k + j.
   for (int j = 0; j < 4; ++j) {
     const Reg even_low = _mm512_shuffle_f32x4(b[j], b[4 + j], 0x88);
     const Reg odd_low = _mm512_shuffle_f32x4(b[j], b[4 + j], 0xdd);

@@ -1,5 +1,5 @@
-// The int8 matmul for processors with VNNI but without byte permutes across lanes; trellis codes
-// have a file of their own.
+// Multiplies int8 matrices on processors with VNNI but without byte permutes across lanes; trellis
+// codes have a file of their own.
 #include "codec/product/avx512/product_words.h"
 #include "kernels/avx512/matmul_vnni.h"
 #include "kernels/isa_tables.h"

@@ -1,4 +1,4 @@
-// The exact matmul with 16 rows per register.
+// Multiplies exactly, with 16 rows per register.
 #include "kernels/simd/matmul_f32.h"
 
 #include <immintrin.h>

@@ -1,5 +1,5 @@
-// The int8 matmul of trellis codes for processors without byte permutes across lanes: quantiles, to
-// 6 bits a step.
+// Multiplies matrices of trellis codes on processors without byte permutes across lanes: quantiles,
+// to 6 bits a step.
 #include "codec/trellis/avx512/trellis_words.h"
 #include "kernels/avx512/matmul_vnni.h"
 #include "kernels/trellis_parts.h"

@@ -1,4 +1,4 @@
-// The int8 matmul of trellis codes for processors without byte permutes across lanes: sums of
+// Multiplies matrices of trellis codes on processors without byte permutes across lanes: sums of
 // bytes, to 6 bits a step. Others have files of their own.
 #include "codec/trellis/avx512/trellis_words.h"
 #include "kernels/avx512/matmul_vnni.h"

@@ -1,5 +1,5 @@
-// The int8 matmul on VNNI and on tiles (AMX). A 32-bit lane is one row, and activations are
-// broadcast four columns at a time, so there are no horizontal sums. For few vectors, codes are
+// Multiplies int8 matrices on VNNI and on tiles (AMX). A 32-bit lane is one row, and activations
+// are broadcast four columns at a time, so there are no horizontal sums. For few vectors, codes are
 // decoded in registers and reused for each vector. For many, a slab of two panels is decoded once
 // into the first-level cache, and a product blocked in registers or in AMX tiles runs over it.
 #pragma once
@@ -38,8 +38,8 @@ class IntegerMatmul {
     run_with(call, ProductWeights<Decoder>(call.w));
   }
 
-  // Decoder<steps> decodes trellis codes of these steps. Steps: those that this is compiled for,
-  // all if none are given.
+  // Decoder<steps> decodes trellis codes of these steps. `Steps` are those that this is compiled
+  // for; all if none are given.
   template <template <class> class Decoder, typename... Steps>
   static void run_trellis(const Call& call) {
     const auto run = [&](auto steps) {
@@ -69,11 +69,11 @@ class IntegerMatmul {
   // never passes the end, because prefetching an unmapped page walks the page table every time.
   static constexpr int64_t kPrefetchWords = 1024;
 
-  // Multiplies a panel with `Vectors` vectors from `v0`; codes are decoded in registers. Parts: 2
-  // if scales are per half unit, else 1.
+  // Multiplies a panel with `Vectors` vectors from `v0`; codes are decoded in registers. `Parts` is
+  // 2 if scales are per half unit, else 1.
   template <int Vectors, int Planes, int Parts, class Weights>
   static void multiply_panel(const Call& call, const Weights& weights, int64_t panel, int64_t v0) {
-    // With few vectors, several independent sums per vector hide the latency of vpdpbusd.
+    // Several independent sums per vector hide the latency of vpdpbusd if there are few vectors.
     constexpr int kChains = (Vectors <= 2 ? 4 : Vectors <= 4 ? 2 : Parts) / Parts;
     const PanelMatrix& w = call.w;
     constexpr int kUnitWords = Weights::kUnitWords;
@@ -166,12 +166,12 @@ class IntegerMatmul {
 
   static constexpr int64_t kSlabColumns = 512;
   static constexpr int kTile = 12;  // vectors whose sums stay in registers
-  // Vectors per pass over the codes.
+  // A pass over the codes takes this many vectors.
   static constexpr int kBlock = Tiles::kPresent ? 8 * kMostTileVectors : 16 * kTile;
 
   static constexpr int kSlabPanels = 2;
 
-  // Decoded columns [begin, end) of up to kSlabPanels panels: bytes[quad][panel][row][4].
+  // Holds decoded columns [begin, end) of up to kSlabPanels panels: bytes[quad][panel][row][4].
   struct Slab {
     const Call& call;
     int64_t panel, begin, end;
@@ -179,8 +179,8 @@ class IntegerMatmul {
     int64_t tile_columns;
   };
 
-  // sums[vector][panel][row] = first[vector] and the products over `columns` columns with `Vectors`
-  // vectors. Not inlined, so that nothing else competes for registers.
+  // Sets sums[vector][panel][row] to first[vector] plus the products over `columns` columns with
+  // `Vectors` vectors. It is not inlined, so that nothing else competes for registers.
   template <int Panels, int Vectors>
   __attribute__((noinline)) static void sum_columns(const uint8_t* bytes, const int8_t* q,
                                                     int64_t ldq, int64_t columns,
@@ -209,12 +209,12 @@ class IntegerMatmul {
     });
   }
 
-  // Bytes with a bias of 128 from signed ones, and the reverse.
+  // Converts signed bytes to bytes with a bias of 128, and back.
   WALSH_INLINE static __m512i with_other_sign(__m512i bytes) {
     return _mm512_xor_si512(bytes, _mm512_set1_epi8(static_cast<char>(0x80)));
   }
 
-  // sums[vector][panel][row] of columns [c, c + columns) and vectors [v0, v0 + Vectors).
+  // Computes sums[vector][panel][row] of columns [c, c + columns) and vectors [v0, v0 + Vectors).
   template <int Panels, int Vectors>
   WALSH_INLINE static void sum_part(const Slab& s, int64_t v0, int64_t c, int64_t columns,
                                     int32_t* sums) {
@@ -238,7 +238,7 @@ class IntegerMatmul {
     }
   }
 
-  // totals[token][panel][row] += the sums of columns [c, c + columns) times their scales.
+  // Adds the sums of columns [c, c + columns) times their scales to totals[token][panel][row].
   template <class Scaling, int Panels, int Vectors, bool Offsets>
   WALSH_INLINE static void add_sums(const Slab& s, int64_t v0, int64_t c, int64_t columns,
                                     const int32_t* sums, float* totals) {
@@ -269,9 +269,10 @@ class IntegerMatmul {
     }
   }
 
-  // totals[token][panel][row] += slab times vectors [v0, v0 + Vectors). totals: that of v0's token.
-  // While the matrix unit sums the columns of a scale, the sums of those before are scaled. One for
-  // all decoders whose scales are alike: compiling it is most of the work.
+  // Adds the slab times vectors [v0, v0 + Vectors) to totals[token][panel][row], whose first is
+  // v0's token. While the matrix unit sums the columns of a scale, the sums of those before are
+  // scaled. All decoders whose scales are alike share an instance: compiling it is most of the
+  // work.
   template <class Scaling, int Panels, int Vectors>
   __attribute__((noinline)) static void multiply_slab(const Slab& s, int64_t v0, float* totals) {
     constexpr int kAhead = Vectors % kTileVectors == 0 ? 1 : 0;
@@ -301,9 +302,9 @@ class IntegerMatmul {
     if constexpr (kAhead == 1) add(s.end - before, before, sums[part ^ 1]);
   }
 
-  // multiply_slab for as many of `vectors`, a number known only at run time, as it is compiled for,
-  // at most Vectors. Returns how many. A single panel is only ever the last of an odd number, so
-  // it is compiled for few numbers.
+  // Calls multiply_slab for as many of `vectors`, a number known only at run time, as it is
+  // compiled for, at most Vectors. Returns how many. A single panel is only ever the last of an odd
+  // number, so it is compiled for few numbers.
   template <class Scaling, int Panels, int Vectors>
   static int64_t multiply_some(const Slab& s, int64_t v0, int64_t vectors, float* totals) {
     if (vectors >= Vectors) {
@@ -318,7 +319,7 @@ class IntegerMatmul {
     return vectors;  // there are none
   }
 
-  // Decodes columns [begin, end) of one panel of a slab. Not inlined, so that each decoder is
+  // Decodes columns [begin, end) of one panel of a slab. It is not inlined, so that each decoder is
   // compiled once, which is most of the remaining work.
   template <class Weights>
   __attribute__((noinline)) static void decode_panel(const Call& call, const Weights& weights,
@@ -393,7 +394,7 @@ class IntegerMatmul {
     }
   }
 
-  // Few vectors are not the business of tiles: whoever has them calls the matmul without.
+  // Tiles are not for few vectors: the caller then uses the matmul without them.
   template <class Weights>
   static void run_with(const Call& call, const Weights& weights) {
     const bool few = !Tiles::kPresent && call.m * call.x.planes <= kMostDirect;

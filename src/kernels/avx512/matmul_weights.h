@@ -1,5 +1,5 @@
-// The arguments of an int8 matmul on VNNI, and the differences between kinds of weights: how codes
-// are decoded, how columns are grouped, and how a group's scale is applied.
+// Holds the arguments of an int8 matmul on VNNI, and the differences between kinds of weights: how
+// codes are decoded, how columns are grouped, and how a group's scale is applied.
 #pragma once
 
 #include <immintrin.h>
@@ -20,10 +20,10 @@ using namespace detail;
 
 namespace {  // compiled with and without VBMI, and not to be merged by the linker
 
-// The bias that decoders add to every level, for the unsigned operand of vpdpbusd.
+// Decoders add this bias to every level, for the unsigned operand of vpdpbusd.
 inline constexpr int kSlabBias = 128;
 
-// The arguments, and values precomputed to avoid divisions in the inner loops.
+// Holds the arguments, and values precomputed to avoid divisions in the inner loops.
 struct VnniCall {
   const PanelMatrix& w;
   const ActivationsI8& x;
@@ -57,7 +57,7 @@ struct VnniCall {
     return w.trellis ? w.trellis->unit : w.code->unit;
   }
   WALSH_INLINE const int8_t* q(int64_t vector) const { return x.q.data() + vector * x.cols; }
-  // The scales of vectors from `vector` on, x_groups apart.
+  // Returns the scales of vectors from `vector` on, x_groups apart.
   WALSH_INLINE const float* x_scales(int64_t vector, int64_t col) const {
     return x.scales.data() + vector * x_groups + (col >> x_shift);
   }
@@ -72,7 +72,7 @@ struct VnniCall {
       sum += s[i];
     return sum;
   }
-  // The sum of 16 activations.
+  // Returns the sum of 16 activations.
   WALSH_INLINE static int32_t half_unit_sum(const int8_t* q) {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(q));
     const __m128i raised = _mm_xor_si128(bytes, _mm_set1_epi8(static_cast<char>(0x80)));
@@ -95,19 +95,19 @@ struct VnniCall {
   }
 };
 
-// Scales per group of columns of a row.
+// These weights have scales per group of columns of a row.
 class GroupedWeights {
  public:
   using Scaling = GroupedWeights;  // everything that does not depend on the decoder
 
-  // Number of columns from c to the next flush of the integer sums, and number of columns in the
-  // group at c.
+  // These return the number of columns from c to the next flush of the integer sums, and the number
+  // of columns in the group at c.
   WALSH_INLINE static int64_t columns(const VnniCall& call, int64_t c) {
     return std::min(call.step, call.w.cols - c);
   }
   WALSH_INLINE static int64_t group_columns(const VnniCall& call, int64_t) { return call.w.group; }
   WALSH_INLINE static int64_t group(const VnniCall& call, int64_t c) { return c / call.w.group; }
-  // The factor for an integer sum of the group, besides the activations' scale.
+  // Returns the factor for an integer sum of the group, besides the activations' scale.
   WALSH_INLINE static __m512 scale(const VnniCall& call, int64_t panel, int64_t group) {
     return _mm512_mul_ps(call.f16(call.w.scales, panel * call.w_groups + group),
                          _mm512_set1_ps(call.unit));
@@ -120,7 +120,7 @@ class GroupedWeights {
     _mm_prefetch(reinterpret_cast<const char*>(std::min(next, call.w.scales.end() - 1)),
                  _MM_HINT_T0);
   }
-  // The rows' results from their totals.
+  // Returns the rows' results from their totals.
   WALSH_INLINE static __m512 finish(const VnniCall&, int64_t, __m512 total) { return total; }
 };
 
@@ -160,7 +160,7 @@ class ProductWeights : public GroupedWeights {
   Decoder decoder_;
 };
 
-// Scales of column blocks and of rows.
+// These weights have scales of column blocks and of rows.
 class TrellisScaledWeights {
  public:
   using Scaling = TrellisScaledWeights;

@@ -1,7 +1,7 @@
-// Sums of int8 products by a matrix unit (AMX). A tile is up to 16 rows of 64 bytes. The panels of
-// a slab have the form that it wants: 16 quads of columns, each with 16 rows of a matrix times 4
+// Sums int8 products by a matrix unit (AMX). A tile is up to 16 rows of 64 bytes. The panels of a
+// slab have the form that it needs: 16 quads of columns, each with 16 rows of a matrix times 4
 // bytes, are one tile, and 64 columns of 16 vectors are another; their product is a tile of int32
-// sums. Where scales are for 32 or 16 columns, both tiles have fewer.
+// sums. Where scales are for 32 or 16 columns, both tiles have fewer columns.
 //
 // A class of tiles has kPresent, a class Use that lives as long as tiles are used and is told their
 // columns, and
@@ -25,7 +25,7 @@ inline constexpr int kMostTileVectors = 2 * kTileVectors;  // summed at once
 // and the last two weights.
 inline constexpr int kFirstVectorTile = 4, kFirstWeightTile = 6;
 
-// How many columns tiles have that never cross the end of a step of columns, a multiple of 16.
+// Returns how many columns tiles that never cross the end of a step have, a multiple of 16.
 constexpr int64_t tile_columns_of(int64_t step) {
   return step % 64 == 0 ? 64 : step % 32 == 0 ? 32 : 16;
 }
@@ -40,9 +40,9 @@ struct NoTiles {
 
 template <class Tiles, int Panels, int VectorTiles>
 struct TileSums {
-  // sums[vector][panel][row] = the bytes of `columns` columns, a multiple of those of a tile, times
-  // 16 VectorTiles vectors. bytes: [quad][slab_panels][16][4], of which the first `Panels` panels
-  // take part.
+  // Computes sums[vector][panel][row] from the bytes of `columns` columns, a multiple of those of a
+  // tile, and 16 VectorTiles vectors. Of bytes [quad][slab_panels][16][4], the first `Panels`
+  // panels take part.
   static void sum(const uint8_t* bytes, int slab_panels, const int8_t* q, int64_t ldq,
                   int64_t columns, int64_t tile_columns, int32_t* sums) {
     constexpr int64_t kRowBytes = 4 * kPanelRows;  // of one panel and quad

@@ -1,4 +1,4 @@
-// The int8 matmul with VBMI's byte permute. Trellis codes have a file of their own.
+// Multiplies int8 matrices with VBMI's byte permute. Trellis codes have a file of their own.
 #include "codec/product/avx512vbmi/product_decoder.h"
 #include "kernels/avx512/matmul_vnni.h"
 #include "kernels/avx512vbmi/permute_lookup.h"

@@ -1,4 +1,4 @@
-// Look-up of 16 bytes with VBMI's byte permute: it reads the low 6 bits of an index, so a table
+// Looks up 16 bytes with VBMI's byte permute: it reads the low 6 bits of an index, so a table
 // repeated four times makes masking the nibble unnecessary.
 #pragma once
 

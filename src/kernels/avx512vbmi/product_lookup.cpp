@@ -1,4 +1,4 @@
-// Products by lookup with VBMI: a table of 256 bytes is four registers, and 64 rows are looked up
+// Multiplies by lookup with VBMI: a table of 256 bytes is four registers, and 64 rows are looked up
 // at a time. Tables of one group of columns stay in the first-level cache while all rows use them.
 #include <immintrin.h>
 
@@ -58,7 +58,7 @@ class TableFiller {
   }
 
  private:
-  // products_[v] = the 16-bit products; returns their largest magnitude.
+  // Sets products_[v] to the 16-bit products and returns their largest magnitude.
   int multiply(const int8_t* a, int v) {
     const int sum = a[0] + a[4] + a[8] + a[12];
     const __m512i four = _mm512_set1_epi32(static_cast<int>(
@@ -78,7 +78,7 @@ class TableFiller {
     return static_cast<int>(_mm512_reduce_max_epu32(wide));
   }
 
-  // signs_[v] = the 16 sums of signed residuals; returns their largest magnitude.
+  // Sets signs_[v] to the 16 sums of signed residuals and returns their largest magnitude.
   int add_signs(const int8_t* a, int v) {
     __m256i sum = _mm256_setzero_si256();
     int magnitude = 0;
@@ -116,7 +116,7 @@ class TableFiller {
   alignas(64) int16_t signs_[kGroupVectors][kSignSums];
 };
 
-// Byte v of the 32-bit lanes of four panels a, b, c, d: lane r of out[v] is row r of a, c, b, d.
+// Gathers byte v of the 32-bit lanes of panels a to d: lane r of out[v] is row r of a, c, b, d.
 WALSH_INLINE inline void transpose(const uint32_t* const (&words)[kPanels], int64_t offset,
                                    __m512i (&out)[4]) {
   const __m512i a = _mm512_load_si512(words[0] + offset), b = _mm512_load_si512(words[1] + offset);
@@ -135,8 +135,8 @@ WALSH_INLINE inline void transpose(const uint32_t* const (&words)[kPanels], int6
   out[3] = join(_mm512_srli_epi16(ab_high, 8), cd_high);
 }
 
-// Sums of rows of four panels over a group, with a bias of 128 per vector: the sum of all bytes
-// plus 256 times the sum of odd bytes modulo 2^16, and the sum of the odd bytes.
+// Holds sums of rows of four panels over a group, with a bias of 128 per vector: the sum of all
+// bytes plus 256 times the sum of odd bytes modulo 2^16, and the sum of the odd bytes.
 struct Sums {
   __m512i all = _mm512_setzero_si512(), odd = _mm512_setzero_si512();
 
@@ -154,7 +154,7 @@ WALSH_INLINE inline __m512i look_up(const uint8_t* table, __m512i pointers) {
   return _mm512_mask_blend_epi8(_mm512_movepi8_mask(pointers), low, high);
 }
 
-// A sign table of 16 bytes, repeated four times because a permute reads six bits, two of which have
+// Repeats a sign table of 16 bytes four times, because a permute reads six bits, two of which have
 // no meaning here.
 WALSH_INLINE inline __m512i look_up(const int8_t* table, __m512i signs) {
   const __m512i bytes =
@@ -179,7 +179,7 @@ WALSH_INLINE inline void add_unit(const Tables& tables, int first,
   });
 }
 
-// y += sum * scale for the rows of one panel.
+// Adds sum * scale to y for the rows of one panel.
 void add_to(const PanelMatrix& w, int64_t panel, int64_t group, __m512i sum, float factor,
             float* y) {
   const int64_t left = w.rows - panel * kPanelRows;

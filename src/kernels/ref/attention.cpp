@@ -1,4 +1,4 @@
-// The specification of attention: softmax(scale * q K^T) V over the positions a query sees.
+// This specifies attention: softmax(scale * q K^T) V over the positions a query sees.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -14,8 +14,8 @@ float capped(float logit, float cap) {
   return cap == 0 ? logit : cap * std::tanh(logit / cap);
 }
 
-// One query against `count` positions from `begin` on; weights: scratch[count]. Returns the
-// logarithm of the sum of e^logit.
+// Attends from one query to `count` positions from `begin` on; `weights` is scratch[count]. Returns
+// the logarithm of the sum of e^logit.
 float attend(const float* q, const KvView& kv, int kv_head, int64_t begin, int64_t count,
              const AttentionOptions& options, float* out, float* weights) {
   const int head_dim = kv.head_dim;

@@ -1,4 +1,4 @@
-// The specification of the gated delta rule in chunks.
+// This specifies the gated delta rule in chunks.
 #include <cmath>
 #include <cstdint>
 
@@ -7,7 +7,7 @@
 namespace walsh::ref {
 namespace {
 
-// Dot product of x and a column of a matrix [size][width].
+// Returns the dot product of x and a column of a matrix [size][width].
 float dot(const float* x, const float* column, int64_t size, int64_t width) {
   float sum = 0;
   for (int64_t d = 0; d < size; ++d)

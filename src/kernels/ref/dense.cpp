@@ -1,4 +1,4 @@
-// The specification of the product with plain weights.
+// This specifies the product with plain weights.
 #include <cstdint>
 #include <cstring>
 

@@ -1,4 +1,4 @@
-// The matmuls in plain scalar code: the specification, bit for bit.
+// The matmuls in plain scalar code are the specification, bit for bit.
 #include <array>
 #include <bit>
 #include <cmath>
@@ -98,7 +98,7 @@ float row_times_vector(const PanelMatrix& w, const ActivationsI8& x, int64_t pan
   return y;
 }
 
-// One decoded weight according to the specification.
+// Returns one decoded weight according to the specification.
 float weight_at(const PanelMatrix& w, int64_t panel, int lane, int64_t col) {
   if (w.trellis) {
     const int64_t block = column_block(col, w.cols);

@@ -17,7 +17,7 @@ uint64_t read_lines(const uint64_t* lines, int64_t count) {
 int64_t multiply_add(int64_t rounds, int32_t* sink) {
   constexpr int kLanes = 8;
   int32_t sum[kLanes] = {};
-  // volatile: the products must not be known at compile time
+  // They are volatile, because the products must not be known at compile time.
   volatile int8_t a = 3, b = 5;
   for (int64_t i = 0; i < rounds; ++i) {
     const int8_t x = a, y = b;

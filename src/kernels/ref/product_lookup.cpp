@@ -1,4 +1,4 @@
-// Products by lookup in plain scalar code: the specification, bit for bit.
+// Products by lookup in plain scalar code are the specification, bit for bit.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -58,7 +58,7 @@ void fill(const PanelMatrix& w, const int8_t* q, int64_t columns, Tables& tables
   tables.step = table_step(multiplier);
 }
 
-// Adds up the looked-up products of one row; unit: its words of the group.
+// Adds up the looked-up products of one row; `unit` points to its words of the group.
 int add_up(const Tables& tables, const uint32_t* unit, int64_t columns) {
   int sum = 0;
   for (int v = 0; v < columns / kProductValues; ++v) {

@@ -1,4 +1,4 @@
-// The specification of the element-wise operations and of the int8 quantization of activations.
+// This specifies the element-wise operations and the int8 quantization of activations.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -11,7 +11,7 @@
 namespace walsh::ref {
 namespace {
 
-// Largest magnitude as a bit pattern: an order in which NaN is above infinity above all numbers.
+// Returns the largest magnitude as a bit pattern: NaN is above infinity, infinity above numbers.
 uint32_t max_magnitude_bits(const float* x, int64_t n) {
   uint32_t bits = 0;
   for (int64_t i = 0; i < n; ++i) {
@@ -21,8 +21,8 @@ uint32_t max_magnitude_bits(const float* x, int64_t n) {
   return bits;
 }
 
-// q[i] = round(v * inverse), where v is x[i] or, in the second plane, what the first one left of
-// it.
+// Computes q[i] = round(v * inverse), where v is x[i] or, in the second plane, what the first one
+// left of it.
 void quantize_plane(const float* x, int64_t n, const int8_t* first, float first_scale,
                     float inverse, int8_t* q, int32_t* sums) {
   for (int64_t i = 0; i < n; ++i) {

@@ -1,4 +1,4 @@
-// Attention over blocks of positions with a running maximum ("online softmax": Milakov and
+// Computes attention over blocks of positions with a running maximum ("online softmax": Milakov and
 // Gimelshein 2018; blocked as in FlashAttention, Dao et al. 2022). A row is one query of one head.
 #pragma once
 
@@ -13,27 +13,27 @@
 
 namespace walsh::simd {
 
-// How attention is divided into blocks, and the layout of its scratch memory.
+// Says how attention is divided into blocks, and lays out its scratch memory.
 struct AttentionBlocks {
-  // Positions per block. Blocks start at multiples of this, whatever the queries: that makes the
-  // result of a query independent of the batch.
+  // A block has this many positions. Blocks start at multiples of this, whatever the queries: that
+  // makes the result of a query independent of the batch.
   static constexpr int64_t kKeys = 64;
-  // Number of rows (one query of one head each) that share a converted block of keys and values.
+  // This many rows (one query of one head each) share a converted block of keys and values.
   static constexpr int64_t kRows = 144;
 
-  // Row length of values and outputs, a whole number of vectors on every instruction set.
+  // Returns the row length of values and outputs, whole vectors on every instruction set.
   static constexpr int64_t padded(int64_t head_dim) { return (head_dim + 15) / 16 * 16; }
 
-  // keys [head_dim][kKeys], values [kKeys][padded], logits [kRows][kKeys], output [kRows][padded],
-  // largest logit and sum of weights [kRows].
+  // Returns the size of keys [head_dim][kKeys], values [kKeys][padded], logits [kRows][kKeys],
+  // output [kRows][padded], largest logit and sum of weights [kRows].
   static constexpr int64_t floats(int64_t head_dim) {
     return head_dim * kKeys + kKeys * padded(head_dim) + kRows * kKeys + kRows * padded(head_dim) +
            2 * kRows;
   }
 };
 
-// The arguments plus the parts of the scratch memory. It is a template, so
-// that each instruction set has its own functions.
+// Holds the arguments and the parts of the scratch memory. It is a template, so that each
+// instruction set has its own functions.
 template <typename V>
 struct BlockedAttention : GroupAttention {
   float* block_keys;    // [head_dim][kKeys]
@@ -59,9 +59,9 @@ struct BlockedAttention : GroupAttention {
   int64_t first_of(int64_t row) const { return first(row / heads); }
 };
 
-// out[d * kKeys + i] = keys[i * head_dim + d], for a whole tile of vectors, or for the first
-// `count` keys and `width` dimensions with zeros for the other keys. Prefetches the next block,
-// whose rows are too short for the hardware to predict.
+// Computes out[d * kKeys + i] = keys[i * head_dim + d], for a whole tile of vectors, or for the
+// first `count` keys and `width` dimensions with zeros for the other keys. Prefetches the next
+// block, whose rows are too short for the hardware to predict.
 template <typename V>
 void transpose_tile(const uint16_t* keys, int64_t head_dim, float* out) {
   typename V::Reg tile[V::kWidth];
@@ -85,7 +85,7 @@ void transpose_edge(const uint16_t* keys, int64_t head_dim, int64_t count, int64
     V::store(out + i * AttentionBlocks::kKeys, tile[i]);
 }
 
-// out[d * kKeys + j] = keys[j * head_dim + d], zero for j beyond count.
+// Computes out[d * kKeys + j] = keys[j * head_dim + d], zero for j beyond count.
 template <typename V>
 void transpose_keys(const uint16_t* keys, int64_t count, int64_t head_dim, float* out) {
   for (int64_t j = 0; j < AttentionBlocks::kKeys; j += V::kWidth) {
@@ -102,7 +102,7 @@ void transpose_keys(const uint16_t* keys, int64_t count, int64_t head_dim, float
   }
 }
 
-// out[j * padded + d] = values[j * head_dim + d], zero from `width` to the padded length.
+// Computes out[j * padded + d] = values[j * head_dim + d], zero from `width` to the padded length.
 template <typename V>
 void convert_values(const uint16_t* values, int64_t count, int64_t head_dim, int64_t width,
                     float* out) {
@@ -171,8 +171,8 @@ void scale_weights(const float* weights, const uint16_t* scales, int64_t n, floa
   }
 }
 
-// One row of one block: logits become weights, and earlier sums are rescaled if the largest logit
-// grew.
+// Weighs one row of one block: logits become weights, and earlier sums are rescaled if the largest
+// logit grew.
 template <typename V>
 void weigh_row(float* row, int64_t begin, int64_t end, const AttentionOptions& options,
                float* largest, float* total, float* sums, int64_t padded) {

@@ -1,5 +1,5 @@
-// The gated delta rule in chunks: matrix products within a chunk replace one update of the state
-// per row ("Parallelizing Linear Transformers with the Delta Rule", Yang et al. 2024); the
+// Computes the gated delta rule in chunks: matrix products within a chunk replace one update of the
+// state per row ("Parallelizing Linear Transformers with the Delta Rule", Yang et al. 2024); the
 // triangular system is solved row by row. Every sum has a fixed order, whatever the number of rows.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace walsh::simd {
 
-// out[i * width] = a_i b for the keys and then the queries of m rows; b is [inner][width].
+// Computes out[i * width] = a_i b for the keys and then the queries of m rows; b is [inner][width].
 template <typename V>
 void delta_products(const DeltaRows& rows, int64_t m, int64_t inner, const float* b, int64_t width,
                     float* out) {
@@ -28,8 +28,8 @@ void delta_products(const DeltaRows& rows, int64_t m, int64_t inner, const float
   }
 }
 
-// out[j] = e^(sum - sums[j]) * factor * dots[j] for a whole chunk; null dots count as 1. Entries of
-// rows that have not come yet are undefined.
+// Computes out[j] = e^(sum - sums[j]) * factor * dots[j] for a whole chunk; null dots count as 1.
+// Entries of rows that have not come yet are undefined.
 template <typename V>
 void delta_weights(float sum, const float* sums, float factor, const float* dots, float* out) {
   for (int64_t j = 0; j < kDeltaChunk; j += V::kWidth) {
@@ -40,7 +40,7 @@ void delta_weights(float sum, const float* sums, float factor, const float* dots
   }
 }
 
-// S <- e^G S + K^T (weights * U).
+// Computes S <- e^G S + K^T (weights * U).
 template <typename V>
 void delta_advance(const DeltaShape& shape, const float* keys, const float* updates,
                    const float* sums, float* state, float* weights, float* weighted) {
@@ -63,7 +63,7 @@ void delta_advance(const DeltaShape& shape, const float* keys, const float* upda
   }
 }
 
-// Computes the rows of one value head. `read`: keys and queries times the state; `dots`: times the
+// Computes the rows of one value head. `read` is keys and queries times the state, `dots` times the
 // chunk's keys.
 template <typename V>
 void delta_rows(const DeltaShape& shape, int64_t value, const DeltaState& state,

@@ -1,4 +1,4 @@
-// The product with plain weights over any vector type.
+// Multiplies with plain weights over any vector type.
 #pragma once
 
 #include <immintrin.h>
@@ -24,8 +24,8 @@ auto load_weights(const std::byte* p, int64_t n) {
   if constexpr (kType == DType::f32) return V::load(reinterpret_cast<const float*>(p), n);
 }
 
-// y[t * ldy + r] = sum_c w[r][c] x[t][c]. Lanes run over columns, with one accumulator per element
-// whatever the shape of the tile, so that a token's result does not depend on the batch.
+// Computes y[t * ldy + r] = sum_c w[r][c] x[t][c]. Lanes run over columns, with one accumulator per
+// element whatever the shape of the tile, so that a token's result does not depend on the batch.
 template <typename V, DType kType, int kRows, int kTokens>
 void dense_tile(const std::byte* w, int64_t cols, const float* x, int64_t ldx, float* y,
                 int64_t ldy) {
@@ -67,7 +67,7 @@ void dense_tile(const std::byte* w, int64_t cols, const float* x, int64_t ldx, f
   }
 }
 
-// dense_tile for 1..V::kDenseTokens tokens.
+// Calls dense_tile for 1..V::kDenseTokens tokens.
 template <typename V, DType kType, int kRows, int kTokens = V::kDenseTokens>
 void dense_tokens(int64_t tokens, const std::byte* w, int64_t cols, const float* x, int64_t ldx,
                   float* y, int64_t ldy) {

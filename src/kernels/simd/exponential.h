@@ -1,4 +1,4 @@
-// e^x for vectors, within 2 units in the last place, and the hyperbolic tangent from it.
+// Computes e^x for vectors, within 2 units in the last place, and the hyperbolic tangent from it.
 #pragma once
 
 namespace walsh::simd {
@@ -20,7 +20,7 @@ inline typename V::Reg exponential(typename V::Reg x) {
   return V::zero_below(x, lowest, V::scale_by_power(p, n));
 }
 
-// tanh(x) = 1 - 2 / (e^2x + 1), within 2^-22.
+// Returns tanh(x) = 1 - 2 / (e^2x + 1), within 2^-22.
 template <typename V>
 inline typename V::Reg tangent(typename V::Reg x) {
   const auto one = V::set(1.0f);

@@ -1,4 +1,4 @@
-// The operations that are one template over the width of vectors.
+// Sets the operations that are one template over the width of vectors.
 #pragma once
 
 #include "kernels/simd/attention.h"

@@ -1,6 +1,6 @@
-// The float32 matmul for any vector width: 128 columns of a few registers of rows are decoded to
-// floats in the first-level cache, then multiplied with blocks of tokens held in registers. A
-// single token takes the same path, so results do not depend on the number of tokens.
+// Computes the float32 matmul for any vector width: 128 columns of a few registers of rows are
+// decoded to floats in the first-level cache, then multiplied with blocks of tokens held in
+// registers. A single token takes the same path, so results do not depend on the number of tokens.
 //
 // `Arch` is the instruction set: types Ints, Reg and Table (16 floats, looked up by the low 4 bits
 // of every lane), kWidth rows per register, kTokens per tile with two registers of rows,
@@ -85,7 +85,7 @@ class DecodedMatmul {
     }
   }
 
-  // decode_rows for product codes.
+  // Does what decode_rows does, for product codes.
   static void decode_product(const PanelMatrix& w, int64_t row, int64_t begin, int64_t end,
                              int64_t stride, float* out) {
     const int64_t panel = row / kPanelRows;
@@ -184,7 +184,7 @@ class DecodedMatmul {
     }
   }
 
-  // totals[token][register][lane] += slab[column][register][lane] * x[token][column].
+  // Computes totals[token][register][lane] += slab[column][register][lane] * x[token][column].
   template <int Regs, int Tokens>
   static void multiply_slab(const float* slab, int64_t columns, const float* x, int64_t ldx,
                             float* totals) {
@@ -209,7 +209,7 @@ class DecodedMatmul {
     });
   }
 
-  // multiply_slab for a number of tokens known only at run time, 1..Tokens.
+  // Calls multiply_slab for a number of tokens known only at run time, 1..Tokens.
   template <int Regs, int Tokens>
   static void multiply_some(int64_t tokens, const float* slab, int64_t columns, const float* x,
                             int64_t ldx, float* totals) {

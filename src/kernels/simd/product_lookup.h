@@ -1,4 +1,4 @@
-// The loops of products by lookup for any vector width: the tables of one group of columns are
+// Runs the loops of products by lookup for any vector width: the tables of one group of columns are
 // filled for one plane of a token and stay in the first-level cache while all rows use them.
 //
 // `Engine` is the instruction set: types Tables (with their `step`) and Filler, which fills them

@@ -1,4 +1,4 @@
-// A tile of a float32 product, the inner part of attention.
+// Computes a tile of a float32 product, the inner part of attention.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,9 @@ struct HalfRows {
   }
 };
 
-// c[r * ldc + j] (+)= sum over k in [begin, end) of a[r * lda + k] * b[k * ldb + j], for j in
-// kVectors whole vectors. One accumulator per element and ascending k: an element's value does not
-// depend on the shape of the tile.
+// Computes c[r * ldc + j] (+)= sum over k in [begin, end) of a[r * lda + k] * b[k * ldb + j], for j
+// in kVectors whole vectors. There is one accumulator per element and k ascends: an element's value
+// does not depend on the shape of the tile.
 template <typename V, int kRows, int kVectors, typename B>
 void product_tile(const float* const* a, B b, int64_t ldb, int64_t begin, int64_t end, float* c,
                   int64_t ldc, bool accumulate) {
@@ -49,7 +49,7 @@ void product_tile(const float* const* a, B b, int64_t ldb, int64_t begin, int64_
   }
 }
 
-// product_tile for 1..kTileRows rows.
+// Calls product_tile for 1..kTileRows rows.
 template <typename V, int kVectors, int kRows = V::kTileRows, typename B>
 void product_rows(int rows, const float* const* a, B b, int64_t ldb, int64_t begin, int64_t end,
                   float* c, int64_t ldc, bool accumulate) {
@@ -61,7 +61,7 @@ void product_rows(int rows, const float* const* a, B b, int64_t ldb, int64_t beg
   product_tile<V, kRows, kVectors>(a, b, ldb, begin, end, c, ldc, accumulate);
 }
 
-// product_tile for 1..kTileRows rows and any multiple of the vector width as columns.
+// Calls product_tile for 1..kTileRows rows and any multiple of the vector width as columns.
 template <typename V, int kVectors = V::kTileVectors, typename B>
 void product(int rows, const float* const* a, B b, int64_t ldb, int64_t begin, int64_t end,
              float* c, int64_t ldc, int64_t columns, bool accumulate) {

@@ -1,5 +1,5 @@
-// The operations on rows over any vector type: element by element, and activations to int8. Those
-// of ref/vector_ops.cpp and ref/quantize_i8.cpp are their specification.
+// Computes the operations on rows over any vector type: element by element, and activations to
+// int8. Those of ref/vector_ops.cpp are their specification.
 #pragma once
 
 #include <bit>
@@ -54,7 +54,7 @@ void silu_mul(const float* gate, const float* up, int64_t n, float* out) {
   if (i < n) V::store(out + i, apply(V::load(gate + i, n - i), V::load(up + i, n - i)), n - i);
 }
 
-// Limited as in silu_mul.
+// e^-gate is limited as in silu_mul.
 template <typename V>
 void sigmoid_mul(const float* gate, const float* x, int64_t n, float* out) {
   constexpr int64_t kWidth = V::kWidth;
@@ -67,7 +67,7 @@ void sigmoid_mul(const float* gate, const float* x, int64_t n, float* out) {
   if (i < n) V::store(out + i, apply(V::load(gate + i, n - i), V::load(x + i, n - i)), n - i);
 }
 
-// gelu(x) = x / (1 + e^(-2 t)) with t = sqrt(2 / pi) (x + 0.044715 x^3), limited as in silu_mul.
+// Computes gelu(x) = x / (1 + e^(-2 t)), t = sqrt(2 / pi) (x + 0.044715 x^3), limited likewise.
 template <typename V>
 void gelu_mul(const float* gate, const float* up, int64_t n, float* out) {
   constexpr int64_t kWidth = V::kWidth;
@@ -134,7 +134,7 @@ void from_f16(const uint16_t* x, int64_t n, float* out) {
   if (i < n) V::store(out + i, V::load_f16(x + i, n - i), n - i);
 }
 
-// Activations to int8: the same integers and scales as ref, bit for bit.
+// Quantizes activations to int8: the same integers and scales as ref, bit for bit.
 //
 // For the first plane `first` is null; the second plane quantizes x - first_scale * first.
 template <typename V>
