@@ -1,4 +1,4 @@
-// The phases of attention as functions of their own. They are not inlined: beside the registers of
+// The phases of attention are functions of their own. They are not inlined: beside the registers of
 // an attention tile, those of the weights would be spilled everywhere.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Attention of one row as a phase of a step: norm and rope of its queries and keys, the append to
+// Attends for one row as a phase of a step: norm and rope of its queries and keys, the append to
 // the cache, and the softmax over all positions.
 //
 // The positions of every cache head are divided among blocks, and those of a block among its warps,
@@ -16,7 +16,7 @@
 
 namespace walsh::cuda {
 
-// The tags of queries, keys and values, and of the output.
+// Holds the tags of queries, keys and values, and of the output.
 struct PhaseBits {
   struct In {
     bool here;
@@ -41,7 +41,7 @@ class AttendPhase {
   static constexpr int kChunks = Dim / 32;   // of 32 columns of a key
   static constexpr int kWords = Dim / 16;    // of a lane's columns of a value
   static constexpr int kVectors = Dim / 64;  // of 16 bytes each
-  // Row length of queries; the padding puts every head into other banks.
+  // Rows of queries have this length; the padding puts every head into other banks.
   static constexpr int kRowBytes = Dim * 2 + 16;
   static constexpr int kPassHeads = kHeadPass / Dim;  // heads whose sums are combined in one pass
   // The keys of a tile, and the values, are loaded in this many steps: beside the sums of 256
@@ -49,8 +49,8 @@ class AttendPhase {
   static constexpr int kSteps = Dim <= 128 ? 1 : Dim / 128;
   static constexpr int kStepChunks = kChunks / kSteps, kStepVectors = kVectors / kSteps;
 
-  // 16 positions. Lane 4 g + t holds keys g and g + 8, columns 32 c + 8 t .., and values 2 t, 2 t +
-  // 1, 2 t + 8, 2 t + 9, columns Dim / 8 * g ..
+  // Holds 16 positions. Lane 4 g + t has keys g and g + 8, columns 32 c + 8 t .., and values 2 t, 2
+  // t + 1, 2 t + 8, 2 t + 9, columns Dim / 8 * g ..
   struct Keys {
     uint4 row[2][kStepChunks];
   };
@@ -198,7 +198,7 @@ class AttendPhase {
   __device__ __forceinline__ HeadPairs head_pairs() const {
     return {Dim / 2, Mixers ? a_.turned : Dim / 2};
   }
-  // Distance between two query heads, between which gates may lie.
+  // Returns the distance between two query heads, between which gates may lie.
   __device__ __forceinline__ int query_step() const {
     return Mixers && a_.gated ? 2 * Dim : Dim;
   }
@@ -434,7 +434,7 @@ class AttendPhase {
   __device__ __forceinline__ float2* states() const {
     return reinterpret_cast<float2*>(a_.partials + int64_t{Rows * a_.heads} * a_.most_splits * Dim);
   }
-  // Returns how many the rows before this one have, of which a row has `each`.
+  // Returns how many entries the rows before this one have, if a row has `each` of them.
   __device__ __forceinline__ int of_rows(int each) const {
     return Rows == 1 ? 0 : row_ * each;
   }

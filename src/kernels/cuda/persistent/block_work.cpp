@@ -123,7 +123,7 @@ void PersistentProgram::share_work() {
       a.most_splits = std::clamp(std::min(blocks_ / least_parts, most), 1, kPhaseMaxSplits);
       a.whole_blocks = a.tiles;
       if (codes_.experts) {
-        // Few heads to a block: other blocks and the memory have little else to do, and sums of
+        // A block has few heads: other blocks and the memory have little else to do, and sums of
         // warps that fit one pass are combined soonest.
         a.whole_tiles = 2;
         a.whole_heads = std::max(kHeadPass / a.head_dim / 2, 1);

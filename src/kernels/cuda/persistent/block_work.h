@@ -1,5 +1,5 @@
-// How the blocks of a step divide its work: which phases may follow each other without a barrier,
-// and which tiles of a product each block has.
+// Says how the blocks of a step divide its work: which phases may follow each other without a
+// barrier, and which tiles of a product each block has.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@ namespace walsh::cuda {
 
 inline constexpr size_t kPhaseArrays = 3;  // arrays that a phase reads or writes at most
 
-// Values that one phase hands to another: floats or packets.
+// One phase hands these values to another: floats or packets.
 struct ExchangeArray {
   Buffer exchange;  // see persistent/exchange.cuh
   int64_t count = 0;
   int writes = 0;    // number of phases of the program that write it
   int written = -1;  // the last phase that wrote it
   int read = -1;     // the last phase that read it
-  // Tiles of the product that wrote it last. They determine which block holds which values.
+  // The product that wrote it last has these tiles. They determine which block holds which values.
   int first_tile = 0, tiles = 0;
   bool uneven = false;  // the tiles cost different amounts of time
 };
@@ -59,7 +59,7 @@ class PhaseOrder {
   std::vector<Phase> phases_;
 };
 
-// Consecutive tiles of equal weight. The weight is the cost of one tile, in any unit.
+// Describes consecutive tiles of equal weight. The weight is the cost of one tile, in any unit.
 struct TileRun {
   int tiles = 0;
   int weight = 1;

@@ -1,4 +1,4 @@
-// Attention of one row to a coded cache as a phase of a step: norm, rope and rotation of its
+// Attends for one row to a coded cache as a phase of a step: norm, rope and rotation of its
 // queries, keys and values, the append to the ring, the softmax over all positions, and the
 // rotation back. Bundles that leave the window are encoded before the step.
 //
@@ -39,8 +39,8 @@ class AttendCodedPhase : CodedRows<Dim> {
   using Pages::tiles_;
   using Pages::warp_;
   static_assert(Dim <= 128);
-  // Floats of a head's sums of a warp, in the order of the columns with two more after 16 of them,
-  // so that lanes write to different banks.
+  // A warp has this many floats of a head's sums, in the order of the columns with two more after
+  // 16 of them, so that lanes write to different banks.
   static constexpr int kSumStride = Dim + Dim / 8;
   static constexpr int kSums = kProgramWarps * kPassHeads * kSumStride;
   static_assert((kSums + 2 * kProgramWarps * kTileHeads + kHeadPass) * 4 == kCodedPhaseBytes);
@@ -157,7 +157,7 @@ class AttendCodedPhase : CodedRows<Dim> {
     }
   }
 
-  // Rows behind the first positions are not theirs.
+  // The tile of the first positions is not prefetched: the rows behind them belong to others.
   __device__ __forceinline__ void expect_first() const {
     if (has_rows()) {
       if (at_ >= stored_ + leading_) this->expect(rows_of(at_));
@@ -167,12 +167,12 @@ class AttendCodedPhase : CodedRows<Dim> {
     if (at_ + step_ < end_) expect_tile(tile_of(at_ + step_));
   }
 
-  // Queries as int8 operands (StoredKeys), behind the halves of queries and the newest position.
+  // Returns int8 queries (StoredKeys), behind the halves of queries and the newest position.
   __device__ __forceinline__ std::byte* byte_queries() const {
     return this->query(kTileHeads + 2);
   }
-  // Float4 [t]: what the integer products of heads 2 t and 2 t + 1 are multiplied with, and what is
-  // added to them.
+  // Returns, as float4 [t], what the integer products of heads 2 t and 2 t + 1 are multiplied with,
+  // and what is added to them.
   __device__ __forceinline__ float* logit_factors() const {
     return reinterpret_cast<float*>(byte_queries() + Dim / 32 * 512);
   }
@@ -207,7 +207,7 @@ class AttendCodedPhase : CodedRows<Dim> {
     return (a_.coded.signs[b] >> lane_ & 1) != 0 ? -side.factor : side.factor;
   }
 
-  // Angles of the newest position.
+  // Loads the angles of the newest position.
   __device__ __forceinline__ Pairs load_turn() const {
     const int64_t row = int64_t{position_} * (Dim / 2);
     return a_.cos != nullptr ? load_angles(a_.cos + row, a_.sin + row, Dim / 2, lane_) : Pairs{};
@@ -380,7 +380,7 @@ class AttendCodedPhase : CodedRows<Dim> {
     if (splits_ > 1 && this->comes_last()) join_parts(turned);
   }
 
-  // The sum of the warps in a column: the result, if there is one part, or else written as a part.
+  // Returns the sum of the warps in a column if there is one part; otherwise writes it as a part.
   __device__ __forceinline__ float join_warps(const float* sums, const float2* state, int head,
                                               int column) const {
     float largest = kNothing, total = 0, sum = 0;

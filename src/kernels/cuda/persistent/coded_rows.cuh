@@ -1,13 +1,13 @@
-// The fp16 rows of a coded cache, tiles of 16 positions of the ring or the first positions of a
-// sequence, in the phase of attention (coded_attention.cuh). They are taken as those of pages are.
+// Takes the fp16 rows of a coded cache, tiles of 16 positions of the ring or the first positions of
+// a sequence, in the phase of attention (coded_attention.cuh), in the same way as those of pages.
 #pragma once
 
 #include "kernels/cuda/persistent/attention.cuh"
 
 namespace walsh::cuda {
 
-// 16 positions as fp16 rows, of which [low, high) are seen and in memory. In the last tile the
-// newest position is row `high`.
+// A tile has 16 positions as fp16 rows, of which [low, high) are seen and in memory. In the last
+// tile the newest position is row `high`.
 struct RowTile {
   const uint16_t *keys, *values;
   int low, high;

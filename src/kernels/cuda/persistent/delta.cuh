@@ -1,5 +1,5 @@
-// A step of a delta net as a phase (delta/delta_step.cuh). The state of every head is divided into
-// pieces of 32 columns, which are shared by all blocks.
+// Computes a step of a delta net as a phase (delta/delta_step.cuh). The state of every head is
+// divided into pieces of 32 columns, which are shared by all blocks.
 //
 // Data that no phase writes is requested first: the state, the rows kept for the convolution, the
 // weights of decay and strength. These weights are one float32 row each per head, so the blocks of
@@ -15,7 +15,7 @@
 
 namespace walsh::cuda {
 
-// The tags of a delta phase in this launch.
+// Holds the tags of a delta phase in this launch.
 struct DeltaBits {
   uint32_t channels, gates, x, out, squares;
   bool x_here;
@@ -50,7 +50,7 @@ __device__ __forceinline__ void expect_step(const DeltaPhase& a, int thread) {
   constexpr int kThreads = kProgramWarps * 32;
   for (int r = thread; r < d.key_dim; r += kThreads)
     expect_line(state + int64_t{r} * d.value_dim);
-  // Starts at the last thread, so that all threads have about as many lines.
+  // This starts at the last thread, so that all threads have about as many lines.
   const int lines = a.width / kLineFloats;
   for (int i = kThreads - 1 - thread; i < 2 * lines; i += kThreads) {
     const float* rows = i < lines ? a.decay_rows : a.strength_rows;
@@ -64,7 +64,7 @@ class StepPhase {
   using Shape = DeltaStepShape<Dim, kGroups>;
   static constexpr int kGateWarp = 2;  // the warps before it scale queries and keys
 
-  // Decay and strength of a head, before the constants of the net are applied.
+  // Holds decay and strength of a head, before the constants of the net are applied.
   struct Scalars {
     float a, b;
   };

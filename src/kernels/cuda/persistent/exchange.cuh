@@ -1,4 +1,4 @@
-// How values get from block to block within a step: results through memory, and inputs that two
+// Moves values from block to block within a step: results through memory, and inputs that two
 // blocks make together through their shared memory.
 //
 // Results are their own signal. The lowest bit of every value tells whether it has been written an
@@ -88,7 +88,7 @@ struct ExchangeReader {
   }
 };
 
-// The row that a launch of a program computes, or the rows.
+// A launch of a program computes this row, or these rows.
 __shared__ ProgramRow program_row;
 __shared__ ProgramRow program_rows[kMostRows];
 __shared__ int32_t program_row_count;
@@ -97,14 +97,14 @@ __shared__ int32_t program_row_count;
 
 __shared__ __align__(8) uint64_t pair_arrivals[2];  // barriers, see PairInputs
 
-// The sums of the squares of a product's inputs. They are behind all `k_tiles` k-tiles at `place`.
+// Returns the sums of squares of a product's inputs, behind all `k_tiles` k-tiles at `place`.
 __device__ __forceinline__ double* squares_behind(std::byte* place, int k_tiles, int k_tile_bytes) {
   return reinterpret_cast<double*>(place + k_tiles * k_tile_bytes);
 }
 
-// The place of the inputs of one product, which blocks make for themselves. The two blocks of a
-// cluster each make half of the k-tiles and write them to the shared memory of both, which halves
-// the number of reads and of rotations.
+// Holds the inputs of one product, which blocks make for themselves. The two blocks of a cluster
+// each make half of the k-tiles and write them to the shared memory of both, which halves the
+// number of reads and of rotations.
 //
 // There are two places, used in turn. The other block may be one product ahead but not two, since
 // it needs the k-tiles of this one; therefore every such input has at least two k-tiles. A barrier
@@ -135,7 +135,7 @@ class PairInputs {
   // Returns how many k-tiles all warps of the blocks make at a time.
   __device__ __forceinline__ int at_a_time() const { return blocks_ * kProgramWarps; }
 
-  // The k-tiles, followed by the sums of their squares.
+  // Returns the k-tiles, which are followed by the sums of their squares.
   __device__ __forceinline__ std::byte* place() const { return place_; }
 
   // Announces that `k_tile_bytes` bytes of each of its k-tiles will come from the other block. One

@@ -1,6 +1,6 @@
-// Expert products in the persistent kernel. Which k-tiles of which matrices a warp multiplies
-// depends on the experts that the router chose, so every block computes it itself. The functions
-// here also compile for the host, where tests call them.
+// Expert products in the persistent kernel depend on the experts that the router chose: every block
+// computes itself which k-tiles of which matrices a warp multiplies. The functions here also
+// compile for the host, where tests call them.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace walsh::cuda {
 
-// The extra arguments of an expert phase. They are kept out of ProgramPhase, which therefore has
-// the same size in models without experts.
+// Holds the extra arguments of an expert phase. They are kept out of ProgramPhase, which therefore
+// has the same size in models without experts.
 //
 // The first product of an expert layer is gate and up. Its tiles are, for each of the two sets,
 // those of the chosen experts in order, then those of the shared expert. The second product is
@@ -46,11 +46,11 @@ struct alignas(16) ExpertPhase {
 };
 
 inline constexpr int kMostSlots = 64;  // chosen experts plus the shared one
-// Scores per lane that the choosing warp keeps in registers. The persistent kernel has fewer
+// The choosing warp keeps this many scores per lane in registers. The persistent kernel has fewer
 // registers for this than the kernels that only choose.
 inline constexpr int kMostStepLaneExperts = 16;
 
-// The choice of experts as a block knows it. The shared expert is the last slot.
+// Holds the choice of experts as a block knows it. The shared expert is the last slot.
 struct alignas(16) Choice {
   float weights[kMostSlots];
   int32_t experts[kMostSlots];
@@ -69,7 +69,7 @@ struct alignas(16) Choice {
   }
 };
 
-// Consecutive k-tiles of one matrix.
+// A run is consecutive k-tiles of one matrix.
 struct ExpertRun {
   int set, slot;  // slot number `chosen` is the shared expert
   int first, count;
@@ -90,14 +90,14 @@ WALSH_EXPERT_LANE ExpertRun expert_run(const ExpertPhase& e, int at, int end) {
           left < end - at ? left : end - at};
 }
 
-// An upper bound for the number of runs that `count` consecutive k-tiles belong to.
+// Returns an upper bound for the number of runs that `count` consecutive k-tiles belong to.
 constexpr int most_expert_runs(const ExpertPhase& e, int count) {
   const int least = e.per_shared > 0 && e.per_shared < e.per_slot ? e.per_shared : e.per_slot;
   return count < 2 ? count : (count - 2) / least + 2;
 }
 
-// Position of a k-tile within its input: slot, index of the k-tile in the slot, and first value of
-// the slot.
+// Says where a k-tile is within its input: slot, index of the k-tile in the slot, and first value
+// of the slot.
 struct InputSlot {
   int slot = -1;  // -1: the input is not divided into slots
   int k_tile = 0, first = 0;

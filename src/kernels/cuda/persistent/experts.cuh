@@ -1,6 +1,6 @@
-// Layers with experts in the persistent kernel. The product of the router is divided among all
-// blocks. Every block makes the same choice from its logits and determines which matrices of the
-// chosen experts it multiplies. Only then are their weights requested, and those of the phases
+// Computes layers with experts in the persistent kernel. The product of the router is divided among
+// all blocks. Every block makes the same choice from its logits and determines which matrices of
+// the chosen experts it multiplies. Only then are their weights requested, and those of the phases
 // behind them, up to the next choice.
 #pragma once
 
@@ -15,9 +15,9 @@ namespace walsh::cuda {
 // the next phases, so a warp in between is free.
 inline constexpr int kChoiceWarp = kProgramWarps / 2;
 
-// A k-tile of an input in programs with experts. The input is that of one row, or of one of the
-// chosen experts; then the rows lie one after the other, and the scales are multiplied by the
-// weights of the choice.
+// Describes a k-tile of an input in programs with experts. The input is that of one row, or of one
+// of the chosen experts; then the rows lie one after the other, and the scales are multiplied by
+// the weights of the choice.
 struct SlotKTile {
   static constexpr bool kHeads = false, kAwaitsOne = false;
 
@@ -57,8 +57,8 @@ struct SlotKTile {
   }
 };
 
-// Half a k-tile of a router row and of the input: four columns per lane, which other blocks write
-// one after the other.
+// A unit is half a k-tile of a router row and of the input: four columns per lane, which other
+// blocks write one after the other.
 struct RouterUnit {
   const int column, place;
 
@@ -201,7 +201,7 @@ __device__ __noinline__ void choose_experts(const ExpertPhase& e, Choice& choice
   __syncwarp();
 }
 
-// Computes the work of a warp in a product of the chosen experts, like find_work, but within the
+// Computes the work of a warp in a product of the chosen experts as find_work does, but within the
 // matrices of expert 0.
 template <typename Codes>
 __device__ __forceinline__ void find_expert_work(const ProgramPhase& phase, const ExpertPhase& e,

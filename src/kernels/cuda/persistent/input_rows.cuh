@@ -1,4 +1,4 @@
-// The inputs of a step's products for several rows (persistent/inputs.cuh has those for one).
+// Makes the inputs of a step's products for several rows (persistent/inputs.cuh has those for one).
 //
 // In shared memory a k-tile is [chunk of 128 columns][row][128], with 16-byte pieces swapped in odd
 // rows, then (scale, sum * scale) as [group][8], of which the first ones are those of the rows; the
@@ -10,7 +10,7 @@
 
 namespace walsh::cuda {
 
-// `Count` rows of a k-tile, the first of which is `row`.
+// Makes a k-tile of `Count` rows, the first of which is `row`.
 template <int Count>
 class InputRows {
  public:
@@ -24,7 +24,7 @@ class InputRows {
         lane_(lane),
         column_(k_tile * kKTileColumns + lane * kLaneColumns) {}
 
-  // Their values, times gains; does `meanwhile` while they are on their way.
+  // Loads the rows' values, times gains; calls `meanwhile` while they are on their way.
   template <typename Meanwhile>
   __device__ __forceinline__ void load(const Meanwhile& meanwhile) {
     const auto prepare = [&] {
@@ -66,20 +66,20 @@ class InputRows {
     return form.group == 32 ? quantize_group(r, 32) : quantize_group(r, 128);
   }
 
-  // Returns whether this lane writes the scale of its group, and which of the k-tile's it is.
+  // These return whether this lane writes the scale of its group, and which of the k-tile's it is.
   __device__ __forceinline__ bool has_scale() const {
     return (lane_ & ((1 << group_lanes_log2(phase_.gemv.form.group)) - 1)) == 0;
   }
   __device__ __forceinline__ int group() const {
     return lane_ >> group_lanes_log2(phase_.gemv.form.group);
   }
-  // Returns the sum of the squares of a row's values before gains; by and in all lanes.
+  // Returns the sum of the squares of a row's values before gains, to all lanes.
   __device__ __forceinline__ double squares(int r) const {
     return squares_[r].value();
   }
 
  private:
-  // The rows of x, then those of up if `Arrays` is 2.
+  // Reads the rows of x, then those of up if `Arrays` is 2.
   template <int Arrays, typename Prepare>
   __device__ __forceinline__ void read(const Prepare& prepare,
                                        float (&v)[Arrays * Count][kLaneColumns]) const {
@@ -178,9 +178,9 @@ __device__ __forceinline__ void make_own_rows(const ProgramPhase& phase, uint32_
 }
 
 // The values of a k-tile of a row are 16 packets: lanes l and l + 4 of a group of eight give one. A
-// tag takes a bit of each; the bits that were there are in one more packet, with the scales and
-// sums of the two groups. First come the values of all rows' k-tiles, then what belongs to them,
-// then the sums of squares.
+// tag takes a bit of each packet; the bits that were there are in one more packet, with the scales
+// and sums of the two groups. First come the values of all rows' k-tiles, then what belongs to
+// them, then the sums of squares.
 inline constexpr int kValuePackets = 16;
 static_assert(kValuePackets + 2 == kRowPackets);
 
@@ -189,7 +189,7 @@ __device__ __forceinline__ int lane_of_packet(int i) {
   return i / 8 * 16 + i % 8 / 2 + i % 2 * 8;
 }
 
-// This block's k-tiles to where all blocks read them.
+// Writes this block's k-tiles to where all blocks read them.
 template <int Rows>
 __device__ __forceinline__ void make_shared_rows(const ProgramPhase& phase, uint32_t epoch,
                                                  int warp, int lane) {
@@ -226,8 +226,8 @@ __device__ __forceinline__ void make_shared_rows(const ProgramPhase& phase, uint
   }
 }
 
-// What all blocks have made together. A warp reads the packets of two k-tiles of a row at a time;
-// all loads of a round are on their way before the first one is used.
+// Reads what all blocks have made together. A warp reads the packets of two k-tiles of a row at a
+// time; all loads of a round are on their way before the first one is used.
 template <int Rows>
 __device__ __forceinline__ void read_shared_rows(const ProgramPhase& phase, uint32_t epoch,
                                                  std::byte* k_tiles, double* squares) {
@@ -294,7 +294,7 @@ __device__ __forceinline__ void read_shared_rows(const ProgramPhase& phase, uint
   __syncthreads();
 }
 
-// norm_factor() of one row; by half warps, which may have different rows.
+// Returns norm_factor() of one row. Half warps call it, which may have different rows.
 __device__ __forceinline__ float norm_factor_of_row(const GemvArgs& args, const double* squares,
                                                     int row, int lane) {
   squares += row * args.k_tiles;

@@ -1,5 +1,6 @@
-// The inputs of a step's products: made by every block for itself, a k-tile of 256 columns per
-// warp, or, where there are more k-tiles than warps, by all blocks together through memory.
+// Makes the inputs of a step's products. Every block makes them for itself, a k-tile of 256 columns
+// per warp, or, where there are more k-tiles than warps, all blocks make them together through
+// memory.
 //
 // RMSNorm divides all columns by the same number. Rotation is linear and int8 values are relative
 // to their group's largest, so only scales would change: the division is done to the product's
@@ -12,16 +13,16 @@
 
 namespace walsh::cuda {
 
-// Lanes of a group of 32 or 128 columns, as a power of two.
+// Returns log2 of the number of lanes of a group of 32 or 128 columns.
 __device__ __forceinline__ int group_lanes_log2(int group) {
   return group == 32 ? 2 : 4;
 }
 
-// The sum of the squares of a warp's values, eight per lane.
+// Adds up the squares of a warp's values, eight per lane.
 class SquareSum {
  public:
-  // In float, and then as integers relative to the largest of the lanes' sums, so that adding them
-  // up is one instruction.
+  // Squares are added in float, and then as integers relative to the largest of the lanes' sums, so
+  // that adding them up is one instruction.
   __device__ __forceinline__ void take(const float (&v)[kLaneColumns]) {
     float sum = squares_of(v, 1.0f);
     uint32_t largest = __reduce_max_sync(~0u, __float_as_uint(sum));
@@ -63,10 +64,10 @@ class SquareSum {
   int exponent_ = 0;      // ... two to the power of this, biased as a double's
 };
 
-// A k-tile of an input whose values are one row.
+// Describes a k-tile of an input whose values are one row.
 struct RowKTile {
   static constexpr bool kHeads = false;  // whose norms may be missing
-  // A long wait is for one value first, if this is set. Programs with experts wait while the memory
+  // If this is set, a long wait is for one value first. Programs with experts wait while the memory
   // has little to do, so that polling all values keeps nothing else waiting.
   static constexpr bool kAwaitsOne = true;
 
@@ -77,20 +78,20 @@ struct RowKTile {
   __device__ __forceinline__ const uint8_t* signs() const { return phase.signs; }
   __device__ __forceinline__ int segment() const { return phase.segment; }
   __device__ __forceinline__ int width() const { return phase.gemv.in.width; }
-  // Returns where lane's first value, and the first of all, stand in exchanged arrays.
+  // These return where a lane's first value, and the first of all, stand in exchanged arrays.
   __device__ __forceinline__ int place(int lane) const { return begin() + lane * 4; }
   __device__ __forceinline__ int begin() const { return k_tile * kKTileColumns; }
   __device__ __forceinline__ void weigh(Quantized&) const {}
 };
 
-// The same in programs of other mixers, which may leave the norms of heads to who reads them.
+// Describes k-tiles in programs of other mixers, whose heads may have norms that are still missing.
 template <typename KTile>
 struct HeadKTile : KTile {
   static constexpr bool kHeads = true;
 };
 
-// One k-tile of an input, a warp's. What does not come from another phase is made ready while that
-// is on its way. `KTile` says which one: RowKTile, or one of an input that has several rows.
+// Makes one k-tile of an input with a warp. What does not come from another phase is made ready
+// while that is on its way. `KTile` says which one: RowKTile, or one of an input with several rows.
 template <typename KTile>
 class InputKTile {
  public:
@@ -104,7 +105,7 @@ class InputKTile {
         lane_(lane),
         column_(k_tile.k_tile * kKTileColumns + lane * kLaneColumns) {}
 
-  // Its values, times gains; does `meanwhile` while they are on their way.
+  // Loads the k-tile's values, times gains; calls `meanwhile` while they are on their way.
   template <typename Meanwhile>
   __device__ __forceinline__ void load(const Meanwhile& meanwhile) {
     const auto prepare = [&] {
@@ -146,7 +147,7 @@ class InputKTile {
     return form_.group == 32 ? quantize_group(32) : quantize_group(128);
   }
 
-  // Returns whether this lane writes the scale of its group, and which of the k-tile's it is.
+  // These return whether this lane writes the scale of its group, and which of the k-tile's it is.
   __device__ __forceinline__ bool has_scale() const {
     return (lane_ & ((1 << group_lanes_log2(form_.group)) - 1)) == 0;
   }
@@ -154,7 +155,7 @@ class InputKTile {
     return lane_ >> group_lanes_log2(form_.group);
   }
 
-  // Returns the sum of the squares of the k-tile's values before gains; by and in all lanes.
+  // Returns the sum of the squares of the k-tile's values before gains, to all lanes.
   __device__ __forceinline__ double squares() const {
     return squares_.value();
   }
@@ -181,8 +182,8 @@ class InputKTile {
     reader.read(column_ < at_.width(), prepare, v);
   }
 
-  // The values of heads, divided by their norms: `up` has the squares of their pieces, which are
-  // asked for with the values.
+  // Loads the values of heads and divides them by their norms: `up` has the squares of their
+  // pieces, which are asked for with the values.
   template <typename Prepare>
   __device__ __forceinline__ void load_heads(const Prepare& prepare) {
     const int pieces = ((1 << phase_.head_shift) + kDeltaColumns - 1) / kDeltaColumns;
@@ -233,8 +234,8 @@ class InputKTile {
   SquareSum squares_;
 };
 
-// The int8 values and scale of a lane to their k-tile's place in shared memory, doubled if inputs
-// stand so (gemv/trellis_dot.cuh).
+// Writes the int8 values and scale of a lane to their k-tile's place in shared memory, doubled if
+// inputs stand so (gemv/trellis_dot.cuh).
 __device__ __forceinline__ void store_lane(const PairInputs& own, std::byte* k_tile, int lane,
                                            const Quantized& part, bool has_scale, int group,
                                            bool twice) {
@@ -285,7 +286,7 @@ __device__ __forceinline__ void make_own_inputs(const ProgramPhase& phase, bool 
   own.wait();
 }
 
-// This block's k-tiles to where all blocks read them.
+// Writes this block's k-tiles to where all blocks read them.
 template <typename KTileOf>
 __device__ __forceinline__ void make_shared_inputs(const ProgramPhase& phase, uint32_t epoch,
                                                    int warp, int lane, const KTileOf& k_tile_of) {
@@ -311,8 +312,8 @@ __device__ __forceinline__ void make_shared_inputs(const ProgramPhase& phase, ui
   }
 }
 
-// What all blocks have made together: thread i has packets i, i + 512, ... All loads are on their
-// way before the first one is used.
+// Reads what all blocks have made together: thread i has packets i, i + 512, ... All loads are on
+// their way before the first one is used.
 __device__ __forceinline__ void read_shared_inputs(const ProgramPhase& phase, uint32_t epoch,
                                                    std::byte* k_tiles, double* squares) {
   constexpr int kThreads = kProgramWarps * 32, kAtOnce = 4;
@@ -356,7 +357,7 @@ __device__ __forceinline__ bool is_common_mean(float mean) {
   return mean > 1e-30f && mean < 1e30f;
 }
 
-// Returns what results of a normed input are multiplied by; by whole warps.
+// Returns what results of a normed input are multiplied by. Whole warps call this.
 __device__ __forceinline__ float norm_factor(const GemvArgs& args, const double* squares,
                                              int lane) {
   double share = 0;

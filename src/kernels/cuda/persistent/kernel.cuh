@@ -1,4 +1,4 @@
-// The persistent kernel: all layers of a token in one launch (persistent/program.h).
+// The persistent kernel computes all layers of a token in one launch (persistent/program.h).
 #pragma once
 
 #include "kernels/cuda/persistent/attend_phases.cuh"
@@ -78,8 +78,8 @@ class PersistentBlock {
     const int known = Codes::kExperts ? min(known_, chosen_) : known_;
     return {slots, reinterpret_cast<PhaseWork*>(slots + kKnownPhases), known};
   }
-  // Only in programs with experts: the expert data of the phases in shared memory; the choice is
-  // behind it.
+  // Programs with experts have the expert data of the phases in shared memory; the choice is behind
+  // it.
   __device__ __forceinline__ ExpertPhase& experts_of(int phase) const {
     return first_experts()[phase & (kKnownPhases - 1)];
   }
@@ -179,7 +179,7 @@ class PersistentBlock {
   __device__ __forceinline__ PairInputs own_inputs(const ProgramPhase& phase) const {
     return {program_shared + Stream::kMemory.ring_bytes(), args_.own_bytes, args_.pair, phase.turn};
   }
-  // The k-tiles of the input, followed by the sums of their squares.
+  // Returns the k-tiles of the input, which are followed by the sums of their squares.
   __device__ __forceinline__ std::byte* inputs_of(const ProgramPhase& phase) const {
     return phase.prepares ? own_inputs(phase).place() : inputs();
   }
@@ -202,7 +202,7 @@ class PersistentBlock {
     return value;
   }
 
-  // The arguments that the product of a k-tile reads, in registers.
+  // Holds the arguments that the product of a k-tile reads, in registers.
   struct Run {
     float unit;
     int scale_shift, x_shift, offset_vectors;

@@ -1,4 +1,4 @@
-// The arguments of the persistent kernel (persistent/program.h), phase by phase.
+// Declares the arguments of the persistent kernel (persistent/program.h), phase by phase.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -29,7 +29,7 @@ struct ValueTag {
   uint8_t flips = 0;  // 1: the tag bit changes with every launch
 };
 
-// What a phase reads of a coded cache (CodedPages, CodedShape).
+// A phase reads this of a coded cache (CodedPages, CodedShape).
 struct CodedPhase {
   struct Side {
     const unsigned char* tiles = nullptr;
@@ -49,7 +49,7 @@ struct CodedPhase {
 };
 
 struct AttentionPhase {
-  // fp16 [page][kv_head][kPageTokens][head_dim]; of a coded cache the rings.
+  // These are fp16 [page][kv_head][kPageTokens][head_dim]; of a coded cache the rings.
   uint16_t* keys = nullptr;
   uint16_t* values = nullptr;
   const float* q = nullptr;  // exchanged or plain, as the tags of the phase say
@@ -75,17 +75,17 @@ struct AttentionPhase {
   // With up to this many tiles of positions to a warp, positions are not divided among blocks. A
   // block then has `whole_heads` query heads, and a group has `whole_blocks` blocks.
   int whole_tiles = 1, whole_heads = kTileHeads, whole_blocks = 1;
-  // Only in programs with other mixers: the number of rotated pairs per head, and whether every
+  // Programs with other mixers use these: the number of rotated pairs per head, and whether every
   // query head is followed by gates, whose sigmoid multiplies the output.
   int turned = 0;
   bool gated = false;
   CodedPhase coded;
 };
 
-// One row of a delta net: decays and strengths, the convolution, the delta rule, and the gates of
-// the output. The division by the norm of each head is left to the reader of the results; for that
-// the phase also writes the sums of the squares, [value heads][pieces per head, rounded up to
-// kSquaresAtOnce].
+// Describes one row of a delta net: decays and strengths, the convolution, the delta rule, and the
+// gates of the output. The division by the norm of each head is left to the reader of the results;
+// for that the phase also writes the sums of the squares, [value heads][pieces per head, rounded up
+// to kSquaresAtOnce].
 struct DeltaPhase {
   ConvolveCall net;               // `in` is exchanged; places, out, decay and strength are unused
   const float* x = nullptr;       // input of decays and strengths; exchanged or plain, see its tag
@@ -116,7 +116,7 @@ struct RouterPhase {
   int experts = 0, rows = 0, width = 0;
 };
 
-// The code of one product of a phase, in programs with several codes.
+// Describes the code of one product of a phase, in programs with several codes.
 struct alignas(16) PhaseCode {
   LevelTable table{};
   float unit = 1;
@@ -146,7 +146,7 @@ struct alignas(16) ProgramPhase {
   uint8_t head_shift = 0;      // product: its input has heads of 1 << head_shift values, which
                                // are divided by their norm; 0: it has none
   uint4* packets = nullptr;    // of the inputs that all blocks share
-  // Used in programs with several codes: the code of each product, and the tiles of this block,
+  // Programs with several codes use these: the code of each product, and the tiles of this block,
   // which the block itself fills in from ProgramArgs::shares.
   PhaseCode code[kMaxMatmuls];
   int first_tile = 0, tiles = 0;
@@ -174,15 +174,15 @@ struct ProgramArgs {
   int sum_bytes = 0;
   uint32_t* left = nullptr;          // blocks that are done (zero between launches), then the epoch
   const uint16_t* shares = nullptr;  // several codes: [phase][block + 1], first tile of each block
-  // About the rows that are computed: `rows` of them, where the kernel has several. Others that it
-  // has room for take the place of the last one, and nothing of them is kept.
+  // If the kernel has several rows, `rows` of them are computed. Further rows that it has room for
+  // repeat the last one, and nothing of them is kept.
   int rows = 1;
   const int32_t* position = nullptr;
   const int32_t* sequence = nullptr;
   const int32_t* pages = nullptr;
   int64_t pages_per_sequence = 0;
   const int32_t* kept = nullptr;  // CodedShape, or null
-  // Only in programs with experts: one entry per phase, and the number of the first phase that
+  // Programs with experts use these: one entry per phase, and the number of the first phase that
   // chooses.
   const ExpertPhase* experts = nullptr;
   int first_choice = 0;
@@ -196,7 +196,7 @@ constexpr int exchange_stride(int values) {
   return (values + kKTileColumns - 1) / kKTileColumns * kKTileColumns;
 }
 
-// One row of the KV cache.
+// Says where a row is in the KV cache.
 struct ProgramRow {
   int position;
   int kept;  // of a coded cache
@@ -220,7 +220,7 @@ inline constexpr int kRowPackets = 18;  // of a k-tile of one of several rows
 inline constexpr int kHeadPass = 512;   // values of heads that warps combine in one pass
 inline constexpr int kPhaseMaxSplits = 128;
 
-// Shared memory of a block: rings of weights, own inputs (twice), shared inputs, sums, phases.
+// Lays out a block's memory: rings of weights, own inputs (twice), shared inputs, sums, phases.
 struct ProgramMemory {
   int stage_bytes, stages;
 
@@ -237,12 +237,12 @@ constexpr ProgramMemory program_memory(int code_vectors, int flush, int rows = 1
   return {k_tile_bytes(code_vectors, flush), stages};
 }
 
-// Bytes that attention needs of the room for inputs: the sums of the warps and their softmax state.
+// Attention needs these bytes of the room for inputs: sums of the warps and their softmax state.
 inline constexpr int kAttentionPhaseBytes = kProgramWarps * kHeadPass * 4 + kProgramWarps * 8 * 8;
-// The same over a coded cache, whose sums have padding and are rotated.
+// Attention over a coded cache needs more, since its sums have padding and are rotated.
 inline constexpr int kCodedPhaseBytes =
     kProgramWarps * kHeadPass / 8 * 9 * 4 + kProgramWarps * 8 * 8 + kHeadPass * 4;
-// Bytes that a delta net needs of the room for inputs: partial sums, each warp's decay, strength
+// A delta net needs these bytes of the room for inputs: partial sums, each warp's decay, strength
 // and squares, and the channels.
 inline constexpr int kDeltaPhaseBytes =
     (kProgramWarps * kDeltaColumns + 3 * kProgramWarps + 2 * kMostDeltaDim + kDeltaColumns) * 4;
@@ -256,9 +256,9 @@ __device__ __forceinline__ int last_first() {
 #endif
 
 using PersistentKernel = void (*)(ProgramArgs);
-// What a kernel is compiled for: the codes of all products, one or several, whether there are
-// experts, and whether there are other mixers. The codes are OneCode, or one of these
-// (persistent/stream.cuh). Which kernels there are is in cmake/cuda_kernels.cmake: trellis codes
+// A kernel is compiled for the codes of all products, one or several, for programs with or without
+// experts, and with or without other mixers. The codes are OneCode, or one of these
+// (persistent/stream.cuh). cmake/cuda_kernels.cmake says which kernels there are: trellis codes
 // have none with experts or other mixers, and those with other mixers have scales for at least 128
 // columns.
 struct NarrowCodes;   // scalar codes of 2, 3 and 4 bits with scales for at least 128 columns

@@ -1,4 +1,4 @@
-// A phase that has been described but is not in the program yet.
+// A planned phase has been described but is not in the program yet.
 #pragma once
 
 #include <algorithm>

@@ -18,7 +18,7 @@ using detail::make_exchange;
 using detail::PassMatmul;
 
 constexpr int kMostTiles = 65535;
-// Shared memory used by the runtime and statically by the kernel.
+// Returns the shared memory used by the runtime and statically by the kernel.
 constexpr int64_t static_bytes(int rows) {
   return rows == 1 ? 2048 : 3072;
 }

@@ -1,5 +1,5 @@
-// The persistent kernel: one decode step of one token, or of a token each of a few sequences, with
-// all layers in one launch.
+// The persistent kernel computes one decode step of one token, or of a token each of a few
+// sequences, with all layers in one launch.
 //
 // One block per multiprocessor stays for the whole step and goes through its phases: products,
 // including the norm, rotation and quantization of their inputs, and attention with norm, rope and
@@ -38,10 +38,10 @@ namespace detail {
 struct PassMatmul;
 }
 
-// The routed experts of a layer, with their router, and the shared expert.
+// Describes the routed experts of a layer, with their router, and the shared expert.
 struct ExpertStep {
-  // Matrices of one kind of experts. All experts of the kind have the same shapes; these are the
-  // matrices of the first one.
+  // Holds the matrices of one kind of experts. All experts of the kind have the same shapes; these
+  // are the matrices of the first one.
   struct Part {
     int64_t width = 0;    // rows of gate and up; 0: the kind does not exist
     Matmul gate, up;      // inputs are ExpertStep::forms; the program has the places of the results
@@ -61,8 +61,8 @@ struct ExpertStep {
   float* stream = nullptr;  // residual stream, to which the weighted sum is added
 };
 
-// One row of a delta net: everything between the products that make its inputs and the one that
-// reads its output.
+// Describes one row of a delta net: everything between the products that make its inputs and the
+// one that reads its output.
 struct DeltaStep {
   ConvolveCall net;    // for one row, without out, decay and strength; a product writes `in`
   InputSource source;  // input of decays and strengths
@@ -74,10 +74,10 @@ struct DeltaStep {
 
 class PersistentProgram {
  public:
-  // Steps of one row.
+  // Makes steps of one row.
   PersistentProgram();
-  // Steps of up to `rows` rows, 1, 2 or 4. Several rows have no experts, other mixers and coded
-  // caches, and all products the same scalar code with scales for at least 128 columns.
+  // Makes steps of up to `rows` rows, 1, 2 or 4. Several rows have no experts, other mixers and
+  // coded caches, and all products the same scalar code with scales for at least 128 columns.
   explicit PersistentProgram(int rows);
   ~PersistentProgram();
   PersistentProgram(PersistentProgram&&) noexcept;
@@ -100,10 +100,10 @@ class PersistentProgram {
   // capped logits.
   bool attend(const RopeCall& rope, const AttentionCall& attention, const AttentionScratch& scratch,
               bool gated = false);
-  // The same over a coded cache, as keep_rows() and attend_decode() there (cache/cuda); bundles
-  // that leave the window at this row have been stored before. Returns false also for other mixers,
-  // for heads of 256 values, and where keys and values have not the same number of bits, 2, 3, 4
-  // or 8.
+  // Does the same over a coded cache, as keep_rows() and attend_decode() do there (cache/cuda);
+  // bundles that leave the window at this row have been stored before. Returns false also for other
+  // mixers, for heads of 256 values, and where keys and values have not the same number of bits, 2,
+  // 3, 4 or 8.
   bool attend_coded(const RopeCall& rope, const AttentionRows& attention, const CodedShape& cache,
                     const CodedPages& keys, const CodedPages& values,
                     const AttentionScratch& scratch);
@@ -133,7 +133,7 @@ class PersistentProgram {
   void launch(Stream stream, int rows = 1) const;
 
  private:
-  // The row that all attention phases of the program work on.
+  // All attention phases of the program work on this row.
   struct Row {
     RowPlaces places;
     PageTable table;
@@ -146,28 +146,28 @@ class PersistentProgram {
     Buffer bits;
   };
 
-  // The arrays that a phase reads and writes, in the order of its tags.
+  // Holds the arrays that a phase reads and writes, in the order of its tags.
   struct Arrays {
     std::array<ExchangeArray*, kPhaseArrays> in{}, out{};
   };
 
   struct Planned;
 
-  // How a reader finishes an array of heads: it divides each head by its norm, computed from these
-  // squares.
+  // Says how a reader finishes an array of heads: it divides each head by its norm, computed from
+  // these squares.
   struct Heads {
     ExchangeArray* squares;
     int shift;  // log2 of the values per head
     float eps;
   };
 
-  // Places for the outputs of the experts' gate and up, shared by layers with as many values.
+  // Holds places for the outputs of the experts' gate and up, shared by layers with as many values.
   struct GatePlace {
     int64_t count;
     Buffer gate, up;
   };
 
-  // The codes of all products, as far as they select the kernel.
+  // Holds the codes of all products, as far as they select the kernel.
   struct Codes {
     std::set<std::pair<DecoderKind, int>> kinds;  // decoder, flush
     bool apart = false;                           // codes differ within a phase

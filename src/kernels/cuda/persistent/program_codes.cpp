@@ -1,4 +1,4 @@
-// Which kernel a program has, by the codes of its products and what else its phases do.
+// Selects the kernel of a program, by the codes of its products and what else its phases do.
 #include <algorithm>
 
 #include "kernels/cuda/persistent/planned_phase.h"

@@ -1,4 +1,4 @@
-// Layers with experts as phases: the product of the router, gate and up of the experts, and down.
+// Adds layers with experts as phases: the product of the router, gate and up, and down.
 #include <algorithm>
 #include <array>
 

@@ -1,4 +1,4 @@
-// Mixers as phases: attention, and steps of delta nets.
+// Adds mixers as phases: attention, and steps of delta nets.
 #include <algorithm>
 #include <bit>
 #include <iterator>
@@ -51,7 +51,7 @@ bool PersistentProgram::describe_heads(const RopeCall& rope, const AttentionRows
   return true;
 }
 
-// `bytes`: of shared memory that the phase needs of the room for inputs.
+// The phase needs `bytes` of shared memory of the room for inputs.
 bool PersistentProgram::finish_attention(const Row& row, int64_t bytes, Planned& plan) {
   AttentionPhase& a = plan.phase.attention;
   ExchangeArray* out = array(a.out);

@@ -1,6 +1,6 @@
-// A tile of stored keys or values in a lane's registers (attention/coded_tile.cuh), and its
-// product. Keys are multiplied as integers: their levels are int8, and a query is an int8 plane and
-// a second one of 1/256, so that a value has 15 bits. Codes of values become halves.
+// Holds a tile of stored keys or values in a lane's registers (attention/coded_tile.cuh), and
+// multiplies it. Keys are multiplied as integers: their levels are int8, and a query is an int8
+// plane and a second one of 1/256, so that a value has 15 bits. Codes of values become halves.
 #pragma once
 
 #include "kernels/cuda/attention/coded_tile.cuh"
@@ -27,7 +27,7 @@ __device__ __forceinline__ void load_words(const void* from, uint32_t (&to)[N]) 
   }
 }
 
-// The codes of a lane and the scales of its positions, `Each` words of them per 32 columns.
+// Holds the codes of a lane and the scales of its positions, `Each` words of them per 32 columns.
 template <int Dim, int Bits, int Each>
 struct StoredTile {
   static constexpr int kWords = Dim * Bits / 64, kChunks = Dim / 32;
@@ -60,8 +60,8 @@ struct StoredKeys : StoredTile<Dim, Bits, 1> {
     StoredTile<Dim, Bits, 1>::load(tile, groups, lane / 4, lane);
   }
 
-  // s = K Q^T, still to be multiplied with the scales of levels and queries. q[32 * b] are the
-  // queries of columns 32 b .. as operands of this lane: two words of each plane.
+  // Computes s = K Q^T, still to be multiplied with the scales of levels and queries. q[32 * b] are
+  // the queries of columns 32 b .. as operands of this lane: two words of each plane.
   __device__ __forceinline__ void multiply(const ByteLevels& levels, const uint4* q,
                                            float (&s)[4]) const {
 #pragma unroll

@@ -1,6 +1,6 @@
-// The weights of a step's products as one stream per warp, and their codes, as far as they are
-// known when a kernel is compiled: one code for all products, or several, and then each product of
-// a phase says which it has.
+// Streams the weights of a step's products, one stream per warp. Their codes are known as far as
+// possible when a kernel is compiled: one code for all products, or several, and then each product
+// of a phase says which it has.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,8 @@ struct OneCode {
   static constexpr int kCodedDim = 0;
   static constexpr ProgramMemory kMemory = program_memory(Decoder::kVectors, Flush);
   using KTile = KTileDot<Decoder, Flush, 0>;
-  // The k-tile for inputs in the doubled order (ProgramPhase::doubled), which only trellis codes
-  // read.
+  // This k-tile is for inputs in the doubled order (ProgramPhase::doubled), which only trellis
+  // codes read.
   using Doubled = KTileDot<Decoder, Flush, 0, KTilePlaces<Decoder::kVectors, Flush, true>>;
   static constexpr bool kDoubles = Doubled::kDoubled;
 };
@@ -70,29 +70,29 @@ static_assert(NarrowCodes::kMemory == program_memory_of_several(false));
 static_assert(TrellisCodes::kMemory == program_memory_of_several(false));
 static_assert(WideCodes::kMemory == program_memory_of_several(true));
 
-// The same codes in programs with experts. These have kernels of their own, so that the kernels of
-// models without experts do not become longer.
+// Has the same codes for programs with experts. These have kernels of their own, so that the
+// kernels of models without experts do not become longer.
 template <typename Codes>
 struct WithExperts : Codes {
   static constexpr bool kExperts = true;
 };
 
-// The same for programs with other mixers than attention of whole heads: delta nets, and attention
-// with gates, with partly rotated heads or with heads of 256 values.
+// Has the same codes for programs with other mixers than attention of whole heads: delta nets, and
+// attention with gates, with partly rotated heads or with heads of 256 values.
 template <typename Codes>
 struct WithMixers : Codes {
   static constexpr bool kMixers = true;
 };
 
-// The same for programs that attend to a coded cache of heads of this size. The functions of both
-// kinds of attention, or of several sizes, in one kernel would cost its products and themselves
-// registers.
+// Has the same codes for programs that attend to a coded cache of heads of this size. The functions
+// of both kinds of attention, or of several sizes, in one kernel would cost its products and
+// themselves registers.
 template <typename Codes, int Dim>
 struct WithCodedCache : Codes {
   static constexpr int kCodedDim = Dim;
 };
 
-// The same for several rows, with a deep ring or a less deep one.
+// Has the same codes for several rows, with a deep ring or a less deep one.
 template <typename Codes, int Rows, bool Deep>
 struct WithRows;
 template <typename Decoder, int Flush, int Rows, bool Deep>
@@ -104,8 +104,8 @@ struct WithRows<OneCode<Decoder, Flush>, Rows, Deep> : OneCode<Decoder, Flush> {
   static_assert(!OneCode<Decoder, Flush>::kDoubles);
 };
 
-// The k-tiles of a warp in one matrix. Codes, scales and offsets are contiguous, each from the
-// first k-tile on.
+// Holds the k-tiles of a warp in one matrix. Codes, scales and offsets are contiguous, each from
+// the first k-tile on.
 struct StreamPiece {
   const uint4* codes;
   const std::byte* scales;
@@ -117,13 +117,13 @@ struct StreamPiece {
   uint8_t slot;        // in the choice of experts, if the matrix is an expert's
 };
 
-// The k-tiles of a warp in a phase.
+// Says which k-tiles a warp has in a phase.
 struct alignas(16) PhaseRun {
   int tile, k_tile;  // of the first one: index among the block's tiles, and in the tile
   int count;
 };
 
-// The work of all warps of a block in a phase.
+// Holds the work of all warps of a block in a phase.
 struct PhaseWork {
   PhaseRun run[kProgramWarps];
   StreamPiece piece[kProgramWarps][kMaxMatmuls];
@@ -149,7 +149,7 @@ __device__ __forceinline__ TileRound tiles_of_block(const ProgramPhase& phase) {
   return r;
 }
 
-// The first addresses of the arrays of a matrix.
+// Holds the first addresses of the arrays of a matrix.
 struct StreamArrays {
   const uint4* codes;
   const std::byte* scales;
@@ -210,7 +210,7 @@ __device__ __forceinline__ void find_work(const ProgramPhase& phase, int warp, P
   pieces[count - 1].last = 1;
 }
 
-// The phases that are in shared memory: from the current one up to `known`.
+// Holds the phases that are in shared memory: from the current one up to `known`.
 struct PhaseQueue {
   ProgramPhase* slots;
   PhaseWork* works;
@@ -224,14 +224,14 @@ struct PhaseQueue {
   }
 };
 
-// The state of a stream while a phase without weights needs the registers.
+// Keeps the state of a stream while a phase without weights needs the registers.
 struct ParkedStream {
   uint32_t oldest;  // back from the end of the ring
   int ahead, phase, piece, left;
 };
 
-// The k-tiles of all products, in the order in which this warp needs them, in a ring. The ring is
-// filled as far ahead as phases are known.
+// Holds the k-tiles of all products, in the order in which this warp needs them, in a ring. The
+// ring is filled as far ahead as phases are known.
 template <typename Codes>
 class WeightStream {
  public:
@@ -373,7 +373,7 @@ class WeightStream {
   const uint32_t end_of_ring_;
   uint32_t oldest_;  // place of this lane's codes in the oldest k-tile
   int ahead_ = 0;    // k-tiles that are in the ring
-  // The next fetches: `left_` k-tiles of a piece.
+  // The next fetches are `left_` k-tiles of a piece.
   int phase_ = -1, piece_ = 0, left_ = 0;
   const uint4* codes_ = nullptr;
   const std::byte* side_ = nullptr;

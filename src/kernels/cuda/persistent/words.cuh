@@ -1,6 +1,6 @@
-// Thin wrappers around the PTX by which the blocks of a step communicate: words and packets in
-// memory, and bytes sent to the shared memory of the other block of a pair. Tests replace this
-// file, so that kernels run on the host (tests/kernels/emulated).
+// Names the PTX by which the blocks of a step communicate: words and packets in memory, and bytes
+// sent to the shared memory of the other block of a pair. Tests replace this file, so that kernels
+// run on the host (tests/kernels/emulated).
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace walsh::cuda {
 
-// Shared memory whose size is set at launch: rings of weights, inputs, sums, phases (see
+// The size of this shared memory is set at launch: rings of weights, inputs, sums, phases (see
 // ProgramMemory and ProgramArgs).
 extern __shared__ __align__(128) std::byte program_shared[];
 
@@ -31,7 +31,7 @@ __device__ __forceinline__ void exchange_word(float* p, uint32_t word) {
   asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(word) : "memory");
 }
 
-// 16 bytes that are read and written as one; the tag is the lowest bit of w.
+// Reads 16 bytes that are read and written as one; the tag is the lowest bit of w.
 __device__ __forceinline__ uint4 exchanged_packet(const uint4* p) {
   uint64_t low, high;
   asm volatile(
