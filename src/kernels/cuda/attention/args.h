@@ -1,5 +1,5 @@
-// Arguments of attention kernels, whatever they read keys and values from, and the shape of decode
-// launches.
+// Declares the arguments of attention kernels, whatever they read keys and values from, and the
+// shape of decode launches.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@ inline constexpr int kMaxSplits = 256;  // most parts of a row
 inline constexpr int kLeastBlocks = 3, kMostBlocks = 5;
 inline constexpr int kTileHeads = 8;  // query heads of a KV head that a block takes together
 
-// A logit cap applied to unscaled products, so that the softmax need not know of it: a product s
+// A logit cap is applied to unscaled products, so that the softmax need not know of it: a product s
 // becomes cap / scale * tanh(s * scale / cap).
 struct LogitCap {
   float power = 0;    // tanh(..) = 1 - 2 / (2^(power * s) + 1); 0: no cap
   float largest = 0;  // cap / scale
 };
 
-// The options of attention as kernels take them; options.cuh has what each of them does.
+// Holds the options of attention as kernels take them; options.cuh has what each of them does.
 struct AttentionRule {
   int window = 0, chunk = 0;     // AttentionOptions
   float scale = 1;               // of products, to logits in base 2
@@ -28,7 +28,7 @@ struct AttentionRule {
   LogitCap cap;
 };
 
-// The fp16 cache of one layer and the pages of its sequences.
+// Describes the fp16 cache of one layer and the pages of its sequences.
 struct CacheView {
   const uint16_t* keys = nullptr;
   const uint16_t* values = nullptr;
@@ -37,7 +37,7 @@ struct CacheView {
   int64_t per_sequence = 0;
 };
 
-// The rows of a launch: their queries, results and options.
+// Describes the rows of a launch: their queries, results and options.
 struct RowArgs {
   RowPlaces rows;
   const float* q = nullptr;
@@ -54,7 +54,7 @@ struct RowArgs {
 // The grid is x over the parts of a row's positions, y over tiles of heads, z over rows.
 struct DecodeArgs : RowArgs {
   int tiles = 0;  // of kTileHeads heads, of a group
-  // AttentionScratch, where the parts of rows are combined.
+  // The parts of rows are combined here, in AttentionScratch.
   float* partials = nullptr;
   int32_t* arrived = nullptr;
 };
@@ -64,13 +64,13 @@ namespace detail {
 // Throws internal for options that no kernel has.
 AttentionRule attention_rule(const AttentionOptions& options, const float* sinks);
 
-// Throw internal for calls that kernels do not support.
+// These throw internal for calls that kernels do not support.
 RowArgs row_args(const AttentionRows& call, int kv_heads, int head_dim);
 DecodeArgs decode_args(const AttentionRows& call, int kv_heads, int head_dim,
                        const AttentionScratch& scratch);
 CacheView cache_view(const AttentionCall& call);
 
-// Tiles of the query heads of one KV head.
+// Returns the number of tiles of the query heads of one KV head.
 int head_tiles(int heads, int kv_heads);
 
 // Returns the number of blocks that share the positions of one row and up to 8 of its heads, for a

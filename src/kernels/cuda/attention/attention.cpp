@@ -1,4 +1,4 @@
-// The host side of attention: memory, argument checks and launch shapes.
+// Prepares attention on the host: memory, argument checks and launch shapes.
 #include "kernels/cuda/attention/attention.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace walsh::cuda {
 namespace {
 
 constexpr int64_t kMinReach = 256;
-// Fewest positions per block; more if there are more blocks than fit on the device.
+// A block has at least this many positions, more if more blocks exist than fit on the device.
 constexpr int64_t kSplitTokens = 128, kCrowdedSplitTokens = 512;
 
 uint64_t pool_bytes(int kv_heads, int head_dim, int64_t pages) {
@@ -30,7 +30,7 @@ uint64_t pool_bytes(int kv_heads, int head_dim, int64_t pages) {
   return bytes;
 }
 
-// The most parts of a row for any kernel: fewer blocks per multiprocessor may mean more parts.
+// Returns the most parts of a row for any kernel: fewer blocks per multiprocessor may mean more.
 int most_splits(int64_t m, int heads, int kv_heads) {
   int most = 0;
   for (int blocks = kLeastBlocks; blocks <= kMostBlocks; ++blocks)
@@ -38,8 +38,8 @@ int most_splits(int64_t m, int heads, int kv_heads) {
   return most;
 }
 
-// Floats of scratch for the parts of all rows: per part and head its values, its largest logit and
-// its sum. Also valid for models without heads.
+// Returns the floats of scratch for the parts of all rows: per part and head its values, its
+// largest logit and its sum. It is also valid for models without heads.
 uint64_t partial_floats(int64_t max_m, int heads, int kv_heads, int head_dim) {
   if (kv_heads == 0) return 0;
   uint64_t most = 0;
@@ -52,7 +52,7 @@ uint64_t partial_floats(int64_t max_m, int heads, int kv_heads, int head_dim) {
   return most;
 }
 
-// Bytes of the counters of arrived parts.
+// Returns the bytes of the counters of arrived parts.
 uint64_t arrived_bytes(int64_t max_m, int heads, int kv_heads) {
   if (kv_heads == 0) return 0;
   return static_cast<uint64_t>(max_m * kv_heads * detail::head_tiles(heads, kv_heads)) *
@@ -158,8 +158,8 @@ int head_tiles(int heads, int kv_heads) {
   return (heads / kv_heads + kTileHeads - 1) / kTileHeads;
 }
 
-// One wave of blocks if the work without splitting fills less than half a wave; otherwise many
-// short blocks, so that the last wave is a small part of the total.
+// If the work without splitting fills less than half a wave, there is one wave of blocks; otherwise
+// there are many short blocks, so that the last wave is a small part of the total.
 int attention_splits(int64_t m, int heads, int kv_heads, int per_processor, int64_t reach) {
   const int64_t wave = int64_t{per_processor} * current_device().multiprocessors;
   const int64_t blocks = m * kv_heads * head_tiles(heads, kv_heads);

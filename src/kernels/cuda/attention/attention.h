@@ -1,4 +1,4 @@
-// Attention over a paged KV cache: decode, prefill, and the memory of the cache.
+// Attends over a paged KV cache, in decode and in prefill, and holds the memory of the cache.
 //
 // A page holds kPageTokens positions of one sequence for all heads of one layer; a page table on
 // the device is shared by all layers. Rows of a launch find their sequence and position in device
@@ -19,8 +19,8 @@ inline constexpr int kPageTokens = 64;
 inline constexpr int kMaxHeadDim = 512;
 inline constexpr int kMaxSharedKey = 64;  // values of a shared key, beside a latent
 
-// The cache of one layer: fp16 [page][kv_head][kPageTokens][head_dim]. One of latents has these as
-// values and shared keys as keys.
+// Holds the cache of one layer: fp16 [page][kv_head][kPageTokens][head_dim]. A cache of latents has
+// these as values and shared keys as keys.
 struct KvPool {
   int kv_heads = 0;
   int head_dim = 0;   // a multiple of 8, at most kMaxHeadDim
@@ -38,13 +38,13 @@ struct KvPool {
   void copy_page(int64_t from, int64_t to, Stream stream) const;
 };
 
-// Page of positions [64 j, 64 j + 64) of sequence s: pages[s * per_sequence + j], on the device.
+// Page pages[s * per_sequence + j], on the device, has positions [64 j, 64 j + 64) of sequence s.
 struct PageTable {
   const int32_t* pages = nullptr;
   int64_t per_sequence = 0;
 };
 
-// Positions and sequences of a launch's m rows, on the device: row t is position positions[t] of
+// These arrays on the device say where a launch's m rows are: row t is position positions[t] of
 // sequence sequences[t].
 struct RowPlaces {
   const int32_t* positions = nullptr;
@@ -53,8 +53,8 @@ struct RowPlaces {
   RowPlaces from(int64_t row) const { return {positions + row, sequences + row}; }
 };
 
-// out[t][h] = softmax(cap(scale * q[t][h] K^T)) V over what row t, which stands at its position,
-// sees by the options. Query head h reads KV head h / (heads / kv_heads). Sums are
+// Computes out[t][h] = softmax(cap(scale * q[t][h] K^T)) V over what row t, which stands at its
+// position, sees by the options. Query head h reads KV head h / (heads / kv_heads). Sums are
 // float32; all kernels except attend_decode of an fp16 cache round queries and softmax weights to
 // fp16. Cache content beyond a row's position has no effect, NaN included.
 struct AttentionRows {
@@ -62,8 +62,8 @@ struct AttentionRows {
   int64_t m = 0;
   int heads = 0;  // a multiple of kv_heads
   AttentionOptions options;
-  // [heads] on the device: an extra logit in each head's softmax, without a value, neither scaled
-  // nor capped; null: none.
+  // Each head's softmax has an extra logit, without a value, neither scaled nor capped: [heads] on
+  // the device, or null for none.
   const float* sinks = nullptr;
   const float* q = nullptr;  // [m][ldq], heads * head_dim each; ldq even, q 8-byte aligned
   int64_t ldq = 0;
@@ -85,10 +85,10 @@ struct AttentionCall : AttentionRows {
   PageTable table;
 };
 
-// Most rows of a launch of attend_decode; batches of decode steps are launches of so many.
+// A launch of attend_decode has at most this many rows; larger batches take several launches.
 inline constexpr int64_t kDecodeRows = 256;
 
-// Device memory in which attend_decode combines the parts of a row. Only one launch at a time may
+// attend_decode combines the parts of a row in this device memory. Only one launch at a time may
 // use it.
 class AttentionScratch {
  public:
@@ -108,20 +108,20 @@ class AttentionScratch {
 // at least 256. Launches with the same m and reach have the same shape.
 int64_t attention_reach(int64_t longest);
 
-// Decode: every row is a token of its own sequence (or an independent row of any). `longest` is at
-// least every position + 1; larger values give equal results and, within a reach, equal speed. A
-// row's result depends on m and the reach only through the order of float additions.
+// Attends in decode: every row is a token of its own sequence (or an independent row of any).
+// `longest` is at least every position + 1; larger values give equal results and, within a reach,
+// equal speed. A row's result depends on m and the reach only through the order of float additions.
 void attend_decode(const AttentionCall& call, int64_t longest, const AttentionScratch& scratch,
                    Stream stream);
 
-// Attention to a pool of latents, of up to kDecodeRows rows whatever their sequences are. A head of
-// a query has value_dim numbers for the latent and then head_dim for the shared key; what it gets
-// is value_dim numbers.
+// Attends to a pool of latents, for up to kDecodeRows rows whatever their sequences are. A head of
+// a query has value_dim numbers for the latent and then head_dim for the shared key; its result has
+// value_dim numbers.
 void attend_latents(const AttentionCall& call, int64_t longest, const AttentionScratch& scratch,
                     Stream stream);
 
-// Prefill: the rows are consecutive positions of one sequence, which is read from row 0. Keys and
-// values of all rows must be in the cache. A key that is NaN affects the rows that see its
+// Attends in prefill: the rows are consecutive positions of one sequence, which is read from row 0.
+// Keys and values of all rows must be in the cache. A key that is NaN affects the rows that see its
 // position; values are always finite (rope_and_store).
 void attend_prefill(const AttentionCall& call, Stream stream);
 

@@ -1,7 +1,8 @@
-// Keys and values that are stored as codes, in the form that attention reads (cache/cuda has what
-// writes them): tiles of 16 positions in the order of tensor core operands (coded_tile.cuh), four
-// of them to a page. Positions that some query still sees as fp16 are rows of a ring per sequence
-// and head; the first ones of a sequence are kept beside it. All of them are rotated.
+// Describes keys and values that are stored as codes, in the form that attention reads (cache/cuda
+// has what writes them): tiles of 16 positions in the order of tensor core operands
+// (coded_tile.cuh), four of them to a page. Positions that some query still sees as fp16 are rows
+// of a ring per sequence and head; the first ones of a sequence are kept beside it. All of them are
+// rotated.
 #pragma once
 
 #include <cstdint>
@@ -20,19 +21,19 @@ constexpr int tile_code_bytes(int head_dim, int bits) {
   return kCacheTile * head_dim * bits / 8;
 }
 
-// A code's levels as fp16 in two byte tables, indexed by the stored nibble. With 16 levels the
-// lower byte depends only on the lower 3 bits. Not used for 8 bits, where level = byte - 128.
+// Holds a code's levels as fp16 in two byte tables, indexed by the stored nibble. With 16 levels
+// the lower byte depends only on the lower 3 bits. Codes of 8 bits need none: level = byte - 128.
 struct HalfLevels {
   uint32_t high[4] = {}, low[2] = {};
 };
 
-// The same levels as int8, which times `unit` are about the levels: for products of integers.
+// Holds int8 numbers which times `unit` are about the same levels, for products of integers.
 struct ByteLevels {
   uint32_t words[4] = {};
   float unit = 1;
 };
 
-// Keys or values.
+// Describes the pages of keys or of values.
 struct CodedPages {
   int bits = 0;                    // per code: 2, 3, 4 or 8; 0: stored as fp16
   int groups = 0;                  // scales per vector; 0 for fp16
@@ -47,9 +48,9 @@ struct CodedPages {
   uint16_t* leading = nullptr;     // fp16 [sequence][kv_head][kFirstPositions][head_dim]
 };
 
-// What keys and values have in common.
+// Holds what keys and values have in common.
 struct CodedShape {
-  // The offset that was subtracted from stored keys: fp16 values as float
+  // This offset was subtracted from stored keys: fp16 values as float
   // [sequence][kv_head][head_dim], rotated; null if keys are stored as fp16.
   float* key_offsets = nullptr;
   int kv_heads = 0, head_dim = 0;
@@ -58,7 +59,7 @@ struct CodedShape {
   int window = 0;                  // latest positions that are at least kept as fp16
   const int32_t* pages = nullptr;  // as PageTable
   int64_t per_sequence = 0;
-  // [sequence] positions that are read as stored, whatever the window.
+  // This many positions are read as stored, whatever the window: [sequence].
   const int32_t* kept = nullptr;
 };
 

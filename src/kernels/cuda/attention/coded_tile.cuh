@@ -1,5 +1,5 @@
-// Stored positions in the order of mma.m16n8k16 operands. A tile is 16 positions of a head: words
-// [word][32 lanes] of codes, then fp16 scales.
+// Decodes stored positions in the order of mma.m16n8k16 operands. A tile is 16 positions of a head:
+// words [word][32 lanes] of codes, then fp16 scales.
 //
 // The codes of lane 4 g + t are nibble words of eight, two per 32 columns b:
 //   keys    word 2 b + r: position g + 8 r, columns 32 b + {0, 1, 8, 9, 16, 17, 24, 25} + 2 t
@@ -22,11 +22,11 @@
 
 namespace walsh::cuda {
 
-// Nibble words per lane.
+// A lane has this many nibble words.
 template <int Dim>
 inline constexpr int kTileNibbles = Dim / 16;
 
-// stored_positions of a row.
+// Returns stored_positions of a row.
 __device__ __forceinline__ int stored_end(const CodedShape& cache, int sequence, int position) {
   return stored_positions(cache.kept[sequence], position, cache.window);
 }
@@ -61,7 +61,7 @@ __device__ __forceinline__ uint32_t multiply_halves(uint32_t a, uint32_t b) {
   return *reinterpret_cast<const uint32_t*>(&product);
 }
 
-// Masks with ones for the halves of positions from `low` on; lane 4 g + t has two pairs of
+// Returns a mask with ones for the halves of positions from `low` on; lane 4 g + t has two pairs of
 // positions.
 __device__ __forceinline__ uint32_t seen_mask(int first, int low) {
   return (first >= low ? 0xffffu : 0u) | (first + 1 >= low ? 0xffff0000u : 0u);
@@ -119,7 +119,7 @@ __device__ __forceinline__ void decode_bytes(uint32_t nibbles, const ByteLevels&
   }
 }
 
-// Calls f(i, nibble word i) for all codes of a lane, whose packed words are word(0), word(1), ..
+// Calls f(i, nibble word i) for all codes of a lane, whose packed words are word(0), word(1), ...
 template <int Bits, int Dim, typename Word, typename F>
 __device__ __forceinline__ void each_nibbles(const Word& word, const F& f) {
   constexpr int kNibbles = kTileNibbles<Dim>;
@@ -151,7 +151,7 @@ __device__ __forceinline__ void each_nibbles(const Word& word, const F& f) {
   }
 }
 
-// Decodes all codes of a lane, as each_nibbles; calls f(nibble word, halves).
+// Decodes all codes of a lane, as each_nibbles does, and calls f(nibble word, halves).
 template <int Bits, int Dim, typename Word, typename F>
 __device__ __forceinline__ void decode_lane(const Word& word, const HalfLevels& levels, F f) {
   uint32_t out[4];
@@ -179,7 +179,7 @@ __device__ __forceinline__ void decode_lane(const Word& word, const HalfLevels& 
   }
 }
 
-// The words of a lane that lie at `shared` + 128 * word.
+// Reads the words of a lane that lie at `shared` + 128 * word.
 struct SharedWords {
   uint32_t shared;
   __device__ __forceinline__ uint32_t operator()(int i) const {

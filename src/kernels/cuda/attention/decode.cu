@@ -1,4 +1,4 @@
-// Decode attention (decode.cuh) over fp16 pages.
+// Runs decode attention (decode.cuh) over fp16 pages.
 #include "kernels/cuda/attention/decode_pages.cuh"
 
 namespace walsh::cuda {

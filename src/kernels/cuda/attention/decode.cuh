@@ -1,5 +1,5 @@
-// Decode attention of single rows over long sequences, bound by reading the cache: the schedule,
-// whatever keys and values are read from.
+// Schedules decode attention of single rows over long sequences, which is bound by reading the
+// cache, whatever keys and values are read from.
 //
 // A block takes a part of one row's positions for up to 8 query heads of one KV head. Its warps
 // work independently, each with its own softmax and sums, which are combined at the end; the parts
@@ -16,7 +16,7 @@
 
 namespace walsh::cuda {
 
-// Grid: x over the parts of a row, y over tiles of heads, z over rows.
+// The grid spans the parts of a row in x, tiles of heads in y, and rows in z.
 template <typename Reader, bool Capped>
 __global__ void __launch_bounds__(Reader::kThreads, Reader::kBlocks)
     decode_kernel(const __grid_constant__ typename Reader::Args args) {

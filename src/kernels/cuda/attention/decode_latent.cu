@@ -1,4 +1,4 @@
-// Attention to a cache of latents, in the schedule of decode attention (decode.cuh): every row is
+// Attends to a cache of latents, in the schedule of decode attention (decode.cuh): every row is
 // taken by itself. A key is a latent and a shared key, the latent is the value, and both are the
 // same for all heads; so a warp loads a latent once, multiplies it with the queries of 8 heads, and
 // adds it by their weights.
@@ -83,7 +83,7 @@ class LatentReader : public PageResults<LatentArgs, kLatentWarps * kWarpTokens> 
     return part_.begin - token < kWarpTokens && part_.end - token > 0;
   }
 
-  // Every warp loads a part of the columns, which all warps then use.
+  // Every warp loads a part of the columns, and all warps then use them.
   __device__ __forceinline__ void load_queries(const SharedQueries& q) const {
     constexpr int kLatents = kDim / kWarps, kShares = kTurned / kWarps;  // columns of a warp
     const int latent = a_.head_dim, turned = a_.query_dim - latent;

@@ -1,4 +1,4 @@
-// Decode attention over fp16 pages: the steps of a warp, 16 positions at once.
+// Performs the steps of a warp in decode attention over fp16 pages, 16 positions at once.
 //
 // The tensor cores have time to spare: queries and softmax weights are sums of two halves each, so
 // that nothing but the cache is rounded to fp16.
@@ -8,7 +8,7 @@
 
 namespace walsh::cuda {
 
-// Queries as operand b, each split into near + 2^-11 rest. Scaling makes the rest as large as
+// Queries are operand b, each split into near + 2^-11 rest. Scaling makes the rest as large as
 // `near`, and so as exact for small numbers.
 inline constexpr float kRestTimes = 2048;
 
@@ -47,7 +47,7 @@ struct PagePart : DecodePart {
   }
 };
 
-// What readers of pages have in common: their part of the work, and where its results go.
+// Readers of pages share this: their part of the work, and where its results go.
 template <typename Arguments, int Unit>
 class PageResults {
  public:

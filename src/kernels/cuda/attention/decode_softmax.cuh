@@ -1,7 +1,7 @@
-// The softmax of rows over a long sequence, shared by the decode kernels and the persistent kernel.
-// A warp takes tiles of 16 positions for up to 8 query heads, with an online softmax. The warps of
-// a block combine theirs to one part of a row; the block that finishes last combines the parts of
-// all blocks in order.
+// The decode kernels and the persistent kernel share this softmax of rows over a long sequence. A
+// warp takes tiles of 16 positions for up to 8 query heads, with an online softmax. The warps of a
+// block combine theirs to one part of a row; the block that finishes last combines the parts of all
+// blocks in order.
 #pragma once
 
 #include "kernels/cuda/attention/options.cuh"
@@ -11,8 +11,8 @@ namespace walsh::cuda {
 
 inline constexpr int kWarpTokens = 16;
 
-// A warp's running softmax: lane 4 g + t has heads 2 t and 2 t + 1, and of the sums rows g and g +
-// 8 of each 16 values.
+// Holds a warp's running softmax: lane 4 g + t has heads 2 t and 2 t + 1, and of the sums rows g
+// and g + 8 of each 16 values.
 template <int Dim>
 struct Running {
   float largest[2] = {kNothing, kNothing};
@@ -55,7 +55,7 @@ __device__ __forceinline__ void weigh_tile(const float (&s)[4], int low, int hig
       run.sum[d][e] *= factor[e % 2];
 }
 
-// weigh_tile with weights rounded to fp16, as operand b of the product with the values.
+// Calls weigh_tile and rounds the weights to fp16, as operand b of the product with the values.
 template <int Dim, bool Shifted = false>
 __device__ __forceinline__ void weigh_tile(const float (&s)[4], int low, int high, float scale,
                                            int lane, Running<Dim>& run, uint32_t& b0, uint32_t& b1,
@@ -74,7 +74,7 @@ __device__ __forceinline__ float sum_totals(float total) {
   return total;
 }
 
-// A block's part of a row. Readers divide the visible positions among the blocks.
+// Describes a block's part of a row. Readers divide the visible positions among the blocks.
 struct DecodePart {
   int row, sequence;
   int kv_head, first_head, heads;
@@ -94,8 +94,8 @@ struct DecodePart {
   }
 };
 
-// Shared memory: float sums[warp][head][stride], float2 [warp][head]; later, in the same place,
-// float factor[head][part] and inverse[head]. Results follow behind both.
+// Shared memory holds float sums[warp][head][stride] and float2 [warp][head]; later, in the same
+// place, float factor[head][part] and inverse[head]. Results follow behind both.
 template <int Dim, int Warps>
 struct PartsShape {
   static constexpr int kSumStride = Dim + 4;  // floats per head
@@ -136,8 +136,8 @@ __device__ __forceinline__ void store_scaled(float* to, const float4& v, float f
   reinterpret_cast<float2*>(to)[1] = make_float2(v.z * factor, v.w * factor);
 }
 
-// Scratch layout of a row and head: values [row][head][split][head_dim], then float2 of largest
-// logit and total [row][head][split].
+// The scratch memory has values [row][head][split][head_dim], then float2 of largest logit and
+// total [row][head][split].
 struct Partials {
   float* values;
   float2* state;
@@ -150,8 +150,8 @@ struct Partials {
   }
 };
 
-// Combines the warps' sums to one part, which is the result if it is the only one: result(head of
-// the tile, column, four sums, their factor).
+// Combines the warps' sums to one part. If it is the only part, it is the result, given to
+// result(head of the tile, column, four sums, their factor).
 template <int Dim, int Warps, typename Result>
 __device__ __forceinline__ void join_warps(const DecodeArgs& args, const DecodePart& part,
                                            const float* sums, const Result& result) {

@@ -1,11 +1,11 @@
-// Thin wrappers around PTX that tests replace where kernels run on the host: fragments of halves
-// for mma.m16n8k16, copies to their tiles, and approximate float functions.
+// Names PTX that tests replace where kernels run on the host: fragments of halves for mma.m16n8k16,
+// copies to their tiles, and approximate float functions.
 #pragma once
 
 #include <cstdint>
 
-// Dynamic shared memory for tiles, aligned so that the pieces of a row can be addressed with
-// exclusive or.
+// Declares dynamic shared memory for tiles, aligned so that the pieces of a row can be addressed
+// with exclusive or.
 #define WALSH_SHARED_TILES(name) extern __shared__ __align__(1024) unsigned char name[]
 
 namespace walsh::cuda {
@@ -39,7 +39,7 @@ __device__ __forceinline__ uint32_t transpose8x8(uint32_t v) {
   return out;
 }
 
-// c += a b for halves: a is 16 x 16, b is 16 x 8.
+// Computes c += a b for halves: a is 16 x 16, b is 16 x 8.
 __device__ __forceinline__ void mma_f16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                         uint32_t b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
@@ -48,14 +48,14 @@ __device__ __forceinline__ void mma_f16(float (&c)[4], const uint32_t (&a)[4], u
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// 2^x; 0 for minus infinity.
+// Returns 2^x; 0 for minus infinity.
 __device__ __forceinline__ float power_of_two(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
-// 1 / x except for the last place; 0 if the result would not be a normal number.
+// Returns 1 / x except for the last place; 0 if the result would not be a normal number.
 __device__ __forceinline__ float quick_reciprocal(float x) {
   float inverse;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));

@@ -227,7 +227,7 @@ class HeadTile {
   float sum_[2][kWarpColumns / 8][4] = {};
 };
 
-// Grid: x over blocks of positions, y over tiles of the keys or values of every head.
+// The grid spans blocks of positions in x, and tiles of the keys or values of every head in y.
 template <typename T, bool Keys>
 __global__ void __launch_bounds__(kThreads, 2)
     expand_kernel(const __grid_constant__ ExpandArgs args) {
@@ -278,7 +278,7 @@ void expand(const LatentPrompt& call, const HeadScratch& scratch, int first_head
   launch("keys and values of latents", kernel, shape, stream, args);
 }
 
-// The heads whose keys and values are in the scratch memory.
+// Attends with the heads whose keys and values are in the scratch memory.
 void attend_heads(const LatentPrompt& call, const HeadScratch& scratch, int first_head, int heads,
                   Stream stream) {
   AttentionRows part = call;

@@ -1,4 +1,4 @@
-// The host side of prefill attention.
+// Launches prefill attention.
 #include "kernels/cuda/attention/prefill.h"
 
 #include <algorithm>

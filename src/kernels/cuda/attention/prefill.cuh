@@ -1,6 +1,6 @@
-// Prefill attention, bound by the tensor cores: the loop of FlashAttention-2. A block takes a head
-// and 64 or 128 queries, one or two tiles of 16 per warp, and loops over tiles of positions; the
-// next keys and values arrive while the current ones are multiplied.
+// Runs prefill attention, bound by the tensor cores, as the loop of FlashAttention-2. A block takes
+// a head and 64 or 128 queries, one or two tiles of 16 per warp, and loops over tiles of positions;
+// the next keys and values arrive while the current ones are multiplied.
 //
 // A reader of keys and values says which tiles those are, loads them, and says what a query sees of
 // them: PageTiles reads fp16 pages, cache/cuda/attend_prefill.cuh what a coded cache holds.
@@ -17,8 +17,8 @@ struct PrefillShape {
   static constexpr int kDim = Dim, kValueDim = ValueDim;
   static constexpr int kWarps = 4, kThreads = kWarps * 32;
   static constexpr int kTiles = ValueDim <= 128 ? 2 : 1;  // tiles of 16 queries per warp
-  // Warps that share the columns of the values of the same queries, whose sums are too many for
-  // one.
+  // This many warps share the columns of the values of the same queries, whose sums are too many
+  // for one.
   static constexpr int kSplit = ValueDim <= 256 ? 1 : 2;
   static constexpr int kColumns = ValueDim / kSplit;
   static constexpr int kQueries = kWarps / kSplit * kTiles * 16;
@@ -92,7 +92,7 @@ __device__ __forceinline__ void multiply_keys(uint32_t queries, uint32_t keys, i
   }
 }
 
-// sum += P V, for the columns of the warp.
+// Adds P V to the sums, for the columns of the warp.
 template <typename Shape>
 __device__ __forceinline__ void multiply_values(uint32_t values, int first_column, int lane,
                                                 const PrefillLogits<Shape>& p,
@@ -171,8 +171,8 @@ class PageTiles {
   int row_;          // position of the warp's first query
 };
 
-// Grid: x over heads, so that heads with the same keys run together; y over blocks of queries, the
-// longest first.
+// The grid spans heads in x, so that heads with the same keys run together, and blocks of queries
+// in y, the longest first.
 template <typename Reader, bool Capped>
 __global__ void __launch_bounds__(Reader::Shape::kThreads, 2)
     prefill_kernel(const __grid_constant__ typename Reader::Args args) {

@@ -1,5 +1,5 @@
-// Arguments of the prefill kernels over fp16 pages. cmake/cuda_kernels.cmake lists the sizes of
-// heads that they are compiled for.
+// Launches the prefill kernels over fp16 pages. cmake/cuda_kernels.cmake lists the sizes of heads
+// that they are compiled for.
 #pragma once
 
 #include "kernels/cuda/attention/args.h"
@@ -16,8 +16,8 @@ PagePrefillArgs prefill_args(const AttentionCall& call);
 void launch_prefill_mma(const PagePrefillArgs& args, Stream stream);
 // Uses wgmma; returns false if the device or the build lacks it or the call is not supported.
 bool launch_prefill_wgmma(const PagePrefillArgs& args, Stream stream);
-// Launches the kernel for heads of up to Dim values. That of 192, for heads of DeepSeek's latent
-// attention, takes values of at most 128.
+// Launches the kernel for heads of up to Dim values. The kernel of 192, for heads of DeepSeek's
+// latent attention, takes values of at most 128.
 template <int Dim>
 void launch_page_prefill(const PagePrefillArgs& args, Stream stream);
 

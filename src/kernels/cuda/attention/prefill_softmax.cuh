@@ -1,7 +1,7 @@
-// The online softmax of the prefill kernels. A warp has `kTiles` tiles of 16 queries and loops over
-// tiles of `kTokens` positions, and has sums of `kColumns` of the columns of values (constants of
-// Shape): lane 4 g + t has rows g and g + 8
-// of each tile of queries, and columns 2 t and 2 t + 1 of each 8.
+// Computes the online softmax of the prefill kernels. A warp has `kTiles` tiles of 16 queries and
+// loops over tiles of `kTokens` positions, and has sums of `kColumns` of the columns of values
+// (constants of Shape): lane 4 g + t has rows g and g + 8 of each tile of queries, and columns 2 t
+// and 2 t + 1 of each 8.
 #pragma once
 
 #include "kernels/cuda/attention/options.cuh"
@@ -13,7 +13,7 @@ namespace walsh::cuda::detail {
 template <typename Shape>
 using PrefillLogits = float[Shape::kTiles][Shape::kTokens / 8][4];
 
-// A warp's running softmax; totals are over this lane's columns.
+// Holds a warp's running softmax; totals are over this lane's columns.
 template <typename Shape>
 struct PrefillSums {
   float largest[Shape::kTiles][2], total[Shape::kTiles][2] = {};
@@ -62,7 +62,7 @@ __device__ __forceinline__ void soften(float scale, PrefillSums<Shape>& run,
   }
 }
 
-// Positions [begin, end).
+// A span is the positions [begin, end).
 struct Span {
   int begin, end;
 };
@@ -90,7 +90,7 @@ __device__ __forceinline__ void mask_tile(int row, int token, int lane, PrefillL
   }
 }
 
-// The same where a row sees what the options say, up to itself. Most tiles are visible completely.
+// Does the same where a row sees what the options say, up to itself. Most tiles are fully visible.
 template <typename Shape>
 __device__ __forceinline__ void mask_tile(const AttentionRule& rule, int row, int token, int lane,
                                           PrefillLogits<Shape>& s) {

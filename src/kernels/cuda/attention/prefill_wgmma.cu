@@ -1,4 +1,4 @@
-// Prefill attention with Hopper's warp group instructions (wgmma). A block takes a head and 64
+// Runs prefill attention with Hopper's warp group instructions (wgmma). A block takes a head and 64
 // queries per warp group; queries and softmax weights are operands in registers, keys and values in
 // shared memory, where they pass through a ring. While one group computes its softmax the others
 // multiply, as in FlashAttention-3 (Shah et al. 2024), but without warp specialization.
@@ -26,7 +26,7 @@ struct GroupShape {
 
 constexpr int kBlockBytes = 64 * 128;
 
-// Tile layout for wgmma: blocks of 64 columns with rows of 128 bytes, in the 128-byte swizzle.
+// Tiles for wgmma are blocks of 64 columns with rows of 128 bytes, in the 128-byte swizzle.
 template <int Dim>
 struct GroupLayout {
   static constexpr int kPieces = Dim / 8;
@@ -157,8 +157,8 @@ __device__ __forceinline__ void attend_group(const PagePrefillArgs& args, unsign
 
 #endif
 
-// Grid: x over heads, y over blocks of queries, the longest first. Empty for architectures without
-// the instructions.
+// The grid spans heads in x, and blocks of queries in y, the longest first. The kernel is empty for
+// architectures without the instructions.
 template <int Dim>
 __global__ void __launch_bounds__(GroupShape<Dim>::kThreads, 1)
     group_kernel([[maybe_unused]] const __grid_constant__ PagePrefillArgs args) {
@@ -185,11 +185,11 @@ bool launch_group(const PagePrefillArgs& args, Stream stream) {
 
 }  // namespace
 
-// For heads of up to 96 columns the padding would cost what the instructions gain; larger heads do
-// not fit into the registers. An instance for 64 gained 13 %, but ptxas 13.0 gives its queries and
-// weights the same registers although the queries are still needed. Windows stay with the general
-// kernel until GpuAttention's tests of them have run with this one; so do caps, which few models
-// have.
+// Heads of up to 96 columns do not use it: the padding would cost what the instructions gain.
+// Larger heads do not fit into the registers. An instance for 64 gained 13 %, but ptxas 13.0 gives
+// its queries and weights the same registers although the queries are still needed. Windows stay
+// with the general kernel until GpuAttention's tests of them have run with this one; so do caps,
+// which few models have.
 bool launch_prefill_wgmma(const PagePrefillArgs& args, Stream stream) {
   const AttentionRule& rule = args.rule;
   const int dim = args.head_dim;

@@ -1,4 +1,4 @@
-// Building blocks of attention kernels: tiles of the cache in shared memory, and pairs of halves.
+// Attention kernels are built of these: tiles of the cache in shared memory, and pairs of halves.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -11,9 +11,9 @@
 
 namespace walsh::cuda {
 
-// Rows of Dim halves in shared memory. The 16-byte pieces of a row are permuted by the row number,
-// so that the 8 rows of a fragment lie in different banks; rows of 96 take the space of 128, those
-// of 192 that of 256.
+// Rows of Dim halves lie in shared memory like this. The 16-byte pieces of a row are permuted by
+// the row number, so that the 8 rows of a fragment lie in different banks; rows of 96 take the
+// space of 128, those of 192 that of 256.
 template <int Dim>
 struct TileLayout {
   static constexpr int kDim = Dim;
@@ -27,8 +27,7 @@ struct TileLayout {
   static constexpr uint32_t step(int k) { return static_cast<uint32_t>(k) << 5; }
 };
 
-// The layout of fp16 keys and values in a page, [kPageTokens][head_dim] per head, and how they
-// become tiles.
+// fp16 keys and values lie in a page as [kPageTokens][head_dim] per head, and become tiles here.
 struct F16Tiles {
   // Loads `Rows` positions of the page from `first` to shared memory, with zeros for positions
   // outside [low, high) and for columns from head_dim on. `Threads` threads share the work.

@@ -1,4 +1,4 @@
-// Operations of delta nets on a row's channels after the convolution.
+// Operates on a row's channels after the convolution of a delta net.
 #pragma once
 
 #include "kernels/cuda/delta/delta.h"
@@ -12,8 +12,8 @@ __device__ __forceinline__ float silu_of(float x) {
   return x / (1.0f + expf(-x));
 }
 
-// x * scale / sqrt(mean(x^2) + eps) over the `size` values of a head; lane l of a warp has values
-// l, l + 32, ..., and v is 0 beyond them.
+// Computes x * scale / sqrt(mean(x^2) + eps) over the `size` values of a head; lane l of a warp has
+// values l, l + 32, ..., and v is 0 beyond them.
 __device__ __forceinline__ void scale_head(float (&v)[kHeadLane], int size, const float* scale,
                                            int lane) {
   double sum = 0;

@@ -1,5 +1,5 @@
-// The short convolution of delta nets for several rows of a sequence, with the operations after it:
-// silu, norms of queries and keys, decays and strengths.
+// Computes the short convolution of delta nets for several rows of a sequence, with the operations
+// after it: silu, norms of queries and keys, decays and strengths.
 #include <string>
 
 #include "kernels/cuda/async.cuh"
@@ -13,7 +13,7 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kKeepThreads = 256;
 
-// A row of the batch and the rows before it in its sequence.
+// Finds a row of the batch and the rows before it in its sequence.
 struct Row {
   int64_t row;
   int position, in_front;
@@ -52,7 +52,7 @@ __device__ __forceinline__ void finish_scalars(const ConvolveCall& call, int64_t
   call.strength[at] = strength_of(call.strength[at]);
 }
 
-// Grid: x over groups of channels, y over rows.
+// The grid spans groups of channels in x, and rows in y.
 __global__ void __launch_bounds__(kWarps * 32)
     convolve_kernel(const __grid_constant__ ConvolveCall call) {
   allow_next_kernel();
@@ -82,8 +82,8 @@ __global__ void __launch_bounds__(kWarps * 32)
     if (lane + 32 * j < group.size) out[lane + 32 * j] = v[j];
 }
 
-// One thread per channel. Slot entries that other blocks read are only rewritten with the value
-// they hold, because the ring has one entry more than a step reads.
+// A thread works on one channel. Slot entries that other blocks read are only rewritten with the
+// value they hold, because the ring has one entry more than a step reads.
 __global__ void __launch_bounds__(kKeepThreads)
     keep_kernel(const __grid_constant__ ConvolveCall call, int64_t index, int64_t slot) {
   allow_next_kernel();

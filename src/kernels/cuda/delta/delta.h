@@ -1,4 +1,5 @@
-// Gated delta nets: the short convolution, and the delta rule for single rows and for prompts.
+// Computes gated delta nets: the short convolution, and the delta rule for single rows and for
+// prompts.
 //
 // A sequence has a slot of device memory: for every layer the last rows that the convolution has
 // read, followed by a state matrix per value head, as of its last position. Rows of a launch find
@@ -13,7 +14,7 @@
 
 namespace walsh::cuda {
 
-// The slots of one layer's delta net.
+// Describes the slots of one layer's delta net.
 struct DeltaMemory {
   float* slots = nullptr;
   int64_t slot_floats = 0;
@@ -47,11 +48,11 @@ void convolve(const ConvolveCall& call, Stream stream);
 // `slot` is its own.
 void keep_convolved(const ConvolveCall& call, int64_t row, int64_t slot, Stream stream);
 
-// Rows [begin, end), each the only one of its sequence, in one launch: convolve() (without writing
-// the call's `out`, `decay` and `strength`), then the delta rule. Updates the slot to the state
-// after the row. mixed[m][value_heads * value_dim]. The slots and the layer's constants are read
-// before the preceding kernel has ended; the first kernel of a batch must therefore wait for the
-// batches before.
+// Takes rows [begin, end), each the only one of its sequence, in one launch: convolve() (without
+// writing the call's `out`, `decay` and `strength`), then the delta rule. It writes
+// mixed[m][value_heads * value_dim] and updates the slot to the state after the row. The slots and
+// the layer's constants are read before the preceding kernel has ended; the first kernel of a batch
+// must therefore wait for the batches before.
 void delta_steps(const ConvolveCall& call, float* mixed, int64_t begin, int64_t end, Stream stream);
 
 struct DeltaCall {
@@ -64,9 +65,9 @@ struct DeltaCall {
   float* out = nullptr;             // [m][value_heads * value_dim]
 };
 
-// Rows [begin, end) of the sequence in slot `slot`, starting at its position `position`; output
-// rows before `skip` are not written. They are computed in chunks of kDeltaRows rows from `begin`
-// on, as matrix products (kernels/ops.h, DeltaState).
+// These are rows [begin, end) of the sequence in slot `slot`, starting at its position `position`;
+// output rows before `skip` are not written. They are computed in chunks of kDeltaRows rows from
+// `begin` on, as matrix products (kernels/ops.h, DeltaState).
 struct DeltaRange {
   int64_t begin = 0, end = 0, skip = 0;
   int64_t slot = 0, position = 0;

@@ -1,4 +1,4 @@
-// Index computations of delta net kernels, for the device and the host.
+// Computes indices for delta net kernels, on the device and the host.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ inline constexpr int kDeltaColumns = 32;  // columns of a state per block
 inline constexpr int kMostTaps = 16;
 inline constexpr int kMostDeltaDim = 256;  // largest head dimension
 
-// DeltaNetDesc in the form that kernels take. A row of channels is queries, keys, values.
+// Holds DeltaNetDesc in the form that kernels take. A row of channels is queries, keys, values.
 struct DeltaDims {
   int key_heads = 0, value_heads = 0;
   int key_dim = 0, value_dim = 0;
@@ -48,10 +48,10 @@ constexpr int kept_place(int position, int taps) {
   return position % taps;
 }
 
-// Where the convolution finds the row `back` rows before the current one.
+// Says where the convolution finds the row `back` rows before the current one.
 struct TapSource {
   int back = -1;  // >= 0: this many rows earlier in the batch
-  // >= 0: entry of the slot's ring; both negative: before the sequence's start, zeros.
+  // This is an entry of the ring if >= 0. If both are negative, the row is before the start: zeros.
   int kept = -1;
 };
 constexpr TapSource tap_source(int back, int in_front, int position, int taps) {
@@ -60,7 +60,7 @@ constexpr TapSource tap_source(int back, int in_front, int position, int taps) {
   return {-1, kept_place(position - back, taps)};
 }
 
-// The work of a warp of the convolution: one head of queries, keys or values, or 32 decays and
+// A warp of the convolution works on one head of queries, keys or values, or on 32 decays and
 // strengths.
 struct ChannelGroup {
   enum class Kind : uint8_t { query, key, value, scalars };
@@ -82,13 +82,13 @@ constexpr ChannelGroup channel_group(const DeltaDims& d, int group) {
   return {Kind::scalars, first, left < 32 ? left : 32};
 }
 
-// Shared memory of delta_rows: offsets in floats.
+// Lays out the shared memory of delta_rows; offsets are in floats.
 struct ChunkLayout {
-  // Row stride of queries and keys, so that their 16-byte pieces lie in different banks.
+  // Rows of queries and keys have this stride, so that their 16-byte pieces lie in different banks.
   int stride;
   int state, keys, queries, seen, weights, updates, scalars, floats;
 };
-// Row stride of `seen`, `weights` and `updates`.
+// Rows of `seen`, `weights` and `updates` have this stride.
 inline constexpr int kChunkStride = kDeltaRows + 4;
 constexpr ChunkLayout chunk_layout(int key_dim) {
   ChunkLayout l{};

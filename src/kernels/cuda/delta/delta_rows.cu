@@ -1,8 +1,9 @@
-// The delta rule for prompts, in consecutive chunks of 32 rows as matrix products (kernels/ops.h,
-// DeltaState). A block keeps some columns of one value head's state in shared memory; columns are
-// independent. With G_t, the sum of the logarithms of the decays of the chunk's rows up to t,
-// u_t = strength_t (v_t - e^G_t S^T k_t - sum over j < t of e^(G_t - G_j) (k_t k_j) u_j),
-// o_t = e^G_t S^T q_t + sum over j <= t of e^(G_t - G_j) (q_t k_j) u_j,
+// Computes the delta rule for prompts, in consecutive chunks of 32 rows as matrix products
+// (kernels/ops.h, DeltaState). A block keeps some columns of one value head's state in shared
+// memory; columns are independent. With G_t, the sum of the logarithms of the decays of the chunk's
+// rows up to t,
+//   u_t = strength_t (v_t - e^G_t S^T k_t - sum over j < t of e^(G_t - G_j) (k_t k_j) u_j),
+//   o_t = e^G_t S^T q_t + sum over j <= t of e^(G_t - G_j) (q_t k_j) u_j,
 // and after the chunk S <- e^G S + sum over j of e^(G - G_j) k_j u_j^T.
 #include <string>
 
@@ -20,7 +21,7 @@ constexpr int kThreads = kGroups * kDeltaColumns;
 constexpr int kOwnRows = kDeltaRows / kGroups;
 static_assert(kDeltaColumns == 32 && kDeltaRows == 32, "a warp has a row's columns");
 
-// Shared memory of a block (ChunkLayout).
+// Points to the shared memory of a block (ChunkLayout).
 struct Chunk {
   float *state, *keys, *queries;
   float* seen;                        // [row][j]: strength e^(G - G_j) (k k_j) for j < row
@@ -44,7 +45,7 @@ struct Chunk {
   }
 };
 
-// The part of the work that a block and a thread have.
+// Says which part of the work a block and a thread have.
 struct Place {
   int head, column, lane, group;
   bool inside;  // whether the thread's column exists
@@ -58,9 +59,9 @@ struct Place {
   }
 };
 
-// A thread's part of the keys, queries and values of rows [first, first + rows), and in the first
-// warp their decays and strengths; missing rows of a chunk have no effect. Loaded while the
-// previous chunk is computed.
+// Holds a thread's part of the keys, queries and values of rows [first, first + rows), and in the
+// first warp their decays and strengths; missing rows of a chunk have no effect. They are loaded
+// while the previous chunk is computed.
 struct NextChunk {
   static constexpr int kEach = kDeltaRows * kMostDeltaDim / kThreads;
   float key[kEach], query[kEach], value[kOwnRows], decay = 0, strength = 0;
@@ -121,7 +122,7 @@ __device__ __forceinline__ float dot4(const float4& a, const float4& b, float su
   return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
 }
 
-// Products of a chunk's keys and queries with its keys: this lane's key with the rows of the group.
+// Multiplies a chunk's keys and queries with its keys: this lane's key with the rows of the group.
 __device__ void multiply_keys(const Place& p, const Chunk& s, int key_dim) {
   float seen[kOwnRows] = {}, weight[kOwnRows] = {};
   for (int column = 0; column < key_dim; column += 4) {
@@ -142,8 +143,8 @@ __device__ void multiply_keys(const Place& p, const Chunk& s, int key_dim) {
   }
 }
 
-// Products of the group's rows with the state before the chunk: the first part of the results, and
-// the right-hand sides of the updates, to shared memory.
+// Multiplies the group's rows with the state before the chunk, which gives the first part of the
+// results and, in shared memory, the right-hand sides of the updates.
 __device__ void multiply_state(const Place& p, const Chunk& s, int key_dim,
                                const float (&value)[kOwnRows], float (&result)[kOwnRows]) {
   float seen[kOwnRows] = {};
@@ -186,7 +187,7 @@ __device__ void solve(const Place& p, const Chunk& s) {
     }
     u[row] = s.updates[row * kChunkStride + p.lane] - ((sum[0] + sum[1]) + (sum[2] + sum[3]));
   }
-  // Written at the end, so that all loads are issued early.
+  // Results are written at the end, so that all loads are issued early.
 #pragma unroll
   for (int row = 0; row < kDeltaRows; ++row)
     s.updates[row * kChunkStride + p.lane] = u[row];
@@ -230,7 +231,7 @@ __device__ void advance(const Place& p, const Chunk& s, int key_dim) {
   }
 }
 
-// Grid: x over columns of a state, y over value heads.
+// The grid spans columns of a state in x, and value heads in y.
 __global__ void __launch_bounds__(kThreads)
     rows_kernel(const __grid_constant__ DeltaCall call, const __grid_constant__ DeltaRange range) {
   WALSH_DYNAMIC_SHARED(float, memory);

@@ -1,14 +1,14 @@
-// One row of a delta net: the work of a block on some columns of the state of one value head.
-// Shared by single launches (delta_steps.cu) and the persistent kernel, whose blocks have other
-// numbers of threads.
+// Computes one row of a delta net: the work of a block on some columns of the state of one value
+// head. Single launches (delta_steps.cu) and the persistent kernel, whose blocks have other numbers
+// of threads, share it.
 #pragma once
 
 #include "kernels/cuda/delta/channels.cuh"
 
 namespace walsh::cuda {
 
-// The shape of a block for key dimensions up to Dim: `Groups` groups of threads, with one thread
-// per column in each, share the rows of the state.
+// A block for key dimensions up to Dim has `Groups` groups of threads, with one thread per column
+// in each, which share the rows of the state.
 template <int Dim, int Groups>
 struct DeltaStepShape {
   static constexpr int kThreads = Groups * kDeltaColumns;
@@ -17,7 +17,7 @@ struct DeltaStepShape {
   static constexpr int kEach = (kChannels + kThreads - 1) / kThreads;  // per thread
 };
 
-// Some columns of a value head's state, which slot `slot` holds as of position - 1.
+// Points to some columns of a value head's state, which slot `slot` holds as of position - 1.
 struct DeltaPlace {
   int head, first_column, lane, group;
   int position;
@@ -26,8 +26,8 @@ struct DeltaPlace {
   __device__ int column() const { return first_column + lane; }
 };
 
-// A channel of the convolution. A block convolves the queries and keys of its head and the values
-// of its columns; the first block that has a channel stores its new value.
+// Holds a channel of the convolution. A block convolves the queries and keys of its head and the
+// values of its columns; the first block that has a channel stores its new value.
 struct DeltaChannel {
   int channel = -1;
   bool keeps = false;
@@ -63,7 +63,7 @@ struct DeltaChannel {
     newest = factors[(taps - 1) * channels];
   }
 
-  // `x`: the row's own value of the channel.
+  // `x` is the row's own value of the channel.
   __device__ __forceinline__ float finish(const ConvolveCall& call, const DeltaPlace& p, float x) {
     if (channel < 0) return 0;
     const int64_t channels = call.dims.channels();
@@ -74,7 +74,7 @@ struct DeltaChannel {
   }
 };
 
-// Norms the block's query and key, one warp each.
+// Applies the norms to the block's query and key, one warp each.
 __device__ __forceinline__ void scale_heads(const ConvolveCall& call, float* channels, int warp,
                                             int lane) {
   if (warp > 1) return;
@@ -104,13 +104,13 @@ __device__ __forceinline__ float sum_groups(float (*parts)[kDeltaColumns], float
   return sum;
 }
 
-// The rows of a state column that a thread has.
+// Holds the rows of a state column that a thread has.
 template <int Dim, int Groups>
 class DeltaColumn {
   static constexpr int kRows = DeltaStepShape<Dim, Groups>::kRows;
 
  public:
-  // Loads the rows; zeros at the start of a sequence.
+  // Loads the rows, or zeros at the start of a sequence.
   __device__ __forceinline__ DeltaColumn(const ConvolveCall& call, const DeltaPlace& p)
       : d_(call.dims),
         p_(p),
@@ -128,7 +128,7 @@ class DeltaColumn {
   }
 
   // Applies decay and update and returns what the query reads from the column, to all of its
-  // threads. `channels`: the block's query, key and values after the convolution.
+  // threads. `channels` has the block's query, key and values after the convolution.
   __device__ __forceinline__ float step(const float* channels, float decay, float strength,
                                         float (*parts)[kDeltaColumns]) {
     const float *q = channels, *k = channels + d_.key_dim, *v = channels + 2 * d_.key_dim;

@@ -1,5 +1,5 @@
-// Single rows of delta nets, bound by reading and writing the states: the convolution of the
-// channels that a block needs, then the delta rule.
+// Computes single rows of delta nets, bound by reading and writing the states: the convolution of
+// the channels that a block needs, then the delta rule.
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/delta/delta_step.cuh"
 #include "kernels/cuda/launch.h"
@@ -19,7 +19,7 @@ __device__ __forceinline__ DeltaPlace place_of_block(const ConvolveCall& call, i
           call.memory.slots + call.places.sequences[row] * call.memory.slot_floats};
 }
 
-// Grid: x over columns of a state, y over value heads, z over rows.
+// The grid spans columns of a state in x, value heads in y, and rows in z.
 template <int Dim>
 __global__ void __launch_bounds__(kThreads)
     step_kernel(const __grid_constant__ ConvolveCall call, float* mixed, int64_t first) {

@@ -1,5 +1,5 @@
-// Plain matrices of experts times float rows: a warp takes two rows of the matrix and all slots of
-// an item; float32 sums in an order that does not depend on the other slots.
+// Multiplies plain matrices of experts with float rows: a warp takes two rows of the matrix and all
+// slots of an item. Sums are float32, in an order that does not depend on the other slots.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -45,7 +45,7 @@ __device__ __forceinline__ float to_float(__nv_bfloat16 v) {
   return __bfloat162float(v);
 }
 
-// Grid: x over rows of all products, y over items.
+// The grid spans rows of all products in x, and items in y.
 template <typename T, int M>
 __global__ void __launch_bounds__(kWarps * 32)
     expert_dense_kernel(const __grid_constant__ DenseArgs args) {

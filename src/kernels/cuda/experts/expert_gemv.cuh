@@ -17,7 +17,7 @@ __device__ __forceinline__ void move_pointer(T*& p, int64_t bytes) {
   p = reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(p) + static_cast<uintptr_t>(bytes));
 }
 
-// InputLoader for an item's slots, which may be any rows.
+// This is the InputLoader for an item's slots, which may be any rows.
 class ExpertInputLoader {
  public:
   __device__ __forceinline__ ExpertInputLoader(const ExpertGemvArgs& args, const ExpertItem& item,

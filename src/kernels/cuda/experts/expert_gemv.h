@@ -1,4 +1,4 @@
-// Arguments of GEMV kernels for products of experts.
+// Declares the arguments of GEMV kernels for products of experts.
 #pragma once
 
 #include "kernels/cuda/experts/expert_share.h"

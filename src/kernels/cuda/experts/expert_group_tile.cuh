@@ -1,4 +1,4 @@
-// GEMM tiles of experts with Hopper's warp group instructions (wgmma).
+// Multiplies tiles of experts with Hopper's warp group instructions (wgmma).
 //
 // A block is one warp group with 128 rows of one expert's weights and up to 128 slots of an item;
 // two blocks share a multiprocessor, so that one multiplies while the other decodes and scales. A
@@ -18,8 +18,8 @@ namespace walsh::cuda::detail {
 
 #define WALSH_SUM4(x) "+r"(x[0]), "+r"(x[1]), "+r"(x[2]), "+r"(x[3])
 
-// d = a b, or d += a b with `Add`, for a warp group: a is 64 x 32 in registers, b is 32 x 8 N in
-// shared memory.
+// Computes d = a b, or d += a b with `Add`, for a warp group: a is 64 x 32 in registers, b is 32 x
+// 8 N in shared memory.
 template <bool Add>
 __device__ __forceinline__ void multiply_group(int (&d)[16][4], const uint32_t (&a)[4],
                                                uint64_t b) {
@@ -70,9 +70,9 @@ struct GroupTile {
   struct alignas(kAlignment) Stage {
     static constexpr int kTiles = GroupTile::kTiles, kTokens = GroupTile::kTokens, kSteps = 2;
 
-    // Inputs of both chunks of 128 columns; 16-byte units are permuted by the 128-byte swizzle.
-    // Unit 2 i + h has the columns of half h of product i; word t of the unit belongs to lane t of
-    // a quad.
+    // Holds the inputs of both chunks of 128 columns; 16-byte units are permuted by the 128-byte
+    // swizzle. Unit 2 i + h has the columns of half h of product i; word t of the unit belongs to
+    // lane t of a quad.
     uint32_t q[2][kTokens][32];
     uint4 codes[kTiles][Decoder::kVectors][32];
     uint32_t scales[kTiles][kSteps][8];
@@ -90,8 +90,8 @@ struct GroupTile {
 
   // Copies inputs from the order of Activations, where a lane's 32 bytes of a chunk are neighbours,
   // to the operand's order. A warp copies a chunk of four neighbouring vectors, and of every eighth
-  // after them, at a time; 32 vectors without a bounds check, repeating the last one if there are
-  // fewer (list of InputRows).
+  // after them, at a time. 32 vectors are copied without a bounds check, repeating the last one if
+  // there are fewer (list of InputRows).
   static __device__ __forceinline__ void load_inputs(Stage& stage, const TileInput& p,
                                                      const typename Loads::PlaneRows& row_of,
                                                      int left, int k_tile) {
@@ -131,7 +131,7 @@ struct GroupTile {
     Loads::load_input_scales(stage, p, row_of, left, k_tile);
   }
 
-  // Products of a tile with a chunk of `Blocks` blocks of 8 vectors, of which the first `used` are
+  // Multiplies a tile with a chunk of `Blocks` blocks of 8 vectors, of which the first `used` are
   // needed.
   template <int C, int Blocks>
   static __device__ __forceinline__ void multiply_chunk(const Stage& stage, const TileInput& p,
@@ -200,7 +200,7 @@ struct GroupTile {
     Products<Blocks>::store(p, (first_tile + tile) * 16, first_token, m, lane, y);
   }
 
-  // At most kTokens vectors.
+  // Multiplies at most kTokens vectors.
   static __device__ __forceinline__ void multiply(const TileInput& p, InputRows<true> rows,
                                                   int block, int first_token, int m, Stage* ring) {
     if (m - first_token <= kFewTokens) {

@@ -1,5 +1,6 @@
-// Inputs of the experts' down product, made by its own blocks: function(gate) * up of the item's
-// slots, rotated and quantized directly into the products' shared memory (gemv/gemv_inputs.cuh).
+// The blocks of the experts' down product make its inputs themselves: function(gate) * up of the
+// item's slots, rotated and quantized directly into the products' shared memory
+// (gemv/gemv_inputs.cuh).
 #pragma once
 
 #include "kernels/cuda/experts/gate_clamp.h"
@@ -8,15 +9,15 @@
 
 namespace walsh::cuda {
 
-// The destination of some k-tiles of a row.
+// Says where some k-tiles of a row go.
 struct SlotImage {
   const InputImage& image;
   int k_tile_bytes;  // InputImage::k_tile_bytes
   int first_k_tile, count;
 };
 
-// The sources: gate and up by slot, which is a row of `in`. The form's rotation segments must not
-// exceed a k-tile.
+// The sources are gate and up by slot, which is a row of `in`. The form's rotation segments must
+// not exceed a k-tile.
 struct SlotInputs {
   const InputView& in;
   const FormView& form;
@@ -76,7 +77,7 @@ __device__ __forceinline__ void make_slot_k_tile(const SlotInputs& inputs, const
   }
 }
 
-// Called by all warps of a block, which must synchronize afterwards.
+// All warps of a block call this, and must synchronize afterwards.
 __device__ __forceinline__ void make_slot_inputs(const SlotInputs& inputs, const SlotImage& to,
                                                  int warp, int lane) {
   const InputImage& image = to.image;

@@ -22,7 +22,7 @@ ExpertGemvKernel gemv_kernel_for(const GemvKind& kind) {
                       [&]<typename Decoder>() { return expert_gemv_kernel<Decoder>(kind); });
 }
 
-// Whether a launch is the last one of its product.
+// Returns whether a launch is the last one of its product.
 bool is_last(const PassMatmul& p) {
   return p.pass == 1 || p.product->pass[1] == nullptr;
 }

@@ -1,4 +1,4 @@
-// Products of a batch's rows with the matrices of their experts, without involving the host: blocks
+// Multiplies a batch's rows with the matrices of their experts, without involving the host: blocks
 // find their expert in a list of items (expert_slots.h).
 #pragma once
 
@@ -18,10 +18,10 @@ struct ExpertBatch {
   const int32_t* rows = nullptr;      // [slots]: the input row of each slot; null: its own number
 };
 
-// Work that products of few slots do themselves to save launches before and after.
+// Products of few slots do this work themselves to save launches before and after.
 struct ExpertTail {
-  // Makes the inputs from the rows of slots, in the forms whose `out` the products name as inputs
-  // (and which are not written). Requires can_make_inputs(forms).
+  // The products make their inputs from the rows of slots, in the forms whose `out` they name as
+  // inputs (and which are not written). This requires can_make_inputs(forms).
   bool makes_inputs = false;
   InputSource source;
   std::span<const InputForm> forms;
@@ -29,7 +29,7 @@ struct ExpertTail {
   // Adds up the last product's results, for at most kMostSummedRows rows.
   SumByBlocks sum;
 };
-// Whether blocks of products can make inputs: rotation segments must not exceed a k-tile.
+// Returns whether blocks of products can make inputs: rotation segments must not exceed a k-tile.
 inline bool can_make_inputs(std::span<const InputForm> forms) {
   for (const InputForm& form : forms) {
     const bool rotated = form.rotation.kind != RotationKind::none;
@@ -41,19 +41,19 @@ inline bool can_make_inputs(std::span<const InputForm> forms) {
 inline constexpr int64_t kMostItemUnits = 256, kMostSummedRows = 16;
 inline constexpr int64_t kSumCounters = kMostSummedRows * kMostItemUnits;
 
-// y[s * ldy + row] (+)= bias[row] + W x for every slot s with the matrix of its expert. `products`
-// are those of expert 0; each of its arrays, bias included, lies `stride` bytes before that of the
-// next expert. Plans with tiles require have_tiles(). With a tail, the plan must not have tiles,
-// and another product of experts must lie between the choice and this call.
+// Computes y[s * ldy + row] (+)= bias[row] + W x for every slot s with the matrix of its expert.
+// `products` are those of expert 0; each of its arrays, bias included, lies `stride` bytes before
+// that of the next expert. Plans with tiles require have_tiles(). With a tail, the plan must not
+// have tiles, and another product of experts must lie between the choice and this call.
 void multiply_experts(std::span<const Matmul> products, int64_t stride, const ExpertBatch& batch,
                       Stream stream, const ExpertTail* tail = nullptr);
 void multiply_experts(std::span<const DenseMatmul> products, int64_t stride,
                       const ExpertBatch& batch, Stream stream);
 
-// Whether there are tile kernels for a format's codes.
+// Returns whether there are tile kernels for a format's codes.
 bool have_tiles(const Format& format);
 
-// Expected number of items with slots, if experts are chosen at random.
+// Returns the expected number of items with slots, if experts are chosen at random.
 constexpr int64_t active_items(const ExpertBatch& batch) {
   if (!batch.plan.grouped()) return batch.slots;
   double unused = static_cast<double>(batch.experts);

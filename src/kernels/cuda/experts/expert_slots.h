@@ -10,37 +10,37 @@
 
 namespace walsh::cuda {
 
-// Slots [first, first + count) of an expert; count 0: no work.
+// An item is slots [first, first + count) of an expert; if the count is 0, there is no work.
 struct alignas(16) ExpertItem {
   int32_t expert = 0, first = 0, count = 0, unused = 0;
 
   bool operator==(const ExpertItem&) const = default;
 };
 
-// The place of an expert's first item, if its slots begin at `first`. An expert with c slots has at
-// most c / per_item items, rounded up, and place(first + c, expert + 1) >= place(first, expert) +
-// that.
+// Returns the place of an expert's first item, if its slots begin at `first`. An expert with c
+// slots has at most c / per_item items, rounded up, and place(first + c, expert + 1) >=
+// place(first, expert) + that.
 constexpr int item_place(int first, int expert, int per_item) {
   return first / per_item + expert;
 }
-// Places of a launch's items, some of which have no work.
+// Returns the number of places of a launch's items, some of which have no work.
 constexpr int64_t item_places(int64_t slots, int64_t experts, int64_t per_item) {
   return slots / per_item + experts;
 }
-// Item number `i` of an expert with `count` slots from `first` on.
+// Returns item number `i` of an expert with `count` slots from `first` on.
 constexpr ExpertItem item_of(int expert, int first, int count, int per_item, int i) {
   const int begin = i * per_item, left = count - begin;
   return {expert, first + begin, left < 0 ? 0 : left < per_item ? left : per_item, 0};
 }
 
-// Tables about slots, on the device.
+// These tables about slots are on the device.
 struct SlotArrays {
   int32_t* row = nullptr;   // [slots]: row of the batch
   int32_t* slot = nullptr;  // [rows][chosen]: slot of choice k of a row
   ExpertItem* items = nullptr;
 };
 
-// Computes the slots of one expert, their rows and its items. choices[rows * chosen].
+// Computes the slots of one expert, their rows and its items, from choices[rows * chosen].
 template <typename Lanes>
 WALSH_EXPERT_LANE void group_expert(const Lanes& lanes, const int32_t* choices, int count,
                                     int chosen, int expert, int per_item, const SlotArrays& out) {
@@ -77,7 +77,7 @@ WALSH_EXPERT_LANE void keep_order(int choice, int chosen, int expert, const Slot
   out.items[choice] = {expert, choice, 1, 0};
 }
 
-// How the slots of a batch are multiplied.
+// Says how the slots of a batch are multiplied.
 struct ExpertPlan {
   enum class Kind : uint8_t {
     single,   // each slot by itself: few rows, which mostly have different experts
@@ -96,10 +96,10 @@ struct ExpertPlan {
 inline constexpr int64_t kSingleRows = 4;
 inline constexpr int kVectorSlots = 8;
 inline constexpr int kMediumTileSlots = 64, kLargeTileSlots = 128;  // TileShape
-// Average slots per expert from which tiles, and large tiles, are used.
+// Tiles, and large tiles, are used from these average numbers of slots per expert on.
 inline constexpr int64_t kTilesFrom = 8, kLargeTilesFrom = 96;
 
-// `tiles`: there are tile kernels for all matrices of the experts.
+// `tiles` says whether there are tile kernels for all matrices of the experts.
 constexpr ExpertPlan plan_experts(int64_t rows, int64_t chosen, int64_t experts, bool tiles) {
   if (rows <= kSingleRows) return {ExpertPlan::Kind::single, 1};
   const int64_t average = rows * chosen / experts;
@@ -107,7 +107,7 @@ constexpr ExpertPlan plan_experts(int64_t rows, int64_t chosen, int64_t experts,
   return {ExpertPlan::Kind::tiles, average < kLargeTilesFrom ? kMediumTileSlots : kLargeTileSlots};
 }
 
-// The most items of a launch for batches of up to max_rows rows.
+// Returns the most items of a launch for batches of up to max_rows rows.
 constexpr int64_t most_items(int64_t max_rows, int64_t chosen, int64_t experts) {
   const int64_t slots = max_rows * chosen;
   const int64_t single = kSingleRows * chosen;

@@ -1,5 +1,5 @@
-// The tile kernel of gemm/int8_tile.cuh for items of experts: a block takes rows of one expert's
-// weights and the slots of one item.
+// Runs the tile kernel of gemm/int8_tile.cuh for items of experts: a block takes rows of one
+// expert's weights and the slots of one item.
 #pragma once
 
 #include "kernels/cuda/experts/expert_group_tile.cuh"
@@ -31,8 +31,8 @@ __device__ __forceinline__ void find_input(const TileInput& first, int64_t bytes
 }
 
 // Calls multiply(p, rows, block, first, end) for the vectors of the block's item, kTokens at a
-// time, with block `block` of the rows of product p. Grid: x over blocks of rows of all products, y
-// over items.
+// time, with block `block` of the rows of product p. The grid spans blocks of rows of all products
+// in x, and items in y.
 template <int kTokens, typename Multiply>
 __device__ __forceinline__ void multiply_item(const ExpertTileLaunch& launch,
                                               const Multiply& multiply) {
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(WM* WK * 32)
       });
 }
 
-// Empty for architectures without the instructions.
+// The kernel is empty for architectures without the instructions.
 template <typename Decoder>
 __global__ void __launch_bounds__(GroupTile<Decoder>::kThreads, 2)
     expert_group_kernel(const __grid_constant__ ExpertTileLaunch launch) {

@@ -1,4 +1,4 @@
-// GEMM tiles for products of experts with many vectors.
+// Launches GEMM tiles for products of experts with many vectors.
 #pragma once
 
 #include "kernels/cuda/experts/expert_product.h"
@@ -21,15 +21,15 @@ using ExpertTileLauncher = bool (*)(TileShape shape, ExpertTileLaunch& work, Str
 template <typename Decoder>
 ExpertTileLauncher expert_tile(bool fine);  // defined in expert_tile.cuh
 
-// The position, before the swizzle, of byte `byte` of a chunk of 128 columns of Activations::q in a
-// row of the warp group operand, which has the columns of product i together, those of the two
-// register halves separately, as in the weights' fragments.
+// Returns the position, before the swizzle, of byte `byte` of a chunk of 128 columns of
+// Activations::q in a row of the warp group operand, which has the columns of product i together,
+// those of the two register halves separately, as in the weights' fragments.
 constexpr int operand_byte(int byte) {
   const int word = byte / 4, lane = word / 8, half = word % 8;  // of a quad; of products
   return half * 16 + lane * 4 + byte % 4;
 }
 
-// multiply_experts with tiles of one shape, or of a smaller one if the device or the codes lack it.
+// Does so with tiles of one shape, or of a smaller one if the device or the codes lack it.
 void multiply_experts_by_tiles(std::span<const Matmul> products, int64_t stride,
                                const ExpertBatch& batch, TileShape shape, Stream stream);
 

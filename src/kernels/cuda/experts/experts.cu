@@ -22,7 +22,7 @@ constexpr int kTogetherLaneExperts = 8;
 constexpr int kSumColumns = 4, kSumChoices = 8;
 constexpr int kSharedBytes = 48 << 10, kTogetherBytes = 96 << 10;
 
-// The threads of a block as lanes (lanes.h).
+// Presents the threads of a block as lanes (lanes.h).
 struct BlockLanes {
   static constexpr int kWarps = kGroupThreads / 32;
   int* counts;  // shared [kWarps]
@@ -58,7 +58,7 @@ struct BlockLanes {
   }
 };
 
-// One warp per row. With `slots.row` null, another launch assigns the slots.
+// A warp works on one row. With `slots.row` null, another launch assigns the slots.
 __global__ void __launch_bounds__(kRouteWarps * 32)
     route_kernel(const __grid_constant__ RouteCall call, const SlotArrays slots) {
   WALSH_DYNAMIC_SHARED(unsigned char, memory);
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kRouteWarps * 32)
   if (slots.row != nullptr) keep_order_by_warp(call, row, scratch, slots);
 }
 
-// One block per expert.
+// A block works on one expert.
 __global__ void __launch_bounds__(kGroupThreads)
     group_kernel(const int32_t* choices, int count, int chosen, int per_item, SlotArrays slots) {
   __shared__ int counts[BlockLanes::kWarps];
@@ -207,7 +207,7 @@ __global__ void clamp_kernel(float* gate, float* up, int64_t count, const GateCl
   if (i < count) clamp.apply(gate[i], up[i]);
 }
 
-// One block per choice and part of its row.
+// A block works on one choice and part of its row.
 __global__ void __launch_bounds__(kSumThreads)
     weigh_kernel(float* gate, float* up, const int32_t* slot, const float* weights, int64_t width) {
   allow_next_kernel();
@@ -220,7 +220,7 @@ __global__ void __launch_bounds__(kSumThreads)
   up[at] *= weight;
 }
 
-// One block per row and part of it.
+// A block works on one row and part of it.
 __global__ void __launch_bounds__(kSumThreads) sum_kernel(const __grid_constant__ ExpertSum call) {
   allow_next_kernel();
   wait_previous_kernel();
@@ -228,7 +228,7 @@ __global__ void __launch_bounds__(kSumThreads) sum_kernel(const __grid_constant_
   if (column < call.width) sum_column(call, blockIdx.y, column);
 }
 
-// For many rows: a thread takes 4 columns, with loads of up to kSumChoices choices in flight.
+// Sums many rows: a thread takes 4 columns, with loads of up to kSumChoices choices in flight.
 __global__ void __launch_bounds__(kSumThreads, 4)
     sum_rows_kernel(const __grid_constant__ ExpertSum call) {
   allow_next_kernel();
@@ -278,8 +278,8 @@ __global__ void __launch_bounds__(kSumThreads, 4)
   *reinterpret_cast<float4*>(call.stream + at) = before;
 }
 
-// Whether there are enough rows to fill the device with four columns per thread, and they can be
-// read that way.
+// Returns whether there are enough rows to fill the device with four columns per thread, and they
+// can be read that way.
 bool sums_by_rows(const ExpertSum& call) {
   const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
   const int64_t threads = int64_t{current_device().multiprocessors} * 4 * kSumThreads;

@@ -1,5 +1,5 @@
-// Operations of layers with experts between the products: the choice of experts, the grouping of
-// rows by expert, clamped gates, and the sum of the experts' outputs.
+// Declares the operations of layers with experts between the products: the choice of experts, the
+// grouping of rows by expert, clamped gates, and the sum of the experts' outputs.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct RouteCall {
 
 inline constexpr int kMostRoutedExperts = 32 * kMostLaneExperts;
 
-// Whether the kernels support a rule: limits of experts, choices and groups.
+// Returns whether the kernels support a rule: limits of experts, choices and groups.
 inline bool is_known(const RouteRule& rule) {
   return rule.experts > 0 && rule.experts <= kMostRoutedExperts && rule.chosen > 0 &&
          rule.chosen <= rule.experts && rule.groups > 0 && rule.experts % rule.groups == 0 &&
@@ -31,10 +31,10 @@ inline bool is_known(const RouteRule& rule) {
 // Throws internal for an unsupported rule or too many rows.
 void check_routing(const RouteCall& call);
 
-// One or two launches: the choices, then slots and items according to the plan.
+// Makes the choices, then slots and items according to the plan, in one or two launches.
 void route(const RouteCall& call, const ExpertPlan& plan, const SlotArrays& slots, Stream stream);
 
-// Experts that another program chose, by their numbers. Others stand for no expert.
+// Another program chose experts by these numbers. Other numbers stand for no expert.
 struct GivenChoices {
   const void* ids = nullptr;  // [m][chosen]: int64 if `wide`, otherwise int32
   bool wide = false;
@@ -44,12 +44,12 @@ struct GivenChoices {
   float* zeros = nullptr;      // [width]: becomes zero
   int64_t width = 0;
 };
-// One or two launches: slots and items according to the plan. Choices of no expert have the slot
-// m * chosen and no item.
+// Makes slots and items according to the plan, in one or two launches. Choices of no expert have
+// the slot m * chosen and no item.
 void group_given(const GivenChoices& call, const ExpertPlan& plan, const SlotArrays& slots,
                  Stream stream);
 
-// weights[i] *= factors[choices[i]] for `count` choices.
+// Computes weights[i] *= factors[choices[i]] for `count` choices.
 void scale_weights(const int32_t* choices, const float* factors, int64_t count, float* weights,
                    Stream stream);
 
@@ -61,9 +61,9 @@ void clamp_gates(float* gate, float* up, int64_t count, const GateClamp& clamp, 
 void weigh_slots(float* gate, float* up, const int32_t* slot, const float* weights, int64_t choices,
                  int64_t width, Stream stream);
 
-// out[t] = (shared ? gate(share[t]) * out[t] : 0) + sum over k of weights[t][k] * results[slot of
-// choice k of t], in the order of the choices. With a stream: stream[t] += scale * that, leaving
-// out unchanged.
+// Computes out[t] = (shared ? gate(share[t]) * out[t] : 0) + sum over k of weights[t][k] *
+// results[slot of choice k of t], in the order of the choices. With a stream, adds scale * that to
+// stream[t] and leaves out unchanged.
 struct ExpertSum {
   const float* results = nullptr;  // [slots][width]
   const int32_t* slot = nullptr;   // [m][chosen]

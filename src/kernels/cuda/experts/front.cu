@@ -1,4 +1,4 @@
-// One launch with two kinds of blocks (front.h): the first ones multiply rows of a small matrix
+// Launches two kinds of blocks at once (front.h): the first ones multiply rows of a small matrix
 // with all inputs, the others prepare inputs. Each block computes the norms of its inputs itself,
 // so that no block waits for another, except for the choice of experts, made by the last of the
 // multiplying blocks.
@@ -35,7 +35,7 @@ struct FrontArgs {
   FormView form[kMostFrontForms];
   ProductView product[kMostFrontProducts];
   int products = 0;
-  // Product_blocks: of all products; form_blocks: per row of a form.
+  // product_blocks counts the blocks of all products, form_blocks those per row of a form.
   int product_blocks = 0, form_blocks = 0;
   int m = 0, input_groups = 1;  // blocks that share the inputs of a product's rows
   bool routes = false, grouped = false;
@@ -69,7 +69,7 @@ __device__ __forceinline__ void find_norms(const InputView& in, int first, int m
   __syncthreads();
 }
 
-// A lane's share of the products of R rows of a matrix, from `first`, with T inputs.
+// Adds a lane's share of the products of R rows of a matrix, from `first`, with T inputs.
 template <int R, int T>
 __device__ __forceinline__ void add_products(const FrontArgs& args, const ProductView& product,
                                              int first, int first_input,
@@ -188,7 +188,7 @@ __device__ __forceinline__ void multiply(const FrontArgs& args, int block, unsig
   if (args.routes) choose(args, memory, warp);
 }
 
-// Grid: blocks of products, then blocks of inputs, ordered by form, row and part.
+// The grid has blocks of products, then blocks of inputs, ordered by form, row and part.
 template <int Span, int R, int T>
 __global__ void __launch_bounds__(kThreads, 1)
     front_kernel(const __grid_constant__ FrontArgs args) {

@@ -1,6 +1,7 @@
-// The front of a block: everything between the residual stream and the coded products, in one
-// launch. It prepares the products' inputs, multiplies small plain matrices (routers, gates of
-// shared experts, decays and strengths), and chooses experts by the first of these products.
+// Computes the front of a branch, which is everything between the residual stream and the coded
+// products, in one launch. It prepares the products' inputs, multiplies small plain matrices
+// (routers, gates of shared experts, decays and strengths), and chooses experts by the first of
+// these products.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ inline constexpr int kMostFrontProducts = kMaxMatmuls;
 inline constexpr int64_t kMostFrontColumns = 16384;  // of an input
 inline constexpr int64_t kMostFrontRows = 1024;      // of a matrix
 
-// y[t * ldy + row] = bias[row] + W x with a float32 matrix [rows][width of the input].
+// Computes y[t * ldy + row] = bias[row] + W x with a float32 matrix [rows][width of the input].
 struct FrontProduct {
   const float* weights = nullptr;
   const float* bias = nullptr;  // [rows] or null

@@ -1,12 +1,12 @@
-// GateFunction::clamped_silu, expressed as a change of both operands of silu(gate) * up.
+// Expresses GateFunction::clamped_silu as a change of both operands of silu(gate) * up.
 #pragma once
 
 #include "kernels/cuda/experts/lanes.h"
 
 namespace walsh::cuda {
 
-// gate = slope min(gate, limit), up = (1 + min(max(up, -limit), limit)) / slope. NaN stays NaN, as
-// on the CPU.
+// Computes gate = slope min(gate, limit), up = (1 + min(max(up, -limit), limit)) / slope. NaN stays
+// NaN, as on the CPU.
 struct GateClamp {
   bool used = false;
   float slope = 1, limit = 0;

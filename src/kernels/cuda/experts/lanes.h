@@ -1,13 +1,14 @@
-// Device code of experts that also runs on the host: files that include this compile for the device
+// Device code of experts also runs on the host: files that include this compile for the device
 // under nvcc and for the host otherwise, so that choices, grouping and places can be tested without
 // a GPU.
 //
 // Lanes are threads that work together. Functions here are templates over them:
-// lanes.index(), lanes.count()   the lane's number and how many there are
-// lanes.sum(x), lanes.largest(x) over all lanes, returned to all lanes; lanes.total(i) for integers
-// lanes.least(i), lanes.most(u)  the least of integers, the largest of unsigned integers
-// lanes.rank(flag)               how many lanes before this one have the flag, and how many in all
-// lanes.sync()                   makes writes of every lane visible to all
+//   lanes.index(), lanes.count()   the lane's number and how many there are
+//   lanes.sum(x), lanes.largest(x) over all lanes, returned to all lanes; lanes.total(i) for
+//                                  integers
+//   lanes.least(i), lanes.most(u)  the least of integers, the largest of unsigned integers
+//   lanes.rank(flag)               how many lanes before this one have the flag, and in all
+//   lanes.sync()                   makes writes of every lane visible to all
 #pragma once
 
 #ifdef __CUDACC__

@@ -1,5 +1,5 @@
-// Chooses the experts of one token: model/routing for a few cooperating lanes. Constants and the
-// order of the choice are the CPU's; only the sum of a softmax is added in another order.
+// Chooses the experts of one token, as model/routing does, with a few cooperating lanes. Constants
+// and the order of the choice are the CPU's; only the sum of a softmax is added in another order.
 #pragma once
 
 #include <cmath>
@@ -12,7 +12,7 @@
 
 namespace walsh::cuda {
 
-// ExpertsDesc and RoutingDesc in the form that kernels take.
+// Holds ExpertsDesc and RoutingDesc in the form that kernels take.
 struct RouteRule {
   int experts = 0, chosen = 0;
   int groups = 1, groups_chosen = 1, group_best = 1;
@@ -33,10 +33,10 @@ inline RouteRule route_rule(const ExpertsDesc& e) {
   return rule;
 }
 
-// Most scores per lane, and most groups.
+// A lane has at most this many scores, and there are at most this many groups.
 inline constexpr int kMostLaneExperts = 32, kMostLaneGroups = 4;
 
-// A row's memory that all lanes share.
+// All lanes share this memory of a row.
 struct RouteScratch {
   float* scores;           // [experts]
   int32_t* chosen;         // [chosen], best first
@@ -75,14 +75,14 @@ WALSH_EXPERT_LANE float number_of(uint32_t key) {
   return number;
 }
 
-// The maximum of several values and its index; -1: none.
+// Holds the maximum of several values and its index; -1 if there is none.
 struct Best {
   uint32_t key = 0;
   int index = -1;
 };
 
-// Values 0 .. count - 1, distributed over lanes: a lane has those of its index, index +
-// lanes.count(), ... Every function must be called by all lanes together.
+// Holds values 0 .. count - 1, distributed over lanes: a lane has those of its index, index +
+// lanes.count(), ... All lanes must call every function together.
 template <int Each, typename Lanes>
 class LaneValues {
  public:
@@ -108,7 +108,7 @@ class LaneValues {
     numbers_ = lanes_.least(numbers ? 1 : 0) == 1;
   }
 
-  // The largest value in [begin, end) that is not taken (nor NaN); the first of equal ones.
+  // Returns the largest value in [begin, end) that is not taken (nor NaN); the first of equal ones.
   WALSH_EXPERT_LANE Best best(int begin, int end) const {
     return best_of([&](int j) { return at(j) >= begin && at(j) < end ? key_[j] : 0; });
   }
@@ -127,7 +127,7 @@ class LaneValues {
   WALSH_EXPERT_LANE int take_best() {
     int chosen = best_of([&](int j) { return key_[j]; }).index;
     if (!numbers_) {
-      // Twice the index of the first remaining value, plus one if it is NaN.
+      // This is twice the index of the first remaining value, plus one if it is NaN.
       int first = 2 * count_;
       WALSH_EXPERT_UNROLL
       for (int j = 0; j < Each; ++j) {
@@ -142,8 +142,8 @@ class LaneValues {
     return chosen;
   }
 
-  // Return the keys of this lane's values, and whether all values of all lanes are numbers. Both
-  // are valid behind take_none() as long as nothing is taken.
+  // These return the keys of this lane's values, and whether all values of all lanes are numbers.
+  // Both are valid behind take_none() as long as nothing is taken.
   WALSH_EXPERT_LANE const uint32_t (&keys() const)[Each] { return key_; }
   WALSH_EXPERT_LANE bool are_numbers() const { return numbers_; }
 
@@ -158,7 +158,7 @@ class LaneValues {
  private:
   WALSH_EXPERT_LANE int at(int j) const { return lanes_.index() + j * lanes_.count(); }
 
-  // Two reductions: the largest key (0 means none), then the first index that has it.
+  // Reduces twice: to the largest key (0 means none), then to the first index that has it.
   template <typename Keys>
   WALSH_EXPERT_LANE Best best_of(const Keys& keys) const {
     uint32_t most = 0;
@@ -190,7 +190,7 @@ class SortedValues {
   static constexpr int kEach = 4;
 
   // `keys` are those of the values with the indices index, index + lanes.count(), ... of the lane;
-  // 0: no value.
+  // 0 stands for no value.
   WALSH_EXPERT_LANE SortedValues(const Lanes& lanes, const uint32_t (&keys)[kEach])
       : lanes_(lanes) {
     WALSH_EXPERT_UNROLL
@@ -264,7 +264,7 @@ WALSH_EXPERT_LANE void leave_groups(const Lanes& lanes, const RouteRule& rule,
   ranks.take_none();
 }
 
-// `load(i)` is the logit of expert i.
+// load(i) returns the logit of expert i.
 template <int Each, typename Lanes, typename Load>
 WALSH_EXPERT_LANE void score_row(const Lanes& lanes, const RouteRule& rule, const Load& load,
                                  LaneValues<Each, Lanes>& scores) {

@@ -7,7 +7,7 @@
 
 namespace walsh::cuda {
 
-// The lanes of a warp (lanes.h).
+// Presents a warp as lanes (lanes.h).
 struct WarpLanes {
   static __device__ __forceinline__ int index() { return static_cast<int>(threadIdx.x % 32); }
   static __device__ __forceinline__ int count() { return 32; }
@@ -32,8 +32,8 @@ struct WarpLanes {
   }
 };
 
-// Chooses for a row, whose logits load(expert) returns, with one warp. At most 32 * Most experts;
-// each lane keeps as few scores in registers as suffice.
+// Chooses for a row, whose logits load(expert) returns, with one warp. There are at most 32 * Most
+// experts; each lane keeps as few scores in registers as suffice.
 template <int Most = kMostLaneExperts, int Each = 4, typename Load>
 __device__ __forceinline__ void route_by_warp(const RouteRule& rule, const Load& load,
                                               const float* bias, const RouteScratch& scratch,
@@ -62,7 +62,7 @@ __device__ __forceinline__ void keep_order_by_warp(const RouteCall& call, int64_
     keep_order(static_cast<int>(row) * chosen + k, chosen, scratch.chosen[k], slots);
 }
 
-// A single thread in the role of all lanes.
+// A single thread takes the role of all lanes.
 struct SingleLane {
   static __device__ __forceinline__ int index() { return 0; }
   static __device__ __forceinline__ int count() { return 1; }
