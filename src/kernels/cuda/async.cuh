@@ -1,4 +1,4 @@
-// Thin wrappers around PTX: asynchronous copies, dependent launches, int8 tensor core products.
+// Names PTX for asynchronous copies, dependent launches, and int8 products of tensor cores.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -46,7 +46,7 @@ __device__ __forceinline__ float2 halves(uint32_t word) {
   return __half22float2(*reinterpret_cast<const __half2*>(&word));
 }
 
-// Copies 16 bytes from global to shared memory past L1. Without a cache policy, because ptxas 13.0
+// Copies 16 bytes from global to shared memory past L1. It has no cache policy, because ptxas 13.0
 // generates an illegal instruction for cp.async with one.
 __device__ __forceinline__ void copy_async(uint32_t shared, const void* global) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared), "l"(global)
@@ -82,7 +82,7 @@ __device__ __forceinline__ void wait_previous_kernel() {
 #endif
 }
 
-// Clusters of blocks, which can access each other's shared memory.
+// Blocks of a cluster can access each other's shared memory.
 __device__ __forceinline__ int cluster_rank() {
   uint32_t rank = 0;
 #if __CUDA_ARCH__ >= 900
@@ -91,7 +91,7 @@ __device__ __forceinline__ int cluster_rank() {
   return static_cast<int>(rank);
 }
 
-// The two halves of a barrier of all threads of the cluster, which does not order stores.
+// These are the two halves of a barrier of all threads of the cluster, which does not order stores.
 __device__ __forceinline__ void cluster_arrive_relaxed() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
@@ -115,7 +115,7 @@ __device__ __forceinline__ uint32_t cluster_address(uint32_t address, int rank) 
 #endif
 }
 
-// d = c + a b with int8 operands: a is 16 x 32, b is 32 x 8.
+// Computes d = c + a b with int8 operands: a is 16 x 32, b is 32 x 8.
 __device__ __forceinline__ void mma_int8(int (&d)[4], const uint32_t (&a)[4], uint32_t b0,
                                          uint32_t b1, const int (&c)[4]) {
   asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "

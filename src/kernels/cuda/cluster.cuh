@@ -1,4 +1,4 @@
-// Blocks of a cluster that read each other's shared memory: thin names for PTX of sm_90.
+// Names PTX of sm_90 with which blocks of a cluster read each other's shared memory.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace walsh::cuda {
 
-// A barrier of all threads of the cluster, behind the stores and before the loads of all of them.
+// Waits for all threads of the cluster, behind the stores and before the loads of all of them.
 __device__ __forceinline__ void cluster_sync() {
 #if __CUDA_ARCH__ >= 900
   asm volatile(

@@ -1,4 +1,4 @@
-// Shared memory whose size is given at launch, declared by a macro that tests replace where kernels
+// Declares shared memory whose size is given at launch, by a macro that tests replace where kernels
 // run on the host.
 #pragma once
 

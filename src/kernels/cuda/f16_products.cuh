@@ -1,5 +1,5 @@
-// Products of warp groups (wgmma, sm_90a). Both operands are f16; the left one is in registers, the
-// right one in shared memory.
+// Multiplies with warp groups (wgmma, sm_90a). Both operands are f16; the left one is in registers,
+// the right one in shared memory.
 #pragma once
 
 #include <cstdint>

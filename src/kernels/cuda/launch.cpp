@@ -24,7 +24,7 @@ const DeviceInfo& current_device() {
 
 namespace {
 
-// The attributes that a launch needs.
+// Holds the attributes that a launch needs.
 struct Request {
   std::array<cudaLaunchAttribute, 3> attributes{};
   cudaLaunchConfig_t config{};

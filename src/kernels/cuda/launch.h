@@ -1,5 +1,5 @@
-// Kernel launches. All decode kernels ask for the largest shared memory partition, because a kernel
-// with another one cannot run beside them while the next kernel's weights are being fetched.
+// Launches kernels. All decode kernels ask for the largest shared memory partition, because a
+// kernel with another one cannot run beside them while the next kernel's weights are being fetched.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,11 +17,11 @@ struct LaunchShape {
   size_t shared = 0;
   unsigned cluster = 1;  // blocks in a cluster
   // Blocks wait for each other, so all of them must run at the same time, even beside other such
-  // launches. From sm_90 on.
+  // launches. Needs sm_90 or later.
   bool cooperative = false;
 };
 
-// Properties of the current device, queried once per device.
+// Returns the properties of the current device, queried once per device.
 const DeviceInfo& current_device();
 
 namespace detail {
@@ -37,8 +37,8 @@ int most_clusters(std::string_view name, void (*kernel)(Parameters...), const La
   return detail::most_clusters(name, reinterpret_cast<const void*>(kernel), shape);
 }
 
-// Whether the build has code of `kernel` for the current device. Kernels that need instructions of
-// one architecture are empty for all others.
+// Returns whether the build has code of `kernel` for the current device. Kernels that need
+// instructions of one architecture are empty for all others.
 template <typename... Parameters>
 bool has_body(void (*kernel)(Parameters...)) {
   return detail::is_compiled(reinterpret_cast<const void*>(kernel));

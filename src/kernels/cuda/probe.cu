@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   for (; i < count; i += step)
     folded ^= data[i].x;
-  // Never true, but keeps the loads from being optimized away.
+  // This is never true, but keeps the loads from being optimized away.
   if (folded == 0x12345678u) *sink = folded;
 }
 
@@ -43,7 +43,7 @@ __global__ void fill(uint32_t* data, uint64_t count) {
     data[i] = static_cast<uint32_t>(i * 2654435761u >> 7 & 0x3fff3fffu);  // small bf16 pairs
 }
 
-// Milliseconds of the fastest of several runs.
+// Returns the milliseconds of the fastest of several runs.
 template <typename Work>
 float fastest(Stream stream, Work&& work) {
   cudaEvent_t begin, end;

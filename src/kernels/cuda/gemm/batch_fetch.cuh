@@ -1,5 +1,5 @@
-// How blocks of the kernels for batches share their work, and the warps that bring codes and
-// inputs into shared memory by bulk copies.
+// Says how blocks of the kernels for batches share their work, and has the warps that bring codes
+// and inputs into shared memory by bulk copies.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace walsh::cuda::detail {
 
-// What a block has in shared memory: stages of inputs, one to four chunks each, stages of codes of
-// all warps, and barriers.
+// Says what a block has in shared memory: stages of inputs, one to four chunks each, stages of
+// codes of all warps, and barriers.
 template <typename Decoder, int Vectors, int Groups>
 struct BatchMemory {
   static constexpr int kWarps = Groups * 4;  // the warps that multiply
@@ -21,7 +21,7 @@ struct BatchMemory {
   static constexpr int kBarriers = (kMostInputStages + kCodeStages) * 16;
   static constexpr int kStatic = 64;  // beside what a launch asks for
   static constexpr int kFixed = kCodeStage * kCodeStages + kBarriers + 1024;
-  // Chunks of a stage of inputs: the more, the fewer barriers.
+  // Returns whether a stage of inputs can have so many chunks: the more, the fewer barriers.
   static constexpr bool fits(int chunks) {
     constexpr int kLimit = 227 << 10;  // shared memory of a block from sm_90 on
     return kFixed + kStatic + kLeastInputStages * chunks * batch_chunk_bytes(Vectors) <= kLimit;
@@ -112,8 +112,8 @@ __device__ __forceinline__ const BatchMatrix& batch_matrix_of(const BatchLaunch&
   return p.matrix[which];
 }
 
-// Stages in shared memory that some warps fill and others read, in turn. A stage has two barriers:
-// one says that it is full, the other that all warps have read it.
+// Stages in shared memory are filled by some warps and read by others, in turn. A stage has two
+// barriers: one says that it is full, the other that all warps have read it.
 template <int Bytes>
 struct StageRing {
   uint32_t stages, barriers;
@@ -138,8 +138,8 @@ struct StageRing {
   }
 };
 
-// A warp of the group that fetches. It asks for the codes of one of the warp groups that multiply,
-// and the first such warp asks for the inputs too. Lane i asks for the codes of the group's warp i.
+// A warp of this kind asks for the codes of one of the warp groups that multiply, and the first
+// such warp asks for the inputs too. Lane i asks for the codes of the group's warp i.
 template <typename Decoder, typename Memory>
 struct BatchFetch {
   using Inputs = StageRing<Memory::kInputStage>;

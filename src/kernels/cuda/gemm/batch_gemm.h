@@ -1,4 +1,4 @@
-// Products with 17 to 256 vectors from codes, on GPUs with tensor cores of sm_90.
+// Multiplies 17 to 256 vectors with codes, on GPUs with tensor cores of sm_90.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@
 
 namespace walsh::cuda {
 
-// Batches have such products from where gemv() ends up to this number of vectors.
+// Batches have such products for more vectors than gemv() takes, up to this number.
 inline constexpr int64_t kMaxBatch = 256;
 
-// The memory that these products need beside matrices and inputs, for inputs in another order and
-// for parts of results. Products that share one object must be ordered on one stream.
+// These products need memory beside matrices and inputs, for inputs in another order and for parts
+// of results. Products that share one object must be ordered on one stream.
 class BatchSpace {
  public:
   BatchSpace() = default;
   // Has room for up to max_m vectors of up to `cols` values in up to `planes` planes.
   BatchSpace(int64_t max_m, int64_t cols, int planes);
-  // The same for one use, which is ordered on a stream behind what the constructor does there.
+  // Makes it for one use, which is ordered on a stream behind what the constructor does there.
   BatchSpace(int64_t max_m, int64_t cols, int planes, Stream stream);
 
   // Returns whether the current device has the instructions and this build has the kernels.

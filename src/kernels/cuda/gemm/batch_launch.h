@@ -1,4 +1,4 @@
-// What the kernels for 17 to 256 vectors (gemm/batch_tile.cuh) are launched with.
+// The kernels for 17 to 256 vectors (gemm/batch_tile.cuh) are launched with this.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ constexpr int batch_chunk_bytes(int vectors) {
 struct BatchShape {
   int vectors = 0, groups = 0;
 };
-// The shapes that are compiled.
+// These shapes are compiled.
 inline constexpr BatchShape kBatchShapes[] = {{32, 4},  {64, 4},  {64, 3}, {96, 3},
                                               {128, 3}, {128, 2}, {256, 2}};
 // Returns whether a block has few enough registers that blocks of the kernels in front and behind,
@@ -45,7 +45,7 @@ constexpr bool has_room_beside(BatchShape shape) {
 inline constexpr int kBatchValues = 256 * 128;
 inline constexpr int kBatchMostGroups = 4;
 
-// One pass of one product.
+// Describes one pass of one product.
 struct BatchMatrix {
   const uint4* codes = nullptr;
   const uint32_t* scales = nullptr;       // fp16 pairs
@@ -77,7 +77,7 @@ struct BatchLaunch {
   int* arrived = nullptr;
 };
 
-// What the inputs are packed from.
+// The inputs are packed from this.
 struct BatchPack {
   const int8_t* q = nullptr;
   const float* x_scales = nullptr;

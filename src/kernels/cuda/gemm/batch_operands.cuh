@@ -12,7 +12,7 @@
 
 namespace walsh::cuda::detail {
 
-// Values that belong to the rows g and g + 8 of a lane.
+// Holds values of the rows g and g + 8 of a lane.
 struct RowPair {
   __half2 row[2];
 
@@ -100,10 +100,10 @@ struct BatchCodes {
   }
 };
 
-// Four bytes, which are levels plus 128, become weights of one row.
+// Makes weights of one row from four bytes, which are levels plus 128.
 __device__ __forceinline__ void weigh_levels(uint32_t levels, __half2 scale, __half2 offset,
                                              uint32_t& first, uint32_t& second) {
-  // 0x6400 + u is 1024 + u.
+  // The half 0x6400 + u is 1024 + u.
   const uint32_t words[2] = {permute(levels, 0x64646464u, 0x4140u),
                              permute(levels, 0x64646464u, 0x4342u)};
   uint32_t out[2];

@@ -34,7 +34,7 @@ struct RowShares {
   float largest[kMostWarps];      // scales of the block's warps
 };
 
-// The shared memory of the blocks of a row. Blocks of a cluster read that of others.
+// Points to the shared memory of the blocks of a row. Blocks of a cluster read that of others.
 struct RowBlocks {
   RowShares* own;
   int ranks;
@@ -76,7 +76,7 @@ __device__ __forceinline__ void pack_values(const float (&q)[kLaneColumns], floa
 }
 
 // Does for the only plane of an input what quantize_plane() does, but keeps the numbers as floats.
-// Where the scale is zero or NaN, so are they or their products with it.
+// If the scale is zero or NaN, the numbers or their products with it are so, too.
 __device__ __forceinline__ void pack_only_plane(const float (&v)[kLaneColumns], const GroupScale& s,
                                                 float inverse, uint32_t (&w)[4]) {
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds

@@ -1,4 +1,4 @@
-// Inputs of the products of a batch, made of the rows in front in one launch: norm or gate,
+// Makes inputs of the products of a batch from the rows in front, in one launch: norm or gate,
 // rotation, quantization, and the order of wgmma's operands (gemm/batch_launch.h).
 #pragma once
 

@@ -1,5 +1,5 @@
-// The end of a block of results of a batch: parts of several blocks of the launch are added up by
-// the one that comes last, in the order of their columns, and results are stored.
+// Ends a block of results of a batch: the block of the launch that comes last adds up the parts of
+// all, in the order of their columns, and results are stored.
 #pragma once
 
 #include "kernels/cuda/gemm/batch_fetch.cuh"

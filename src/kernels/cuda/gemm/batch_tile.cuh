@@ -1,4 +1,4 @@
-// Products of coded weights with 17 to 256 vectors on GPUs with wgmma.
+// Multiplies coded weights with 17 to 256 vectors on GPUs with wgmma.
 //
 // A block has Groups warp groups of 64 rows each, up to Vectors vectors, and one more warp group
 // that brings codes and inputs into shared memory. The others make f16 operands of the codes of 16
@@ -23,8 +23,8 @@
 
 namespace walsh::cuda::detail {
 
-// Returns the number of threads that the compiler reckons with, a multiple of 128. If blocks of
-// other kernels are to have room, these are more than a block has.
+// Returns the number of threads that the compiler assumes, a multiple of 128. If blocks of other
+// kernels are to have room, these are more than a block has.
 constexpr int batch_threads_bound(int vectors, int groups) {
   return (groups + (has_room_beside({vectors, groups}) ? 2 : 1)) * 128;
 }

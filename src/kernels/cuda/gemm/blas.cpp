@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kNames[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
 
-// The functions of the library that are used, under their own names.
+// Gives the functions of the library that are used their own names.
 struct Library {
   void* handle = nullptr;
   std::string error;
@@ -135,8 +135,8 @@ Key key_of(const BlasMoments& p) {
 template <typename T>
 using Owned = std::unique_ptr<std::remove_pointer_t<T>, cublasStatus_t (*)(T)>;
 
-// A product of one shape, ready to run. The library is column-major: y^T = w^T' x with y^T the
-// [rows, m] matrix, w the transposed [cols, rows] and x [cols, m].
+// A plan is a product of one shape, ready to run. The library is column-major: y^T = w^T' x with
+// y^T the [rows, m] matrix, w the transposed [cols, rows] and x [cols, m].
 struct Plan {
   Owned<cublasLtMatmulDesc_t> desc{nullptr, library().desc_destroy};
   Owned<cublasLtMatrixLayout_t> w{nullptr, library().layout_destroy};
@@ -156,7 +156,7 @@ struct Plan {
     make_layout(y, CUDA_R_32F, p.rows, p.m, p.ldy);
   }
 
-  // x^T, [width, m] here, times its transposed.
+  // The moments are x^T, [width, m] here, times its transpose.
   explicit Plan(const BlasMoments& p) {
     make_description(CUBLASLT_MATMUL_DESC_TRANSB);
     make_layout(w, CUDA_R_16BF, p.width, p.m, p.ldx);
@@ -259,7 +259,7 @@ struct Blas::Impl {
     return plans.emplace(key, std::move(plan)).first->second;
   }
 
-  // y (+)= w x.
+  // Computes y (+)= w x.
   void run(const Plan& plan, const void* w, const void* x, float* y, bool add,
            Stream stream) const {
     const float one = 1, beta = add ? 1.0f : 0.0f;

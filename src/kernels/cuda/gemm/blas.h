@@ -1,5 +1,5 @@
-// Matrix products by cuBLASLt, which is loaded when it is first needed: a program that multiplies
-// no long prompt runs without the library, and one binary runs with or without it.
+// Multiplies matrices by cuBLASLt, which is loaded when it is first needed: a program that
+// multiplies no long prompt runs without the library, and one binary runs with or without it.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace walsh::cuda {
 
-// y[t * ldy + row] (+)= bias[row] + sum_c w[row][c] x[t][c], everything on the device. w and x have
-// one type; sums are float32 (f32: products too).
+// Computes y[t * ldy + row] (+)= bias[row] + sum_c w[row][c] x[t][c], everything on the device. w
+// and x have one type; sums are float32 (f32: products too).
 struct BlasMatmul {
   DType type = DType::bf16;
   const void* w = nullptr;  // [rows][cols]
@@ -25,9 +25,9 @@ struct BlasMatmul {
   bool add = false;
 };
 
-// sums[i][j] += sum over t of x[t][i] x[t][j], everything on the device: bf16 values, whose
-// products are exact, and float32 sums. Both triangles are written; they need not be equal bit by
-// bit.
+// Computes sums[i][j] += sum over t of x[t][i] x[t][j], everything on the device. The values are
+// bf16, whose products are exact, and the sums float32. Both triangles are written; they need not
+// be equal bit by bit.
 struct BlasMoments {
   const void* x = nullptr;  // bf16 [m][ldx]
   int64_t m = 0, ldx = 0, width = 0;
@@ -47,9 +47,9 @@ class Blas {
   static std::string unavailable_reason();  // empty if the library can be used
 
   // The first product of a shape asks the library for an algorithm; later ones allocate nothing.
-  // One workspace: products must be ordered on one stream at a time.
+  // There is one workspace: products must be ordered on one stream at a time.
   void multiply(const BlasMatmul& product, Stream stream);
-  // The same for moments: the same shapes, one after the other, give the same bits on a device.
+  // Adds moments: the same shapes, one after the other, give the same bits on a device.
   void add(const BlasMoments& moments, Stream stream);
 
  private:

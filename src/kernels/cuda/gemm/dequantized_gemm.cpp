@@ -24,7 +24,7 @@ bool continues(const RowMatmul& first, int64_t rows, const RowMatmul& next) {
 }  // namespace
 
 int64_t rows_from(const Format& format) {
-  // There are no tile kernels for them.
+  // Other kinds of codes have no tile kernels.
   if (format.kind != CodeKind::scalar) return kMaxVectors + 1;
   const ScalarCode& code = format.code[0];
   if (code.bits == 8) return kMaxVectors + 1;

@@ -1,4 +1,4 @@
-// The GEMM that dequantizes its weights, slice by slice, and leaves the product to cuBLASLt.
+// Dequantizes weights, slice by slice, and leaves the product (GEMM) to cuBLASLt.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace walsh::cuda {
 
-// Products by cuBLASLt. Owns the library's handle, one workspace, the scratch of dequantized
+// Multiplies by cuBLASLt. It owns the library's handle, one workspace, the scratch of dequantized
 // weights and the chosen algorithm per shape; all memory is taken by the constructor, so that calls
-// can be captured into a graph once their shapes have been multiplied once. Calls
-// must be ordered on one stream at a time.
+// can be captured into a graph once their shapes have been multiplied once. Calls must be ordered
+// on one stream at a time.
 //
-// Arithmetic: products of 16-bit values are exact, sums float32. Weights in f32 need f32 rows and
-// are multiplied in float32 throughout (no TF32: its 11 bits would round the weights).
+// Products of 16-bit values are exact, sums float32. Weights in f32 need f32 rows and are
+// multiplied in float32 throughout (no TF32: its 11 bits would round the weights).
 class DequantizedGemm {
  public:
   // Throws io naming the library when it cannot be loaded, limit when memory runs out. A matrix
@@ -28,11 +28,11 @@ class DequantizedGemm {
 
   // Returns why the library cannot be used, empty if it can: for messages before memory is planned.
   static std::string unavailable_reason();
-  // Scratch that holds a whole [rows, cols] matrix.
+  // Returns how much scratch holds a whole [rows, cols] matrix.
   static uint64_t scratch_for(int64_t rows, int64_t cols);
 
-  // Products of the same m vectors (any m >= 1). The type of x is that of dense weights; for coded
-  // ones it is f16 or bf16 and chooses what they are dequantized to.
+  // Computes products of the same m vectors (any m >= 1). The type of x is that of dense weights;
+  // for coded ones it is f16 or bf16 and chooses what they are dequantized to.
   void multiply(std::span<const RowMatmul> products, const Rows& x, int64_t m, Stream stream);
 
  private:

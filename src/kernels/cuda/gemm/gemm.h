@@ -1,6 +1,6 @@
-// GEMM: products with more vectors than a decode step has, which the tensor cores bound.
+// GEMM computes products with more vectors than a decode step has, which the tensor cores bound.
 //
-// Two ways, of which the faster depends on m:
+// There are two ways, of which the faster depends on m:
 //   int8_gemm        int8 inputs as for gemv(); weights are decoded in registers, tile by tile, or
 //                    by the kernels of batch_gemm.h
 //   DequantizedGemm  16-bit (or f32) input rows; weights are dequantized into a scratch buffer,
@@ -18,10 +18,10 @@
 
 namespace walsh::cuda {
 
-// As gemv() for any m: int8 inputs, the same integer sums and the same scales,
-// float32 additions in column order (or per quarter of the columns where rows are few). A token's
-// result does not depend on its neighbours. Chooses between kernels for batches, where there is
-// space for them and they know the codes, a tile kernel, and slices of 16.
+// Does what gemv() does for any m: int8 inputs, the same integer sums and the same scales, float32
+// additions in column order (or per quarter of the columns where rows are few). A token's result
+// does not depend on its neighbours. It chooses between kernels for batches, where there is space
+// for them and they know the codes, a tile kernel, and slices of 16.
 void int8_gemm(std::span<const Matmul> products, int64_t m, Stream stream,
                const BatchSpace& space = {});
 

@@ -1,4 +1,4 @@
-// int8_gemm: chooses the tile kernel of each product.
+// Chooses the tile kernel of each product of int8_gemm.
 #include <algorithm>
 #include <bit>
 #include <string>

@@ -1,4 +1,4 @@
-// The tile kernel of int8_gemm: int8 tensor cores, weights decoded in registers.
+// This is the tile kernel of int8_gemm: int8 tensor cores, weights decoded in registers.
 //
 // A block of WM * WK warps makes 32 WM rows by 8 NT vectors of y. A warp has 32 rows (two tiles of
 // weights/matrix.h) and all vectors of the block; WK > 1 groups of WM warps take turns at the
@@ -139,7 +139,7 @@ bool launch_blocks(TileLaunch& work, Stream stream) {
   return true;
 }
 
-// The block shapes that are compiled.
+// These block shapes are compiled.
 template <typename Decoder, bool Fine>
 bool launch_tile(TileShape shape, TileLaunch& work, Stream stream) {
   switch (shape) {

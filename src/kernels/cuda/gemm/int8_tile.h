@@ -1,4 +1,4 @@
-// The launch arguments of the tile kernels of int8_gemm.
+// Declares the launch arguments of the tile kernels of int8_gemm.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ struct uint4;
 
 namespace walsh::cuda::detail {
 
-// One pass of one product, with its inputs.
+// Describes one pass of one product, with its inputs.
 struct TileInput {
   const uint4* codes = nullptr;
   const uint32_t* scales = nullptr;   // fp16 pairs
@@ -42,20 +42,20 @@ struct TileLaunch {
 // not support.
 TileInput tile_input(const Matmul& product, int pass, int64_t m);
 
-// Rows and vectors per block: 128 x 128 with warp-group instructions, for experts only; 256 x 128;
-// 64 x 64 with the columns divided among four groups of warps; 64 x 64.
+// The shapes have these rows and vectors per block: 128 x 128 with warp-group instructions, for
+// experts only; 256 x 128; 64 x 64 with the columns divided among four groups of warps; 64 x 64.
 enum class TileShape { group, large, medium, small };
 
 // Returns false if the device lacks the shared memory or the instructions.
 using TileLauncher = bool (*)(TileShape shape, TileLaunch& work, Stream stream);
-// Defined in int8_tile.cuh. With `Fine`, scales change within 128 columns.
+// int8_tile.cuh defines this. With `Fine`, scales change within 128 columns.
 template <typename Decoder, bool Fine>
 bool launch_tile(TileShape shape, TileLaunch& work, Stream stream);
 
 // Multiplies any number of vectors by the GEMV kernels, up to 16 at a time.
 void gemm_by_gemv(std::span<const Matmul> products, int64_t m, Stream stream);
 
-// int8_gemm with tiles of one shape, or of a smaller one if the device lacks the shared memory.
+// Does so with tiles of one shape, or of a smaller one if the device lacks the shared memory.
 void gemm_by_tiles(std::span<const Matmul> products, int64_t m, TileShape shape, Stream stream);
 
 }  // namespace walsh::cuda::detail

@@ -1,5 +1,5 @@
-// The products of a warp with a stage of the tile kernel: codes become int8 fragments, which serve
-// all vectors, and sums over a chunk of 128 columns are scaled and added up in float32.
+// Multiplies a warp with a stage of the tile kernel: codes become int8 fragments, which serve all
+// vectors, and sums over a chunk of 128 columns are scaled and added up in float32.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -14,15 +14,15 @@ namespace walsh::cuda::detail {
 inline constexpr int kMagic = 0x4B400000;          // 1.5 * 2^23 as float
 inline constexpr float kMagicValue = 12582912.0f;  // the same as a number
 
-// The results of a warp's two tiles and 8 NT vectors, without the factor TileInput::unit.
+// Computes the results of a warp's two tiles and 8 NT vectors, without the factor TileInput::unit.
 template <typename Decoder, bool Fine, int NT, typename Stage>
 struct TileProducts {
   static constexpr int kVectors = Decoder::kVectors;
 
-  // Blocks of 8 vectors that are multiplied without a branch in between, so that the products of
-  // two of them, the scaling of the previous ones and the loads of the next ones overlap. An item
-  // that ends within a run also multiplies whatever is in shared memory behind it; those results
-  // are not stored.
+  // This many blocks of 8 vectors are multiplied without a branch in between, so that the products
+  // of two of them, the scaling of the previous ones and the loads of the next ones overlap. An
+  // item that ends within a run also multiplies whatever is in shared memory behind it; those
+  // results are not stored.
   static constexpr int kRun = 4;
   static_assert(kRun % 2 == 0 && NT % kRun == 0);
 
@@ -75,7 +75,7 @@ struct TileProducts {
     }
   }
 
-  // Offsets of rows g and g + 8 of both tiles: one per k-tile.
+  // Holds the offsets of rows g and g + 8 of both tiles: one per k-tile.
   struct OffsetPairs {
     float value[2][2];
   };
@@ -157,8 +157,8 @@ struct TileProducts {
     }
   }
 
-  // y += sum * scale of the row * scale of the vector. A scale has 11 bits, so that its product
-  // with kMagicValue is exact and the first step rounds the product with the sum alone.
+  // Computes y += sum * scale of the row * scale of the vector. A scale has 11 bits, so that its
+  // product with kMagicValue is exact and the first step rounds the product with the sum alone.
   template <int C>
   static __device__ __forceinline__ void add_coarse(const Stage& stage, const Sums& sum,
                                                     const Scales& scale, int n, int t, Results& y) {
@@ -194,8 +194,8 @@ struct TileProducts {
     add_coarse<C>(stage, sum[(kRun / 2 - 1) % 2], scale, first + kRun - 2, t, y);
   }
 
-  // The same with one scale per 32 columns. If there are offsets, the sums of the inputs over 32
-  // columns are computed as well, by a product with ones, every row of which is such a sum.
+  // Does the same with one scale per 32 columns. If there are offsets, the sums of the inputs over
+  // 32 columns are computed as well, by a product with ones, every row of which is such a sum.
   template <int C>
   static __device__ __forceinline__ void run_fine(const Stage& stage, bool offsets,
                                                   const Fragments& a, const Scales& scale,

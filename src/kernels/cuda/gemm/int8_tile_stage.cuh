@@ -1,4 +1,4 @@
-// What a step of the tile kernel needs in shared memory: codes, scales and offsets of the block's
+// A step of the tile kernel needs this in shared memory: codes, scales and offsets of the block's
 // rows, and one plane of its vectors' columns. All are loaded by asynchronous copies.
 #pragma once
 
@@ -13,9 +13,9 @@ __device__ __forceinline__ void copy_word(uint32_t shared, const void* global) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(global) : "memory");
 }
 
-// Where the inputs of a block's vectors are: in consecutive rows, or with `Grouped` in the rows
-// that a list in shared memory names (times the number of planes); its first entry belongs to the
-// block's first vector.
+// Says where the inputs of a block's vectors are: in consecutive rows, or with `Grouped` in the
+// rows that a list in shared memory names (times the number of planes); its first entry belongs to
+// the block's first vector.
 template <bool Grouped>
 struct InputRows {
   const int* list;
@@ -26,7 +26,7 @@ struct InputRows {
   }
 };
 
-// One step of a group of warps: 2 WM tiles of rows and 8 NT vectors.
+// Holds one step of a group of warps: 2 WM tiles of rows and 8 NT vectors.
 template <typename Decoder, bool Fine, int WM, int NT>
 struct TileStage {
   static constexpr int kTiles = WM * 2, kTokens = NT * 8;

@@ -1,5 +1,5 @@
-// Matrix products of 16-bit (or f32) rows: the arguments of DequantizedGemm and of the kernels that
-// rotate weights.
+// DequantizedGemm and the kernels that rotate weights multiply 16-bit (or f32) rows with these
+// arguments.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace walsh::cuda {
 
-// The basis of the input rows: that of the model, or that of the stored weights (first pass).
+// The input rows are in the basis of the model, or in that of the stored weights (first pass).
 enum class Basis : uint8_t { original, rotated };
 
-// Input vectors, row-major on the device, zero from the logical width to the product's `cols`.
+// Input vectors are row-major on the device, zero from the logical width to the product's `cols`.
 // `stride` is in elements; rows are 16-byte aligned.
 //
-// Which 16-bit type: f16 keeps three more bits than bf16, but holds only 65504. An input behind an
+// As a 16-bit type, f16 keeps three more bits than bf16, but holds only 65504. An input behind an
 // RMSNorm is bounded by sqrt(width) * max |gain| (a rotation keeps the norm), so that f16 cannot
 // overflow there; inputs of o and down have no bound and are bf16.
 struct Rows {
@@ -25,7 +25,7 @@ struct Rows {
   Basis basis = Basis::original;
 };
 
-// y[t * ldy + row] (+)= bias[row] + W x_t, where W is the sum of coded passes or an uncoded matrix.
+// Computes y[t * ldy + row] (+)= bias[row] + W x_t, where W is the sum of coded passes or uncoded.
 struct RowMatmul {
   const Matrix* pass[2] = {};          // the second one: of a residual format, or null
   Rotation rotation[2];                // of the passes: hadamard or none

@@ -1,5 +1,5 @@
-// Plain matrices times up to 16 float rows: a warp takes two rows of the matrix, its lanes share
-// the columns 16 bytes at a time; float32 sums in an order that does not depend on m.
+// Multiplies plain matrices with up to 16 float rows: a warp takes two rows of the matrix, and its
+// lanes share the columns 16 bytes at a time. The order of the float32 sums does not depend on m.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 

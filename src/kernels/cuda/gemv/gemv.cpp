@@ -24,7 +24,7 @@ void launch_gemv(const GemvKind& kind, GemvArgs args, Stream stream) {
   args.tiles_per_block = args.tiles / blocks;
   args.blocks_with_more = args.tiles % blocks;
   const int64_t used = detail::gemv_bytes(kind, args, device.code);
-  // More than half of the shared memory, so that two blocks of one product never share a
+  // This is more than half of the shared memory, so that two blocks of one product never share a
   // multiprocessor.
   const int64_t half = static_cast<int64_t>(device.shared_bytes) / 2 + 1024;
   const LaunchShape shape{dim3(static_cast<unsigned>(blocks)),

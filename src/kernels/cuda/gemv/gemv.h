@@ -1,4 +1,4 @@
-// GEMV: coded or plain matrices times 1 to 16 vectors, bound by reading the weights.
+// GEMV multiplies coded or plain matrices with 1 to 16 vectors, bound by reading the weights.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace walsh::cuda {
 inline constexpr int64_t kMaxVectors = 16;
 inline constexpr int kMaxMatmuls = 3;  // most products of one input in one launch
 
-// y[t * ldy + row] (+)= bias[row] + sum over passes of W_p x_p.
+// Computes y[t * ldy + row] (+)= bias[row] + sum over passes of W_p x_p.
 struct Matmul {
   const Matrix* pass[2] = {};  // the second is that of a residual format, or null
   const Activations* input[2] = {};
@@ -22,16 +22,16 @@ struct Matmul {
   bool add = false;  // adds to y, for example to the residual stream
 };
 
-// Products of the same m <= 16 vectors, in one launch where codes, shapes and inputs allow it (one
-// more per residual pass). With i = the integer sum over the columns of one scale group of both
-// operands,
+// Computes products of the same m <= 16 vectors, in one launch where codes, shapes and inputs allow
+// it (one more per residual pass). With i = the integer sum over the columns of one scale group of
+// both operands,
 //   y = fma(i, (scale * unit) * x_scale, y), then, once per group of inputs with offsets,
 //   y = fma(offset, sum(q) * x_scale, y)
 // over runs of columns whose sums are added in order, and so are planes. Integer sums are exact;
 // runs depend on the device and the shapes of the launch, not on m.
 void gemv(std::span<const Matmul> products, int64_t m, Stream stream);
 
-// GEMV for a plain matrix with m <= 16 float rows x[m][ldx].
+// Runs GEMV for a plain matrix with m <= 16 float rows x[m][ldx].
 struct DenseMatmul {
   const DenseMatrix* weights = nullptr;
   const float* x = nullptr;

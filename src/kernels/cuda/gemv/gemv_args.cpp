@@ -10,7 +10,7 @@
 namespace walsh::cuda::detail {
 namespace {
 
-// The shift that maps a k-tile's block of 32 columns to its group.
+// Returns the shift that maps a k-tile's block of 32 columns to its group.
 int group_shift(int64_t group) {
   return group == 32 ? 0 : group == 128 ? 2 : 3;
 }

@@ -12,7 +12,7 @@ namespace walsh::cuda::detail {
 // Throws internal.
 [[noreturn]] void refuse_matmul(const std::string& reason);
 
-// One pass of one product.
+// Describes one pass of one product.
 struct PassMatmul {
   const Matrix* matrix;
   const Activations* input;
@@ -20,18 +20,18 @@ struct PassMatmul {
   int pass;
 };
 
-// Whether both products can be in one launch.
+// Returns whether both products can be in one launch.
 bool same_launch(const PassMatmul& a, const PassMatmul& b);
 
 // Calls body(group) for groups of neighbouring products that have this pass and can be in one
 // launch. Stops and returns false if the body does.
 bool for_launches(std::span<const Matmul> products, int pass,
                   FunctionRef<bool(std::span<const PassMatmul>)> body);
-// As for_launches, for products of one input with equal numbers of columns, whatever their codes.
+// Does so for products of one input with equal numbers of columns, whatever their codes.
 bool for_inputs(std::span<const Matmul> products, int pass,
                 FunctionRef<bool(std::span<const PassMatmul>)> body);
 
-// Columns that are summed in integers before the sum is scaled and added to the float sums.
+// Returns how many columns are summed in integers before the sum is scaled and added as float.
 int flush_columns(const Matrix& m, const Activations& x);
 
 // Fills in what kernels need to know of a matrix's code.
@@ -47,7 +47,7 @@ void describe_group(std::span<const PassMatmul> group, GemvArgs& args);
 int plan_slices(const GemvKind& kind, int64_t shared, int architecture, GemvArgs& args,
                 int wanted = static_cast<int>(kMaxVectors));
 
-// Bytes of shared memory that a launch needs.
+// Returns the bytes of shared memory that a launch needs.
 int64_t gemv_bytes(const GemvKind& kind, const GemvArgs& args, int architecture);
 
 }  // namespace walsh::cuda::detail

@@ -1,4 +1,4 @@
-// A product's inputs in shared memory, used by all warps of a block.
+// A product's inputs are in shared memory, where all warps of a block use them.
 #pragma once
 
 #include "kernels/cuda/async.cuh"
@@ -7,10 +7,10 @@
 
 namespace walsh::cuda {
 
-// Layout per k-tile of 256 columns: q as [chunk][vector][128], with 16-byte pieces swapped in odd
-// vectors (so that the lanes of a read use different banks); then (scale, sum * scale) as
-// [group][column]. For trellis codes (gemv/trellis_dot.cuh) the second member is zero_member of the
-// sum, and a single vector is stored doubled.
+// A k-tile of 256 columns has q as [chunk][vector][128], with 16-byte pieces swapped in odd vectors
+// (so that the lanes of a read use different banks); then (scale, sum * scale) as [group][column].
+// For trellis codes (gemv/trellis_dot.cuh) the second member is zero_member of the sum, and a
+// single vector is stored doubled.
 struct InputImage {
   std::byte* k_tiles;
   int vectors, scale_columns;
@@ -18,18 +18,18 @@ struct InputImage {
   bool doubled = false;
   bool zeros = false;  // the second members are zero_member
 
-  // Bytes of q per k-tile, without scales.
+  // Returns the bytes of q per k-tile, without scales.
   __device__ __forceinline__ int q_bytes() const {
     return vectors * kKTileColumns << static_cast<int>(doubled);
   }
   __device__ __forceinline__ int k_tile_bytes(int group) const {
     return q_bytes() + scale_columns * k_tile_groups(group) * 8;
   }
-  // The two members for a group's scale.
+  // Returns the two members for a group's scale.
   __device__ __forceinline__ float2 scale_pair(float scale, int sum) const {
     return make_float2(scale, zeros ? zero_member(sum) : static_cast<float>(sum) * scale);
   }
-  // Groups per k-tile, of 32 or 128 columns each.
+  // Returns the groups per k-tile, of 32 or 128 columns each.
   static __device__ int k_tile_groups(int group) {
     return group == 32 ? kKTileColumns / 32 : kKTileColumns / 128;
   }
@@ -82,7 +82,7 @@ class InputLoader {
     asm volatile("" : "+r"(scale_), "+l"(q_), "+r"(place_));
   }
 
-  // Called by all threads. A thread's first scale is loaded while it requests values.
+  // All threads call this. A thread's first scale is loaded while it requests values.
   __device__ __forceinline__ void load() {
     const Scale first = load_scale(scale_);
     if (image_.doubled) {
@@ -123,14 +123,14 @@ class InputLoader {
   __device__ __forceinline__ int64_t columns() const {
     return int64_t{args_.k_tiles} * kKTileColumns;
   }
-  // Scales per k-tile of the image; a power of two.
+  // Returns the scales per k-tile of the image; a power of two.
   __device__ __forceinline__ int k_tile_scales() const {
     return groups_ * image_.scale_columns;
   }
   __device__ __forceinline__ int scales() const {
     return k_tiles_ * k_tile_scales();
   }
-  // The source index of scale i of the image, or < 0 if it has none.
+  // Returns the source index of scale i of the image, or < 0 if it has none.
   __device__ __forceinline__ int scale_source(int i) const {
     const int k_tile = begin_ + (i >> __popc(k_tile_scales() - 1));
     const int group = (i & (k_tile_scales() - 1)) >> __popc(image_.scale_columns - 1);

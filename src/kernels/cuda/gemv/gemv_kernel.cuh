@@ -1,4 +1,4 @@
-// The GEMV kernel (gemv/gemv_kernel.h).
+// This is the GEMV kernel (gemv/gemv_kernel.h).
 #pragma once
 
 #include <algorithm>
@@ -94,7 +94,7 @@ struct GemvBlock : TileStream<GemvBlock<Decoder, Flush, Tiles8>, Decoder, Flush,
   }
 };
 
-// Limits registers, so that a block that prepares the next input fits beside it.
+// Registers are limited, so that a block that prepares the next input fits beside it.
 template <typename Decoder, int Flush, int Tiles8>
 __global__ void __maxnreg__(Decoder::kVectors == 8 ? 128 : 96)
     gemv_kernel_of(const __grid_constant__ GemvArgs args) {
@@ -124,7 +124,7 @@ auto select_tiles(const GemvKind& kind, Instance instance) {
   }
 }
 
-// The same for all columns summed together that a decoder has kernels for.
+// Does the same for all numbers of columns summed together for which a decoder has kernels.
 template <typename Decoder, int Most, typename Instance>
 auto select_instance(const GemvKind& kind, Instance instance) {
   constexpr bool kFine = has_flush(Decoder::kKind, 32), kCoarse = has_flush(Decoder::kKind, 128);

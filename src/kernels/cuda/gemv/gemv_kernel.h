@@ -1,4 +1,4 @@
-// Arguments and selection of the GEMV kernels.
+// Declares arguments and selection of the GEMV kernels.
 //
 // A block multiplies a range of tiles (16 rows), a round of up to 7 at a time. Its warps divide the
 // round's k-tiles of 256 columns, tile after tile, into even runs: a warp reads one contiguous
@@ -63,7 +63,7 @@ struct GemvArgs {
   FormView form;
 };
 
-// Selects a kernel: `tiles8` tiles of 8 vectors, 0 for one vector.
+// Selects a kernel. `tiles8` is the number of tiles of 8 vectors, 0 for one vector.
 struct GemvKind {
   DecoderKind decoder = DecoderKind::scalar2;
   int flush = 128;  // columns summed in integers before each addition to the float sums: 32 or 128
@@ -71,26 +71,26 @@ struct GemvKind {
   bool experts = false;  // blocks go through tiles of several experts (experts/expert_gemv.cuh)
 };
 
-// A launch takes at most so many vectors: 16 tokens in each plane of inputs. Formats with two
-// planes and scales for 128 columns need both planes there only.
+// A launch takes at most this many vectors: 16 tokens in each plane of inputs. Formats with two
+// planes and scales for 128 columns need both planes only there.
 constexpr int most_vectors(DecoderKind decoder, int flush) {
   const bool planes =
       row_of(decoder).planes == 2 && (flush == 128 || !row_of(decoder).large_groups);
   return planes ? 32 : 16;
 }
-// GemvKind::tiles8 for a number of vectors. Only trellis matrices whose rows end with column blocks
-// of 64 and 32 are summed by 32, and have one kernel.
+// Returns GemvKind::tiles8 for a number of vectors. Only trellis matrices whose rows end with
+// column blocks of 64 and 32 are summed by 32, and have one kernel.
 constexpr int tiles_of_8(DecoderKind decoder, int flush, int vectors) {
   if (is_trellis(decoder) && flush == 32) return 2;
   return vectors == 1 ? 0 : vectors <= 8 ? 1 : vectors <= 16 ? 2 : 4;
 }
 
-// The architecture of the compiled code, which determines the depth of the rings; kernels and the
-// host must agree on it (DeviceInfo::code).
+// The architecture of the compiled code determines the depth of the rings; kernels and the host
+// must agree on it (DeviceInfo::code).
 #ifdef __CUDA_ARCH__
 inline constexpr int kGemvArchitecture = __CUDA_ARCH__ / 10;
 #else
-// For host code that only takes addresses of device functions.
+// Host code only takes addresses of device functions.
 inline constexpr int kGemvArchitecture = 90;
 #endif
 
@@ -101,17 +101,17 @@ constexpr int round_tiles(bool experts, int tiles8, int architecture) {
   return !experts || architecture != 90 ? 7 : tiles8 <= 1 ? 48 : 24;
 }
 
-// Warps per block: 8-bit codes need more registers, so they have fewer warps.
+// Returns the warps per block: 8-bit codes need more registers, so they have fewer warps.
 constexpr int gemv_warps(int code_vectors) {
   return code_vectors == 8 ? 8 : 16;
 }
 
-// Bytes of a k-tile in shared memory: codes, then scales and offsets.
+// Returns the bytes of a k-tile in shared memory: codes, then scales and offsets.
 constexpr int k_tile_bytes(int code_vectors, int flush) {
   return code_vectors * 512 + (flush == 32 ? 288 : 128);
 }
 
-// Shared memory of a block.
+// Lays out the shared memory of a block.
 struct GemvMemory {
   int warps, stage_bytes, stages, sum_bytes;
 
@@ -124,7 +124,7 @@ constexpr GemvMemory gemv_memory(const GemvKind& kind, int architecture) {
   const auto [decoder, flush, tiles8, experts] = kind;
   const int vectors = code_vectors(decoder), warps = gemv_warps(vectors);
   const int stage = k_tile_bytes(vectors, flush);
-  // 163 and 227 KB of shared memory; others have 99.
+  // These architectures have 163 and 227 KB of shared memory; others have 99.
   const bool large = architecture == 80 || architecture == 90;
   const bool three =
       (vectors == 3 && table_bytes(decoder) == 0) || (vectors == 8 && architecture == 90);
@@ -136,20 +136,20 @@ constexpr GemvMemory gemv_memory(const GemvKind& kind, int architecture) {
   return {warps, stage, stages, pieces * tokens * kTileRows * 4};
 }
 
-// Whether inputs are stored with every pair of columns doubled (gemv/trellis_dot.cuh): only for
-// trellis codes and one vector, for which there is room.
+// Returns whether inputs are stored with every pair of columns doubled (gemv/trellis_dot.cuh): only
+// for trellis codes and one vector, for which there is room.
 constexpr bool doubles_inputs(DecoderKind decoder, int tiles8) {
   return is_trellis(decoder) && tiles8 == 0;
 }
 
-// Bytes of shared memory for one k-tile's inputs.
+// Returns the bytes of shared memory for one k-tile's inputs.
 constexpr int input_bytes(int vectors, int tiles8, int x_group, bool doubled = false) {
   const int scales = tiles8 == 0 ? 1 : 8 * tiles8;
   return (doubled ? 2 : 1) * vectors * kKTileColumns + scales * (kKTileColumns / x_group) * 8;
 }
 
 using GemvKernel = void (*)(GemvArgs);
-// Defined in gemv_kernel.cuh.
+// gemv_kernel.cuh defines this.
 template <typename Decoder>
 GemvKernel gemv_kernel(const GemvKind& kind);
 

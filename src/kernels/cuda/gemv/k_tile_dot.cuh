@@ -1,5 +1,5 @@
-// The inner work of the product kernels: 16 rows by 256 columns of weights in shared memory times a
-// few vectors, and combining the sums of a tile.
+// Multiplies 16 rows by 256 columns of weights in shared memory with a few vectors, the inner work
+// of the product kernels, and combines the sums of a tile.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -12,7 +12,7 @@
 
 namespace walsh::cuda {
 
-// a / b for small numbers.
+// Returns a / b for small numbers.
 __device__ __forceinline__ int divide(int a, int b) {
   const int q = __float2int_rz(__fdividef(static_cast<float>(a), static_cast<float>(b)));
   const int rest = a - q * b;
@@ -28,8 +28,8 @@ __device__ __forceinline__ const TileSet& set_of(const Args& args, int tile) {
   return args.set[s];
 }
 
-// The tiles of a round: warp w takes an even share of their k-tiles, tile after tile, as one run;
-// its part of a tile is piece number warp + tile.
+// Holds the tiles of a round: warp w takes an even share of their k-tiles, tile after tile, as one
+// run; its part of a tile is piece number warp + tile.
 struct TileRound {
   int first, tiles, k_tiles;  // k_tiles: per tile
   int begin, end;             // this warp's run
@@ -41,10 +41,10 @@ struct TileRound {
   }
 };
 
-// Offsets of the parts of a k-tile in shared memory; in a ring for several codes they are those of
-// the largest. `Own`: the inputs in shared memory are for this code alone, so that those of trellis
-// codes can be stored doubled (gemv/trellis_dot.cuh). `Tokens`: how many there are, a power of two
-// up to 8, if that is known when a kernel is compiled; 0: it is not.
+// Holds the offsets of the parts of a k-tile in shared memory; in a ring for several codes they are
+// those of the largest. With `Own`, the inputs in shared memory are for this code alone, so that
+// those of trellis codes can be stored doubled (gemv/trellis_dot.cuh). `Tokens` is how many there
+// are, a power of two up to 8, if that is known when a kernel is compiled; 0 if it is not.
 template <int CodeVectors, int Flush, bool Own = false, int Tokens = 0>
 struct KTilePlaces {
   static constexpr bool kOwn = Own;
@@ -54,8 +54,8 @@ struct KTilePlaces {
   static constexpr int kBytes = k_tile_bytes(CodeVectors, Flush);
 };
 
-// Tiles8 tiles of 8 vectors, 0 for one vector. `Args` describes the product: GemvArgs, or a type
-// with the members that are read here.
+// Multiplies Tiles8 tiles of 8 vectors, 0 for one vector. `Args` describes the product: GemvArgs,
+// or a type with the members that are read here.
 template <typename Decoder, int Flush, int Tiles8,
           typename Stage = KTilePlaces<Decoder::kVectors, Flush>>
 struct KTileDot {
@@ -68,20 +68,20 @@ struct KTileDot {
   static constexpr int kScaleColumns = Tiles8 == 0 ? 1 : 8 * Tiles8;  // float2 per input scale
   static constexpr int kTokens = Tiles8 == 0 ? 1 : Stage::kTokens;    // 0: GemvArgs::m
   static constexpr int kSumTokens = kTokens > 0 ? kTokens : Tiles8 == 1 ? 8 : 16;
-  // Scales per lane and k-tile. Those of trellis codes are for the whole k-tile, or for 32 columns.
+  // A lane has this many scales per k-tile; for trellis codes one per k-tile, or per 32 columns.
   static constexpr int kScaleWords = Flush == 32 ? 8 : kIsTrellis<Decoder> ? 1 : 2;
   static constexpr bool kOwn = kIsTrellis<Decoder> && Stage::kOwn;
   static constexpr bool kDoubled = kOwn && Tiles8 == 0;
   static constexpr int kInputBytes = kDoubled ? 2 * kKTileColumns : kKTileColumns;  // per vector
-  // levels as two products; with few vectors the tensor cores have time for both
+  // Levels are two products; with few vectors the tensor cores have time for both.
   static constexpr bool kSplit = Decoder::kSplit && Tiles8 == 0;
 
-  // The level table in the form that multiply() expects.
+  // Returns the level table in the form that multiply() expects.
   static __device__ __forceinline__ LevelTable levels(const LevelTable& table) {
     return kSplit ? split_levels(table) : table;
   }
 
-  // Scales and offsets of a k-tile: the vector of them that a lane copies.
+  // Says which vector of scales and offsets of a k-tile a lane copies.
   struct Side {
     int place;  // offset in the stage; < 0: nothing for this lane
     int step;   // bytes between k-tiles
@@ -116,8 +116,8 @@ struct KTileDot {
     if (has_side) copy_async(side_place, side);
   }
 
-  // y += scale * x_scale * sums (+ offset * x_scale * sum of x) for one block with equal scales.
-  // `x_scales` points to the lane's pair of vectors.
+  // Computes y += scale * x_scale * sums (+ offset * x_scale * sum of x) for one block with equal
+  // scales. `x_scales` points to the lane's pair of vectors.
   template <typename Args>
   static __device__ __forceinline__ void flush(const Args& args, uint32_t scale_word,
                                                uint32_t offset_word, uint32_t x_scales, int block,
@@ -156,7 +156,7 @@ struct KTileDot {
     }
   }
 
-  // sum += a b, or its first part.
+  // Computes sum += a b, or its first part.
   static __device__ __forceinline__ void add_product(int (&sum)[4], const uint32_t (&a)[4],
                                                      uint32_t b0, uint32_t b1, bool first) {
     const int zero[4] = {};
@@ -190,7 +190,7 @@ struct KTileDot {
     return p;
   }
 
-  // Offset of a lane's row scales in a stage, relative to its codes.
+  // Returns the offset of a lane's row scales in a stage, relative to its codes.
   static __device__ __forceinline__ uint32_t scales_from_codes(int lane) {
     return static_cast<uint32_t>(kScales + (lane / 4) * 4 - lane * 16);
   }
@@ -282,12 +282,12 @@ struct KTileDot {
     }
   }
 
-  // The sum of a group of inputs from its product with their scale.
+  // Returns the sum of a group of inputs from its product with their scale.
   static __device__ __forceinline__ int input_sum(float scale, float product) {
     return scale == 0.0f ? 0 : __float2int_rn(__fdividef(product, scale));
   }
 
-  // multiply() for trellis codes.
+  // Does what multiply() does, for trellis codes.
   template <typename Trellis, typename Args>
   static __device__ __forceinline__ void multiply_trellis(const Args& args,
                                                           const uint32_t (&words)[kVectors * 4],
@@ -329,12 +329,12 @@ struct KTileDot {
     flush(args, scale_word, 0, x_scales, block, sum, y);
   }
 
-  // The correction of sums over a group of inputs, from the two members of its scale.
+  // Returns the correction of sums over a group of inputs, from the two members of its scale.
   static __device__ __forceinline__ int zero_of(float scale, float second) {
     return kOwn ? __float_as_int(second) : -kTrellisZero * input_sum(scale, second);
   }
 
-  // flush() for trellis codes, which have no offsets and whose unit is multiplied at the end.
+  // Flushes trellis codes, which have no offsets and whose unit is multiplied at the end.
   template <typename Sums>
   static __device__ __forceinline__ void flush_chunk(float2 scale, uint32_t place, const Sums& sums,
                                                      float (&y)[kNTiles][4]) {

@@ -1,10 +1,10 @@
-// Integer sums of a k-tile of trellis codes (gemv/k_tile_dot.cuh).
+// Adds up a k-tile of trellis codes in integers (gemv/k_tile_dot.cuh).
 //
-// A tensor core product takes four columns of each of the four tiles of a group
-// (trellis_layout.h): one quad of each lane, rows g and g + 8. A register of the inputs
-// holds every pair of columns twice, x0 x1 x0 x1. A single vector may be stored that way in shared
-// memory (`Doubled`), per k-tile as [group][half][lane t][16]; otherwise, and always for several
-// vectors, inputs are stored in the order of other codes, and permutes double the registers.
+// A tensor core product takes four columns of each of the four tiles of a group (trellis_layout.h):
+// one quad of each lane, rows g and g + 8. A register of the inputs holds every pair of columns
+// twice, x0 x1 x0 x1. A single vector may be stored that way in shared memory (`Doubled`), per
+// k-tile as [group][half][lane t][16]; otherwise, and always for several vectors, inputs are stored
+// in the order of other codes, and permutes double the registers.
 #pragma once
 
 #include "codec/trellis/cuda/trellis_decoder.cuh"
@@ -12,7 +12,7 @@
 
 namespace walsh::cuda {
 
-// Where a lane reads operand b of a chunk, relative to the k-tile's inputs: its vector in each
+// Says where a lane reads operand b of a chunk, relative to the k-tile's inputs: its vector in each
 // n-tile; the other 16 bytes are at this offset xor 16.
 template <int NTiles>
 struct InputPlaces {
@@ -21,8 +21,8 @@ struct InputPlaces {
   uint32_t scales;  // offset of the inputs' scales
 };
 
-// The offset at which 8 neighbouring bytes of a k-tile of q (Activations::q) are stored doubled, as
-// 16 bytes.
+// Returns the offset at which 8 neighbouring bytes of a k-tile of q (Activations::q) are stored
+// doubled, as 16 bytes.
 __device__ __forceinline__ int doubled_place(int piece) {
   const int tile = piece / 8 % 2 + piece % 2 * 2, half = piece / 4 % 2;
   return (piece / 16 * 2 + piece / 2 % 2) * 128 + half * 64 + tile * 16;
@@ -33,8 +33,8 @@ __device__ __forceinline__ uint2 doubled(uint32_t quad) {
   return make_uint2(permute(quad, 0, 0x1010u), permute(quad, 0, 0x3232u));
 }
 
-// The correction of the sum of bytes over a group of inputs with this sum, stored as the second
-// member of the group's scale in shared memory.
+// Returns the correction of the sum of bytes over a group of inputs with this sum, which is stored
+// as the second member of the group's scale in shared memory.
 __device__ __forceinline__ float zero_member(int sum) {
   return __int_as_float(-kTrellisZero * sum);
 }
@@ -42,7 +42,7 @@ __device__ __forceinline__ float zero_member(int sum) {
 template <typename Decoder, int Tiles8, bool Doubled>
 struct TrellisDot {
   static constexpr int kNTiles = Tiles8 == 0 ? 1 : Tiles8;
-  // Independent sums, so that products do not wait for each other.
+  // Sums are independent, so that products do not wait for each other.
   static constexpr int kChains = Tiles8 > 0 ? 1 : 2;
 
   using Stream = typename Decoder::Stream;
@@ -62,8 +62,8 @@ struct TrellisDot {
       const uint32_t a[4] = {kZeros, kZeros, kZeros, kZeros};
       mma_int8(part[0][n], a, b0, b1, part[0][n]);
     }
-    // The sum of levels; `zero` is -kTrellisZero times the inputs' sum, or 0 if that was subtracted
-    // already.
+    // Returns the sum of levels; `zero` is -kTrellisZero times the inputs' sum, or 0 if that was
+    // subtracted already.
     __device__ __forceinline__ int of(int n, int i, int zero) const {
       int sum = zero;
 #pragma unroll
@@ -86,7 +86,7 @@ struct TrellisDot {
                 });
   }
 
-  // add_group with separate sums for the two blocks of 32 columns: two tiles, two lanes of four.
+  // Does so with separate sums for the two blocks of 32 columns: two tiles, two lanes of four.
   static __device__ __forceinline__ void add_blocks(const Stream& s, uint32_t multiplier,
                                                     uint32_t x, const Places& p, int q,
                                                     Sums (&sums)[2]) {

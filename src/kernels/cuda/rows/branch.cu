@@ -1,5 +1,5 @@
-// Adds a branch to the residual stream, norms whole rows, and gathers rows of the stream: one block
-// per row.
+// Adds a branch to the residual stream, applies norms to whole rows, and gathers rows of the
+// stream. A block works on one row.
 #include <limits>
 #include <string>
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kThreads = 512, kWarps = kThreads / 32;
 
-// 1 / rms of a row, returned to all threads of the block.
+// Returns 1 / rms of a row to all threads of the block.
 __device__ float inverse_rms(const float* row, int64_t width, float eps) {
   __shared__ double parts[kWarps];
   double sum = 0;

@@ -1,5 +1,5 @@
-// Token embedding: decodes rows from the stored layout, rotates them back and adds up passes as
-// Model::embed does. One block per 1024 columns, which no rotation block crosses.
+// Embeds tokens: decodes rows from the stored layout, rotates them back and adds up passes as
+// Model::embed does. A block has 1024 columns, which no rotation block crosses.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -56,7 +56,7 @@ struct EmbedArgs {
   float scale = 1;
 };
 
-// Steps of a tile with two weights each.
+// A tile has this many steps of two weights each.
 constexpr int kPairSteps = kTileWeights / 2;
 
 // Returns the code of a column (docs/formats/README.md): 32 codes lie in `bits` words.
@@ -100,7 +100,7 @@ __device__ float trellis_value(const PassView& w, int64_t row, int column, int p
   return scale * (w.unit * static_cast<float>(level));
 }
 
-// One instance per kind of code, so that no branch separates the loads.
+// Each kind of code has an instance, so that no branch separates the loads.
 template <CodeKind Kind>
 __device__ float decode(const PassView& w, int64_t row, int column, int padded) {
   if constexpr (Kind == CodeKind::trellis) return trellis_value(w, row, column, padded);
@@ -132,15 +132,15 @@ __device__ int segment_size(int block, int padded, int column) {
   return size;
 }
 
-// sign / sqrt(segment), the Rotator's factor.
+// Returns sign / sqrt(segment), the Rotator's factor.
 __device__ float rotation_factor(const PassView& w, int size, int column) {
   uint32_t h = static_cast<uint32_t>(column) * 0x9E3779B9u + w.seed;
   h ^= h >> 16;
   h *= 0x85EBCA6Bu;
   h ^= h >> 13;
   h *= 0xC2B2AE35u;
-  // 1 / sqrt(size) of a power of two, without the CPU's double square root and division, which are
-  // slow here.
+  // The square root of a power of two is computed without the CPU's double square root and
+  // division, which are slow here.
   const int log = 31 - __clz(size);
   const float norm =
       (log % 2 != 0 ? 0.70710678118654752f : 1.0f) / static_cast<float>(1 << log / 2);
@@ -183,7 +183,7 @@ __device__ float dense_value(const EmbedArgs& args, int64_t index) {
   return __bfloat162float(static_cast<const __nv_bfloat16*>(args.data)[index]);
 }
 
-// Grid: x over blocks of columns, y over rows.
+// The grid spans blocks of columns in x, and rows in y.
 template <CodeKind Kind>
 __global__ void __launch_bounds__(kThreads) embed_kernel(const __grid_constant__ EmbedArgs args) {
   __shared__ float shared[kColumns];

@@ -1,9 +1,9 @@
-// Thin wrappers around PTX float instructions that CUDA does not expose.
+// Names PTX float instructions that CUDA does not expose.
 #pragma once
 
 namespace walsh::cuda {
 
-// 1 / x with an error of at most one unit in the last place.
+// Returns 1 / x with an error of at most one unit in the last place.
 __device__ __forceinline__ float near_reciprocal(float x) {
   float inverse;
   asm("rcp.approx.f32 %0, %1;" : "=f"(inverse) : "f"(x));

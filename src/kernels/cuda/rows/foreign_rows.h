@@ -1,4 +1,4 @@
-// Rows in another framework's memory and types: inputs and results of products.
+// Inputs and results of products may be rows in another framework's memory and types.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace walsh::cuda {
 
-// m rows of `width` values, float32 or 16 bits, `stride` values from row to row.
+// Describes m rows of `width` values, float32 or 16 bits, `stride` values from row to row.
 struct ForeignRows {
   const void* data = nullptr;
   DType type = DType::f32;
@@ -16,10 +16,10 @@ struct ForeignRows {
   int64_t width = 0;
 };
 
-// prepare() for rows of another type, with the bits of float rows with the same values.
+// Does what prepare() does, with the bits that float rows with the same values have.
 void prepare(const ForeignRows& source, std::span<const InputForm> forms, int64_t m, Stream stream);
 
-// out[t * stride + column] = x[t * ldx + column] rounded to the nearest fp16 or bf16. One launch.
+// Computes out[t * stride + column] = x[t * ldx + column] in one launch, rounded to fp16 or bf16.
 struct RoundedRows {
   const float* x = nullptr;
   int64_t ldx = 0;

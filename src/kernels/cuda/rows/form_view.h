@@ -1,4 +1,4 @@
-// Validated descriptions of product inputs, as kernels take them.
+// Describes product inputs, validated, as kernels take them.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 
 namespace walsh::cuda {
 
-// Partial sums of squares per row: k-tile i belongs to share i % 16.
+// Squares are summed in this many shares per row: k-tile i belongs to share i % 16.
 inline constexpr int kShares = 16;
 inline constexpr int kLaneColumns = 8;
 
-// InputSource in the form that kernels take.
+// Holds InputSource in the form that kernels take.
 struct InputView {
   const float* x = nullptr;
   const float* up = nullptr;
@@ -24,7 +24,7 @@ struct InputView {
   double inverse_width = 0;
 };
 
-// InputForm in the form that kernels take.
+// Holds InputForm in the form that kernels take.
 struct FormView {
   int padded = 0;  // columns that are rotated, padding included
   int full = 0;    // those in whole Hadamard blocks
@@ -47,8 +47,8 @@ inline bool is_aligned(const void* p) {
   return reinterpret_cast<uintptr_t>(p) % 16 == 0;
 }
 
-// Throw internal for shapes that kernels do not support, usage for rotations that only the CPU
-// supports.
+// These throw internal for shapes that kernels do not support, usage for rotations that only the
+// CPU supports.
 InputView input_view(const InputSource& source);
 FormView form_view(const InputSource& source, const InputForm& form, int64_t m);
 

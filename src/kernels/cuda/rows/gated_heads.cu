@@ -26,7 +26,7 @@ __device__ __forceinline__ float sigmoid_of(float x, float gate) {
   return x / (1.0f + expf(-gate));
 }
 
-// A warp per row and head.
+// A warp works on one row and head.
 __global__ void __launch_bounds__(kGateWarps * 32)
     gate_kernel(float* rows, const __grid_constant__ HeadGates gates, int heads) {
   allow_next_kernel();
@@ -65,7 +65,7 @@ __device__ __forceinline__ void load_gate(const InputView& in, const float* from
   }
 }
 
-// Loads a lane's values of row t and applies their gates; called by whole warps.
+// Loads a lane's values of row t and applies their gates. Whole warps call it.
 __device__ __forceinline__ void load_gated(const InputView& in, const HeadGates& gates,
                                            bool vectors, int64_t t, int column,
                                            float (&v)[kLaneColumns]) {
@@ -95,7 +95,7 @@ __device__ __forceinline__ void load_gated(const InputView& in, const HeadGates&
   }
 }
 
-// Grid: x over the k-tiles, y over the inputs, z over the forms.
+// The grid spans k-tiles in x, inputs in y, and forms in z.
 template <int Span>
 __global__ void __launch_bounds__(kPrepareWarps * 32)
     prepare_gated_kernel(const InputView in, const __grid_constant__ HeadGates gates, bool vectors,

@@ -1,4 +1,4 @@
-// Gates on the outputs of mixers: gated attention, and delta nets, which also norm each head.
+// Applies gates to the outputs of mixers: gated attention, and delta nets, which also norm heads.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace walsh::cuda {
 
-// Gates for rows of heads with `dim` values each:
-// x[t][h][..] *= 1 / (1 + e^-gate), or with a gain
-// x[t][h][..] = norm(x[t][h]) * gain * silu(gate)
+// Describes gates for rows of heads with `dim` values each:
+//   x[t][h][..] *= 1 / (1 + e^-gate), or with a gain
+//   x[t][h][..] = norm(x[t][h]) * gain * silu(gate)
 struct HeadGates {
   const float* gate = nullptr;  // head h of row t is at gate + t * ld + h * head_ld; null: no gates
   int64_t ld = 0, head_ld = 0;
@@ -27,9 +27,9 @@ void gate_heads(float* x, const HeadGates& gates, int64_t m, int heads, Stream s
 // Returns whether prepare() can apply gates of these heads: a head must lie in one k-tile and
 // consist of whole lanes.
 bool can_prepare(const HeadGates& gates);
-// prepare() with gates applied on the fly, leaving x unchanged; the source must have neither `up`
-// nor a gain. Bits equal those of gate_heads() and prepare(), except for the order in which squares
-// are added.
+// Does what prepare() does with gates applied on the fly, leaving x unchanged; the source must have
+// neither `up` nor a gain. Bits equal those of gate_heads() and prepare(), except for the order in
+// which squares are added.
 void prepare(const InputSource& source, const HeadGates& gates, std::span<const InputForm> forms,
              int64_t m, Stream stream);
 

@@ -1,12 +1,12 @@
-// A head in the registers of a warp in the order of its columns, and its rotation, as attention to
-// coded keys and values needs it.
+// Holds a head in the registers of a warp in the order of its columns, and rotates it, as attention
+// to coded keys and values needs it.
 #pragma once
 
 #include "kernels/cuda/rows/rope.cuh"
 
 namespace walsh::cuda {
 
-// A head as columns 32 r + lane.
+// Holds a head as columns 32 r + lane.
 template <int Dim>
 struct HeadColumns {
   float v[Dim / 32];
@@ -30,7 +30,7 @@ struct HeadColumns {
       v[r] = shared[32 * r + lane];
   }
 
-  // As walsh::Rotator, with the same order of additions. factor(r) is that of column 32 r + lane.
+  // Rotates as walsh::Rotator, in the same order of additions. factor(r) is for column 32 r + lane.
   template <typename Factor>
   __device__ __forceinline__ void rotate(int block, int lane, const Factor& factor) {
     if (block == 0) return;

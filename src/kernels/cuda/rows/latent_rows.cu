@@ -81,7 +81,7 @@ __device__ void turn_queries(const LatentRows& call, int64_t row, int64_t positi
     q[i / rest * call.head_dim + 2 * call.pairs + i % rest] *= factor;
 }
 
-// Grid: x over rows; y: the cache, queries.
+// The grid spans rows in x; y is 0 for the cache, and 1 for queries.
 __global__ void __launch_bounds__(kThreads) keep_kernel(const __grid_constant__ LatentArgs args) {
   allow_next_kernel();
   wait_previous_kernel();
@@ -127,8 +127,8 @@ __device__ __forceinline__ float sum_each(float (&v)[32], int lane) {
   return v[0];
 }
 
-// Grid: x over rows of a head, y over heads, z over tokens. A warp takes kRows rows and kTokens
-// tokens, its lanes pairs of columns.
+// The grid spans rows of a head in x, heads in y, and tokens in z. A warp takes kRows rows and
+// kTokens tokens, its lanes pairs of columns.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     heads_kernel(const __grid_constant__ HeadProducts call) {

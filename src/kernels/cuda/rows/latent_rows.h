@@ -1,5 +1,5 @@
-// Kernels for rows of latent attention, whose cache has latents (LatentDesc in arch/layer.h): what
-// is done in front of attention, and the products of heads.
+// Handles rows of latent attention, whose cache has latents (LatentDesc in arch/layer.h): what is
+// done in front of attention, and the products of heads.
 #pragma once
 
 #include "base/cuda/device.h"
@@ -8,7 +8,7 @@
 
 namespace walsh::cuda {
 
-// Arguments of keep_latents for m rows.
+// Holds the arguments of keep_latents for m rows.
 struct LatentRows {
   float* q = nullptr;  // [m][ldq]: of every head, the first 2 * pairs values turn in place
   int64_t ldq = 0;
@@ -26,14 +26,14 @@ struct LatentRows {
   int64_t m = 0;
 };
 
-// Turns queries and shared keys, norms latents, and appends both to the pool. One launch; bits
-// equal those of the CPU, except for the order in which squares are added in double.
+// Turns queries and shared keys, applies the norm to latents, and appends both to the pool, in one
+// launch. Bits equal those of the CPU, except for the order in which squares are added in double.
 void keep_latents(const LatentRows& call, const KvPool& cache, const PageTable& table,
                   const RowPlaces& rows, Stream stream);
 
-// y[t][h] = W[h] x[t][h] without the first `kept` values of x[t][h], which come behind the results:
-// W is [heads][rows][cols] of a plain type, x[t][h] has kept + cols values, y[t][h] rows + kept.
-// `kept` and cols are even, ldx is, and x is 8-byte aligned.
+// Computes y[t][h] = W[h] x[t][h] without the first `kept` values of x[t][h], which come behind the
+// results. W is [heads][rows][cols] of a plain type, x[t][h] has kept + cols values, y[t][h] rows +
+// kept. `kept`, cols and ldx are even, and x is 8-byte aligned.
 struct HeadProducts {
   DType type = DType::f16;
   const void* w = nullptr;

@@ -1,4 +1,4 @@
-// Scale and cap of logits, element by element.
+// Scales and caps logits, element by element.
 #include <limits>
 #include <string>
 

@@ -33,7 +33,7 @@ __device__ void load_16bit(const InputView& in, int64_t t, int column, float (&v
   values_of<Element>(lane, v);
 }
 
-// Grid: x over the k-tiles, y over the inputs, z over the forms.
+// The grid spans k-tiles in x, inputs in y, and forms in z.
 template <int Span, typename Element>
 __global__ void __launch_bounds__(kPrepareWarps * 32)
     prepare_kernel(const InputView in, const Forms forms) {

@@ -13,7 +13,7 @@ namespace walsh::cuda {
 
 inline constexpr int kMaxForms = 2;  // forms of one input that are made in one launch
 
-// One output form of an input: zero-padded to `padded` columns (padded_cols of the format, which
+// An output form of an input is zero-padded to `padded` columns (padded_cols of the format, which
 // determine the rotation's segments), rotated by `rotation` (hadamard or none), then either
 // quantized (`out`) or stored as rows of `row_type` for a dense matrix product (`rows`, stride in
 // elements).
@@ -26,10 +26,10 @@ struct InputForm {
   DType row_type = DType::f32;
 };
 
-// The source of an input and the steps applied to it, in this order:
-// v = x[t][0..width)                    float [m][ldx]
-// v = function(v) * up[t][..]           if up (ld ldx)
-// v = v * gain / sqrt(mean(v^2) + eps)  if gain
+// An input has this source, and these steps are applied to it, in this order:
+//   v = x[t][0..width)                    float [m][ldx]
+//   v = function(v) * up[t][..]           if up (ld ldx)
+//   v = v * gain / sqrt(mean(v^2) + eps)  if gain
 struct InputSource {
   const float* x = nullptr;
   const float* up = nullptr;

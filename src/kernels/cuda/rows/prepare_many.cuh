@@ -11,7 +11,7 @@
 
 namespace walsh::cuda {
 
-// The step before the rotation.
+// This is the step before the rotation.
 enum class RowSteps { none, norm, gate };
 
 inline constexpr int kManyWarps = 8;       // approximate number of warps in a block
@@ -21,7 +21,7 @@ inline constexpr int64_t kMostRows = 1 << 24;
 inline constexpr int kUsualBlock = 128;
 inline constexpr int kMostNormTiles = 32;  // most k-tiles of a row with a norm
 
-// The launch that makes one form of many rows.
+// Describes the launch that makes one form of many rows.
 struct ManyRows {
   int m = 0;
   int tiles = 0;              // k-tiles per row
@@ -55,8 +55,8 @@ inline ManyRows many_rows(const InputView& in, const FormView& form, int64_t m,
   return shape;
 }
 
-// A lane's columns as loaded from memory, unconverted, so that nothing waits for the loads before
-// they are needed.
+// Holds a lane's columns as loaded from memory, unconverted, so that nothing waits for the loads
+// before they are needed.
 template <typename Element>
 struct RawLane {
   uint32_t words[kLaneColumns / 2] = {};
@@ -97,7 +97,7 @@ __device__ __forceinline__ void values_of(const RawLane<Element>& lane, float (&
   }
 }
 
-// Branches once for all columns instead of once for each.
+// This branches once for all columns instead of once for each.
 __device__ __forceinline__ void apply_gate(GateFunction function, const float (&up)[kLaneColumns],
                                            float (&v)[kLaneColumns]) {
   if (function == GateFunction::gelu_tanh) {
@@ -111,8 +111,8 @@ __device__ __forceinline__ void apply_gate(GateFunction function, const float (&
   }
 }
 
-// 1 / rms of the row whose k-tiles are with the warps from `first` on. `turn` alternates between 0
-// and 1, because sums of one row may still be read while those of the next are written.
+// Returns 1 / rms of the row whose k-tiles are with the warps from `first` on. `turn` alternates
+// between 0 and 1, because sums of one row may still be read while those of the next are written.
 __device__ __forceinline__ float rms_of_warps(const InputView& in, const float (&v)[kLaneColumns],
                                               int tiles, int warp, int first, int lane, int turn) {
   __shared__ double squares[2][kMostNormTiles];

@@ -1,4 +1,4 @@
-// Prepares one row of an input with blocks of 8 warps: one warp per 256 columns (1,024 if the
+// Prepares one row of an input with blocks of 8 warps. A warp takes 256 columns (1,024 if the
 // Hadamard block is larger). Every block sums the squares of the whole row itself.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace walsh::cuda {
 
 inline constexpr int kPrepareWarps = 8;
 
-// How many k-tiles a warp takes at once and how many blocks a row needs, for all forms.
+// Says how many k-tiles a warp takes at once and how many blocks a row needs, for all forms.
 struct PrepareShape {
   int span = 1, blocks = 0;
 };
@@ -27,7 +27,7 @@ inline PrepareShape prepare_shape(std::span<const FormView> forms) {
   return shape;
 }
 
-// Butterfly stages of distance 256 and 512 between the k-tiles of a span.
+// Computes the butterfly stages of distance 256 and 512 between the k-tiles of a span.
 template <int Span>
 __device__ __forceinline__ void rotate_span(const int (&size)[Span],
                                             float (&v)[Span][kLaneColumns]) {
@@ -43,7 +43,7 @@ __device__ __forceinline__ void rotate_span(const int (&size)[Span],
   }
 }
 
-// 1 / rms of input t for all threads of the block. A warp sums two shares, whose loads overlap.
+// Returns 1 / rms of input t to the block's threads. A warp sums two shares, whose loads overlap.
 __device__ __forceinline__ float row_inverse_rms(const InputView& in, int64_t t, int warp,
                                                  int lane) {
   constexpr int kParts = kShares / kPrepareWarps;
@@ -74,8 +74,8 @@ __device__ __forceinline__ float row_inverse_rms(const InputView& in, int64_t t,
   return inverse_rms(in, shares[lane % kShares]);
 }
 
-// Block `block` of row t of a form. load(column, v) loads a lane's 8 values from `column` on and is
-// called by whole warps. Waits for the preceding kernel.
+// Makes block `block` of row t of a form. load(column, v) loads a lane's 8 values from `column` on
+// and is called by whole warps. Waits for the preceding kernel.
 template <int Span, typename Load>
 __device__ __forceinline__ void prepare_row(const InputView& in, const FormView& form, int64_t t,
                                             int block, const Load& load) {

@@ -1,4 +1,4 @@
-// Queries whose heads are not contiguous, such as those with gates between them.
+// Reads queries whose heads are not contiguous, such as those with gates between them.
 #pragma once
 
 #include "kernels/cuda/rows/rows.h"

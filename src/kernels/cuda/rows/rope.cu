@@ -1,5 +1,5 @@
-// Prepares queries and keys and appends keys and values to fp16 pages: one warp per head or, for
-// many rows, per kManyHeads heads of a row.
+// Prepares queries and keys and appends keys and values to fp16 pages. A warp takes one head or,
+// for many rows, kManyHeads heads of a row.
 #include <cuda_fp16.h>
 
 #include <string>
@@ -20,7 +20,7 @@ constexpr int kFewHeads = 64;  // with fewer heads per multiprocessor, a warp ta
 
 struct RopeArgs {
   RopeCall call;
-  // Source of the queries: head h of row t is at q + t * ld + h * head_ld.
+  // Head h of row t of the queries is read at q + t * ld + h * head_ld.
   const float* q = nullptr;
   int64_t q_ld = 0, q_head_ld = 0;
   __half* keys = nullptr;
@@ -33,7 +33,7 @@ struct RopeArgs {
   const int32_t* sequences = nullptr;
 };
 
-// Grid: x over heads (of queries, then keys, then values), y over rows. N: pairs per lane.
+// The grid spans heads in x (queries, then keys, then values), rows in y. N is the pairs per lane.
 template <int N>
 __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant__ RopeArgs args) {
   const RopeCall& call = args.call;
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant
 }
 
 // Warps take groups of kManyHeads heads of one kind (queries, then keys, then values) of each row.
-// Dim: head dimension, 0: any with N pairs per lane.
+// Dim is the head dimension, or 0 for any with N pairs per lane.
 template <int Dim, int N = kPairs>
 __global__ void __launch_bounds__(kManyRowsWarps * 32)
     rope_rows_kernel(const __grid_constant__ RopeArgs args) {

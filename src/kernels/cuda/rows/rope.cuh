@@ -10,12 +10,12 @@
 
 namespace walsh::cuda {
 
-// Most pairs per lane, of heads of up to 256 values and of larger ones.
+// A lane has at most this many pairs, of heads of up to 256 values and of larger ones.
 inline constexpr int kPairs = 256 / 2 / 32, kWidePairs = kMaxHeadDim / 2 / 32;
 
-// The columns of a head's pairs. Pair i of the first `turned` columns, which are rotated, is
-// columns i and turned + i; the remaining pairs, which are not rotated, are columns turned + i and
-// half + i.
+// Says which columns a head's pairs have. Pair i of the first `turned` columns, which are rotated,
+// is columns i and turned + i; the remaining pairs, which are not rotated, are columns turned + i
+// and half + i.
 struct HeadPairs {
   int half, turned;
 
@@ -71,8 +71,8 @@ __device__ __forceinline__ double warp_sums(const double (&x)[1], int) {
   return sum;
 }
 
-// An RMSNorm of `Count` heads, 1 or 4. Squares are summed in double, as everywhere; of four heads,
-// the square roots and divisions in double, the slowest part, take the time of one head.
+// Applies an RMSNorm to `Count` heads, 1 or 4. Squares are summed in double, as everywhere; of four
+// heads, the square roots and divisions in double, the slowest part, take the time of one head.
 template <int Count, int N>
 __device__ __forceinline__ void normalize(PairsOf<N> (&v)[Count], const float* gain, float eps,
                                           const HeadPairs& pairs, int lane) {
@@ -135,14 +135,14 @@ __device__ __forceinline__ void multiply(PairsOf<N>& v, float factor) {
   }
 }
 
-// What is done to heads of queries, of keys, or of values before attention.
+// Says what is done to heads of queries, of keys, or of values before attention.
 struct HeadRule {
   const float* gain;  // [head_dim] of an RMSNorm, or null
   float eps;
   const float* factors;  // [positions], or null
 };
 
-// Takes both from a RopeCall, or from what has the same members.
+// These take the rules of queries and of keys from a RopeCall, or from what has the same members.
 template <typename Call>
 __device__ __forceinline__ HeadRule query_rule(const Call& call) {
   return {call.q_norm, call.eps, call.q_scale};

@@ -23,7 +23,7 @@ __device__ void round_to(float value, __nv_bfloat16& out) {
   out = __float2bfloat16_rn(value);
 }
 
-// Grid: x over the columns, y over the rows.
+// The grid spans columns in x, and rows in y.
 template <typename Element>
 __global__ void __launch_bounds__(kThreads)
     round_kernel(const float* x, int64_t ldx, int64_t width, Element* out, int64_t stride) {

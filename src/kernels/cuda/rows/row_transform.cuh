@@ -1,4 +1,4 @@
-// One warp prepares 256 columns of a product's input: load, gate, norm, rotate, quantize. A lane
+// A warp prepares 256 columns of a product's input: load, gate, norm, rotate, quantize. A lane
 // holds 8 neighbouring columns. Bits equal those of the CPU: butterflies, scales and rounding are
 // the same operations in the same order.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace walsh::cuda {
 
-// Is for rows with in.vectors: a lane's columns lie wholly inside the row or beyond it.
+// This is for rows with in.vectors: a lane's columns lie wholly inside the row or beyond it.
 __device__ __forceinline__ void load8_whole(const float* row, int column, const InputView& in,
                                             float (&v)[kLaneColumns]) {
   float4 a = make_float4(0, 0, 0, 0), b = a;
@@ -36,8 +36,8 @@ __device__ __forceinline__ void load8(const float* row, int column, const InputV
   }
 }
 
-// x / (1 + e^y). The reciprocal is approximate (1 ulp), because a division is long code and needed
-// eight times per lane.
+// Returns x / (1 + e^y). The reciprocal is approximate (1 ulp), because a division is long code and
+// needed eight times per lane.
 __device__ __forceinline__ float gate(float x, float y) {
   return x * near_reciprocal(1.0f + expf(y));
 }
@@ -46,7 +46,7 @@ __device__ __forceinline__ float silu(float x) {
   return gate(x, -x);
 }
 
-// -2 t for x / 2 (1 + tanh t) = x / (1 + e^(-2 t)), which is gelu.
+// Returns -2 t for x / 2 (1 + tanh t) = x / (1 + e^(-2 t)), which is gelu.
 __device__ __forceinline__ float gelu_exponent(float x) {
   constexpr float kSlope = -2 * 0.7978845608f;  // -2 sqrt(2 / pi)
   return kSlope * fmaf(0.044715f * (x * x), x, x);
@@ -65,8 +65,8 @@ __device__ __forceinline__ void load_input(const InputView& in, int64_t t, int c
     v[e] = gate(v[e], gelu ? gelu_exponent(v[e]) : -v[e]) * up[e];
 }
 
-// Sum of squares of a k-tile, returned to all lanes. Summed in double, because inputs of 1e30 are
-// legal.
+// Returns the sum of squares of a k-tile to all lanes. It is summed in double, because inputs of
+// 1e30 are legal.
 __device__ __forceinline__ double k_tile_squares(const float (&v)[kLaneColumns]) {
   double part[2] = {};  // short chains
 #pragma unroll
@@ -81,7 +81,7 @@ __device__ __forceinline__ double k_tile_squares(const float (&v)[kLaneColumns])
   return sum;
 }
 
-// 1 / rms from the row's shares: lane l has share l % kShares.
+// Returns 1 / rms from the row's shares: lane l has share l % kShares.
 __device__ __forceinline__ float inverse_rms(const InputView& in, double share) {
 #pragma unroll
   for (int distance = kShares / 2; distance > 0; distance /= 2)
@@ -96,7 +96,7 @@ __device__ __forceinline__ void apply_norm(const float (&gain)[kLaneColumns], fl
     v[e] = v[e] * inverse * gain[e];
 }
 
-// Size of the Hadamard segment that contains `column`: full blocks, then descending powers of two.
+// Returns the size of the Hadamard segment of `column`: full blocks, then descending powers of two.
 __device__ __forceinline__ int segment_size(const FormView& form, int column) {
   int offset = column - form.full;
   if (offset < 0) return form.block;
@@ -110,7 +110,7 @@ __device__ __forceinline__ int segment_size(const FormView& form, int column) {
   return size >= 32 ? size : 0;  // 0: beyond the row
 }
 
-// Bit e is set if the sign of column + e is negative (rotation_sign: bit 31 of murmur3's finalizer,
+// Sets bit e if the sign of column + e is negative (rotation_sign: bit 31 of murmur3's finalizer,
 // which its last step does not change).
 __device__ __forceinline__ uint32_t sign_bits(const FormView& form, int column) {
   uint32_t bits = 0;
@@ -127,7 +127,7 @@ __device__ __forceinline__ uint32_t sign_bits(const FormView& form, int column) 
   return bits;
 }
 
-// 1 / sqrt(size) rounded to float; an odd power of two is an even one times 1/sqrt(2).
+// Returns 1 / sqrt(size) rounded to float; an odd power of two is an even one times 1/sqrt(2).
 __device__ __forceinline__ float segment_norm(int size) {
   const int log = 31 - __clz(size);
   const float mantissa = log % 2 ? 0.707106781186547524f : 1.0f;
@@ -140,7 +140,7 @@ __device__ __forceinline__ void butterfly(float& a, float& b) {
   b = difference;
 }
 
-// A butterfly stage between lanes: each lane of a pair gets its half of the sums and differences.
+// Computes a butterfly stage between lanes: each lane of a pair gets half of the results.
 __device__ __forceinline__ void lane_stage(int h, int lane, float (&next)[kLaneColumns],
                                            const float (&v)[kLaneColumns]) {
   const int mask = h / kLaneColumns;
@@ -150,7 +150,7 @@ __device__ __forceinline__ void lane_stage(int h, int lane, float (&next)[kLaneC
     next[e] = fmaf(sign, v[e], __shfl_xor_sync(~0u, v[e], mask));
 }
 
-// Signs (bit e: column e is negated), norm and the stages of distance < 256 for a k-tile's
+// Applies signs (bit e: column e is negated), norm and the stages of distance < 256 for a k-tile's
 // segments. `size` is this lane's segment size, at least `Least`; `whole` says that all lanes have
 // the same.
 template <int Least = 0>
@@ -221,8 +221,8 @@ struct Quantized {
   int sum;             // over the group
 };
 
-// The int8 scale of a group, as in the CPU's quantize_i8: a group below 2^-100 counts as zero; one
-// that is not finite has scale NaN and q = 0.
+// Holds the int8 scale of a group, as in the CPU's quantize_i8: a group below 2^-100 counts as
+// zero; one that is not finite has scale NaN and q = 0.
 struct GroupScale {
   float scale, inverse;
   bool used;
@@ -269,7 +269,7 @@ __device__ __forceinline__ Quantized quantize_plane(float (&v)[kLaneColumns], Gr
   return out;
 }
 
-// The byte of a k-tile at which a lane's 8 columns start (weights/matrix.h, activation_byte).
+// Returns the byte of a k-tile at which a lane's 8 columns start (activation_byte).
 __device__ __forceinline__ int lane_byte(int lane) {
   return (lane / 16) * 128 + (lane % 4) * 32 + (lane / 4 % 4) * 8;
 }

@@ -1,5 +1,5 @@
-// Operations between products: token embedding, rope with the append to the cache, adding a branch
-// to the residual stream, and the cap of logits.
+// Declares operations between products: token embedding, rope with the append to the cache, adding
+// a branch to the residual stream, and the cap of logits.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace walsh::cuda {
 
-// Arguments of rope_and_store for m rows of queries, keys and values, [m][ld] floats each, heads
-// side by side.
+// Holds the arguments of rope_and_store for m rows of queries, keys and values, [m][ld] floats
+// each, heads side by side.
 struct RopeCall {
   float* q = nullptr;  // normed and rotated in place
   int64_t ldq = 0;
-  // Normed, rotated and stored in the cache; null: there are only queries.
+  // Keys get norm and rope and are stored in the cache. If null, there are only queries.
   const float* k = nullptr;
   int64_t ldk = 0;
   const float* v = nullptr;  // normed and stored; may be k
@@ -28,32 +28,32 @@ struct RopeCall {
   float eps = 0;
   const float* v_norm = nullptr;  // [head_dim] or null
   float v_eps = 0;
-  // [positions][rotated / 2] on the device; null: no rotation.
+  // Angles are [positions][rotated / 2] on the device; null for no rotation.
   const float* cos = nullptr;
   const float* sin = nullptr;
   const float* q_scale = nullptr;  // [positions] factors for queries, or null
-  // Pairs (i, i + rotated / 2) of a head are rotated; values from `rotated` on (even) are not; 0:
-  // the whole head.
+  // Pairs (i, i + rotated / 2) of a head are rotated; values from `rotated` on (even) are not. 0
+  // stands for the whole head.
   int rotated = 0;
 };
 
-// Number of pairs that a call rotates; throws internal if heads of head_dim values have fewer.
+// Returns how many pairs a call rotates; throws internal if heads of head_dim values have fewer.
 int turned_pairs(const RopeCall& call, int head_dim);
 
-// x = x * gain / sqrt(mean(x^2) + eps) for m rows of `width` values, in place and in one launch.
-// Bits equal those of the CPU, except for the order in which squares are added in double.
+// Computes x = x * gain / sqrt(mean(x^2) + eps) for m rows of `width` values, in place and in one
+// launch. Bits equal those of the CPU, except for the order in which squares are added in double.
 void norm_rows(float* x, int64_t m, int64_t width, const float* gain, float eps, Stream stream);
 
-// One launch. Bits equal those of the CPU's norm, rope and conversion to fp16, except for the order
-// in which squares are added in double.
+// Applies norm and rope and fills the cache in one launch. Bits equal those of the CPU's norm, rope
+// and conversion to fp16, except for the order in which squares are added in double.
 void rope_and_store(const RopeCall& call, const KvPool& cache, const PageTable& table,
                     const RowPlaces& rows, Stream stream);
 
-// out[t][0..width) = x[t * ldx ..] for m rows.
+// Computes out[t][0..width) = x[t * ldx ..] for m rows.
 void copy_rows(const float* x, int64_t ldx, int64_t m, int64_t width, float* out, Stream stream);
 
-// The token embedding [rows, cols] on the device as stored: dense `data`, or the arrays of one or
-// two passes with their rotations (hadamard or none).
+// Describes the token embedding [rows, cols] on the device as stored: dense `data`, or the arrays
+// of one or two passes with their rotations (hadamard or none).
 struct StoredTable {
   struct Pass {
     const void* codes = nullptr;
@@ -70,14 +70,14 @@ struct StoredTable {
   Pass pass[2];
 };
 
-// x[t][0..cols) = scale * row tokens[t] of the table in the original basis, with the CPU's bits.
-// Token ids are read on the device; a row whose id is outside [0, rows) becomes NaN.
+// Computes x[t][0..cols) = scale * row tokens[t] of the table in the original basis, with the CPU's
+// bits. Token ids are read on the device; a row whose id is outside [0, rows) becomes NaN.
 void embed(const StoredTable& table, const int32_t* tokens, int64_t m, float* x, int64_t ldx,
            float scale, Stream stream);
 
 // Adds a layer's branch to the residual stream, m rows of `width` values:
-// x += scale * branch * gain / sqrt(mean(branch^2) + eps)   with a gain,
-// x += scale * branch                                       without one,
+//   x += scale * branch * gain / sqrt(mean(branch^2) + eps)   with a gain,
+//   x += scale * branch                                       without one,
 // and with a factor x *= factor after that.
 struct BranchCall {
   const float* branch = nullptr;  // [m][width]
@@ -89,16 +89,16 @@ struct BranchCall {
   int64_t m = 0, width = 0;
 };
 
-// One launch. Bits equal those of the CPU, except for the order in which squares are added in
-// double.
+// Adds the branch in one launch. Bits equal those of the CPU, except for the order in which squares
+// are added in double.
 void add_branch(const BranchCall& call, Stream stream);
 
-// out[t][0..width) = x[rows[t]][0..width) for m rows; `rows` is on the device.
+// Computes out[t][0..width) = x[rows[t]][0..width) for m rows; `rows` is on the device.
 void gather_rows(const float* x, int64_t width, const int32_t* rows, int64_t m, float* out,
                  Stream stream);
 
-// In place for logits[t][0..vocab) of m rows: x = scale * logit, then cap * tanh(x / cap) unless
-// cap (>= 0) is 0.
+// Computes in place for logits[t][0..vocab) of m rows: x = scale * logit, then cap * tanh(x / cap)
+// unless cap (>= 0) is 0.
 void cap_logits(float* logits, int64_t m, int64_t vocab, float scale, float cap, Stream stream);
 
 }  // namespace walsh::cuda

@@ -1,5 +1,5 @@
-// Second pass of sampling: gathers candidates; the last block sorts them and draws. If there are
-// too many to sort, it searches their ranks digit by digit.
+// In the second pass of sampling, blocks gather candidates, and the last block sorts them and
+// draws. If there are too many to sort, it searches their ranks digit by digit.
 #include "kernels/cuda/sampling/kernels.cuh"
 
 namespace walsh::cuda {
@@ -119,8 +119,8 @@ __device__ int choose_sorted(const SampleArgs& args, const SampleState& rules, i
   return id_of_rank(memory.rank[min(chosen, count - 1)]);
 }
 
-// The rank at which the sum of weights, from the highest rank down, exceeds `share` of their total
-// (or, if share < 0, reaches `wanted`). weight(rank) is an integer below 2^(kPartBits * kParts).
+// Returns the rank at which the sum of weights, from the highest rank down, exceeds `share` of the
+// total (share < 0: reaches `wanted`). weight(rank) is an integer below 2^(kPartBits * kParts).
 template <typename Weight>
 __device__ unsigned long long search_ranks(const SampleArgs& args, int64_t row, double share,
                                            unsigned long long wanted, ChooseMemory& memory,
@@ -207,13 +207,13 @@ __device__ int choose_any(const SampleArgs& args, const SampleState& rules, int6
 
 }  // namespace
 
-// Grid: x over slices of the vocabulary, y over rows.
+// The grid spans slices of the vocabulary in x, and rows in y.
 __global__ void __launch_bounds__(kSampleThreads)
     sample_choose_kernel(const __grid_constant__ SampleArgs args) {
   __shared__ ChooseMemory memory;
   const int64_t row = blockIdx.y;
   allow_next_kernel();
-  // Read before the wait as in the scan, which does not change it for rows that draw.
+  // This is read before the wait, as in the scan, which does not change it for rows that draw.
   const int64_t sequence = sequence_of(args, row);
   const SampleState& rules = args.states[sequence];
   const bool greedy = rules.greedy;

@@ -1,5 +1,5 @@
-// Shared parts of the sampling kernels: keys that order logits, block sums and searches, and the
-// scratch of a row.
+// The sampling kernels share this: keys that order logits, block sums and searches, and the scratch
+// of a row.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ inline constexpr int kPerSampleThread = 4;
 inline constexpr int kSlice = kSampleThreads * kPerSampleThread;  // logits per block
 inline constexpr int kBins = 2048;                                // by the highest bits of keys
 inline constexpr int kBinShift = 32 - 11;
-// The most that are sorted; beyond that a slower search is used.
+// At most this many are sorted; beyond that a slower search is used.
 inline constexpr int kCandidates = 4096;
 inline constexpr int kIdBits = 18;
 static_assert(kMaxSampledVocab == int64_t{1} << kIdBits);
 
-// Scratch of one row. Zero between launches, except for `lowest` and `total`.
+// Holds the scratch of one row. It is zero between launches, except for `lowest` and `total`.
 struct SampleRow {
   unsigned long long best;  // rank of the best token
   double total;             // sum of exp(logit - best), if all tokens are candidates
@@ -74,7 +74,8 @@ __device__ __forceinline__ int id_of_rank(unsigned long long rank) {
   return (1 << kIdBits) - 1 - static_cast<int>(rank & ((1u << kIdBits) - 1));
 }
 
-// Sum over the block, in a fixed order, for all threads. `scratch` holds kSampleWarps values.
+// Returns the sum over the block to all threads, in a fixed order. `scratch` has kSampleWarps
+// values.
 template <typename T>
 __device__ __forceinline__ T block_sum(T v, T* scratch) {
 #pragma unroll
@@ -140,7 +141,7 @@ __device__ __forceinline__ int64_t sequence_of(const SampleArgs& args, int64_t r
   return args.where.sequences[args.where.wanted ? args.where.wanted[row] : row];
 }
 
-// Records a row's token; called by one thread.
+// Records a row's token. One thread calls it.
 __device__ __forceinline__ void finish_row(const SampleArgs& args, int64_t row, int64_t sequence,
                                            int token) {
   const SampledRows& where = args.where;

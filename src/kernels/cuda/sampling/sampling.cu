@@ -1,4 +1,4 @@
-// The host side of sampling.
+// Prepares sampling on the host.
 #include "kernels/cuda/sampling/sampling.h"
 
 #include <cmath>
@@ -15,7 +15,7 @@ int64_t slices(int64_t vocab) {
   return (vocab + kSlice - 1) / kSlice;
 }
 
-// Offsets of the parts of the scratch memory.
+// Holds the offsets of the parts of the scratch memory.
 struct Layout {
   uint64_t rows, bins, ranks, sums, keys, bytes;
 

@@ -1,4 +1,4 @@
-// Sampling on the device with the rules of generate/sampler.h: repeat penalty, top-k, top-p, min-p,
+// Samples on the device with the rules of generate/sampler.h: repeat penalty, top-k, top-p, min-p,
 // temperature, in that order; among equal logits the lower id is preferred.
 #pragma once
 
@@ -12,8 +12,8 @@ namespace walsh::cuda {
 
 inline constexpr int64_t kMaxSampledVocab = int64_t{1} << 18;
 
-// Sampling options and state of a sequence. It lies on the device, so that recorded launches can be
-// replayed for any mix of options.
+// Holds sampling options and state of a sequence. It lies on the device, so that recorded launches
+// can be replayed for any mix of options.
 struct SampleState {
   SamplerOptions options;
   double log_min_p = 0;  // only if min_p > 0
@@ -28,7 +28,7 @@ struct SampleState {
 // (check_sampler_options).
 SampleState sample_state(const SamplerOptions& options, int64_t vocab, int32_t length);
 
-// The description of the batch's rows (RowPlaces and their tokens).
+// Describes the batch's rows (RowPlaces and their tokens).
 struct SampledRows {
   int32_t* tokens = nullptr;
   int32_t* positions = nullptr;
@@ -53,8 +53,8 @@ struct SampleCall {
   int32_t* host = nullptr;  // [m], a copy of the tokens in pinned host memory; or null
 };
 
-// Device memory for sampling up to max_m rows of `vocab` logits. Only one launch at a time may use
-// it.
+// Sampling up to max_m rows of `vocab` logits needs this device memory. Only one launch at a time
+// may use it.
 class SampleScratch {
  public:
   SampleScratch() = default;
@@ -77,7 +77,7 @@ class SampleScratch {
 // many digits. Throws internal for a vocabulary beyond kMaxSampledVocab.
 void sample(const SampleCall& call, const SampleScratch& scratch, Stream stream);
 
-// tokens[t] = next[sequences[t]] for rows whose token is -1.
+// Computes tokens[t] = next[sequences[t]] for rows whose token is -1.
 void take_chosen(int32_t* tokens, const int32_t* sequences, const int32_t* next, int64_t m,
                  Stream stream);
 

@@ -1,5 +1,5 @@
-// First pass of sampling: penalties, the best token, a histogram of keys, and from it a bound above
-// which all candidates lie.
+// The first pass of sampling applies penalties and finds the best token, a histogram of keys, and
+// from it a bound above which all candidates lie.
 #include "kernels/cuda/sampling/kernels.cuh"
 
 namespace walsh::cuda {
@@ -53,7 +53,7 @@ __device__ uint32_t bin_bound(const SampleArgs& args, const SampleState& rules, 
     const uint32_t count = __ldcg(&bins[top - i]);
     bins[top - i] = 0;
     weight[i] = count;
-    // A lower bound: every token counts with the lowest logit of its bin.
+    // This is a lower bound: every token counts with the lowest logit of its bin.
     if (rules.sum_all && count > 0) {
       const float edge = logit_of(static_cast<uint32_t>(top - i) << kBinShift);
       weight[i] *= isnan(edge) ? 0.0 : exp(static_cast<double>(edge) - best);
@@ -62,7 +62,7 @@ __device__ uint32_t bin_bound(const SampleArgs& args, const SampleState& rules, 
   }
   if (threadIdx.x == 0) memory.bound = 0;
   double above = block_prefix(sum, memory.sums);
-  // Slightly more than the share, because sums are rounded.
+  // This is slightly more than the share, because sums are rounded.
   const double wanted = rules.sum_all
                             ? total * static_cast<double>(rules.options.top_p) * (1 + 1e-9)
                             : static_cast<double>(rules.options.top_k);
@@ -90,7 +90,7 @@ __device__ double total_weight(const SampleArgs& args, int64_t row, double best,
 
 }  // namespace
 
-// Grid: x over slices of the vocabulary, y over rows.
+// The grid spans slices of the vocabulary in x, and rows in y.
 __global__ void __launch_bounds__(kSampleThreads)
     sample_scan_kernel(const __grid_constant__ SampleArgs args) {
   __shared__ ScanMemory memory;
@@ -167,8 +167,8 @@ __global__ void __launch_bounds__(kSampleThreads)
   const double total = sum_all ? total_weight(args, row, largest, memory) : 0.0;
   uint32_t lowest = bins ? bin_bound(args, rules, row, largest, total, memory) : 0;
   if (thread > 0) return;
-  // Rounded down, because the exact comparison comes later. If top_p needs the sum of the top_k
-  // tokens, all of them must be kept.
+  // The bound is rounded down, because the exact comparison comes later. If top_p needs the sum of
+  // the top_k tokens, all of them must be kept.
   if (rules.options.min_p > 0 && (sum_all || rules.options.top_p >= 1))
     lowest = max(lowest, key_of_logit(__double2float_rd(largest + rules.log_min_p)));
   state.lowest = lowest;

@@ -1,4 +1,4 @@
-// The two kernels of weight_side/weight_side.h; one pass of one product per launch.
+// Declares the two kernels of weight_side/weight_side.h. A launch takes one pass of one product.
 #pragma once
 
 #include "base/cuda/device.h"
@@ -16,7 +16,7 @@ struct WeightSideIo {
   bool add = false;
 };
 
-// Codes with more vectors, and those with a table, have no kernel.
+// Codes of more 16-byte vectors per lane, and those with a table, have no kernel.
 inline constexpr int kWeightSideVectorsOfCodes = 4;
 void weight_side_vector(DecoderKind decoder, const PassView& w, const WeightSideIo& io,
                         Stream stream);

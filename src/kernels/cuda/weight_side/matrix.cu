@@ -1,5 +1,5 @@
-// GEMM that rotates weights back: 128 rows by 128 vectors per block (32 vectors where a block has
-// less than 165 KiB of shared memory). Each warp decodes 16 rows of a k-tile of 256 columns,
+// Runs GEMM that rotates weights back: 128 rows by 128 vectors per block (32 vectors where a block
+// has less than 165 KiB of shared memory). Each warp decodes 16 rows of a k-tile of 256 columns,
 // rotates them back in registers and rounds them to bf16, already in the order of tensor core
 // fragments; inputs come through shared memory, one k-tile ahead.
 #include <cuda_bf16.h>
@@ -15,7 +15,7 @@ namespace {
 constexpr int kWarps = 8;                  // each has a tile of 16 rows
 constexpr int kUnits = kKTileColumns / 8;  // pieces of 16 bytes in a row of a k-tile
 
-// 16-byte piece u of vector v is stored at u ^ 4 (v % 2), so that reads of two vectors use
+// Piece u of 16 bytes of vector v is stored at u ^ 4 (v % 2), so that reads of two vectors use
 // different banks.
 template <int Vectors>
 using InputKTile = uint4[Vectors][kUnits];
@@ -44,8 +44,8 @@ __device__ void load_inputs(const PassView& w, const WeightSideIo& io, int k_til
   copy_commit();
 }
 
-// Fragments [c][i][s] of both rows of a lane: k = 2 t, 2 t + 1, 2 t + 8, 2 t + 9 correspond to
-// columns 128 c + 32 i + 8 t + 4 s + (0..3).
+// Makes the fragments [c][i][s] of both rows of a lane: k = 2 t, 2 t + 1, 2 t + 8, 2 t + 9
+// correspond to columns 128 c + 32 i + 8 t + 4 s + (0..3).
 template <typename Decoder>
 __device__ __forceinline__ void make_fragments(const PassView& w, const TileStage<Decoder>& stage,
                                                int k_tile, int lane, uint32_t (&a)[2][4][2][4]) {

@@ -1,5 +1,5 @@
-// GEMV that rotates weights back: tiles of weights are rotated back in registers and multiplied
-// with unrotated activations. Sign flips are applied to the activations, which all tiles share.
+// Runs GEMV that rotates weights back: tiles of weights are rotated back in registers and
+// multiplied with unrotated activations, to which all sign flips are applied once.
 #include <algorithm>
 
 #include "kernels/cuda/weight_side/kernels.h"
@@ -34,7 +34,7 @@ __device__ void stage_inputs(const PassView& w, const WeightSideIo& io, int k_ti
   __syncwarp();
 }
 
-// A lane's columns of a k-tile of one input, in the order of a row's values.
+// Loads a lane's columns of a k-tile of one input, in the order of a row's values.
 __device__ void lane_inputs(const float* x, int t, float4 (&in)[16]) {
 #pragma unroll
   for (int k = 0; k < 16; ++k)

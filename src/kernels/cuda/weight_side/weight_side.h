@@ -15,9 +15,9 @@ inline constexpr int64_t kWeightSideVectors = 8;  // up to this many vectors the
 // Returns whether all passes are coded with rotation blocks of at most 256 columns.
 bool can_rotate_weights(std::span<const RowMatmul> products);
 
-// y[t * ldy + row] (+)= bias[row] + W x_t with x in the original basis. For m <= 8, x is float
+// Computes y[t * ldy + row] (+)= bias[row] + W x_t, x in the original basis. For m <= 8, x is float
 // rows, and weights and sums are float32, with the codebook's levels rounded to f16 (relative error
-// below 2^-11). For larger m, x is bf16 rows, and weights are rounded to bf16 after the transform.
+// below 2^-11). For larger m, x is bf16, and weights are rounded to bf16 after the transform.
 void multiply_weight_side(std::span<const RowMatmul> products, const Rows& x, int64_t m,
                           Stream stream);
 

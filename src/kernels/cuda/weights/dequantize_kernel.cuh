@@ -1,4 +1,4 @@
-// The kernels of dequantize.h for one type of results. They are bound by memory.
+// Runs the kernels of dequantize.h for one type of results. They are bound by memory.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -14,7 +14,7 @@
 namespace walsh::cuda::detail {
 namespace {
 
-// They take consecutive k-tiles of 256 columns, at most one segment of 1024.
+// Warps take consecutive k-tiles of 256 columns, at most one segment of 1024.
 constexpr int kWarps = 4;
 
 __device__ uint32_t pack_pair(float a, float b, bool bf16) {
@@ -47,7 +47,7 @@ __device__ void join_k_tiles(float (&value)[2][4][8], const KTileShape& shape, f
   }
 }
 
-// The part of a pass's description that a warp needs besides codes; the same for every tile.
+// Holds the part of a pass's description that a warp needs besides codes, the same for every tile.
 struct KTileState {
   KTileShape shape;
   uint32_t signs[8] = {};
@@ -59,7 +59,7 @@ struct KTileState {
   }
 };
 
-// Row g + 8 `half` of every lane in the output's basis, without signs.
+// Computes row g + 8 `half` of every lane in the output's basis, without signs.
 template <typename Decoder>
 __device__ void row_values(const PassView& w, const TileStage<Decoder>& stage, int half,
                            const KTileShape& shape, int lane, float* shared,
@@ -120,8 +120,8 @@ __device__ void store_row(const float (&value)[2][4][8], const uint32_t (&signs)
       for (int p = 0; p < 4; ++p)
         packed[p] = pack_pair(v[2 * p], v[2 * p + 1], target.bf16) ^
                     (signs[k] << (4 * t + p) & 0x80008000u);
-      // An explicit store instruction: a plain assignment is compiled to four stores, which write
-      // each sector in four parts.
+      // This store instruction is explicit: a plain assignment is compiled to four stores, which
+      // write each sector in four parts.
       __stcg(reinterpret_cast<uint4*>(out + column + 8 * t),
              make_uint4(packed[0], packed[1], packed[2], packed[3]));
     }
@@ -133,7 +133,7 @@ struct NoPass {
   static constexpr int kVectors = 0;
 };
 
-// A warp's ring of stages; a residual format has a second pass in each.
+// Holds a stage of a warp's ring; a residual format has a second pass in each.
 template <typename First, typename Second>
 struct Stage {
   TileStage<First> first;

@@ -1,4 +1,4 @@
-// What the kernels of dequantize.h are launched with: one file compiles those for values of 16
+// The kernels of dequantize.h are launched with this: one file compiles those for values of 16
 // bits, another one those for float32.
 #pragma once
 

@@ -5,7 +5,7 @@
 
 namespace walsh::cuda {
 
-// upload_matrix() into a matrix that allocate_matrix made for pass `pass` of the tensor.
+// Does what upload_matrix() does, into a matrix from allocate_matrix for pass `pass` of the tensor.
 void fill_matrix(const Matrix& matrix, const Tensor& tensor, int pass, Uploader& uploader,
                  Buffer& staging);
 

@@ -61,7 +61,7 @@ __global__ void pack_codes(const uint32_t* stored, uint32_t* out, CodeShape shap
   }
 }
 
-// pack_codes for product codes (codec/product/product.h), whose 32 columns are three words.
+// Packs product codes (codec/product/product.h), whose 32 columns are three words.
 __global__ void pack_product_codes(const uint32_t* stored, uint32_t* out, CodeShape shape) {
   constexpr int kWords = 3;
   const int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -88,7 +88,7 @@ __global__ void pack_product_codes(const uint32_t* stored, uint32_t* out, CodeSh
   }
 }
 
-// [256][4] entries to Matrix::table.
+// Converts [256][4] entries to Matrix::table.
 __global__ void pack_codebook(const int8_t* codebook, uint16_t* out, int residual) {
   const auto i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= 2 * kProductEntries) return;
@@ -104,7 +104,7 @@ struct GroupShape {
   int64_t per_stored;     // groups per stored group
 };
 
-// [rows][groups] -> [tile][group][g][2], multiplied by a factor per group if there are factors.
+// Reorders [rows][groups] to [tile][group][g][2], times a factor per group if there are factors.
 __global__ void pack_groups(const __half* in, const __half* factors, __half* out,
                             GroupShape shape) {
   const int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -148,7 +148,7 @@ void check_code(const ScalarCode& code, int64_t rows, int64_t cols) {
                   std::to_string(code.sub_group ? code.sub_group : code.group));
 }
 
-// The grouping of scales and offsets of a pass.
+// Returns the grouping of scales and offsets of a pass.
 ScalarCode grouping(const Format& format, int pass, int64_t cols) {
   if (format.kind == CodeKind::scalar) return format.code[pass];
   ScalarCode code;
@@ -173,7 +173,7 @@ Matrix describe(const Format& format, int pass, int64_t rows, int64_t cols) {
 
 uint64_t code_bytes(const Matrix& m) {
   const auto rows = static_cast<uint64_t>(m.tiles() * kTileRows);
-  // 4 words per bit of a weight.
+  // A bit of a weight takes 4 words.
   const auto words = static_cast<uint64_t>(code_words(m.code.decoder));
   return checked_mul(rows, static_cast<uint64_t>(m.cols) * words, "GPU weights") / 32;
 }

@@ -1,14 +1,15 @@
-// What GPU kernels multiply: coded matrices in fragment order, plain ones, and prepared inputs.
+// Describes what GPU kernels multiply: coded matrices in fragment order, plain ones, and prepared
+// inputs.
 //
 // The order is made for mma.m16n8k32 with int8 operands (weights are A, tokens the columns of B)
 // and serves every kernel. A chunk is 16 rows (a tile) by 128 columns, the work of one warp in 4
 // products. Lane l = 4 g + t of the warp holds rows g and g + 8 and, of each, the 32 columns
 //   32 i + 8 t + r   (i < 4, r < 8),
 // code number 8 i + r of the lane: product i then covers 32 neighbouring columns, so that a scale
-// per 32 columns can be applied between products, and r < 4 and r >= 4 are its registers.
-// The 32 codes of a row are packed like 32 codes of the file (formats.md section 4): 2, 3, 4 or 8
-// words (bits = 2, 3, 4, 8; an int8 code is a byte, 4 per word). A lane's words of a chunk are
-// those of row g, then those of row g + 8.
+// per 32 columns can be applied between products, and r < 4 and r >= 4 are its registers. The 32
+// codes of a row are packed like 32 codes of the file (docs/formats/README.md): 2, 3, 4 or 8 words
+// (bits = 2, 3, 4, 8; an int8 code is a byte, 4 per word). A lane's words of a chunk are those of
+// row g, then those of row g + 8.
 //   codes:   uint4 [tile][piece][vector][lane]; a piece is 128 columns, 256 for 3 bits (whose words
 //            of two chunks, first chunk first, fill three vectors); vectors = 1, 3, 2, 4
 //   product codes: the pointers of 16 columns belong to two lanes, t = 2 h and 2 h + 1, which share
@@ -42,7 +43,7 @@ inline constexpr int kChunkColumns = 128;
 inline constexpr int kKTileColumns = 256;  // the part of a row that a warp processes at once
 inline constexpr int kPaddedColumns = kKTileColumns;  // inputs are padded to multiples of it
 
-// One pass of a coded tensor.
+// Holds one pass of a coded tensor.
 struct Matrix {
   MatrixCode code;
   int64_t rows = 0;          // logical
@@ -50,7 +51,7 @@ struct Matrix {
   int64_t group = 0;         // columns per scale: 32, 128, 256, or cols (one scale per row)
   int64_t offset_group = 0;  // columns per offset; 0: no offsets
   Buffer codes, scales, offsets;
-  // For trellis codes: fp16 [tile][g][2]; rows are multiplied by them and by unit.
+  // The rows of trellis codes are multiplied by these and by unit: fp16 [tile][g][2].
   Buffer row_factors;
   Buffer table;  // for decoders that have one (table_bytes)
 
@@ -61,14 +62,14 @@ struct Matrix {
   }
 };
 
-// A plain matrix, row-major as in the file.
+// A plain matrix is row-major, as in the file.
 struct DenseMatrix {
   DType type = DType::f32;
   int64_t rows = 0, cols = 0;
   Buffer data;
 };
 
-// The stored arrays of one pass on the device, as PassArrays has them on the host.
+// Points to the stored arrays of one pass on the device, as PassArrays has them on the host.
 struct StoredPass {
   const void* codes = nullptr;
   const void* scales = nullptr;
@@ -84,12 +85,12 @@ Matrix allocate_matrix(const Format& format, int pass, int64_t rows, int64_t col
 Matrix pack_matrix(const Format& format, int pass, int64_t rows, int64_t cols,
                    const StoredPass& stored, Stream stream);
 // Copies pass `pass` of a tensor to the device, unless its arrays are there (Tensor::on_gpu), and
-// repacks it there. `staging` is device memory for the stored arrays, enlarged if necessary.
-// Ordered on the uploader's stream.
+// repacks it there. `staging` is device memory for the stored arrays, enlarged if necessary. The
+// work is ordered on the uploader's stream.
 Matrix upload_matrix(const Tensor& tensor, int pass, Uploader& uploader, Buffer& staging);
 DenseMatrix upload_dense(const Tensor& tensor, Uploader& uploader);
 
-// Inputs of a product: up to `max_m` vectors of int8 planes in the basis of the weights.
+// Holds the inputs of a product: up to `max_m` vectors of int8 planes in the basis of the weights.
 //   x[t][c] ~ sum over planes p of scales[t * planes + p][c / group] * q[t * planes + p][c]
 // q is stored so that a lane's columns of a chunk are neighbours: column 32 i + 8 t + r of a chunk
 // is byte 32 t + 8 i + r of its 128. Values, scales and rounding are those of the CPU's
@@ -108,7 +109,7 @@ struct Activations {
   uint64_t bytes() const { return q.bytes() + scales.bytes() + sums.bytes(); }
 };
 
-// Byte of a chunk of Activations::q that holds column c (0..127) of the chunk.
+// Returns the byte of a chunk of Activations::q that holds column c (0..127) of the chunk.
 constexpr int activation_byte(int c) {
   return (c % 32 / 8) * 32 + (c / 32) * 8 + c % 8;
 }

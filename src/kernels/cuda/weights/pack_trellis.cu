@@ -56,7 +56,7 @@ __device__ int row_of(int i) {
   return i / 2 + 8 * (i % 2);
 }
 
-// [tile][group][g][2] from scales per row and block, or from scales of column blocks.
+// Makes [tile][group][g][2] from scales per row and block, or from scales of column blocks.
 __global__ void pack_scales(const __half* stored, __half* out, TrellisShape shape) {
   const int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const int64_t group = index / kTileRows % shape.groups;
@@ -72,7 +72,7 @@ __global__ void pack_scales(const __half* stored, __half* out, TrellisShape shap
   out[index] = value;
 }
 
-// [tile][g][2]: the rows' factors, or ones if there are none.
+// Makes [tile][g][2] from the rows' factors, or ones if there are none.
 __global__ void pack_rows(const __half* stored, __half* out, TrellisShape shape) {
   const int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const int64_t tile = index / kTileRows;

@@ -1,4 +1,4 @@
-// The host side of weights/weight_tile.cuh.
+// Makes the arguments of kernels that include weights/weight_tile.cuh.
 #pragma once
 
 #include "kernels/cuda/gemm/row_matmul.h"

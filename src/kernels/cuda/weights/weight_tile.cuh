@@ -1,4 +1,4 @@
-// A tile of coded weights in registers: 16 rows by 256 columns per warp in the order of
+// Holds a tile of coded weights in registers: 16 rows by 256 columns per warp in the order of
 // weights/matrix.h, one row of every lane at a time, decoded and rotated back to the original
 // basis.
 //
@@ -24,11 +24,11 @@
 
 namespace walsh::cuda::detail {
 
-// One pass of a coded matrix in the form that kernels take.
+// Describes one pass of a coded matrix in the form that kernels take.
 struct PassView {
   const uint4* codes = nullptr;      // [tile][k-tile][vector][lane]
   const uint32_t* scales = nullptr;  // fp16 pairs [tile][group][g]
-  // Offsets in the same layout, or null; for trellis codes the factors of the rows.
+  // These are offsets in the same layout, or null; for trellis codes the factors of the rows.
   const uint32_t* offsets = nullptr;
   int k_tiles = 0;                  // of 256 columns
   int groups = 0, group_shift = 0;  // the group of a column is column >> shift
@@ -43,7 +43,7 @@ struct PassView {
   bool signs = false;
 };
 
-// How a rotation's segments divide a k-tile: which butterflies join its blocks of 32.
+// Says how a rotation's segments divide a k-tile: which butterflies join its blocks of 32.
 struct KTileShape {
   uint32_t join64 = 0;   // bit j: blocks 2 j and 2 j + 1 are joined
   uint32_t join128 = 0;  // bit c: the pairs of chunk c are joined
@@ -95,9 +95,9 @@ __device__ inline uint32_t sign_bit(uint32_t seed, uint32_t column) {
   return (h ^ (h >> 16)) >> 31;
 }
 
-// Signs of 256 columns for all lanes of a warp: bit 16 j + 15 - p - 4 t of word 4 c + i belongs to
-// column 128 c + 32 i + 8 t + 2 p + j, so that (word << 4 t + p) & 0x80008000 flips a lane's pair
-// p.
+// Computes the signs of 256 columns for all lanes of a warp: bit 16 j + 15 - p - 4 t of word 4 c +
+// i belongs to column 128 c + 32 i + 8 t + 2 p + j, so that (word << 4 t + p) & 0x80008000 flips a
+// lane's pair p.
 __device__ inline void k_tile_signs(int k_tile, const PassView& w, int lane, uint32_t (&words)[8]) {
   const int q = 15 - lane % 16;
   const int column = 8 * (q / 4) + 2 * (q % 4) + lane / 16;
@@ -108,7 +108,7 @@ __device__ inline void k_tile_signs(int k_tile, const PassView& w, int lane, uin
   }
 }
 
-// A warp's stage in shared memory: codes and scales of one tile's k-tile.
+// Holds a warp's stage in shared memory: codes and scales of one tile's k-tile.
 template <typename Decoder>
 struct TileStage {
   uint4 codes[Decoder::kVectors][32];
@@ -140,8 +140,8 @@ __device__ inline void load_stage(TileStage<Decoder>& stage, const PassView& w, 
   }
 }
 
-// f16 pairs of a row's levels (decode_levels), from a lane's words [c][half][kVectors] of codes
-// whose rows are packed separately.
+// Computes f16 pairs of a row's levels (decode_levels), from a lane's words [c][half][kVectors] of
+// codes whose rows are packed separately.
 template <typename Decoder>
 __device__ inline void decode_rows(const PassView& w,
                                    const uint32_t (&words)[4 * Decoder::kVectors], int half,
@@ -174,8 +174,8 @@ __device__ inline void load_words(const TileStage<Decoder>& stage, int lane,
   }
 }
 
-// decode_rows for trellis codes, where lanes have other columns (trellis_layout.h): the
-// columns of block i belong to two tiles, which two lanes of each four have.
+// Does what decode_rows does, for trellis codes, where lanes have other columns (trellis_layout.h):
+// the columns of block i belong to two tiles, which two lanes of each four have.
 template <typename Decoder>
 __device__ inline void decode_steps(const PassView& w, const TileStage<Decoder>& stage, int lane,
                                     int half, uint32_t (&levels)[2][4][4]) {
@@ -196,7 +196,7 @@ __device__ inline void decode_steps(const PassView& w, const TileStage<Decoder>&
   }
 }
 
-// f16 pairs of a row's levels: pair [c][i][p] has columns r = 2 p and 2 p + 1.
+// Computes f16 pairs of a row's levels: pair [c][i][p] has columns r = 2 p and 2 p + 1.
 template <typename Decoder>
 __device__ inline void decode_levels(const PassView& w, const TileStage<Decoder>& stage, int lane,
                                      int half, uint32_t (&levels)[2][4][4]) {
@@ -229,7 +229,7 @@ __device__ inline float offset_of(const TileStage<Decoder>& stage, const PassVie
                                                       : 0.0f;
 }
 
-// This lane's part of operand B of the H16 product: pairs of +-1.
+// Returns this lane's part of operand B of the H16 product: pairs of +-1.
 __device__ inline uint32_t hadamard_fragment(int lane) {
   const int g = lane / 4, t = lane % 4;
   const uint32_t odd = __popc(t & (g >> 1)) & 1;
@@ -250,8 +250,8 @@ __device__ inline void butterfly(float& a, float& b) {
   a = u, b = v;
 }
 
-// value[c][i][r] = (scale * level + offset) rotated back, without signs. For segments above 256
-// columns the caller must join the k-tiles afterwards.
+// Computes value[c][i][r] = (scale * level + offset) rotated back, without signs. For segments
+// above 256 columns the caller must join the k-tiles afterwards.
 template <typename Decoder>
 __device__ inline void rotate_back(const uint32_t (&levels)[2][4][4],
                                    const TileStage<Decoder>& stage, const PassView& w, int half,
@@ -310,7 +310,7 @@ __device__ inline void rotate_back(const uint32_t (&levels)[2][4][4],
   }
 }
 
-// Values without a rotation: scale * level + offset.
+// Computes values without a rotation: scale * level + offset.
 template <typename Decoder>
 __device__ inline void plain_values(const uint32_t (&levels)[2][4][4],
                                     const TileStage<Decoder>& stage, const PassView& w, int half,
