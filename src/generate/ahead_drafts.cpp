@@ -7,8 +7,8 @@
 namespace walsh {
 namespace {
 
-// Tokens of a text that are seen and not read, at most: every step reads them, but where memory is
-// short. Then the layer goes on behind them.
+// A text may have this many tokens that are seen and not read yet. Steps read them unless memory is
+// short; then they are dropped and the layer goes on behind them.
 constexpr int64_t kMostSeen = 1024;
 
 SessionOptions session_options(const ModelConfig& config, int64_t texts, int64_t positions) {
@@ -67,8 +67,8 @@ void AheadDrafts::see(int64_t text, int64_t position, std::span<const float> str
   model_norm_.apply(std::span(at.seen).last(stream.size()));
 }
 
-// Takes back the rows that are not those of the text. Where the model began behind them, so does
-// the sequence.
+// Takes back the rows that do not belong to the text. If what was seen begins behind them, the
+// sequence begins anew there.
 void AheadDrafts::match(Place& place, std::span<const int32_t> tokens) {
   const int64_t length = session_.position(place.sequence);  // shorter if a step has failed
   const int64_t common = common_prefix(place.tokens, tokens);
@@ -80,8 +80,8 @@ void AheadDrafts::match(Place& place, std::span<const int32_t> tokens) {
   if (place.rows < length) session_.truncate(place.rows, place.sequence);
 }
 
-// The number of rows that can be added: of what was seen, at the beginning of `seen`, as far as the
-// token behind it is known and there is room.
+// Returns how many rows can be added, and leaves what they join at the beginning of `seen`. A row
+// needs the token behind its position, and room.
 int64_t AheadDrafts::joinable(Place& place, std::span<const int32_t> tokens) {
   if (place.seen.empty()) return 0;
   match(place, tokens);
@@ -93,7 +93,8 @@ int64_t AheadDrafts::joinable(Place& place, std::span<const int32_t> tokens) {
       {seen - known, std::ssize(tokens) - 1 - place.next(), session_.capacity() - place.rows});
 }
 
-// Evaluates what is new of the texts, and guesses the first token of those that want some.
+// Evaluates the new tokens of the texts, and guesses the first token of a draft for those that want
+// one.
 std::vector<AheadDrafts::Open> AheadDrafts::read(std::span<DraftTask> tasks) {
   const int64_t texts = std::count_if(
       tasks.begin(), tasks.end(), [](const DraftTask& task) { return task.chooser != nullptr; });
@@ -128,7 +129,7 @@ std::vector<AheadDrafts::Open> AheadDrafts::read(std::span<DraftTask> tasks) {
   return open;
 }
 
-// The items of the batch are those of `open`, if there are any.
+// Item i of the batch belongs to open[i]; `open` may be empty.
 void AheadDrafts::evaluate(std::span<const SequenceTokens> batch, std::span<Open> open) {
   if (batch.empty()) return;
   session_.evaluate(
@@ -145,7 +146,7 @@ void AheadDrafts::guess(Open& open, std::span<const float> logits) {
   if (!guess_token(open.chooser, logits, *open.task)) open.wanted = 0;
 }
 
-// Rows of guesses are taken back when the text goes on (match).
+// Rows of guesses stay in the sequence; match() takes them back when the text goes on.
 void AheadDrafts::draft(std::span<DraftTask> tasks) {
   std::vector<Open> open = read(tasks);
   for (;;) {

@@ -1,5 +1,5 @@
-// Drafts of a layer that predicts further tokens (ModelConfig::ahead): it joins what the model gave
-// for a token with the next one, and goes on from what it gives itself.
+// Drafts tokens by a layer that predicts ahead (ModelConfig::ahead): it joins the model's output
+// for a token with the next token, and goes on from its own output.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ namespace walsh {
 
 class AheadDrafts : public DraftSource {
  public:
-  // `layer` is that of `desc` (ahead_config), and outlives this. For so many texts together of at
-  // most so many positions, with at most `most` tokens of a draft. Throws as Session. `costs`:
-  // those of the layer; without them they are estimated.
+  // `layer` is loaded by ahead_config, has the options in `desc` and outlives this. It serves
+  // `texts` texts at once, of at most `positions` positions, with drafts of at most `most` tokens.
+  // `costs` are those of the layer; without them they are estimated. Throws as Session.
   AheadDrafts(const Model& layer, const AheadDesc& desc, int64_t texts, int64_t positions,
               int64_t most, const DraftCosts* costs = nullptr);
 
@@ -36,11 +36,11 @@ class AheadDrafts : public DraftSource {
   struct Place : DraftPlace {
     int64_t first = 0, rows = 0;
     int64_t seen_first = 0;   // the position of the first of `seen`
-    std::vector<float> seen;  // what the model gave and no row has joined yet
+    std::vector<float> seen;  // the model's outputs that no row has joined yet
 
     int64_t next() const { return first + rows; }
   };
-  // A task that is not done.
+  // Holds a task whose draft is not finished.
   struct Open {
     DraftTask* task;
     Place* place;

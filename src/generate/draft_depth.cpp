@@ -10,8 +10,8 @@ constexpr int64_t kSkipped = 15;  // drafts in a row, at most
 
 }  // namespace
 
-// A draft is right up to its first wrong token, and the token behind that comes with it: with a
-// share of a, k guesses give 1 + a + ... + a^k tokens.
+// A draft is right up to its first wrong token, in whose place the model gives its own: if a share
+// a of guesses is right, k guesses give 1 + a + ... + a^k tokens.
 int64_t DraftDepth::choose(const DraftCosts& costs, int64_t texts, int64_t most) {
   most = std::min(most, kMost);
   if (most <= 0) return 0;

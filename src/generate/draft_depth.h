@@ -1,4 +1,5 @@
-// How many tokens of a text are worth guessing, by how many of the guesses so far were right.
+// Decides how many tokens of a text are worth guessing, by how many of the guesses so far were
+// right.
 #pragma once
 
 #include <cstddef>
@@ -6,28 +7,29 @@
 
 namespace walsh {
 
-// These are times in units of a step that evaluates one token.
+// Costs are times in units of a step that evaluates one token.
 struct DraftCosts {
-  double draft = 0.1;  // to guess a token
-  double row = 0.1;    // to evaluate a token more in a step
+  double draft = 0.1;  // time to guess a token
+  double row = 0.1;    // time that one more token adds to a step
 };
 
 class DraftDepth {
  public:
-  // Tokens of a draft, at most.
+  // A draft has at most this many tokens.
   static constexpr int64_t kMost = 8;
 
-  // The number, at most `most`, that promises the most tokens in a time, where so many texts are
-  // guessed in a step. Where none does, one is guessed now and then, in case the text has changed.
+  // Returns the number, at most `most`, that promises the most tokens per time, where so many texts
+  // are guessed in a step. Where none does, it returns 1 now and then, in case the text has
+  // changed.
   int64_t choose(const DraftCosts& costs, int64_t texts, int64_t most);
   void judge(size_t drafted, size_t right);
   // Returns the share of guesses that is expected to be right.
   double share() const { return right_ / (right_ + wrong_); }
 
  private:
-  // Both fade with every guess. At the beginning of a text most guesses are taken to be right.
+  // Both fade with every draft. They start as if most guesses were right.
   double right_ = 3, wrong_ = 1;
-  int64_t skipped_ = 0;  // drafts that did not seem worth it, since the last one
+  int64_t skipped_ = 0;  // how often in a row no draft was worth it
 };
 
 }  // namespace walsh

@@ -1,4 +1,4 @@
-// Has what those sources of drafts share that keep a sequence for each text.
+// Holds what draft sources that keep a sequence for each text have in common.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,18 @@
 
 namespace walsh {
 
-// A sequence, which stays when its text has ended: the next text may begin with the same tokens.
+// A sequence stays when its text has ended: the next text may begin with the same tokens.
 struct DraftPlace {
   int64_t sequence = -1;
   bool taken = false;
   uint64_t used = 0;  // when it was taken, in steps of a clock
   std::string owner;
-  std::vector<int32_t> tokens;  // that the sequence has read
+  std::vector<int32_t> tokens;  // the sequence has read these
   DraftDepth depth;
 };
 
 // Returns the free place that has read most of `tokens` for this owner; of several the one that was
-// taken longest ago, and null if all are taken.
+// taken longest ago; null if all are taken.
 template <class Place>
 Place* find_place(std::span<Place> places, std::span<const int32_t> tokens,
                   const std::string& owner) {
@@ -40,8 +40,8 @@ Place* find_place(std::span<Place> places, std::span<const int32_t> tokens,
   return best;
 }
 
-// Appends the chosen token to the draft. Returns false where no token can be chosen, such as in
-// front of the end of a grammar.
+// Appends the chosen token to the draft. Returns false where no token can be chosen, for example
+// where a grammar ends.
 bool guess_token(TokenChooser& chooser, std::span<const float> logits, DraftTask& task);
 
 }  // namespace walsh

@@ -34,7 +34,8 @@ DryHistory::DryHistory(const SamplerOptions& options,
     longest_breaker_ = std::max(longest_breaker_, text.size());
 }
 
-// Whether the text of this token completes a breaker, which may have begun in earlier tokens.
+// Returns whether the text of this token completes a breaker, which may have begun in earlier
+// tokens.
 bool DryHistory::breaks(int32_t token) {
   if (longest_breaker_ == 0) return false;
   const std::string text = tail_ + breakers_->tokenizer->decode({&token, 1}, false);
@@ -50,14 +51,14 @@ void DryHistory::read(int32_t token) {
   if (!active()) return;
   unbroken_ = breaks(token) ? 0 : unbroken_ + 1;
   tokens_.push_back(token);
-  // Twice as many tokens are stored, so that dropping the oldest ones is rare.
+  // Up to twice as many tokens are stored, so that the oldest ones are dropped rarely.
   if (last_n_ > 0 && static_cast<int64_t>(tokens_.size()) > 2 * last_n_)
     tokens_.erase(tokens_.begin(), tokens_.end() - last_n_);
 }
 
-// For every earlier position, the number of tokens before it that equal the last ones of the text.
-// Found by the Z-algorithm (Gusfield 1997) on the reversed text: matches_[i] is the length of the
-// longest common prefix of the reversed text and the same without its first i tokens.
+// Finds for every earlier position how many tokens before it equal the last ones of the text, by
+// the Z-algorithm (Gusfield 1997) on the reversed text: matches_[i] is the length of the longest
+// common prefix of the reversed text and the same without its first i tokens.
 std::unordered_map<int32_t, float> DryHistory::penalties() {
   std::unordered_map<int32_t, float> result;
   const auto all = static_cast<int64_t>(tokens_.size());

@@ -1,6 +1,6 @@
-// DRY ("don't repeat yourself"): penalizes tokens that would extend a repetition of an earlier
-// sequence, by the length of the repetition. Equals llama.cpp's sampler of this name, after p-e-w's
-// proposal for text-generation-webui (2024).
+// DRY ("don't repeat yourself") penalizes tokens that would extend a repetition of an earlier
+// sequence, by the length of the repetition. It equals llama.cpp's sampler of this name, after
+// p-e-w's proposal for text-generation-webui (2024).
 #pragma once
 
 #include <cstdint>
@@ -14,28 +14,29 @@
 
 namespace walsh {
 
-// Texts that end a repetition, so that the structure of a conversation may repeat.
+// These texts end a repetition, so that the structure of a conversation may repeat.
 struct SequenceBreakers {
   const Tokenizer* tokenizer = nullptr;  // must outlive this
   std::vector<std::string> texts;
 };
 
-// The breakers of a text; null if DRY is off. `texts` null: the default ones; "none" alone: none.
+// Returns the breakers of a text; null if DRY is off. `texts` null: the default ones; "none" alone:
+// none.
 std::shared_ptr<const SequenceBreakers> make_breakers(const SamplerOptions& options,
                                                       const Tokenizer& tokenizer,
                                                       const std::vector<std::string>* texts);
 
-// llama.cpp's defaults: line feed, colon, quotation mark, asterisk.
+// Returns llama.cpp's defaults: line feed, colon, quotation mark, asterisk.
 const std::vector<std::string>& default_sequence_breakers();
 
-// The tokens of a text so far.
+// Keeps the tokens of a text and finds its repetitions.
 class DryHistory {
  public:
   DryHistory(const SamplerOptions& options, std::shared_ptr<const SequenceBreakers> breakers);
 
   bool active() const { return multiplier_ != 0 && last_n_ != 0; }
   void read(int32_t token);
-  // Returns what to subtract from the logit of each token. Linear in the number of tokens.
+  // Returns what to subtract from the logit of each token, in time linear in the number of tokens.
   std::unordered_map<int32_t, float> penalties();
 
  private:

@@ -79,7 +79,7 @@ SamplerOptions GenerationConfig::sampler(const GenerationOptions& wanted) const 
   if (!wanted.temperature && !find_bool(json, "do_sample", where_).value_or(true))
     options.temperature = 0;
   check_sampler_options(options);
-  // Two values mean that all tokens are kept.
+  // These two values mean that all tokens are kept.
   if (options.top_k == -1) options.top_k = 0;
   if (options.top_n_sigma == 0) options.top_n_sigma = -1;
   if (!wanted.samplers.empty()) set_sampler_order(options, wanted.samplers);

@@ -1,5 +1,5 @@
-// How a model's authors want text to be generated: generation_config.json, or, if there is none,
-// the same keys in config.json, as transformers reads them.
+// Reads how a model's authors want text to be generated: generation_config.json, or, if there is
+// none, the same keys in config.json, as transformers reads them.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,14 @@ class GenerationConfig {
   GenerationConfig(const ModelConfig& config, std::string_view generation_json,
                    std::string_view config_json, const std::string& path);
 
-  // The options in `wanted`, completed from the file by the keys of the rows in
+  // Returns the options in `wanted`, completed from the file by the keys of the rows in
   // generate/sampling_options.h; do_sample false means temperature 0. Options that neither gives
   // have their default, and the seed is random. Throws bad_input naming file and key for a wrong
   // value in the file, usage for a wrong value in `wanted`.
   SamplerOptions sampler(const GenerationOptions& wanted) const;
 
-  // The logit biases in `wanted`. Throws usage for a token that the model does not have and for a
-  // bias that is NaN or plus infinity.
+  // Returns the logit biases in `wanted`. Throws usage for a token that the model does not have and
+  // for a bias that is NaN or plus infinity.
   std::vector<TokenBias> biases(const GenerationOptions& wanted) const;
 
   // Returns the ids that end a text: eos_token_id of generation_config.json, else of config.json.

@@ -27,9 +27,9 @@ ModelDrafts::ModelDrafts(const Model& model, int64_t texts, int64_t positions,
     places_.emplace_back().sequence = session_.open();
 }
 
-// Both models read their weights for a token. What else a step of a small one takes, on a GPU its
-// launches, is not less than a share of the larger one's. More rows cost a CPU arithmetic, and a
-// GPU hardly anything.
+// Both models read their weights for a token. Besides, a step of the small one costs a share of the
+// larger one's step, on a GPU for its launches. More rows cost a CPU arithmetic, and a GPU hardly
+// anything.
 void ModelDrafts::serve(const Model& model) {
   vocab_ = model.config.vocab;
   if (!estimates_) return;
@@ -58,15 +58,16 @@ void ModelDrafts::end(int64_t text) {
   place(text).taken = false;
 }
 
-// Whether the text fits, and has no token beyond the vocabulary: models of one tokenizer may have
-// more or fewer rows without tokens.
+// Returns whether the text fits and has no token beyond the vocabulary: models of one tokenizer may
+// have more or fewer rows without tokens.
 bool ModelDrafts::knows(std::span<const int32_t> tokens) const {
   const int64_t vocab = session_.model().config.vocab;
   return std::ssize(tokens) <= session_.capacity() &&
          std::all_of(tokens.begin(), tokens.end(), [&](int32_t token) { return token < vocab; });
 }
 
-// Takes back what is not the text's, and at least all but its first `most` tokens.
+// Takes back all tokens behind the common prefix with the text, of which at most `most` tokens
+// stay.
 void ModelDrafts::match(Place& place, std::span<const int32_t> tokens, int64_t most) {
   const int64_t length = session_.position(place.sequence);  // shorter if a step has failed
   if (length < std::ssize(place.tokens)) place.tokens.resize(static_cast<size_t>(length));
@@ -75,7 +76,8 @@ void ModelDrafts::match(Place& place, std::span<const int32_t> tokens, int64_t m
   place.tokens.resize(static_cast<size_t>(session_.position(place.sequence)));
 }
 
-// Evaluates what is new of the texts, and guesses the first token of those that want some.
+// Evaluates the new tokens of the texts, and guesses the first token of a draft for those that want
+// one.
 std::vector<ModelDrafts::Open> ModelDrafts::read(std::span<DraftTask> tasks) {
   const int64_t texts = std::count_if(
       tasks.begin(), tasks.end(), [](const DraftTask& task) { return task.chooser != nullptr; });
@@ -109,7 +111,7 @@ std::vector<ModelDrafts::Open> ModelDrafts::read(std::span<DraftTask> tasks) {
   return open;
 }
 
-// The first items of the batch are those of `open`.
+// Item i of the batch belongs to open[i], as far as `open` goes.
 void ModelDrafts::evaluate(std::span<const SequenceTokens> batch, std::span<Open> open) {
   if (batch.empty()) return;
   session_.evaluate(batch, [&](size_t item, int64_t, std::span<const float> logits) {

@@ -1,5 +1,5 @@
-// Drafts of a smaller model with the same tokens: it reads the texts along, and goes on with them
-// by its own logits.
+// Drafts tokens by a smaller model with the same vocabulary: it reads the texts along, and
+// continues them by its own logits.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@ namespace walsh {
 
 class ModelDrafts : public DraftSource {
  public:
-  // For so many texts together, of which the first `positions` positions are guessed, or as many as
-  // the model has; 0: the default of SessionOptions. `model` must outlive this. Throws as Session.
-  // `costs`: those of this model; without them they are estimated.
+  // It serves `texts` texts at once and guesses their first `positions` positions, or as many as
+  // the model has; 0: the default of SessionOptions. `model` must outlive this. `costs` are those
+  // of this model; without them they are estimated. Throws as Session.
   ModelDrafts(const Model& model, int64_t texts, int64_t positions,
               const DraftCosts* costs = nullptr);
   // Returns the options of the session that a draft model of this kind needs.
@@ -30,7 +30,7 @@ class ModelDrafts : public DraftSource {
 
  private:
   using Place = DraftPlace;
-  // A task that is not done.
+  // Holds a task whose draft is not finished.
   struct Open {
     DraftTask* task;
     Place* place;
@@ -51,7 +51,7 @@ class ModelDrafts : public DraftSource {
   DraftCosts costs_;
   const bool estimates_;
   int64_t vocab_ = 0;          // of the model that is served
-  std::vector<float> logits_;  // as many
+  std::vector<float> logits_;  // [vocab_]
 };
 
 }  // namespace walsh

@@ -4,7 +4,7 @@
 
 namespace walsh {
 
-// Hash of the last kMatch tokens.
+// Returns a hash of the last kMatch tokens.
 uint64_t NgramDraft::key() const {
   uint64_t key = 0;
   for (auto token = tokens_.end() - kMatch; token != tokens_.end(); ++token)
@@ -34,7 +34,7 @@ std::vector<int32_t> NgramDraft::draft(int64_t most) const {
   std::vector<int32_t> result;
   if (place_ == 0 || matching(place_) < needed_) return result;
   const auto size = static_cast<int64_t>(tokens_.size());
-  // At the end of the text the repetition continues with its own tokens.
+  // At the end of the text the repetition continues with the draft's own tokens.
   for (int64_t i = 0; i < std::min(most, length_); ++i) {
     const int64_t at = place_ + i;
     result.push_back(at < size ? tokens_[static_cast<size_t>(at)]

@@ -1,5 +1,5 @@
-// Drafts without a model: if the last tokens of a text occurred before, what followed them is
-// likely to follow again (prompt lookup decoding, Saxena 2023).
+// Drafts tokens without a model: if the last tokens of a text occurred before, what followed them
+// is likely to follow again (prompt lookup decoding, Saxena 2023).
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ class NgramDraft {
   // Appends a token to the text.
   void add(int32_t token);
   int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
-  // Up to `most` tokens that may follow; none without a match.
+  // Returns up to `most` tokens that may follow; none without a match.
   std::vector<int32_t> draft(int64_t most) const;
   // Reports how much of the last draft was right: drafts then get longer or shorter, and after
   // failures a longer match is needed.
@@ -31,7 +31,7 @@ class NgramDraft {
   int64_t matching(int64_t place) const;
 
   std::vector<int32_t> tokens_;
-  // where the latest kMatch tokens with this key end
+  // A key leads to where the latest kMatch tokens with it end.
   std::unordered_map<uint64_t, int64_t> places_;
   int64_t place_ = 0;  // end of the best earlier match of the last tokens; 0: none
   int64_t length_ = 4, needed_ = kMatch;

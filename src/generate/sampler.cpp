@@ -17,7 +17,7 @@ namespace walsh {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-// so that XTC draws other numbers than the choice of tokens
+// XTC has a seed of its own, so that it draws other numbers than the choice of tokens.
 constexpr uint64_t kXtcSeed = 0x5851F42D4C957F2Dull;
 
 }  // namespace
@@ -99,7 +99,7 @@ bool is_greedy(const SamplerOptions& options) {
 
 // Returns the first of the largest logits, or -1 if it is not finite.
 int32_t best_token(std::span<const float> logits) {
-  // Independent lanes, so that comparisons do not wait for each other.
+  // Independent lanes keep comparisons from waiting for each other.
   std::array<float, 16> lanes;
   lanes.fill(-kInfinity);
   size_t i = 0;
@@ -153,7 +153,7 @@ void Sampler::sort_some(size_t place) {
   if (place >= sorted_) sort(std::min(candidates_.size(), std::max<size_t>(64, 4 * place)));
 }
 
-// The sum of all weights; the best candidate comes first.
+// Returns the sum of all weights; the best candidate has to come first.
 double Sampler::weigh_all() const {
   double total = 0;
   for (const Candidate& c : candidates_)
@@ -226,7 +226,7 @@ struct Sampler::Steps {
     s.candidates_.resize(k);
   }
 
-  // Meister et al. 2022, "Locally typical sampling".
+  // This is locally typical sampling (Meister et al. 2022).
   static void keep_typical_p(Sampler& s) {
     if (s.options_.typical_p >= 1) return;
     const double total = s.weigh();
@@ -275,7 +275,7 @@ struct Sampler::Steps {
     s.sorted_ = std::min(s.sorted_, s.candidates_.size());
   }
 
-  // Exclude top choices (p-e-w 2024).
+  // XTC excludes top choices (p-e-w 2024).
   static void exclude_top(Sampler& s) {
     if (s.options_.xtc_probability <= 0) return;
     const bool now = s.xtc_random_.uniform() < s.options_.xtc_probability;
@@ -290,8 +290,8 @@ struct Sampler::Steps {
     s.sorted_ = s.candidates_.size();
   }
 
-  // Zhu et al. 2024, "EDT: Improving large language models' generation by entropy-based dynamic
-  // temperature sampling", as in llama.cpp.
+  // This equals llama.cpp's, after Zhu et al. 2024, "EDT: Improving large language models'
+  // generation by entropy-based dynamic temperature sampling".
   static void set_temperature(Sampler& s) {
     const SamplerOptions& o = s.options_;
     s.temperature_ = o.temperature;
@@ -368,7 +368,7 @@ int32_t Sampler::draw() {
   const float best = candidates_[0].logit;
   double left = random_.uniform() * weigh_all();
   int32_t chosen = candidates_[0].id;
-  // The best candidates come first, so that usually few of them have to be sorted.
+  // The best candidates come first, so usually few of them have to be sorted.
   for (size_t i = 0; i < candidates_.size(); ++i) {
     sort_some(i);
     const double weight = weight_of(candidates_[i].logit, best, temperature_);

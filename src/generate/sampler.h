@@ -32,7 +32,6 @@ std::string sampler_order(const SamplerOptions& options);
 // Returns the options for a sampler that continues after one that has drawn `draws` tokens.
 SamplerOptions after_draws(SamplerOptions options, int64_t draws);
 
-// A value to add to the logit of a token.
 struct TokenBias {
   int32_t token = 0;
   float bias = 0;
@@ -40,7 +39,7 @@ struct TokenBias {
 
 class Sampler {
  public:
-  // `breakers` are for DRY; null: no breakers.
+  // DRY uses `breakers`; null: none.
   explicit Sampler(const SamplerOptions& options, std::vector<TokenBias> biases = {},
                    std::shared_ptr<const SequenceBreakers> breakers = nullptr);
 
@@ -73,13 +72,12 @@ class Sampler {
   // Exactly one number of each is drawn per token, so that after_draws() can skip them.
   Random random_, xtc_random_;
   std::deque<int32_t> recent_;  // the last repeat_last_n tokens, if the window is limited
-  // occurrences of the tokens that the repeat penalty applies to
+  // These count the tokens that the repeat penalty applies to.
   std::unordered_map<int32_t, int64_t> counts_;
-  // occurrences of sampled tokens, if a penalty needs them
+  // These count the sampled tokens, if a penalty needs that.
   std::unordered_map<int32_t, int64_t> chosen_;
   std::vector<TokenBias> biases_;
   DryHistory dry_;
-  // Candidates for the current token.
   std::vector<Candidate> candidates_;
   size_t sorted_ = 0;       // number of leading candidates that are sorted, best first
   bool by_id_ = true;       // candidate i is token i

@@ -1,6 +1,6 @@
-// The table of sampling options. All that offers them follows from its rows: the flags of run and
-// serve and the settings of a conversation, the fields of all requests, /openapi.json, /props, the
-// page, the options of the C interface, the arguments of the Python package,
+// This is the table of sampling options. All that offers them follows from its rows: the flags of
+// run and serve and the settings of a conversation, the fields of all requests, /openapi.json,
+// /props, the page, the options of the C interface, the arguments of the Python package,
 // generation_config.json, and docs/sampling.md, which tools/sampling_table.cpp writes. A new option
 // needs a row, a member of GenerationOptions and of SamplerOptions, and its code in the sampler
 // (CONTRIBUTING.md).
@@ -21,7 +21,7 @@
 namespace walsh {
 
 struct SamplingOption {
-  // Pointers to an option that a caller may leave open, and to the value that is decided.
+  // A caller may leave the option `wanted` open; `decided` is the value that is then used.
   template <typename T>
   struct Number {
     std::optional<T> GenerationOptions::*wanted;
@@ -34,7 +34,7 @@ struct SamplingOption {
   using Biases = std::vector<std::pair<int32_t, float>> GenerationOptions::*;
   using Member = std::variant<Number<float>, Number<int>, Seed, Flag, Steps, Texts, Biases>;
 
-  const char* name;  // of the field of requests and the argument in Python: llama.cpp's
+  const char* name;  // llama.cpp's; of the field of requests and the argument in Python
   Member member;
   std::vector<const char*> other_names = {};  // of the field and the argument
   const char* flags;                          // llama.cpp's, separated by commas
@@ -42,11 +42,12 @@ struct SamplingOption {
   // It names the other APIs that have the field: OpenAI's chat and completions ("chat"), its
   // "responses", Anthropic's "messages".
   const char* apis = "";
-  // The key of generation_config.json; null: models do not specify it.
+  // Models specify it by this key of generation_config.json; null: they do not.
   const char* key = nullptr;
   // This option changes nothing unless the option named here has a value.
   const char* needs = nullptr;
-  // Devices that sample have it. Otherwise any value but the default makes the host sample.
+  // Devices that sample support this option. If it is false, any value but the default makes the
+  // host sample.
   bool devices = false;
   const char* help;
 
@@ -58,7 +59,7 @@ std::span<const SamplingOption> sampling_options();
 // Returns the row with that name or other name, or null.
 const SamplingOption* find_sampling_option(std::string_view name);
 
-// Whether devices that sample can do it with these options, as generate/sampler.h can with all.
+// Returns whether devices that sample support these options; generate/sampler.h supports all.
 bool on_devices(const SamplerOptions& options);
 
 // Returns the default as text: "0.8", "drawn".

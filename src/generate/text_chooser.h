@@ -1,5 +1,5 @@
-// Chooses the tokens of one text on the host, one after the other or several of a draft at once:
-// the one meaning of sampling, grammars and drafts for whoever continues texts.
+// Chooses the tokens of one text on the host, one after the other or several of a draft at once. It
+// alone defines what sampling, grammars and drafts mean for all that continues texts.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace walsh {
 
 enum class StopReason : uint8_t { stop_token, max_tokens, context_full, callback };
 
-// How far a text has come and how far it may go.
+// Tells how far a text has come and how far it may go.
 struct TextProgress {
   int64_t max_tokens = -1;  // the most that may be chosen; -1: any number
   int64_t capacity = 0;     // of the context, in positions
@@ -22,8 +22,8 @@ struct TextProgress {
 
   // Returns the most tokens that may be drafted after the last one.
   int64_t draft_room() const;
-  // Returns why the text ends after the token that was chosen last; nothing: it goes on. `wanted`:
-  // its reader wants more; `complete`: only the end may follow.
+  // Returns why the text ends after the token that was chosen last; nothing if it goes on. Its
+  // reader wants more if `wanted`; only the end may follow if `complete`.
   std::optional<StopReason> end(bool wanted, bool complete) const;
 };
 
@@ -31,25 +31,25 @@ class TextChooser {
  public:
   explicit TextChooser(const ChoiceOptions& options) : chooser_(options) {}
 
-  // A token that the text begins with.
+  // Reads a token that the text begins with.
   void read(int32_t token) { chooser_.read(token); }
-  // As TokenChooser.
+  // Throws as TokenChooser.
   std::optional<int32_t> choose(std::span<const float> logits);
   bool ended() const { return chooser_.ended(); }
   // Returns what chooses the next token, for guesses.
   const TokenChooser& next() const { return chooser_; }
 
-  // Tokens that may follow the last one, to be evaluated behind it. The logits of all go to
-  // choose(), from those of the last token on, as long as is_right().
+  // Sets tokens that may follow the last one and are evaluated behind it. choose() gets the logits
+  // of all, from those of the last token on, as long as is_right().
   void set_draft(std::vector<int32_t> tokens);
   const std::vector<int32_t>& drafted() const { return drafted_; }
-  // Returns whether what was chosen last is what was drafted for its place.
+  // Returns whether the token that was chosen last is the one that was drafted for its place.
   bool is_right() const { return right_; }
 
  private:
   TokenChooser chooser_;
   std::vector<int32_t> drafted_;
-  size_t chosen_ = 0;  // since the draft was made
+  size_t chosen_ = 0;  // tokens since the draft was made
   bool right_ = true;
 };
 

@@ -1,6 +1,5 @@
 // Chooses the next token of a text from logits, by sampling options and a grammar. A copy chooses
-// the same tokens from the same logits, so that a guess of what follows is made as the text will
-// be.
+// the same tokens from the same logits, so that draft sources guess with copies.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +14,13 @@
 
 namespace walsh {
 
-// How the tokens of a text are chosen.
+// Says how the tokens of a text are chosen.
 struct ChoiceOptions {
   SamplerOptions sampler;
   std::vector<TokenBias> biases;
   std::shared_ptr<const SequenceBreakers> breakers;      // for DRY
   std::vector<int32_t> stop_ids;                         // end the text and are not part of it
-  std::shared_ptr<const grammar::TokenGrammar> grammar;  // that it has to match; null: anything
+  std::shared_ptr<const grammar::TokenGrammar> grammar;  // the text has to match; null: any
 
   // Returns whether a device that chooses tokens by itself can do it.
   bool on_devices() const { return walsh::on_devices(sampler) && biases.empty() && !grammar; }
@@ -34,8 +33,8 @@ class TokenChooser {
 
   // Takes a token that the text begins with into account.
   void read(int32_t token) { sampler_.read(token); }
-  // Returns the token behind the text by its logits, which it then goes on with; nothing if it can
-  // only end. Throws as Sampler and Constraint.
+  // Returns the token that follows the text, chosen by its logits, and appends it to the text;
+  // nothing if the text can only end. Throws as Sampler and Constraint.
   std::optional<int32_t> choose(std::span<const float> logits);
   // Returns whether nothing may follow but the end.
   bool ended() const { return constraint_ && constraint_->ended(); }

@@ -1,4 +1,4 @@
-// Probabilities of tokens from a row of logits.
+// Computes the log-probabilities of tokens from a row of logits.
 #pragma once
 
 #include <span>

@@ -1,5 +1,5 @@
-// Prefix cache: evaluated sequences whose keys and values are kept, so that texts with the same
-// beginning need not evaluate it again.
+// The prefix cache holds evaluated sequences whose keys and values are kept, so that texts with the
+// same beginning need not evaluate it again.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace walsh {
 class PrefixCache {
  public:
   struct Entry {
-    int64_t sequence = 0;         // of the session
-    std::vector<int32_t> tokens;  // those that were evaluated
+    int64_t sequence = 0;         // number in the session
+    std::vector<int32_t> tokens;  // all that were evaluated
     std::string owner;            // TextRequest::owner
   };
 

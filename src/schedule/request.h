@@ -1,4 +1,4 @@
-// A text to be continued, and the receiver of its tokens.
+// A request names a text to be continued; its sink receives the tokens.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace walsh {
 struct TextRequest : ChoiceOptions {
   std::vector<int32_t> prompt;
   int64_t max_tokens = -1;  // -1: until the context is full
-  // Natural logarithms of probabilities (before any sampling option): of each token that is chosen
-  // and of so many best ones; -1: none.
+  // Natural logarithms of probabilities (before any sampling option) are wanted of each token that
+  // is chosen and of this many best ones; -1: of none.
   int logprobs = -1;
   bool prompt_logprobs = false;  // the same for the tokens of the prompt behind the first
   bool shares_prefix = true;     // takes over what is known of its beginning
@@ -28,8 +28,8 @@ struct TextRequest : ChoiceOptions {
   // recurrent layers SessionOptions::revocable has to be set.
   bool lookup = false;
   int64_t most_drafted = -1;  // tokens that are drafted for one step at most; -1: any number
-  // Beginnings are shared among texts of one owner only: what was taken over shows in figures and
-  // times, from which anybody could guess the texts of others token by token.
+  // Only texts of one owner share beginnings: figures and times show what was taken over, and
+  // anybody could guess the texts of others from them, token by token.
   std::string owner;
 };
 
@@ -47,18 +47,18 @@ struct ScoredToken {
 struct RequestEnd {
   // callback: the request was cancelled, or its sink returned false
   StopReason reason = StopReason::max_tokens;
-  // cached_tokens: prompt tokens that were not evaluated again
+  // The prompt has `cached_tokens` that were not evaluated again.
   int64_t prompt_tokens = 0, cached_tokens = 0;
   int64_t tokens = 0;  // generated, stop token not counted
-  // chosen behind the first, which comes with the prompt; a stop token counts
+  // These were chosen behind the first token, which comes with the prompt; a stop token counts.
   int64_t decoded_tokens = 0;
   int64_t drafted = 0, drafted_right = 0;  // tokens that were drafted, and those that were right
   double queue_seconds = 0, prompt_seconds = 0;
   double decode_seconds = 0;  // without the time of the sink
 };
 
-// Called by the scheduler's thread, and never again after ended() or failed(). Must not throw nor
-// block, since all requests wait for it.
+// The scheduler's thread calls these functions, and never again after ended() or failed(). They
+// must not throw nor block, since all requests wait for them.
 class RequestSink {
  public:
   virtual ~RequestSink() = default;
@@ -70,11 +70,10 @@ class RequestSink {
   // Delivers the next token; returns false if no more are wanted.
   virtual bool chosen(const ScoredToken& token) = 0;
   virtual void ended(const RequestEnd& end) = 0;
-  // `end` has how far it had come.
+  // `end` tells how far the request had come.
   virtual void failed(const Error& error, const RequestEnd& end) = 0;
 };
 
-// A request and its receiver.
 struct NewText {
   TextRequest request;
   std::shared_ptr<RequestSink> sink;

@@ -12,7 +12,7 @@
 namespace walsh {
 namespace {
 
-// Evaluating so few tokens again is quicker than sharing them.
+// Evaluating fewer tokens than this again takes less time than sharing them.
 constexpr int64_t kLeastPrefix = 8;
 
 // By default the cache has room for the running requests; kept prefixes share it with them.
@@ -75,7 +75,7 @@ double Scheduler::now() const {
   return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
 }
 
-// A draft source may serve another scheduler later.
+// The drafts end because their source may serve another scheduler later.
 Scheduler::~Scheduler() {
   for (const auto& active : running_)
     end_drafts(*active);
@@ -247,8 +247,8 @@ void Scheduler::admit() {
   }
 }
 
-// Whether a running request is still evaluating a longer common prefix: waiting for it is cheaper
-// and hardly slower.
+// Returns whether a running request is still evaluating a longer common prefix: to wait for it
+// costs less work and hardly any time.
 bool Scheduler::is_being_read(const Active& active, const Known& known) const {
   if (!shares_prefixes(active) || !session_.rewinds()) return false;
   const auto most = static_cast<int64_t>(active.tokens.size()) - 1;
@@ -259,9 +259,9 @@ bool Scheduler::is_being_read(const Active& active, const Known& known) const {
   });
 }
 
-// Whether there are pages for its prompt besides those that running prompts still need: a request
-// admitted without them would be preempted and its prompt evaluated twice. Kept prefixes are
-// dropped to make room.
+// Returns whether there are pages for its prompt besides those that running prompts still need: a
+// request admitted without them would be preempted and its prompt evaluated twice. Drops kept
+// prefixes to make room.
 bool Scheduler::make_room(const Active& active, const Known& known) {
   if (running_.empty()) return true;
   const KvShape& shape = session_.pages().shape();
@@ -290,7 +290,7 @@ void Scheduler::end_drafts(Active& active) {
 }
 
 void Scheduler::start_choosing(Active& active) {
-  // A request that was preempted keeps its first time of admission.
+  // A request that was preempted keeps the time when it was first admitted.
   if (active.admitted == Clock::time_point()) active.admitted = Clock::now();
   const TextRequest& request = active.request;
   if (request.reading != Reading::none) return;
@@ -340,13 +340,13 @@ Scheduler::Known Scheduler::known_prefix(const Active& active) const {
   return known;
 }
 
-// Returns whether kept prefixes have taken the places of the session that texts need.
+// Returns whether running texts and kept prefixes have taken all sequences of the session.
 bool Scheduler::is_full() const {
   return static_cast<int64_t>(running_.size() + prefixes_.size()) >= session_.sequences();
 }
 
-// Opens a sequence of the session, which shares what it can with a known one, or goes on in the
-// known one itself: if nothing has to be taken back, or there is no place for another.
+// Opens a sequence of the session that shares what it can with a known one. A kept sequence is
+// taken over itself if nothing has to be taken back, or if there is no place for another.
 void Scheduler::give_sequence(Active& active, const Known& known) {
   if (is_full() && !known.kept) drop_kept();
   if (known.sequence < 0) {
@@ -393,8 +393,8 @@ void Scheduler::finish(Active& active) {
   --unfinished_;
 }
 
-// A device that is ahead has evaluated the token that ended the text. It is taken back, or becomes
-// a part of what is kept where the state behind the text is gone.
+// A device that is ahead has evaluated the token that ended the text. That token is taken back, or
+// becomes a part of what is kept where the state behind the text is gone.
 void Scheduler::keep_known(Active& active) {
   const auto known = static_cast<int64_t>(active.tokens.size());
   if (active.evaluated <= known) return;

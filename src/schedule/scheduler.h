@@ -1,5 +1,4 @@
-// Continuous batching: the texts of many requests are continued together, one batch after the
-// other.
+// Continues the texts of many requests together, one batch after the other (continuous batching).
 //
 // A step evaluates one token of every text that is being generated and, within its budget of tokens
 // and time, chunks of prompts, so that long prompts do not stall the others (see step_pace.h);
@@ -44,23 +43,23 @@ struct SchedulerOptions {
   int64_t running = 16;       // requests that are evaluated together, at most
   int64_t waiting = 256;      // requests that may wait in addition
   int64_t step_tokens = 512;  // tokens per step, at most
-  // Target time of a step that continues texts, which limits the prompt chunks beside them; 0: only
-  // step_tokens limits them.
+  // A step that continues texts should take this long, which limits the prompt chunks beside them;
+  // 0: only step_tokens limits them.
   double step_seconds = 0;
   int64_t kept = 16;            // prefixes kept in the cache
   int64_t cache_positions = 0;  // of all texts together; 0: `running` times those of one text
   bool share_prefixes = true;
-  // TextRequest::lookup for all texts that are chosen on the host anyway, with the rest of a step's
-  // budget.
+  // This turns on TextRequest::lookup for all texts that are chosen on the host anyway; their
+  // drafts get the rest of a step's budget.
   bool lookup = false;
   // Drafts tokens of all texts without look-up, which are then chosen on the host; null: none. Must
   // outlive the scheduler, and serve no other one at the same time.
   DraftSource* drafts = nullptr;
-  // The clock, in seconds, by which steps are measured; empty: the machine's.
+  // Steps are measured by this clock, in seconds; empty: the machine's.
   std::function<double()> clock;
 };
 
-// Totals since the start, for metrics.
+// These count since the start, for metrics.
 struct SchedulerCounts {
   uint64_t steps = 0;
   uint64_t requests = 0, ended = 0, failed = 0, cancelled = 0, refused = 0, preempted = 0;
@@ -74,8 +73,8 @@ class Scheduler {
  public:
   // Throws as Session does.
   Scheduler(const Model& model, const SchedulerOptions& options);
-  // One text at a time, in a session of one sequence: the text before it stays there, and is cut to
-  // what the next one begins with.
+  // Continues one text at a time, in a session of one sequence: the text before it stays there, and
+  // is cut to what the next one begins with.
   Scheduler(const Model& model, const SessionOptions& session, DraftSource* drafts = nullptr);
   ~Scheduler();
 
@@ -85,7 +84,7 @@ class Scheduler {
   uint64_t add(TextRequest request, std::shared_ptr<RequestSink> sink);
   // Adds all of several requests or none, in which case none of their sinks is called.
   std::vector<uint64_t> add(std::vector<NewText> texts);
-  // Thread-safe. The request ends before the next step, if it has not ended yet.
+  // Ends the request before the next step, if it has not ended yet. Thread-safe.
   void cancel(uint64_t request);
   SchedulerCounts counts() const;
 
@@ -118,13 +117,14 @@ class Scheduler {
     std::shared_ptr<RequestSink> sink;
     Clock::time_point arrived, admitted, first_token;
     int64_t sequence = -1;  // the session's sequence; -1: waiting
-    // Prompt and generated tokens, of which the first `position` are in the sequence.
+    // These are the prompt and the generated tokens; the first `evaluated` of them are in the
+    // sequence.
     std::vector<int32_t> tokens;
-    int64_t generated = 0, choices = 0;  // choices: with the token that ends the text
+    int64_t generated = 0, choices = 0;  // choices also count the stop token
     int64_t drafted = 0, drafted_right = 0;
     double told_seconds = 0;             // time of its sink
-    int64_t evaluated = 0, cached = 0;   // tokens of the sequence; of the prompt, not evaluated
-    std::optional<TextChooser> chooser;  // on the host
+    int64_t evaluated = 0, cached = 0;   // tokens in the sequence; shared tokens of the prompt
+    std::optional<TextChooser> chooser;  // null: a device chooses
     DraftSource* drafts =
         nullptr;  // guesses this text, which it knows by draft_text; null: nothing does
     int64_t draft_text = -1;
@@ -140,7 +140,7 @@ class Scheduler {
     bool has_draft() const { return chooser && !chooser->drafted().empty(); }
     int64_t missing() const { return static_cast<int64_t>(tokens.size()) - evaluated; }
   };
-  // A part of a batch.
+  // A piece is one text's part of a batch.
   struct Piece {
     Active* active;         // null: the text has ended
     SequenceTokens tokens;  // none: the token that the device has chosen last
@@ -148,13 +148,13 @@ class Scheduler {
     int64_t prompt_rows;    // tokens of a prompt
   };
 
-  // A sequence with a common prefix, and the prefix's length.
+  // Names a sequence that has a common prefix with a text, and the prefix's length.
   struct Known {
     int64_t sequence = -1, common = 0;
     bool kept = false;  // in prefixes_; otherwise the sequence of a running request
   };
 
-  // scheduler.cpp: admits requests, gives them sequences and ends them.
+  // scheduler.cpp defines these: they admit requests, give them sequences and end them.
   Scheduler(const Model& model, const SchedulerOptions& options, const SessionOptions& session);
   std::unique_ptr<Active> checked(NewText text) const;
   void take_requests();
@@ -176,7 +176,7 @@ class Scheduler {
   void tell_end(const Active& active);
   void publish();
   double now() const;
-  // scheduler_step.cpp: plans and runs a step.
+  // scheduler_step.cpp defines these: they plan and run a step.
   int64_t snapshot_in(const Active& active, int64_t rows) const;
   std::vector<Piece> plan(bool drafts);
   TextProgress progress_of(const Active& active) const;

@@ -1,4 +1,4 @@
-// Plans, runs and evaluates a step of the scheduler.
+// Plans a step of the scheduler, runs it and takes its results.
 #include <algorithm>
 #include <utility>
 
@@ -9,9 +9,9 @@
 
 namespace walsh {
 
-// After how many of the next rows a snapshot of the recurrent state is taken: before the last token
-// of a prompt, from where the same prompt can continue, or otherwise after the last whole page of a
-// chunk, where other texts may share the beginning.
+// Returns after how many of the next rows a snapshot of the recurrent state is taken: before the
+// last token of a prompt, from where the same prompt can continue, or otherwise after the last
+// whole page of a chunk, where other texts may share the beginning.
 int64_t Scheduler::snapshot_in(const Active& active, int64_t rows) const {
   const auto last = static_cast<int64_t>(active.request.prompt.size()) - 1;
   const int64_t end = active.evaluated + rows;
@@ -21,9 +21,9 @@ int64_t Scheduler::snapshot_in(const Active& active, int64_t rows) const {
   return std::max<int64_t>(0, end / page * page - active.evaluated);
 }
 
-// One token of every text that is being generated; the rest of budget and time is divided among
-// prompts. Prompts come first in the batch, so that the single tokens are neighbours. What is left
-// goes to drafts.
+// Plans one token for every text that is being generated, and divides the rest of budget and time
+// among prompts. Prompts come first in the batch, so that the single tokens are neighbours. Drafts
+// get what is left.
 std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
   std::vector<Active*> prompts, others;
   for (const auto& active : running_)
@@ -31,7 +31,7 @@ std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
   const auto running = static_cast<int64_t>(running_.size());
   const int64_t budget = std::clamp(options_.step_tokens, running, session_.max_rows());
   int64_t left = budget - static_cast<int64_t>(others.size());
-  // Texts that get tokens wait for the prompts, so prompts get only a share of the time.
+  // Texts that are being generated wait for the prompts, so prompts get only a share of the time.
   int64_t for_prompts = left;
   if (!others.empty())
     for_prompts = std::min(left, std::max(pace_.rows(), static_cast<int64_t>(prompts.size())));
@@ -95,7 +95,7 @@ int64_t Scheduler::draft_room(const Active& active, int64_t most) const {
   return std::min(most, session_.revocable(active.sequence));
 }
 
-// Drafts tokens after the last ones of at most `count` texts, together at most `rows`.
+// Drafts tokens behind the last ones of at most `count` texts, together at most `rows` tokens.
 void Scheduler::draft(std::span<Active* const> texts, int64_t rows, int64_t count) {
   std::vector<Active*> guessed;
   for (Active* active : texts) {
@@ -138,8 +138,8 @@ void Scheduler::read_along(std::span<const Piece> prompts) {
   if (!tasks.empty()) guess(*options_.drafts, tasks, texts);
 }
 
-// Returns whether the source has guessed, or read, what is new of texts. If it fails, for example
-// because memory runs out, they go on without drafts.
+// Returns whether the source has guessed, or read, the new tokens of the texts. If it fails, for
+// example because memory runs out, the texts go on without drafts.
 bool Scheduler::guess(DraftSource& source, std::span<DraftTask> tasks,
                       std::span<Active* const> texts) {
   if (!failure_of([&] { source.draft(tasks); })) return true;
@@ -148,8 +148,8 @@ bool Scheduler::guess(DraftSource& source, std::span<DraftTask> tasks,
   return false;
 }
 
-// plan(), reduced to the pages that are free: the latest request waits until there are enough. What
-// is open is taken before.
+// Returns a plan() for which enough pages are free; the latest request is preempted until there
+// are. While pieces are open, which are taken first, the plan may be empty.
 std::vector<Scheduler::Piece> Scheduler::fitting_plan() {
   for (bool drafts = true;; drafts = false) {
     std::vector<Piece> pieces = plan(drafts);
@@ -183,7 +183,7 @@ void Scheduler::preempt_last() {
   running_.pop_back();
 }
 
-// Runs a part of a step; if that fails, so do its texts.
+// Runs a part of a step; if that fails, all of its texts fail.
 template <class Body>
 void Scheduler::run_part(std::span<const Piece> part, const Body& body) {
   if (part.empty()) return;
@@ -194,7 +194,7 @@ void Scheduler::run_part(std::span<const Piece> part, const Body& body) {
 }
 
 // Gives the device the next step before it takes what was chosen in the last one. Returns whether
-// it has waited for a part of a step, so that its time can be measured.
+// it has waited for a part of a step, whose time can then be measured.
 bool Scheduler::evaluate(std::vector<Piece>& pieces) {
   const auto host = std::stable_partition(
       pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.active->on_device; });
@@ -209,7 +209,7 @@ bool Scheduler::evaluate(std::vector<Piece>& pieces) {
     (piece.active->on_device ? open_rows_ : prompt_rows_) += piece.prompt_rows;
   }
   run_part(on_device, [&] {
-    check_stop();  // a GPU does not look at it
+    check_stop();  // a GPU does not look at requests to stop
     submit(on_device);
   });
   run_part(before, [&] { take(before); });
@@ -281,8 +281,8 @@ void Scheduler::take(std::span<const Piece> pieces) {
   }
 }
 
-// What was chosen for texts that have ended is not needed any more. A failure will be reported by
-// what comes next.
+// Discards what the device has chosen, because all texts have ended. A failure is ignored here: the
+// next use of the device will report it.
 void Scheduler::drop_open() {
   if (open_.empty()) return;
   open_.clear();
@@ -290,8 +290,8 @@ void Scheduler::drop_open() {
   failure_of([&] { session_.take(); });
 }
 
-// Logits of token `index` of a piece. What is chosen behind a draft counts as long as that was
-// right and the text goes on.
+// Receives the logits of token `index` of a piece. What is chosen behind a draft counts as long as
+// the draft was right and the text goes on.
 void Scheduler::receive(const Piece& piece, int64_t index, std::span<const float> logits) {
   Active& active = *piece.active;
   const auto rows = static_cast<int64_t>(piece.tokens.tokens.size());
@@ -304,7 +304,7 @@ void Scheduler::receive(const Piece& piece, int64_t index, std::span<const float
   active.prompt_scores.push_back(score_token(logits, active.tokens[next], active.request.logprobs));
 }
 
-// Takes back what was wrong of a draft that has been evaluated.
+// Takes back the tokens of an evaluated draft that were wrong.
 void Scheduler::judge_draft(Active& active) {
   const int64_t before = active.evaluated;
   const auto known = static_cast<int64_t>(active.tokens.size()) - 1;
@@ -320,7 +320,7 @@ void Scheduler::judge_draft(Active& active) {
 }
 
 void Scheduler::choose(Active& active, std::span<const float> logits) {
-  // A failure here, such as logits that are not numbers, fails only this text.
+  // A failure here, such as logits that are not numbers, ends only this text.
   const auto failure = failure_of([&] {
     if (active.request.reading != Reading::none) return tell_read(active, logits);
     const std::optional<int32_t> chosen = active.chooser->choose(logits);

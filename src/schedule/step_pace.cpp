@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kFirstRows = 32;  // before anything was measured
 constexpr int64_t kLeastRows = 8;
-// Weight of the latest step in the running averages.
+// The latest step has this weight in the running averages.
 constexpr double kNewAlone = 0.25, kNewPerRow = 0.5;
 // Prompts are assumed to add at least this share of their step's time: if a step happened to be as
 // fast as one without prompts, the next would otherwise be unlimited.

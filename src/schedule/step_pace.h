@@ -1,4 +1,4 @@
-// How many prompt tokens a step may evaluate beside texts that are being generated.
+// Decides how many prompt tokens a step may evaluate beside texts that are being generated.
 //
 // A fixed number is too small for a fast device and too large for a slow one, so it follows the
 // measured times: a step should take its target time, but at least twice as long as a step without
@@ -11,7 +11,7 @@ namespace walsh {
 
 class StepPace {
  public:
-  // `seconds`: target time of a step; 0: no limit.
+  // A step should take this many `seconds`; 0: there is no limit.
   explicit StepPace(double seconds) : seconds_(seconds) {}
 
   // Returns the most prompt tokens for the next step.
