@@ -24,8 +24,9 @@ namespace {
 
 constexpr double kLeastBits = 1, kMostBits = 16;
 
-// Tensors alone are measured on so many tokens of each window if the model has more than so many
-// weights: how they compare is seen sooner than what a whole model loses.
+// In models of more than kManyWeights weights, single tensors are measured on only kShortWindow
+// tokens of each window: to compare tensors takes fewer tokens than to tell what a whole model
+// loses.
 constexpr int64_t kShortWindow = 128;
 constexpr uint64_t kManyWeights = 1'000'000'000;
 
@@ -72,7 +73,7 @@ class Allocator {
     for (;;) {
       search(budget);
       if (options_.file_bytes == 0) break;
-      // An allowance for the names and rules in the file and the alignment of arrays.
+      // Names and rules in the file and the alignment of arrays may need a smaller budget.
       const uint64_t bytes = std::max(file_bytes(best_), file_bytes(uniform_));
       if (bytes <= options_.file_bytes) break;
       budget -= std::min(budget, bytes - options_.file_bytes);
@@ -111,14 +112,14 @@ class Allocator {
     return many ? std::min(options_.ctx, kShortWindow) : options_.ctx;
   }
 
-  // The number of windows for the search, and as many for the verification.
+  // Returns the number of windows for the search; the verification takes as many.
   int64_t windows() const {
     const auto tokens = static_cast<int64_t>(options_.text.size());
     const int64_t all = tokens == 0 ? 2 * options_.windows : tokens / options_.ctx;
     return std::min(options_.windows, all / 2);
   }
 
-  // The cost of an encoder is that of the stand-in; measuring moments takes half a pass more.
+  // Encoding counts as much as the stand-in's code; measuring moments takes half a pass more.
   AllocationCost cost(bool known, const Compressor& recipe) const {
     const double token_seconds = seconds_per_token(*model_);
     const auto tokens = static_cast<double>(windows() * options_.ctx);
@@ -196,7 +197,7 @@ class Allocator {
     held_out_ = make_text(cut(text_, windows() * options_.ctx, options_.ctx));
   }
 
-  // The first `length` tokens of each window from token `begin` on.
+  // Returns the first `length` tokens of each window; the windows begin at token `begin`.
   Windows cut(const std::vector<int32_t>& text, int64_t begin, int64_t length) const {
     Windows result;
     for (int64_t w = 0; w < windows(); ++w) {
@@ -213,7 +214,7 @@ class Allocator {
     });
   }
 
-  // Budget in bytes for the free tensors.
+  // Returns the budget for the free tensors, in bytes.
   uint64_t first_budget() const {
     if (options_.file_bytes == 0) {
       const double bits =
@@ -225,8 +226,8 @@ class Allocator {
                   "the tensors that rules name take " + std::to_string(fixed) +
                       " bytes, and only " + std::to_string(bytes) + " are asked for");
     }
-    // Counts with an assignment that mixes formats, whose rules take about as much space as the
-    // result's.
+    // The rest of the file is counted with an assignment that mixes formats, whose rules take about
+    // as much space as the result's.
     Assignment mixed;
     uint64_t free = 0;
     for (size_t t = 0; t < candidates_.tensors().size(); ++t) {
@@ -240,7 +241,7 @@ class Allocator {
                     " cannot hold the file: what is not compressed takes " + std::to_string(rest));
   }
 
-  // Checks the budget before anything is measured.
+  // Throws, before anything is measured, if nothing fits into the budget.
   void check_budget(uint64_t budget) const {
     uint64_t least = 0;
     for (size_t t = 0; t < candidates_.tensors().size(); ++t) {
@@ -305,13 +306,14 @@ class Allocator {
     return result;
   }
 
-  // The divergence of a whole model is to the sum of its tensors' own as that of the uniform one.
+  // Scales a sum of the tensors' own damages by the ratio that was measured for the uniform format.
   double corrected(double damage) {
     const Measured& uniform = search_->measure(uniform_);
     return damage * uniform.kld.value / uniform.damage;
   }
 
-  // Bytes and errors of all layers in one format, rising and falling.
+  // Maps the bytes of all layers in one format to its error, without formats that another one
+  // beats.
   std::map<double, double> uniform_errors() const {
     std::map<double, double> errors;
     Assignment assignment = uniform_;
@@ -323,12 +325,12 @@ class Allocator {
           errors.emplace(static_cast<double>(linear_bytes(assignment)), error);
       if (!is_new) known->second = std::min(known->second, error);
     }
-    for (auto e = std::next(errors.begin()); e != errors.end();)  // what another one beats
+    for (auto e = std::next(errors.begin()); e != errors.end();)  // drops beaten ones
       e = e->second >= std::prev(e)->second ? errors.erase(e) : std::next(e);
     return errors;
   }
 
-  // Embedding and head stay those of the uniform format.
+  // The embedding and the head have the uniform format.
   MeasuredRecipe describe_equal() {
     const std::map<double, double> known = uniform_errors();
     MeasuredRecipe result;

@@ -1,4 +1,4 @@
-// Bit allocation: chooses a format for each tensor by its expected damage, and verifies the choice
+// Allocates bits: chooses a format for each tensor by its expected damage, and verifies the choice
 // by measuring (docs/allocation.md).
 //
 // 1. Each tensor errs alone, and the divergence from the unquantized model is measured
@@ -39,8 +39,8 @@ struct AllocateOptions {
   Device device = {};        // that the model writes its text on and is measured on
   // Called before anything is measured.
   std::function<void(const AllocationCost&)> announce;
-  // Called before each step of a stage with the stage's name, the number of steps done, and the
-  // most steps of the stage. May throw to stop.
+  // This is called before each step of a stage with the stage's name, the number of steps done, and
+  // the most steps of the stage. May throw to stop.
   std::function<void(const char* stage, int64_t done, int64_t total)> progress;
 };
 
@@ -54,9 +54,9 @@ struct TensorAllocation {
   double bits() const { return 8 * static_cast<double>(bytes) / static_cast<double>(weights); }
 };
 
-// One way to quantize the model, measured.
+// Describes one way to quantize the model, with its measurements.
 struct MeasuredRecipe {
-  Recipe recipe;               // of Allocation::equal: none
+  Recipe recipe;               // empty in Allocation::equal
   double bits_per_weight = 0;  // of the linear layers
   double linear = 0;           // predicted: the sum of the tensors' own damages
   double predicted = 0;        // predicted, corrected by measured whole models
@@ -66,8 +66,8 @@ struct MeasuredRecipe {
 
 struct Allocation {
   MeasuredRecipe uniform, allocated;
-  // One error for all layers that lies between those of two formats, as the size that was allocated
-  // lies between theirs: what the same bits give without an allocation.
+  // Here all layers have one error, which lies between those of two formats as the allocated size
+  // lies between theirs: this is what the same bits give without an allocation.
   MeasuredRecipe equal;
   bool uniform_is_better = false;         // then the uniform format is to be used
   std::vector<TensorAllocation> tensors;  // of the better of the two
@@ -78,12 +78,13 @@ struct Allocation {
   const MeasuredRecipe& chosen() const { return uniform_is_better ? uniform : allocated; }
 };
 
-// The trellis formats, and wide formats for tensors that need them. All run on every device.
+// Returns the trellis formats, and wide formats for tensors that need them. All run on every
+// device.
 std::vector<const Format*> default_candidates();
 
 // `base` determines everything but the formats (its `type` is not used); tensors that its rules
-// name keep their formats. `load` as for Model::load. Deterministic. Throws usage, limit if nothing
-// fits, and the errors of loading and encoding.
+// name keep their formats. `load` is passed to Model::load. Deterministic. Throws usage, limit if
+// nothing fits, and the errors of loading and encoding.
 Allocation allocate(const OpenCompressor& open, const Recipe& base, const AllocateOptions& options,
                     const LoadOptions& load);
 

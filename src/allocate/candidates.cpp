@@ -14,7 +14,7 @@ bool named_by_a_rule(const Recipe& recipe, const std::string& tensor, StepBudget
                      [&](const TensorRule& rule) { return rule.matches(tensor, steps); });
 }
 
-// One rule for all members of a tensor.
+// Returns one rule for all members of a tensor.
 TensorRule rule_for(const CandidateTensor& tensor, const Format* format) {
   std::string pattern = tensor.name;
   if (const size_t star = pattern.find('*'); star != std::string::npos)
@@ -56,7 +56,7 @@ Candidates::Candidates(const OpenCompressor& open, Recipe base, std::vector<cons
 }
 
 // Channels of an input are balanced only if all matrices that read it are rotated; a mix of
-// candidates must keep that.
+// candidates must not change that.
 void Candidates::check_formats() const {
   if (formats_.empty() || formats_.size() > kMaxCandidates) {
     throw Error(ErrorCode::usage, "--candidates",

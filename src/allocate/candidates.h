@@ -1,5 +1,5 @@
-// Every tensor of a checkpoint with the formats that it may get: their sizes, and the recipe of any
-// choice among them. Sizes and recipes are known without encoding anything.
+// Lists every tensor of a checkpoint with the formats that it may get, their sizes, and the recipe
+// of any choice among them. Sizes and recipes are known without encoding anything.
 #pragma once
 
 #include <functional>
@@ -12,16 +12,17 @@
 
 namespace walsh {
 
-// The candidate chosen for each of Candidates::tensors().
+// Element t is the candidate that is chosen for Candidates::tensors()[t].
 using Assignment = std::vector<int>;
 
-// Opens the checkpoint for a recipe: quantize/pipeline/open.h with its calibration, if any.
+// Opens the checkpoint for a recipe by quantize/pipeline/open.h, with the recipe's calibration, if
+// any.
 using OpenCompressor = std::function<std::unique_ptr<Compressor>(const Recipe&)>;
 
 inline constexpr size_t kMaxCandidates = 16;
 
-// One matrix, or the matrices of one kind of all experts of a layer, which get one format because
-// the effect of a single expert is too small to measure.
+// This is one matrix, or the matrices of one kind of all experts of a layer, which get one format
+// because the effect of a single expert is too small to measure.
 struct CandidateTensor {
   std::string name;  // "*" stands for the number of an expert
   std::vector<std::string> members;
@@ -34,8 +35,8 @@ struct CandidateTensor {
 
 class Candidates {
  public:
-  // Candidate i gives every free tensor the format formats[i]. Free tensors are the matrices of the
-  // layers that no rule of `base` names and, with `whole_file`, the embedding and a separate head,
+  // Candidate i gives every free tensor the format formats[i]. The matrices of the layers are free
+  // unless a rule of `base` names them; with `whole_file` so are the embedding and a separate head,
   // whose last candidate is to stay unquantized. Throws usage unless all formats treat the
   // balancing of channels alike (all are rotated, or none).
   Candidates(const OpenCompressor& open, Recipe base, std::vector<const Format*> formats,
@@ -43,19 +44,19 @@ class Candidates {
 
   const std::vector<CandidateTensor>& tensors() const { return tensors_; }
   const std::vector<const Format*>& formats() const { return formats_; }
-  // Number of candidates of a tensor.
+  // Returns the number of candidates of a tensor.
   int count(size_t tensor) const;
-  // The stored format, with the profile that the tensor (its first member) needs; that of the
-  // source for the last candidate of what may stay unquantized.
+  // Returns the stored format, with the profile that the tensor (its first member) needs. The last
+  // candidate of a tensor that may stay unquantized has the source's format.
   const Format& format(size_t tensor, int candidate) const;
   uint64_t bytes(size_t tensor, int candidate) const;
 
   uint64_t linear_weights() const;      // in the layers, including tensors that are not free
   uint64_t fixed_linear_bytes() const;  // of the tensors that are not free
 
-  // The recipe with which stand_in_for() the formats encodes all of them.
+  // Returns the recipe with which stand_in_for() the formats encodes all of them.
   Recipe stand_in_recipe() const;
-  // The recipe that quantizes according to an assignment; its type is that of most weights.
+  // Returns the recipe that quantizes according to an assignment; its type is that of most weights.
   Recipe recipe(const Assignment& assignment) const;
 
  private:

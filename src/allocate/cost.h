@@ -1,4 +1,4 @@
-// What an allocation will take, known before it begins.
+// Predicts what an allocation will take.
 #pragma once
 
 #include <cstdint>

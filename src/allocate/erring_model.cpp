@@ -61,7 +61,7 @@ LayerStream ErringModel::stream(std::vector<std::vector<int32_t>> windows,
   return {model(), std::move(windows), check};
 }
 
-// Whether later layers make the keys and values of this one again.
+// Returns whether later layers attend to the keys and values of this one.
 bool ErringModel::keeps_cache(int64_t layer) const {
   const auto& layers = model().config.layers;
   return std::any_of(layers.begin(), layers.end(), [&](const LayerDesc& later) {

@@ -1,4 +1,4 @@
-// The unquantized model, of whose matrices any may err as if they were quantized.
+// Holds the unquantized model, any of whose matrices can err as if they were quantized.
 #pragma once
 
 #include <functional>
@@ -23,7 +23,7 @@ class ErringModel {
   ErringModel(const std::vector<CandidateTensor>& tensors, StandIn& stand_in,
               const LoadOptions& load);
 
-  // Windows with the model's predictions while nothing errs.
+  // Holds windows of text, and the model's predictions while nothing errs.
   struct Text {
     LayerStream stream;
     ReferenceText reference;
@@ -38,9 +38,9 @@ class ErringModel {
   // layer at a time is decoded; a GPU keeps what errs until the next measurement wants something
   // else.
   Estimate divergence(Text& text, std::span<const double> errors);
-  // Divergences if one tensor alone errs: [tensor][level]. What is in front of a tensor is computed
-  // once for all. `progress` is called before each of them, with their number so far and in all,
-  // and may throw to stop.
+  // Returns the divergences if one tensor alone errs: [tensor][level]. What is in front of a tensor
+  // is computed only once. `progress` is called before each of them, with their number so far and
+  // in all, and may throw to stop.
   std::vector<std::vector<double>> alone(Text& text, std::span<const double> levels,
                                          const std::function<void(int64_t, int64_t)>& progress);
 

@@ -22,7 +22,7 @@ uint64_t most_bytes(const std::vector<Choice>& item) {
   return std::ranges::max_element(item, {}, &Choice::bytes)->bytes;
 }
 
-// Returns the unit of sizes, see knapsack.h; `range` is that of all items together.
+// Returns the unit of sizes (see knapsack.h); `range` is the range of the total size.
 
 uint64_t unit_of(std::span<const std::vector<Choice>> items, uint64_t range) {
   uint64_t divisor = 0;
@@ -35,7 +35,7 @@ uint64_t unit_of(std::span<const std::vector<Choice>> items, uint64_t range) {
   return range / divisor <= kMaxUnits ? divisor : (range + kMaxUnits - 1) / kMaxUnits;
 }
 
-// best[u]: the least damage of the items so far with exactly u units.
+// best_[u] is the least damage of the items so far with exactly u units.
 class Table {
  public:
   explicit Table(size_t units) : best_(units + 1, kUnreached), next_(units + 1) { best_[0] = 0; }

@@ -1,11 +1,11 @@
-// The multiple-choice knapsack of bit allocation: one format per tensor, with the least total
-// damage within a budget of bytes.
+// Solves the multiple-choice knapsack of bit allocation: one format per tensor, with the least
+// total damage within a budget of bytes.
 //
-// Solved exactly by dynamic programming over sizes (Kellerer, Pferschy & Pisinger 2004, chapter
-// 11). The size of a choice counts from the item's smallest choice. These differences are counted
-// in units of their greatest common divisor, so that nothing is rounded; if that needed more than
-// kMaxUnits units, a larger unit is used and differences are rounded up, so that the budget holds
-// in any case.
+// The solution is exact, by dynamic programming over sizes (Kellerer, Pferschy & Pisinger 2004,
+// chapter 11). The size of a choice counts from the item's smallest choice. These differences are
+// counted in units of their greatest common divisor, so that nothing is rounded; if that needed
+// more than kMaxUnits units, a larger unit is used and differences are rounded up, so that the
+// budget holds in any case.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +28,9 @@ struct KnapsackSolution {
 
 inline constexpr uint64_t kMaxUnits = 1 << 17;
 
-// The picks of least total damage whose total size is at most `budget`; of equally good ones the
-// smallest, then the first in the order of choices. Every item has at least one choice. Throws
-// limit naming `where` and the least size if nothing fits.
+// Returns the picks of least total damage whose total size is at most `budget`; of equally good
+// ones the smallest, then the first in the order of choices. Every item has at least one choice.
+// Throws limit naming `where` and the least size if nothing fits.
 KnapsackSolution solve_knapsack(std::span<const std::vector<Choice>> items, uint64_t budget,
                                 const char* where);
 

@@ -1,5 +1,5 @@
-// A text together with the unquantized model's predictions on it, kept so that many variants of the
-// model can be compared without running the original again.
+// Keeps the unquantized model's predictions on a text, so that many variants of the model can be
+// compared without running the original again.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,12 @@ class ReferenceText {
   // more. Throws bad_input if logits are not finite.
   explicit ReferenceText(LayerStream& stream, uint64_t max_bytes = kMaxBytes);
 
-  // KL(reference || model of the stream) in nats over the tokens after the first of each window, of
-  // a stream with the same windows that is behind its last layer. The same for any number of
-  // threads. Throws bad_input if logits are not finite.
+  // Returns KL(reference || model of the stream) in nats over the tokens after the first of each
+  // window. The stream has the same windows and is behind its last layer. The result does not
+  // depend on the number of threads. Throws bad_input if logits are not finite.
   Estimate divergence(LayerStream& stream) const;
 
-  // number of compared positions
+  // Returns the number of compared positions.
   int64_t tokens() const { return static_cast<int64_t>(rest_.size()); }
   int64_t kept() const { return kept_; }  // tokens per position
   uint64_t bytes() const { return logits_.size() * sizeof(float) + ids_.size() * sizeof(int32_t); }

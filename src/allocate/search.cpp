@@ -12,10 +12,11 @@ namespace {
 
 constexpr const char* kWhere = "allocation";
 
-// The factor by which the damage of a group is varied.
+// The damage of a group is varied by this factor.
 constexpr double kStep = 1.6;
 
-// The name with numbers replaced, which is equal for tensors of the same role in all layers.
+// Returns the name with numbers replaced, which is equal for tensors of the same role in all
+// layers.
 std::string role(const std::string& name) {
   std::string result;
   for (const char c : name) {
@@ -92,8 +93,8 @@ Assignment AllocationSearch::solve(const std::vector<double>& factors) const {
   return solve_knapsack(items, budget_, kWhere).picks;
 }
 
-// Factors that pull the damage per weight of each matrix towards the mean: trust 1 leaves it as
-// measured, trust 0 makes all equal.
+// Returns factors that pull the damage per weight of each matrix towards the mean: trust 1 leaves
+// it as measured, trust 0 makes all equal.
 std::vector<double> AllocationSearch::shrunken(double trust) const {
   const auto& tensors = candidates_.tensors();
   double logs = 0, count = 0;
@@ -111,7 +112,7 @@ std::vector<double> AllocationSearch::shrunken(double trust) const {
   return factors;
 }
 
-// Groups: matrices of one role, and the first, middle and last layers.
+// Groups the matrices of one role, and the matrices of each third of the layers.
 std::vector<AllocationSearch::Group> AllocationSearch::make_groups() const {
   std::map<std::string, Group> roles;
   std::vector<size_t> linear;

@@ -20,33 +20,33 @@ struct Measured {
   Estimate kld;
 };
 
-// Measures the divergence of an assignment; expensive.
+// Measures the divergence of an assignment; this is expensive.
 using Measure = std::function<Estimate(const Assignment&)>;
 
 class AllocationSearch {
  public:
-  // `budget`: bytes for all free tensors. The references must outlive the search.
+  // `budget` is the bytes of all free tensors. The references must outlive the search.
   AllocationSearch(const Candidates& candidates, const Sensitivity& sensitivity, uint64_t budget,
                    Measure measure);
 
-  // The least damaging assignment that fits with one format for all layers, and one for embedding
-  // and head if these are free. Throws limit if none fits.
+  // Returns the least damaging assignment that fits with one format for all layers, and one for
+  // embedding and head if these are free. Throws limit if none fits.
   Measured uniform();
-  // The best among the uniform assignment, the knapsack's answer and up to `evaluations`
+  // Returns the best of the uniform assignment, the knapsack's answer and up to `evaluations`
   // variations.
   Measured best(int64_t evaluations);
-  // The sum of the tensors' own damages.
+  // Returns the sum of the tensors' own damages.
   double damage(const Assignment& assignment) const;
   uint64_t bytes(const Assignment& assignment) const;  // of the free tensors
 
-  // All measured assignments, in the order of measurement.
+  // Returns all measured assignments, in the order of measurement.
   const std::vector<Measured>& history() const { return history_; }
   const Measured& measure(const Assignment& assignment);
 
  private:
   using Group = std::vector<size_t>;  // indices of tensors
   std::vector<Group> make_groups() const;
-  // The knapsack's answer if the damage of tensor t were factors[t] times the measured one.
+  // Returns the knapsack's answer if the damage of tensor t were factors[t] times the measured one.
   Assignment solve(const std::vector<double>& factors) const;
   std::vector<double> shrunken(double trust) const;
 

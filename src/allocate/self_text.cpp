@@ -56,7 +56,8 @@ std::vector<int32_t> write_self_text(const Model& model, const SelfTextOptions& 
         std::copy(logits.begin(), logits.end(),
                   all_logits.data() + static_cast<int64_t>(w) * vocab);
       });
-      // To draw from a large vocabulary takes longer than a GPU needs for a token of all windows.
+      // Drawing from a large vocabulary on one thread takes longer than a GPU needs for a token of
+      // all windows.
       model.pool().for_each(windows, [&](int64_t w) {
         const std::span logits(all_logits.data() + w * vocab, static_cast<size_t>(vocab));
         chosen[static_cast<size_t>(w)] = samplers[static_cast<size_t>(w)].sample(logits);

@@ -1,5 +1,5 @@
-// Text that the model writes itself: sensitivity is measured on it, and calibration reads it, where
-// there is no other text.
+// Lets the model write a text: where there is no other text, sensitivity is measured on it, and
+// calibration reads it.
 #pragma once
 
 #include <cstdint>

@@ -8,8 +8,8 @@
 namespace walsh {
 namespace {
 
-// Formats with less error do too little damage to be measured with few tokens; theirs is read off
-// the curve, which is a straight line there.
+// Formats with less error do too little damage to be measured with few tokens; their damage is read
+// off the curve, which is a straight line there.
 constexpr double kLeastMeasured = 2e-3;
 
 }  // namespace
@@ -44,7 +44,7 @@ void predict_damage(const Candidates& candidates, Sensitivity& sensitivity) {
     std::vector<double>& damage = sensitivity.damage.emplace_back();
     for (const Format* format : formats)
       damage.push_back(sensitivity.curves[t].at(declared_nmse(*format)));
-    // the tensor stays unquantized: no damage
+    // A tensor that stays unquantized does no damage.
     damage.resize(static_cast<size_t>(candidates.count(t)));
   }
 }

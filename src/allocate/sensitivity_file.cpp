@@ -37,7 +37,7 @@ DamageCurve parse_curve(const Json& json, const std::string& where) {
   return curve;
 }
 
-// Accepts any conditions if `conditions` is null.
+// A null `conditions` accepts any conditions.
 std::map<std::string, DamageCurve> read_curves(std::string_view text, const std::string& where,
                                                const std::string_view* conditions) {
   const Json json = parse_json(text, where);

@@ -11,23 +11,23 @@
 
 namespace walsh {
 
-// The text of a file of sensitivities; nothing if there is no file (after symbolic links) or `path`
-// is empty. Throws io, bad_input or limit naming the file if it cannot be read, and bad_input if it
-// contains no curves, so that this is known before anything is measured.
+// Returns the text of a file of sensitivities; nothing if there is no file (after symbolic links)
+// or `path` is empty. Throws io, bad_input or limit naming the file if it cannot be read, and
+// bad_input if it contains no curves, so that this is known before anything is measured.
 std::optional<std::string> read_sensitivity(const std::string& path);
 
-// JSON. `conditions` describes what the measurement depends on besides the tensors: text, probe,
-// calibration, recipe.
+// Returns JSON. `conditions` describes what the measurement depends on besides the tensors: text,
+// probe, calibration, recipe.
 std::string format_sensitivity(const Candidates& candidates, const Sensitivity& sensitivity,
                                std::string_view conditions);
 
-// The curve of each tensor. Throws bad_input naming `where` unless the file is complete and was
-// measured under the same conditions.
+// Returns the curve of each tensor. Throws bad_input naming `where` unless the file is complete and
+// was measured under the same conditions.
 std::map<std::string, DamageCurve> parse_curves(std::string_view json, const std::string& where,
                                                 std::string_view conditions);
 
-// As above for the tensors of `candidates`, which may have other formats; throws bad_input if one
-// is missing.
+// Does the same for the tensors of `candidates`, which may have other formats; throws bad_input if
+// one is missing.
 Sensitivity parse_sensitivity(std::string_view json, const std::string& where,
                               const Candidates& candidates, std::string_view conditions);
 

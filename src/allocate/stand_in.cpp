@@ -41,7 +41,7 @@ double declared_nmse(const Format& format) {
               std::string(format.name) + " declares no error, so its damage cannot be predicted");
 }
 
-// The errors of formats that are not rotated are no noise of one shape, so one of them stands in.
+// Errors of formats that are not rotated have different shapes, so one of these formats stands in.
 const Format& stand_in_for(std::span<const Format* const> formats) {
   if (formats.front()->rotation_block != 0) return get_format("tq3");
   return **std::max_element(formats.begin(), formats.end(), [](const Format* a, const Format* b) {
@@ -103,8 +103,8 @@ Tensor StandIn::erring(const std::string& name, const Tensor& original, double n
   });
   invert_outputs(compressor_->form_of(name).output, rows, cols, pool_, buffer->data());
   const std::vector<float> factors = row_factors(name, rows);
-  // A code with least-squares scales returns (1 - D) W + sqrt(D (1 - D)) N, the test channel of
-  // rate-distortion theory. N is that of the stand-in.
+  // A code with least-squares scales returns (1 - D) W + sqrt(D (1 - D)) N, which is the test
+  // channel of rate-distortion theory. N is taken from the stand-in.
   const double own = declared_nmse(*coded.format);
   const double noise = std::sqrt(nmse * (1 - nmse) / (own * (1 - own)));
   const auto of_code = static_cast<float>(noise);

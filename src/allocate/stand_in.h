@@ -1,5 +1,5 @@
-// Errors that stand for those of any format: one code that is encoded soon rounds a matrix once,
-// and what it errs is brought to the size that the format declares. Balancing and error feedback
+// Makes errors that stand for those of any format: a code that is quick to encode rounds a matrix
+// once, and its error is brought to the size that the format declares. Balancing and error feedback
 // shape it as they shape the errors of all formats.
 #pragma once
 
@@ -14,16 +14,16 @@
 
 namespace walsh {
 
-// The relative squared error on Gaussian weights that a format declares. Throws usage if it
+// Returns the relative squared error on Gaussian weights that a format declares. Throws usage if it
 // declares none.
 double declared_nmse(const Format& format);
 
-// The format that errs for all of these, which are all rotated or all not.
+// Returns the format that errs for all of these, which are all rotated or all not.
 const Format& stand_in_for(std::span<const Format* const> formats);
 
 class StandIn {
  public:
-  // `compressor`: of a recipe whose type is stand_in_for the formats.
+  // The type of the `compressor`'s recipe is stand_in_for the formats.
   StandIn(std::unique_ptr<Compressor> compressor, ThreadPool& pool);
 
   // The unquantized model, in the basis of erring(); with all matrices as f32 if it is `wide`.
@@ -38,8 +38,8 @@ class StandIn {
   // Decodes rows [begin, end) of an encoded matrix to `out`, and undoes the balancing of columns.
   void decode(const Tensor& coded, std::span<const float> scales, int64_t begin, int64_t end,
               float* out) const;
-  // The factors by which calibrated balancing multiplied this matrix's rows, because another
-  // matrix's input (of o or down) was balanced; empty if none.
+  // Returns the factors by which calibrated balancing multiplied this matrix's rows, because
+  // another matrix's input (of o or down) was balanced; empty if none.
   std::vector<float> row_factors(const std::string& name, int64_t rows);
 
   std::unique_ptr<Compressor> compressor_;

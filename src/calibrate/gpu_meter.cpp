@@ -16,7 +16,7 @@ namespace {
 // Left to the encoders, which may use the same GPU.
 constexpr uint64_t kEncoders = uint64_t{2} << 30;
 
-// Without anything but the embedding.
+// Returns the model with nothing but the embedding.
 ModelConfig embedding_of(const ModelConfig& config) {
   ModelConfig part = config;
   part.layers.assign(config.layers.size(), {});
@@ -27,7 +27,7 @@ ModelConfig embedding_of(const ModelConfig& config) {
   return part;
 }
 
-// Takes X^T X to the moments of rotated rows: R X^T X R^T.
+// Turns moments X^T X into those of rotated rows: R X^T X R^T.
 void rotate_moments(InputMoments& moments, const std::function<void(float*)>& rotate,
                     ThreadPool& pool) {
   const int64_t width = moments.width;
@@ -95,7 +95,7 @@ LoadOptions GpuMeter::options(const ModelConfig& part) const {
   return options;
 }
 
-// The head's comes with the last layer: a part has one.
+// The head's part also has the last layer, because a part needs a layer.
 ModelConfig GpuMeter::part(int64_t layer) const {
   const ModelConfig& whole = checkpoint_.config();
   const bool is_head = layer == checkpoint_.layers();
@@ -109,7 +109,7 @@ ModelConfig GpuMeter::part(int64_t layer) const {
   return part;
 }
 
-// Layers of the GPU begin with what the embedding gives on the CPU.
+// The CPU computes the embeddings with which the GPU's layers begin.
 void GpuMeter::restart() {
   LoadOptions options;
   options.pool = &checkpoint_.pool();

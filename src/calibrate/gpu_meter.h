@@ -17,8 +17,8 @@ namespace walsh {
 class GpuMeter : public LayerMeter {
  public:
   // `checkpoint` outlives this object. `check` is called after each batch and may throw to stop.
-  // Throws usage for what the GPU does not compute and limit with the sizes for what does not fit
-  // there, before anything is read.
+  // Throws, before anything is read, usage for what the GPU does not compute, and limit with the
+  // sizes for what does not fit there.
   GpuMeter(MeasuredCheckpoint& checkpoint, std::vector<std::vector<int32_t>> windows,
            const Device& device, std::function<void()> check);
 
@@ -27,11 +27,12 @@ class GpuMeter : public LayerMeter {
 
  private:
   void refuse_layers();
-  // The options that a part of the model is loaded with.
+  // Returns the options that a part of the model is loaded with.
   LoadOptions options(const ModelConfig& part) const;
-  // What the GPU has while it measures a layer, or the head.
+  // Returns what the GPU holds while it measures a layer, or the head.
   ModelConfig part(int64_t layer) const;
-  // Calls body(rows) for batches of all tokens, whose stream is in the executor, and takes it back.
+  // Calls body(rows) for batches of all tokens while the executor holds their residual stream,
+  // which it then takes back.
   void for_batches(MeteringExecutor& executor, const std::function<void(int64_t rows)>& body);
   InputMoments read(MeteringExecutor& executor, const Input& input, int expert,
                     const std::function<void(float*)>& rotate) const;

@@ -16,10 +16,10 @@
 
 namespace walsh {
 
-// Has the second moments of one layer's inputs at a time, computed with the original weights:
+// Holds the second moments of one layer's inputs at a time, computed with the original weights:
 // errors of quantized earlier layers do not enter, so every layer can be encoded independently.
-// Memory: the residual stream of all tokens and the moments of one layer. With a fold the moments
-// are those of the folded model's inputs (measured_checkpoint.h).
+// Memory is needed for the residual stream of all tokens and the moments of one layer. With a fold
+// the moments are those of the folded model's inputs (measured_checkpoint.h).
 class LayerStatistics : public InputStatistics {
  public:
   // Runs the checkpoint in `folder` on `windows` of tokens, each a sequence of its own. `pool` must
@@ -41,7 +41,7 @@ class LayerStatistics : public InputStatistics {
   MeasuredCheckpoint checkpoint_;
   std::string note_;
   std::unique_ptr<LayerMeter> meter_;  // behind layer_
-  // the layer whose moments are known; the number of layers stands for the head
+  // This layer's moments are known; the number of layers stands for the head.
   int64_t layer_ = -1;
   std::vector<MeasuredInput> measured_;  // of a layer, in the order of make_plan
   const InputMoments nothing_{0};        // for an expert that no token reached

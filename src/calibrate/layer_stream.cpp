@@ -138,7 +138,8 @@ void LayerStream::put_stream(const float* from, int64_t rows) {
   runner_->executor().write_rows(Rows::stream, 0, rows, from);
 }
 
-// The stream of rows from `first_token` of all tokens on becomes keys and values of a layer again.
+// Stores the keys and values of a layer again, from its kept input of the rows that begin at
+// `first_token` of all tokens.
 void LayerStream::store_cache(int layer, int64_t first_token, int64_t rows) {
   if (const auto kept = state_.kept.find(layer); kept != state_.kept.end())
     put_stream(kept->second.data() + first_token * runner_->model().config.hidden, rows);

@@ -1,5 +1,5 @@
-// A text on its way through a model, all of its tokens layer by layer: what is between layers can
-// be kept, and matrices may change while it is there.
+// Takes all tokens of a text through a model layer by layer: the state between two layers can be
+// kept, and matrices may change there.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +50,7 @@ class LayerStream {
   LayerStream(const Model& model, std::vector<std::vector<int32_t>> windows,
               std::function<void()> check = {});
 
-  // What run_layer() leaves behind a layer.
+  // Holds the state between two layers.
   struct State {
     int64_t next = 0;  // the layer that comes next
     AlignedArray<float> stream;
@@ -63,7 +63,7 @@ class LayerStream {
   int64_t vocab() const { return runner_->model().config.vocab; }
   uint64_t bytes() const;
 
-  // The text stands before the first layer again.
+  // Returns to the state before the first layer.
   void restart();
   void run_layer();  // the next one
   // All layers up to this one. A GPU computes them without a break; it does not know layers that
@@ -78,7 +78,7 @@ class LayerStream {
   void restore(const State& state);
 
  private:
-  // If the layers attend to keys and values of an earlier one (`cache`, else -1), that stores them
+  // If the layers attend to keys and values of an earlier one (`cache`, else -1), these are stored
   // first.
   void for_batches(const std::function<void(int64_t rows, int64_t first)>& body, bool first,
                    int cache);

@@ -1,4 +1,5 @@
-// The checkpoint that a calibration text is run through, and what measures it layer by layer.
+// Holds the checkpoint that a calibration text runs through, and declares what measures it layer by
+// layer.
 #pragma once
 
 #include <functional>
@@ -19,8 +20,8 @@ namespace walsh {
 class MeasuredCheckpoint {
  public:
   // With a fold (quantize/source/fold.h) inputs are those of the folded model, computed with the
-  // checkpoint's weights; both are the same function. `pool` outlives this object. Throws usage for
-  // a model that cannot be folded.
+  // checkpoint's weights; both models compute the same function. `pool` outlives this object.
+  // Throws usage for a model that cannot be folded.
   MeasuredCheckpoint(const std::string& folder, ThreadPool& pool,
                      const std::optional<Rotation>& fold);
 
@@ -29,13 +30,14 @@ class MeasuredCheckpoint {
   ThreadPool& pool() const { return pool_; }
   int64_t layers() const { return static_cast<int64_t>(config_.layers.size()); }
   bool folded() const { return fold_ != nullptr; }
-  // What takes an input of a layer, or of the head, which is behind the last layer, to the basis of
-  // the folded model, after a norm without its gain if there is one. Empty: it is as it is.
+  // Returns what rotates an input of a layer, or of the head (behind the last layer), into the
+  // basis of the folded model, after a norm without its gain if there is one. Empty: the input
+  // stays as it is.
   std::function<void(float*)> rotation(int64_t layer, size_t input) const;
-  // The values of an input.
+  // Returns how many values an input has.
   int64_t width(int64_t layer, size_t input) const;
   size_t inputs(int64_t layer) const;
-  // The layer's weights are not needed again soon.
+  // Releases the layer's weights, which are not needed again soon.
   void release(int64_t layer);
 
  private:
@@ -46,7 +48,7 @@ class MeasuredCheckpoint {
   std::unique_ptr<ResidualFold> fold_;  // null: none
 };
 
-// An input of a layer, and of the experts that read it.
+// Holds the moments of one input of a layer, for all tokens and for each expert that reads it.
 struct MeasuredInput {
   InputMoments moments;
   std::vector<std::optional<InputMoments>> experts = {};
@@ -57,9 +59,9 @@ class LayerMeter {
  public:
   virtual ~LayerMeter() = default;
 
-  // The text stands before the first layer again.
+  // Returns to the state before the first layer.
   virtual void restart() = 0;
-  // Runs the next layer, or behind the last one the norm in front of the head, and returns its
+  // Runs the next layer, or, behind the last one, the norm in front of the head, and returns its
   // inputs in the order of make_plan.
   virtual std::vector<MeasuredInput> run(int64_t layer) = 0;
 };

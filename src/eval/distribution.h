@@ -1,4 +1,4 @@
-// Percentiles of any number of values in bounded memory.
+// Computes percentiles of any number of values in bounded memory.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,9 @@
 
 namespace walsh {
 
-// Exact up to kExact values. Beyond that values are counted in buckets: percentiles are then within
-// 2^-13 of the value (or within 1e-12, for smaller ones); minimum and maximum stay exact. At most
-// 12 MiB.
+// Percentiles are exact up to kExact values. Beyond that values are counted in buckets: percentiles
+// are then within 2^-13 of the value (or within 1e-12, for smaller ones); minimum and maximum stay
+// exact. It takes at most 12 MiB.
 class Distribution {
  public:
   static constexpr size_t kExact = size_t{1} << 20;

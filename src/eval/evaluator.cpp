@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kLogitBytes = int64_t{64} << 20;  // of logits held per model
 constexpr int64_t kMinRows = 32;
 
-// A model and the logits of the tokens that it evaluated last.
+// Runs a model and keeps the logits of the tokens that it evaluated last.
 class Scorer {
  public:
   Scorer(const Model& model, int64_t ctx, int64_t rows)
@@ -118,7 +118,8 @@ class Evaluator {
     }
   }
 
-  // Row i of the kept logits, that of position `first` + i of a window, predicts targets[i].
+  // Scores rows: row i of the kept logits belongs to position `first` + i of a window and predicts
+  // targets[i].
   void score_rows(const int32_t* targets, int64_t rows, int64_t window, int64_t first) {
     scores_.assign(static_cast<size_t>(rows), {});
     pool_.for_each(rows, [&](int64_t i) {

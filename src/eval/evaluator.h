@@ -22,7 +22,7 @@ struct Evaluation {
 struct EvalOptions {
   WindowOptions windows;
   int32_t bos = -1;  // stands for the first token of each window; -1: keep the text's own
-  // Called after each window with the total number of windows; may throw to stop.
+  // This is called after each window with the total number of windows; it may throw to stop.
   std::function<void(const Evaluation&, int64_t)> progress;
 };
 
@@ -33,8 +33,8 @@ struct EvalOptions {
 Evaluation evaluate(const Model& model, const Model* reference, std::span<const int32_t> text,
                     const EvalOptions& options);
 
-// The same with a reference that is a file, whose text and windows are scored: options.windows
-// counts only for the number of windows. Throws usage if the vocabularies differ.
+// Scores the text and the windows of a reference that is a file: of options.windows only the number
+// of windows counts. Throws usage if the vocabularies differ.
 Evaluation evaluate(const Model& model, const StoredLogits& reference, const EvalOptions& options);
 
 }  // namespace walsh

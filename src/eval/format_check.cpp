@@ -11,7 +11,7 @@ namespace walsh {
 namespace {
 
 constexpr int64_t kRows = 1024, kCols = 1024;
-// trellis formats take a thousand times as long, so fewer rows are measured
+// Trellis formats take a thousand times as long, so fewer rows are measured.
 constexpr int64_t kSlowRows = 256;
 constexpr int64_t kSampleRows = 32, kSampleCols = 256;
 constexpr uint32_t kSeed = 42;  // of the rotations
@@ -26,7 +26,7 @@ Matrix normal_matrix() {
   return w;
 }
 
-// Student t: t = normal / sqrt(chi^2_4 / 4), and chi^2_4 = -2 ln(u1 u2).
+// Draws from Student's t: t = normal / sqrt(chi^2_4 / 4), and chi^2_4 = -2 ln(u1 u2).
 Matrix student_matrix() {
   Random random(2);
   Matrix w(kRows * kCols);

@@ -15,8 +15,8 @@ namespace walsh {
 // 0.03159) lie at their bounds, and a sample of 1 Mi weights scatters by 0.1 %.
 inline constexpr double kSamplingError = 1.003;
 
-// NMSE = ||W - decoded W||^2 / ||W||^2 after a full encode and decode with the format's default
-// rotation.
+// Errors are NMSE = ||W - decoded W||^2 / ||W||^2 after a full encode and decode with the format's
+// default rotation.
 struct FormatReport {
   std::string name;
   double bpw = 0;           // bits per weight, scales included, rows of 1024
@@ -31,13 +31,13 @@ struct FormatReport {
 // Says what to measure: everything in a report, or only what a bound applies to.
 enum class Measure { everything, normal };
 
-// One report per name, in that order; all formats if `names` is empty. Deterministic. Throws usage
-// for an unknown name.
+// Returns one report per name, in that order; of all formats if `names` is empty. Deterministic.
+// Throws usage for an unknown name.
 std::vector<FormatReport> check_formats(ThreadPool& pool, std::span<const std::string> names,
                                         Measure what = Measure::everything);
 
-// How a format encodes a normal matrix of 32 x 256 weights (32 tiles of a trellis): the bytes that
-// it stores, and the weights that they decode to.
+// Shows how a format encodes a normal matrix of 32 x 256 weights (32 tiles of a trellis): the bytes
+// that it stores, and the weights that they decode to.
 struct CodedSample {
   std::vector<std::byte> stored;
   std::vector<float> decoded;
@@ -45,7 +45,7 @@ struct CodedSample {
   bool operator==(const CodedSample&) const = default;
 };
 
-// Samples of the given formats, encoded with the current instruction set.
+// Returns samples of the given formats, encoded with the current instruction set.
 std::vector<CodedSample> coded_samples(ThreadPool& pool, std::span<const std::string> names);
 
 // Returns whether encoding without vector instructions takes so long (a thousand times as long as

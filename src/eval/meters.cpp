@@ -39,7 +39,7 @@ void DivergenceMeter::add(const TokenScore& score) {
 }
 
 double DivergenceMeter::correlation() const {
-  // var(a - b) = var(a) + var(b) - 2 cov(a, b)
+  // This uses var(a - b) = var(a) + var(b) - 2 cov(a, b).
   const double a = model_.variance(), b = reference_.variance();
   if (a <= 0 || b <= 0) return 0;
   return (a + b - difference_.variance()) / (2 * std::sqrt(a * b));

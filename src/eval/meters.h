@@ -1,5 +1,5 @@
-// Accumulators for `walsh eval`: perplexity of a model, divergence of a model from a reference.
-// Their memory does not grow with the number of tokens.
+// Accumulates what `walsh eval` reports: the perplexity of a model, its divergence from a
+// reference. The memory does not grow with the number of tokens.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace walsh {
 
-// A mean and its standard error (sample standard deviation / sqrt(n); 0 for fewer than 2 values).
+// The error is that of the mean: sample standard deviation / sqrt(n), 0 for fewer than 2 values.
 struct Estimate {
   double value = 0;
   double error = 0;
 };
 
-// Running mean and variance (Welford 1962).
+// Keeps a running mean and variance (Welford 1962).
 class MeanMeter {
  public:
   void add(double x);
@@ -34,7 +34,7 @@ class PerplexityMeter {
   int64_t count() const { return nll_.count(); }
   Estimate mean_nll() const { return nll_.mean(); }
   double variance() const { return nll_.variance(); }  // of the NLL per token
-  // exp(mean NLL), with the error of the mean propagated to first order.
+  // Returns exp(mean NLL), with the error of the mean propagated to first order.
   Estimate perplexity() const;
 
  private:
@@ -48,15 +48,17 @@ class DivergenceMeter {
 
   Estimate perplexity() const { return model_.perplexity(); }
   Estimate reference_perplexity() const { return reference_.perplexity(); }
-  // Mean of ln(PPL / PPL of the reference) over tokens, with the error of the paired differences.
+  // Returns the mean of ln(PPL / PPL of the reference) over tokens, with the error of the paired
+  // differences.
   Estimate ln_ratio() const { return difference_.mean(); }
-  // Pearson correlation of the two models' NLL per token; 0 if undefined.
+  // Returns the Pearson correlation of the two models' NLL per token; 0 if undefined.
   double correlation() const;
   Estimate kld() const { return kld_mean_.mean(); }
   Estimate dp() const { return dp_mean_.mean(); }
-  // Root mean square of dp, with its error to first order.
+  // Returns the root mean square of dp, with its error to first order.
   Estimate rms_dp() const;
-  // Share of tokens where both models agree on the most probable token, with its binomial error.
+  // Returns the share of tokens where both models agree on the most probable token, with its
+  // binomial error.
   Estimate same_top() const;
 
   // Returns the divergence of every token.

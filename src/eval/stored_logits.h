@@ -1,5 +1,5 @@
-// Log-probabilities that llama.cpp's llama-perplexity wrote of a model (--kl-divergence-base): a
-// reference without the model. The file is little-endian:
+// Reads log-probabilities of a model that llama.cpp's llama-perplexity wrote
+// (--kl-divergence-base): they stand in for the reference. The file is little-endian:
 //   "_logits_", int32 ctx, int32 vocab, int32 windows, int32 tokens[windows][ctx], and for every
 //   window and position ctx/2 .. ctx - 2 a row: float scale, float least, uint16 code[vocab], one
 //   more if vocab is odd. The log-probability of a token is least + scale * code.
@@ -23,12 +23,13 @@ class StoredLogits {
   int64_t ctx() const { return ctx_; }
   int64_t vocab() const { return vocab_; }
   int64_t windows() const { return windows_; }
-  // The first position of a window whose logits are stored. They predict the token behind it.
+  // Returns the first position of a window whose logits are stored. They predict the token behind
+  // it.
   int64_t first_position() const { return ctx_ / 2; }
   // Returns the tokens of a window; all are in the vocabulary.
   std::vector<int32_t> tokens(int64_t window) const;
-  // The log-probabilities of a position. Those that the writer has cut off because they are 16
-  // below the largest are given as 16 less, so that they add nothing to a divergence.
+  // Reads the log-probabilities of a position. Those that the writer has cut off because they are
+  // 16 below the largest are given as 16 less, so that they add nothing to a divergence.
   void read_row(int64_t window, int64_t position, std::span<float> row) const;
 
  private:

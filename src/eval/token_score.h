@@ -1,5 +1,5 @@
-// What one scored token contributes to perplexity and divergence: pure functions over two rows of
-// logits, in double precision, natural logarithms.
+// Computes what one scored token contributes to perplexity and divergence: pure functions over two
+// rows of logits, in double precision, with natural logarithms.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,12 @@
 
 namespace walsh {
 
-// log(sum(exp(logits))), computed around the maximum. NaN or +inf among the logits gives NaN.
+// Returns log(sum(exp(logits))), computed around the maximum. NaN or +inf among the logits gives
+// NaN.
 double log_sum_exp(std::span<const float> logits);
 
-// -log p(target). Throws internal if target is outside the vocabulary, bad_input if the logits are
-// not finite.
+// Returns -log p(target). Throws internal if target is outside the vocabulary, bad_input if the
+// logits are not finite.
 double token_nll(std::span<const float> logits, int32_t target);
 
 struct TokenScore {

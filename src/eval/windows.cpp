@@ -57,8 +57,8 @@ Window WindowPlan::operator[](int64_t index) const {
     return {index * ctx, (index + 1) * ctx, first};
   }
   const int64_t begin = index * options_.stride;
-  // The first token that the window before has not scored. A token without context (the first of
-  // the text, or with stride == ctx the first of a window) is never scored.
+  // A window scores from the first token on that the window before has not scored. A token without
+  // context (the first of the text, or with stride == ctx the first of a window) is never scored.
   const int64_t first = index == 0 ? 1 : std::max<int64_t>(ctx - options_.stride, 1);
   return {begin, std::min(begin + ctx, tokens_), first};
 }

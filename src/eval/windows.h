@@ -31,7 +31,7 @@ struct Window {
   int64_t scored() const { return end - begin - first_scored; }
 };
 
-// The windows of a text of `tokens` tokens, computed on demand. An incomplete last window is
+// Computes the windows of a text of `tokens` tokens on demand. An incomplete last window is
 // dropped, except in strided mode.
 class WindowPlan {
  public:
@@ -47,7 +47,8 @@ class WindowPlan {
   int64_t size_ = 0;
 };
 
-// The tokens of a window as the model sees them: the first one replaced by `bos` unless bos < 0.
+// Returns the tokens of a window as the model sees them: the first one replaced by `bos` unless bos
+// < 0.
 std::vector<int32_t> window_tokens(std::span<const int32_t> text, const Window& window,
                                    int32_t bos);
 
