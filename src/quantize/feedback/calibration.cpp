@@ -3,8 +3,8 @@
 namespace walsh {
 namespace {
 
-// An expert that got fewer tokens is rounded without feedback: the damping that so few tokens need
-// (calibration_damping) would leave almost nothing of it.
+// An expert with fewer tokens than this is rounded without feedback: the damping that so few tokens
+// need (calibration_damping) would leave almost nothing of it.
 constexpr double kFewestTokensPerChannel = 0.5;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What a compressor knows from a calibration text, per site.
+// Gives a compressor what was measured on a calibration text, per site.
 #pragma once
 
 #include <map>

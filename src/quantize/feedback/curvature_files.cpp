@@ -46,7 +46,7 @@ int64_t triangle(int64_t rows) {
   return rows * (rows + 1) / 2;
 }
 
-// Returns the rows that a matrix has of the tensor in which it is stored.
+// Returns which rows of the tensor in which it is stored a matrix has.
 std::vector<int64_t> stored_rows(const TensorPart* part, int64_t rows) {
   std::vector<int64_t> result;
   if (part != nullptr && !part->groups.empty()) {
@@ -68,7 +68,7 @@ std::vector<int64_t> stored_rows(const TensorPart* part, int64_t rows) {
   return result;
 }
 
-// Experts that share a tensor are measured one by one.
+// Returns whether a matrix was measured by itself, as experts that share a tensor are, too.
 bool measured_by_itself(const CheckpointSource::Place& place) {
   return place.part == nullptr || place.part->shape.size() == 3;
 }

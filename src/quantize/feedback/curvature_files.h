@@ -1,6 +1,7 @@
-// What `python -m walsh.curvature` has measured of a checkpoint: the second moments of the
-// gradients of its loss at the outputs of its matrices (docs/calibration.md). A folder with a
-// safetensors file per layer; a tensor has the upper triangle of the mean of g g^T, row by row.
+// Reads what `python -m walsh.curvature` has measured of a checkpoint: the second moments of the
+// gradients of its loss at the outputs of its matrices (docs/calibration.md). They are a folder
+// with a safetensors file per layer; a tensor has the upper triangle of the mean of g g^T, row by
+// row.
 #pragma once
 
 #include <cstddef>

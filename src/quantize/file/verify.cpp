@@ -32,7 +32,7 @@ std::string feeding_norm(const ModelPlan& plan, const std::string& tensor) {
   return "";
 }
 
-// Returns the original with its rows scaled as balancing scales the feeder of an activation.
+// Returns the original with its rows scaled as balancing scales a feeder.
 Tensor scaled_original(Tensor original, const WalshFile& file, const ModelPlan& plan,
                        const std::string& tensor, ThreadPool& pool) {
   for (const Site& site : plan.sites) {

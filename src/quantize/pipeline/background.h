@@ -14,7 +14,7 @@ class Background {
  public:
   // Throws limit if the system refuses to start a thread.
   explicit Background(std::function<void()> work);
-  // Requests the work to stop, as a StopScope does (walsh/stop.h), and waits for its end.
+  // Asks the work to stop, as a StopScope does (walsh/stop.h), and waits for its end.
   ~Background();
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;

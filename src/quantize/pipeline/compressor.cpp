@@ -16,10 +16,10 @@
 namespace walsh {
 namespace {
 
-// Share of the variance that two factors may leave unexplained (docs/formats/tc.md).
+// Two factors may leave this share of the variance unexplained (docs/formats/tc.md).
 constexpr double kLargestMisfit = 0.02;
 
-// Outputs of matrices whose rows are no multiple of this are not rotated.
+// Outputs of a matrix are rotated only if their number is a multiple of this.
 constexpr int64_t kRotatedRows = 32;
 
 // The head and the embedding are activation sites too: they may be coded, with their own rotation.
@@ -44,7 +44,7 @@ std::vector<Site> all_sites(const ModelPlan& plan) {
   return sites;
 }
 
-// The plan of a source. It has no layer that predicts further tokens where the checkpoint has none,
+// Returns the plan of a source. It has no layer that predicts ahead where the checkpoint has none,
 // and where a rotation is folded into the residual stream, which does not reach that layer.
 ModelPlan plan_of(ModelPlan plan, const Recipe& recipe, const CheckpointSource& source) {
   const bool folds = recipe.rotate == RotateAt::residual;
@@ -128,8 +128,8 @@ StoredForm Compressor::form_of(const std::string& name) const {
   return {&format, {plan.rotation[0], plan.rotation[1]}, plan.output_rotation};
 }
 
-// What a tensor is stored as that keeps its source type. Folding gives float32 values: those of
-// vectors stay that, those of matrices are rounded back unless the recipe's dense type is wider.
+// Returns the format of a tensor that keeps its source type. Folding gives float32 values: vectors
+// stay float32, matrices are rounded back unless the recipe's dense type is wider.
 const Format& Compressor::kept_format(const std::string& name, const Format& source,
                                       bool vector) const {
   if (!fold_ || !fold_->contains(name)) return source;
@@ -198,7 +198,7 @@ void Compressor::add(const std::string& name, const Format* wanted, int site, bo
       t.rotation[pass] =
           rotation_for(recipe_, *t.format, sites_[static_cast<size_t>(site)].name, pass);
     }
-    // A residual pass needs a rotation of its own: what the first one leaves is not Gaussian in
+    // A residual pass keeps a rotation of its own: what the first pass leaves is not Gaussian in
     // the first one's basis.
     if (fold_ && fold_->input_rotated(name)) t.rotation[0] = kNoRotation;
     const bool both = recipe_.rotate == RotateAt::both && linear && t.format->rotation_block != 0;
@@ -211,7 +211,7 @@ void Compressor::add(const std::string& name, const Format* wanted, int site, bo
   tensors_.push_back(std::move(t));
 }
 
-// What does not fit its config would be refused by whoever loads the result.
+// Refuses a shape that does not fit the config, because no program could load the result.
 void Compressor::check_shape(const std::string& name, const Tensor& source) const {
   const auto found = plan_.shapes.find(name);
   if (found == plan_.shapes.end()) return;
@@ -303,7 +303,8 @@ void Compressor::settle_formats() {
   settled_ = true;
 }
 
-// With calibration on the matrix as it is balanced without: measuring comes later, layer by layer.
+// With calibration, the matrix is judged as it would be balanced without: measuring comes later,
+// layer by layer.
 double Compressor::misfit(const TensorPlan& plan) {
   double result = 0;
   const bool balanced = balanced_[static_cast<size_t>(plan.site)];
@@ -377,7 +378,6 @@ Tensor Compressor::encode_on_gpu(const TensorPlan& plan, const Tensor& source) {
   return tensor;
 }
 
-// What stays as it is, or is not multiplied with (the embedding), has no errors to feed back.
 std::vector<std::string> Compressor::notes() const {
   std::vector<std::string> notes = source_.notes();
   if (recipe_.head_type_chosen && plan_.head.empty())
@@ -392,6 +392,7 @@ std::vector<std::string> Compressor::notes() const {
   return notes;
 }
 
+// A tensor that stays as it is, or that is looked up (the embedding), has no errors to feed back.
 bool Compressor::fed_back(const TensorPlan& plan) const {
   return recipe_.calibration && plan.site >= 0 && !is_looked_up(plan) && !is_ahead(plan.site) &&
          (codec_of(*plan.format).encode_with_feedback != nullptr || fed_back_above(plan));
@@ -408,7 +409,7 @@ void Compressor::measure(const TensorPlan& plan) {
   if (const int site = measured_site(plan); site >= 0) calibration().measure(site);
 }
 
-// The head is not measured: what all of its outputs do together has no room.
+// The head is left out: the moments of all of its outputs would take too much memory.
 bool Compressor::fed_back_above(const TensorPlan& plan) const {
   return curvature_ && recipe_.calibration && plan.linear && !is_ahead(plan.site) &&
          codec_of(*plan.format).encode_two_sided != nullptr;
@@ -426,8 +427,8 @@ Compressor::Feedback Compressor::feedback(const TensorPlan& plan) {
           fed_back_above(plan) ? output_feedback(plan) : nullptr};
 }
 
-// The factors are of rows as read() makes them: folded, then scaled, then rotated, of which the
-// first two never meet.
+// The factors are for rows as read() makes them: folded, then scaled, then rotated. No rows are
+// both folded and scaled.
 std::shared_ptr<const ErrorFeedback> Compressor::output_feedback(const TensorPlan& plan) {
   const auto moments = curvature_->moments(source_, origin(plan.name), plan.rows);
   if (!moments) return nullptr;

@@ -1,4 +1,4 @@
-// A checkpoint that is compressed tensor by tensor while it is read: the one path behind both
+// Compresses a checkpoint tensor by tensor while it is read: this is the one path behind both
 // `walsh quantize` and `--quantize` at load time, so both give the same bits.
 #pragma once
 
@@ -22,7 +22,7 @@
 
 namespace walsh {
 
-// What will happen to one tensor, known before any work.
+// Says what will happen to one tensor; this is known before any work.
 struct TensorPlan {
   std::string name;
   int64_t rows = 0, cols = 0;
@@ -30,7 +30,7 @@ struct TensorPlan {
   const Format* format = nullptr;
   int site = -1;        // the activation that a matrix reads; -1 for vectors
   int plain_site = -1;  // of a matrix that is never coded: the site whose balancing its columns get
-  int expert = -1;      // of which a matrix is a part
+  int expert = -1;      // that the matrix belongs to; -1: none
   bool linear = false;  // counts for the bits per weight of the linear layers
   int folded_site = -1;  // of a norm: the site whose balancing is folded into it
   int fed_site = -1;     // of a feeder and its bias: the site whose balancing scales its rows
@@ -50,20 +50,21 @@ class Compressor : public WeightSource {
   Compressor(const Compressor&) = delete;
   Compressor& operator=(const Compressor&) = delete;
 
-  // Encodes on this GPU from now on what it can; the bytes are the same. Throws usage if it is not
-  // there.
+  // Encodes on this GPU from now on what the GPU can encode; the bytes are the same. Throws usage
+  // if it is not there.
   void use_gpu(int device);
-  // Where begin() has tiles searched, a tensor on each; in the place of those of the GPU. They
+  // Lets begin() search tiles on these devices, one tensor on each, instead of on the GPU. They
   // outlive this object.
   void search_on(std::vector<detail::TileDevice*> devices);
 
-  // What a recipe with a calibration text needs before anything is loaded; several compressors that
-  // load the same layer at the same time may share it.
+  // Takes the statistics that a recipe with a calibration text needs before anything is loaded;
+  // several compressors that load the same layer at the same time may share them.
   void calibrate(std::shared_ptr<InputStatistics> statistics);
-  // Also weighs errors by what they cost at outputs, measured on the calibration's text.
+  // From now on also weighs errors by what they cost at outputs, measured on the calibration's
+  // text.
   void use_curvature(std::shared_ptr<const CurvatureFiles> curvature);
 
-  // Formats may change once more in settle_formats().
+  // Returns the plans; settle_formats() may still change formats.
   const std::vector<TensorPlan>& tensors() const { return tensors_; }
   // Chooses the scales of matrices whose code has a choice (Codec::finer_scales): for trellis
   // codes, where the variance of rows is far from a factor per row times one per column block, a
@@ -74,32 +75,33 @@ class Compressor : public WeightSource {
   // Returns the site whose inputs have to be measured on the calibration text before a tensor is
   // loaded; -1 if there is none.
   int measured_site(const TensorPlan& plan) const;
-  // Does that, for the layer that the tensor is in: a step of its own that can take long. Loading
-  // does it otherwise.
+  // Measures the layer that the tensor is in, if that is needed: a step of its own that can take
+  // long. Otherwise loading does it.
   void measure(const TensorPlan& plan);
   // Returns a checksum of all that decides the bytes of a tensor that takes long to encode
   // (Codec::slow_to_encode); empty for others.
   std::optional<Checksum> encoding_key(const std::string& name);
   // Returns what the balancing multiplies the columns of a matrix with, [cols]; empty if nothing.
   std::span<const float> column_scales(const std::string& name);
-  // Matrices whose column_scales stand in no norm of the compressed model: those with a feeder.
+  // Returns the matrices whose column_scales stand in no norm of the compressed model: those with a
+  // feeder.
   std::vector<std::string> separately_scaled() const;
-  // NMSE of a coded tensor that was loaded, in the balanced basis; 0 for others.
+  // Returns the NMSE of a coded tensor that was loaded, in the balanced basis; 0 for others.
   double nmse(const std::string& name) const;
 
   // Returns whether the tensor is a table that tokens look up.
   bool is_looked_up(const TensorPlan& plan) const {
     return plan.site > static_cast<int>(plan_.sites.size()) && !is_ahead(plan.site);
   }
-  // Returns whether a site is of the layer that predicts further tokens: it is neither measured nor
+  // Returns whether a site belongs to the layer that predicts ahead, which is neither measured nor
   // balanced.
   bool is_ahead(int site) const {
     return site >= static_cast<int>(sites_.size() - plan_.ahead.size());
   }
   // Returns where the checkpoint has a tensor of a model that is not folded.
   CheckpointSource::Place place_of(const std::string& name) const { return source_.place_of(name); }
-  // Matrices of experts that were loaded and encoded without feedback, because too few tokens of
-  // the calibration text reached them.
+  // Returns the matrices of experts that were loaded and encoded without feedback, because too few
+  // tokens of the calibration text reached them.
   const std::set<std::string>& uncalibrated() const { return uncalibrated_; }
 
   std::string path() const override { return source_.path(); }
@@ -113,18 +115,19 @@ class Compressor : public WeightSource {
   std::string_view tokenizer_config_json() const override {
     return source_.tokenizer_config_json();
   }
-  // They have what the recipe asks for and has no effect on this model.
+  // The notes also tell what the recipe asks for without any effect on this model.
   std::vector<std::string> notes() const override;
   bool contains(const std::string& name) const override { return index_.contains(name); }
   std::vector<std::string> names() const override;
   const Format& format_of(const std::string& name) const override;
   Tensor load(const std::string& name) override;
   // Begins to encode a tensor that load() will be asked for, on a thread of its own: while a device
-  // searches the tiles of one, the host prepares another. False, and nothing is done, if no device
-  // does that or none is free. What goes wrong, load() tells; if a device lacks the memory for
-  // several at once, the rest follow each other. Throws what loading throws before it encodes.
+  // searches the tiles of one tensor, the host prepares another. Returns false and does nothing if
+  // no device can do that or none is free. load() reports what goes wrong; if a device lacks the
+  // memory for several tensors at once, the rest follow each other. Throws what loading throws
+  // before it encodes.
   bool begin(const std::string& name);
-  // Ends what was begun and not loaded.
+  // Ends the work on tensors that were begun and not loaded.
   void abandon();
   void encode_on(const Device& device) override;
   void release(const std::string& name) override { source_.release(origin(name)); }
@@ -171,7 +174,7 @@ class Compressor : public WeightSource {
     Tensor tensor;
     double nmse = 0;
   };
-  // By encode_tensor.
+  // Encodes by encode_tensor.
   Encoded encode_rows(const TensorPlan& plan, const Tensor& source, std::span<const float> scales,
                       const Feedback& feedback, detail::TileDevice* device, ThreadPool& pool);
   Tensor encode(const TensorPlan& plan, const Tensor& source);
@@ -181,7 +184,7 @@ class Compressor : public WeightSource {
     detail::TileDevice* device;
     std::unique_ptr<ThreadPool> pool;
   };
-  // A tensor that a device is searching the tiles of.
+  // Holds a tensor whose tiles a device is searching.
   struct Begun {
     Searcher* searcher = nullptr;
     Tensor source;
@@ -195,7 +198,7 @@ class Compressor : public WeightSource {
 
   CheckpointSource source_;
   ModelPlan plan_;
-  // They are those of the plan, then the head, the embedding, and the plan's `ahead`.
+  // The sites are those of the plan, then the head, the embeddings, and the plan's `ahead`.
   std::vector<Site> sites_;
   Recipe recipe_;
   StepBudget rule_steps_{kRuleSteps};
@@ -219,7 +222,8 @@ class Compressor : public WeightSource {
   std::map<std::string, std::unique_ptr<Begun>> begun_;
 };
 
-// [begin, end) rows of a dense matrix as float, each column multiplied by scales[c] unless empty.
+// Decodes rows [begin, end) of a dense matrix to floats, and multiplies column c by scales[c]
+// unless `scales` is empty.
 void read_scaled_rows(const Tensor& matrix, std::span<const float> scales, int64_t begin,
                       int64_t end, float* out);
 

@@ -1,4 +1,4 @@
-// Channel balancing of a Compressor: which sites, by how much, and where the scales go.
+// Balances the channels of a Compressor: decides which sites, by how much, and where the scales go.
 #include <algorithm>
 
 #include "base/aligned.h"
@@ -8,15 +8,15 @@
 
 namespace walsh {
 
-// A site is balanced if every coded matrix that reads it is rotated and its scales cost nothing:
-// one norm feeds it and it alone, whose gain takes them, or with calibration a matrix whose rows
-// do. A matrix that reads it and is never coded gets its scaled columns as float32. A folded
-// rotation leaves no gains, and channels only where it does not reach: at down's input.
+// A site is balanced if every coded matrix that reads it is rotated and the scales cost nothing:
+// they go into the gain of the norm in front, if it feeds no other site, or with calibration into
+// the rows of the feeder. A matrix that reads the site and is never coded gets its scaled columns
+// as float32. Sites whose input a fold rotates are not balanced.
 void Compressor::decide_balancing() {
   if (!recipe_.balance || recipe_.rotation == RotationKind::none) return;
   for (size_t s = 0; s < sites_.size(); ++s) {
     if (is_ahead(static_cast<int>(s)) || !all_rotated(sites_[s])) continue;
-    // Another norm feeds the head, too, behind the layer that predicts further tokens.
+    // Behind the layer that predicts ahead, another norm feeds the head as well.
     if (s == plan_.sites.size() && !plan_.ahead.empty()) continue;
     if (fold_ && fold_->input_rotated(sites_[s].matrices.front())) continue;
     if (!sites_[s].norm.empty()) balance_norm(s);
@@ -47,7 +47,7 @@ void Compressor::balance_norm(size_t s) {
   }
 }
 
-// A dense feeder keeps its type, which would round its scaled rows.
+// A dense feeder would round its scaled rows, because it keeps its type; so it is left alone.
 void Compressor::balance_feeder(size_t s) {
   const Feeder& feeder = sites_[s].feeder;
   TensorPlan& matrix = tensors_[index_.at(feeder.matrix)];
@@ -90,8 +90,8 @@ const std::vector<float>& Compressor::scales(int site_number) {
 
 std::vector<float> Compressor::balance(const Site& site, std::vector<float> sizes) {
   std::vector<double> norms(sizes.size(), 0.0);
-  // Uses the checkpoint's matrices: a fold that keeps the basis of the columns keeps their norms,
-  // too.
+  // These are the checkpoint's matrices: a fold that keeps the basis of the columns keeps their
+  // norms, too.
   for (const std::string& name : site.matrices) {
     const Tensor matrix = source_.load(name);
     if (matrix.cols != static_cast<int64_t>(sizes.size())) {

@@ -1,4 +1,4 @@
-// Tensors of a Compressor that devices encode beside each other.
+// Encodes tensors of a Compressor on devices, several at the same time.
 #include "base/stop.h"
 #include "codec/codec.h"
 #include "codec/trellis/tile_device.h"
@@ -51,8 +51,8 @@ void Compressor::abandon() {
   begun_.clear();
 }
 
-// What a device has no memory for beside the others is encoded alone, when those have ended, and so
-// is everything behind it.
+// If a device lacks the memory for a tensor beside the others, it is encoded alone when those have
+// ended, and so is every tensor behind it.
 Tensor Compressor::finish(const TensorPlan& plan, std::unique_ptr<Begun> begun) {
   try {
     begun->work->wait();

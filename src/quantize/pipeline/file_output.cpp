@@ -1,4 +1,4 @@
-// A compressed checkpoint as a walsh file.
+// Writes a compressed checkpoint as a walsh file.
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -41,7 +41,7 @@ std::vector<uint32_t> rotation_numbers(const Rotation& r) {
 void add_texts(GgufWriter& writer, const Compressor& source) {
   const Json config = parse_json(source.config_json(), source.path() + "/config.json");
   const auto model_type = find_string(config, "model_type", source.path() + "/config.json");
-  // It is not the family's name: programs that know that would take the tensors for theirs.
+  // This is not the family's name: programs that know the family would take the tensors for theirs.
   writer.set("general.architecture", GgufValue::text("walsh"));
   writer.set("general.name", GgufValue::text(model_name(source.path())));
   writer.set(keys::kVersion, GgufValue::number(uint32_t{kFileFormatVersion}));
@@ -112,7 +112,7 @@ void add_tensors(GgufWriter& writer, const std::vector<TensorPlan>& tensors) {
   }
 }
 
-// Room for the scales, which are known when the matrices are.
+// Leaves room for the scales, whose values are known after the matrices are encoded.
 void add_scales(GgufWriter& writer, const Compressor& source) {
   std::vector<std::string> names = source.separately_scaled();
   if (names.empty()) return;

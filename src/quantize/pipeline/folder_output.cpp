@@ -1,4 +1,4 @@
-// A compressed checkpoint as a Hugging Face folder (docs/formats/folder.md).
+// Writes a compressed checkpoint as a Hugging Face folder (docs/formats/folder.md).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kIndexName = "model.safetensors.index.json";
 
-// Endings of files that hold weights, or list them.
+// Files with these endings hold weights, or list them.
 constexpr auto kWeightFiles = std::to_array<std::string_view>(
     {".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pt", ".pth", ".gguf",
      ".h5", ".msgpack", ".onnx"});
@@ -57,11 +57,12 @@ int64_t elements(const std::vector<int64_t>& shape) {
   return product;
 }
 
-// A tensor of the folder: one of the model, or several that the checkpoint has in one.
+// A tensor of the folder: it holds one tensor of the model, or several that the checkpoint has in
+// one.
 struct Target {
   std::string name;
   const Format* format = nullptr;
-  int64_t rows = 0, cols = 0;  // of a vector the elements and 1
+  int64_t rows = 0, cols = 0;  // for a vector: its elements and 1
   Rotation rotation[2];
   std::vector<int64_t> shape;  // of a dense one
 
@@ -71,7 +72,7 @@ struct Target {
   }
 };
 
-// Where a tensor of the model lies in its target.
+// Says where a tensor of the model lies in its target.
 struct Place {
   size_t target = 0;
   std::vector<RowGroups> rows;  // empty: everywhere
@@ -129,8 +130,8 @@ class FolderLayout {
     places_.emplace(plan.name, std::move(place));
   }
 
-  // Returns the part that a tensor is written as; null where it stands by itself: experts that are
-  // coded are layers of their own.
+  // Returns the part of a larger tensor as which this one is written; null where it stands by
+  // itself. Coded experts are layers of their own.
   const TensorPart* merged_part(const TensorPlan& plan, const CheckpointSource::Place& stored) {
     const TensorPart* part = stored.part;
     if (part == nullptr) return nullptr;
@@ -148,7 +149,8 @@ class FolderLayout {
                                   target.name, plan.format->name, target.format->name));
   }
 
-  // Arrays that are not one row for one row cannot be put below each other.
+  // Refuses arrays that do not have one row per row of the matrix: they cannot be put below each
+  // other.
   static void check_cut(const TensorPlan& plan) {
     const Format& format = *plan.format;
     bool cut = true;
@@ -167,7 +169,7 @@ class FolderLayout {
   std::map<std::string, Place> places_;
 };
 
-// Returns the text part of a model of several, by itself.
+// Returns the config of the model, or of the text part of a model of several, by itself.
 OrderedJson config_of(const Compressor& source) {
   const std::string where = source.path() + "/config.json";
   OrderedJson config = parse_ordered_json(source.config_json(), where);
@@ -257,7 +259,8 @@ class FolderOutput : public ModelOutput {
     }
   }
 
-  // `bytes` from `offset` on of an array whose rows belong to those of a larger one.
+  // Writes `bytes`, which begin at `offset` of an array whose rows are those of `groups` in a
+  // larger one.
   static void write_rows(SafetensorsWriter& shard, const std::string& name,
                          const std::vector<RowGroups>& groups, uint64_t row_bytes,
                          std::span<const std::byte> bytes, uint64_t offset) {
@@ -293,7 +296,7 @@ class FolderOutput : public ModelOutput {
     write_file(folder_->file(kIndexName), format_json(index, 2) + "\n");
   }
 
-  // What stands beside the weights: the tokenizer and its texts, a licence, a card.
+  // Copies the files beside the weights: the tokenizer and its texts, a licence, a card.
   void copy_files() const {
     std::error_code error;
     if (!fs::is_directory(source_.path(), error)) {

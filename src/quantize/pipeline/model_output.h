@@ -1,4 +1,4 @@
-// The output of compression: a walsh file, or a Hugging Face folder.
+// Declares the output of compression: a walsh file, or a Hugging Face folder.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct OutputOptions {
 // Parses "gguf" or "hf"; throws usage for anything else.
 OutputKind parse_output_kind(std::string_view name);
 
-// Results that are known when all tensors are written, by the index of the tensor.
+// Results that are known when all tensors are written; element i belongs to tensor i.
 struct WrittenTensors {
   std::vector<float> errors;
   std::vector<Checksum> checksums;

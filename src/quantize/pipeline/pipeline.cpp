@@ -67,8 +67,7 @@ struct Written {
   bool resumed = false;
 };
 
-// The work before a tensor is loaded, which may happen while the previous one is still being
-// encoded.
+// Work before a tensor is loaded, which may happen while the previous one is still being encoded.
 struct Start {
   std::optional<Checksum> key;               // key in the journal
   std::optional<ResumeFile::Record> record;  // from an earlier run
@@ -76,12 +75,13 @@ struct Start {
   std::exception_ptr error;                  // thrown when it is the tensor's turn
 };
 
-// Starts tensors in their order: one, or while a device encodes it those up to the next one that a
-// device encodes, too. What stays dense between them waits for its turn. Whatever ends a run,
-// nothing is encoded behind it.
+// Starts tensors in their order. While a device encodes one, those behind it are started, up to the
+// next one that a device encodes, too. Dense tensors between them are written in their turn.
+// However a run ends, nothing goes on being encoded.
 class Starts {
  public:
-  // `strange` is called at the first tensor if the journal has records, but not of this one.
+  // `strange` is called at the first tensor with a key if the journal has records, but not of this
+  // tensor.
   Starts(Compressor& source, ResumeFile* resume, RunTime& time, std::function<void()> strange)
       : source_(source), resume_(resume), time_(time), strange_(std::move(strange)) {}
   ~Starts() { source_.abandon(); }
@@ -152,7 +152,7 @@ Written encode_and_write(ModelOutput& output, Compressor& source, const TensorPl
   return {write_tensor(output, plan, arrays), nmse, false};
 }
 
-// Says what becomes of an earlier run's tensors.
+// Says what happens to an earlier run's tensors.
 void note_strange_records(const ResumeFile& journal, const std::string& path,
                           const NoteFunction& note) {
   if (!note || journal.records() == 0) return;
@@ -162,8 +162,8 @@ void note_strange_records(const ResumeFile& journal, const std::string& path,
        "and deletes when it is complete");
 }
 
-// Returns the journal of a run: where types take long to encode, or where an earlier run has left
-// one, which goes when the output is complete. May be null.
+// Returns the journal of a run if a type takes long to encode, or if an earlier run has left a
+// journal, which is removed when the output is complete. May return null.
 std::unique_ptr<ResumeFile> open_journal(const std::vector<TensorPlan>& tensors,
                                          const std::string& path, const NoteFunction& note) {
   const bool slow = std::any_of(tensors.begin(), tensors.end(), [](const TensorPlan& plan) {
@@ -177,7 +177,7 @@ std::unique_ptr<ResumeFile> open_journal(const std::vector<TensorPlan>& tensors,
   return journal;
 }
 
-// Files that WalshFile::open would refuse must not be written.
+// Refuses to write a file that WalshFile::open would refuse.
 void check_rotations(const std::vector<TensorPlan>& tensors, uint64_t file_bytes) {
   OrthogonalWork work;
   for (const TensorPlan& plan : tensors) {

@@ -1,4 +1,4 @@
-// checkpoint -> rotate -> quantize -> pack -> file, one tensor at a time.
+// Runs checkpoint -> rotate -> quantize -> pack -> file, one tensor at a time.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,7 @@ struct QuantizeProgress {
   double seconds_left = -1;  // estimated; negative if nothing is known yet
 };
 
-// A tensor whose error is more than a little above the bound of its format
-// (codec/encode/bounds.h).
+// This tensor's error is more than a little above the bound of its format (codec/encode/bounds.h).
 struct MissedBound {
   std::string tensor;
   const Format* format = nullptr;
@@ -45,14 +44,15 @@ struct QuantizeSummary {
 // Returns what quantize_to_file would write, without any work (--dry-run).
 QuantizeSummary predict(Compressor& source, const OutputOptions& options = {});
 
-// Writes the compressed checkpoint as a walsh file at `path`, or as the folder that the options
-// ask for, atomically: it appears whole or not at all. A folder must not exist (usage). Peak memory
-// is that of the largest tensor in float rows of one work item per thread plus its codes, or of two
-// that follow each other where a GPU searches the tiles of trellis codes (Compressor::begin).
-// `progress` is called after each tensor and may throw Error(interrupted) to stop. What was encoded
-// in a trellis format until then stays in a file beside `path` (quantize/pipeline/resume.h), and
-// the next call continues with it; the bytes are those of a run without a stop. If that
-// file cannot be written, `note` is told. Nothing fails for it, nor once the result is in place.
+// Writes the compressed checkpoint as a walsh file at `path`, or as the folder that the options ask
+// for, atomically: it appears whole or not at all. A folder must not exist (usage). Peak memory is
+// that of the largest tensor in float rows of one work item per thread plus its codes, or of two
+// tensors that follow each other where a GPU searches the tiles of trellis codes
+// (Compressor::begin). `progress` is called after each tensor and may throw Error(interrupted) to
+// stop. What was encoded in a trellis format until then stays in a file beside `path`
+// (quantize/pipeline/resume.h), and the next call continues with it; the bytes are those of a run
+// without a stop. If that file cannot be written, `note` is told and the run goes on. Once the
+// result is in place nothing fails.
 QuantizeSummary quantize_to_file(Compressor& source, const std::string& path,
                                  const std::function<void(const QuantizeProgress&)>& progress,
                                  const NoteFunction& note = {}, const OutputOptions& options = {});

@@ -33,12 +33,12 @@ struct Header {
 };
 static_assert(sizeof(Header) == 56);
 
-// The checksum of a record but for its content.
+// Starts the checksum of a record with its header; the content follows.
 void start_sum(ChecksumStream& sum, const Header& header) {
   sum.update(std::as_bytes(std::span(&header, 1)).first(offsetof(Header, sum_low)));
 }
 
-// False at the end of the file.
+// Returns false at the end of the file.
 bool read_at(int fd, uint64_t offset, std::span<std::byte> out, const std::string& path) {
   while (!out.empty()) {
     const ssize_t got = ::pread(fd, out.data(), out.size(), static_cast<off_t>(offset));
@@ -85,8 +85,8 @@ void ResumeFile::give_up(const std::string& reason) {
   if (note_) note_(path_ + ": " + reason + ": if this run is interrupted, the next begins anew");
 }
 
-// Between opening and locking another process may have finished and deleted the file: then the lock
-// is on something that has no name, and a third process would get the name.
+// Between opening and locking another process may have finished and deleted the file. The lock is
+// then on a file without a name, which a third process could create again.
 void ResumeFile::open() {
   for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
     if (open_once()) return;
@@ -95,9 +95,9 @@ void ResumeFile::open() {
   give_up("comes and goes");
 }
 
-// Returns whether that decided it, one way or the other.
+// Returns false if the file must be opened again; otherwise its use is decided.
 bool ResumeFile::open_once() {
-  // O_NONBLOCK: a FIFO must not keep anybody waiting.
+  // With O_NONBLOCK a FIFO keeps nobody waiting.
   constexpr int kFlags = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
   fd_ = open_descriptor(path_, kFlags, 0666);
   if (fd_ < 0 && errno == ELOOP) {
@@ -181,7 +181,7 @@ void ResumeFile::add(const Checksum& key, double nmse,
   try {
     append(key, nmse, arrays);
   } catch (const Error& e) {
-    // What is there already stays good; the beginning of a record behind it is cut off now, or when
+    // The records so far stay good; the beginning of a record behind them is cut off now, or when
     // the journal is opened.
     full_ = true;
     [[maybe_unused]] const int cut = ::ftruncate(fd_, static_cast<off_t>(end_));

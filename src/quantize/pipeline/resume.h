@@ -1,4 +1,4 @@
-// Tensors of an unfinished output that took long to encode, kept beside it so that a second run
+// Keeps tensors of an unfinished output that took long to encode beside it, so that a second run
 // continues where an interrupted one stopped. A record is found by a checksum of everything that
 // decides its bytes, so nothing of another recipe or checkpoint is ever taken.
 #pragma once
@@ -22,13 +22,13 @@ inline constexpr const char* kResumeSuffix = ".walsh-resume";
 // Returns the name of the journal of `output`, which may be a folder with a slash at the end.
 std::string resume_name(std::string output);
 
-// The journal OUTPUT.walsh-resume: records one after the other, each a header and the content of a
-// tensor under one checksum. A record cut short by a crash, and all behind it, is dropped when the
-// journal is opened. One process at a time uses it.
+// The journal OUTPUT.walsh-resume has records one after the other, each a header and the content of
+// a tensor under one checksum. A record cut short by a crash, and all behind it, is dropped when
+// the journal is opened. One process at a time uses it.
 //
-// A convenience that no run depends on: nothing here throws for the sake of the disk. A journal
-// that cannot be used is done without, which is told once. Only a regular file that is empty or
-// starts as a journal does is ever touched; symbolic links are not followed.
+// No run depends on the journal: nothing here throws because of the disk. If a journal cannot be
+// used, the run goes on without it, which is told once. Only a regular file that is empty or starts
+// as a journal does is ever touched; symbolic links are not followed.
 class ResumeFile {
  public:
   ResumeFile(const std::string& output, NoteFunction note);
@@ -47,7 +47,7 @@ class ResumeFile {
   void remove();
   // Returns the number of records, of this run and of those before it.
   size_t records() const { return places_.size(); }
-  // Returns false if the journal is not used after an error.
+  // Returns false if the journal is not used because of an error.
   bool usable() const { return fd_ >= 0; }
 
  private:

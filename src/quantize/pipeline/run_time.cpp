@@ -4,7 +4,7 @@ namespace walsh {
 namespace {
 
 constexpr const char* kMeasuring = "measuring a layer";
-// Nanoseconds that one core needs to run a token through a weight and to add up the moments.
+// One core needs this many nanoseconds to run a token through a weight and to add up the moments.
 constexpr double kMeasuringCost = 0.05;
 
 // Returns the first number in the name, which tells the layer; empty if there is none.

@@ -1,4 +1,4 @@
-// The time that is left of a run that encodes a checkpoint.
+// Estimates the time that is left of a run that encodes a checkpoint.
 #pragma once
 
 #include <chrono>
@@ -16,11 +16,11 @@ class RunTime {
  public:
   explicit RunTime(const Compressor& source);
 
-  // Compressor::measure has come back.
+  // Records that Compressor::measure has come back.
   void measured(const TensorPlan& plan);
-  // The tensor is written; `resumed`: without being encoded.
+  // Records that the tensor is written; `resumed`: without being encoded.
   void written(const TensorPlan& plan, bool resumed);
-  // Negative if nothing is known so far.
+  // Returns a negative number if nothing is known so far.
   double seconds_left() const { return estimate_.seconds_left(); }
 
  private:

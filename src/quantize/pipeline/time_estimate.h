@@ -19,9 +19,9 @@ class TimeEstimate {
   // Adds a step that is still to be done. `kind` is a step_kind, `work` the expected cost in any
   // unit.
   void add(const std::string& kind, double work);
-  // The step is done and took `seconds`.
+  // Records that the step is done and took `seconds`.
   void finish(const std::string& kind, double work, double seconds);
-  // The step was not necessary.
+  // Records that the step was not necessary.
   void skip(const std::string& kind, double work);
 
   // Returns the time for all remaining steps; negative if nothing was measured yet.
@@ -39,8 +39,8 @@ class TimeEstimate {
 // differ only in their layer.
 std::string step_kind(std::string_view tensor, const Format& format);
 
-// Nanoseconds that a weight takes on one core, about: measured with AVX-512, and not far from the
-// ratios on others. `converted`: a dense format that is not the source's.
+// Returns about how many nanoseconds a weight takes on one core, measured with AVX-512; ratios on
+// others are not far from these. `converted`: a dense format is not the source's.
 double encoding_cost(const Format& format, const EncodeOptions& options, bool converted);
 
 }  // namespace walsh

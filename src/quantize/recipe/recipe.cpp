@@ -15,7 +15,7 @@ constexpr int kQrBlock = 128, kOutputBlock = 128, kFoldBlock = 1024;
 
 TensorRule parse_pattern(std::string_view text, const char* flag) {
   if (text.empty()) throw Error(ErrorCode::usage, flag, "empty tensor name or pattern");
-  // Names are UTF-8, and so is the JSON that a recipe is kept as.
+  // Names are UTF-8, and so is the JSON in which a recipe is stored.
   if (!is_utf8(text)) {
     throw Error(ErrorCode::usage, flag, "'" + printable(text) + "': is not valid UTF-8");
   }

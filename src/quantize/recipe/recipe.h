@@ -1,4 +1,4 @@
-// What to do with each weight of a checkpoint: format, rotation, balancing.
+// A recipe says what to do with each weight of a checkpoint: format, rotation, balancing.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@
 
 namespace walsh {
 
-// A rule for the tensors whose name it matches. The first matching rule of a recipe wins.
+// A rule applies to the tensors whose name it matches. The first matching rule of a recipe wins.
 struct TensorRule {
   std::string pattern;             // as given: "re:REGEX" (PCRE2 syntax) or an exact name
   std::optional<Regex> regex;      // searched in the name; empty for an exact name
@@ -25,16 +25,16 @@ struct TensorRule {
   bool matches(const std::string& tensor, StepBudget& steps) const;
 };
 
-// What matching a recipe with a checkpoint may take: a second or two. A hundred patterns on the
-// names of ten thousand tensors take half of it.
+// Matching a recipe with a checkpoint may take this many steps: a second or two. A hundred patterns
+// on the names of ten thousand tensors take half of it.
 inline constexpr uint64_t kRuleSteps = 200'000'000;
 
-// "re:PATTERN=TYPE" or "NAME=TYPE" (--override). Throws usage.
+// Parses "re:PATTERN=TYPE" or "NAME=TYPE" (--override). Throws usage.
 TensorRule parse_override(std::string_view text);
-// "re:PATTERN" or "NAME" (--ignore). Throws usage.
+// Parses "re:PATTERN" or "NAME" (--ignore). Throws usage.
 TensorRule parse_ignore(std::string_view text);
 
-// Where activations are rotated.
+// Says where activations are rotated.
 enum class RotateAt : uint8_t {
   input,     // at the input of every matrix, at run time
   residual,  // in the residual stream, offline; at run time only the input of down (fold.h)
@@ -42,7 +42,7 @@ enum class RotateAt : uint8_t {
 };
 RotateAt parse_rotate_at(std::string_view name);  // throws usage
 
-// The text that activations were measured on (docs/calibration.md).
+// Identifies the text that activations were measured on (docs/calibration.md).
 struct CalibrationText {
   std::string checksum;  // of the text
   int64_t tokens = 0, window = 0;
@@ -77,18 +77,19 @@ std::vector<std::string> name_notes(const Recipe& recipe);
 // two state bits less.
 const Format& format_at(const Format& format, Effort effort);
 
-// The rotation of pass `pass` of a tensor of `format` that reads the activation of this name.
+// Returns the rotation of pass `pass` of a tensor of `format` that reads the activation of this
+// name.
 Rotation rotation_for(const Recipe& recipe, const Format& format, std::string_view activation,
                       int pass);
 
 std::string_view rotate_at_name(RotateAt place);
 
 // Returns the rotation that RotateAt::residual folds, or that of outputs, with the recipe's own
-// seed. Folded blocks cost nothing at run time: they are as large as can be unless the recipe says
-// otherwise.
+// seed. Folded blocks cost nothing at run time: they are as large as possible unless the recipe
+// says otherwise.
 Rotation fold_rotation(const Recipe& recipe);
 
-// One line of JSON that names everything that decides the bytes; stored in the file.
+// Returns one line of JSON that names everything that decides the bytes; it is stored in the file.
 std::string recipe_json(const Recipe& recipe);
 
 }  // namespace walsh

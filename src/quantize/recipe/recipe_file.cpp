@@ -12,7 +12,8 @@ constexpr size_t kMaxRules = 100'000;
 constexpr size_t kMaxPattern = 1000;  // characters
 constexpr const char* kSource = "source";
 
-// Errors of the parsers of single values name flags of the command; here they get the key.
+// Replaces errors of the parsers of single values, which name flags of the command, by errors that
+// name the key.
 template <typename Read>
 auto in_recipe(const std::string& where, Read&& read) {
   try {
@@ -31,7 +32,7 @@ void refuse_unknown_keys(const Json& object, std::span<const std::string_view> k
   }
 }
 
-// Null for "source". Sets `note` to what a user should know of the name.
+// Returns null for "source". Sets `note` to what a user should know about the name.
 const Format* parse_format(const std::string& name, const std::string& where, std::string& note) {
   if (name == kSource) return nullptr;
   note = about_name(name);
@@ -76,7 +77,7 @@ std::vector<TensorRule> parse_rules(const Json& recipe, const std::string& where
   return rules;
 }
 
-// One of two words as a flag: true for `yes`.
+// Reads one of two words as a flag: true for `yes`.
 bool find_word(const Json& json, const char* key, const std::string& where, const char* yes,
                const char* no, bool otherwise) {
   const auto word = find_string(json, key, where);

@@ -1,4 +1,5 @@
-// Recipes as files: what --save-recipe writes and --recipe reads. JSON, may be written by hand:
+// Recipes can be files: --save-recipe writes them, --recipe reads them. They are JSON and may be
+// written by hand:
 //
 //   {"walsh_recipe": 1, "type": "tc3", "embed_type": "q8_0",
 //    "rules": [{"tensor": "re:v_proj", "type": "tc4"},
@@ -21,10 +22,10 @@ inline constexpr size_t kMaxRecipeBytes = size_t{16} << 20;
 
 // Throws bad_input naming `where` and the key for anything but a complete recipe of a known
 // version: syntax, unknown or doubled keys, wrong types, unknown formats, a tensor or pattern named
-// twice, a pattern that is too long. Whether the tensors exist is known to Compressor only.
+// twice, a pattern that is too long. Only Compressor knows whether the tensors exist.
 Recipe parse_recipe(std::string_view json, std::string_view where);
 
-// Returns the inverse, indented; `about` (null: none) is stored beside it.
+// Does the inverse, with indentation; `about` (null: none) is stored beside the recipe.
 std::string format_recipe(const Recipe& recipe, const Json& about = nullptr);
 
 }  // namespace walsh

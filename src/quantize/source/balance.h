@@ -1,4 +1,4 @@
-// Channel balancing before the rotation (docs/design.md): input channel c of every matrix that
+// Balances channels before the rotation (docs/design.md): input channel c of every matrix that
 // reads one activation is scaled by s_c = sqrt(a_c / ||W_c||), the activation by 1/s_c.
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace walsh {
 
-// Squared norms of the columns of a dense matrix, added to norms[cols]. The order of the additions
-// does not depend on the number of threads.
+// Adds the squared norms of the columns of a dense matrix to norms[cols]. The order of the
+// additions does not depend on the number of threads.
 void add_column_norms(const Tensor& matrix, ThreadPool& pool, std::span<double> norms);
 
 // Returns the scales s[c] from the squared column norms and the activation sizes a[c]: |gain| of
@@ -22,16 +22,19 @@ void add_column_norms(const Tensor& matrix, ThreadPool& pool, std::span<double> 
 std::vector<float> balance_scales(std::span<const double> squared_norms,
                                   std::span<const float> gain);
 
-// Channels that come from one row of the feeder (query heads that share a key-value head) must have
-// one scale: gives all of them the sum of their squared norms and the root of that of their sizes.
+// Gives one scale to channels that come from one row of the feeder (query heads that share a KV
+// head): all of them get the sum of their squared norms and the root of the sum of their squared
+// sizes.
 void tie_channels(const Feeder& feeder, std::span<double> squared_norms, std::span<float> sizes);
 
-// The factor of each of the feeder's `rows` rows that undoes scales[channel] of what it feeds.
+// Returns the factor of each of the feeder's `rows` rows that undoes scales[channel] of what it
+// feeds.
 std::vector<float> feeder_factors(const Feeder& feeder, std::span<const float> scales,
                                   int64_t rows);
 // Returns the matrix with column c multiplied by scales[c], as f32.
 Tensor scale_columns(const Tensor& matrix, std::span<const float> scales);
-// The matrix, or a vector as one row, with row (or element) r multiplied by factors[r], as f32.
+// Returns the matrix, or a vector as one row, with row (or element) r multiplied by factors[r], as
+// f32.
 Tensor scale_rows(const Tensor& tensor, std::span<const float> factors, ThreadPool& pool);
 
 }  // namespace walsh

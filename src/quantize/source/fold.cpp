@@ -17,8 +17,8 @@ namespace {
 
 constexpr int64_t kChunkRows = 64;    // rows per work item
 constexpr int64_t kStripCols = 16;    // columns per work item: one cache line of a row
-constexpr int64_t kRotatorUnit = 32;  // what row lengths of a Rotator are a multiple of
-// What the seeds of these bases come from, beside the names of activations.
+constexpr int64_t kRotatorUnit = 32;  // row lengths of a Rotator are multiples of it
+// The seeds of these bases are made from these names, as others are from the names of activations.
 constexpr std::string_view kResidualName = "residual stream", kOutputName = "outputs";
 constexpr const char* kOverflow = "value that overflows when folded";
 
@@ -27,7 +27,7 @@ struct OwnedTensor {
   float* values;
 };
 
-// From the plain heap: most of these live until they are encoded, and huge pages would be torn.
+// This is the plain heap: most tensors live until they are encoded, and huge pages would be torn.
 OwnedTensor allocate(int64_t rows, int64_t cols) {
   const auto size = static_cast<size_t>(rows * cols);
   auto values = std::make_shared_for_overwrite<float[]>(size);
@@ -45,7 +45,7 @@ OwnedTensor allocate(int64_t rows, int64_t cols) {
               "found a width of " + std::to_string(found) + ", expected " + expected);
 }
 
-// A block-diagonal orthogonal matrix, applied in place.
+// Applies a block-diagonal orthogonal matrix R in place.
 class BlockTransform {
  public:
   BlockTransform() = default;  // does nothing
@@ -64,7 +64,7 @@ class BlockTransform {
 
   bool empty() const { return parts_.empty(); }
 
-  // x <- R x
+  // This computes x <- R x.
   void apply(float* x) const {
     std::vector<float> scratch;
     for (const Part& part : parts_) {
@@ -88,8 +88,8 @@ class BlockTransform {
   std::vector<Part> parts_;
 };
 
-// Transforms vectors of `width` values. Each key-value head has a matrix of its own, which all
-// query heads that read it share.
+// Returns the transform of vectors of `width` values. Each KV head has a matrix of its own, which
+// all query heads that read it share.
 BlockTransform make_transform(const ResidualPlan& plan, const Rotation& fold, Basis basis,
                               const std::string& heads, int64_t width) {
   BlockTransform result;
@@ -110,7 +110,7 @@ BlockTransform make_transform(const ResidualPlan& plan, const Rotation& fold, Ba
   return result;
 }
 
-// Each row of values[rows][cols] <- R (gain * source row).
+// Computes each row of values[rows][cols] <- R (gain * source row).
 void fold_rows(const Tensor& source, std::span<const float> gains, const BlockTransform& r,
                ThreadPool& pool, float* values) {
   const int64_t rows = source.rows, cols = source.cols;
@@ -131,7 +131,7 @@ void fold_rows(const Tensor& source, std::span<const float> gains, const BlockTr
   });
 }
 
-// Each column of values[rows][cols] <- R column.
+// Computes each column of values[rows][cols] <- R column.
 void fold_columns(int64_t rows, int64_t cols, const BlockTransform& r, ThreadPool& pool,
                   float* values) {
   if (r.empty()) return;

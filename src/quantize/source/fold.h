@@ -1,4 +1,4 @@
-// A rotation folded into the residual stream: one orthogonal matrix Q for the whole model, applied
+// Folds a rotation into the residual stream: one orthogonal matrix Q for the whole model is applied
 // to the weights offline, so that the activations between the blocks are rotated without any work
 // at run time.
 //
@@ -6,7 +6,7 @@
 //   exits (o, down) Q W, biases Q b     norms                             gain 1
 //   v  H W per key-value head           o  W H^T per query head of that key-value head
 //
-// An RMSNorm without gain commutes with Q, attention mixes values within a head only, so every
+// An RMSNorm without gain commutes with Q, and attention mixes values only within a head, so every
 // nonlinear function sees what it always saw. The input of down keeps its rotation at run time. The
 // head gets the final norm's gain and is a tensor of its own, even if the checkpoint ties it to the
 // embedding. Idea: QuaRot (Ashkboos et al. 2024) and SpinQuant (Liu et al. 2024).
@@ -28,30 +28,31 @@ namespace walsh {
 // naming `where` and the reason if the model's residual stream cannot be rotated.
 ModelPlan folded_plan(ModelPlan plan, const std::string& where);
 
-// The dense tensors of the folded model, one at a time.
+// Makes the dense tensors of the folded model, one at a time.
 class ResidualFold {
  public:
-  // `fold` has the recipe's seed, from which those of all bases follow. `plan` (the checkpoint's
-  // or folded_plan's), checkpoint and pool outlive this object.
+  // `fold` has the recipe's seed, from which those of all bases follow. `plan` (the checkpoint's or
+  // folded_plan's), `checkpoint` and `pool` outlive this object.
   ResidualFold(const ModelPlan& plan, const Rotation& fold, WeightSource& checkpoint,
                ThreadPool& pool);
 
   // Returns whether the fold changes the tensor.
   bool contains(const std::string& name) const;
-  // True if the activation that a matrix reads (or the row of the embedding) stands in a rotated
-  // basis already.
+  // Returns whether the activation that a matrix reads (or the row of the embedding) stands in a
+  // rotated basis already.
   bool input_rotated(const std::string& name) const;
-  // What happens to an activation x[width] that a matrix reads, x <- R x, after a norm without its
-  // gain if there is one; empty if the activation stays as it is. May be called by several threads
-  // and outlives this object. Throws bad_input for a width that does not fit.
+  // Returns what the fold does to an activation x[width] that a matrix reads, x <- R x, after a
+  // norm without its gain if there is one; empty if the activation stays as it is. May be called by
+  // several threads and outlives this object. Throws bad_input for a width that does not fit.
   std::function<void(float* x)> input_rotation(const std::string& name, int64_t width) const;
-  // The same of the outputs y[rows] of a matrix.
+  // Returns what the fold does to the outputs y[rows] of a matrix.
   std::function<void(float* y)> output_rotation(const std::string& name, int64_t rows) const;
   // Returns the tensor of the checkpoint, of equal shape, that `name` is made from.
   const std::string& origin(const std::string& name) const;
 
-  // A folded tensor as f32, others as they are. Needs memory for that one tensor. Throws bad_input
-  // naming file and tensor for NaN, infinity, values that overflow and shapes that do not fit.
+  // Returns a folded tensor as f32, others as they are. Needs memory for that one tensor. Throws
+  // bad_input naming file and tensor for NaN, infinity, values that overflow and shapes that do not
+  // fit.
   Tensor load(const std::string& name) const;
 
  private:
@@ -66,10 +67,11 @@ class ResidualFold {
   std::map<std::string, const FoldedTensor*> tensors_;
 };
 
-// Two-sided rotation: R W in f32, for a matrix whose output is rotated back at run time. Throws
-// bad_input with an empty `where` as ResidualFold::load.
+// Returns R W in f32, for a matrix whose output is rotated back at run time (two-sided rotation).
+// Throws bad_input with an empty `where` as ResidualFold::load.
 Tensor rotate_outputs(const Tensor& matrix, const Rotation& rotation, ThreadPool& pool);
-// The rotation of the outputs of the matrices that read an activation; `fold` as for ResidualFold.
+// Returns the rotation of the outputs of the matrices that read an activation; `fold` as for
+// ResidualFold.
 Rotation rotation_of_outputs(const Rotation& fold, std::string_view activation);
 
 }  // namespace walsh
