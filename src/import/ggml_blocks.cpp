@@ -10,7 +10,7 @@
 namespace walsh {
 namespace {
 
-// Blocks of 32 weights: a scale, sometimes a minimum, and codes whose low nibbles are the first
+// Blocks of 32 weights have a scale, sometimes a minimum, and codes whose low nibbles are the first
 // half of the block and whose high nibbles are the second.
 void decode_q4_0(const uint8_t* b, float* out) {
   const float d = half_at(b);
@@ -46,7 +46,7 @@ void decode_q8_0(const uint8_t* b, float* out) {
     out[i] = d * static_cast<float>(static_cast<int8_t>(b[2 + i]));
 }
 
-// Blocks of 256 weights.
+// From here on blocks have 256 weights.
 void decode_q2_k(const uint8_t* b, float* out) {
   const uint8_t *scales = b, *codes = b + 16;
   const float d = half_at(b + 80), dmin = half_at(b + 82);
@@ -86,7 +86,8 @@ void decode_q6_k(const uint8_t* b, float* out) {
   }
 }
 
-// Five ternary digits in a byte, as a fraction of 256: multiplying by 3 moves the next one out.
+// A byte holds up to five ternary digits as a fraction of 256: multiplying by 3 moves the next one
+// out.
 void decode_digits(const uint8_t* bytes, int count, int digits, float d, float* out) {
   for (int i = 0; i < count; ++i) {
     auto rest = bytes[i];
@@ -111,7 +112,7 @@ void decode_tq2_0(const uint8_t* b, float* out) {
     out[i] = d * static_cast<float>(ggml_two_bits(b, i) - 1);
 }
 
-// OCP's E2M1 times two, with E8M0 scales of half their value.
+// These are OCP's E2M1 values times two; ggml_e8m0_half() halves the scales.
 constexpr std::array<int8_t, 16> kFp4 = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 void decode_mxfp4(const uint8_t* b, float* out) {
@@ -150,7 +151,7 @@ void decode_bf16(const uint8_t* b, float* out) {
   *out = bf16_to_f32(u16_at(b));
 }
 
-// Decoders by type id; null for types that cannot be decoded.
+// The index is the type id; null: the type cannot be decoded.
 constexpr auto kDecoders = [] {
   std::array<GgmlBlockDecoder*, 40> table{};
   table[0] = decode_f32;

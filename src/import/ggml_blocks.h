@@ -7,7 +7,7 @@
 
 namespace walsh {
 
-// False for types that hold no weights or that walsh cannot decode (I8, Q8_1, ...).
+// Returns false for types that hold no weights or that walsh cannot decode (I8, Q8_1, ...).
 bool can_decode_ggml(uint32_t type);
 
 // Dequantizes whole blocks of a type that can_decode_ggml accepts to out[blocks * block];

@@ -1,5 +1,5 @@
-// ggml's IQ types of 1 to 3 bits: blocks of 256 weights in groups of eight. A group is one point of
-// a grid (two for IQ3) with signs and a scale that 16 or 32 weights share.
+// Decodes ggml's IQ types of 1 to 3 bits: blocks of 256 weights in groups of eight. A group is one
+// point of a grid (two for IQ3) with signs and a scale that 16 or 32 weights share.
 #include <bit>
 
 #include "import/ggml_codes.h"
@@ -8,7 +8,7 @@
 namespace walsh {
 namespace {
 
-// Signs of eight weights from seven bits: the number of minus signs is even.
+// Returns the signs of eight weights from seven bits: the number of minus signs is even.
 uint32_t even_signs(uint32_t seven) {
   return seven | (static_cast<uint32_t>(std::popcount(seven)) & 1) << 7;
 }
@@ -20,7 +20,8 @@ void put(const int8_t* point, int size, float scale, uint32_t signs, float* out)
   }
 }
 
-// Scale of the types whose magnitudes have a half: (1/2 + code) / 4 of the block's factor.
+// Returns the scale of the types whose magnitudes have a half: (1/2 + code) / 4 of the block's
+// factor.
 float quarter_scale(float d, int code) {
   return d * (0.5f + static_cast<float>(code)) * 0.25f;
 }

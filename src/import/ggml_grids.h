@@ -1,5 +1,5 @@
-// The grids of 4 or 8 magnitudes that ggml's IQ types index. Its authors found them on weights of
-// models; they follow from no formula.
+// Unpacks the grids of 4 or 8 magnitudes that ggml's IQ types index. Its authors found them on
+// weights of models; they follow from no formula.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace walsh {
 
 enum class GgmlGrid : uint8_t { iq2_xxs, iq2_xs, iq2_s, iq3_xxs, iq3_s, iq1 };
 
-// The grid's points one after the other, 8 values each (iq3: 4).
+// Returns the grid's points one after the other, 8 values each (iq3: 4).
 std::span<const int8_t> ggml_grid(GgmlGrid grid);
 
 }  // namespace walsh

@@ -22,7 +22,8 @@ constexpr const char* kOwnKeys = "walsh.";
 constexpr const char *kSplitCount = "split.count", *kSplitNumber = "split.no";
 constexpr int64_t kMaxFiles = 1000;
 
-// The paths of all files of a model that is split into `count`, of which `path` is the first.
+// Returns the paths of all files of a model that is split into `count`, of which `path` is the
+// first.
 std::vector<std::string> split_paths(const std::string& path, int64_t count) {
   const std::string end = fmt::format("-00001-of-{:05}.gguf", count);
   if (!path.ends_with(end)) {

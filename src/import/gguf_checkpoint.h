@@ -9,8 +9,8 @@
 
 namespace walsh {
 
-// True for a file that starts as GGUF and is not walsh's own. Also true for a damaged one, so that
-// open_gguf_checkpoint reports what is wrong.
+// Returns true for a file that starts as GGUF and is not walsh's own. Also true for a damaged one,
+// so that open_gguf_checkpoint reports what is wrong.
 bool is_foreign_gguf(const std::string& path);
 
 // A name that ends in -00001-of-00003.gguf stands for all files of a split model. Throws io if a

@@ -15,14 +15,13 @@
 namespace walsh {
 namespace {
 
-// Type ids of ggml.
+// These are ggml's ids of types.
 constexpr uint32_t kQ4_0 = 2, kQ4_1 = 3, kQ5_0 = 6, kQ5_1 = 7, kQ8_0 = 8, kQ2_K = 10, kQ3_K = 11,
                    kQ4_K = 12, kQ5_K = 13, kQ6_K = 14, kIq4Nl = 20, kIq4Xs = 23, kMxfp4 = 39;
 
 constexpr int kMostWeights = 256;  // of a block
 
-// Levels of codes in rising order, as GPU kernels want them: of 4-bit codes, those below 8 are
-// negative.
+// Levels have rising order, as GPU kernels need them: of 4-bit codes, those below 8 are negative.
 template <size_t Count>
 struct Levels {
   std::array<float, Count> exact{};
@@ -34,7 +33,7 @@ struct Levels {
   }
 };
 
-// Whole numbers from `first`.
+// Returns the whole numbers from `first` on.
 template <size_t Count>
 constexpr Levels<Count> equidistant(int first) {
   std::array<int8_t, Count> levels{};
@@ -49,7 +48,7 @@ constexpr Levels kFourBits = equidistant<16>(-8);
 constexpr Levels kFiveBits = equidistant<32>(-16);
 constexpr Levels kSixBits = equidistant<64>(-32);
 constexpr Levels kCurve(kGgmlCurve);
-// Twice the values of E2M1. Code 7 is free: there are two zeros.
+// These are twice the values of E2M1. It has two zeros, so one code of 16 is free: code 7.
 constexpr Levels kFp4(std::array<int8_t, 16>{-12, -8, -6, -4, -3, -2, -1, -1, 0, 1, 2, 3, 4, 6, 8,
                                              12});
 
@@ -71,7 +70,7 @@ constexpr Format with_levels(std::string_view name, const Levels<Count>& levels,
   return format;
 }
 
-// They are read and not written, so that the registry does not have them.
+// These formats are read and not written, so the registry does not have them.
 constexpr Format kQ2K = with_levels("q2_k", kTwoBits, 16, true, "Q2_K of GGUF files"),
                  kQ3K = with_levels("q3_k", kThreeBits, 16, false, "Q3_K of GGUF files"),
                  kQ4Offset =
@@ -84,7 +83,7 @@ constexpr Format kQ2K = with_levels("q2_k", kTwoBits, 16, true, "Q2_K of GGUF fi
                                        "IQ4_NL and IQ4_XS of GGUF files: curved levels"),
                  kFloats = with_levels("mxfp4", kFp4, 32, false, "MXFP4 of GGUF files: E2M1");
 
-// One block as it is stored here: scales and offsets of its groups.
+// Holds the codes of one block, and the scales and offsets of its groups.
 struct Block {
   float scale[16], offset[16];
   uint8_t codes[kMostWeights];  // of 8 bits: int8
@@ -103,13 +102,13 @@ uint8_t same(int code) {
   return static_cast<uint8_t>(code);
 }
 
-// Q4_0 and IQ4_NL: the codes mean different levels.
+// This reads Q4_0 and IQ4_NL, whose codes mean different levels.
 void read_scaled_nibbles(const uint8_t* b, Block& out) {
   out.scale[0] = half_at(b);
   halves_of_nibbles(b + 2, out.codes, same);
 }
 
-// Codes count from 0 there and from `first` here.
+// Codes count from 0 in the file and from `first` here.
 void set_offset(int first, float scale, float minimum, int group, Block& out) {
   out.scale[group] = scale;
   out.offset[group] = minimum - static_cast<float>(first) * scale;
@@ -120,7 +119,7 @@ void read_q4_1(const uint8_t* b, Block& out) {
   halves_of_nibbles(b + 4, out.codes, same);
 }
 
-// Scales and minima of Q4_K and Q5_K.
+// This sets the scales and minima of Q4_K and Q5_K.
 void set_offsets(int first, const uint8_t* b, Block& out) {
   const GgmlScalesAndMinima s(b);
   for (int k = 0; k < 8; ++k)
@@ -175,7 +174,7 @@ void read_iq4_xs(const uint8_t* b, Block& out) {
   }
 }
 
-// Sign and magnitude become a rank.
+// Codes of sign and magnitude become ranks.
 void read_mxfp4(const uint8_t* b, Block& out) {
   out.scale[0] = ggml_e8m0_half(b[0]);
   halves_of_nibbles(b + 1, out.codes, [](int code) {
@@ -184,7 +183,7 @@ void read_mxfp4(const uint8_t* b, Block& out) {
   });
 }
 
-// To 5 bits or, if Signed, to int8.
+// Codes become numbers of 5 bits or, if Signed, int8.
 template <bool Signed>
 void read_q5_0(const uint8_t* b, Block& out) {
   out.scale[0] = half_at(b);
@@ -199,7 +198,7 @@ void read_q8_0(const uint8_t* b, Block& out) {
 
 using BlockReader = void(const uint8_t* block, Block& out);
 
-// What a type becomes, with the codes of the file.
+// Tells what a type becomes with the codes of the file.
 struct Exact {
   uint32_t type;
   const Format* format;  // null: q4_0 or q8_0
@@ -228,7 +227,7 @@ const Exact* find_exact(uint32_t type) {
   return row == std::end(kExact) ? nullptr : row;
 }
 
-// How a type becomes a format without rounding of codes; null: it does not.
+// Returns what makes codes of the format from a type without rounding; null if nothing does.
 BlockReader* exact_reader(uint32_t type, const Format& format) {
   const Exact* row = find_exact(type);
   const bool to_int8 = format.code[0].bits == 8;
@@ -237,7 +236,7 @@ BlockReader* exact_reader(uint32_t type, const Format& format) {
   return row->read;
 }
 
-// The nearest multiples of a scale that the largest value of a group has as 127.
+// Rounds a group to multiples of a scale; the largest value becomes 127 times the scale.
 void round_group(const float* x, float& scale, uint8_t* codes) {
   constexpr int kGroup = 32;
   float largest = 0;

@@ -1,5 +1,5 @@
-// Blocks of GGUF files as codes that the kernels multiply with, so that a file is used at about the
-// size that it has.
+// Turns blocks of GGUF files into codes that the kernels multiply with, so that a file is used at
+// about the size that it has.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +10,14 @@
 
 namespace walsh {
 
-// What becomes of the blocks of a GGUF file.
+// Says what becomes of the blocks of a GGUF file.
 enum class GgufCodes : uint8_t {
   keep,       // they become codes of 2 to 6 or 8 bits
   symmetric,  // the same, but of 4 or 8 bits without offsets, which GPU kernels take
   drop        // they are dequantized
 };
 
-// The format that blocks of a ggml type become; null for types without blocks.
+// Returns the format that blocks of a ggml type become; null for types without blocks.
 //   Q4_0, Q8_0                 q4_0 and q8_0, with the codes of the file
 //   IQ4_NL, IQ4_XS, MXFP4      4 bits with the levels of the type
 //   Q5_0                       5 bits; symmetric: q8_0 with the codes of the file
@@ -27,9 +27,9 @@ enum class GgufCodes : uint8_t {
 // Factors that a type has twice (of 256 and of 32 weights) are multiplied and rounded to fp16.
 const Format* gguf_code_format(uint32_t type, GgufCodes codes);
 
-// Codes, scales and offsets of one row of blocks: codes as the format packs them, a scale (and an
-// offset, if the format has any) per group of weights. `values` is room for the row as
-// float32. False if a scale or an offset is beyond the range of fp16 or not finite.
+// Reads one row of blocks: codes as the format packs them, a scale (and an offset, if the format
+// has any) per group of weights. `values` is room for the row as float32. Returns false if a scale
+// or an offset is beyond the range of fp16 or not finite.
 bool read_gguf_codes(uint32_t type, std::span<const std::byte> row, const Format& format,
                      std::span<float> values, std::byte* codes, uint16_t* scales,
                      uint16_t* offsets);

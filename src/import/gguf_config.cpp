@@ -12,7 +12,7 @@
 namespace walsh {
 namespace {
 
-// Special tokens that end a turn, by their texts, for files in which no key names them.
+// Special tokens with these texts end a turn in files in which no key names such tokens.
 constexpr auto kEnds = std::to_array<std::string_view>(
     {"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>",
      "< EOT >", "<|eot|>", "<|end_of_text|>", "<|return|>", "<turn|>", "<|tool_response>", "[e~["});
@@ -58,7 +58,7 @@ void add_factors(const GgufMetadata& m, const GgufMetadata::Found& short_factors
       m.integer(".rope.scaling.original_context_length").value_or(m.require(".context_length"));
 }
 
-// llama.cpp multiplies what yarn gives by attn_factor; its converter writes the whole factor of a
+// llama.cpp multiplies yarn's result by attn_factor; its converter writes the whole factor of a
 // checkpoint that has one as yarn_attn_factor.
 void add_yarn(const GgufMetadata& m, Json& rope) {
   constexpr const char* kExtrapolation = ".rope.scaling.yarn_ext_factor";
@@ -104,7 +104,7 @@ Json rope_parameters(const GgufMetadata& m, int64_t dim) {
   return rope;
 }
 
-// The rows of the embedding, which is the number of tokens.
+// Returns the rows of the embedding, which are as many as there are tokens.
 int64_t vocabulary(const GgufMetadata& m) {
   constexpr const char* kTokens = "tokenizer.ggml.tokens";
   const GgufTensor* embedding = m.find_tensor("token_embd.weight").tensor;
@@ -142,7 +142,7 @@ std::string gguf_config(const GgufMetadata& m, const GgufFamily& family) {
                  {"tie_word_embeddings", !m.has_tensor("output.weight")},
                  {"hidden_act", "silu"},
                  {"rope_parameters", rope_parameters(m, dim)}};
-  // Models without an MLP may lack it.
+  // Models without an MLP may lack this width.
   const bool has_experts = m.integer(".expert_count").value_or(0) != 0;
   if (const auto width = size(".feed_forward_length"); width && *width != 0) {
     config["intermediate_size"] = *width;

@@ -12,7 +12,7 @@ namespace walsh {
 // checks everything else.
 std::string gguf_config(const GgufMetadata& metadata, const GgufFamily& family);
 
-// The end-of-text tokens, found as llama.cpp finds them, and what else the file recommends.
+// Lists the end-of-text tokens, found as llama.cpp finds them, and what else the file recommends.
 std::string gguf_generation_config(const GgufMetadata& metadata);
 
 }  // namespace walsh

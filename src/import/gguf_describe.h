@@ -1,5 +1,5 @@
-// Functions that add what is special about the config.json of each model family (the column
-// `describe` of GgufFamily). They take a config that has what all architectures share, and throw
+// Adds what is special about the config.json of each model family (the column `describe` of
+// GgufFamily). The functions take a config that has what all architectures share, and throw
 // bad_input naming the key that is missing or has a value that the family does not know.
 #pragma once
 
@@ -15,25 +15,25 @@ GgufDescribe describe_gguf_arcee, describe_gguf_cohere2, describe_gguf_ernie45,
     describe_gguf_glm4, describe_gguf_granite, describe_gguf_hunyuan, describe_gguf_llama,
     describe_gguf_mistral3, describe_gguf_olmo2, describe_gguf_olmo3, describe_gguf_phi3,
     describe_gguf_qwen2, describe_gguf_qwen3, describe_gguf_seed_oss, describe_gguf_smollm3;
-// Families with experts.
+// These families have experts.
 GgufDescribe describe_gguf_deepseek2, describe_gguf_deepseek3, describe_gguf_ernie45_moe,
     describe_gguf_glm4_moe, describe_gguf_gpt_oss, describe_gguf_granite_moe, describe_gguf_llama4,
     describe_gguf_minimax_m2, describe_gguf_mixtral, describe_gguf_olmoe, describe_gguf_qwen2_moe,
     describe_gguf_qwen3_moe;
-// With and without experts; layers differ in their heads and widths.
+// This one comes with and without experts; its layers differ in their heads and widths.
 GgufDescribe describe_gguf_gemma4;
-// Families with delta nets.
+// These have delta nets.
 GgufDescribe describe_gguf_qwen35, describe_gguf_qwen35_moe, describe_gguf_qwen3_next;
 
-// "sliding_attention" or "full_attention" for each layer: as `.attention.sliding_window_pattern`
-// lists them, or a window in all but the last of every `pattern` layers. `pattern` is the default
-// where the file gives no number.
+// Returns "sliding_attention" or "full_attention" for each layer: as
+// `.attention.sliding_window_pattern` lists them, or a window in all but the last of every
+// `pattern` layers. `pattern` is the default where the file gives no number.
 Json gguf_layer_types(const GgufMetadata& metadata, int64_t pattern);
-// True if the model has a sliding window.
+// Returns whether the model has a sliding window.
 bool has_gguf_window(const GgufMetadata& metadata);
-// Whether a layer has a tensor of this name (with ".weight" or ".bias").
+// Returns whether a layer has a tensor of this name (with ".weight" or ".bias").
 bool in_gguf_layer(const GgufMetadata& metadata, int64_t layer, std::string_view name);
-// Whether a layer's queries have a bias, on their own or together with keys and values.
+// Returns whether a layer's queries have a bias, on their own or together with keys and values.
 bool has_gguf_attention_bias(const GgufMetadata& metadata, int64_t layer);
 void copy_gguf_number(const GgufMetadata& metadata, std::string_view key, const char* name,
                       Json& config);

@@ -30,8 +30,8 @@ void describe_attention_scale(const GgufMetadata& m, int64_t layers_of_27b, Json
       is_27b ? m.require(".embedding_length") / heads : m.require(".attention.key_length");
 }
 
-// Separate rope parameters: one set for layers with full attention; layers with a window have a
-// base frequency of their own, unscaled.
+// Separates the rope parameters: layers with full attention keep theirs; layers with a window have
+// a base frequency of their own, unscaled.
 void separate_ropes(const GgufMetadata& m, double fallback, Json& config) {
   Json whole = config.at("rope_parameters");
   const Json local = {{"rope_theta", m.number(".rope.freq_base_swa", 1).value_or(fallback)},
@@ -144,7 +144,7 @@ void describe_gguf_exaone4(const GgufMetadata& m, Json& config) {
   config["layer_types"] = gguf_layer_types(m, kExaone4Pattern);
 }
 
-// The converter stretches the base of the rope by the checkpoint's factor.
+// The converter has stretched the base of the rope by the checkpoint's factor.
 void describe_gguf_hunyuan(const GgufMetadata& m, Json& config) {
   config["attention_bias"] = has_gguf_attention_bias(m, 0);
 }
@@ -197,7 +197,7 @@ void describe_gguf_glm4(const GgufMetadata& m, Json& config) {
 }
 
 void describe_gguf_smollm3(const GgufMetadata& m, Json& config) {
-  // period of the layers without rope, which the file does not contain
+  // The layers without rope have this period, which the file does not contain.
   constexpr int64_t kInterval = 4;
   describe_biases(m, config);
   config["no_rope_layer_interval"] = kInterval;

@@ -20,7 +20,7 @@ void expect_gating(const GgufMetadata& m, GatingFunction expected) {
   }
 }
 
-// The width of an expert; if the file lacks it, llama.cpp divides the width of the MLP.
+// Returns the width of an expert; if the file lacks it, llama.cpp divides the width of the MLP.
 int64_t expert_width(const GgufMetadata& m) {
   if (const auto width = m.uniform_integer(".expert_feed_forward_length"); width && *width != 0)
     return *width;
@@ -37,7 +37,8 @@ void describe_dense_layers(const GgufMetadata& m, Json& config) {
   config["mlp_only_layers"] = std::move(dense);
 }
 
-// For Qwen's families. `shared`: there is one more expert, which every token passes.
+// Describes the experts of Qwen's families. `shared`: there is one more expert, which every token
+// passes.
 void describe_qwen_experts(const GgufMetadata& m, bool shared, Json& config) {
   expect_gating(m, kSoftmax);
   describe_counts(m, config);
@@ -49,7 +50,7 @@ void describe_qwen_experts(const GgufMetadata& m, bool shared, Json& config) {
       width != 0 ? width : m.require(".feed_forward_length");
 }
 
-// Whether the weights of the chosen experts are normalized to a sum of one.
+// Returns whether the weights of the chosen experts are normalized to a sum of one.
 bool normalized(const GgufMetadata& m, bool usual) {
   return m.boolean(".expert_weights_norm").value_or(usual);
 }
@@ -85,7 +86,7 @@ void describe_delta_nets(const GgufMetadata& m, Json& config) {
   config["attention_bias"] = bias;
 }
 
-// For DeepSeek-V2 and V3.
+// Describes the latents of DeepSeek-V2 and V3.
 void describe_latents(const GgufMetadata& m, Json& config) {
   describe_counts(m, config);
   const int64_t rope_dim = config.at("head_dim").get<int64_t>();

@@ -1,5 +1,5 @@
-// What config.json says of Gemma 4. Its layers with a window and those without one differ in the
-// length and number of their heads, and late layers may have wider MLPs.
+// Writes what config.json says about Gemma 4. Its layers with a window and those without one differ
+// in the length and number of their heads, and late layers may have wider MLPs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -51,7 +51,7 @@ void describe_ropes(const GgufMetadata& m, Json& config) {
             {"rope_theta", m.number(".rope.freq_base_swa", 1).value_or(kLocalTheta)}}}};
 }
 
-// The heads of layers: config.json has those of layers with a window, and the others by layer.
+// Describes the heads: config.json has those of layers with a window, and the others by layer.
 void describe_heads(const GgufMetadata& m, const std::vector<bool>& windows, Json& config) {
   const int64_t wide = m.require(".attention.key_length");
   const int64_t narrow = m.require(".attention.key_length_swa");

@@ -11,7 +11,7 @@
 namespace walsh {
 namespace {
 
-// Names that most architectures share; attn_q and ffn_up may have biases as well.
+// Most architectures share these names; attn_q and ffn_up may have biases as well.
 constexpr GgufName kCommon[] = {
     {"attn_norm", "input_layernorm"},
     {"attn_q", "self_attn.q_proj"},
@@ -34,11 +34,11 @@ constexpr GgufName kCommon[] = {
     {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
     {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
 };
-// Norms before and after both blocks.
+// These are norms before and after both blocks.
 constexpr GgufName kFourNorms[] = {{"ffn_norm", "pre_feedforward_layernorm"},
                                    {"post_attention_norm", "post_attention_layernorm"},
                                    {"post_ffw_norm", "post_feedforward_layernorm"}};
-// Norms after the blocks only.
+// These are norms after the blocks only.
 constexpr GgufName kNormsAfter[] = {{"post_attention_norm", "post_attention_layernorm"},
                                     {"post_ffw_norm", "post_feedforward_layernorm"}};
 constexpr GgufName kGemma4Names[] = {

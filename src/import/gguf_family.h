@@ -1,5 +1,5 @@
-// Architectures of GGUF files: maps what llama.cpp's converter writes back to the checkpoint's
-// config.json and tensors. One row per kind of model.
+// Maps what llama.cpp's converter writes for the architectures of GGUF files back to the
+// checkpoint's config.json and tensors. Each kind of model is a row.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 
 namespace walsh {
 
-// A GGUF's tensor name and the checkpoint's, without the layer and without ".weight"; both names
-// are whole where the file's ends in another kind (".bias" of what has no weight). In the name
-// of a tensor that holds all experts along its outermost dimension, "*" stands for the expert's
-// number. If a tensor holds the rows of two matrices one below the other, the lower matrix is
-// `second`.
+// A name pairs a GGUF's tensor name with the checkpoint's, without the layer and without ".weight";
+// both names are whole where the file's ends in something else (".bias" of what has no weight). In
+// the name of a tensor that holds all experts along its outermost dimension, "*" stands for the
+// expert's number. If a tensor holds the rows of two matrices one below the other, the lower matrix
+// is `second`.
 struct GgufName {
   std::string_view gguf, checkpoint, second = {};
 };
@@ -35,7 +35,7 @@ struct GgufFamily {
   bool layers_differ = false;  // in their heads and widths, which `describe` adds
 };
 
-// All rows, sorted by architecture.
+// Returns all rows, sorted by architecture.
 std::span<const GgufFamily> gguf_families();
 
 // Finds the row of a file. Throws bad_input naming the file and the known architectures.

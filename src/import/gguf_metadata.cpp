@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kArchitecture = "general.architecture";
 constexpr int64_t kMaxLayers = 1024;
 
-// Keys that change what a model computes if its family does not read them, and the neutral value.
+// This key changes what a model computes unless its family reads it, or its value is `value`.
 struct Neutral {
   std::string_view key;
   double value;

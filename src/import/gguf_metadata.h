@@ -1,4 +1,4 @@
-// The model metadata of a GGUF file, with typed getters whose errors name file and key.
+// Reads the model metadata of a GGUF file by typed getters whose errors name file and key.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace walsh {
 
 class GgufMetadata {
  public:
-  // A tensor and the file that holds its data.
+  // Pairs a tensor with the content of the file that holds its data.
   struct Found {
     const GgufTensor* tensor = nullptr;
     std::span<const std::byte> file;
@@ -36,8 +36,9 @@ class GgufMetadata {
   const std::string& path() const { return path_; }
   const GgufContent& content() const { return content_; }
 
-  // Values by key; a key that starts with a dot belongs to the architecture (".x" means "llama.x"
-  // for a Llama). Nothing if absent. Throw bad_input naming file and key for another type.
+  // These return a value by its key; a key that starts with a dot belongs to the architecture (".x"
+  // means "llama.x" for a Llama). An absent key gives nothing. Another type throws bad_input naming
+  // file and key.
   std::optional<int64_t> integer(std::string_view key) const;
   // Also refuses NaN, infinities and values below `least`.
   std::optional<double> number(std::string_view key, double least = 0) const;
@@ -47,21 +48,21 @@ class GgufMetadata {
 
   // Also accepts one value per layer if all are equal.
   std::optional<int64_t> uniform_integer(std::string_view key) const;
-  // One value per layer; a single one counts for all. Throws bad_input if the key is absent or has
-  // fewer values than there are layers.
+  // Returns one value per layer; a single one counts for all. Throws bad_input if the key is absent
+  // or has fewer values than there are layers.
   std::vector<int64_t> layer_integers(std::string_view key) const;
-  // As uniform_integer(); throws bad_input if the key is absent.
+  // Returns what uniform_integer() does; throws bad_input if the key is absent.
   int64_t require(std::string_view key) const;
-  // One value per layer; more than `layers` are ignored. Throws bad_input for fewer.
+  // Returns one value per layer; more than `layers` are ignored. Throws bad_input for fewer.
   std::optional<std::vector<bool>> booleans(std::string_view key, int64_t layers) const;
-  // Number of layers without those for multi-token prediction at the end.
+  // Returns the number of layers without those for multi-token prediction at the end.
   int64_t layers() const;
 
   // Refuses keys of the architecture that would change what the model computes, unless they were
   // read or have a neutral value.
   void refuse_others() const;
 
-  // "PATH: metadata key KEY".
+  // Returns "PATH: metadata key KEY".
   std::string where(std::string_view key) const;
   [[noreturn]] void refuse(std::string_view key, std::string reason) const;
 

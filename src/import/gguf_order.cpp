@@ -10,11 +10,12 @@ namespace {
 
 constexpr std::string_view kDeltaNet = ".linear_attn.";
 constexpr std::string_view kKeysOfLatent = ".self_attn.k_b_proj.weight";
-// The only family whose values keep their order, because keys are stored with the values that read
+// Only this family's values keep their order, because keys are stored with the values that read
 // them.
 constexpr std::string_view kGrouped = "qwen3_next";
 
-// A number of the config, small enough that products of three do not overflow; 0 if it is no count.
+// Returns a number of the config, small enough that products of three do not overflow; 0 if it is
+// no count.
 int64_t number(const Json& config, const char* key) {
   constexpr int64_t kMost = int64_t{1} << 20;
   const auto found = config.find(key);

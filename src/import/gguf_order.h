@@ -1,5 +1,5 @@
-// The order in which llama.cpp's converter stores rows, columns and values of delta nets and of
-// latent attention.
+// Tells the order in which llama.cpp's converter stores rows, columns and values of delta nets and
+// of latent attention.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@ struct GgufOrder {
   int64_t size = 0;       // rows or columns per value head
   bool columns = false;   // the value heads are columns
   bool rates = false;     // the file stores -exp(x) in place of x
-  // Number of heads, one below the other, that are stored transposed; 0: none.
+  // This many heads, one below the other, are stored transposed; 0: none.
   int64_t turned = 0;
 
-  // Whether the order or the values differ from the checkpoint's.
+  // Returns whether the order or the values differ from the checkpoint's.
   bool changes() const { return key_heads != 0 || rates || turned != 0; }
-  // The index in the file of what the checkpoint has at `index`.
+  // Returns the index in the file of what the checkpoint has at `index`.
   int64_t stored(int64_t index) const;
 };
 
-// The order of a tensor, from the number of heads in the checkpoint's config. Throws bad_input
+// Finds the order of a tensor from the number of heads in the checkpoint's config. Throws bad_input
 // naming the tensor if the config does not fit it.
 GgufOrder gguf_order(const Checkpoint& checkpoint, const TensorInfo& info);
 

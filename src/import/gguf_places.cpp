@@ -14,7 +14,7 @@
 namespace walsh {
 namespace {
 
-// Above every published model; it bounds the number of names that a file's count creates.
+// No published model has as many; it bounds the number of names that a file's count creates.
 constexpr int64_t kMaxExperts = 4096;
 
 constexpr GgufName kOutside[] = {{"token_embd", "model.embed_tokens"},
@@ -23,12 +23,12 @@ constexpr GgufName kOutside[] = {{"token_embd", "model.embed_tokens"},
                                  {"per_layer_token_embd", "model.embed_tokens_per_layer"},
                                  {"per_layer_model_proj", "model.per_layer_model_projection"},
                                  {"per_layer_proj_norm", "model.per_layer_projection_norm"}};
-// Names within a layer of tensors that lack ".weight" in the file or in the checkpoint.
+// Within a layer these tensors lack ".weight" in the file or in the checkpoint.
 constexpr GgufName kExact[] = {{"attn_sinks.weight", "self_attn.sinks"},
                                {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"},
                                {"ssm_a", "linear_attn.A_log"},
                                {"ssm_dt.bias", "linear_attn.dt_bias"}};
-// Tensors that become keys of the config.
+// These tensors become keys of the config.
 constexpr std::string_view kRopeTensors[] = {"rope_freqs.weight", "rope_factors_long.weight",
                                              "rope_factors_short.weight"};
 
@@ -38,7 +38,7 @@ const GgufName* find(std::span<const GgufName> names, std::string_view name) {
   return place == names.end() ? nullptr : &*place;
 }
 
-// The parts of a name such as "blk.3.ffn_up.weight".
+// A name such as "blk.3.ffn_up.weight" has these parts.
 struct LayerName {
   int64_t layer = 0;
   std::string_view inner;  // "ffn_up.weight"
@@ -75,7 +75,7 @@ InnerNames expert_names(const GgufFamily& family, std::string_view stem, std::st
   return {name.append(kind), ""};
 }
 
-// The checkpoint's names, without the layer, of a layer's tensor; empty if it is unknown.
+// Returns the checkpoint's names, without the layer, of a layer's tensor; empty if it is unknown.
 InnerNames inner_names(const GgufFamily& family, std::string_view inner) {
   for (const std::span<const GgufName> whole : {family.names, std::span<const GgufName>(kExact)})
     if (const GgufName* exact = find(whole, inner)) return {std::string(exact->checkpoint), ""};
@@ -127,8 +127,8 @@ class Cut {
     return std::move(places_);
   }
 
-  // Places of matrices or vectors that are stored one below the other, each with its number of
-  // rows.
+  // Returns the places of matrices or vectors that are stored one below the other, each with its
+  // number of rows.
   std::vector<GgufPlace> stacked(std::span<const Rows> parts) {
     int64_t all = 0;
     for (const Rows& part : parts)
@@ -183,8 +183,8 @@ int64_t expert_count(const GgufMetadata& metadata) {
   return count;
 }
 
-// Rows of queries, keys and values, which a file may store as one tensor whatever the checkpoint
-// does.
+// Returns the numbers of rows of queries, keys and values, which a file may store as one tensor
+// whatever the checkpoint does.
 std::array<Rows, 3> attention_rows(const GgufMetadata& m, const std::string& prefix,
                                    std::string_view kind) {
   constexpr int64_t kMost = int64_t{1} << 20;

@@ -9,7 +9,7 @@
 
 namespace walsh {
 
-// A part of a tensor of the file, and the checkpoint's name for it.
+// A place is a part of a tensor of the file, with the checkpoint's name for it.
 struct GgufPlace {
   std::string name;
   std::vector<int64_t> shape;  // outermost dimension first
@@ -17,9 +17,9 @@ struct GgufPlace {
   uint64_t bytes = 0;
 };
 
-// One place, or several for the experts of a layer. None for tensors that become part of the config
-// (rope_freqs.weight) and for multi-token prediction layers. Throws bad_input naming `path` and the
-// tensor if it is unknown or does not hold `.expert_count` experts.
+// Returns one place, or several for the experts of a layer; none for tensors that become part of
+// the config (rope_freqs.weight) and for multi-token prediction layers. Throws bad_input naming
+// `path` and the tensor if it is unknown or does not hold `.expert_count` experts.
 std::vector<GgufPlace> gguf_places(const GgufMetadata& metadata, const GgufFamily& family,
                                    const GgufTensor& tensor, const std::string& path);
 

@@ -39,7 +39,7 @@ constexpr std::string_view kDeepseek3[] = {
     "[\xE4\xB8\x80-\xE9\xBE\xA5\xE3\x81\x80-\xE3\x82\x9F\xE3\x82\xA0-\xE3\x83\xBF]+",
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"
     R"(| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
-// The letters with case that the patterns of DeepSeek's first tokenizers list.
+// The patterns of DeepSeek's first tokenizers list these letters with case.
 #define WALSH_CASED_LETTERS                                                                 \
   R"(A-Za-z\x{B5}\x{C0}-\x{D6}\x{D8}-\x{F6}\x{F8}-\x{1BA}\x{1BC}-\x{1BF}\x{1C4}-\x{293})"   \
   R"(\x{295}-\x{2AF}\x{370}-\x{373}\x{376}\x{377}\x{37B}-\x{37D}\x{37F}\x{386})"            \
@@ -70,7 +70,7 @@ constexpr std::string_view kDeepseekCoder[] = {R"([\r\n])", R"(\s?\p{L}+)", R"(\
 #undef WALSH_HAN_AND_HANGUL
 #undef WALSH_CASED_LETTERS
 constexpr std::string_view kFalcon[] = {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2Words, "[0-9][0-9][0-9]"};
-// llama.cpp's patterns for a file that names none.
+// llama.cpp uses these patterns for a file that names none.
 constexpr std::string_view kDefault[] = {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2Words, R"(\p{N}+)",
                                          "[0-9][0-9][0-9]"};
 #undef WALSH_LETTERS_OF_CASES

@@ -1,4 +1,4 @@
-// The pre-tokenizer patterns of byte-level BPE, by the names that GGUF files give them.
+// Lists the pre-tokenizer patterns of byte-level BPE, by the names that GGUF files give them.
 #pragma once
 
 #include <span>
@@ -7,9 +7,9 @@
 namespace walsh {
 
 struct GgufPreTokenizer {
-  // Regular expressions that are applied one after the other to split a text.
+  // These regular expressions are applied one after the other to split a text.
   std::span<const std::string_view> patterns;
-  // a word that is a token is not merged (tokenizer.json's "ignore_merges")
+  // A word that is a token is not merged (tokenizer.json's "ignore_merges").
   bool whole_words = false;
   bool adds_bos = false;  // default for files without the key
 };

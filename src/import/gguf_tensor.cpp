@@ -30,7 +30,7 @@ const Format* code_format(const TensorInfo& info, GgufCodes codes) {
   return in_place ? gguf_code_format(info.gguf->type, codes) : nullptr;
 }
 
-// Whether values differ from those in the file; they are then given as float32.
+// Returns whether values differ from those in the file; they are then given as float32.
 bool is_computed(const TensorInfo& info) {
   return info.gguf->offset != 0 || info.name.ends_with(".linear_attn.A_log");
 }
@@ -45,7 +45,7 @@ class Rows {
         paired_heads_(info.gguf->paired_heads),
         type_(info.gguf->type),
         order_(gguf_order(checkpoint, info)) {
-    // A vector with one value per row of a matrix, such as a bias.
+    // A vector may have one value per row of a matrix, such as a bias.
     const bool has_rows = paired_heads_ != 0 || (order_.key_heads != 0 && !order_.columns);
     if (info.shape.size() == 1 && has_rows) {
       if (ggml_type_info(info.gguf->type)->block != 1) {
@@ -63,10 +63,10 @@ class Rows {
 
   int64_t cols() const { return cols_; }
   const GgufOrder& order() const { return order_; }
-  // Whether the file's rows are the checkpoint's.
+  // Returns whether the file's rows are the checkpoint's.
   bool is_plain() const { return paired_heads_ == 0 && !order_.changes(); }
   size_t bytes() const { return data_.size() / static_cast<size_t>(rows_); }
-  // A row of the checkpoint as stored, where its columns are contiguous.
+  // Returns a row of the checkpoint as stored, where its columns are contiguous.
   std::span<const std::byte> row(int64_t r) const {
     return data_.subspan(static_cast<size_t>(stored(r)) * bytes(), bytes());
   }
@@ -94,8 +94,8 @@ class Rows {
     return r - in_head + in_head % half * 2 + in_head / half;
   }
 
-  // Reads from heads that are stored transposed: each is a matrix [cols, rows of a head] in the
-  // file.
+  // Reads from heads that are stored transposed: the file has each as a matrix [cols, rows of a
+  // head].
   void read_turned(int64_t r, std::span<float> values) {
     const int64_t of_head = rows_ / order_.turned, head = r / of_head;
     const size_t bytes = data_.size() / static_cast<size_t>(order_.turned);
@@ -119,7 +119,7 @@ class Rows {
   int64_t head_ = -1;  // the head in stored_values_
 };
 
-// The checkpoint's value for the file's `value`.
+// Returns the checkpoint's value for the file's `value`.
 float restored(const TensorInfo& info, const GgufOrder& order, float value) {
   if (!order.rates) return value - info.gguf->offset;
   if (!(value < 0) || std::isinf(value)) {

@@ -15,16 +15,17 @@ namespace walsh {
 // bf16. Throws bad_input naming the tensor for types without weights.
 const Format& gguf_format(const TensorInfo& info, GgufCodes codes);
 
-// Rows [first, first + rows) of the matrix (a vector is one row) in the checkpoint's order. Points
-// into the file where nothing changes, otherwise owns its memory. Throws bad_input naming the
-// tensor for a value or a scale that f16 cannot hold.
+// Returns rows [first, first + rows) of the matrix (a vector is one row) in the checkpoint's order.
+// The result points into the file where nothing changes, and otherwise owns its memory. Throws
+// bad_input naming the tensor for a value or a scale that f16 cannot hold.
 Tensor load_gguf_rows(const std::shared_ptr<const Checkpoint>& checkpoint, const TensorInfo& info,
                       GgufCodes codes, int64_t first, int64_t rows);
 
-// A sentence about how the matrices of a GGUF file are read; empty if they are read unchanged or
-// the checkpoint is no GGUF file.
+// Returns a sentence about how the matrices of a GGUF file are read; empty if they are read
+// unchanged or the checkpoint is no GGUF file.
 std::string describe_gguf(const Checkpoint& checkpoint, GgufCodes codes);
-// A sentence of warning if matrices to be quantized have fewer than 8 bits per weight already.
+// Returns a sentence of warning if matrices to be quantized have fewer than 8 bits per weight
+// already.
 std::string warn_of_quantized(const Checkpoint& checkpoint);
 
 }  // namespace walsh

@@ -91,7 +91,7 @@ class Converter {
     return {std::move(json), config(pre->adds_bos)};
   }
 
-  // `scored`: the file has scores of pieces in place of merges.
+  // If `scored`, the file has scores of pieces in place of merges.
   GgufTokenizer sentence_piece(bool scored) {
     const bool prefix = m_.boolean("tokenizer.ggml.add_space_prefix").value_or(true);
     const Json replace = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpace}};
@@ -204,7 +204,7 @@ class Converter {
     }
   }
 
-  // SentencePiece merges two neighbours if the result is a piece, highest score first. So the
+  // SentencePiece merges the neighbours whose result is the piece with the highest score. So the
   // merges are all pairs that make a piece, in the order of the scores.
   void add_merges_of_scores(std::string& json) const {
     const auto scores = checked(kScores, list(kScores).as_doubles(m_.where(kScores)));
@@ -241,7 +241,7 @@ class Converter {
     }
   }
 
-  // The text of the token whose id a key gives.
+  // Returns the text of the token whose id a key gives.
   std::optional<std::string> named(const char* key) const {
     const auto id = m_.integer(key);
     if (!id) return std::nullopt;

@@ -27,7 +27,7 @@ constexpr int kMaxLinks = 40;  // the system's own limit
 constexpr mode_t kPermissions = 0777;
 constexpr mode_t kNewFile = 0666;
 
-// What `path` refers to after symbolic links; nothing if it does not exist.
+// Returns what `path` refers to after symbolic links; nothing if it does not exist.
 std::optional<struct stat> look_at(const std::string& path) {
   if (path.empty()) throw Error(ErrorCode::usage, "output", "the file name is empty");
   struct stat info {};
@@ -36,7 +36,7 @@ std::optional<struct stat> look_at(const std::string& path) {
   return std::nullopt;
 }
 
-// Where a dangling symbolic link points; `path` itself if it is no link.
+// Returns where a dangling symbolic link points; `path` itself if it is no link.
 std::string follow_links(std::string path) {
   std::error_code error;
   for (int links = 0; links < kMaxLinks; ++links) {
@@ -47,7 +47,7 @@ std::string follow_links(std::string path) {
   return path;
 }
 
-// The file that `path` refers to: the target of symbolic links.
+// Returns the file that `path` refers to: the target of symbolic links.
 std::string resolve(const std::string& path) {
   const auto found = look_at(path);
   if (!found) return follow_links(path);
@@ -67,8 +67,8 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder.string();
 }
 
-// Makes the new name survive a power failure. Errors are ignored: the file is in its place, and
-// some folders may not be read or some file systems cannot sync them.
+// Makes the new name survive a power failure. Errors are ignored: the file is in its place, some
+// folders may not be read, and some file systems cannot sync them.
 void sync_folder(const std::string& path) {
   const std::string folder = folder_of(path);
   const Descriptor fd(open_descriptor(folder, O_RDONLY | O_DIRECTORY));

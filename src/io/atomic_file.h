@@ -1,4 +1,4 @@
-// Writing a file so that it appears whole or not at all.
+// Writes a file so that it appears whole or not at all.
 #pragma once
 
 #include <atomic>
@@ -21,8 +21,8 @@ namespace walsh {
 class AtomicFile {
  public:
   // Creates the temporary file, and removes those that killed processes left of the same PATH.
-  // `reserve` bytes are allocated at once where the file system can do
-  // that, so that a full disk shows before the work and not after it.
+  // `reserve` bytes are allocated at once where the file system can do that, so that a full disk
+  // shows before the work and not after it.
   explicit AtomicFile(const std::string& path, uint64_t reserve = 0);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
@@ -31,11 +31,11 @@ class AtomicFile {
   // Writes all of `bytes` at `offset`; gaps read as zeros. Threads may write at the same time.
   // Throws interrupted when the caller is asked to stop (base/stop.h).
   void write_at(uint64_t offset, std::span<const std::byte> bytes);
-  // Writes at the end. One thread at a time.
+  // Writes at the end; only one thread may do so at a time.
   void append(std::span<const std::byte> bytes);
   // Cuts or extends (with zeros) to `size` bytes.
   void resize(uint64_t size);
-  // End of the furthest write.
+  // Returns the end of the furthest write.
   uint64_t size() const { return size_.load(std::memory_order_relaxed); }
 
   // Brings everything to the disk, then renames: fsync(file), rename, fsync(folder). Writing after
@@ -67,7 +67,7 @@ void write_file(const std::string& path, std::string_view text);
 
 namespace detail {
 
-// pwrite until all bytes are out; throws io naming `path`.
+// Calls pwrite until all bytes are out; throws io naming `path`.
 void write_fully(int fd, uint64_t offset, std::span<const std::byte> bytes,
                  const std::string& path);
 

@@ -1,4 +1,4 @@
-// A bounded cursor over little-endian bytes: no read ever passes the end.
+// Reads little-endian bytes by a bounded cursor: no read ever passes the end.
 #pragma once
 
 #include <bit>
@@ -26,7 +26,7 @@ class ByteReader {
   uint64_t remaining() const { return bytes_.size() - offset_; }
   std::string_view where() const { return where_; }
 
-  // One value of a fixed-size type, any alignment. `what` names the field in errors.
+  // Reads one value of a fixed-size type, at any alignment. `what` names the field in errors.
   template <typename T>
   T read(std::string_view what) {
     static_assert(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>);
@@ -42,7 +42,7 @@ class ByteReader {
   float f32(std::string_view what) { return read<float>(what); }
   double f64(std::string_view what) { return read<double>(what); }
 
-  // The next `size` bytes, in place.
+  // Returns the next `size` bytes, in place.
   std::span<const std::byte> take(uint64_t size, std::string_view what) {
     if (size > remaining()) fail_overrun(size, what);
     const auto result = bytes_.subspan(offset_, size);
@@ -57,8 +57,8 @@ class ByteReader {
     skip((alignment - (offset_ & (alignment - 1))) & (alignment - 1), what);
   }
 
-  // A u64 length followed by that many bytes, in place. Also throws if the length exceeds
-  // `max_bytes`.
+  // Returns the string of a u64 length followed by that many bytes, in place. Also throws if the
+  // length exceeds `max_bytes`.
   std::string_view string(uint64_t max_bytes, std::string_view what);
 
   // Throws bad_input with the current offset: "at byte N: reason".

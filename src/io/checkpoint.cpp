@@ -26,8 +26,9 @@ constexpr uint64_t kMaxIndexBytes = uint64_t{256} << 20;
   throw Error(ErrorCode::bad_input, where, std::move(reason));
 }
 
-// Also true for a link that leads nowhere, as in a cache whose download was interrupted: opening it
-// gives the reason, while a file that is passed over would be a file that the model does not have.
+// Also returns true for a link that leads nowhere, as in a cache whose download was interrupted:
+// opening it gives the reason, while a file that is passed over would count as one that the model
+// does not have.
 bool exists(const std::string& path) {
   std::error_code error;
   return fs::symlink_status(path, error).type() != fs::file_type::not_found;
@@ -59,7 +60,7 @@ void check_folder(const std::string& folder) {
   refuse(folder, std::string("has neither ") + names::kSingle + " nor " + names::kIndex);
 }
 
-// A shard's name must not lead out of the folder.
+// Refuses a shard's name that leads out of the folder or is no plain file name.
 void check_shard_name(const std::string& name, const std::string& index_path) {
   constexpr size_t kMostBytes = 255;  // of a file's name
   if (name.empty() || name.size() > kMostBytes || name == "." || name == ".." ||
@@ -68,7 +69,7 @@ void check_shard_name(const std::string& name, const std::string& index_path) {
   }
 }
 
-// The text of tokenizer_config.json with its chat template replaced by `chat`.
+// Returns the text of tokenizer_config.json with its chat template replaced by `chat`.
 std::string with_chat_template(const std::string& config, const std::string& chat,
                                const std::string& folder) {
   OrderedJson json = OrderedJson::object();

@@ -1,5 +1,5 @@
-// A model as Hugging Face's libraries see it: JSON files and tensors, mapped from the safetensors
-// shards of a folder, or from GGUF files that are presented in the same way (import/).
+// Presents a model as Hugging Face's libraries see it: JSON files and tensors, mapped from the
+// safetensors shards of a folder, or from GGUF files that are presented in the same way (import/).
 #pragma once
 
 #include <cstddef>
@@ -22,11 +22,11 @@ struct NameRule {
   bool left_out = false;
 };
 
-// What a GGUF file changed in a tensor besides its element type.
+// Tells what a GGUF file changed in a tensor besides its element type.
 struct GgufForm {
   uint32_t type = 0;  // ggml's id
-  // Number of heads whose rows are interleaved: rows i and i + n/2 of the n rows of a head are
-  // neighbours. 0: rows are in their usual order.
+  // This is the number of heads whose rows are interleaved: rows i and i + n/2 of the n rows of a
+  // head are neighbours. 0: rows are in their usual order.
   int64_t paired_heads = 0;
   float offset = 0;  // was added to all values
 };
@@ -42,14 +42,15 @@ struct TensorInfo {
   std::string stored_name = {};       // name in the file, if it differs
   std::optional<GgufForm> gguf = {};  // only for a tensor of a GGUF file
 
-  // The element type. Throws bad_input, naming file and tensor, if it is not F32, F16 or BF16.
+  // Returns the element type. Throws bad_input, naming file and tensor, if it is not F32, F16 or
+  // BF16.
   DType dtype() const;
   int64_t elements() const;
-  // "FILE: tensor NAME", for errors.
+  // Returns "FILE: tensor NAME", for errors.
   std::string where() const;
 };
 
-// The arguments of Checkpoint::assemble.
+// Checkpoint::assemble takes these.
 struct CheckpointParts {
   std::string path;                // of the model, for messages
   std::vector<std::string> files;  // paths of all files that were read
@@ -68,24 +69,24 @@ class Checkpoint {
   // Makes a checkpoint from parts that another reader has checked.
   static Checkpoint assemble(CheckpointParts parts);
 
-  // The folder, or the file that it was opened from.
+  // Returns the folder, or the file that it was opened from.
   const std::string& folder() const { return folder_; }
-  // Where config_json() was read, for messages.
+  // Returns where config_json() was read, for messages.
   std::string config_place() const;
-  // Paths of all files that were read or mapped.
+  // Returns the paths of all files that were read or mapped.
   const std::vector<std::string>& files() const { return files_; }
-  // In the order of the shards' names, then of the data.
+  // Returns the tensors in the order of the shards' names, then of the data.
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
-  // nullptr if there is no such tensor.
+  // Returns nullptr if there is no such tensor.
   const TensorInfo* find(std::string_view name) const;
 
-  // The tensor's bytes in the map: row-major, little-endian, at any alignment.
+  // Returns the tensor's bytes in the map: row-major, little-endian, at any alignment.
   std::span<const std::byte> data(const TensorInfo& info) const;
   // Tells the system that the tensor's pages are not needed soon (MappedFile::drop).
   void drop(const TensorInfo& info) const;
 
-  // Text of the JSON files; empty when the file is absent (config.json never is). A
-  // chat_template.jinja beside them is the chat_template of tokenizer_config.json.
+  // These return the text of the JSON files; empty when the file is absent (config.json never is).
+  // A chat_template.jinja beside them is the chat_template of tokenizer_config.json.
   std::string_view config_json() const { return config_; }
   std::string_view generation_config_json() const { return generation_config_; }
   std::string_view tokenizer_json() const { return tokenizer_; }
@@ -97,7 +98,7 @@ class Checkpoint {
   // Throws bad_input if two tensors get one name.
   size_t rename(std::span<const NameRule> rules);
   void add_note(std::string note) { notes_.push_back(std::move(note)); }
-  // What was corrected or left out, one sentence each.
+  // Returns what was corrected or left out, one sentence each.
   const std::vector<std::string>& notes() const { return notes_; }
 
  private:

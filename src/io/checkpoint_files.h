@@ -1,4 +1,4 @@
-// The names of the files that a Hugging Face folder may consist of, apart from its shards.
+// Names the files that a Hugging Face folder may consist of, apart from its shards.
 #pragma once
 
 #include <array>

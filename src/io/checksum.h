@@ -1,4 +1,4 @@
-// XXH3-128 checksums of files' contents: they find damage, they do not authenticate.
+// Computes XXH3-128 checksums of files' contents: they find damage, they do not authenticate.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,14 @@ struct Checksum {
   uint64_t low = 0, high = 0;
 
   bool operator==(const Checksum&) const = default;
-  // 32 lower-case hex digits, high half first: the form that xxhsum prints.
+  // Returns 32 lower-case hex digits, high half first, as xxhsum prints them.
   std::string hex() const;
 };
 
 Checksum checksum(std::span<const std::byte> bytes);
 
-// As if the `count` bytes at `offset` were zero: for a file that contains its own checksum. The
-// range must lie inside.
+// Hashes as if the `count` bytes at `offset` were zero, for a file that contains its own checksum.
+// The range must lie inside.
 Checksum checksum_without(std::span<const std::byte> bytes, size_t offset, size_t count);
 
 // Hashes pieces one after another; the result is that of their concatenation.
@@ -32,7 +32,7 @@ class ChecksumStream {
   ChecksumStream& operator=(const ChecksumStream&) = delete;
 
   void update(std::span<const std::byte> bytes);
-  // The checksum of everything so far; more may follow.
+  // Returns the checksum of everything so far; more may follow.
   Checksum digest() const;
 
  private:

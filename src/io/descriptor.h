@@ -1,4 +1,5 @@
-// File descriptors: closed at the end of a scope, never 0 to 2, waited for without missing a stop.
+// Wraps file descriptors: they close at the end of a scope, are never 0 to 2, and are waited for
+// without missing a stop.
 #pragma once
 
 #include <sys/types.h>
@@ -25,9 +26,9 @@ class Descriptor {
   int fd_ = -1;
 };
 
-// open(2) with O_CLOEXEC. The descriptor is at least 3 even where the process was started with 0 to
-// 2 closed: a message that somebody prints must not end up in the file. -1 with errno set if the
-// system refuses.
+// Calls open(2) with O_CLOEXEC. The descriptor is at least 3 even where the process was started
+// with 0 to 2 closed: a message that somebody prints must not end up in the file. Returns -1 with
+// errno set if the system refuses.
 int open_descriptor(const std::string& path, int flags, mode_t mode = 0);
 
 // Waits until read(2) would not block; throws interrupted when the caller is asked to stop

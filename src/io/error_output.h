@@ -1,4 +1,4 @@
-// Standard error for programs that must not wait until somebody reads it.
+// Writes to standard error for programs that must not wait until somebody reads it.
 #pragma once
 
 #include <chrono>

@@ -8,7 +8,8 @@
 namespace walsh {
 namespace {
 
-// Statics without constructors, because a handler may run before or after those of other files.
+// These statics have no constructors, because a handler may run before or after those of other
+// files.
 constinit std::atomic_flag g_taken = ATOMIC_FLAG_INIT;
 constinit detail::FaultEntry* g_mappings = nullptr;
 constinit detail::FaultEntry* g_temporaries = nullptr;
@@ -24,8 +25,8 @@ class SpinLock {
   SpinLock& operator=(const SpinLock&) = delete;
 };
 
-// A lock for handlers: its holder is either another thread, which is soon done, or the interrupted
-// one, which never is.
+// Tries to lock for a handler: the holder is either another thread, which is soon done, or the
+// interrupted one, which never is.
 class TriedLock {
  public:
   TriedLock() noexcept {

@@ -1,8 +1,8 @@
-// What a signal handler may ask when a mapped file cannot be read any more (SIGBUS): which file it
-// was, and which temporary files to delete. The functions for handlers are async-signal-safe.
-// Entries are made with a few stores under a spin lock, and nobody reads a mapping or allocates
-// while holding it, so the thread that faulted does not hold the lock. After another signal it may;
-// the functions then give up if the lock stays taken.
+// Tells a signal handler, when a mapped file cannot be read any more (SIGBUS), which file it was,
+// and deletes temporary files. The functions for handlers are async-signal-safe. Entries are made
+// with a few stores under a spin lock, and nobody reads a mapping or allocates while holding it, so
+// the thread that faulted does not hold the lock. After another signal it may; the functions then
+// give up if the lock stays taken.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +13,17 @@
 
 namespace walsh {
 
-// The path of the mapped file that contains `address`, or null. The text is valid while the file is
-// mapped.
+// Returns the path of the mapped file that contains `address`, or null. The text is valid while the
+// file is mapped.
 const char* mapped_path(const void* address) noexcept;
 
-// For a process that has to live on: puts zeros in place of what cannot be read any more of the
-// mapped file that `address` lies in, from its page to the end, and marks the file as lost. False
-// if that is impossible. For handlers, too.
+// Lets a process live on: puts zeros in place of what cannot be read any more of the mapped file
+// that `address` lies in, from its page to the end, and marks the file as lost. Returns false if
+// that is impossible. Handlers may call it, too.
 bool replace_lost_pages(const void* address) noexcept;
 
-// A mapped file that is lost, whose path begins so; not for handlers. What was read of it since
-// it was mapped may be zeros.
+// Returns the path of a mapped file that is lost and whose path begins so; not for handlers. What
+// was read of it since it was mapped may be zeros.
 std::optional<std::string> lost_file(std::string_view beginning);
 
 // Unlinks the temporary file of every AtomicFile.
@@ -31,7 +31,7 @@ void remove_temporary_files() noexcept;
 
 namespace detail {
 
-// An entry of one of two lists: mappings (with an address range) and temporary files.
+// An entry belongs to one of two lists: mappings (with an address range) and temporary files.
 class FaultEntry {
  public:
   FaultEntry() = default;

@@ -16,9 +16,9 @@ namespace {
 constexpr uint32_t kMagic = 0x46554747;  // "GGUF"
 constexpr uint64_t kDefaultAlignment = 32;
 constexpr uint64_t kMinAlignment = 8;
-// Limit for keys, values and tensor records together; it bounds the memory of a parse.
+// This limits keys, values and tensor records together, and so the memory of a parse.
 constexpr uint64_t kMaxHeaderBytes = uint64_t{512} << 20;
-// The fewest bytes that a metadata pair and a tensor record can have.
+// A metadata pair and a tensor record have at least this many bytes.
 constexpr uint64_t kMinPairBytes = 8 + 4 + 1;
 constexpr uint64_t kMinTensorBytes = 8 + 4 + 4 + 8;
 

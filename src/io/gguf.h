@@ -1,4 +1,4 @@
-// Reading GGUF, versions 2 and 3, little-endian, from memory.
+// Reads GGUF, versions 2 and 3, little-endian, from memory.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct GgufContent {
   std::vector<GgufEntry> metadata;  // in file order
   std::vector<GgufTensor> tensors;  // in file order
 
-  // nullptr if absent.
+  // Each returns nullptr if it is absent.
   const GgufValue* find(std::string_view key) const;
   const GgufEntry* find_entry(std::string_view key) const;
   const GgufTensor* find_tensor(std::string_view name) const;
@@ -37,7 +37,7 @@ struct GgufContent {
 // types are known; sizes do not overflow; tensor data are aligned, inside the file and disjoint.
 GgufContent parse_gguf(std::span<const std::byte> bytes, std::string_view where);
 
-// True if the bytes start like a GGUF file.
+// Returns whether the bytes start like a GGUF file.
 bool looks_like_gguf(std::span<const std::byte> bytes);
 
 }  // namespace walsh

@@ -8,7 +8,7 @@
 namespace walsh {
 namespace {
 
-// Block sizes of the ggml library's types. 4, 5, 31-33 and 36-38 are retired ids.
+// The table has the block sizes of the ggml library's types. 4, 5, 31-33 and 36-38 are retired ids.
 constexpr std::array<GgmlTypeInfo, 34> kGgmlTypes{{
     {0, "F32", 1, 4},         {1, "F16", 1, 2},         {2, "Q4_0", 32, 18},
     {3, "Q4_1", 32, 20},      {6, "Q5_0", 32, 22},      {7, "Q5_1", 32, 24},

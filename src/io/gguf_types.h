@@ -1,4 +1,4 @@
-// GGUF's vocabulary: metadata values, tensor element types, tensor records.
+// Declares what GGUF files consist of: metadata values, tensor element types, tensor records.
 #pragma once
 
 #include <bit>
@@ -15,7 +15,7 @@
 
 namespace walsh {
 
-// Type ids of metadata values, as in the file.
+// These are the type ids of metadata values, as in the file.
 enum class GgufType : uint32_t {
   u8 = 0,
   i8 = 1,
@@ -33,10 +33,10 @@ enum class GgufType : uint32_t {
 };
 
 std::string_view gguf_type_name(GgufType type);
-// Bytes of one value; 0 for string and array.
+// Returns the bytes of one value; 0 for string and array.
 uint64_t gguf_type_size(GgufType type);
 
-// Type ids of tensor elements that walsh itself stores; the reader knows the sizes of all types.
+// walsh itself stores tensor elements of these type ids; the reader knows the sizes of all types.
 enum class GgmlType : uint32_t { f32 = 0, f16 = 1, q4_0 = 2, q8_0 = 8, i8 = 24, bf16 = 30 };
 
 struct GgmlTypeInfo {
@@ -46,10 +46,10 @@ struct GgmlTypeInfo {
   uint32_t block_bytes;
 };
 
-// nullptr for an id that is not in the table.
+// Returns nullptr for an id that is not in the table.
 const GgmlTypeInfo* ggml_type_info(uint32_t id);
 
-// The type id that stores a T, by size and signedness.
+// Returns the type id that stores a T, by size and signedness.
 template <typename T>
 constexpr GgufType gguf_type_of() {
   constexpr GgufType kUnsigned[] = {GgufType::u8, GgufType::u16, GgufType::u32, GgufType::u64};
@@ -62,7 +62,7 @@ constexpr GgufType gguf_type_of() {
   }
 }
 
-// One metadata value: a scalar, a string, an array of numbers or booleans (kept as the file's
+// A metadata value is a scalar, a string, an array of numbers or booleans (kept as the file's
 // bytes), or an array of strings.
 class GgufValue {
  public:
@@ -88,11 +88,11 @@ class GgufValue {
   static GgufValue raw_array(GgufType element, std::vector<std::byte> raw);
 
   bool is_array() const { return array_ || std::holds_alternative<Texts>(data_); }
-  // The type of the value, or of an array's elements.
+  // Returns the type of the value, or of an array's elements.
   GgufType type() const { return type_; }
-  // Elements of an array; 1 for a scalar.
+  // Returns the number of elements of an array; 1 for a scalar.
   uint64_t count() const;
-  // Bytes that the value takes in a file (without its type id).
+  // Returns the bytes that the value takes in a file (without its type id).
   uint64_t encoded_size() const;
 
   // Conversions throw bad_input naming `where` when the type does not fit or the number would
@@ -107,9 +107,9 @@ class GgufValue {
   std::vector<int64_t> as_ints(std::string_view where) const;
   std::vector<double> as_doubles(std::string_view where) const;
 
-  // The bytes of a number or of an array of numbers; empty for strings.
+  // Returns the bytes of a number or of an array of numbers; empty for strings.
   std::span<const std::byte> raw() const;
-  // "u32", "array of 3 string", ...: for messages and listings.
+  // Returns "u32", "array of 3 string", ..., for messages and listings.
   std::string describe() const;
 
   bool operator==(const GgufValue&) const = default;
@@ -156,8 +156,8 @@ inline constexpr uint64_t kGgufMaxRank = 4;
 inline constexpr uint64_t kGgufMaxAlignment = 4096;
 inline constexpr const char* kGgufAlignmentKey = "general.alignment";
 
-// Bytes of a tensor: checked product; the innermost dimension must be whole blocks of the type.
-// Throws bad_input naming `where`.
+// Returns the bytes of a tensor as a checked product; the innermost dimension must be whole blocks
+// of the type. Throws bad_input naming `where`.
 uint64_t gguf_tensor_bytes(uint32_t type, std::span<const uint64_t> dims, std::string_view where);
 
 }  // namespace walsh

@@ -1,4 +1,4 @@
-// Writing GGUF v3: header first, tensor data in any order, late metadata patched in, then commit.
+// Writes GGUF v3: header first, tensor data in any order, late metadata patched in, then commit.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,10 @@
 
 namespace walsh {
 
-// Use: set and add_tensor, open, write (any order, any thread) and patch, commit. The file is a
-// function of the metadata, the tensors and their data only. Misuse (duplicate names, wrong sizes,
-// a tensor left unwritten, a wrong order of calls) throws internal; failures of the disk throw io.
+// Call set and add_tensor, then open, then write (in any order, on any thread) and patch, then
+// commit. The file is a function of the metadata, the tensors and their data only. Misuse
+// (duplicate names, wrong sizes, a tensor left unwritten, a wrong order of calls) throws internal;
+// failures of the disk throw io.
 class GgufWriter {
  public:
   explicit GgufWriter(uint32_t alignment = 64);
@@ -28,9 +29,9 @@ class GgufWriter {
   // Adds a tensor; dims innermost first. Data are laid out in the order of the calls.
   void add_tensor(std::string name, GgmlType type, std::vector<uint64_t> dims);
 
-  // Size of the complete file, known before anything is written.
+  // Returns the size of the complete file, which is known before anything is written.
   uint64_t file_size() const;
-  // The tensors with the offsets that they have (after open) or will have.
+  // Returns the tensors with the offsets that they have (after open) or will have.
   std::vector<GgufTensor> layout() const;
 
   // Creates the file under a temporary name, reserves its space and writes the header. Nothing can
@@ -51,7 +52,7 @@ class GgufWriter {
     GgufTensor tensor;  // offset is relative to the data until open
     uint64_t written = 0;
   };
-  // Everything in front of the padding; sets the entries' offsets.
+  // Returns everything in front of the padding; sets the entries' offsets.
   std::string header();
   uint64_t header_size() const;
 

@@ -13,7 +13,8 @@ namespace {
 
 constexpr size_t kMaxMessageBytes = 200;
 
-// The part of an nlohmann message that says what is wrong, after "[json...] " and "column N: ".
+// Returns the part of an nlohmann message that says what is wrong, after "[json...] " and "column
+// N: ".
 std::string reason_of(std::string_view message) {
   if (const size_t end = message.find("] "); end != message.npos) message.remove_prefix(end + 2);
   if (const size_t column = message.find(", column "); column < 60) {
@@ -112,8 +113,8 @@ class Builder final : public nlohmann::json_sax<Value> {
     throw Error(ErrorCode::bad_input, std::string(where_), reason);
   }
 
-  // Index of a key in the open object, whose members are a list; the list's size if the key is new.
-  // Objects with many keys have an index beside the list.
+  // Returns the index of a key in the open object, whose members are a list; the list's size if the
+  // key is new. Objects with many keys have an index beside the list.
   template <typename Members>
   size_t find_key(const Members& members, const std::string& name) {
     constexpr size_t kFew = 16;
@@ -193,7 +194,7 @@ Value parse(std::string_view text, std::string_view where, const JsonLimits& lim
       "key \"" + std::string(key) + "\" is " + describe_json(value) + ", expected " + expected);
 }
 
-// nullptr when the key is absent or null.
+// Returns nullptr when the key is absent or null.
 const Json* find_value(const Json& object, const char* key, std::string_view where) {
   if (!object.is_object()) {
     throw Error(

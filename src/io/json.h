@@ -1,4 +1,5 @@
-// A bounded JSON parser for untrusted text, and getters whose errors name the key and the type.
+// Parses untrusted JSON within bounds, and gets values by functions whose errors name the key and
+// the type.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ using OrderedJson = nlohmann::ordered_json;  // keys in the order of the text
 struct JsonLimits {
   int max_depth = 64;                 // nesting of arrays and objects
   bool refuse_duplicate_keys = true;  // otherwise the last one wins
-  // How many values may still be parsed, counted down by every text that uses these limits; null:
+  // This many values may still be parsed, counted down by every text that uses these limits; null:
   // no limit. A value takes up to some hundred bytes of memory and as few as two bytes of text.
   int64_t* values = nullptr;
 };
@@ -33,19 +34,19 @@ Json parse_json(std::string_view text, std::string_view where, const JsonLimits&
 OrderedJson parse_ordered_json(std::string_view text, std::string_view where,
                                const JsonLimits& limits = {});
 
-// A value as ASCII text, so that nothing in it can act on a terminal. Bytes that are not UTF-8,
-// which paths may contain, become U+FFFD.
+// Returns a value as ASCII text, so that nothing in it can act on a terminal. Bytes that are not
+// UTF-8, which paths may contain, become U+FFFD.
 template <typename Value>
 std::string format_json(const Value& value, int indent) {
   return value.dump(indent, ' ', true, Value::error_handler_t::replace);
 }
 
-// "null", "a boolean", "the integer 12", "a string", ...: the `found` part of a message.
+// Returns "null", "a boolean", "the integer 12", "a string", ...: the `found` part of a message.
 std::string describe_json(const Json& value);
 
-// Getters. `object` must be an object, else bad_input. get_* requires the key; find_* returns
-// nothing if the key is absent or null. Any other type, or a value out of range, throws bad_input
-// naming `where`, the key, what was found and what was expected.
+// These get values by their keys. `object` must be an object, else bad_input. get_* requires the
+// key; find_* returns nothing if the key is absent or null. Any other type, or a value out of
+// range, throws bad_input naming `where`, the key, what was found and what was expected.
 int64_t get_int(const Json& object, const char* key, std::string_view where,
                 int64_t min = std::numeric_limits<int64_t>::min(),
                 int64_t max = std::numeric_limits<int64_t>::max());
@@ -64,7 +65,7 @@ std::optional<double> find_number(const Json& object, const char* key, std::stri
 bool get_bool(const Json& object, const char* key, std::string_view where);
 std::optional<bool> find_bool(const Json& object, const char* key, std::string_view where);
 
-// An id or a list of ids: any 32-bit integers.
+// Finds an id or a list of ids: any 32-bit integers.
 std::optional<std::vector<int32_t>> find_ids(const Json& object, const char* key,
                                              std::string_view where);
 

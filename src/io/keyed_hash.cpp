@@ -12,8 +12,8 @@ namespace {
 uint64_t draw_secret() {
   uint64_t secret = 0;
   if (::getrandom(&secret, sizeof secret, GRND_NONBLOCK) == sizeof secret) return secret;
-  // The kernel has not gathered enough entropy yet: the writer of a file cannot know the clock
-  // either.
+  // The kernel has not gathered enough entropy yet, so the clock stands in: the writer of a file
+  // cannot know it either.
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
   return keyed_hash(

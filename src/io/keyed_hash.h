@@ -1,6 +1,6 @@
-// Hashes of keys from untrusted files. They depend on a random number per process, so that nobody
-// can write a file whose keys all collide, which would make reading it quadratic. No result may
-// depend on the order in such a table.
+// Hashes keys from untrusted files. The hashes depend on a random number per process, so that
+// nobody can write a file whose keys all collide, which would make reading it quadratic. No result
+// may depend on the order in such a table.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace walsh {
 
-// Drawn once; the same for the whole life of the process.
+// Returns a number that is drawn once per process.
 uint64_t hash_secret();
 
 // All bits of the result are equally well mixed.
@@ -23,7 +23,7 @@ inline uint64_t keyed_hash(uint64_t key, uint64_t secret) {
 }
 uint64_t keyed_hash(std::string_view key, uint64_t secret);
 
-// For std::unordered_map and std::unordered_set.
+// These are for std::unordered_map and std::unordered_set.
 struct IntegerHash {
   uint64_t secret = hash_secret();
   size_t operator()(uint64_t key) const { return keyed_hash(key, secret); }

@@ -43,7 +43,7 @@ void add_special_tokens(const OrderedJson& map, OrderedJson& config) {
   }
 }
 
-// The texts of tokens that have a role (bos_token and so on).
+// Returns the texts of tokens that have a role (bos_token and so on).
 std::unordered_set<std::string> special_texts(const OrderedJson& config) {
   std::unordered_set<std::string> texts;
   const auto add = [&texts](const OrderedJson& token) {
@@ -61,7 +61,7 @@ std::unordered_set<std::string> special_texts(const OrderedJson& config) {
   return texts;
 }
 
-// Tokens by id: those of added_tokens.json, overridden by those of tokenizer.json.
+// Returns the tokens by id: those of added_tokens.json, overridden by those of tokenizer.json.
 OrderedJson decoder_of(const OrderedJson& added, const OrderedJson& tokenizer,
                        const std::unordered_set<std::string>& special, const std::string& where) {
   OrderedJson decoder = OrderedJson::object();

@@ -9,7 +9,7 @@ struct LegacyTokenFiles {
   std::string special_tokens_map, added_tokens;  // texts; empty: no such file
 };
 
-// The text of tokenizer_config.json (may be empty) with the tokens of these files added as
+// Returns the text of tokenizer_config.json (may be empty) with the tokens of these files added as
 // transformers does it; a configuration with an added_tokens_decoder is left alone. `tokenizer` is
 // the text of tokenizer.json. Throws bad_input naming `folder` and the file for anything malformed.
 std::string with_legacy_tokens(const std::string& config, const std::string& tokenizer,

@@ -55,8 +55,8 @@ void refuse_lfs_pointer(const std::string& path, std::string_view content) {
       "is a pointer of Git LFS, not the file that it stands for: fetch it with git lfs pull");
 }
 
-// Reads at most `bytes`; 0 at the end. read(2) reports the end for a FIFO that has no writer yet,
-// so only waiting tells whether a writer comes.
+// Reads at most `bytes`; returns 0 at the end. read(2) reports the end for a FIFO that has no
+// writer yet, so only waiting tells whether a writer comes.
 size_t read_some(int fd, char* out, size_t bytes, const std::string& path) {
   for (;;) {
     wait_readable(fd, path);
@@ -137,7 +137,7 @@ void MappedFile::drop(uint64_t offset, uint64_t size) const {
   const uint64_t first = (offset + page - 1) / page * page;
   const uint64_t last = end / page * page;
   if (first >= last) return;
-  // Advice only: nothing depends on its success.
+  // This is advice only: nothing depends on its success.
   ::madvise(const_cast<std::byte*>(data_) + first, last - first, MADV_DONTNEED);
 }
 

@@ -1,4 +1,4 @@
-// Reading whole files: a read-only memory map for the large ones, a string for the small ones.
+// Reads whole files: large ones by a read-only memory map, small ones into a string.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace walsh {
 
-// A regular file mapped for reading. Movable; the bytes stay at their address. Another process that
+// Maps a regular file for reading. Movable; the bytes stay at their address. Another process that
 // truncates the file while it is mapped kills the reader with SIGBUS, as with any memory map,
 // unless a handler ends it in order (io/fault.h).
 class MappedFile {
@@ -39,12 +39,13 @@ class MappedFile {
   std::unique_ptr<Known> known_;
 };
 
-// The content of a regular file. Throws like MappedFile, and limit if it has more than `max_bytes`.
+// Returns the content of a regular file. Throws like MappedFile, and limit if it has more than
+// `max_bytes`.
 std::string read_text_file(const std::string& path, uint64_t max_bytes);
 
-// The same for a text that the user names, which may also be a pipe or a terminal (a FIFO,
-// /dev/stdin, <(COMMAND) of a shell). Also throws interrupted. Files of a model are read by the
-// functions above: a FIFO in its folder could block them for ever.
+// Reads a text that the user names, which may also be a pipe or a terminal (a FIFO, /dev/stdin,
+// <(COMMAND) of a shell). Also throws interrupted. Files of a model are read by the functions
+// above: a FIFO in its folder could block them for ever.
 std::string read_text_input(const std::string& path, uint64_t max_bytes);
 
 inline std::string_view as_text(std::span<const std::byte> bytes) {

@@ -6,7 +6,8 @@
 namespace walsh {
 namespace {
 
-// Length of the well-formed UTF-8 sequence at the start of `s` (Unicode 15, table 3-7); 0 if none.
+// Returns the length of the well-formed UTF-8 sequence at the start of `s` (Unicode 15, table 3-7);
+// 0 if there is none.
 size_t sequence_length(std::string_view s) {
   const auto at = [&](size_t i) { return static_cast<uint8_t>(s[i]); };
   const uint8_t lead = at(0);
@@ -35,7 +36,7 @@ char32_t code_point(std::string_view sequence) {
   return code;
 }
 
-// Characters that control the terminal or the text direction instead of being shown.
+// Returns whether a character controls the terminal or the text direction instead of being shown.
 bool acts_on_terminal(char32_t c) {
   return c < 0x20 || (c >= 0x7F && c < 0xA0) ||  // C0, DEL, C1
          (c >= 0x2028 && c <= 0x202E) ||         // separators, embeddings, overrides

@@ -30,7 +30,7 @@ constexpr std::array<std::pair<std::string_view, int>, 22> kDtypes{{
   throw Error(ErrorCode::bad_input, std::string(where), std::move(reason));
 }
 
-// An integer >= 0 of the header that fits int64_t.
+// Returns an integer >= 0 of the header that fits int64_t.
 int64_t size_value(const Json& value, const char* what, std::string_view where) {
   if (!value.is_number_unsigned() || value.get<uint64_t>() > INT64_MAX) {
     refuse(where, std::string(what) + " is " + describe_json(value) +
@@ -39,7 +39,7 @@ int64_t size_value(const Json& value, const char* what, std::string_view where) 
   return value.get<int64_t>();
 }
 
-// Copies it to `result`, unless that is null.
+// Checks the metadata and copies it to `result`, unless that is null.
 void read_metadata(const Json& metadata, std::string_view where,
                    std::map<std::string, std::string>* result) {
   if (!metadata.is_object()) {
@@ -105,7 +105,8 @@ SafetensorsEntry read_entry(const std::string& name, const Json& value, uint64_t
   return entry;
 }
 
-// Entries must tile [0, buffer_size); sorts them and moves the offsets to the file's start.
+// Checks that the entries tile [0, buffer_size); sorts them and moves the offsets to the file's
+// start.
 void check_layout(std::vector<SafetensorsEntry>& entries, uint64_t data_start, uint64_t buffer_size,
                   std::string_view file) {
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {

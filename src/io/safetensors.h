@@ -1,4 +1,4 @@
-// The safetensors container: an 8-byte header length, a JSON header, one buffer of tensors.
+// Reads safetensors files: an 8-byte header length, a JSON header, one buffer of tensors.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,8 @@ struct SafetensorsEntry {
   uint64_t bytes = 0;
 };
 
-// Bits per element of a safetensors dtype; nothing for a name that the format does not define.
+// Returns the bits per element of a safetensors dtype; nothing for a name that the format does not
+// define.
 std::optional<int> safetensors_dtype_bits(std::string_view dtype);
 
 // Reads and checks the header of a whole file (`bytes` is all of it). Entries come in the order of

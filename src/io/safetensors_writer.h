@@ -1,4 +1,4 @@
-// Writing a safetensors file: header first, tensor data in any order, then commit.
+// Writes a safetensors file: header first, tensor data in any order, then commit.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,16 @@
 
 namespace walsh {
 
-// Use: add, open, write in any order, commit. The file is a function of the tensors and their data
-// only. Misuse (duplicate names, wrong sizes, a tensor left unwritten) throws internal; failures of
-// the disk throw io.
+// Call add, then open, then write in any order, then commit. The file is a function of the tensors
+// and their data only. Misuse (duplicate names, wrong sizes, a tensor left unwritten) throws
+// internal; failures of the disk throw io.
 class SafetensorsWriter {
  public:
-  // `dtype` as safetensors calls it; the outermost dimension first. Data are laid out in the order
-  // of the calls.
+  // `dtype` is safetensors' name; the outermost dimension comes first. Data are laid out in the
+  // order of the calls.
   void add(std::string name, std::string_view dtype, std::vector<int64_t> shape);
 
-  // Size of the complete file, known before anything is written.
+  // Returns the size of the complete file, which is known before anything is written.
   uint64_t file_size() const;
   uint64_t data_size() const { return data_size_; }
   const std::vector<std::string>& names() const { return order_; }

@@ -30,7 +30,7 @@ std::string trimmed(std::string path) {
               "exists already; walsh does not overwrite folders: remove it or choose another name");
 }
 
-// Whether the name exists, also as a dangling symbolic link.
+// Returns whether the name exists, also as a dangling symbolic link.
 bool is_taken(const std::string& path) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) == 0) return true;

@@ -1,4 +1,4 @@
-// Writing a folder so that it appears whole or not at all.
+// Writes a folder so that it appears whole or not at all.
 #pragma once
 
 #include <string>
@@ -22,11 +22,11 @@ class StagedFolder {
   StagedFolder(const StagedFolder&) = delete;
   StagedFolder& operator=(const StagedFolder&) = delete;
 
-  // Path under which a file of the folder is written before commit().
+  // Returns the path under which a file of the folder is written before commit().
   std::string file(const std::string& name) const { return temporary_ + "/" + name; }
   const std::string& path() const { return path_; }
   // Calls `write`, which writes files of the folder. An Error that names one of them is thrown with
-  // the name that the file would have had, because its user has never heard of the other.
+  // the final name, because users do not know the temporary one.
   template <typename Write>
   void named(const Write& write) const {
     try {
@@ -38,7 +38,7 @@ class StagedFolder {
   void commit();
 
  private:
-  // `text` with the folder's own name instead of the temporary one.
+  // Returns `text` with the folder's own name instead of the temporary one.
   std::string final_name(std::string text) const;
 
   std::string path_, temporary_;

@@ -33,7 +33,7 @@ std::string_view beginning(std::string_view name) {
   return name.substr(0, size);
 }
 
-// Whether `name` is "TARGET.<pid>-<n>.walsh-tmp".
+// Returns whether `name` is "TARGET.<pid>-<n>.walsh-tmp".
 bool is_temporary_of(std::string_view name, std::string_view target) {
   const std::string_view suffix = kTemporarySuffix;
   if (!name.starts_with(target) || !name.ends_with(suffix)) return false;
@@ -44,7 +44,7 @@ bool is_temporary_of(std::string_view name, std::string_view target) {
   return dash != name.npos && is_number(name.substr(0, dash)) && is_number(name.substr(dash + 1));
 }
 
-// Waiting could take as long as the other process runs.
+// Does not wait for the lock, which could take as long as the other process runs.
 bool lock(int fd) {
   int status;
   do {
@@ -90,7 +90,7 @@ void remove_leftovers(const std::string& path) noexcept try {
     if (is_temporary_of(entry->path().filename().string(), name)) remove_unclaimed(entry->path());
   }
 } catch (...) {
-  // Out of memory for a name: the leftovers stay until the next run.
+  // There is no memory for a name: the leftovers stay until the next run.
 }
 
 }  // namespace walsh::detail

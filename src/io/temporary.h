@@ -1,4 +1,4 @@
-// Names of temporary files and folders, and the cleanup of those whose process was killed.
+// Names temporary files and folders, and removes those whose process was killed.
 #pragma once
 
 #include <string>
@@ -18,9 +18,9 @@ namespace detail {
 std::string temporary_name(const std::string& path);
 
 // Marks the open temporary file or folder `fd` as one of a running process for as long as this
-// descriptor or a copy of it is open (flock(2)). False if another process mistook it for a leftover
-// meanwhile and removed it: then a new one has to be made. Also true where the file system has no
-// locks; nobody removes leftovers there.
+// descriptor or a copy of it is open (flock(2)). Returns false if another process mistook it for a
+// leftover meanwhile and removed it: then a new one has to be made. Also true where the file system
+// has no locks; nobody removes leftovers there.
 bool claim_temporary(int fd);
 
 // Deletes the temporaries of `path` that no running process claims. Never throws: what cannot be

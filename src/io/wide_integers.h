@@ -1,5 +1,5 @@
-// Integers of more than 64 bits, which a JSON value has no place for: what a tool was called with
-// is handed on as it is.
+// Keeps integers of more than 64 bits, which a JSON value has no place for, so that what a tool was
+// called with is handed on unchanged.
 #pragma once
 
 #include <optional>
@@ -10,16 +10,16 @@
 
 namespace walsh {
 
-// As parse_ordered_json, where such integers become the nearest double; here they are kept.
+// Parses as parse_ordered_json, but keeps such integers instead of the nearest double.
 OrderedJson parse_exact_json(std::string_view text, std::string_view where,
                              const JsonLimits& limits = {});
 
-// The digits of such an integer, which is a binary value; no other text has one.
+// Returns the digits of such an integer, which is a binary value; nothing for any other value.
 std::optional<std::string> wide_integer(const OrderedJson& value);
-// The text of a value that may have some in it.
+// Returns the text of a value that may contain such integers.
 std::string dump_exact(const Json& value);
 std::string dump_exact(const OrderedJson& value);
-// Makes doubles of them.
+// Turns such integers into doubles.
 void round_wide_integers(OrderedJson& value);
 
 }  // namespace walsh

@@ -24,7 +24,7 @@ bool fits(const Checkpoint& checkpoint, const StoredNames& form, const std::stri
   return form.beside.empty() || StoredParts(checkpoint, stem).contains(form.beside);
 }
 
-// Returns the tensor of the checkpoint that holds `name`, and how, if it is quantized.
+// Returns the tensor of the checkpoint that holds `name`, and, if it is quantized, how.
 std::pair<const TensorInfo*, const StoredNames*> find_stored(const Checkpoint& checkpoint,
                                                              const StoredMethod& stored,
                                                              const std::string& name) {
@@ -47,7 +47,8 @@ bool is_zero_bias(const Checkpoint& checkpoint, const TensorInfo& info) {
   return std::ranges::all_of(checkpoint.data(info), [](std::byte b) { return b == std::byte{0}; });
 }
 
-// The rows of heads whose first `turned` ones are stored as pairs, the first of all pairs first.
+// Separates the pairs as which the first `turned` rows of each head are stored: the first rows of
+// all pairs come first.
 void separate_pairs(const TensorPart& part, Tensor& tensor) {
   const size_t row_bytes = tensor.data.size() / static_cast<size_t>(part.rows);
   auto memory = std::make_shared<std::vector<std::byte>>(tensor.data.size());
@@ -62,7 +63,7 @@ void separate_pairs(const TensorPart& part, Tensor& tensor) {
   tensor.owner = std::move(memory);
 }
 
-// What the note says of tensors that no text needs.
+// Returns what the note says about tensors that no text needs.
 std::string left_out(const ModelPlan& plan, size_t tensors) {
   if (plan.whole.empty())
     return std::to_string(tensors) + " tensors that no text needs are left out";
@@ -99,7 +100,7 @@ bool equal(const Checkpoint& checkpoint, const TensorInfo& a, const TensorInfo& 
   return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size()) == 0;
 }
 
-// The tensor with the elements r * row_step + c * col_step of `values`.
+// Returns the tensor with the elements r * row_step + c * col_step of `values`.
 Tensor pick(Tensor tensor, std::span<const std::byte> values, int64_t row_step, int64_t col_step) {
   const size_t size = dtype_size(tensor.format->dtype);
   auto copy = std::make_shared<AlignedArray<std::byte>>(
@@ -115,7 +116,7 @@ Tensor pick(Tensor tensor, std::span<const std::byte> values, int64_t row_step, 
   return tensor;
 }
 
-// The tensor whose rows are these of a matrix with rows of the same length.
+// Returns the tensor with the rows in `groups` of a matrix whose rows have the same length.
 Tensor gather(Tensor tensor, std::span<const std::byte> values,
               std::span<const TensorPart::RowGroups> groups) {
   const size_t row = static_cast<size_t>(tensor.cols) * dtype_size(tensor.format->dtype);
@@ -190,7 +191,7 @@ CheckpointSource::CheckpointSource(Checkpoint checkpoint, const std::vector<Tens
                   ? read_stored_method(checkpoint_->config_json(), checkpoint_->config_place())
                   : method_of(stored)),
       codes_(codes) {
-  std::set<std::string_view> apart;  // sources that are not there, but their parts by themselves
+  std::set<std::string_view> apart;  // sources that are absent, but whose parts are there
   for (const TensorPart& part : parts) {
     if (find_stored(*checkpoint_, method_, part.source).first == nullptr &&
         find_stored(*checkpoint_, method_, part.name).first != nullptr)
@@ -347,7 +348,7 @@ std::vector<std::string> CheckpointSource::notes() const {
 Tensor CheckpointSource::describe_whole(const Stored& stored) const {
   const TensorInfo& info = *stored.values;
   std::vector<int64_t> shape = info.shape;
-  // A convolution of each channel alone, [channels, 1, taps].
+  // A convolution of each channel alone has the shape [channels, 1, taps].
   if (shape.size() == 3 && shape[1] == 1) shape.erase(shape.begin() + 1);
   Tensor tensor;
   if (stored.form != nullptr) {
@@ -367,7 +368,7 @@ Tensor CheckpointSource::describe_whole(const Stored& stored) const {
   return tensor;
 }
 
-// Returns the size that a part divides: the rows of a matrix, the elements of a vector.
+// Returns the size of which a part is a range: the rows of a matrix, the elements of a vector.
 int64_t& CheckpointSource::units_of(Tensor& tensor, const Stored& stored) {
   const bool vector = stored.form == nullptr && stored.values->shape.size() == 1;
   return vector ? tensor.cols : tensor.rows;
@@ -413,7 +414,7 @@ Tensor CheckpointSource::load_rows(const Stored& stored, Tensor tensor, int64_t 
   return tensor;
 }
 
-// A part with a shape. Quantized matrices have two dimensions, or are those of experts.
+// Describes a part with a shape. Quantized matrices have two dimensions, or are those of experts.
 Tensor CheckpointSource::describe_steps(const std::string& name, const Stored& stored) const {
   const TensorPart& part = *stored.part;
   const TensorInfo& info = *stored.values;

@@ -1,5 +1,5 @@
-// `quantization_config` of a Hugging Face folder whose linear layers walsh has coded: what
-// `walsh quantize --output-format hf` and walsh.transformers write (docs/formats/folder.md).
+// Reads the `quantization_config` of a Hugging Face folder whose linear layers walsh has coded, as
+// `walsh quantize --output-format hf` and walsh.transformers write it (docs/formats/folder.md).
 #pragma once
 
 #include <map>
@@ -15,7 +15,7 @@ inline constexpr const char* kFolderMethod = "walsh";
 inline constexpr const char* kFolderConfig = "quantization_config";
 inline constexpr int kFolderVersion = 1;
 
-// A linear layer, named as in the model's code: the tensors are MODULE.codes, MODULE.scales, ...
+// A linear layer, named as in the model's code: its tensors are MODULE.codes, MODULE.scales, ...
 struct StoredModule {
   const Format* format = nullptr;  // coded
   int64_t rows = 0, cols = 0;
@@ -28,7 +28,7 @@ struct FolderConfig {
   std::map<std::string, StoredModule> modules;
 };
 
-// The module whose weight a tensor is: its name without ".weight"; empty if it has another end.
+// Returns the module whose weight a tensor is: its name without ".weight"; empty for other names.
 std::string module_of(std::string_view tensor);
 
 // Returns whether config.json describes such a folder. Anything that is not valid JSON does not.

@@ -17,8 +17,8 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// Whether a part of a name can be a file's: it has letters, digits, dots, dashes and underscores,
-// and does not begin with a dot.
+// Returns whether a part of a name can be a file's: it has letters, digits, dots, dashes and
+// underscores, and does not begin with a dot.
 bool is_plain(std::string_view part) {
   const auto plain = [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
@@ -33,7 +33,8 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, unreadable);
 }
 
-// The commit that a branch or tag of a downloaded repository refers to; empty if there is none.
+// Returns the commit that a branch or tag of a downloaded repository refers to; empty if there is
+// none.
 std::string commit_of(const fs::path& repository, std::string_view revision) {
   std::ifstream file(repository / "refs" / revision);
   std::string commit(kLongestRevision, '\0');
@@ -44,7 +45,7 @@ std::string commit_of(const fs::path& repository, std::string_view revision) {
   return is_plain(commit) ? commit : "";
 }
 
-// The folder of a revision; empty if it was not downloaded.
+// Returns the folder of a revision; empty if it was not downloaded.
 std::string snapshot(const fs::path& repository, std::string_view revision) {
   const fs::path all = repository / "snapshots";
   for (const std::string& commit : {commit_of(repository, revision), std::string(revision)})
@@ -64,7 +65,7 @@ uint64_t bytes_in(const fs::path& folder) {
   return bytes;
 }
 
-// models--ORG--NAME as ORG/NAME; empty for another name.
+// Returns ORG/NAME for models--ORG--NAME; empty for another name.
 std::string name_of(std::string_view folder) {
   if (!folder.starts_with(kPrefix)) return "";
   folder.remove_prefix(kPrefix.size());

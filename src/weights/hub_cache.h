@@ -1,5 +1,5 @@
-// Models that Hugging Face's tools have downloaded: they lie in a cache and are known by their
-// names, such as Qwen/Qwen3-0.6B. Nothing is downloaded here.
+// Finds models that Hugging Face's tools have downloaded: they lie in a cache and are known by
+// their names, such as Qwen/Qwen3-0.6B. Nothing is downloaded here.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 
 namespace walsh {
 
-// The cache: $HF_HUB_CACHE, $HF_HOME/hub, or ~/.cache/huggingface/hub.
+// Returns the folder of the cache: $HF_HUB_CACHE, $HF_HOME/hub, or ~/.cache/huggingface/hub.
 std::string hub_folder();
 
-// The folder of a model named ORG/NAME, or ORG/NAME@REVISION, if there is no file of that name and
-// the model was downloaded; any other path as it is.
+// Returns the folder of a model named ORG/NAME, or ORG/NAME@REVISION, if there is no file of that
+// name and the model was downloaded; any other path as it is.
 std::string found_model(const std::string& path);
 
 struct CachedModel {
@@ -21,10 +21,10 @@ struct CachedModel {
   uint64_t bytes = 0;  // of its files
 };
 
-// All models in the cache, by name.
+// Returns all models in the cache, by name.
 std::vector<CachedModel> cached_models();
 
-// ORG/NAME for a folder of the cache; empty for any other path.
+// Returns ORG/NAME for a folder of the cache; empty for any other path.
 std::string cached_name(const std::string& folder);
 
 }  // namespace walsh

@@ -28,7 +28,7 @@ std::string embedding_json(const WeightSource& source) {
 
 ModelConfig read_config(const WeightSource& source) {
   ModelConfig config = parse_config(source.config_json(), source.path() + ": config.json");
-  // transformers does not save it, and earlier files do not have it.
+  // The layer may be missing: transformers does not save it, and earlier files do not have it.
   for (const LayerDesc& layer : std::vector<LayerDesc>(config.ahead.layer))
     if (!source.contains(layer.matrix(layer.join.project).weight)) config.ahead = {};
   return config;

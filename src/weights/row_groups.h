@@ -1,4 +1,4 @@
-// Groups of rows of a coded matrix: tensors of the model that are stored within a larger matrix
+// Takes groups of rows of a coded matrix: tensors of the model may be stored within a larger matrix
 // (fused projections), or the reverse.
 #pragma once
 

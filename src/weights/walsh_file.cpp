@@ -18,7 +18,7 @@ namespace {
   throw Error(ErrorCode::bad_input, where, reason);
 }
 
-// A value with exactly `count` elements.
+// Returns a value that has exactly `count` elements.
 const GgufValue& array_of(const GgufContent& content, const char* key, uint64_t count,
                           const std::string& file) {
   const GgufValue& value = content.get(key, file);

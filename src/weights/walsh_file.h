@@ -1,5 +1,5 @@
-// A walsh file: GGUF v3 whose coded tensors are plain I8 arrays, described by `walsh.*` metadata
-// (docs/formats/file.md).
+// Reads walsh files: GGUF v3 whose coded tensors are plain I8 arrays, described by `walsh.*`
+// metadata (docs/formats/file.md).
 #pragma once
 
 #include <map>
@@ -16,13 +16,14 @@ namespace walsh {
 
 namespace keys {
 inline constexpr const char* kVersion = "walsh.format_version";
-// u64 low, high: the XXH3-128 of everything before the tensor data, with these 16 bytes set to
-// zero. Every file from kCheckedVersion on has it.
+// It has u64 low, high: the XXH3-128 of everything before the tensor data, with these 16 bytes set
+// to zero. Every file from kCheckedVersion on has it.
 inline constexpr const char* kHeader = "walsh.header.checksum";
 inline constexpr const char* kFamily = "walsh.family";
 inline constexpr const char* kProducer = "walsh.producer";
 inline constexpr const char* kRecipe = "walsh.recipe";
-// u32 kind, block, seed, signs of the rotation folded into the residual stream (format version 2).
+// It has u32 kind, block, seed, signs of the rotation folded into the residual stream (format
+// version 2).
 inline constexpr const char* kFold = "walsh.fold.residual";
 inline constexpr const char* kConfig = "walsh.hf.config";
 inline constexpr const char* kGenerationConfig = "walsh.hf.generation_config";
@@ -38,8 +39,8 @@ inline constexpr const char* kSources = "walsh.tensor.source_type";
 inline constexpr const char* kLinear = "walsh.tensor.linear";       // u8
 inline constexpr const char* kRotations = "walsh.tensor.rotation";  // u32 kind, block, seed, signs
 inline constexpr const char* kOutputs = "walsh.tensor.output_rotation";  // as above, one per tensor
-// Matrices whose columns were multiplied by scales that no norm contains (inputs balanced by
-// calibration), and those scales, f32 [cols] of each matrix, one after the other.
+// These are the matrices whose columns were multiplied by scales that no norm contains (inputs
+// balanced by calibration), and those scales, f32 [cols] of each matrix, one after the other.
 inline constexpr const char* kScaled = "walsh.balance.tensor";
 inline constexpr const char* kScales = "walsh.balance.scale";
 inline constexpr const char* kErrors = "walsh.tensor.nmse";         // f32, balanced basis
@@ -50,7 +51,7 @@ inline constexpr const char* kChecksums = "walsh.tensor.checksum";  // u64 low, 
 // names of activations instead of their numbers.
 inline constexpr uint64_t kCheckedVersion = 3;
 
-// Name of a stored array in the file: the tensor's own name, or NAME.SUFFIX.
+// Returns the name of a stored array in the file: the tensor's own name, or NAME.SUFFIX.
 std::string stored_name(const std::string& tensor, const std::string& suffix);
 
 struct StoredTensor {
@@ -77,7 +78,7 @@ class WalshFile : public WeightSource {
   const StoredTensor* find(const std::string& name) const;
   std::string recipe() const { return recipe_; }  // JSON
   std::string producer() const { return producer_; }
-  // The argument of ResidualFold, if the model is folded.
+  // Returns the argument of ResidualFold, if the model is folded.
   const std::optional<Rotation>& fold() const { return fold_; }
   // Returns the factors of a matrix's columns, [cols], if no norm contains them; otherwise empty.
   std::span<const float> column_scales(const std::string& name) const;

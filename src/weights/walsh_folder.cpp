@@ -22,7 +22,7 @@ constexpr size_t kAlignment = 64;  // of the arrays that kernels read
   throw Error(ErrorCode::bad_input, where, reason);
 }
 
-// As walsh files are: what a few bytes ask for must not take hours to make.
+// Bounds rotations as walsh files do: what a few bytes ask for must not take hours to make.
 void check_rotations(const FolderConfig& config, const Checkpoint& checkpoint) {
   OrthogonalWork work;
   for (const auto& [name, module] : config.modules) {
@@ -38,7 +38,7 @@ void check_rotations(const FolderConfig& config, const Checkpoint& checkpoint) {
          "folder of this size");
 }
 
-// The name of a tensor in the files of the folder.
+// Returns the name of a tensor in the files of the folder.
 const std::string& in_folder(const TensorInfo& info) {
   return info.stored_name.empty() ? info.name : info.stored_name;
 }

@@ -1,4 +1,4 @@
-// A Hugging Face folder whose linear layers walsh has coded (docs/formats/folder.md).
+// Reads a Hugging Face folder whose linear layers walsh has coded (docs/formats/folder.md).
 #pragma once
 
 #include <map>
@@ -42,7 +42,7 @@ class WalshFolder : public WeightSource {
     StoredModule form;
     std::vector<const TensorInfo*> arrays;  // in the order of array_specs
   };
-  // Where a tensor is stored: in all of a coded matrix, or in the rows of a part.
+  // Says where a tensor is stored: in all of a coded matrix, or in the rows of a part.
   struct Found {
     const Coded* coded = nullptr;      // null: not coded
     const TensorPart* part = nullptr;  // null: the whole matrix
@@ -50,7 +50,7 @@ class WalshFolder : public WeightSource {
 
   WalshFolder(FolderConfig config, CheckpointSource dense)
       : config_(std::move(config)), dense_(std::move(dense)), checkpoint_(dense_.checkpoint()) {}
-  // Modules whose tensors are among those left out are no part of what walsh runs.
+  // Skips modules whose tensors are among those left out: walsh does not run them.
   void bind_modules(const std::set<std::string>& left_out);
   void add_parts(const std::vector<TensorPart>& parts);
   Found find(const std::string& name) const;

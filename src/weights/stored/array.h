@@ -1,5 +1,4 @@
-// Functions that check and read the bytes of a file's tensors, for readers of quantized
-// checkpoints.
+// Checks and reads the bytes of a file's tensors, for readers of quantized checkpoints.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
-// bitsandbytes (https://github.com/bitsandbytes-foundation/bitsandbytes): levels of a table times
-// the largest value of a block of consecutive weights (nf4, fp4), or int8 times a scale per row.
+// Reads bitsandbytes (https://github.com/bitsandbytes-foundation/bitsandbytes): weights are levels
+// of a table times the largest value of a block of consecutive weights (nf4, fp4), or int8 times a
+// scale per row.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -21,7 +22,7 @@ constexpr std::string_view kWeight = ".weight", kNf4 = ".weight.quant_state.bits
 
 constexpr int64_t kMost = int64_t{1} << 40;  // weights of a matrix
 
-// The JSON text that a tensor of bytes holds.
+// Keeps what the JSON text in a tensor of bytes says.
 struct State {
   int64_t rows = 0, cols = 0, block = 0, nested_block = 0;
   float offset = 0;

@@ -1,4 +1,4 @@
-// compressed-tensors, which llm-compressor writes
+// Reads compressed-tensors, which llm-compressor writes
 // (https://github.com/vllm-project/compressed-tensors): integers in 32-bit words (`pack-quantized`)
 // or bytes (`int-quantized`), FP8 (`float-quantized`), NVFP4 and MXFP4. A scale belongs to all
 // values, a row, a block, or a group of columns of a row.
@@ -17,7 +17,7 @@ constexpr std::string_view kScale = ".weight_scale", kZero = ".weight_zero_point
                            kIndex = ".weight_g_idx", kPacked = ".weight_packed", kPlain = ".weight",
                            kGlobal = ".weight_global_scale", kShape = ".weight_shape";
 
-// Rows and columns that a scale is for.
+// A scale is for this many rows and columns.
 struct ScaleBlock {
   int64_t rows = 0, cols = 0;
 };
@@ -40,7 +40,7 @@ ScaleBlock scale_block(const StoredArray& scales, int64_t rows, int64_t cols,
                            shape_text(std::array{rows, cols}));
 }
 
-// Integers whose codes lie row by row.
+// Reads integers whose codes lie row by row.
 class CompressedIntegers : public IntegerMatrix {
  public:
   CompressedIntegers(IntegerLayout layout, ScaleBlock block, StoredArray codes, StoredArray scales,
@@ -78,7 +78,7 @@ class CompressedIntegers : public IntegerMatrix {
       const int64_t at = row / block_.rows * groups;
       read_floats(scales_, at, groups, scales);
       for (int64_t g = 0; zeros_ && g < groups; ++g) {
-        // Words hold numbers of consecutive rows.
+        // A word holds numbers of consecutive rows.
         const auto word_at = [&](int64_t k) {
           return value_at<uint32_t>(zeros_->data, static_cast<size_t>(k * groups + g));
         };
@@ -178,7 +178,7 @@ constexpr StoredNames kForms[] = {
     {kPlain, kPacked, "U8", "", open_packed_mxfp4}, {kPlain, kPlain, "I8", "", open_bytes},
     {kPlain, kPlain, "F8_E4M3", "", open_floats},
 };
-// Among them scales of activations and of a cache, which are rounded as walsh's options say.
+// Some are scales of activations and of a cache, which walsh rounds as its own options say.
 constexpr std::string_view kUnseen[] = {
     kScale,
     kZero,

@@ -69,7 +69,7 @@ using StoredMatrixPtr = std::unique_ptr<StoredMatrix>;
 struct StoredNames {
   std::string_view whole, values, dtype, beside;
   StoredMatrixPtr (*open)(const StoredParts& parts, const StoredMethod& stored);
-  // The rows of all matrices of experts [experts, n, k] are here those of [experts, k, n].
+  // The matrices of experts [experts, n, k] are stored transposed: [experts, k, n].
   bool turned_experts = false;
 };
 

@@ -1,5 +1,6 @@
-// GPTQ and AWQ: integers in 32-bit words, matrices turned around (inputs are rows), scales and zero
-// points per group of inputs. The layouts are those of AutoGPTQ, GPTQModel and AutoAWQ ("gemm").
+// Reads GPTQ and AWQ: integers in 32-bit words, transposed matrices (inputs are rows), scales and
+// zero points per group of inputs. The layouts are those of AutoGPTQ, GPTQModel and AutoAWQ
+// ("gemm").
 #include <algorithm>
 
 #include "codec/panels.h"
@@ -11,7 +12,7 @@ namespace {
 constexpr std::string_view kWeight = ".weight", kCodes = ".qweight", kZeros = ".qzeros",
                            kScales = ".scales", kIndex = ".g_idx";
 
-// Numbers of GPTQ: a column of words is a stream of an output's codes along the inputs.
+// In GPTQ a column of words is a stream of an output's codes along the inputs.
 class GptqMatrix : public IntegerMatrix {
  public:
   GptqMatrix(IntegerLayout layout, StoredArray codes, StoredArray scales, StoredArray zeros,
@@ -54,7 +55,7 @@ class GptqMatrix : public IntegerMatrix {
   bool zeros_less_one_;
 };
 
-// Numbers of AWQ: a word has the codes of eight outputs, those of even numbers first.
+// In AWQ a word has the codes of eight outputs, those of even numbers first.
 class AwqMatrix : public IntegerMatrix {
  public:
   AwqMatrix(IntegerLayout layout, StoredArray codes, StoredArray scales, StoredArray zeros)
@@ -90,8 +91,8 @@ class AwqMatrix : public IntegerMatrix {
   StoredArray codes_, scales_, zeros_;
 };
 
-// Bits per number: an index of inputs tells how many there are, which the words must hold. Matrices
-// may differ ("dynamic" of GPTQModel).
+// Finds the bits per number: an index of inputs tells how many inputs there are, which the words
+// must hold. Matrices may differ ("dynamic" of GPTQModel).
 void read_width_of(const StoredParts& parts, const StoredMethod& stored, const StoredArray& codes,
                    IntegerLayout& layout) {
   const int64_t words = codes.shape[0];
@@ -107,7 +108,8 @@ void read_width_of(const StoredParts& parts, const StoredMethod& stored, const S
         codes, "words of 2, 3, 4 or 8 bits for each of " + std::to_string(layout.cols) + " inputs");
 }
 
-// Groups of inputs as scales have them, and what an index of inputs says. `layout` has the shape.
+// Reads the groups of inputs from the shape of the scales and from an index of inputs. `layout` has
+// the shape.
 void read_groups_of(const StoredParts& parts, const StoredMethod& stored, const StoredArray& scales,
                     IntegerLayout& layout) {
   expect_floats(scales);

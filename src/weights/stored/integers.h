@@ -1,4 +1,4 @@
-// Whole numbers with a scale and a zero point per group of columns: (code - zero) * scale.
+// Reads whole numbers with a scale and a zero point per group of columns: (code - zero) * scale.
 #pragma once
 
 #include "weights/stored/form.h"
@@ -10,7 +10,8 @@ struct IntegerLayout {
   int64_t rows = 0, cols = 0, groups = 0;  // groups of columns of a row
   int bits = 0;
   int zero = 0;  // of all groups, unless zeros are stored
-  // Group of each column; empty: groups have cols / groups columns (the last one maybe fewer) each.
+  // Here is the group of each column; empty: groups have cols / groups columns (the last one maybe
+  // fewer) each.
   std::vector<int32_t> group_of = {};
   int64_t group_cols = 0;  // columns of a group
 };

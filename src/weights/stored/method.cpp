@@ -114,7 +114,7 @@ void read_compressed(ConfigReader& reader, StoredMethod& stored) {
                   "quantization_status", "version"});
 }
 
-// Skips what tools note of how they quantized.
+// Skips what tools write about how they quantized.
 void ignore_history(ConfigReader& reader) {
   ignore(reader, {"act_group_aware",
                   "backend",
@@ -212,7 +212,7 @@ StoredMethod method_of(const StoredQuantization& stored) {
 StoredMethod read_stored_method(std::string_view config_json, const std::string& where) {
   const Json config = parse_json(config_json, where);
   const Json* object = nullptr;
-  // In a model of several parts the config of all of them comes first.
+  // A model of several parts has a config of all of them, which comes first.
   for (const Json* part :
        {&config, config.is_object() ? find_object(config, "text_config", where) : nullptr}) {
     if (object != nullptr || part == nullptr || !part->is_object()) continue;

@@ -29,8 +29,8 @@ struct StoredMethod {
 
 // Returns the method of the kinds that the description of a model has.
 StoredMethod method_of(const StoredQuantization& stored);
-// Returns the method of the others, as a config.json tells it. Throws bad_input naming `where` and
-// the key for options that are not supported.
+// Returns the method of the other kinds, as a config.json tells it. Throws bad_input naming `where`
+// and the key for options that are not supported.
 StoredMethod read_stored_method(std::string_view config_json, const std::string& where);
 
 }  // namespace walsh

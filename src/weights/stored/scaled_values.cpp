@@ -146,7 +146,8 @@ StoredMatrixPtr open_fp8(const StoredArray& values, const StoredArray& scales, i
   }
   const int64_t down = detail::ceil_div(rows, block_rows),
                 across = detail::ceil_div(cols, block_cols);
-  // Before they are read: nothing is allocated for scales that do not fit, and none are empty.
+  // Scales are checked before they are read: nothing is allocated for scales that do not fit, and
+  // none are empty.
   const bool fits = single
                         ? std::ranges::all_of(scales.shape, [](int64_t size) { return size == 1; })
                         : has_shape(scales, {down, across});

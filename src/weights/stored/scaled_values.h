@@ -1,22 +1,22 @@
-// Small floats with scales beside them, as floats that any computer has.
+// Reads small floats with scales beside them, as floats that any computer has.
 #pragma once
 
 #include "weights/stored/form.h"
 
 namespace walsh {
 
-// F8_E4M3 [rows, cols] times scales, one per block; 0 rows of a block: one scale for all. The
+// Opens F8_E4M3 [rows, cols] times scales, one per block; 0 rows of a block: one scale for all. The
 // products are f32. Throws bad_input for other types and shapes.
 StoredMatrixPtr open_fp8(const StoredArray& values, const StoredArray& scales, int64_t block_rows,
                          int64_t block_cols);
 
-// U8 [..., rows, groups, 16], low half-byte first, times powers of two U8 [..., rows, groups]: the
-// matrix of all rows, which has 32 * groups columns. The products are bf16, which holds them
-// exactly. Throws bad_input for other types and shapes.
+// Opens U8 [..., rows, groups, 16], low half-byte first, times powers of two U8 [..., rows,
+// groups], as the matrix of all rows, which has 32 * groups columns. The products are bf16, which
+// holds them exactly. Throws bad_input for other types and shapes.
 StoredMatrixPtr open_mxfp4(const StoredArray& blocks, const StoredArray& scales);
 
-// U8 [rows, cols / 2], low half-byte first, times scales [rows, groups] / `divisor`. The products
-// are f32. `powers`: the scales are powers of two in U8.
+// Opens U8 [rows, cols / 2], low half-byte first, times scales [rows, groups] / `divisor`. The
+// products are f32. `powers`: the scales are powers of two in U8.
 StoredMatrixPtr open_fp4(const StoredArray& values, const StoredArray& scales, bool powers,
                          float divisor);
 
