@@ -1,5 +1,5 @@
-// A device that evaluates batches of tokens by a model's steps (model/steps.h). Sequences, chunks
-// and positions are the business of Session, which knows no device.
+// An executor evaluates batches of tokens on a device by a model's steps (model/steps.h).
+// Sequences, chunks and positions are the business of Session, which knows no device.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@
 
 namespace walsh {
 
-// Consecutive tokens of one sequence within a batch.
+// A run is consecutive tokens of one sequence within a batch.
 struct Run {
   int64_t sequence = 0;
   int64_t position = 0;  // of its first token
   int64_t rows = 0;
-  int64_t logits = 0;  // rows whose logits are wanted: so many of its last ones
+  int64_t logits = 0;  // number of its last rows whose logits are wanted
 
   bool operator==(const Run&) const = default;
 };
@@ -32,11 +32,11 @@ struct StateMark {
   int32_t slot = 0;
 };
 
-// Stands for the token that the device chose last for the sequence.
+// This stands for the token that the device chose last for the sequence.
 inline constexpr int32_t kChosenToken = -1;
 
-// The rows of `runs`, one run after the other, whose tokens are `tokens`; every run of another
-// sequence. Single rows are evaluated together where they are neighbours.
+// A batch is the rows of `runs`, one run after the other, whose tokens are `tokens`; every run is
+// of another sequence. Single rows are evaluated together where they are neighbours.
 struct Batch {
   std::span<const int32_t> tokens;
   std::span<const Run> runs;
@@ -44,7 +44,7 @@ struct Batch {
   std::span<const StateMark> marks = {};
   // A model that joins gets a stream for every token, [rows][hidden].
   std::span<const float> streams = {};
-  // What the layers give for the rows from this one on is read (Executor::read_streams).
+  // The outputs of the layers are read for the rows from this one on (Executor::read_streams).
   int64_t first_read = std::numeric_limits<int64_t>::max();
 };
 
@@ -53,46 +53,50 @@ class Executor {
   virtual ~Executor() = default;
 
   virtual int64_t max_rows() const = 0;  // tokens of one batch
-  // Runs of several rows of one batch.
+  // Returns how many runs of several rows a batch may have.
   virtual int64_t max_prompts() const { return max_rows(); }
-  virtual int64_t logit_rows() const = 0;  // rows of one call of logits()
+  virtual int64_t logit_rows() const = 0;  // the most rows of one call of logits()
 
   // Evaluates a batch, for which the pages of its sequences are reserved. The logits of the rows
   // whose logits are wanted are computed, in their order, as many as logits() takes at once.
   virtual void run(const Batch& batch) = 0;
-  // Logits of `rows` <= logit_rows() of the wanted rows of the last batch, from the `first` one on.
+  // Computes the logits of `rows` <= logit_rows() of the wanted rows of the last batch, from the
+  // `first` one on.
   virtual void logits(int64_t first, int64_t rows) = 0;
-  // Those of row `index` of the last logits(), [vocab] in host memory; waits until they are there.
+  // Returns the logits of row `index` of the last logits(), [vocab] in host memory; waits until
+  // they are there.
   virtual std::span<const float> logit_row(int64_t index) = 0;
 
-  // Returns whether there are streams: Batch, and the function below.
+  // Returns whether the outputs of the layers can be read, by the function below.
   virtual bool has_streams() const { return false; }
-  // What the layers gave for `rows` rows of the last batch, [rows][hidden], in front of the final
-  // norm.
+  // Reads the outputs of the layers for `rows` rows of the last batch, [rows][hidden], in front of
+  // the final norm.
   virtual void read_streams(int64_t /*first*/, int64_t /*rows*/, float* /*to*/) {}
 
   virtual void copy_pages(std::span<const PageCopy> copies) = 0;
-  // Sequence `to` begins as `from` does; what is not in pages is copied.
+  // Makes sequence `to` begin as `from` does; what is not in pages is copied.
   virtual void fork(int64_t from, int64_t to) = 0;
-  // The states of recurrent layers in slot `from` become those of slot `to`; slot s < sequences
-  // belongs to sequence s. A sequence that begins at position 0 needs no state.
+  // Copies the states of recurrent layers in slot `from` to slot `to`; slot s < sequences belongs
+  // to sequence s. A sequence that begins at position 0 needs no state.
   virtual void copy_state(int32_t from, int32_t to) = 0;
 
-  // A device may choose the next tokens itself, by the rules of generate/sampler.h; the others
+  // A device may choose the next tokens itself, by the rules of generate/sampler.h; the functions
   // below are called only if it does.
   virtual bool can_sample() const { return false; }
-  // From now on `sequence` is continued so; `history` is what the repeat penalty knows.
+  // Sets how `sequence` is continued from now on; `history` has the tokens that the repeat penalty
+  // knows.
   virtual void start_sampling(int64_t, const SamplerOptions&, std::span<const int32_t>) {}
-  // What the oldest batch chose that was not asked yet, -1 where no logit was finite; waits until
-  // it is there. At most two batches may be open, so that the device need not wait for the host.
+  // Returns what was chosen in the oldest batch that was not asked for yet, -1 where no logit was
+  // finite; waits until it is there. At most two batches may be open, so that the device need not
+  // wait for the host.
   virtual std::span<const int32_t> sampled() { return {}; }
 };
 
 // Returns the pages of a session's cache on the model's device.
 KvShape kv_shape(const Model& model, const SessionOptions& options);
 
-// On the device where the model's weights are. Allocates all that run() needs for sequences in
-// `pages`, which outlives it; throws limit with the numbers if that is too much.
+// Makes an executor on the device where the model's weights are. Allocates all that run() needs for
+// sequences in `pages`, which outlives it; throws limit with the numbers if that is too much.
 std::unique_ptr<Executor> make_executor(const Model& model, const KvPages& pages,
                                         const SessionOptions& options);
 

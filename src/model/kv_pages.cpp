@@ -13,7 +13,7 @@ namespace walsh {
 namespace {
 
 constexpr int64_t kMaxSequences = 1024;
-// More pages than any memory holds. The page numbers themselves take memory before any is requested
+// No memory holds so many pages. The page numbers themselves take memory before any is requested
 // for pages.
 constexpr int64_t kMaxPages = int64_t{1} << 24;
 
@@ -136,7 +136,7 @@ void KvPages::shrink(Sequence& sequence, int64_t positions) {
   sequence.length = positions;
 }
 
-// The first page that the next positions of a sequence are written to.
+// Returns the first page that the next positions of a sequence are written to.
 int64_t KvPages::first_written(const Sequence& sequence) const {
   return std::max<int64_t>(0, sequence.length - shape_.rewritten) / shape_.page_positions;
 }

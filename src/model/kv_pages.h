@@ -1,4 +1,4 @@
-// The bookkeeping of a paged KV cache: which pages hold which positions of which sequence. It is
+// Tracks the pages of a paged KV cache: which pages hold which positions of which sequence. It is
 // the same for every device and every type of cache. A page holds consecutive positions of a
 // sequence in all layers. Sequences with a common prefix share pages; a sequence that writes into a
 // shared page gets a copy of it first.
@@ -15,27 +15,28 @@
 
 namespace walsh {
 
-// Positions per page on the CPU and on GPUs.
+// A page has this many positions on the CPU and on GPUs.
 inline constexpr int64_t kCpuPagePositions = 256, kGpuPagePositions = 64;
 
-// Tokens of a text that can be taken back at once from recurrent layers, where texts are drafted.
+// This many tokens of a text can be taken back at once from recurrent layers, where texts are
+// drafted.
 inline constexpr int64_t kRevocableTokens = 4;
 
 struct SessionOptions {
   int64_t max_positions = 0;  // per sequence; 0: the model's own maximum, at most 4096
   uint64_t max_bytes = uint64_t{64} << 30;  // KV cache and workspaces together, in host memory
   int64_t sequences = 1;                    // the most sequences that are open at once
-  // Positions of all sequences together, in whole pages; 0: enough for all of them to reach their
-  // maximum.
+  // This limits the positions of all sequences together, in whole pages; 0: enough for all of them
+  // to reach their maximum.
   int64_t cache_positions = 0;
-  // Number of states of recurrent layers that are kept at earlier positions, so that a sequence can
+  // This many states of recurrent layers are kept at earlier positions, so that a sequence can
   // return to them. New ones replace the least recently used.
   int64_t snapshots = 0;
-  // The most tokens of a sequence that can be taken back at once where layers are recurrent
-  // (SequenceTokens::revocable), and the number of sequences for which this holds together.
+  // This many tokens of a sequence can be taken back at once where layers are recurrent
+  // (SequenceTokens::revocable), for this many sequences (`revoking`) at the same time.
   int64_t revocable = 0, revoking = 1;
 
-  // States of recurrent layers besides those of the sequences.
+  // Returns the number of states of recurrent layers besides those of the sequences.
   int64_t kept_states() const { return snapshots + revocable * revoking; }
 };
 
@@ -44,15 +45,16 @@ struct KvShape {
   int64_t sequences = 1;       // most sequences that are open at once
   int64_t page_positions = 0;  // positions per page
   int64_t pages = 0;           // of all sequences together
-  // How many positions in front of new ones are written again with them, because coded caches store
-  // positions with a delay.
+  // This many positions in front of new ones are written again with them, because coded caches
+  // store positions with a delay.
   int64_t rewritten = 0;
 
   int64_t pages_for(int64_t positions) const {
     return (positions + page_positions - 1) / page_positions;
   }
   int64_t pages_per_sequence() const { return pages_for(capacity); }
-  // Returns the same memory divided into smaller pages; one page of this shape is several of those.
+  // Returns the shape of the same memory divided into smaller pages; one page of this shape is
+  // several of those.
   KvShape in_pages_of(int64_t positions) const;
 };
 
@@ -67,7 +69,6 @@ struct PageCopy {
   int32_t from, to;
 };
 
-// A sequence that grows by `rows` positions.
 struct Growth {
   int64_t sequence, rows;
 };
@@ -100,7 +101,7 @@ class KvPages {
   // copies that have to be made first. Throws usage beyond the capacity of a sequence, and limit if
   // pages run out; then nothing has changed.
   std::vector<PageCopy> reserve(std::span<const Growth> growth);
-  // The caller has written reserved positions of a sequence; they now count as its tokens.
+  // Counts reserved positions that the caller has written as tokens of a sequence.
   void extend(int64_t sequence, int64_t rows);
 
  private:

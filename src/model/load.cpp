@@ -19,7 +19,7 @@
 namespace walsh {
 namespace {
 
-// What was read of a model, by the loaders of all its parts.
+// Counts what was read of a model, for the loaders of all its parts.
 struct Progress {
   size_t done = 0, total = 0;     // tensors
   std::set<std::string> vectors;  // that are no matrices; a norm may be in both parts
@@ -53,11 +53,11 @@ size_t check_names(const WeightSource& source, const ModelConfig& config) {
 
 }  // namespace
 
-// Brings the tensors of a source into a Model, or a part of one, one after the other.
+// Loads the tensors of a source into a Model, or a part of one, one after the other.
 class ModelLoader {
  public:
-  // `steps`: of the config, which are not refused. Refuses what else can be refused before a tensor
-  // is read.
+  // `steps` are those of the config, and are not refused. Refuses what else can be refused before a
+  // tensor is read.
   ModelLoader(WeightSource& source, const ModelConfig& config, ModelSteps steps,
               const LoadOptions& options, Progress& progress)
       : source_(source),
@@ -110,7 +110,7 @@ class ModelLoader {
   }
 
  private:
-  // What the list of steps does not know the form of is not there.
+  // Refuses matrices that are missing: the list of steps does not know their form.
   void require_matrices() {
     const ModelConfig& c = model_.config;
     const auto require = [&](const MatrixDesc& m, const MatrixForm& form) {
@@ -136,7 +136,7 @@ class ModelLoader {
     return result;
   }
 
-  // What is no matrix that an activation is multiplied with, as float32 and as it is stored.
+  // Returns what no activation is multiplied with, as float32, and counts its bytes as stored.
   std::vector<float> values(const std::string& name, int64_t rows, int64_t cols) {
     const Tensor stored = tensor(name, rows, cols);
     if (!stored.format->dense) fail(source_, name, "a vector in a coded format");
@@ -228,7 +228,7 @@ class ModelLoader {
     if (!tied && !in_use) source_.release(m.weight);
   }
 
-  // The list of steps was made of what the source says of its tensors.
+  // Checks the form of a tensor: the list of steps was made of what the source says.
   void check_form(const std::string& name, const Tensor& stored, const StoredForm& said) {
     const auto is_same = [](const Rotation& a, const Rotation& b) {
       return a == b || (a.kind == RotationKind::none && b.kind == RotationKind::none);
@@ -268,8 +268,8 @@ ModelSteps supported_steps(const WeightSource& source, const ModelConfig& config
   return steps;
 }
 
-// A model, or its two parts, for which there is room: what can be refused before a tensor is read
-// is refused when this is made.
+// Loads a model, or its two parts, for which there is room: what can be refused before a tensor is
+// read is refused when this is made.
 class Loading {
  public:
   Loading(WeightSource& source, const ModelConfig& config, const LoadOptions& options)
@@ -277,7 +277,7 @@ class Loading {
     add(source, config, supported_steps(source, config, options), options);
   }
 
-  // What the second part refuses is known before the first one is planned.
+  // The second part's refusals come before the first part is planned.
   Loading(WeightSource& source, const ModelConfig& config, const LoadOptions& options,
           const LayerSplit& split)
       : config_(config) {
@@ -293,7 +293,7 @@ class Loading {
   Loading(const Loading&) = delete;
   Loading& operator=(const Loading&) = delete;
 
-  // The part of a GPU comes last: from then on tensors may be encoded in its memory.
+  // The GPU's part comes last: from then on tensors may be encoded in its memory.
   Model load(size_t tensors) {
     progress_.total = tensors;
     Model first = loaders_.front()->load();
@@ -323,7 +323,7 @@ bool is_supported(const WeightSource& source, const ModelConfig& config,
   }
 }
 
-// Numbers of layers that there cannot be.
+// Refuses impossible numbers of layers.
 void check_counts(const ModelConfig& config, const LoadOptions& options) {
   const int64_t layers = options.gpu_layers;
   if (layers < kPlanned)
@@ -336,7 +336,7 @@ void check_counts(const ModelConfig& config, const LoadOptions& options) {
   if (options.cpu_experts > 0 && !has_experts(config))
     throw Error(ErrorCode::usage, "cpu-experts", "the model has no experts");
   if (options.device.cuda || layers <= 0 || layers == kAllLayers) return;
-  // Where there is one, another option has asked for the CPU.
+  // If there is a GPU, another option has asked for the CPU.
   const std::string reason = cuda::first_device() ? "" : ": " + cuda::unavailable_reason();
   throw Error(ErrorCode::usage, "gpu-layers",
               fmt::format("{} asked for, but no GPU is used{}", layers, reason));
@@ -362,7 +362,7 @@ std::unique_ptr<Loading> place_as_asked(WeightSource& source, const ModelConfig&
   }
 }
 
-// As much as fits; `note` says how much, and why it is not all.
+// Places as much on the GPU as fits; `note` says how much, and why it is not all.
 std::unique_ptr<Loading> place_what_fits(WeightSource& source, const ModelConfig& config,
                                          const LoadOptions& options, std::string& note) {
   std::optional<Error> why;
@@ -375,7 +375,7 @@ std::unique_ptr<Loading> place_what_fits(WeightSource& source, const ModelConfig
       placed_so = split;
       return true;
     } catch (const Error& e) {
-      // What no device but a GPU can do is no reason against the whole model there.
+      // If only a GPU can do something, that is no reason against having the whole model there.
       const bool no_way = e.code() == ErrorCode::usage && why;
       if (e.code() != ErrorCode::limit && !no_way) throw;
       if (!why) why = e;
@@ -388,8 +388,8 @@ std::unique_ptr<Loading> place_what_fits(WeightSource& source, const ModelConfig
   return placed && placed_so == *split ? std::move(placed) : place(source, config, options, *split);
 }
 
-// Returns the most of `most`, a half of it, a quarter, ... with which the whole model fits, or what
-// was asked for of it; `least` if none does.
+// Returns the most of `most`, a half of it, a quarter, ... with which the whole model fits, or the
+// part of it that was asked for; `least` if none does.
 int64_t positions_on_gpu(WeightSource& source, const ModelConfig& config,
                          const LoadOptions& options, int64_t least, int64_t most) {
   LoadOptions tried = options;
@@ -409,7 +409,8 @@ int64_t positions_on_gpu(WeightSource& source, const ModelConfig& config,
   return least;
 }
 
-// Returns those whose keys and values take half of the memory that the weights leave.
+// Returns how many positions there are whose keys and values take half of the memory that the
+// weights leave.
 int64_t positions_on_host(const WeightSource& source, const ModelConfig& config,
                           const CacheTypes& cache) {
   constexpr int64_t kStep = 1024;

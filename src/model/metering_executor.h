@@ -1,5 +1,5 @@
-// An executor of a part of a model that also sums up the second moments of what products read, on
-// the device where they are computed.
+// Executes a part of a model and also sums up the second moments of the inputs of products, on the
+// device where they are computed.
 #pragma once
 
 #include <set>
@@ -11,7 +11,7 @@ namespace walsh {
 
 class MeteringExecutor : public PartExecutor {
  public:
-  // From now on all inputs of the part are measured, some of them without the gain of the norm in
+  // Measures all inputs of the part from now on, some of them without the gain of the norm in
   // front. Throws limit if there is no memory for it.
   virtual void meter(const std::set<const Input*>& without_gain) = 0;
   // Measures what the head reads for the first `rows` rows of the stream.

@@ -1,5 +1,5 @@
-// A decoder in memory: what every matrix is stored as and what its input must look like. The
-// forward pass over it is in session.h.
+// Holds a decoder in memory: how every matrix is stored and what its input must look like.
+// session.h has the forward pass over it.
 #pragma once
 
 #include <cstdint>
@@ -22,19 +22,19 @@
 
 namespace walsh {
 
-// What coded weights are multiplied with. automatic: the int8 planes that each format asks for; f32
-// exists on the CPU, f16 (16-bit floats) on the GPU. lut: as automatic, but product formats by
-// look-up in tables of products instead of decoding (CPU).
+// Says what coded weights are multiplied with. automatic: the int8 planes that each format asks
+// for; f32 exists on the CPU, f16 (16-bit floats) on the GPU. lut: as automatic, but product
+// formats by look-up in tables of products instead of decoding (CPU).
 enum class ActivationMode : uint8_t { automatic, i8, i8x2, f16, f32, lut };
 ActivationMode parse_activation_mode(std::string_view name);  // throws usage
 
-// A matrix in the memory of another device than the CPU.
+// A matrix in the memory of another device than the CPU has these weights.
 struct DeviceWeights {
   virtual ~DeviceWeights() = default;
   virtual uint64_t bytes() const = 0;
 };
 
-// A table whose rows tokens look up, as it is stored.
+// Tokens look up rows of such a table, as it is stored.
 struct TokenTable {
   Tensor stored;
   std::shared_ptr<const DeviceWeights> device_weights;  // on another device than the CPU
@@ -42,19 +42,19 @@ struct TokenTable {
 
   bool present() const { return stored.format != nullptr; }
   uint64_t bytes() const;  // as it is stored; 0 if there is none
-  // Row `id` times `scale`, out[cols]. `scratch` has room for scratch() floats.
+  // Writes row `id` times `scale` to out[cols]. `scratch` has room for scratch() floats.
   void look_up(int64_t id, float scale, float* out, float* scratch) const;
   int64_t scratch() const;
 };
 
-// A weight matrix [rows, cols]: plain or one or two coded passes; on the CPU a plain one is used in
-// place.
+// A weight matrix [rows, cols] is plain or has one or two coded passes; on the CPU a plain one is
+// used in place.
 struct Linear {
   int64_t rows = 0, cols = 0;
   const Format* format = nullptr;  // in memory
-  const Format* stored = nullptr;  // in the file; others are those that are decoded for good
+  const Format* stored = nullptr;  // in the file; differs where it is decoded for good
   Tensor dense;                    // on the CPU, if the format is dense
-  // On the CPU otherwise: y = sum over passes of W_p x_p.
+  // Coded matrices on the CPU compute y = sum over passes of W_p x_p.
   std::vector<std::shared_ptr<const PanelMatrix>> passes;
   std::shared_ptr<const DeviceWeights> device_weights;  // on another device
   std::vector<float> bias;                              // [rows] or empty
@@ -65,7 +65,8 @@ struct Linear {
   uint64_t bytes() const;  // read per product
 };
 
-// The weights of a layer, in the places that its description (ModelConfig::layers) gives them.
+// Holds the weights of a layer, in the places that its description (ModelConfig::layers) gives
+// them.
 struct Layer {
   std::vector<Linear> matrices;             // as LayerDesc::matrices
   std::vector<std::vector<float>> vectors;  // as layer_vectors()
@@ -73,7 +74,7 @@ struct Layer {
   const Linear& matrix(int index) const { return matrices[static_cast<size_t>(index)]; }
 };
 
-// Numbers of layers: all of them, or planned from the memory that the GPU has.
+// These stand for numbers of layers: all of them, or as planned from the memory that the GPU has.
 inline constexpr int64_t kAllLayers = std::numeric_limits<int64_t>::max(), kPlanned = -1;
 
 struct LayerSplit;
@@ -82,32 +83,33 @@ class Model;
 struct LoadOptions {
   ThreadPool* pool = nullptr;  // outlives the model; required
   ActivationMode activations = ActivationMode::automatic;
-  // Is called before each tensor with its number, the number of all, and its name.
+  // This is called before each tensor with its number, the number of all, and its name.
   std::function<void(size_t, size_t, const std::string&)> progress;
   Device device = {};  // that computes
   // A GPU that refuses the model before it is loaded (formats without kernels, too little memory)
   // is not used, and Model::device_note says why; otherwise the refusal is thrown.
   bool may_use_cpu = false;
   CacheTypes cache = {};  // of sessions
-  // What sessions will ask for, so that a GPU whose memory it exceeds refuses it before loading.
+  // Sessions will ask for this, so that a GPU whose memory it exceeds refuses it before loading.
   SessionOptions use = {};
   uint64_t device_bytes = 0;  // at most so much memory of the GPU; 0: all that is free
-  uint64_t device_spare = 0;  // that of a model beside which this one is loaded
-  // Rotates weights back while they are loaded into a kernel instead of rotating activations (GPU):
-  // for comparison, see docs/gpu.md.
+  uint64_t device_spare = 0;  // left free there, for instance for another model
+  // This rotates weights back while they are loaded into a kernel instead of rotating activations
+  // (GPU): for comparison, see docs/gpu.md.
   bool rotate_weights = false;
-  // With a GPU: so many of the last layers, and the head, are there. If these are not all, the
-  // others and the embedding are on the CPU; 0: the whole model. kPlanned: as many as fit.
+  // With a GPU, this many of the last layers, and the head, are there. If these are not all, the
+  // others and the embedding are on the CPU; 0: the whole model is on the CPU. kPlanned: as many as
+  // fit.
   int64_t gpu_layers = kAllLayers;
-  // The number of layers, counted from the first, whose routed experts the CPU computes from its
-  // own memory; it has the embedding, too. kPlanned: none if gpu_layers is a number, else as few as
+  // The CPU computes the routed experts of this many layers, counted from the first, from its own
+  // memory; it has the embedding, too. kPlanned: none if gpu_layers is a number, else as few as
   // fit.
   int64_t cpu_experts = 0;
-  // Tokens of a batch on a GPU, so that results do not depend on the memory that is free; 0: as
-  // sessions, or the other part, want them and memory allows.
+  // A batch on a GPU has this many tokens, so that results do not depend on the memory that is
+  // free; 0: as sessions, or the other part, want them and memory allows.
   int64_t batch_rows = 0;
-  // Embedding and head are those of this model, of which this one is the layer that predicts ahead
-  // (ModelConfig::ahead). It outlives this one.
+  // This model, which outlives the loaded one, has its embedding and head: the loaded one is its
+  // layer that predicts ahead (ModelConfig::ahead).
   const Model* ends = nullptr;
 };
 
@@ -115,21 +117,21 @@ class Model {
  public:
   // Reads every tensor of `source`, which may be destroyed afterwards. Throws bad_input naming file
   // and tensor for one that is missing, has another shape than the config says, or is not part of
-  // the function.
-  // Throws usage for a split that there cannot be, and limit with the numbers for one that does not
-  // fit. What was planned is in device_note if it is not the whole model.
+  // the function. Throws usage for a split that is impossible, and limit with the numbers for one
+  // that does not fit. device_note says what was planned if it is not the whole model.
   static Model load(WeightSource& source, const ModelConfig& config, const LoadOptions& options);
   // Returns the same in two parts as `split` says (model/split.h), the first one on the CPU, the
   // second one on options.device.
   static Model load_parts(WeightSource& source, const ModelConfig& config,
                           const LoadOptions& options, const LayerSplit& split);
-  // Only what `part` has of the source's model. check_part() throws what this would throw before it
-  // reads a tensor.
+  // Loads only what `part` has of the source's model. check_part() throws what this would throw
+  // before it reads a tensor.
   static Model load_part(WeightSource& source, const ModelConfig& part, const LoadOptions& options);
   static void check_part(WeightSource& source, const ModelConfig& part, const LoadOptions& options);
-  // As many positions of one sequence as the model has and memory has room for beside the weights:
-  // of the GPU that has the whole model, otherwise of the host, half of what is left there. Never
-  // fewer than choose_positions gives for 0. options.use.max_positions does not matter.
+  // Returns as many positions of one sequence as the model has and memory has room for beside the
+  // weights: of the GPU that has the whole model, otherwise of the host, half of what is left
+  // there. Never fewer than choose_positions gives for 0. options.use.max_positions does not
+  // matter.
   static int64_t fitting_positions(WeightSource& source, const ModelConfig& config,
                                    const LoadOptions& options);
 
@@ -140,7 +142,8 @@ class Model {
 
   uint64_t model_bytes() const;      // all tensors, as they are stored
   uint64_t bytes_per_token() const;  // weights read to decode one token
-  // Stored bits per weight of the matrices of the layers (without embedding, head and routers).
+  // Returns the stored bits per weight of the matrices of the layers (without embedding, head and
+  // routers).
   double bits_per_weight() const;
   // Returns the format of most of those weights.
   std::string_view type_name() const;
@@ -164,15 +167,16 @@ class Model {
   bool joins() const { return !config.layers.empty() && config.layers.front().join.present(); }
   bool has_embedding() const { return embedding.present(); }
   bool has_head() const { return head.format != nullptr; }
-  // The parts of a model in parts, or the model itself: what has layers, embedding and head.
+  // Returns the parts of a model in parts, or the model itself: what has layers, embedding and
+  // head.
   std::span<const Model> all_parts() const {
     return parts.empty() ? std::span(this, 1) : std::span(parts);
   }
 
   ModelConfig config;
   Device device;
-  std::string device_note;    // why it is not the one that was asked for; usually empty
-  uint64_t device_spare = 0;  // of the GPU's free memory: is left free
+  std::string device_note;    // why `device` is not the one that was asked for; usually empty
+  uint64_t device_spare = 0;  // bytes of the GPU's free memory that are left free
   ActivationMode activations = ActivationMode::automatic;
   bool rotate_weights = false;  // LoadOptions
   CacheTypes cache;             // of its sessions
@@ -182,8 +186,8 @@ class Model {
   TokenTable embedding, layer_embedding;
   Linear head;
   std::vector<std::vector<float>> head_vectors;  // the final norm's gain
-  // For a model on two devices: its parts in the order of the computation (model/split.h), each
-  // with the config of what it has. The model itself has no weights then.
+  // A model on two devices has its parts here, in the order of the computation (model/split.h),
+  // each with the config of what it has. The model itself has no weights then.
   std::vector<Model> parts;
 
  private:

@@ -36,7 +36,7 @@ class StepCount {
       ops += multiply(output.matrix);
     return ops;
   }
-  // What down reads is another input for every expert.
+  // The input of down is another one for every expert.
   OpCount count(const step::Experts& s) {
     OpCount ops = make(s.input);
     ops += make(s.gated_input);
@@ -61,7 +61,7 @@ class StepCount {
     return {};
   }
 
-  // The forms of an input, once.
+  // Counts the forms of an input, once.
   OpCount make(int input) {
     const auto index = static_cast<size_t>(input);
     if (made_[index]) return {};

@@ -10,7 +10,7 @@
 
 namespace walsh {
 
-// W [rows, cols] times one vector that is held in `planes` int8 planes (0 or 1: once).
+// Counts W [rows, cols] times one vector that is held in `planes` int8 planes (0 or 1: once).
 //   dense    a multiplication and an addition per weight
 //   scalar   the same with a look-up per weight (none for 8 bits: the code is the level), and a
 //            multiplication and an addition per scale and per offset

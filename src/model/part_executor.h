@@ -1,4 +1,4 @@
-// An executor of a part of a model, which another one (split_executor.h) calls layer by layer.
+// Executes a part of a model; split_executor.h calls it layer by layer.
 #pragma once
 
 #include "base/function_ref.h"
@@ -7,22 +7,23 @@
 
 namespace walsh {
 
-// Tokens that the CPU evaluates together at most, and so do devices that share a model with it.
+// The CPU evaluates at most this many tokens together, and so do devices that share a model with
+// it.
 inline constexpr int64_t kCpuRows = 256;
 
 class PartExecutor : public Executor {
  public:
   // Returns the steps of its part.
   virtual const ModelSteps& steps() const = 0;
-  // A batch of which single steps are executed: what `body` does between start and end, by
-  // the functions below and logits().
+  // Evaluates a batch of which single steps are executed: `body` runs between start and end, and
+  // calls the functions below and logits().
   virtual void run_parts(const Batch& batch, FunctionRef<void()> body) = 0;
-  // The tokens become the residual stream, if the part has the embedding.
+  // Turns the tokens into the residual stream, if the part has the embedding.
   virtual void embed() = 0;
-  // The steps of the layers [begin, end), each over the rows that it needs.
+  // Runs the steps of the layers [begin, end), each over the rows that it needs.
   virtual void run_layers(int64_t begin, int64_t end) = 0;
-  // `count` rows of the residual stream or of `branch` from `first` on, [count][hidden] in host
-  // memory; reading waits for them.
+  // These copy `count` rows of the residual stream or of `branch` from `first` on, [count][hidden]
+  // in host memory; reading waits for them.
   virtual void read_rows(Rows which, int64_t first, int64_t count, float* to) = 0;
   virtual void write_rows(Rows which, int64_t first, int64_t count, const float* from) = 0;
 };

@@ -1,4 +1,4 @@
-// Where a loaded matrix goes: the one thing about loading that depends on the device.
+// Places a loaded matrix: this is the one thing about loading that depends on the device.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@ class Placement {
  public:
   virtual ~Placement() = default;
 
-  // Before the first tensor: throws limit with the numbers if the model will not fit. Returns
-  // Model::device_spare.
+  // Plans the memory before the first tensor is placed: throws limit with the numbers if the model
+  // will not fit. Returns Model::device_spare.
   virtual uint64_t plan(const WeightSource&, const ModelConfig&, const ModelSteps&,
                         const LoadOptions&) {
     return 0;
@@ -23,8 +23,8 @@ class Placement {
   virtual void place(Linear& linear, Tensor stored, const MatrixDesc& matrix) = 0;
   // Returns the tensor with its arrays in host memory.
   virtual Tensor on_host(Tensor stored) { return stored; }
-  // A table that tokens look up: the embedding before a head that may share its memory. Null on the
-  // CPU, which uses the tensor itself.
+  // Places a table that tokens look up: the embedding comes before a head that may share its
+  // memory. Returns null on the CPU, which uses the tensor itself.
   virtual std::shared_ptr<const DeviceWeights> place_table(const Tensor&) { return nullptr; }
   // Puts other values of the same type in the place of a plain matrix or table on the device, which
   // does not use it, until finish().

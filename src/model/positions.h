@@ -1,4 +1,4 @@
-// How many positions a session has, and what depends on a position alone.
+// Decides how many positions a session has, and computes what depends on a position alone.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@ namespace walsh {
 // the context.
 int64_t most_positions(const ModelConfig& config);
 
-// `wanted`, or for 0 most_positions up to a limit of 4096. Throws usage if the model has fewer.
+// Returns `wanted`, or for 0 most_positions up to a limit of 4096. Throws usage if the model has
+// fewer.
 int64_t choose_positions(const ModelConfig& config, int64_t wanted);
 
 // Returns the bytes that a cache of these types keeps of a position in a layer, without what it

@@ -1,4 +1,5 @@
-// The choice of experts for a token. RoutingDesc is interpreted here and nowhere else.
+// Chooses the experts for a token on the CPU, as RoutingDesc says; kernels/cuda/experts/route_row.h
+// does so on GPUs.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ struct ChosenExpert {
 void choose_experts(const ExpertsDesc& experts, const float* logits, std::span<const float> bias,
                     std::span<ChosenExpert> chosen, std::vector<float>& scores);
 
-// The rows of a batch, grouped by expert. Expert e has the slots [first[e], first[e + 1]), one per
+// Groups the rows of a batch by expert. Expert e has the slots [first[e], first[e + 1]), one per
 // row that chose it, in the order of the rows.
 struct ExpertSlots {
   std::vector<int64_t> first;   // [experts + 1]

@@ -9,7 +9,7 @@
 
 namespace walsh {
 
-// Consecutive rows that one call of attention computes: single tokens of several sequences, or one
+// One call of attention computes these consecutive rows: single tokens of several sequences, or one
 // run of several rows.
 struct RowGroup {
   size_t run = 0;     // the first run

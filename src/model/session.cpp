@@ -24,7 +24,7 @@ std::vector<Growth> growth_of(std::span<const SequenceTokens> batch) {
 }  // namespace
 
 KvShape kv_shape(const Model& model, const SessionOptions& options) {
-  // Parts on two devices have the pages of the CPU, which are several ones of a GPU.
+  // Parts on two devices have the pages of the CPU, each of which is several of a GPU.
   const bool on_gpu = model.device.cuda && model.parts.empty();
   return kv_shape(model.config, model.cache, on_gpu ? kGpuPagePositions : kCpuPagePositions,
                   options);
@@ -58,8 +58,8 @@ void Session::drop_states(int64_t sequence, int64_t position) {
   recent_.truncate(sequence, position);
 }
 
-// Coded caches encode a bundle when the next one leaves the window: tokens may be wrong up to
-// there.
+// Coded caches encode a bundle when the next one leaves the window: up to there tokens can be taken
+// back.
 int64_t Session::revocable(int64_t sequence) const {
   const int64_t position = pages_.length(sequence);
   int64_t most = std::max<int64_t>(0, capacity() - position - 1);
@@ -127,7 +127,7 @@ void Session::check(std::span<const SequenceTokens> batch, bool chosen) const {
   throw Error(ErrorCode::usage, "sequence", fmt::format("{} is in a batch twice", *twice));
 }
 
-// A model that joins needs a stream for each token, others take none.
+// A model that joins needs a stream for each token, other models take none.
 void Session::check_streams(std::span<const SequenceTokens> batch) const {
   const size_t width = model_.joins() ? static_cast<size_t>(model_.config.hidden) : 0;
   for (const SequenceTokens& item : batch) {
@@ -178,8 +178,8 @@ void Session::run(Batch batch, std::span<const KeptStates> kept) {
   try {
     executor_->run(batch);
   } catch (...) {
-    // What failed may have lost coded keys and values, left states of some row in the middle, and
-    // made new snapshots of no row.
+    // The failed batch may have lost coded keys and values, left states in the middle, and made new
+    // snapshots of no row.
     const bool coded = model_.cache.coded();
     for (const Run& run : runs) {
       if (!coded && !recurrent_) break;
@@ -194,7 +194,7 @@ void Session::run(Batch batch, std::span<const KeptStates> kept) {
     pages_.extend(run.sequence, run.rows);
 }
 
-// Puts items into batches that the device takes, and gives out their logits.
+// Puts items into batches that the device can take, and hands out their logits.
 class Session::Batcher {
  public:
   Batcher(Session& session, BatchSink sink, StreamSink streams)
@@ -229,7 +229,8 @@ class Session::Batcher {
 
   void finish() {
     if (runs_.empty()) return;
-    // Between two batches all sequences are whole, and a GPU does not look at requests to stop.
+    // A stop is possible here: between two batches all sequences are whole, and a GPU does not look
+    // at requests to stop.
     if (behind_another_) check_stop();
     behind_another_ = true;
     Batch batch{tokens_, runs_};

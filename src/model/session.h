@@ -1,5 +1,5 @@
-// Sequences that are being evaluated: the contents of their caches, batches of any mix of them, and
-// logits or sampled tokens.
+// Evaluates sequences: holds the contents of their caches, takes batches of any mix of them, and
+// gives logits or sampled tokens.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace walsh {
 
-// Tokens to append to a sequence: a prompt, a part of one, or the next token.
+// These tokens are appended to a sequence: a prompt, a part of one, or the next token.
 struct SequenceTokens {
   int64_t sequence = 0;
   std::span<const int32_t> tokens;
@@ -34,9 +34,10 @@ struct SequenceTokens {
 // Receives the logits of one token: its index among the tokens given, and [vocab] values that are
 // valid during the call.
 using LogitSink = FunctionRef<void(int64_t index, std::span<const float> logits)>;
-// The same for token `index` of item `item` of a batch.
+// Receives the logits of token `index` of item `item` of a batch.
 using BatchSink = FunctionRef<void(size_t item, int64_t index, std::span<const float> logits)>;
-// Receives likewise what the layers give for it, [hidden], in front of the final norm.
+// Receives in the same way the outputs of the layers for a token, [hidden], in front of the final
+// norm.
 using StreamSink = BatchSink;
 
 // A session must not be used by several threads at once. Several sessions may share a model if they
@@ -83,8 +84,9 @@ class Session {
   const Model& model() const { return model_; }
   // Returns whether truncate() can remove any number of tokens without leaving a trace.
   bool rewinds() const { return !recurrent_ && !model_.cache.coded(); }
-  // The most tokens behind the next one of a sequence that truncate() can remove without leaving a
-  // trace, if they are evaluated together with it and SequenceTokens::revocable counts them.
+  // Returns the most tokens behind the next one of a sequence that truncate() can remove without
+  // leaving a trace, if they are evaluated together with it and SequenceTokens::revocable counts
+  // them.
   int64_t revocable(int64_t sequence) const;
 
   // Returns whether the KV cache has room for these tokens.
@@ -93,8 +95,8 @@ class Session {
   // Throws usage for a token id outside the vocabulary or if a sequence would overflow, and limit
   // if the KV cache is full; then nothing has changed.
   void evaluate(std::span<const SequenceTokens> batch, BatchSink sink);
-  // The same where streams are wanted, of which `streams` gets those of a token before `sink` gets
-  // its logits. Only where there are streams (has_streams).
+  // Also calls `streams` where streams are wanted, for a token before `sink` gets its logits. Only
+  // a device that has_streams() can do this.
   void evaluate(std::span<const SequenceTokens> batch, BatchSink sink, StreamSink streams);
   bool has_streams() const { return executor_->has_streams(); }
   // Evaluates one sequence. `sink` is called for each index >= first_logit; if that is
@@ -132,7 +134,7 @@ class Session {
   void check(std::span<const SequenceTokens> batch, bool chosen) const;
   void check_streams(std::span<const SequenceTokens> batch) const;
   void reserve(std::span<const SequenceTokens> batch);
-  // kept[i] is for run i; the marks of `batch` are made of them.
+  // kept[i] is for run i; the marks of `batch` follow from it.
   void run(Batch batch, std::span<const KeptStates> kept);
   std::vector<StateMark> place_marks(std::span<const Run> runs, std::span<const KeptStates> kept);
 

@@ -10,7 +10,7 @@
 namespace walsh {
 namespace {
 
-// Norms of activations that no matrix reads are not loaded.
+// Drops the norms of activations that no matrix reads, so that they are not loaded.
 void drop_unread_norms(LayerDesc& layer) {
   std::set<int> read;
   for (const MatrixDesc& m : layer.matrices)

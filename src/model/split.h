@@ -1,4 +1,4 @@
-// Models in two parts on two devices: what each part holds, and how much a GPU gets.
+// Splits models in two parts on two devices: says what each part holds, and how much a GPU gets.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace walsh {
 
-// The part of a model that the CPU holds; a GPU holds the rest. In any split the CPU has the
+// Says what part of a model the CPU holds; a GPU holds the rest. In any split the CPU has the
 // embedding and the GPU the head.
 struct LayerSplit {
   int64_t cpu_layers = 0;   // the first ones
@@ -21,8 +21,8 @@ struct LayerSplit {
   bool operator==(const LayerSplit&) const = default;
 };
 
-// The configs of both parts. Each has as many layers as the model, with the same numbers, but a
-// layer contains only what the part holds of it, often nothing. A part without embedding or head
+// Holds the configs of both parts. Each has as many layers as the model, with the same numbers, but
+// a layer contains only what the part holds of it, often nothing. A part without embedding or head
 // has an empty name for it. If the CPU has only the experts of a layer, the GPU's layer has the
 // mixer and the shared expert; its ExpertsDesc has `chosen` above 0 but no experts.
 struct ModelParts {
@@ -31,7 +31,8 @@ struct ModelParts {
 // Throws usage if a split is not possible (why_not).
 ModelParts split_config(const ModelConfig& config, const LayerSplit& split);
 
-// Returns "", or what the parts would have to hand over to each other besides the residual stream.
+// Returns what the parts would have to hand over to each other besides the residual stream; empty
+// if nothing.
 std::string why_not(const ModelConfig& config, const LayerSplit& split);
 
 bool has_mixer(const LayerDesc& layer);  // attention or a delta net

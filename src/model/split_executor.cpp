@@ -48,7 +48,7 @@ void SplitExecutor::run(const Batch& batch) {
   parts_[0]->run_parts(batch, [&] { parts_[1]->run_parts(batch, [&] { compute(); }); });
 }
 
-// Rows of `branch` begin with the first one that a step is for.
+// Rows of `branch` begin with the first row that a step computes.
 void SplitExecutor::compute() {
   size_t at = 0;
   parts_[at]->embed();
@@ -60,7 +60,7 @@ void SplitExecutor::compute() {
     if (step.takes_branch) hand_over(Rows::branch, at, step.part, 0, m_ - first);
     at = step.part;
     parts_[at]->run_layers(step.begin, step.end);
-    // Threads that sleep wake up while a GPU computes, instead of behind it.
+    // Sleeping threads wake up while a GPU computes, instead of after it.
     if (at == kLast) pool_.run([](int, int) {});
   }
   hand_over(Rows::stream, at, kLast, first_wanted_, m_ - first_wanted_);

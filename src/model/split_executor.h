@@ -1,5 +1,5 @@
-// The forward pass of a model in two parts. Each executor computes its own layers; the residual
-// stream goes from one to the other through host memory.
+// Runs the forward pass of a model in two parts. Each executor computes its own layers; the
+// residual stream goes from one to the other through host memory.
 #pragma once
 
 #include <array>
@@ -36,7 +36,7 @@ class SplitExecutor : public Executor {
 
  private:
   static constexpr size_t kLast = 1;  // the part with the head; the other one has the embedding
-  // Consecutive layers [begin, end) that one part computes without interruption by the other.
+  // One part computes these consecutive layers [begin, end) without interruption by the other.
   struct Step {
     size_t part;
     int64_t begin, end;

@@ -1,6 +1,6 @@
-// The slots of a device's memory that hold the states of recurrent layers: one for every sequence,
-// and snapshots of earlier positions. A sequence can be taken back to a snapshot, and other
-// sequences with the same prefix can share it. The bookkeeping is the same for every device.
+// Assigns the slots of a device's memory that hold the states of recurrent layers: one for every
+// sequence, and snapshots of earlier positions. A sequence can be taken back to a snapshot, and
+// other sequences with the same prefix can share it. This is the same for every device.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class StateSnapshots {
   int32_t add(int64_t sequence, int64_t position);
   // Keeps the snapshots up to a position; the last of them counts as used now.
   void truncate(int64_t sequence, int64_t position);
-  // Sequence `to`, which has no snapshots, shares those of `from` up to a position.
+  // Lets sequence `to`, which has no snapshots, share those of `from` up to a position.
   void share(int64_t from, int64_t to, int64_t position);
 
  private:

@@ -5,7 +5,7 @@
 namespace walsh {
 namespace {
 
-// Returns whether no layer behind this one writes to a cache or to a state: what it gives matters
+// Returns whether no layer behind this one writes to a cache or to a state: its output then matters
 // only for rows whose logits are wanted.
 bool is_tail(const ModelConfig& config, size_t layer) {
   for (size_t i = layer + 1; i < config.layers.size(); ++i)
@@ -61,7 +61,7 @@ class LayerBuilder {
 
   int64_t rows_of(int matrix) const { return desc_.matrix(matrix).rows; }
 
-  // `before_state`: what goes to the cache or to a state, which every row is needed for.
+  // `before_state` is for what goes to the cache or to a state, for which every row is needed.
   template <typename Kind>
   void add(Kind kind, bool before_state = false) {
     Step& step = layer_.steps.emplace_back();
@@ -71,12 +71,12 @@ class LayerBuilder {
     step.changes_state = std::holds_alternative<step::DeltaRule>(step.op);
   }
 
-  // The stream loses its mean for a norm that is to come.
+  // Takes the mean from the stream if the norm that is to come needs that.
   void center(const NormDesc& norm, bool before_state) {
     if (norm.centered) add(step::CenterRows{stream()}, before_state);
   }
 
-  // Multiplies the input that the matrix reads.
+  // Returns a product, without outputs, of the matrix's input.
   step::Product product(int matrix, Rows from, int64_t stride = 0) const {
     step::Product product;
     product.input = desc_.matrix(matrix).input;
@@ -92,7 +92,7 @@ class LayerBuilder {
     product.outputs.push_back({matrix, {to, width, std::max(width, stride)}});
   }
 
-  // Returns the input of `down`.
+  // Returns a product, without outputs, of the gated input of `down`.
   step::Product gated_product(int matrix) const {
     step::Product result = product(matrix, desc_.mlp.gate >= 0 ? Rows::gate : Rows::up);
     result.up = {Rows::up, result.from.width};
@@ -100,7 +100,7 @@ class LayerBuilder {
     return result;
   }
 
-  // stream += scale * norm(matrix(..)).
+  // Adds the steps of stream += scale * norm(matrix(..)).
   void add_exit(step::Product product, int matrix, const NormDesc& after) {
     const bool plain = !after.present() && desc_.branch_scale == 1 && desc_.stream_factor.empty();
     product.add = plain;
@@ -109,13 +109,14 @@ class LayerBuilder {
     if (!plain) add_branch(after, !desc_.embedding.present() && &after == &desc_.after_mlp);
   }
 
-  // stream = factor * (stream + scale * norm(branch)), the factor behind the last one of the layer.
+  // Adds the step stream = factor * (stream + scale * norm(branch)); only the last one of the layer
+  // has the factor.
   void add_branch(const NormDesc& after, bool is_last) {
     const int factor = is_last ? vector(desc_.stream_factor) : -1;
     add(step::AddBranch{branch(), stream(), norm(after), desc_.branch_scale, factor});
   }
 
-  // The stream becomes the product of a pair, both parts of which are normed. Every row takes part.
+  // Makes the stream the product of a pair, both parts of which are normed. Every row takes part.
   void add_join() {
     const JoinDesc& j = desc_.join;
     add(step::NormRows{joined_token(config_), norm(j.token)}, true);
@@ -169,7 +170,7 @@ class LayerBuilder {
     return place;
   }
 
-  // Keys go to the cache as latents and shared keys, and queries to where these are.
+  // Sends keys to the cache as latents and shared keys, and brings queries to the same space.
   void add_latent_attention() {
     const AttentionDesc& a = desc_.attention;
     const LatentDesc& l = a.latent;
@@ -254,7 +255,7 @@ class LayerBuilder {
     add(std::move(attend));
     if (a.gated)
       add(step::GateHeads{mixed, {Rows::mixer_gate, a.query_width()}, a.heads, a.head_dim, {}});
-    // The stream has not changed yet.
+    // A parallel MLP reads the stream before attention changes it.
     if (desc_.parallel) add_gate_and_up();
     add_exit(product(a.o, Rows::mixed, a.query_width()), a.o, desc_.after_attention);
   }
@@ -329,7 +330,7 @@ class LayerBuilder {
     add(step::Route{e, {Rows::router, e.count}, vector(e.routing.bias), vector(e.routing.factors)});
   }
 
-  // The experts first, whose sum waits in rows of its own, then the MLP beside them.
+  // Adds the experts first, whose sum waits in rows of its own, then the MLP beside them.
   void add_experts_apart() {
     const ExpertsDesc& e = desc_.experts;
     step::Product router = product(e.router, Rows::stream);
@@ -374,7 +375,7 @@ class LayerBuilder {
     add_exit(gated_product(desc_.mlp.down), desc_.mlp.down, desc_.after_mlp);
   }
 
-  // The layer's embedding of the token, gated by the stream.
+  // Adds the layer's embedding of the token, gated by the stream.
   void add_embedding() {
     const LayerEmbeddingDesc& e = desc_.embedding;
     step::Product gate = product(e.gate, Rows::stream);
@@ -396,7 +397,7 @@ class LayerBuilder {
   LayerSteps& layer_;
 };
 
-// The embedding, and those of the layers: rows of their table, and the normed product of the
+// Adds the embedding, and those of the layers: rows of their table, and the normed product of the
 // embedding with layer 0's matrix.
 void add_embed(const ModelConfig& config, ModelSteps& all) {
   const auto add = [&](auto kind, int layer) {

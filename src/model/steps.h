@@ -1,7 +1,7 @@
-// A model as the one list of steps that executors run. A step names the rows that it reads and
-// writes, with their widths, and the matrices and vectors of its layer by their places in it; how
-// matrices are stored and in which forms their inputs are made stands beside. Executors run the
-// list, record it or make one launch of it; loading, the plan of memory, parts on two devices,
+// Describes a model as the one list of steps that executors run. A step names the rows that it
+// reads and writes, with their widths, and the matrices and vectors of its layer by their places in
+// it; how matrices are stored and in which forms their inputs are made stands beside. Executors run
+// the list, record it or make one launch of it; loading, the plan of memory, parts on two devices,
 // calibration, counts and refusals read it.
 #pragma once
 
@@ -19,7 +19,7 @@ namespace walsh {
 
 struct LoadOptions;
 
-// What a device keeps for every row of a batch (a token), as float32.
+// A device keeps these values for every row of a batch (a token), as float32.
 enum class Rows : uint8_t {
   stream,           // the residual stream
   branch,           // what a block will add to it
@@ -28,18 +28,18 @@ enum class Rows : uint8_t {
   key,              // of all heads; of latent attention the latent, then the shared key
   value,            // of all heads
   latent,           // of keys and values, before its norm
-  latent_mixed,     // what attention to latents gives: as many values of each head
+  latent_mixed,     // result of attention to latents: a latent per head
   query_latent,     // of queries
-  shared_key,       // what is rotated of the keys of latent attention, the same for all heads
+  shared_key,       // rotated part of the keys of latent attention, one for all heads
   channels,         // of a delta net: queries, keys, values
   decay,            // of each value head: a, then the logarithm of the decay
   strength,         // of each value head: b, then its sigmoid
-  mixed,            // what attention or the delta net gives
+  mixed,            // result of attention or of the delta net
   mixer_gate,       // of mixed
   gate,             // of the MLP
   up,               // of the MLP
   router,           // the logits of the experts
-  share,            // whose sigmoid multiplies what the shared expert adds
+  share,            // its sigmoid multiplies what the shared expert adds
   routed,           // the sum of experts, where it has a norm of its own
   layer_embedding,  // of the token, of all layers one behind the other
   pair,             // of a join: the embedding of a token and a stream, side by side
@@ -47,8 +47,8 @@ enum class Rows : uint8_t {
 };
 inline constexpr size_t kRowKinds = static_cast<size_t>(Rows::logits) + 1;
 
-// `width` values of every row of a kind, from the value `first` on; width 0: the step has no such
-// operand. Where rows are packed, they are `stride` values apart.
+// An operand is `width` values of every row of a kind, from the value `first` on; width 0: the step
+// has no such operand. Where rows are packed, they are `stride` values apart.
 struct Operand {
   Rows rows = Rows::stream;
   int64_t width = 0, stride = 0, first = 0;
@@ -63,8 +63,8 @@ struct Operand {
   bool keeps_places() const { return rows == Rows::stream || rows == Rows::layer_embedding; }
 };
 
-// x / rms(x) * gain over each `width` values; `gain` is a vector of the layer, -1: there is no such
-// norm.
+// Computes x / rms(x) * gain over each `width` values; `gain` is a vector of the layer, -1: there
+// is no such norm.
 struct Norm {
   int gain = -1;
   int64_t width = 0;
@@ -73,7 +73,7 @@ struct Norm {
   bool present() const { return gain >= 0; }
 };
 
-// gate = function(gate) * up (GateFunction). Both may be the same rows.
+// Computes gate = function(gate) * up (GateFunction). Both may be the same rows.
 struct GateRule {
   GateFunction function = GateFunction::silu;
   float slope = 1, limit = 0;
@@ -88,15 +88,15 @@ struct HeadShape {
 
 namespace step {
 
-// to = scale * the rows of the embedding, or of the table of layers.
+// Computes to = scale * the rows of the embedding, or of the table of layers.
 struct Embed {
   Operand to;
   bool of_layers = false;
   float scale = 1;
 };
 
-// to = matrix(input) for each output. The input is one of the layer's; it is made from the rows
-// `from`: normed, or gated by `up`.
+// Computes to = matrix(input) for each output. The input is one of the layer's; it is made from the
+// rows `from`: normed, or gated by `up`.
 struct Product {
   struct Output {
     int matrix = 0;
@@ -111,9 +111,9 @@ struct Product {
   bool add = false;  // `to` is added to
 };
 
-// Heads of queries and keys, in this order: queries are taken apart from their gates; norms, over a
-// head or over all of them; rope; unit length; factors of queries by their position. Then keys and
-// values go to the cache. Without `key` there are only queries.
+// Prepares heads of queries and keys, in this order: separates queries from their gates; applies
+// norms, over a head or over all of them; rope; unit length; factors of queries by their position.
+// Then keys and values go to the cache. Without `key` there are only queries.
 struct PrepareHeads {
   HeadShape shape;
   Operand query, key, value;
@@ -122,7 +122,7 @@ struct PrepareHeads {
   Operand latent, shared_key;
   int latent_input = -1;         // which of the layer's inputs the normed latent is
   int cache = 0;                 // the layer whose cache it is
-  bool values_are_keys = false;  // `value` becomes what `key` is in the beginning
+  bool values_are_keys = false;  // `value` is a copy of `key` before its norm and rope
   bool norms_turned = false;     // query_norm and key_norm are behind rope
   Norm query_norm, key_norm, unit, value_norm;
   int rope = -1;     // of ModelConfig::ropes; -1: nothing is rotated
@@ -132,8 +132,8 @@ struct PrepareHeads {
 };
 
 // Multiplies, for each of the heads, its part [rows, cols] of the matrix by the values of the head
-// from the value `kept` on; the kept ones come behind the results. The matrix has these parts below
-// each other, or, where it is transposed, their transposed ones.
+// from the value `kept` on; the values before them are copied behind the results. The matrix has
+// these parts below each other, or, where it is transposed, their transposes.
 struct MultiplyHeads {
   int matrix = 0;
   bool transposed = false;
@@ -141,7 +141,7 @@ struct MultiplyHeads {
   Operand from, to;
 };
 
-// to = attention of queries to the cache of a layer, whose values have value_dim numbers.
+// Computes to = attention of queries to the cache of a layer, whose values have value_dim numbers.
 struct Attend {
   int cache = 0;
   HeadShape shape;
@@ -151,21 +151,21 @@ struct Attend {
   int64_t value_dim = 0;
 };
 
-// channels = what the delta net reads; decay and strength become those of the rule. The last rows
-// go to the sequence's state.
+// Turns channels into what the delta rule reads, and makes decay and strength those of the rule.
+// The last rows go to the sequence's state.
 struct Convolve {
   DeltaNetDesc net;
   Operand channels, decay, strength;
   int taps = -1, rate = -1, bias = -1, query_scale = -1, key_scale = -1;  // vectors
 };
 
-// to = the delta rule of channels, which changes the sequence's state.
+// Computes to = the delta rule of channels, which changes the sequence's state.
 struct DeltaRule {
   DeltaNetDesc net;
   Operand channels, decay, strength, to;
 };
 
-// x = x * sigmoid(gate), or norm(x) * silu(gate), for heads of `dim` values.
+// Computes x = x * sigmoid(gate), or norm(x) * silu(gate), for heads of `dim` values.
 struct GateHeads {
   Operand x, gate;
   int64_t heads = 0, dim = 0;
@@ -179,8 +179,8 @@ struct Route {
   int bias = -1, factors = -1;  // vectors [experts], or -1
 };
 
-// down(gated gate and up) for every row and each of its experts. They make their input, or read
-// that which the product of the router has made: nothing may change it before.
+// Computes down(gated gate and up) for every row and each of its experts. The experts make their
+// input, or read the one that the product of the router has made: nothing may change it before.
 struct Experts {
   ExpertsDesc experts;
   bool makes_input = false;
@@ -190,7 +190,7 @@ struct Experts {
   GateRule gate;
 };
 
-// branch = the sum of weight * expert, and of what branch holds of a shared expert, times
+// Computes branch = the sum of weight * expert, and of what branch holds of a shared expert, times
 // sigmoid(share) if there is one. With `to` it is then scaled and added to that.
 struct AddExperts {
   ExpertsDesc experts;
@@ -199,18 +199,19 @@ struct AddExperts {
   float scale = 1;
 };
 
-// x = x - mean(x): norms of these rows are then as they would be with the mean (LayerNorm).
+// Computes x = x - mean(x): norms of these rows are then as they would be with the mean
+// (LayerNorm).
 struct CenterRows {
   Operand x;
 };
 
-// x = norm(x).
+// Computes x = norm(x).
 struct NormRows {
   Operand x;
   Norm norm;
 };
 
-// to = factor * (to + scale * norm(branch)).
+// Computes to = factor * (to + scale * norm(branch)).
 struct AddBranch {
   Operand branch, to;
   Norm norm;
@@ -218,7 +219,7 @@ struct AddBranch {
   int factor = -1;  // vector [1], or -1: 1
 };
 
-// to = cap(scale * head(norm(from))).
+// Computes to = cap(scale * head(norm(from))).
 struct Logits {
   Operand from, to;
   Norm norm;
@@ -233,10 +234,10 @@ struct Step {
                step::AddExperts, step::CenterRows, step::NormRows, step::AddBranch, step::Logits>
       op;
   int layer = -1;  // -1: embedding and head
-  // Rows whose logits nobody wants need not take part: all of the last layer but what goes to the
-  // cache or to a state.
+  // Rows whose logits nobody wants need not take part: this holds for all of the last layer but
+  // what goes to the cache or to a state.
   bool only_wanted = false;
-  // It is executed without any row that is wanted, for the state behind it.
+  // The step runs even without any row that is wanted, because the state changes.
   bool changes_state = false;
 };
 
@@ -245,7 +246,7 @@ std::vector<Operand> operands_of(const Step& step);
 // Returns the matrices of its layer that it multiplies with, as often as they stand there.
 std::vector<int> matrices_of(const Step& step);
 
-// One form of an activation that some matrix reads.
+// Describes one form of an activation that some matrix reads.
 struct PreparedInput {
   InputTransform transform;  // its rotator is that of a loaded model
   Rotation rotation = kNoRotation;
@@ -254,13 +255,13 @@ struct PreparedInput {
   int buffer = 0;  // index into ModelSteps::buffers, distinct within an input
 };
 
-// An activation read by several matrices. Every distinct form of it is made once per token.
+// Several matrices may read an activation. Every distinct form of it is made once per token.
 struct Input {
   Norm norm;
   std::vector<PreparedInput> forms;
 };
 
-// The workspace that a prepared input is written to, shared by all layers.
+// A prepared input is written to a workspace of this shape, which all layers share.
 struct BufferShape {
   int64_t cols = 0;
   int planes = 0;
@@ -269,8 +270,8 @@ struct BufferShape {
   bool operator==(const BufferShape&) const = default;
 };
 
-// How a matrix is stored, and which forms of its input its passes read. Without a format it is not
-// known yet.
+// Says how a matrix is stored, and which forms of its input its passes read. Without a format this
+// is not known yet.
 struct MatrixForm {
   StoredForm stored;
   int input[2] = {0, 0};
@@ -284,7 +285,7 @@ struct MatrixForm {
   }
 };
 
-// A layer's operands, in the places of its description, and its steps.
+// Holds a layer's operands, in the places of its description, and its steps.
 struct LayerSteps {
   std::vector<Input> inputs;         // as LayerDesc::activations
   std::vector<MatrixForm> matrices;  // as LayerDesc::matrices
@@ -292,7 +293,7 @@ struct LayerSteps {
   std::vector<Step> steps;
 };
 
-// Factors of queries by their position: those of a rope and those that grow (AttentionDesc).
+// Queries have factors by their position: those of a rope and those that grow (AttentionDesc).
 struct QueryFactors {
   int rope = -1;  // whose config has them; -1: none
   float growth = 0;
@@ -302,7 +303,7 @@ struct QueryFactors {
 };
 
 struct ModelSteps {
-  // What is made of tokens in front of the layers; matrices and vectors are those of layer 0.
+  // These steps turn tokens into what the layers read; matrices and vectors are those of layer 0.
   std::vector<Step> embed;
   std::vector<LayerSteps> layers;
   LayerSteps head;  // one input, one matrix, the final norm's gain
@@ -318,16 +319,18 @@ struct ModelSteps {
   bool uses(Rows rows) const;
 };
 
-// The parts of the pair that the first layer joins: the embedding, and the stream that a batch has.
+// These return the parts of the pair that the first layer joins: the embedding, and the stream that
+// a batch has.
 Operand joined_token(const ModelConfig& config);
 Operand joined_stream(const ModelConfig& config);
 // Returns whether another part of the model has the layer's experts (model/split.h).
 bool experts_elsewhere(const LayerDesc& layer);
-// Returns the list of a model, or of a part of one (model/split.h): a layer of that may be without
-// its mixer or without anything; where it has a shared expert and no others, or others and no
-// matrices of the shared one, that leaves what it gives in `branch`, or finds it there.
+// Returns the list of a model, or of a part of one (model/split.h): a layer of a part may be
+// without its mixer or without anything; where it has a shared expert and no others, it leaves that
+// expert's output in `branch`; where it has the others and no matrices of the shared one, it finds
+// the output there.
 ModelSteps make_steps(const ModelConfig& config);
-// The same with the forms of all matrices that the source has, as the options want their inputs.
+// Also finds the forms of all matrices that the source has, as the options want their inputs.
 ModelSteps make_steps(const ModelConfig& config, const WeightSource& source,
                       const LoadOptions& options);
 

@@ -1,5 +1,5 @@
-// How matrices are stored, and the forms of their inputs: the same before a model is loaded and
-// afterwards.
+// Finds how matrices are stored, and the forms of their inputs: they are the same before a model is
+// loaded and afterwards.
 #include <algorithm>
 #include <set>
 
@@ -40,7 +40,7 @@ class FormFinder {
     if (!source_.contains(m.weight)) return;
     matrix.stored = source_.form_of(m.weight);
     StoredForm& stored = matrix.stored;
-    // A GPU has plain matrices that choose experts and decays as float32.
+    // A GPU has plain matrices for choices of experts and for decays as float32.
     if (m.plain && stored.format->dense && options_.device.cuda) stored.format = &get_format("f32");
     if (matrix.by_head) return;
     if (stored.format->dense) {
@@ -60,7 +60,7 @@ class FormFinder {
   }
 
  private:
-  // Returns the index of the form within the input, which it joins if it is new.
+  // Returns the index of the form within the input; a new form is added.
   int add(Input& input, PreparedInput form) {
     std::set<int> taken;
     for (size_t i = 0; i < input.forms.size(); ++i) {

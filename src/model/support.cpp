@@ -70,7 +70,7 @@ const std::string& name_of(const ModelConfig& config, int layer, int matrix) {
                    : config.layers[static_cast<size_t>(layer)].matrix(matrix).weight;
 }
 
-// What kernels of a GPU do not compute, by the kind of step.
+// Says what kernels of a GPU do not compute, by the kind of step.
 class GpuLimits {
  public:
   explicit GpuLimits(const ModelConfig& config) : config_(config) {}
@@ -91,8 +91,8 @@ class GpuLimits {
     if (s.shape.dim % kGpuHeadUnit != 0)
       return fmt::format("heads of {} values, which are no multiple of {},", s.shape.dim,
                          kGpuHeadUnit);
-    // Their length is taken before they turn, from which it differs by the magnitude of the rope:
-    // of whole heads that is a factor, of parts of them it is not.
+    // The length is measured before the rope, which changes it by its magnitude: this is a factor
+    // for whole heads, but not where only a part of a head turns.
     if (!s.unit.present() || s.rope < 0) return {};
     const RopeConfig& rope = config_.ropes[static_cast<size_t>(s.rope)];
     const RopeTable table = rope_table(rope, s.shape.dim, config_.max_positions);
@@ -127,7 +127,7 @@ class GpuLimits {
   const ModelConfig& config_;
 };
 
-// A GPU finds the matrices of a layer's experts by their number, so that all are stored alike.
+// A GPU finds the matrices of a layer's experts by their number, so all must be stored alike.
 Refusal why_not_experts(const ModelConfig& config, const LayerSteps& layer, const Step& step,
                         const LoadOptions& options) {
   if (options.rotate_weights)

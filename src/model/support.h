@@ -1,5 +1,5 @@
-// What a device can compute with, asked before anything is loaded or allocated: every combination
-// of device, format, rotation and options runs, or is refused by name.
+// Says what a device can compute with, before anything is loaded or allocated: every combination of
+// device, format, rotation and options runs, or is refused by name.
 #pragma once
 
 #include <string>
@@ -12,28 +12,29 @@
 namespace walsh {
 
 // Matrices that are rotated back while they are multiplied (--rotate weights) have rotation blocks
-// of at most so many columns.
+// of at most this many columns.
 inline constexpr int kMostWeightSideBlock = 256;
-// Experts of a layer and values of a head of a delta net that GPUs have room for.
+// GPUs have room for this many experts of a layer, and for this many values of a head of a delta
+// net.
 inline constexpr int64_t kMostGpuExperts = 800, kMostGpuDeltaDim = 256;
 // Heads of attention on GPUs have so many values at most, a multiple of the unit.
 inline constexpr int64_t kMostGpuHeadDim = 512, kGpuHeadUnit = 8, kMostGpuSharedKey = 64;
 
-// Why the device of the options cannot execute a step: no reason if it can. With a tensor it is
-// how that is stored.
+// Says why the device of the options cannot execute a step; no reason if it can. With a tensor, the
+// reason is how that is stored.
 struct Refusal {
   std::string reason, tensor;
 };
-// The one question about a step of the list: what it computes, and how its matrices are stored as
-// far as that is known.
+// Answers the one question about a step of the list: what it computes, and how its matrices are
+// stored as far as that is known.
 Refusal why_not(const ModelConfig& config, const ModelSteps& steps, const Step& step,
                 const LoadOptions& options);
 
-// The same for what all steps compute, however matrices are stored; empty if the device can.
+// Says what the device cannot compute of all steps, however matrices are stored; empty if it can.
 std::string why_not(const ModelConfig& config, const Device& device);
 // Returns why options.device cannot multiply with a matrix that is stored so; empty if it can.
 std::string why_not(const StoredForm& form, const LoadOptions& options);
-// Returns why it cannot look up rows of an embedding that is stored so.
+// Returns why the device cannot look up rows of an embedding that is stored so; empty if it can.
 std::string why_not_embedding(const StoredForm& form, const Device& device);
 // Returns why coded weights cannot be multiplied as the options say, whatever their format.
 std::string why_not(const LoadOptions& options);

@@ -155,8 +155,8 @@ void draw(std::byte* out, uint64_t count, const std::array<T, 256>& table, Rando
 
 constexpr uint64_t kPoolBytes = uint64_t{16} << 20;
 
-// Random bytes, drawn once and copied from different places. With them a model of 70 billion
-// weights takes seconds instead of minutes.
+// Returns random bytes that are drawn once and copied from different places. With them a model of
+// 70 billion weights takes seconds instead of minutes.
 const std::vector<uint64_t>& random_pool() {
   static const std::vector<uint64_t> pool = [] {
     Random random(7);

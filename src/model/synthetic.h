@@ -1,5 +1,5 @@
-// A model of a published shape with random weights, for measuring speed. It needs no file and takes
-// no time to make.
+// Makes a model of a published shape with random weights, for measuring speed. It needs no file and
+// hardly any time.
 #pragma once
 
 #include <map>
@@ -22,8 +22,8 @@ struct SyntheticTypes {
 // Returns the names of all shapes, separated by commas.
 std::string synthetic_shapes();
 
-// Random codes with scales that keep activations of order one. A tensor is made when it is loaded.
-// The same shape, types and seed give the same bytes.
+// Makes random codes with scales that keep activations of order one. A tensor is made when it is
+// loaded. The same shape, types and seed give the same bytes.
 class SyntheticSource : public WeightSource {
  public:
   // `shape` is "1b" (22 layers of 2048, like TinyLlama), "8b" or "70b" (like Llama 3.1), "30b-a3b"

@@ -12,8 +12,8 @@
 namespace walsh {
 namespace {
 
-// Spare rows of a tail beyond those that queries need. The tail is moved only when they are used
-// up.
+// A tail has this many spare rows beyond those that queries need. It is moved only when they are
+// used up.
 constexpr int64_t kTailSpare = 64;
 
 std::unique_ptr<Rotator> make_rotator(const CacheType& type, int64_t head_dim) {
@@ -22,8 +22,8 @@ std::unique_ptr<Rotator> make_rotator(const CacheType& type, int64_t head_dim) {
   return std::make_unique<Rotator>(rotation, padded_head_dim(type, head_dim));
 }
 
-// Writes the mean of the keys of the first bundle without the leading positions, whose keys are
-// unlike the others, to `mean`.
+// Writes to `mean` the mean of the keys of the first bundle without the leading positions, whose
+// keys are unlike the others.
 void mean_key(const uint16_t* keys, int64_t head_dim, float* mean) {
   std::fill_n(mean, head_dim, 0.0f);
   for (int64_t j = CodedCache::kLeading; j < kCacheBundle; ++j)
@@ -88,7 +88,7 @@ void CodedCache::describe_layers() {
     width_ += a.cached_keys();
     widest_ = std::max(widest_, a.cached_keys());
   }
-  // Layers that others read later keep their rows until then.
+  // The rows of layers that others read later are kept until then.
   fresh_width_ = widest_;
   for (const LayerDesc& desc : model_.config.layers) {
     const int from = desc.attention.cache_of;
@@ -314,7 +314,7 @@ void CodedCache::take_back(int64_t index, int64_t position) {
   }
   sequence.length = position;
   if (position >= sequence.stored) return;
-  // The rows of the last bundle become fp16 again. They keep the error of having been stored.
+  // The rows of the last bundle become fp16 again. They keep the error that storing them made.
   sequence.stored = sequence.tail = bundle_floor(position);
   if (position == sequence.stored) return;
   for (const LayerCache& layer : layers_)
@@ -370,7 +370,7 @@ void CodedCache::restore_latents(int64_t index, const LayerCache& layer, int64_t
   }
 }
 
-// Where values are parts of keys there is one array.
+// Keys and values are one array where values are parts of keys.
 void CodedCache::copy_rows(const HalfRows& from, const HalfRows& to, int64_t count) {
   std::copy_n(from.keys, count, to.keys);
   if (from.values != from.keys) std::copy_n(from.values, count, to.values);
@@ -448,7 +448,7 @@ void CodedCache::encode(const RunPlan& plan, LayerCache& layer, int64_t head, in
   encode_side(to.values, rows.values + first, layer.value_rotator, nullptr);
 }
 
-// No mean is taken from latents, which are values too.
+// Latents keep their mean, unlike keys, because they are values too.
 void CodedCache::encode_latents(LayerCache& layer, int64_t stored, const uint16_t* rows, float* x) {
   CacheLatents& latents = *layer.latents;
   for (int64_t j = 0; j < kCacheBundle; ++j) {

@@ -1,4 +1,4 @@
-// A cache whose older positions are coded (cache/cache_type.h). A query sees as fp16 the first
+// Keeps older positions of a cache coded (cache/cache_type.h). A query sees as fp16 the first
 // kLeading positions, itself and at least the latest `window` positions before it; everything in
 // between it sees as it is stored, in whole bundles of positions. What a query sees depends on its
 // position alone, so that logits do not depend on how a text was cut into batches. (Positions that
@@ -37,12 +37,12 @@ class CodedCache : public KvCache {
   void attend(int64_t layer, const QueryRows& queries, int thread, float* scratch) override;
 
  private:
-  // fp16 keys and values of one head, [rows][head_dim] each; latents are both.
+  // These are fp16 keys and values of one head, [rows][head_dim] each; latents are both.
   struct HalfRows {
     uint16_t* keys;
     uint16_t* values;
   };
-  // The stored positions of one kv head of a layer, of all sequences.
+  // Holds the stored positions of one KV head of a layer, of all sequences.
   struct Head {
     CacheKeys keys;
     CacheValues values;
@@ -63,7 +63,7 @@ class CodedCache : public KvCache {
     std::vector<float>
         key_offsets;  // per head: mean of the keys of bundle 0 without the leading positions
   };
-  // What a run changes in its sequence. It is the same in all layers.
+  // Says what a run changes in its sequence. It is the same in all layers.
   struct RunPlan {
     Run run;
     int64_t row = 0;     // of its first token in the batch
@@ -73,12 +73,12 @@ class CodedCache : public KvCache {
 
     int64_t end() const { return run.position + run.rows; }
   };
-  // Queries [first, first + count) of a call, which share one stored_end. Behind it they see the
+  // The queries [first, first + count) of a call share one stored_end. Behind it they see the
   // positions from `from` on, or the window.
   struct Alike {
     int64_t first, count, end, from;
   };
-  // Memory of one thread for heads of one size.
+  // One thread has this memory for heads of one size.
   struct Scratch {
     CacheScratch stored;
     AlignedArray<float> bundle;           // [kCacheBundle][columns]
@@ -86,13 +86,13 @@ class CodedCache : public KvCache {
     std::vector<float> out;               // [rows][head_dim]
     std::vector<float> exact_sums, stored_sums;
     std::vector<int64_t> begin, end;
-    // Latents need: queries in the rotated domain, the decoded positions of a block, what these
-    // give with its log-sums, and the scratch of attention to them.
+    // Latents need queries in the rotated basis, the decoded positions of a block, the results and
+    // log-sums of attention to these, and its scratch memory.
     AlignedArray<float> queries, block_out, attention;
     AlignedArray<uint16_t> block;
     std::vector<float> block_sums;
   };
-  // Everything that depends on the head size: rotations and the memory of the threads.
+  // Holds everything that depends on the head size: rotations and the memory of the threads.
   struct HeadSize {
     std::unique_ptr<Rotator> key_rotator, value_rotator;
     int64_t group = 0;  // largest number of query heads per kv head
@@ -103,7 +103,7 @@ class CodedCache : public KvCache {
   // Returns the most fp16 rows behind the leading positions that a query sees, itself included.
   int64_t exact_rows() const { return window_ + kCacheBundle; }
   // Returns up to which position a query reads stored values, if the first `stored` positions exist
-  // only as stored.
+  // only in codes.
   int64_t stored_end(int64_t position, int64_t stored) const;
   const LayerCache& layer_at(int64_t layer) const { return layers_[static_cast<size_t>(layer)]; }
   Sequence& sequence_of(const RunPlan& plan);
@@ -126,7 +126,7 @@ class CodedCache : public KvCache {
   void allocate();
   Scratch make_scratch(int64_t head_dim, const HeadSize& size) const;
   void make_latent_scratch(int64_t head_dim, const HeadSize& size, Scratch& scratch) const;
-  // Sequence `index` is cut so that it ends at `position`.
+  // Cuts sequence `index` so that it ends at `position`.
   void take_back(int64_t index, int64_t position);
   void restore_tail(int64_t index, const LayerCache& layer, int64_t head, int64_t rows);
   void store_head(const RunPlan& plan, LayerCache& layer, int64_t head, const float* keys,
@@ -154,8 +154,8 @@ class CodedCache : public KvCache {
   std::vector<LayerCache> layers_;
   bool has_values_ = false;  // whether values of any layer have rows of their own
   int64_t width_ = 0;        // values per position of the heads of all layers
-  int64_t widest_ = 0;       // the same of the widest layer
-  int64_t fresh_width_ = 0;  // the same of fresh rows
+  int64_t widest_ = 0;       // of the widest layer
+  int64_t fresh_width_ = 0;  // width of all fresh rows
   std::vector<Sequence> sequences_;
   AlignedArray<uint16_t> tail_keys_, tail_values_;        // [sequence][layer][head][tail_rows_]
   AlignedArray<uint16_t> leading_keys_, leading_values_;  // [sequence][layer][head][kLeading]

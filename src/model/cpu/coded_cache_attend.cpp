@@ -1,5 +1,5 @@
-// Attention of CodedCache: over the fp16 positions of a query and over the stored ones, combined at
-// the end.
+// Computes attention of CodedCache: over the fp16 positions of a query and over the stored ones,
+// combined at the end.
 #include <algorithm>
 #include <limits>
 
@@ -17,7 +17,7 @@ void CodedCache::attend(int64_t layer, const QueryRows& queries, int thread,
   for (int64_t i = 0; i < queries.m;) {
     const auto alike_of = [&](int64_t query) -> Alike {
       const int64_t end = stored_end(position + query, stored);
-      // The call for exact rows applies a window; chunks begin where it does.
+      // The kernel applies a window to exact rows; rows of a chunk begin with it.
       const int64_t chunk = first_seen<int64_t>(0, options.chunk, position + query);
       return {query, 0, end, std::max(end, chunk)};
     };
@@ -112,7 +112,7 @@ void CodedCache::add_stored(int64_t layer, const QueryRows& queries, Scratch& sc
   }
 }
 
-// Rotates queries to scratch.queries, one row of a head behind the other.
+// Rotates queries to scratch.queries, the heads of a row one behind the other.
 void CodedCache::rotate_queries(const LayerCache& layer, const QueryRows& queries,
                                 Scratch& scratch) {
   const int64_t cols = layer.latents->cols(), width = layer.latents->width();
@@ -127,8 +127,8 @@ void CodedCache::rotate_queries(const LayerCache& layer, const QueryRows& querie
   }
 }
 
-// Adds `count` decoded positions from `base` on. Rows that see the same ones are the heads of one
-// query at the last of them.
+// Adds `count` decoded positions from `base` on. Queries that see the same positions count as heads
+// of one query at the last of these.
 void CodedCache::attend_block(const LayerCache& layer, const QueryRows& queries, int64_t base,
                               int64_t count, Scratch& scratch) {
   const int64_t cols = layer.latents->cols(), width = layer.latents->width();

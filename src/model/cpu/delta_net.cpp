@@ -23,7 +23,7 @@ int64_t head_floats(const DeltaNetDesc& d) {
   return round_up(DeltaState::floats(shape_of(d)), kAlignment);
 }
 
-// log(1 + e^x)
+// Returns log(1 + e^x).
 float softplus(float x) {
   return x > kSoftplusLinear ? x : std::log1p(std::exp(x));
 }
@@ -107,7 +107,7 @@ void CpuDeltaNet::keep_rows(int64_t layer, const Part& part, RowsView channels, 
   }
 }
 
-// Goes from the last row to the first, since the convolution still reads the rows in front of one.
+// Goes from the last row to the first, since the convolution still reads the rows in front of each.
 void CpuDeltaNet::convolve_channels(const float* taps, int64_t layer, const Part& part,
                                     RowsView channels, int64_t begin, int64_t end) {
   const DeltaNetDesc& d = desc_of(layer);
@@ -136,7 +136,7 @@ void CpuDeltaNet::convolve_channels(const float* taps, int64_t layer, const Part
     std::copy_n(last + i * n, n, before + i * d.channels() + begin);
 }
 
-// Lengths of queries and keys; logarithms of decays and strengths.
+// Computes lengths of queries and keys, logarithms of decays, and strengths.
 void CpuDeltaNet::finish_rows(const step::Convolve& s, int layer, RowsView channels, RowsView decay,
                               RowsView strength, int64_t begin, int64_t end) const {
   const DeltaNetDesc& d = s.net;
@@ -178,7 +178,7 @@ void CpuDeltaNet::convolve(const step::Convolve& s, int layer, RowsView channels
   });
 }
 
-// `rows` begins with the part.
+// `rows` begins with the first row of the part.
 void CpuDeltaNet::run_head(int64_t layer, const Part& part, int64_t head, DeltaRows rows,
                            RowsView mixed, int64_t skip, float* scratch) {
   const DeltaNetDesc& d = desc_of(layer);

@@ -1,4 +1,5 @@
-// Gated delta nets on the CPU: the states of sequences, the short convolution and the delta rule.
+// Computes gated delta nets on the CPU: the states of sequences, the short convolution and the
+// delta rule.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 
 namespace walsh {
 
-// Rows of a batch, one behind the other, `stride` floats apart.
+// Rows of a batch lie one behind the other, `stride` floats apart.
 struct RowsView {
   float* first;
   int64_t stride;
@@ -22,29 +23,30 @@ struct RowsView {
 
 class CpuDeltaNet {
  public:
-  // States in `slots` slots (model/state_snapshots.h). Throws limit with the numbers if that is
-  // more memory than `max_bytes`. Without recurrent layers it has none.
+  // Holds states in `slots` slots (model/state_snapshots.h), none without recurrent layers. Throws
+  // limit with the numbers if they take more than `max_bytes` of memory.
   CpuDeltaNet(const Model& model, int64_t slots, uint64_t max_bytes);
 
   uint64_t bytes() const { return memory_.size() * sizeof(float); }
   void copy(int32_t from, int32_t to);
-  // A batch begins: sequences that begin with it have states of zeros.
+  // Begins a batch: sequences that begin with it have states of zeros.
   void start(std::span<const Run> runs, std::span<const StateMark> marks);
 
-  // The steps for all rows of the batch.
+  // Convolves all rows of the batch.
   void convolve(const step::Convolve& s, int layer, RowsView channels, RowsView decay,
                 RowsView strength);
-  // Row `skip` of the batch is the first one that is written, to row 0 of `mixed`.
+  // Applies the delta rule. Row `skip` of the batch is the first one that is written, to row 0 of
+  // `mixed`.
   void apply_rule(int64_t layer, RowsView channels, RowsView decay, RowsView strength,
                   RowsView mixed, int64_t skip);
 
  private:
-  // Where a layer's part of a slot begins, in floats: first the last `taps - 1` rows that the
-  // convolution has read, then the heads.
+  // Says where a layer's part of a slot begins, in floats: first come the last `taps - 1` rows that
+  // the convolution has read, then the heads.
   struct LayerPlace {
     int64_t rows = 0, heads = 0;
   };
-  // Rows of the batch that are a run.
+  // A part is the rows of the batch that belong to one run.
   struct Part {
     size_t run;
     int64_t first, rows;
@@ -56,7 +58,8 @@ class CpuDeltaNet {
   std::vector<Part> parts() const;
   void convolve_channels(const float* taps, int64_t layer, const Part& part, RowsView channels,
                          int64_t begin, int64_t end);
-  // Copies the last of the first `rows` rows of a part; where these are few, of the slot in front.
+  // Copies the last of the first `rows` rows of a part; where these are too few, also of those in
+  // the slot before them.
   void keep_rows(int64_t layer, const Part& part, RowsView channels, int64_t rows, int64_t begin,
                  int64_t end, float* out, int64_t stride);
   void finish_rows(const step::Convolve& s, int layer, RowsView channels, RowsView decay,

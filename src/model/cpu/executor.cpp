@@ -1,5 +1,5 @@
-// Work is split over threads by rows of weights for products, by tokens for everything else; a
-// result never depends on the split.
+// Splits work over threads by rows of weights for products, by tokens for everything else; a result
+// never depends on the split.
 #include "model/cpu/executor.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,8 @@
 namespace walsh {
 namespace {
 
-// Floats of logits computed together: a row of any vocabulary, many rows of a small one.
+// This many floats of logits are computed together: a row of any vocabulary, many rows of a small
+// one.
 constexpr int64_t kLogitFloats = int64_t{1} << 22;
 
 void check_limit(uint64_t bytes, uint64_t limit) {
@@ -23,7 +24,8 @@ void check_limit(uint64_t bytes, uint64_t limit) {
                           limit >> 20));
 }
 
-// Pieces per thread and product when several tokens are evaluated: evens out unequal cores.
+// When several tokens are evaluated, each product has this many pieces per thread, which evens out
+// unequal cores.
 constexpr int64_t kPiecesPerThread = 8;
 
 int64_t units_of(const Linear& linear) {
@@ -178,7 +180,7 @@ void CpuExecutor::perform(const step::Embed& s, int, int64_t) {
   });
 }
 
-// The angles of the rows' positions in float32, as the reference implementations have them.
+// Computes the angles of the rows' positions in float32, as the reference implementations do.
 void CpuExecutor::find_angles() {
   for_rows(m_, [&](int64_t row, float*) {
     const int64_t at_row = positions_[static_cast<size_t>(row)];
@@ -203,8 +205,8 @@ CpuExecutor::Source CpuExecutor::source(int layer, int index) const {
   return {input, vector(layer, input.norm.gain)};
 }
 
-// Rows of the batch from `skip` on. What a block computes begins at the first row of its buffers;
-// the residual stream and what goes to the cache keep their places.
+// Multiplies the rows of the batch from `skip` on. What a block computes begins at the first row of
+// its buffers; the residual stream and what goes to the cache keep their places.
 void CpuExecutor::perform(const step::Product& s, int layer, int64_t skip) {
   const Source made = source(layer, s.input);
   const int64_t m = m_ - skip;
@@ -235,7 +237,7 @@ void CpuExecutor::prepare_gated(const step::Product& s, const Source& source, in
   tell(source.input, m_ - skip);
 }
 
-// gate = function(gate) * up, both of which may be the same; up may change.
+// Computes gate = function(gate) * up, both of which may be the same; up may change.
 void CpuExecutor::gate_row(const GateRule& rule, float* gate, float* up, int64_t width) const {
   if (rule.function == GateFunction::clamped_silu) {
     // silu(slope g) / slope is g / (1 + exp(-slope g)).
@@ -294,7 +296,7 @@ void CpuExecutor::prepare_head(int64_t row, int64_t count) {
   prepare(source(-1, 0), stream.row(row), stream.stride, count);
 }
 
-// Rows of the stream that are not neighbours become the first ones of `branch`.
+// Copies rows of the stream that are not neighbours to the first rows of `branch`.
 void CpuExecutor::gather_wanted(int64_t first, int64_t count) {
   const int64_t hidden = model_.config.hidden;
   for (int64_t i = 0; i < count; ++i)
@@ -367,7 +369,7 @@ void CpuExecutor::prepare_row(const Source& source, const float* x, int64_t row,
   }
 }
 
-// The products of one dispatch, their panels numbered through.
+// Computes the products of one dispatch; their panels have consecutive numbers.
 void CpuExecutor::multiply(std::span<const Matmul> products) {
   int64_t units = 0, most = 0;
   for (const Matmul& product : products) {
@@ -444,7 +446,7 @@ void CpuExecutor::rotate_back(const Matmul& product) {
   });
 }
 
-// Adds rows that do not keep their places to others, for those of the batch from `skip` on.
+// Adds `branch` to the rows of the batch from `skip` on; its own rows begin at row 0.
 void CpuExecutor::add_rows(const Operand& branch, float scale, const Operand& x, int64_t skip) {
   const int64_t first = x.keeps_places() ? skip : 0;
   for_rows(m_ - skip, [&](int64_t row, float*) {

@@ -20,16 +20,16 @@ namespace walsh {
 
 class CpuExecutor : public PartExecutor {
  public:
-  // Rows of an input that products read as plain float32.
+  // These are rows of an input that products read as plain float32.
   struct InputRows {
     const float* values;  // [count] rows of `stride` floats
     int64_t stride, count;
-    int expert;               // the one that reads these rows; -1: they are all of the batch
-    const int64_t* of_batch;  // which rows of the batch they are; null: the first ones
+    int expert;               // the expert that reads these rows; -1: no expert reads them
+    const int64_t* of_batch;  // which rows of the batch these are; null: the first ones
   };
   using InputObserver = std::function<void(const Input& input, const InputRows& rows)>;
 
-  // `snapshots`: SessionOptions::kept_states.
+  // `snapshots` is SessionOptions::kept_states.
   CpuExecutor(const Model& model, const KvPages& pages, uint64_t max_bytes, int64_t snapshots = 0);
 
   int64_t max_rows() const override { return max_rows_; }
@@ -51,16 +51,17 @@ class CpuExecutor : public PartExecutor {
   void run_layers(int64_t begin, int64_t end) override;
   void read_rows(Rows which, int64_t first, int64_t count, float* to) override;
   void write_rows(Rows which, int64_t first, int64_t count, const float* from) override;
-  // One step over the rows of the batch from `skip` on.
+  // Runs one step over the rows of the batch from `skip` on.
   void execute(const Step& step, int64_t skip = 0);
   const ModelSteps& steps() const override { return model_.steps; }
-  // The residual stream of a row of the batch, [hidden], to be read or replaced between steps.
+  // Returns the residual stream of a row of the batch, [hidden], to be read or replaced between
+  // steps.
   std::span<float> hidden(int64_t row);
-  // What logits() does before its product, for `rows` rows from `row` on.
+  // Does what logits() does before its product, for `rows` rows from `row` on.
   void prepare_head(int64_t row, int64_t rows);
 
  private:
-  // One product of a fused dispatch: y[m][ldy] = linear(its input) + bias, the input being the
+  // One product of a fused dispatch computes y[m][ldy] = linear(its input) + bias; the input is the
   // first m rows of the workspaces `x`.
   struct Matmul {
     const Linear* linear;
@@ -70,14 +71,14 @@ class CpuExecutor : public PartExecutor {
     int64_t m;
     const std::vector<Workspace>* x;
   };
-  // The table of one of ModelConfig::ropes, and the angles of the rows of the current batch.
+  // Holds the table of one of ModelConfig::ropes, and the angles of the rows of the current batch.
   struct Rope {
     RopeTable table;
     AlignedArray<float> cos, sin;  // [max_rows][frequencies]
 
     int64_t pairs() const { return static_cast<int64_t>(table.frequencies.size()); }
   };
-  // An activation, and the gain of the norm in front of it, or null.
+  // Names an activation, and the gain of the norm in front of it, or null.
   struct Source {
     const Input& input;
     const float* gain;
@@ -88,7 +89,7 @@ class CpuExecutor : public PartExecutor {
   RowsView view(Rows which) { return {rows(which).values.data(), rows(which).stride}; }
   void allocate(int64_t positions, uint64_t max_bytes);
   void find_angles();
-  // The steps, over the rows from `skip` on.
+  // These run the steps over the rows from `skip` on.
   void perform(const step::Embed& s, int layer, int64_t skip);
   void perform(const step::Product& s, int layer, int64_t skip);
   void perform(const step::PrepareHeads& s, int layer, int64_t skip);
@@ -123,7 +124,7 @@ class CpuExecutor : public PartExecutor {
   // Adds the bias to rows [row_begin, row_end) of tokens [begin, end).
   void add_bias(const Matmul& product, int64_t row_begin, int64_t row_end, int64_t begin,
                 int64_t end);
-  // Outputs of a two-sided rotation, then their bias.
+  // Rotates outputs of a two-sided rotation back, and adds their bias.
   void rotate_back(const Matmul& product);
   void take_gates(const step::PrepareHeads& s, int64_t row);
   void prepare_heads(const step::PrepareHeads& s, const Norm& norm, int64_t heads, float* x,
@@ -158,14 +159,14 @@ class CpuExecutor : public PartExecutor {
   CpuDeltaNet delta_net_;
   std::vector<AlignedArray<float>> scratch_, log_sums_;  // per thread
   std::vector<Rope> ropes_;
-  std::vector<AlignedArray<float>> query_factors_;  // as ModelSteps, of rows
-  // About the current layer with experts.
+  std::vector<AlignedArray<float>> query_factors_;  // as ModelSteps::query_factors, for each row
+  // Describes the current layer with experts.
   struct Experts {
     std::vector<ChosenExpert> chosen;  // [rows][chosen]
     ExpertSlots slots;
     std::vector<float> weights;  // of each slot
     RowBuffer gate, up, out;     // by slot
-    // One list per expert, like workspaces_; inputs that no expert reads are empty.
+    // Each expert has one list, like workspaces_; inputs that no expert reads are empty.
     std::vector<std::vector<Workspace>> inputs;
     std::vector<float> scores;
   };

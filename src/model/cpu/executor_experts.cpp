@@ -1,5 +1,5 @@
-// Layers with experts on the CPU: rows are grouped by expert, so that each of the chosen experts
-// is read once for all of its rows, and the others are not read.
+// Runs layers with experts on the CPU: rows are grouped by expert, so that each of the chosen
+// experts is read once for all of its rows, and the others are not read.
 #include <algorithm>
 #include <cmath>
 
@@ -8,12 +8,12 @@
 namespace walsh {
 namespace {
 
-// Rows that are gathered faster than other threads wake up.
+// This many rows are gathered sooner than other threads wake up.
 constexpr int64_t kFewRows = 32;
 
 }  // namespace
 
-// Each expert's rows lie apart, with room for all rows of a batch; memory that no row gets to is
+// Each expert's rows lie apart, with room for all rows of a batch; memory that no row reaches is
 // never used.
 void CpuExecutor::allocate_experts() {
   const LayerWidths w = widest(model_.config);
@@ -80,7 +80,7 @@ void CpuExecutor::perform(const step::Route& s, int layer, int64_t skip) {
     experts_.weights[static_cast<size_t>(experts_.slots.slot[i])] = chosen[i].weight;
 }
 
-// A factor of the input of an expert is one of its gate and up.
+// To multiply the input of an expert by a weight is to multiply its gate and up by it.
 void CpuExecutor::weigh_slot(int64_t slot, int64_t width) {
   const float weight = experts_.weights[static_cast<size_t>(slot)];
   for (float* x : {experts_.gate.row(slot), experts_.up.row(slot)})
@@ -88,7 +88,7 @@ void CpuExecutor::weigh_slot(int64_t slot, int64_t width) {
       x[i] *= weight;
 }
 
-// One product of every chosen expert over its rows, for the matrix that `matrix` names.
+// Adds one product of every chosen expert over its rows, for the matrix that `matrix` names.
 void CpuExecutor::add_products(const step::Experts& s, int layer,
                                int (ExpertsDesc::*matrix)(int64_t) const, RowBuffer& to,
                                std::vector<Matmul>& products) {
@@ -103,7 +103,7 @@ void CpuExecutor::add_products(const step::Experts& s, int layer,
   }
 }
 
-// The rows of the input that the last product made, those of one expert behind each other.
+// Copies the rows of the input that was prepared last, so that those of one expert lie together.
 void CpuExecutor::gather_expert_rows(const Input& input) {
   const auto gather = [&](int64_t slot) {
     const auto at = static_cast<size_t>(slot);

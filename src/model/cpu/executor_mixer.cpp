@@ -1,4 +1,4 @@
-// What the CPU's executor does between the matrices of attention and of delta nets.
+// Computes on the CPU what lies between the matrices of attention and of delta nets.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -8,8 +8,8 @@
 namespace walsh {
 namespace {
 
-// Fewest query heads that are attended together where one kv head has them all: each piece converts
-// the same keys.
+// At least this many query heads are attended together where one KV head has them all: each piece
+// converts the same keys.
 constexpr int64_t kLeastHeads = 4;
 
 }  // namespace
@@ -42,14 +42,14 @@ void CpuExecutor::perform(const step::GateHeads& s, int layer, int64_t skip) {
   });
 }
 
-// Every norm.width of the values.
+// Norms every norm.width of the values.
 void CpuExecutor::normalize(const Norm& norm, int layer, float* x, int64_t width) const {
   const float* gain = vector(layer, norm.gain);
   for (int64_t i = 0; i < width && norm.present(); i += norm.width)
     ops_.rms_norm(x + i, gain, norm.width, norm.eps, x + i);
 }
 
-// Queries with gates become queries and gates.
+// Separates queries from their gates.
 void CpuExecutor::take_gates(const step::PrepareHeads& s, int64_t row) {
   const int64_t dim = s.shape.dim;
   const float* from = rows(s.query.rows).row(row);
@@ -60,7 +60,7 @@ void CpuExecutor::take_gates(const step::PrepareHeads& s, int64_t row) {
   }
 }
 
-// The first values of every head, `dim` values apart, turn by the angles of the row's position.
+// Turns the first values of every head, `dim` values apart, by the angles of the row's position.
 void CpuExecutor::turn_heads(int index, float* x, int64_t heads, int64_t dim, int64_t row) {
   if (index < 0) return;
   const Rope& rope = ropes_[static_cast<size_t>(index)];
@@ -69,7 +69,7 @@ void CpuExecutor::turn_heads(int index, float* x, int64_t heads, int64_t dim, in
             rope.cos.data() + at, rope.sin.data() + at);
 }
 
-// A key is the normed latent and then the turned shared key.
+// Joins the normed latent and, behind it, the turned shared key to a key.
 void CpuExecutor::join_latent(const step::PrepareHeads& s, int layer, int64_t row) {
   const Norm& norm = model_.input(layer, s.latent_input).norm;
   float *shared = rows(s.shared_key.rows).row(row), *key = rows(s.key.rows).row(row);
@@ -79,8 +79,8 @@ void CpuExecutor::join_latent(const step::PrepareHeads& s, int layer, int64_t ro
   std::copy_n(shared, s.shared_key.width, key + s.latent.width);
 }
 
-// Norm and rope, in either order, and unit length of heads of queries or keys, which have this
-// norm.
+// Applies norm and rope, in either order, and unit length to heads of queries or keys, which have
+// this norm.
 void CpuExecutor::prepare_heads(const step::PrepareHeads& s, const Norm& norm, int64_t heads,
                                 float* x, int layer, int64_t row) {
   if (!s.norms_turned) normalize(norm, layer, x, heads * s.shape.dim);
@@ -116,7 +116,7 @@ void CpuExecutor::perform(const step::PrepareHeads& s, int layer, int64_t) {
   cache_->store(layer, k.row(0), s.value.present() ? rows(s.value.rows).row(0) : nullptr, k.stride);
 }
 
-// The rows behind attention begin with row `skip` of the batch.
+// Rows behind attention begin with row `skip` of the batch.
 void CpuExecutor::perform(const step::MultiplyHeads& s, int layer, int64_t skip) {
   const Linear& linear = model_.matrix(layer, s.matrix);
   const int64_t part = s.rows * s.cols * dtype_size(linear.format->dtype);
@@ -132,15 +132,15 @@ void CpuExecutor::perform(const step::MultiplyHeads& s, int layer, int64_t skip)
   });
 }
 
-// Queries of run `index`, which begins at row `first` of the batch, to the rows of `mixed`, of
-// which the first is row `skip` of the batch.
+// Computes attention of the queries of run `index`, which begins at row `first` of the batch, to
+// the rows of `mixed`, of which the first is row `skip` of the batch.
 void CpuExecutor::attend_run(const step::Attend& s, int layer, size_t index, int64_t first,
                              int64_t skip) {
   const int64_t group = s.shape.heads / s.shape.kv_heads;
   const int64_t queries = std::max<int64_t>(1, kAttentionRows / group);
   const int64_t begin = std::max(first, skip), end = first + runs_[index].rows;
   const int64_t blocks = (end - begin + queries - 1) / queries;
-  // The heads of one kv head are divided where threads would have nothing to do, unless positions
+  // The heads of one KV head are divided where threads would have nothing to do, unless positions
   // have to be decoded for each piece.
   const int64_t pieces = blocks * s.shape.kv_heads;
   const bool whole = s.shape.kv_heads > 1 || model_.cache.coded() || group < 2 * kLeastHeads;

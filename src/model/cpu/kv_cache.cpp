@@ -13,7 +13,7 @@
 namespace walsh {
 namespace {
 
-// A cache that keeps everything as fp16.
+// Keeps everything as fp16.
 class HalfCache final : public KvCache {
  public:
   HalfCache(const Model& model, const KvPages& pages, uint64_t max_bytes);
@@ -31,7 +31,7 @@ class HalfCache final : public KvCache {
   const AttentionDesc& attention_of(int64_t layer) const;
   KvView view(int64_t layer, int64_t sequence) const;
   void store_row(const KvView& view, int64_t position, const float* keys, const float* values);
-  // Return how many numbers a page of a layer has.
+  // These return how many numbers a page of a layer has.
   int64_t key_page(int64_t layer) const;
   int64_t value_page(int64_t layer) const;
 
@@ -39,8 +39,8 @@ class HalfCache final : public KvCache {
   const Ops& ops_;
   const KvPages& pages_;
   std::span<const Run> runs_;
-  // These are the places where the layers begin in the arrays. Where values are the beginnings of
-  // keys, only these are kept.
+  // The layers begin at these places in the arrays. Where values are the beginnings of keys, only
+  // keys are kept.
   std::vector<int64_t> layer_keys_, layer_values_;
   AlignedArray<uint16_t> keys_, values_;  // [layer][page][kv_heads][page positions][head_dim]
 };

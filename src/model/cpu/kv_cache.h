@@ -1,5 +1,6 @@
-// The keys and values of a session's sequences on the CPU, and attention over them. There is one
-// class per representation: all fp16 (in kv_cache.cpp), or older positions coded (coded_cache.h).
+// Holds the keys and values of a session's sequences on the CPU, and computes attention over them.
+// There is one class per representation: all fp16 (in kv_cache.cpp), or older positions coded
+// (coded_cache.h).
 #pragma once
 
 #include <cstdint>
@@ -13,11 +14,11 @@
 
 namespace walsh {
 
-// Queries times heads that are processed at once, unless one kv head alone has more.
+// This many queries times heads are processed at once, unless one KV head alone has more.
 inline constexpr int64_t kAttentionRows = 144;
 
-// The queries of a run from its row `row` on, for `heads` of those that share kv head `head`; the
-// fields are those of GroupAttention.
+// Describes the queries of a run from its row `row` on, for `heads` of those that share KV head
+// `head`; the fields are those of GroupAttention.
 struct QueryRows {
   size_t run;
   int64_t row, m;

@@ -1,4 +1,4 @@
-// Memory for the rows of a batch on the CPU.
+// Holds the rows of a batch on the CPU.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace walsh {
 
-// The values of every row of a batch. Each row is aligned to 64 bytes.
+// Holds the values of every row of a batch. Each row is aligned to 64 bytes.
 struct RowBuffer {
   int64_t width = 0, stride = 0;
   AlignedArray<float> values;  // [max_rows][stride]
@@ -20,7 +20,7 @@ struct RowBuffer {
   float* row(int64_t index) { return values.data() + index * stride; }
 };
 
-// A prepared input of every row: int8 planes, or float32 rows of `stride` values.
+// Holds a prepared input of every row: int8 planes, or float32 rows of `stride` values.
 struct Workspace {
   ActivationsI8 quantized;
   AlignedArray<float> rows;

@@ -5,7 +5,7 @@
 namespace walsh {
 namespace {
 
-// Up to here a few small copies are less than one of the whole array.
+// For up to this many rows, a few small copies take less time than one of the whole array.
 constexpr int64_t kFewRows = 64;
 
 }  // namespace
@@ -39,7 +39,7 @@ void CudaBatch::describe(const Batch& batch) {
   placed_.clear();
 }
 
-// Whether the batch is the one that the last one made (SampledRows::places_next).
+// Returns whether sampling has put this batch in its place already (SampledRows::places_next).
 bool CudaBatch::is_placed() const {
   return std::equal(batch_.runs.begin(), batch_.runs.end(), placed_.begin(), placed_.end()) &&
          std::all_of(batch_.tokens.begin(), batch_.tokens.end(),
@@ -52,7 +52,7 @@ void CudaBatch::follow() {
     if (run.logits > 0) placed_.push_back({run.sequence, run.position + run.rows, 1, 1});
 }
 
-// The pages of a sequence in the pools, of which one of the session may be several.
+// Returns the pages of a sequence in the pools; one page of the session may be several of these.
 std::vector<int32_t> CudaBatch::pool_pages(int64_t sequence) const {
   const int64_t each = pool_pages_each();
   std::vector<int32_t> all;
@@ -64,7 +64,7 @@ std::vector<int32_t> CudaBatch::pool_pages(int64_t sequence) const {
   return all;
 }
 
-// What is uploaded is copied at once, so that the host may go on.
+// The copies have read their host memory when they return, so the host may go on.
 void CudaBatch::send_pages(cuda::Stream stream) {
   for (const Run& run : batch_.runs) {
     const std::vector<int32_t> pages = pool_pages(run.sequence);

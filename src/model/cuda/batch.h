@@ -1,5 +1,5 @@
-// The batch that an executor on a GPU evaluates: what the host knows of its rows, and the arrays in
-// which the device finds their tokens, positions, sequences and pages.
+// Holds the batch that an executor on a GPU evaluates: what the host knows of its rows, and the
+// arrays in which the device finds their tokens, positions, sequences and pages.
 #pragma once
 
 #include <algorithm>
@@ -15,16 +15,17 @@ namespace walsh {
 
 class CudaBatch {
  public:
-  // `shape`: of the pages of the device, of which one of `pages` may be several. All outlive it.
+  // `shape` is that of the device's pages, of which one of `pages` may be several. All outlive it.
   CudaBatch(const KvPages& pages, const KvShape& shape, const CudaMemory& memory);
 
-  // Another batch, whose spans live until the next one.
+  // Takes another batch, whose spans live until the next one.
   void describe(const Batch& batch);
-  // Pages of its sequences that the device does not know yet.
+  // Sends the pages of its sequences that the device does not know yet.
   void send_pages(cuda::Stream stream);
-  // Its tokens, positions and sequences to where recorded steps read them, if they are not there.
+  // Sends its tokens, positions and sequences to where recorded steps read them, if they are not
+  // there.
   void send_rows(cuda::Stream stream);
-  // The tokens that were chosen behind this batch stand there already as the next one, where
+  // Notes that the tokens chosen behind this batch stand there already as the next one, if
   // places_next().
   void follow();
 
@@ -41,13 +42,13 @@ class CudaBatch {
   }
   // Returns whether it is single tokens whose logits are wanted all.
   bool decoding() const { return decoding_; }
-  // Returns whether what is chosen can be made the next batch where this one is described.
+  // Returns whether the chosen tokens can become the next batch where this one is described.
   bool places_next() const { return decoding_ || wanted_.size() == 1; }
-  // Pages of the pools that a page of the session is.
+  // Returns how many pages of the pools a page of the session is.
   int64_t pool_pages_each() const;
 
  private:
-  // What goes to the device, for the batches that are open.
+  // What goes to the device waits here; there is one for each batch that may be open.
   struct Staging {
     cuda::PinnedBuffer rows;
     cuda::StreamEvent sent;
@@ -62,8 +63,8 @@ class CudaBatch {
   std::vector<int32_t> uploaded_table_;  // what the page table on the device holds
   Staging staging_[2];
   size_t next_staging_ = 0;
-  std::vector<Run> placed_;  // that the device has already, behind what was chosen last
-  bool sent_ = false;        // the rows of this batch
+  std::vector<Run> placed_;  // runs that the device has already, behind what was chosen last
+  bool sent_ = false;        // the device has the rows of this batch
 
   Batch batch_;
   int64_t m_ = 0;

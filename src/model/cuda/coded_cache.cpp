@@ -11,7 +11,7 @@
 namespace walsh {
 namespace {
 
-// Prompts that a batch may have, so that there is room for the positions of each that are not
+// A batch may have this many prompts, so that there is room for the positions of each that are not
 // stored yet.
 constexpr int64_t kMostPrompts = 16;
 
@@ -82,7 +82,7 @@ CudaCodedCache::CudaCodedCache(const ModelConfig& c, const CacheTypes& wanted,
   fresh_ = cuda::Buffer(rows_bytes(c, fresh));
   old_ = cuda::Buffer(rows_bytes(c, old));
   fresh_rows_.assign(c.layers.size(), rows_in(fresh_, fresh));
-  // Layers that others read later keep their rows until then.
+  // The rows of layers that others read later are kept until then.
   kept_fresh_.resize(c.layers.size());
   for (const LayerDesc& layer : c.layers) {
     if (layer.attention.cache_of < 0) continue;
@@ -127,7 +127,7 @@ void CudaCodedCache::start(std::span<const Run> runs, std::span<const RowGroup> 
   }
 }
 
-// Rows of a bundle are always from earlier steps.
+// The rows of such a bundle are always from earlier steps.
 void CudaCodedCache::store_ahead(cuda::Stream stream) const {
   for (const RunPlan& plan : plans_) {
     if (plan.stored == plan.before) continue;

@@ -1,4 +1,4 @@
-// The coded caches of all layers of an executor, and what a batch changes in them
+// Holds the coded caches of all layers of an executor, and tracks what a batch changes in them
 // (cache/cuda/coded_cache.h).
 #pragma once
 
@@ -19,11 +19,11 @@ class CudaCodedCache {
   // The most runs of several rows that a batch may have.
   static int64_t max_prompts(const KvShape& shape);
 
-  // Called before the layers of a batch with these groups of rows, which have to live until its
-  // end. A sequence whose run does not begin at its end is taken back.
+  // Begins the layers of a batch with these groups of rows, which have to live until its end. A
+  // sequence whose run does not begin at its end is taken back.
   void start(std::span<const Run> runs, std::span<const RowGroup> groups, cuda::Stream stream);
-  // Stores the bundles that leave the window in a batch of single rows, for all layers: in front of
-  // a step that does not do it itself, as keep() does.
+  // Stores the bundles that leave the window in a batch of single rows, for all layers. It comes in
+  // front of a step that does not store them itself, as keep() does.
   void store_ahead(cuda::Stream stream) const;
   // Returns what a program reads (cuda::PersistentProgram::attend_coded).
   cuda::CodedView view(int64_t layer) const;
@@ -34,10 +34,11 @@ class CudaCodedCache {
   // Computes attention of the batch's rows from `skip` on; `attention` describes all rows.
   void attend(int64_t layer, const cuda::AttentionRows& attention, int64_t skip,
               const cuda::AttentionScratch& scratch, cuda::Stream stream) const;
-  // Called after the batch, or after it has failed; then its sequences have to be reset.
+  // One of these ends the batch; abandon() does if it has failed, and its sequences have to be
+  // reset.
   void finish();
   void abandon();
-  // Does what Executor's does.
+  // These do what Executor's do.
   void copy_page(const PageCopy& copy, cuda::Stream stream) const;
   void fork(int64_t from, int64_t to, cuda::Stream stream);
 
@@ -47,7 +48,7 @@ class CudaCodedCache {
     bool known = true;  // whether kept_ is up to date
   };
 
-  // What a run changes in its sequence. It is the same in all layers.
+  // Says what a run changes in its sequence. It is the same in all layers.
   struct RunPlan {
     Run run;
     int64_t row;     // of its first token in the batch
@@ -73,8 +74,8 @@ class CudaCodedCache {
   cuda::PageTable table_;
   std::vector<Sequence> sequences_;
   cuda::Buffer kept_;   // int32 [sequences]: Sequence::stored, on the device
-  cuda::Buffer fresh_;  // rows of a run that are not stored yet: keys, then values, of one layer
-  cuda::Buffer old_;    // the same of stored rows, decoded
+  cuda::Buffer fresh_;  // keys, then values of one layer: rows of a run that are not stored yet
+  cuda::Buffer old_;    // the same for stored rows, decoded
   std::vector<cuda::Buffer> kept_fresh_;     // of layers whose rows others read, or empty
   std::vector<cuda::FreshRows> fresh_rows_;  // by layer
   cuda::FreshRows old_rows_;

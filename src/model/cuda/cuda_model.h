@@ -1,4 +1,5 @@
-// Models on a GPU. In a build without CUDA the same functions exist and throw usage.
+// Makes what a model needs on a GPU. In a build without CUDA the same functions exist and throw
+// usage.
 #pragma once
 
 #include <memory>
@@ -12,7 +13,8 @@ namespace walsh {
 std::unique_ptr<Placement> make_cuda_placement(const Device& device);
 std::unique_ptr<MeteringExecutor> make_cuda_executor(const Model& model, const KvPages& pages,
                                                      int64_t snapshots);
-// Device memory for measuring the inputs of a part of a model (MeteringExecutor::meter).
+// Returns the device memory for measuring the inputs of a part of a model
+// (MeteringExecutor::meter).
 uint64_t cuda_meter_bytes(const ModelConfig& config, int64_t max_rows);
 // Returns why inputs cannot be measured on any GPU; empty if they can.
 std::string why_no_cuda_meter();

@@ -94,8 +94,9 @@ cuda::ConvolveCall CudaDeltaNet::convolve_call(const Layer& layer, const Rows& r
   return call;
 }
 
-// Rows of runs of several rows are kept behind the launch that reads what was kept in front of it,
-// those of marks before their sequence's own. Single rows are left to apply_rule().
+// After the launch, which still reads the rows that were kept before, the last rows of runs of
+// several rows are kept: those of marks, then the sequence's own. apply_rule() does so for single
+// rows.
 void CudaDeltaNet::convolve(int64_t index, const Rows& rows, std::span<const Run> runs,
                             std::span<const StateMark> marks, cuda::Stream stream) const {
   const Layer& layer = at(index);
@@ -140,7 +141,7 @@ void CudaDeltaNet::apply_rule(int64_t index, const Rows& rows, std::span<const R
   }
 }
 
-// A run of several rows, with a copy of the state behind each mark.
+// Computes a run of several rows, and copies the state behind each mark.
 void CudaDeltaNet::run_rows(const Layer& layer, const cuda::DeltaCall& call, const RowGroup& group,
                             const Run& run, std::span<const StateMark> marks, int64_t skip,
                             cuda::Stream stream) const {

@@ -1,5 +1,5 @@
-// Gated delta nets on a GPU: the states of sequences and snapshots, and their steps over the rows
-// of a batch.
+// Computes gated delta nets on a GPU: the states of sequences and snapshots, and their steps over
+// the rows of a batch.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace walsh {
 
 class CudaDeltaNet {
  public:
-  // Rows of a batch as they lie on the device, those of a sequence being neighbours.
+  // Names the rows of a batch on the device; those of a sequence are neighbours.
   struct Rows {
     const float* channels = nullptr;  // [m][channels]
     float* decay = nullptr;           // [m][value heads]
@@ -25,23 +25,23 @@ class CudaDeltaNet {
     int64_t m = 0;
   };
 
-  // Takes states in `slots` slots (model/state_snapshots.h), and workspaces for batches of up to
-  // max_rows rows; nothing without recurrent layers, of which `vectors` has what they have besides
-  // matrices. Without these it only takes memory.
+  // Allocates states in `slots` slots (model/state_snapshots.h), and workspaces for batches of up
+  // to max_rows rows; nothing without recurrent layers. `vectors` has what these layers have
+  // besides matrices; without it this only allocates memory.
   CudaDeltaNet(const ModelSteps& steps, const CudaVectors* vectors, int64_t slots,
                int64_t max_rows);
 
   void copy(int32_t from, int32_t to, cuda::Stream stream) const;
 
-  // Returns what a step of a layer is told of a row of single ones.
+  // Returns what a step of a layer needs to know about single rows.
   cuda::ConvolveCall step_call(int64_t layer, const Rows& rows) const {
     return convolve_call(at(layer), rows);
   }
 
-  // The steps for all rows of a batch, whose runs and marks live until its end.
+  // Convolves all rows of a batch, whose runs and marks live until its end.
   void convolve(int64_t layer, const Rows& rows, std::span<const Run> runs,
                 std::span<const StateMark> marks, cuda::Stream stream) const;
-  // Rows before `skip` are not written.
+  // Applies the delta rule; rows before `skip` are not written.
   void apply_rule(int64_t layer, const Rows& rows, std::span<const Run> runs,
                   std::span<const RowGroup> groups, std::span<const StateMark> marks, int64_t skip,
                   cuda::Stream stream) const;

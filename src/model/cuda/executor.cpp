@@ -23,7 +23,7 @@ CudaSizes sizes_of(const Model& model, int64_t snapshots) {
           model.cache,  snapshots,   model.batch_rows};
 }
 
-// Throws limit with the numbers if there is no room.
+// Allocates the memory; throws limit with the numbers if there is no room.
 std::unique_ptr<CudaMemory> allocate(const Model& model, const KvShape& shape, int64_t snapshots,
                                      uint64_t free) {
   const CudaSizes sizes = sizes_of(model, snapshots);
@@ -60,7 +60,7 @@ CudaExecutor::CudaExecutor(const Model& model, const KvPages& pages, int64_t sna
 
 CudaExecutor::~CudaExecutor() = default;
 
-// Where there is none for one row, there is none for more.
+// If there is no program for one row, there is none for more.
 void CudaExecutor::make_programs() {
   for (const int rows : {1, 2, 4}) {
     const int64_t least = rows == 1 ? 0 : rows / 2 + 1;
@@ -80,7 +80,8 @@ const CudaExecutor::Programs* CudaExecutor::programs_for(int64_t rows) const {
   return rows == 0 || found == programs_.end() ? nullptr : &*found;
 }
 
-// Gains of unit length are less by the magnitude of the rope behind them (CudaOperands::rope_call).
+// Gains of unit length are divided by the magnitude of the rope behind them
+// (CudaOperands::rope_call).
 void CudaExecutor::upload_constants() {
   cuda::Uploader uploader(uint64_t{1} << 20);
   memory_->vectors.upload(model_, uploader);
@@ -150,7 +151,7 @@ void CudaExecutor::run_parts(const Batch& batch, FunctionRef<void()> body) {
   if (coded != nullptr) coded->finish();
 }
 
-// Marks are host calls of their own.
+// Marks prevent it because they are host calls of their own.
 bool CudaExecutor::can_record() const {
   return batch_->decoding() && batch_->rows() > 0 && batch_->rows() <= memory_->logit_rows &&
          batch_->marks().empty();
@@ -186,13 +187,13 @@ void CudaExecutor::compute() {
   sampling_->sample(*batch_, rows, logits_.computed, stream_.get());
 }
 
-// As one launch where there is a program for them: only a part of a model whose layers are all
-// computed without a break has one.
+// Runs the layers as one launch where there is a program for them: only a part of a model whose
+// layers are all computed without a break has one.
 void CudaExecutor::compute_layers(int64_t begin, int64_t end) {
   const Programs* const one = programs();
   if (one == nullptr) return launches_->run(begin, end);
   const int64_t rows = batch_->rows();
-  if (rows < one->rows) {  // rows that nobody has asked for, but which are computed
+  if (rows < one->rows) {  // rows without a sequence, which are computed nevertheless
     const auto width = static_cast<uint64_t>((one->rows - rows) * model_.config.hidden);
     cuda::fill_zero(operands_->row({Rows::stream, model_.config.hidden}, rows), width * kFloat,
                     stream_.get());

@@ -35,7 +35,7 @@ class CudaExecutor : public MeteringExecutor {
                       std::span<const int32_t> history) override;
   std::span<const int32_t> sampled() override { return sampling_->take(); }
   const ModelSteps& steps() const override { return model_.steps; }
-  // Whether all layers of a token each of `rows` sequences are one launch
+  // Returns whether all layers of a token each of `rows` sequences are one launch
   // (cuda::PersistentProgram).
   bool steps_are_one_launch(int64_t rows = 1) const { return programs_for(rows) != nullptr; }
   bool has_streams() const override { return true; }
@@ -53,19 +53,19 @@ class CudaExecutor : public MeteringExecutor {
   InputMoments metered(const Input& input, int expert) override;
 
  private:
-  // Rows of logits on the device and, once somebody has asked, on the host.
+  // Tells how many rows of logits are on the device and, once somebody has asked, on the host.
   struct Logits {
     cuda::PinnedBuffer host;
     int64_t computed = 0;
     bool on_host = false;
   };
-  // Rows on their way from and to another part of the model.
+  // Holds rows on their way from and to another part of the model.
   struct Transfer {
     cuda::PinnedBuffer rows;
     cuda::StreamEvent sent;
   };
 
-  // Launches of steps of up to so many rows.
+  // These launches compute steps of up to `rows` rows.
   struct Programs {
     int rows = 1;
     cuda::PersistentProgram layers, head;  // the head may have none
@@ -78,9 +78,9 @@ class CudaExecutor : public MeteringExecutor {
   void run_or_replay();
   bool can_record() const;
   RecordedBatches::Recorded& recorded_batch();
-  // The programs for so many rows, or null.
+  // Returns the programs for so many rows, or null.
   const Programs* programs_for(int64_t rows) const;
-  // Those of the batch.
+  // Returns the programs for the current batch, or null.
   const Programs* programs() const {
     return batch_->decoding() ? programs_for(batch_->rows()) : nullptr;
   }
@@ -89,8 +89,8 @@ class CudaExecutor : public MeteringExecutor {
 
   const Model& model_;
   const KvPages& pages_;
-  const KvShape shape_;            // of them in pages of the device
-  const cuda::DeviceInfo device_;  // made current before its stream and events come to be
+  const KvShape shape_;            // of pages_, divided into pages of the device
+  const cuda::DeviceInfo device_;  // becomes current before its stream and events are made
   cuda::OwnedStream stream_;
   std::unique_ptr<CudaMemory> memory_;
   std::unique_ptr<CudaOperands> operands_;

@@ -1,6 +1,6 @@
-// The device memory of an executor beside the weights, in one place: an executor makes it, and a
-// plan makes it under a counter (base/cuda/counted_memory.h), so that what is planned is what is
-// taken.
+// Holds the device memory of an executor beside the weights, in one place: an executor makes it,
+// and a plan makes it under a counter (base/cuda/counted_memory.h), so that what is planned is what
+// is allocated.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@
 
 namespace walsh {
 
-// Keys and values of all layers: pools of fp16 pages, or coded caches.
+// Holds keys and values of all layers: pools of fp16 pages, or coded caches.
 struct CudaKvMemory {
   CudaKvMemory(const ModelConfig& config, const CacheTypes& types, const KvShape& shape,
                int64_t max_rows);
@@ -53,17 +53,17 @@ struct CudaMemory {
       rows;  // by Rows: float [max_rows][stride]; of logits [logit_rows][vocab]
   cuda::AttentionScratch attention_scratch;
   cuda::HeadScratch latent_heads;  // of prompts, where the cache has latents
-  // int32 [kStaged][max_rows]: tokens, positions and sequences of the batch, and the rows whose
-  // logits are wanted.
+  // This is int32 [kStaged][max_rows]: tokens, positions and sequences of the batch, and the rows
+  // whose logits are wanted.
   cuda::Buffer staged;
   cuda::Buffer sample_states, history, next;  // per sequence
   cuda::SampleScratch sample_scratch;         // if the vocabulary can be sampled
 };
 
-// Left to the driver, to cuBLASLt, to recorded graphs and to the phases of a step.
+// This much is left to the driver, to cuBLASLt, to recorded graphs and to the phases of a step.
 inline constexpr uint64_t kCudaReserve = uint64_t{256} << 20;
 
-// Returns what CudaMemory will take, and the reserve.
+// Returns how many bytes CudaMemory will take, plus the reserve.
 uint64_t cuda_memory_bytes(const CudaSizes& sizes, const KvShape& shape, int64_t max_rows);
 
 }  // namespace walsh

@@ -19,7 +19,7 @@ cuda::Buffer array(int64_t count, uint64_t size, bool zeroed = false) {
                       zeroed);
 }
 
-// Where the arrays of a matrix begin; null where it has none.
+// Returns where the arrays of a matrix begin; null where it has none.
 std::vector<const std::byte*> arrays_of(const Linear& linear) {
   const CudaWeights& weights = cuda_weights(linear);
   std::vector<const std::byte*> arrays{weights.dense.data.as<const std::byte>(),
@@ -39,8 +39,8 @@ std::vector<const std::byte*> arrays_of(const Model& model, int layer, const Exp
   return all;
 }
 
-// What the inputs of experts need for every layer: of each shape as many int8 buffers as some layer
-// has distinct forms of one input, and the widest plain rows.
+// Counts what the inputs of experts need for every layer: for each shape as many int8 buffers as
+// some layer has distinct forms of one input, and the widest plain rows.
 class ShapeCount {
  public:
   void add(const LayerSteps& layer, const Input& input, std::span<const int> matrices,
@@ -90,7 +90,7 @@ void prepare_forms(const cuda::InputSource& source, std::span<const cuda::InputF
 
 }  // namespace
 
-// All experts of a layer read what the first one does.
+// All experts of a layer read what its first one reads.
 ExpertShapes expert_shapes(const CudaSizes& sizes) {
   ExpertShapes shapes;
   ShapeCount inputs, of_down;
@@ -241,8 +241,8 @@ void CudaExperts::begin(const ExpertLayer& layer, const cuda::InputSource& sourc
   multiply(first, layer.stride, work, nullptr, stream);
 }
 
-// The sum follows the products, or is made by them where rows are few. Blocks that have few slots
-// make their inputs themselves.
+// The sum follows the products; where rows are few, the products compute it. Blocks that have few
+// slots make their inputs themselves.
 void CudaExperts::finish(const ExpertLayer& layer, cuda::ExpertSum call, cuda::Stream stream,
                          CudaInputMeter* meter) {
   const ExpertsDesc& e = layer.desc();
@@ -310,8 +310,8 @@ CudaExperts::Described CudaExperts::describe(const ExpertLayer& layer, const Inp
   return all;
 }
 
-// Every form that one of the matrices reads is made once, in the first workspace of its shape that
-// no other one has.
+// Makes every form that one of the matrices reads once, in the first workspace of its shape that is
+// still free.
 void CudaExperts::describe_coded(const ExpertLayer& layer, const Input& input, Inputs& inputs,
                                  std::span<const Product> products, Described& all) {
   std::vector<cuda::Activations*> of_form(input.forms.size());
@@ -346,7 +346,7 @@ void CudaExperts::describe_coded(const ExpertLayer& layer, const Input& input, I
   }
 }
 
-// Plain products of one type at a time.
+// Plain products of one type are multiplied at a time.
 void CudaExperts::multiply(const Described& products, int64_t stride,
                            const cuda::ExpertBatch& batch, const cuda::ExpertTail* tail,
                            cuda::Stream stream) {

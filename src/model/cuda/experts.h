@@ -1,5 +1,5 @@
-// Experts on a GPU: their workspaces, and their steps over the rows of a batch. The host knows
-// neither which experts rows get nor how many rows an expert has.
+// Computes experts on a GPU: holds their workspaces, and runs their steps over the rows of a batch.
+// The host knows neither which experts rows get nor how many rows an expert has.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ namespace walsh {
 
 class CudaInputMeter;
 
-// What their workspaces are sized by: the most of all layers.
+// Their workspaces have these sizes, the largest of all layers.
 struct ExpertShapes {
   int64_t count = 0, chosen = 0, width = 0;   // 0: there are none
   std::vector<BufferShape> inputs, of_down;   // int8 forms of what gate and up read, and down
@@ -24,32 +24,32 @@ struct ExpertShapes {
 };
 ExpertShapes expert_shapes(const CudaSizes& sizes);
 
-// Rows of a batch so that every slot can be a row of one launch.
+// Returns how many rows a batch may have so that every slot can be a row of one launch.
 int64_t most_expert_rows(const ExpertShapes& shapes);
 
-// The experts of a layer of a loaded model.
+// Names the experts of a layer of a loaded model.
 struct ExpertLayer {
   const Model& model;
   const step::Experts& step;
   int layer = 0;
-  // Distance in bytes of the arrays of neighbouring experts (expert_stride).
+  // The arrays of neighbouring experts lie this many bytes apart (expert_stride).
   int64_t stride = 0;
 
   const ExpertsDesc& desc() const { return step.experts; }
   const Linear& matrix(int index) const { return model.matrix(layer, index); }
 };
-// The distance, which is that of all arrays of the layer (base/cuda/memory_pool.h). Throws internal
-// if it is not.
+// Returns that distance, which all arrays of the layer share (base/cuda/memory_pool.h). Throws
+// internal if they do not.
 int64_t expert_stride(const Model& model, int layer, const ExpertsDesc& experts);
 
 class CudaExperts {
  public:
-  // Takes workspaces for batches of up to max_rows rows; none without experts.
+  // Allocates workspaces for batches of up to max_rows rows; none without experts.
   CudaExperts(const ExpertShapes& shapes, int64_t hidden, int64_t max_rows);
 
-  // What a launch in front of the router's other products does for m rows: the choice by logits
-  // [m][count], and the inputs of the experts' first products. It names what lives until the next
-  // call.
+  // Returns what a launch in front of the router's other products does for m rows: the choice by
+  // logits [m][count], and the inputs of the experts' first products. The result is valid until the
+  // next call.
   CudaFront front(const ExpertLayer& layer, const float* logits, const float* bias, int64_t m);
   // Chooses the experts of m rows by their logits [m][count].
   void route(const ExpertLayer& layer, const float* logits, const float* bias, int64_t m,
@@ -57,29 +57,29 @@ class CudaExperts {
   // Multiplies the weights of the choices of m rows by factors of their experts.
   void scale_weights(const ExpertsDesc& experts, const float* factors, int64_t m,
                      cuda::Stream stream) const;
-  // gate and up of the chosen ones for the rows of the source; `prepared`: a launch in front has
-  // made their inputs. A meter (input_meter.h) is told the choices and what experts read.
+  // Computes gate and up of the chosen experts for the rows of the source; `prepared`: a launch in
+  // front has made their inputs. A meter (input_meter.h) is told the choices and what experts read.
   void begin(const ExpertLayer& layer, const cuda::InputSource& source, bool prepared, int64_t m,
              cuda::Stream stream, CudaInputMeter* meter = nullptr);
-  // down of these, and the sum of it, where the call says; results, slots, weights and width are
-  // added to the call.
+  // Computes down of these experts, and the sum of the results where the call says; adds results,
+  // slots, weights and width to the call.
   void finish(const ExpertLayer& layer, cuda::ExpertSum call, cuda::Stream stream,
               CudaInputMeter* meter = nullptr);
 
  private:
-  // One product for every slot: the matrix of the first expert.
+  // This is one product for every slot; it names the matrix of the first expert.
   struct Product {
     int matrix;
     float* y;
     int64_t ldy;
   };
-  // Workspaces of one input.
+  // Holds the workspaces of one input.
   struct Inputs {
     std::vector<cuda::Activations> quantized;
     cuda::Buffer floats;
     int64_t stride = 0;  // of floats
   };
-  // Products of one input, and the forms that they read.
+  // Holds the products of one input, and the forms that they read.
   struct Described {
     std::vector<cuda::InputForm> forms;
     std::vector<cuda::Matmul> coded;

@@ -124,7 +124,7 @@ void CudaInputMeter::choose(const MeteredChoices& choices, cuda::Stream stream) 
   }
 }
 
-// Pairs of bf16 values are copied as floats, whose bits stay.
+// Pairs of bf16 values are copied as floats, which keeps their bits.
 void CudaInputMeter::add_experts(const Input& input, const cuda::InputSource& source, int64_t m,
                                  bool by_slot, cuda::Stream stream) {
   Site* const site = site_of(input);

@@ -1,4 +1,4 @@
-// Second moments of what products read, summed in GPU memory: X^T X of bf16 rows, in float32.
+// Sums second moments of the inputs of products in GPU memory: X^T X of bf16 rows, in float32.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace walsh {
 
-// The experts of a batch, on the device.
+// Tells, on the device, which experts the rows of a batch have.
 struct MeteredChoices {
   const int32_t* choices = nullptr;  // [slots]: the expert of every choice of every row
   const int32_t* rows = nullptr;     // [slots]: the row of a slot
@@ -24,18 +24,18 @@ struct MeteredChoices {
 
 class CudaInputMeter {
  public:
-  // For the inputs of these steps, with sums of nothing. Allocates all that batches of up to
+  // Measures the inputs of these steps, with sums of zero. Allocates all that batches of up to
   // max_rows rows need. Throws io if there is no cuBLASLt, limit if there is no memory.
   CudaInputMeter(const ModelConfig& config, const ModelSteps& steps, int64_t max_rows,
                  const std::set<const Input*>& without_gain);
 
-  // Is called before the first sum.
+  // Has to be called before the first sum.
   void start(cuda::Stream stream);
-  // m rows of an input. One that the steps do not name is left out.
+  // Adds m rows of an input. An input that the steps do not name is ignored.
   void add(const Input& input, const CudaSource& source, int64_t m, cuda::Stream stream);
-  // The experts of the rows that come next. Waits for them.
+  // Tells the experts of the rows that come next. Waits for them.
   void choose(const MeteredChoices& choices, cuda::Stream stream);
-  // Adds what chosen experts read: m rows, or with `by_slot` the rows of all slots.
+  // Adds the inputs of chosen experts: m rows, or with `by_slot` the rows of all slots.
   void add_experts(const Input& input, const cuda::InputSource& source, int64_t m, bool by_slot,
                    cuda::Stream stream);
   int64_t experts(const Input& input) const { return sites_.at(&input).experts; }
@@ -55,7 +55,7 @@ class CudaInputMeter {
       return sums.as<float>() + static_cast<int64_t>(place) * width * width;
     }
   };
-  // Neighbouring slots of an expert.
+  // A group is neighbouring slots of an expert.
   struct Group {
     int expert = 0;
     int64_t first = 0, count = 0;

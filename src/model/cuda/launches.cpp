@@ -12,8 +12,9 @@ namespace {
 // The launch that also makes inputs chooses the experts of so few rows. Its last block does it for
 // all of them, so a launch of its own is faster for more rows.
 constexpr int64_t kMostRoutedInFront = 8;
-// From so many rows of a sequence on, latents become keys and values of heads: those of a position
-// cost about as much as 24 rows that see its latent, by an estimate (docs/gpu_notebook.md).
+// From this many rows of a sequence on, latents become keys and values of heads: to make those of a
+// position costs about as much as 24 rows that see its latent, by an estimate
+// (docs/gpu_notebook.md).
 constexpr int64_t kLeastExpandedRows = 32;
 
 }  // namespace
@@ -58,7 +59,7 @@ void CudaLaunches::perform(const step::Embed& s) {
 
 void CudaLaunches::perform(const step::Product& s) {
   CudaSource source{operands_.source(s, layer_, skip_), {}};
-  if (s.up.present() && s.up.stride != s.from.stride) {  // what gates multiply lies as they do
+  if (s.up.present() && s.up.stride != s.from.stride) {  // `up` gets the layout of the gates
     float* const packed = operands_.row({Rows::up, s.up.width});
     cuda::copy_rows(source.rows.up, s.up.stride, rows(), s.up.width, packed, stream_);
     source.rows.up = packed;
@@ -81,7 +82,7 @@ void CudaLaunches::perform(const step::Product& s) {
                           prepared_in_front_ ? &front : nullptr);
 }
 
-// Queries turn; latents and shared keys go to the cache.
+// Turns queries, and stores latents and shared keys in the cache.
 void CudaLaunches::keep_latents(const step::PrepareHeads& s) {
   const cuda::RopeCall rope = operands_.rope_call(s, layer_, batch_.rows());
   const Norm& norm = model_.input(layer_, s.latent_input).norm;
@@ -109,8 +110,8 @@ void CudaLaunches::keep_latents(const step::PrepareHeads& s) {
                      operands_.places(), stream_);
 }
 
-// What is in front of attention has all rows, what is behind it those from skip_ on. Rows whose
-// latents are expanded need neither.
+// Multiplies the rows from skip_ on, but not those whose latents are expanded: attend_expanded()
+// does it for them.
 void CudaLaunches::perform(const step::MultiplyHeads& s) {
   for (const RowGroup& group : batch_.groups()) {
     const int64_t first = std::max(group.first, skip_);
@@ -135,13 +136,13 @@ void CudaLaunches::multiply_heads(const step::MultiplyHeads& s, int64_t first, i
   cuda::multiply_heads(call, stream_);
 }
 
-// Every norm.width of the values of all rows, which lie one behind the other.
+// Norms every norm.width of the values of all rows, which lie one behind the other.
 void CudaLaunches::norm_all(const Norm& norm, float* x, int64_t width) {
   cuda::norm_rows(x, batch_.rows() * (width / norm.width), norm.width,
                   operands_.vector(layer_, norm.gain), norm.eps, stream_);
 }
 
-// Queries are read where they stand beside their gates, unless something is done to them before.
+// Queries are read beside their gates where they are, unless something is done to them before.
 void CudaLaunches::perform(const step::PrepareHeads& s) {
   if (s.latent.present()) return keep_latents(s);
   const int64_t m = batch_.rows();
@@ -189,8 +190,8 @@ void CudaLaunches::attend_pages(const step::Attend& s) {
   }
 }
 
-// Whether rows of a sequence read latents as keys and values of heads. It depends only on their
-// number, so that all steps of a layer choose alike.
+// Returns whether rows of a sequence read latents as keys and values of heads. It depends only on
+// their number, so that all steps of a layer choose alike.
 bool CudaLaunches::is_expanded(const RowGroup& group) const {
   return memory_.latent_heads.present() && !group.single && group.rows >= kLeastExpandedRows;
 }
@@ -210,9 +211,9 @@ void CudaLaunches::attend_latents(const step::Attend& s) {
   }
 }
 
-// The rows [begin, end) of the batch, which end at position `longest` of their sequence. This takes
-// the place of the products of heads in front of attention and behind it too: it has the queries of
-// the one, the results of the other, and the matrices of both.
+// Computes the rows [begin, end) of the batch, which end at position `longest` of their sequence.
+// This also takes the place of the products of heads in front of attention and behind it: it has
+// the queries of the former, the results of the latter, and the matrices of both.
 void CudaLaunches::attend_expanded(const step::Attend& s, int64_t begin, int64_t end,
                                    int64_t longest) {
   const auto &before = std::get<step::MultiplyHeads>(steps_[at_ - 1].op),
@@ -248,7 +249,7 @@ void CudaLaunches::perform(const step::DeltaRule& s) {
                                batch_.runs(), batch_.groups(), batch_.marks(), skip_, stream_);
 }
 
-// Where the product behind it can make its input of what the mixer gives and its gates, nothing is
+// If the product behind it can make its input from the mixer's results and their gates, nothing is
 // left to do.
 void CudaLaunches::perform(const step::GateHeads& s) {
   const cuda::HeadGates gates = operands_.head_gates(s, layer_, skip_);
@@ -269,7 +270,7 @@ void CudaLaunches::perform(const step::Route& s) {
     memory_.experts.scale_weights(s.experts, operands_.vector(layer_, s.factors), rows(), stream_);
 }
 
-// What down makes of its input waits for AddExperts: a shared expert is multiplied before.
+// down and its inputs wait for AddExperts: a shared expert is multiplied before.
 void CudaLaunches::perform(const step::Experts& s) {
   experts_ = &s;
   memory_.experts.begin(operands_.experts(s, layer_),
@@ -295,7 +296,7 @@ void CudaLaunches::perform(const step::NormRows& s) {
                   operands_.vector(layer_, s.norm.gain), s.norm.eps, stream_);
 }
 
-// A norm over a part of a row makes a row of that part: rows lie one behind the other.
+// Where a norm covers a part of a row, each part counts as a row: rows lie one behind the other.
 void CudaLaunches::perform(const step::AddBranch& s) {
   cuda::BranchCall call;
   call.branch = operands_.row(s.branch);
@@ -309,8 +310,8 @@ void CudaLaunches::perform(const step::AddBranch& s) {
   cuda::add_branch(call, stream_);
 }
 
-// Rows of the stream whose logits are wanted, one behind the other; if they are not, they become
-// the first rows of `gate`, which nothing reads any more.
+// Returns the rows of the stream whose logits are wanted, one behind the other; if they are not,
+// they are copied to the first rows of `gate`, which nothing reads any more.
 const float* CudaLaunches::wanted_rows(const Operand& from, int64_t first, int64_t count) {
   const int32_t begin = batch_.wanted()[static_cast<size_t>(first)];
   if (batch_.wanted()[static_cast<size_t>(first + count - 1)] == begin + count - 1)

@@ -12,22 +12,22 @@ namespace walsh {
 
 class CudaLaunches {
  public:
-  // All outlive it.
+  // All arguments outlive it.
   CudaLaunches(const CudaOperands& operands, CudaMemory& memory, const CudaBatch& batch,
                cuda::Stream stream);
 
   void embed();
-  // The steps of the layers [begin, end), each over the rows that it needs.
+  // Runs the steps of the layers [begin, end), each over the rows that it needs.
   void run(int64_t begin, int64_t end);
-  // Logits of `rows` of the wanted rows from the `first` one on.
+  // Computes the logits of `rows` of the wanted rows from the `first` one on.
   void logits(int64_t first, int64_t rows);
-  // What is done to logits behind their product.
+  // Caps logits behind their product, if the model caps them.
   void cap(int64_t rows);
-  // From now on inputs of the layers are measured. The meter outlives this.
+  // Lets the inputs of the layers be measured from now on. The meter outlives this.
   void meter(CudaInputMeter* meter) { meter_ = meter; }
 
  private:
-  // The steps, over the rows of the batch from skip_ on.
+  // These run the steps over the rows of the batch from skip_ on.
   void perform(const step::Embed& s);
   void perform(const step::Product& s);
   void perform(const step::PrepareHeads& s);
@@ -45,7 +45,8 @@ class CudaLaunches {
   void perform(const step::Logits& s);
 
   void run_layer(const LayerSteps& layer);
-  // The step `ahead` places behind the one that is performed, if it is of this kind.
+  // Returns the step `ahead` places behind the one that is performed, if it is of this kind,
+  // otherwise null.
   template <typename Kind>
   const Kind* following(size_t ahead) const {
     return at_ + ahead < steps_.size() ? std::get_if<Kind>(&steps_[at_ + ahead].op) : nullptr;
@@ -67,15 +68,15 @@ class CudaLaunches {
   cuda::Stream stream_;
   CudaInputMeter* meter_ = nullptr;
 
-  // About the step that is being performed:
+  // These describe the step that is being performed:
   std::span<const Step> steps_;  // its layer's,
   size_t at_ = 0;                // its place among them,
   int layer_ = -1;
   int64_t skip_ = 0;
   int64_t first_logit_ = 0, logit_count_ = 0;  // of logits()
-  // What earlier steps of the layer left to later ones: gates of what the mixer gives, which the
-  // product behind it takes with its input, whether the launch of the router's product has chosen
-  // the experts and made their inputs, and what the sum of experts is of.
+  // Earlier steps of the layer leave this to later ones: the gates of the mixer's results, which
+  // the product behind it takes with its input; whether the launch of the router's product has
+  // chosen the experts and made their inputs; and the steps of a delta net and of experts.
   cuda::HeadGates gates_;
   bool prepared_in_front_ = false, routed_in_front_ = false;
   const step::Convolve* convolved_ = nullptr;

@@ -14,13 +14,13 @@ using cuda::kMaxVectors;
 using cuda::kWeightSideVectors;
 
 constexpr int64_t kRowAlignment = 64;  // elements: 128 bytes of 16 bits
-// Plain weights times more vectors are faster by cuBLASLt, whose time hardly grows up to 64.
+// For more vectors cuBLASLt multiplies plain weights faster; its time hardly grows up to 64.
 constexpr int64_t kDenseVectors = 2;
 constexpr uint64_t kMaxScratch = uint64_t{1} << 30;  // larger matrices go in slices
 constexpr int64_t kHeadSlice = 4096;  // rows of a head, whose matrix would need the most
 constexpr int64_t kActivationBlock = cuda::kPaddedColumns;
 
-// The rows of later tokens of a batch: every pointer moved by `first` rows.
+// Returns the rows of later tokens of a batch: every pointer is moved by `first` rows.
 CudaSource from_row(const CudaSource& source, int64_t first) {
   CudaSource moved = source;
   moved.rows.x += first * source.rows.ldx;
@@ -39,7 +39,7 @@ const float* bias_of(const CudaWeights& weights) {
   return weights.bias.empty() ? nullptr : weights.bias.as<float>();
 }
 
-// Two forms per launch.
+// A launch prepares two forms.
 void prepare(const CudaSource& source, std::span<const InputForm> forms, int64_t m,
              cuda::Stream stream) {
   for (size_t i = 0; i < forms.size(); i += cuda::kMaxForms) {
@@ -52,7 +52,7 @@ void prepare(const CudaSource& source, std::span<const InputForm> forms, int64_t
   }
 }
 
-// A product of rows, which are those of the model.
+// Describes a product of rows with the matrix that `item` names.
 cuda::RowMatmul row_matmul(const CudaMatmul& item) {
   const CudaWeights& weights = cuda_weights(*item.linear);
   cuda::RowMatmul product;
@@ -155,8 +155,8 @@ bool CudaLinear::is_in_front(const Linear& linear, int64_t m) {
          linear.rows <= cuda::kMostFrontRows && linear.cols <= cuda::kMostFrontColumns;
 }
 
-// Small plain products are made in front of coded ones, with the inputs of these, and where there
-// is more to do in front; beside other plain ones they share their launches.
+// Small plain products are computed in the launch that prepares the inputs of coded ones, or of a
+// front; beside other plain products they share their launches.
 void CudaLinear::multiply(const Input& input, const CudaSource& source,
                           std::span<const CudaMatmul> items, int64_t m, cuda::Stream stream,
                           const CudaFront* front) {
@@ -293,7 +293,8 @@ void CudaLinear::dense(const CudaSource& source, std::span<const CudaMatmul> ite
   cuda::gemv(std::span<const cuda::DenseMatmul>(products), m, stream);
 }
 
-// Rows in the type that the weights want; an input that no norm bounds is bf16 for coded ones.
+// Multiplies rows in the type that the weights need; for coded ones that is f16, or bf16 where no
+// norm bounds the input.
 void CudaLinear::rows(const CudaSource& source, std::span<const CudaMatmul> items, int64_t m,
                       cuda::Stream stream) {
   for (const DType type : {DType::f32, DType::f16, DType::bf16}) {

@@ -1,5 +1,5 @@
-// The linear layers of one activation on the GPU: chooses how the input is prepared and which
-// kernels multiply it, by the number of rows and the formats of the matrices.
+// Multiplies the linear layers of one activation on the GPU: chooses how the input is prepared and
+// which kernels multiply it, by the number of rows and the formats of the matrices.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@
 
 namespace walsh {
 
-// One product of an input: y[m][ldy] (+)= linear(input) + bias.
+// One product of an input computes y[m][ldy] (+)= linear(input) + bias.
 struct CudaMatmul {
   const Linear* linear = nullptr;
   float* y = nullptr;
@@ -24,13 +24,14 @@ struct CudaMatmul {
   bool add = false;
 };
 
-// Where the rows of an input are, and the gates of their heads, which a mixer's results may have.
+// Says where the rows of an input are, and the gates of their heads, which a mixer's results may
+// have.
 struct CudaSource {
   cuda::InputSource rows;
   cuda::HeadGates gates;  // cuda::can_prepare(gates), or none
 };
 
-// What a launch in front of products makes beside their inputs and small products.
+// Says what a launch in front of products makes beside their inputs and small products.
 struct CudaFront {
   std::span<const cuda::InputForm> forms;
   const cuda::FrontRoute* route = nullptr;
@@ -38,21 +39,21 @@ struct CudaFront {
 
 class CudaLinear {
  public:
-  // Takes workspaces for up to max_rows rows of every input.
+  // Allocates workspaces for up to max_rows rows of every input.
   CudaLinear(const CudaSizes& sizes, int64_t max_rows);
 
   // With a front the first item is a product for which is_in_front() holds.
   void multiply(const Input& input, const CudaSource& source, std::span<const CudaMatmul> items,
                 int64_t m, cuda::Stream stream, const CudaFront* front = nullptr);
-  // Whether products of m rows with a matrix can be made where inputs are prepared.
+  // Returns whether products of m rows with a matrix can be computed where inputs are prepared.
   static bool is_in_front(const Linear& linear, int64_t m);
-  // The same for one row, as a part of a program. False if it cannot be.
+  // Adds the products of one row to a program. Returns false if they cannot be a part of it.
   bool add_to(cuda::PersistentProgram& program, const Input& input, const cuda::InputSource& source,
               std::span<const CudaMatmul> items);
-  // Whether coded matrices are multiplied with int8 inputs, as programs do it.
+  // Returns whether coded matrices are multiplied with int8 inputs, as programs do it.
   bool has_steps() const { return !exact_ && !rotate_weights_; }
 
-  // What int8 products of one input need: forms that are made once, and the products.
+  // Says what int8 products of one input need: forms that are made once, and the products.
   struct Coded {
     std::vector<cuda::InputForm> forms;
     std::vector<cuda::Matmul> products;
@@ -60,22 +61,22 @@ class CudaLinear {
   Coded describe(const Input& input, std::span<const CudaMatmul> items);
 
  private:
-  // What the workspaces are sized by.
+  // The workspaces have these sizes.
   struct Extent {
     int64_t stride = 0;          // of float and 16-bit rows
-    int64_t quantized_rows = 0;  // that int8 inputs are made of at once
+    int64_t quantized_rows = 0;  // of int8 inputs that are made at once
     int64_t row_bytes = 2;       // per value of rows for long prompts
     uint64_t scratch = 0;        // for dequantized weights
     bool prompts = false;        // cuBLASLt is used
-    bool rows = false;           // that or products that rotate weights are
+    bool rows = false;           // cuBLASLt or products that rotate weights are used
   };
   static Extent extent(const CudaSizes& sizes, int64_t max_rows);
   void make_batch_space();
 
   void coded(const Coded& coded, int64_t m, cuda::Stream stream);
-  // Whether m rows are multiplied by the kernels for batches.
+  // Returns whether the kernels for batches multiply m rows.
   bool in_batch(const Input& input, const Linear& linear, int64_t m) const;
-  // Small products, inputs of coded ones, and what else there is.
+  // Computes small products, prepares the inputs of coded ones, and does what `front` asks for.
   void in_front(const CudaSource& source, std::span<const CudaMatmul> items,
                 std::span<const cuda::InputForm> forms, const CudaFront* front, int64_t m,
                 cuda::Stream stream);
@@ -83,7 +84,7 @@ class CudaLinear {
              cuda::Stream stream);
   void rows(const CudaSource& source, std::span<const CudaMatmul> items, int64_t m,
             cuda::Stream stream);
-  // Products that rotate weights back (weight_side.h), of at most 8 rows by float ones.
+  // Computes products that rotate weights back (weight_side.h), with float rows for at most 8 rows.
   void weight_side(const CudaSource& source, std::span<const CudaMatmul> items, int64_t m,
                    cuda::Stream stream);
   void rows_of_type(DType type, const CudaSource& source, std::span<const CudaMatmul> items,

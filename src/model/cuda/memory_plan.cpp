@@ -23,7 +23,7 @@ double gib(uint64_t bytes) {
   return static_cast<double>(bytes) / (1 << 30);
 }
 
-// Device memory that `make` makes.
+// Returns the device memory that `make` allocates.
 template <typename Make>
 uint64_t counted(const Make& make) {
   const cuda::CountedMemory memory;
@@ -31,7 +31,7 @@ uint64_t counted(const Make& make) {
   return memory.bytes();
 }
 
-// The buffers of a matrix, as placing it makes them.
+// Makes the buffers of a matrix as placing it does.
 void make_matrix(const Format& format, int64_t rows, int64_t cols, bool biased) {
   if (format.dense) cuda::Buffer(tensor_bytes(format, rows, cols));
   for (int pass = 0; pass < format.passes && !format.dense; ++pass)
@@ -39,7 +39,7 @@ void make_matrix(const Format& format, int64_t rows, int64_t cols, bool biased) 
   if (biased) cuda::Buffer(static_cast<uint64_t>(rows) * sizeof(float));
 }
 
-// Its arrays as they are stored.
+// Returns the bytes of its arrays as they are stored.
 uint64_t embedding_bytes(const Format& format, int64_t rows, int64_t cols) {
   return counted([&] {
     for (const ArraySpec& array : array_specs(format, rows, cols))
@@ -49,7 +49,7 @@ uint64_t embedding_bytes(const Format& format, int64_t rows, int64_t cols) {
   });
 }
 
-// A part of a model, or one whose layers are all recurrent, may be without heads.
+// A part of a model, or a model whose layers are all recurrent, may have no heads to check.
 void check_cache(const CacheTypes& types, int64_t head_dim) {
   if (!types.coded() || head_dim == 0) return;
   const std::string reason = cuda::why_not_coded(types, head_dim);

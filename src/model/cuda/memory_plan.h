@@ -1,4 +1,4 @@
-// What a model will take of a GPU's memory, known before anything is loaded.
+// Plans what a model will take of a GPU's memory, before anything is loaded.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +27,9 @@ struct MemoryPlan {
 // made in their order (base/cuda/memory_pool.h). 0: there are none.
 uint64_t expert_pool_bytes(const WeightSource& source, const LayerDesc& layer);
 
-// Tokens of one batch: the most of 4096, 2048, 1024 and 512 with which an executor's memory fits
-// into `available` bytes (512 if none does), no more than there can be; CudaSizes::batch_rows if
-// these are given, whatever is available.
+// Returns the tokens of one batch: the most of 4096, 2048, 1024 and 512 with which an executor's
+// memory fits into `available` bytes (512 if none does), no more than there can be;
+// CudaSizes::batch_rows if these are given, whatever is available.
 int64_t choose_cuda_rows(const CudaSizes& sizes, const KvShape& cache, uint64_t available);
 
 // Returns the plan with the largest batch that fits into `available` bytes: the memory that loading
@@ -37,7 +37,7 @@ int64_t choose_cuda_rows(const CudaSizes& sizes, const KvShape& cache, uint64_t 
 // what the device refuses.
 MemoryPlan plan_cuda_memory(const WeightSource& source, const ModelConfig& config,
                             const LoadOptions& options, uint64_t available);
-// Returns the same of a model whose steps are known and not refused.
+// Returns the plan for a model whose steps are known and not refused.
 MemoryPlan plan_cuda_memory(const WeightSource& source, const ModelConfig& config,
                             const ModelSteps& steps, const LoadOptions& options,
                             uint64_t available);

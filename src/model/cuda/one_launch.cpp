@@ -7,13 +7,13 @@
 namespace walsh {
 namespace {
 
-// Returns whether the phase of attention does all that the step does.
+// Returns whether the phase of attention can do all that the step does.
 bool is_phase(const step::PrepareHeads& heads) {
   return !heads.norms_all_heads() && !heads.unit.present() && !heads.latent.present() &&
          heads.key.present() && !heads.values_are_keys && !heads.value_norm.present();
 }
 
-// The matrices of one expert, or of the shared one.
+// Names the matrices of one expert, or of the shared one.
 struct ExpertMatrices {
   const Linear *gate, *up, *down;
 
@@ -31,7 +31,7 @@ cuda::ExpertStep::Part part_of(int64_t width, std::span<const cuda::Matmul> firs
   return part;
 }
 
-// Returns the matrix that gives these rows, or null.
+// Returns the matrix that computes these rows, or null.
 const Linear* output_to(Rows rows, const step::Product& s, const Model& model, int layer) {
   for (const step::Product::Output& output : s.outputs)
     if (output.to.rows == rows) return &model.matrix(layer, output.matrix);
@@ -65,7 +65,7 @@ cuda::PersistentProgram OneLaunch::head() {
 
 bool OneLaunch::add(const step::Product& s) {
   const Model& model = operands_.model();
-  if (waiting_.experts != nullptr) {  // only that of the shared one comes behind them
+  if (waiting_.experts != nullptr) {  // only the shared expert's down comes behind them
     waiting_.shared_down = &s;
     return true;
   }
@@ -95,7 +95,7 @@ bool OneLaunch::add(const step::PrepareHeads& s) {
   return true;
 }
 
-// Attention. Its queries are where their product writes them, beside their gates.
+// Adds attention. Its product writes queries beside their gates, where the phase reads them.
 bool OneLaunch::add(const step::Attend& s) {
   const step::PrepareHeads& heads = *waiting_.heads;
   if (!is_phase(heads)) return false;
@@ -124,8 +124,8 @@ bool OneLaunch::add(const step::DeltaRule& s) {
   return true;
 }
 
-// The phase of attention has its gates already; that of a delta net is what lies between its
-// products, gates included.
+// The phase of attention has its gates already. The phase of a delta net does all that lies between
+// its products, gates included.
 bool OneLaunch::add(const step::GateHeads& s) {
   if (waiting_.rule == nullptr) return true;
   if (!is_dense_without_bias(*waiting_.decay) || !is_dense_without_bias(*waiting_.strength))
@@ -152,8 +152,9 @@ bool OneLaunch::add(const step::Experts& s) {
   return true;
 }
 
-// Router, choice, products and the sum. A phase does not know weights of inputs instead of results,
-// norms and factors behind the sum, codes in two passes, and a shared expert of another part.
+// Adds router, choice, products and the sum as one phase. Such a phase cannot have weights of
+// inputs instead of results, norms and factors behind the sum, codes in two passes, or a shared
+// expert of another part.
 bool OneLaunch::add(const step::AddExperts& s) {
   const Model& model = operands_.model();
   const step::Experts& of = *waiting_.experts;

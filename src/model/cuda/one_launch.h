@@ -10,17 +10,17 @@ namespace walsh {
 
 class OneLaunch {
  public:
-  // Both outlive it. `rows`: see cuda::PersistentProgram.
+  // Both arguments outlive it. `rows` is as in cuda::PersistentProgram.
   OneLaunch(const CudaOperands& operands, CudaLinear& linear, int rows)
       : operands_(operands), linear_(linear), rows_(rows) {}
 
-  // Programs; empty where there can be none.
+  // These make the programs; they are empty where there can be none.
   cuda::PersistentProgram layers();
   cuda::PersistentProgram head();
 
  private:
   // Adds what a step computes to the program, or keeps it for the phase that a later step becomes.
-  // False if it cannot be a part of one.
+  // Returns false if a program cannot do the step.
   bool add(const step::Embed&) { return false; }
   bool add(const step::Product& s);
   bool add(const step::PrepareHeads& s);
@@ -45,9 +45,9 @@ class OneLaunch {
     return std::visit([this](const auto& s) { return add(s); }, step.op);
   }
 
-  // Steps that wait for the one which becomes their phase: attention, the delta rule with its
-  // decays and strengths, which it multiplies itself, and experts with their router and the shared
-  // one.
+  // These steps wait for the one that becomes their phase: attention; the delta rule with its
+  // decays and strengths, which the phase multiplies itself; experts with their router and the
+  // shared one.
   struct Waiting {
     const step::PrepareHeads* heads = nullptr;
     const step::Convolve* convolve = nullptr;

@@ -1,4 +1,4 @@
-// What the operands of steps are on a GPU: where rows, vectors and caches lie, and the calls of
+// Finds the operands of steps on a GPU: where rows, vectors and caches lie, and the calls of
 // kernels that follow from a step, whether it is launched or a phase of a program.
 #pragma once
 
@@ -15,18 +15,18 @@ namespace walsh {
 
 class CudaOperands {
  public:
-  // Both outlive it.
+  // Both arguments outlive it.
   CudaOperands(const Model& model, const CudaMemory& memory);
 
   const Model& model() const { return model_; }
   const CudaMemory& memory() const { return memory_; }
 
   // Returns the table of the embedding or, if `of_layers`, that of the embeddings of layers. The
-  // model has it.
+  // model must have it.
   const cuda::StoredTable& table(bool of_layers) const {
     return of_layers ? layer_embedding_ : embedding_;
   }
-  // Row `index` of an operand.
+  // Returns row `index` of an operand.
   float* row(const Operand& operand, int64_t index = 0) const;
   const float* vector(int layer, int index) const { return memory_.vectors.at(layer, index); }
   // Returns array `array` of CudaMemory::staged, of all rows of a batch.
@@ -35,8 +35,9 @@ class CudaOperands {
 
   // Returns the rows from `first` on, normed by a norm of the layer if there is one.
   cuda::InputSource source(const Operand& from, const Norm& norm, int layer, int64_t first) const;
-  // What a product reads and writes for the rows of a batch from `skip` on. The residual stream
-  // and what mixers give keep their places; what a block computes besides begins at the first row.
+  // These return what a product reads and writes for the rows of a batch from `skip` on. The
+  // residual stream and mixers' results keep their places; what a block computes besides begins at
+  // the first row.
   cuda::InputSource source(const step::Product& s, int layer, int64_t skip) const;
   std::vector<CudaMatmul> products(const step::Product& s, int layer, int64_t skip) const;
 
@@ -44,21 +45,22 @@ class CudaOperands {
   static bool has_norm_in_front(const step::PrepareHeads& s) {
     return s.norms_all_heads() || (s.query_norm.present() && s.unit.present());
   }
-  // For all m rows. Heads of unit length are normed before the rotation. The rotation makes them
-  // longer by the magnitude of the rope, so their gains are uploaded smaller by it.
+  // Returns the call for all m rows. Heads of unit length are normed before the rotation. The
+  // rotation makes them longer by the magnitude of the rope, so their gains are uploaded smaller by
+  // it.
   cuda::RopeCall rope_call(const step::PrepareHeads& s, int layer, int64_t m) const;
   cuda::AttentionRows attention_rows(const step::Attend& s, int layer, int64_t m) const;
   // Describes rows [first, first + rows), over keys and values in fp16 pages.
   cuda::AttentionCall attention_call(const step::Attend& s, int layer, int64_t first,
                                      int64_t rows) const;
-  // Gates of rows from `skip` on: those of delta nets are rows of their own, those of attention
-  // stand where its queries do, behind the queries of their head.
+  // Returns the gates of rows from `skip` on: those of delta nets are rows of their own, those of
+  // attention stand where its queries do, behind the queries of their head.
   cuda::HeadGates head_gates(const step::GateHeads& s, int layer, int64_t skip) const;
   CudaDeltaNet::Rows delta_rows(const step::Convolve& s, const Operand& mixed, int64_t m) const;
   ExpertLayer experts(const step::Experts& s, int layer) const {
     return {model_, s, layer, expert_strides_[static_cast<size_t>(layer)]};
   }
-  // Returns by how much a rope makes what it turns longer; 1 for none.
+  // Returns by how much a rope lengthens what it turns; 1 for none.
   float magnitude(int rope) const;
 
  private:

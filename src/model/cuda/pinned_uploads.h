@@ -1,4 +1,4 @@
-// Uploads of small arrays to a GPU in the order of a stream, without blocking the host.
+// Uploads small arrays to a GPU in the order of a stream, without blocking the host.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Loading into GPU memory, tensor by tensor: stored arrays go through pinned buffers to the device
+// Loads tensors into GPU memory, one by one: stored arrays go through pinned buffers to the device
 // and are repacked there.
 #include <fmt/format.h>
 
@@ -39,7 +39,8 @@ class CudaPlacement : public Placement {
     begin_matrix(matrix);
     if (stored.format->dense) {
       place_dense(*weights, stored, matrix);
-      // Choices of experts and decays have inputs in float32, whatever the number of rows.
+      // Matrices that choose experts or compute decays have inputs in float32, whatever the number
+      // of rows.
       if (matrix.plain) {
         weights->dense = cuda::widen(weights->dense, uploader_->stream());
         linear.format = &get_format("f32");
@@ -115,8 +116,8 @@ class CudaPlacement : public Placement {
   void finish() override { uploader_->synchronize(); }
 
  private:
-  // The experts of a layer have one allocation, in which the arrays of two of them have one
-  // distance.
+  // The experts of a layer share one allocation, so that the arrays of neighbouring experts lie at
+  // one distance.
   void begin_matrix(const MatrixDesc& matrix) {
     if (matrix.expert == 0 && last_expert_ != 0) {
       if (next_pool_ == pool_bytes_.size())

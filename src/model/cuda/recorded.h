@@ -1,5 +1,5 @@
-// Batches of single tokens that were recorded as CUDA graphs: one for each number of rows and reach
-// of the context, replayed with other tokens, positions and sequences.
+// Keeps batches of single tokens that were recorded as CUDA graphs: one for each number of rows and
+// reach of the context, replayed with other tokens, positions and sequences.
 #pragma once
 
 #include <algorithm>
@@ -14,19 +14,18 @@ namespace walsh {
 
 class RecordedBatches {
  public:
-  // What a recorded batch depends on: rows, reach of the context, and whether tokens are chosen and
-  // some of them drawn.
+  // A recorded batch depends on its rows, the reach of the context, whether tokens are chosen, and
+  // whether some of them are drawn.
   using Shape = std::tuple<int64_t, int64_t, bool, bool>;
   struct Recorded {
     bool warm = false;                              // has run once
-    int64_t used = 0;                               // count of the batch that was the last one
+    int64_t used = 0;                               // count of the last batch that used it
     cuda::Graph graph[CudaSampling::kOpenBatches];  // by the slot that takes what is chosen
     std::map<int64_t, cuda::Graph> layers;  // of a part of a model: steps by their first layer
   };
 
-  // Another batch comes.
   void count() { ++batches_; }
-  // Returns what is recorded for its shape; of many shapes the one that was not used for the
+  // Returns what is recorded for its shape; of many shapes the one that has been unused for the
   // longest time is forgotten.
   Recorded& of(const Shape& shape) {
     if (!recorded_.contains(shape) && recorded_.size() == kMost) {

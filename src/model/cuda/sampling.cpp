@@ -19,12 +19,12 @@ bool CudaSampling::available() const {
 
 void CudaSampling::start(int64_t sequence, const SamplerOptions& options,
                          std::span<const int32_t> history, cuda::Stream stream) {
-  // The history is only kept where a penalty reads it; it holds what the context can.
+  // Only a penalty reads the history; as many tokens are kept as the context can have.
   const auto count = std::min<size_t>(history.size(), static_cast<size_t>(pages_.shape().capacity));
   const cuda::SampleState state =
       cuda::sample_state(options, operands_.model().config.vocab, static_cast<int32_t>(count));
   greedy_[static_cast<size_t>(sequence)] = state.greedy;
-  // Batches that are open go on: what they read is written behind them.
+  // Open batches go on with what they read; this is written behind them.
   uploads_.copy(memory_.sample_states.as<cuda::SampleState>() + sequence, &state, sizeof state,
                 stream);
   if (state.penalty) {

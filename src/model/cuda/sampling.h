@@ -1,5 +1,5 @@
-// What an executor on a GPU does behind the logits: tokens are chosen on the device, become the
-// next batch there, and come to the host one batch later.
+// Chooses tokens on the device behind the logits of an executor on a GPU: they become the next
+// batch there, and come to the host one batch later.
 #pragma once
 
 #include <cstdint>
@@ -14,29 +14,29 @@ namespace walsh {
 
 class CudaSampling {
  public:
-  static constexpr size_t kOpenBatches = 2;  // whose tokens were not taken
+  static constexpr size_t kOpenBatches = 2;  // batches whose tokens were not taken
 
-  // All outlive it.
+  // All arguments outlive it.
   CudaSampling(const CudaOperands& operands, const KvPages& pages);
 
   bool available() const;
-  // Executor::start_sampling().
+  // Does the work of Executor::start_sampling().
   void start(int64_t sequence, const SamplerOptions& options, std::span<const int32_t> history,
              cuda::Stream stream);
   // Returns whether a token of the batch is drawn, and not only the best one taken.
   bool draws(const CudaBatch& batch) const;
-  // Returns which of the places takes what is chosen next; throws internal if all are open.
+  // Returns which slot takes what is chosen next; throws internal if all are open.
   size_t free_slot() const;
   size_t next_slot() const { return static_cast<size_t>(submitted_) % kOpenBatches; }
   // Chooses a token behind each of `rows` rows of logits.
   void sample(const CudaBatch& batch, const Operand& logits, int64_t rows, cuda::Stream stream);
-  // What was chosen of `rows` rows is the host's once the stream has come to here.
+  // Marks what was chosen for `rows` rows as the host's, once the stream has come to here.
   void keep(int64_t rows, cuda::Stream stream);
-  // Executor::sampled().
+  // Does the work of Executor::sampled().
   std::span<const int32_t> take();
 
  private:
-  // Tokens on their way to the host.
+  // Holds tokens on their way to the host.
   struct Slot {
     cuda::PinnedBuffer tokens;
     cuda::StreamEvent done;

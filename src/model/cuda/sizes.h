@@ -1,4 +1,4 @@
-// What the memory of an executor on a GPU is sized by, known before a model is loaded.
+// Holds what determines the memory of an executor on a GPU; it is known before a model is loaded.
 #pragma once
 
 #include "cache/cache_type.h"

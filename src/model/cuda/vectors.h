@@ -1,5 +1,5 @@
-// The vectors of all layers in GPU memory: gains, sinks and whatever else a layer has beside its
-// matrices and their biases.
+// Holds the vectors of all layers in GPU memory: gains, sinks and whatever else a layer has beside
+// its matrices and their biases.
 #pragma once
 
 #include <vector>
@@ -11,14 +11,14 @@ namespace walsh {
 
 class CudaVectors {
  public:
-  // Takes memory for those that the steps name, in the places that these give them.
+  // Allocates memory for the vectors that the steps name, in the same places.
   explicit CudaVectors(const ModelSteps& steps);
 
   // Returns a vector of a layer, or of the head (-1); null for vector -1.
   const float* at(int layer, int index) const;
-  // Brings all values of the model there, those of constants included.
+  // Uploads all values of the model, those of constants included.
   void upload(const Model& model, cuda::Uploader& uploader) const;
-  // Brings other values to the place of one.
+  // Uploads other values for one vector.
   void upload(int layer, int index, const std::vector<float>& values,
               cuda::Uploader& uploader) const;
 

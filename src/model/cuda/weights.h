@@ -1,4 +1,4 @@
-// The matrices of a model in GPU memory.
+// Holds the matrices of a model in GPU memory.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace walsh {
 
-// A matrix as the GPU multiplies it: either as passes, or uncoded.
+// A matrix is here as the GPU multiplies it: either as passes, or uncoded.
 struct CudaWeights : DeviceWeights {
   std::vector<cuda::Matrix> pass;
   cuda::DenseMatrix dense;
@@ -19,12 +19,12 @@ struct CudaWeights : DeviceWeights {
   uint64_t bytes() const override;
 };
 
-// A table that tokens look up as it is stored, so that single rows can be dequantized.
+// A table that tokens look up is here as it is stored, so that single rows can be dequantized.
 struct CudaEmbedding : DeviceWeights {
   const Format* format = nullptr;
   int64_t rows = 0, cols = 0;
   Rotation rotation[2];
-  // In the order of array_specs. A product code always has its codebook.
+  // The arrays have the order of array_specs. A product code always has its codebook.
   std::vector<cuda::Buffer> arrays;
 
   uint64_t bytes() const override;
