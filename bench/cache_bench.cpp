@@ -1,6 +1,6 @@
-// Attention of one token behind 4,096 positions: the query heads of one KV head, fp16 keys and
-// values beside those of every coded type, in turns on one thread. What is printed is the least CPU
-// time per KV head.
+// Measures attention of one token behind 4,096 positions: the query heads of one KV head, fp16 keys
+// and values beside those of every coded type, in turns on one thread. It prints the least CPU time
+// per KV head.
 //
 //     bench_cache [HEAD_DIM [QUERY_HEADS]]
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ constexpr int64_t kPositions = 4096, kBlocks = kPositions / kCacheBlock;
 constexpr int kKvHeads = 24;  // more than caches hold
 constexpr int kRounds = 6;
 
-// CPU time of this thread.
+// Returns the CPU time of this thread.
 double seconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

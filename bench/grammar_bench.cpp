@@ -1,5 +1,5 @@
-// Time per token for enforcing a schema: random allowed tokens over a vocabulary of 128,000 tokens,
-// or that of a tokenizer.json.
+// Measures the time per token for enforcing a schema: random allowed tokens over a vocabulary of
+// 128,000 tokens, or that of a tokenizer.json.
 //
 // bench_grammar [TOKENIZER.json]
 //
@@ -23,14 +23,14 @@ namespace {
 
 using grammar::TokenGrammar;
 
-// Processor time of this thread in microseconds, which other programs do not affect.
+// Returns the processor time of this thread in microseconds, which other programs do not affect.
 double now() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return 1e6 * static_cast<double>(time.tv_sec) + 1e-3 * static_cast<double>(time.tv_nsec);
 }
 
-// Bytes, numbers, JSON punctuation, and words with and without a leading space.
+// Makes tokens of bytes, numbers, JSON punctuation, and words with and without a leading space.
 std::shared_ptr<const grammar::TokenVocabulary> made_vocabulary(size_t size) {
   std::vector<std::string> texts;
   for (int byte = 0; byte < 256; ++byte)
@@ -57,7 +57,7 @@ std::shared_ptr<const grammar::TokenVocabulary> file_vocabulary(const char* path
   return std::make_shared<grammar::TokenVocabulary>(tokenizer, tokenizer.vocab_size());
 }
 
-// Microseconds for each token of a text.
+// Returns the microseconds for each token of a text.
 std::vector<double> times_of(const std::shared_ptr<const TokenGrammar>& compiled, uint64_t seed) {
   grammar::TokenMatcher matcher(compiled);
   Random random(seed);

@@ -1,8 +1,8 @@
-// Matmul per format and number of tokens, with weights in the second-level cache (one thread) and
-// from memory (all threads, rotating through more than 500 MB).
+// Measures matmul per format and number of tokens, with weights in the second-level cache (one
+// thread) and from memory (all threads, rotating through more than 500 MB).
 //
-// Counters: Gw/s weights per second, GB/s of packed weights, `read` share of the read bandwidth and
-// `peak` share of the int8 multiply-add peak, both measured when the program starts.
+// Counters are Gw/s weights per second, GB/s of packed weights, `read` share of the read bandwidth
+// and `peak` share of the int8 multiply-add peak; both are measured when the program starts.
 #include <benchmark/benchmark.h>
 
 #include <span>
@@ -44,7 +44,7 @@ PanelMatrix random_trellis(const Format& format, int64_t rows, int64_t cols, Ran
   return pack_panels(tensor, 0);
 }
 
-// Random codes and scales in the packed layout.
+// Returns random codes and scales in the packed layout.
 PanelMatrix random_matrix(const Format& format, int64_t rows, int64_t cols, uint64_t seed) {
   Random random(seed);
   if (format.kind == CodeKind::trellis) return random_trellis(format, rows, cols, random);

@@ -1,5 +1,5 @@
-// Tokens per second of one greedy text with a draft model of which a given share of the guesses is
-// right, whatever both models say: what guessing gains by its costs alone.
+// Measures tokens per second of one greedy text with a draft model of which a given share of the
+// guesses is right, whatever both models say: this is what guessing gains by its costs alone.
 //
 // bench_speculation MODEL DRAFT [cpu|cuda] [SHARE...]
 //
@@ -91,7 +91,7 @@ class Sink : public RequestSink {
   RequestEnd end;
 };
 
-// Tokens per second behind the first token.
+// Returns the tokens per second behind the first token.
 double rate_of(const Model& model, DraftSource* drafts, const Told* told, RequestEnd& end) {
   Scheduler scheduler(model, SessionOptions{kPositions}, drafts);
   double rate = 0;

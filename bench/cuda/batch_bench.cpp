@@ -1,6 +1,6 @@
-// Products of a layer with 17 to 256 vectors: every shape of blocks of the kernels for batches,
-// int8 tiles, dequantization with cuBLASLt, and cuBLASLt with plain weights. Times are medians of
-// graph replays over several copies of the weights.
+// Measures products of a layer with 17 to 256 vectors: every shape of blocks of the kernels for
+// batches, int8 tiles, dequantization with cuBLASLt, and cuBLASLt with plain weights. Times are
+// medians of graph replays over several copies of the weights.
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -43,7 +43,6 @@ void fill_halves(const Buffer& to) {
   synchronize(nullptr);
 }
 
-// Copies of one random tensor.
 struct Weights {
   const Format* format;
   int64_t rows, cols;
@@ -143,7 +142,7 @@ void bench(const char* name, bool others) {
   fmt::print("\n");
 }
 
-// A few launches of one shape.
+// Makes a few launches of one shape.
 void launch_one(char** argv) {
   const auto number = [&](int i) { return std::strtoll(argv[i], nullptr, 10); };
   const int64_t rows = number(1), cols = number(2), m = number(3);
@@ -198,7 +197,7 @@ void bench_plain() {
 }  // namespace
 }  // namespace walsh::cuda
 
-// Usage: bench_batch [others] [FORMAT..], or for profilers
+// The usage is bench_batch [others] [FORMAT..], or for profilers
 // bench_batch one FORMAT ROWS COLUMNS VECTORS VECTORS_OF_BLOCK WARP_GROUPS
 int main(int argc, char** argv) {
   using namespace walsh::cuda;

@@ -1,5 +1,6 @@
-// Attention over coded caches compared with fp16, with cold caches, and the operations around it.
-// Times are medians of graph replays; decode goes through the caches of many layers in turn.
+// Compares attention over coded caches with fp16, with cold caches, and measures the operations
+// around it. Times are medians of graph replays; decode goes through the caches of many layers in
+// turn.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,7 +21,8 @@ CacheTypes types_of(const char* name) {
   return {&get_cache_type(name), &get_cache_type(name), 32};
 }
 
-// Random codes with scales of 1 / 8 in all tiles: some are made on the host and copied repeatedly.
+// Fills all tiles with random codes and scales of 1 / 8: some are made on the host and copied
+// repeatedly.
 void fill_tiles(const CodedSide& side, int64_t tiles, int head_dim) {
   Random random(3);
   const auto bytes = static_cast<uint64_t>(side.tile_bytes), all = static_cast<uint64_t>(tiles);
@@ -36,7 +38,7 @@ void fill_tiles(const CodedSide& side, int64_t tiles, int head_dim) {
     copy_on_device(side.tiles + at * bytes, side.tiles, std::min(at, all - at) * bytes, nullptr);
 }
 
-// Rows at the ends of m sequences of `context` positions.
+// Describes rows at the ends of m sequences of `context` positions.
 struct Rows {
   Heads heads;
   int64_t context, m, per_sequence;
@@ -141,7 +143,7 @@ void bench_decode(const Heads& h, int64_t context, int64_t m,
   }
 }
 
-// Time of a step's append without storing, and of a prompt of m rows after `before` positions.
+// Measures a step's append without storing, and a prompt of m rows after `before` positions.
 void bench_programs(const Heads& h, const char* name, int64_t m, int64_t before) {
   const CacheTypes types = types_of(name);
   const Rows rows(h, before + m, 1);
@@ -221,7 +223,7 @@ void run() {
 }  // namespace
 }  // namespace walsh::cuda
 
-// Without arguments all benchmarks; with a type and a context only decode of one row.
+// Without arguments all benchmarks run; with a type and a context only decode of one row does.
 int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   if (walsh::cuda::devices().empty()) {

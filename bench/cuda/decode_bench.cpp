@@ -1,10 +1,10 @@
-// Decode products, bound by memory: cold weights (more than 2 GB in turn), back-to-back launches in
-// a graph, including norm, rotation and quantization of the input.
+// Measures decode products, which memory bounds: cold weights (more than 2 GB in turn),
+// back-to-back launches in a graph, including norm, rotation and quantization of the input.
 //
 // bench_decode [FORMAT | ROWSxCOLS | m=N]...     without arguments a table of all
 //
-// m=-1, -2 and -4 are so many vectors as phases of one launch, each of which reads the results
-// of the one before; for a shape that is not square, the time of the product and one with its
+// m=-1, -2 and -4 are so many vectors as phases of one launch, each of which reads the results of
+// the one before; for a shape that is not square, the time is that of the product and one with its
 // transpose together. Wide shapes (columns > 2 rows) are down projections: their input is silu * up
 // instead of a norm.
 #include <cuda_runtime_api.h>
@@ -32,7 +32,7 @@ struct Shape {
   int64_t rows, cols;
 };
 
-// Seconds per launch sequence among `count`, captured in a graph.
+// Returns the seconds per launch sequence among `count`, captured in a graph.
 double seconds_per_call(int count, const std::function<void(int, Stream)>& call) {
   const OwnedStream stream;
   call(0, stream.get());
@@ -65,12 +65,12 @@ double seconds_per_call(int count, const std::function<void(int, Stream)>& call)
   return times[times.size() / 2] * 1e-3 / count;
 }
 
-// Seconds per phase of a program with `count` phases.
+// Returns the seconds per phase of a program with `count` phases.
 double seconds_per_phase(int count, const PersistentProgram& program, int rows) {
   return seconds_per_call(1, [&](int, Stream stream) { program.launch(stream, rows); }) / count;
 }
 
-// Random words on the device, at least as large as any array filled from them.
+// Returns random words on the device, at least as large as any array filled from them.
 Buffer random_words(uint64_t bytes, uint32_t mask, uint32_t bits) {
   std::vector<uint32_t> words(bytes / 4);
   Random random(1);
@@ -120,7 +120,7 @@ struct Bench {
     if (!m.row_factors.empty()) fill_from(m.row_factors, halves);
   }
 
-  // A matrix of the same shape with its own memory.
+  // Returns a matrix of the same shape with its own memory.
   Matrix copy(const Matrix& m) const {
     Matrix c = m;
     c.codes = Buffer(m.codes.bytes());
@@ -173,7 +173,7 @@ struct Bench {
     std::fflush(stdout);
   }
 
-  // Products of rows with a norm, and with the transposes, as phases.
+  // Measures products of rows with a norm, and with the transposes, as phases.
   void as_phases(const Format& format, const std::vector<Matrix>& weights, Shape shape,
                  int rows) const {
     const auto group = format.rotation_block ? 128 : 32;

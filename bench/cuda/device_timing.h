@@ -1,4 +1,4 @@
-// Data on the device and medians of graph replays, for benchmarks.
+// Makes data on the device and takes medians of graph replays, for benchmarks.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,7 +14,7 @@
 namespace walsh::cuda {
 
 inline constexpr double kReadBandwidth = 4.64e12, kTensorPeak = 700e12;
-// Bytes read before any are read again.
+// This many bytes are read before any are read again.
 inline constexpr uint64_t kColdBytes = uint64_t{2200} << 20;
 inline constexpr int kReplays = 15;
 
@@ -48,7 +48,7 @@ inline Buffer normal_floats(uint64_t count, double size = 1) {
   return filled<float>(count, [&](uint64_t) { return static_cast<float>(size * random.normal()); });
 }
 
-// Median seconds per launch, with `count` launches in a graph.
+// Returns the median seconds per launch, with `count` launches in a graph.
 inline double seconds(int count, const std::function<void(int, Stream)>& work) {
   const OwnedStream stream;
   work(0, stream.get());

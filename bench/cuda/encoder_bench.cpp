@@ -1,5 +1,6 @@
-// Throughput of the GPU encoder: kernels alone on weights in device memory, then including the
-// transfer from host memory. Prints one line per case; arguments: [index of the device].
+// Measures the throughput of the GPU encoder: kernels alone on weights in device memory, then
+// including the transfer from host memory. Prints one line per case; arguments: [index of the
+// device].
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -27,7 +28,7 @@ using namespace cuda::encoding;
 constexpr int64_t kRows = 1 << 17, kCols = 8192;  // 2 GiB of bf16
 constexpr int kRepeats = 5;
 
-// bf16 weights drawn from N(0, 0.02^2); 2^22 different ones.
+// Returns bf16 weights drawn from N(0, 0.02^2); 2^22 of them are different.
 std::vector<uint16_t> weights(int64_t count) {
   constexpr int64_t kPattern = 1 << 22;
   Random random(1);
@@ -40,7 +41,7 @@ std::vector<uint16_t> weights(int64_t count) {
   return values;
 }
 
-// Median seconds of `work` on a stream.
+// Returns the median seconds of `work` on a stream.
 double seconds(Stream stream, const std::function<void()>& work) {
   cudaEvent_t begin, end;
   check(cudaEventCreate(&begin), "event");
@@ -69,7 +70,7 @@ Rotation rotation_of(const Format& format, int pass) {
   return rotation;
 }
 
-// The launches of all passes that GpuEncoder makes for a slice, over weights on the device.
+// Makes the launches of all passes that GpuEncoder makes for a slice, over weights on the device.
 class Resident {
  public:
   Resident(const Format& format, Effort effort, const void* values, Stream stream)
@@ -164,7 +165,7 @@ void bench_kernels(Stream stream, const void* values) {
        0);
 }
 
-// From host memory to arrays on the device, or back to the host.
+// Measures encoding from host memory to arrays on the device, or back to the host.
 void bench_whole(int device, const std::vector<uint16_t>& values) {
   Tensor source;
   source.format = &dense_format(DType::bf16);

@@ -30,7 +30,7 @@ int64_t padded(int64_t cols) {
   return (cols + kPaddedColumns - 1) / kPaddedColumns * kPaddedColumns;
 }
 
-// Random codes of some matrices of every expert, at one distance.
+// Holds random codes of some matrices of every expert, at one distance.
 struct Experts {
   std::vector<std::vector<Matrix>> of_expert;  // [expert][matrix]
   int64_t stride = 0;
@@ -48,7 +48,7 @@ struct Experts {
       for (const Matrix& matrix : all) {
         check(cudaMemcpy(matrix.codes.as(), bytes.data(), bytes.size() * 8, cudaMemcpyHostToDevice),
               "copy");
-        // Halves of 0.0039.
+        // These are fp16 scales of about 0.004.
         check(cudaMemset(matrix.scales.as(), 0x1c, matrix.scales.bytes()), "scales");
         if (matrix.offset_group != 0)
           check(cudaMemset(matrix.offsets.as(), 0, matrix.offsets.bytes()), "offsets");

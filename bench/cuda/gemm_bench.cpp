@@ -1,4 +1,4 @@
-// Products with many vectors: dequantization, cuBLASLt, int8 tiles, and the weight-side
+// Measures products with many vectors: dequantization, cuBLASLt, int8 tiles, and the weight-side
 // kernels. Times are medians of graph replays over several copies of the weights.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -35,7 +35,7 @@ Buffer random_bytes(uint64_t bytes, uint64_t seed) {
   return buffer;
 }
 
-// A pass with random codes in the GPU layout.
+// Returns a pass with random codes in the GPU layout.
 Matrix random_matrix(const ScalarCode& code, int64_t rows, int64_t cols, uint64_t seed) {
   Matrix m;
   m.code = matrix_code(code);
@@ -57,7 +57,7 @@ Matrix random_matrix(const ScalarCode& code, int64_t rows, int64_t cols, uint64_
   return m;
 }
 
-// Copies of one random tensor's passes, enough for `bytes`.
+// Holds copies of one random tensor's passes, enough for `bytes`.
 struct Weights {
   const Format* format;
   int64_t rows, cols;
@@ -103,7 +103,7 @@ struct Weights {
   }
 };
 
-// Microseconds per call of `body(i)`, i = 0 .. calls - 1, in a graph.
+// Returns the microseconds per call of `body(i)`, i = 0 .. calls - 1, in a graph.
 double time_us(size_t calls, const std::function<void(size_t, Stream)>& body) {
   OwnedStream stream;
   body(0, stream.get());
@@ -140,7 +140,7 @@ double tera_flops(int64_t rows, int64_t cols, int64_t m, double us) {
   return 2.0 * static_cast<double>(rows * cols * m) / us * 1e-6;
 }
 
-// int8 inputs of m random vectors.
+// Returns int8 inputs of m random vectors.
 Activations random_activations(int64_t m, int64_t cols, const Format& format) {
   Activations x(m, cols, format.rotation_block != 0 ? 128 : 32, format.activation_planes);
   x.q = random_bytes(x.q.bytes(), 1);
@@ -188,7 +188,7 @@ void bench_dequantize() {
   }
 }
 
-// cuBLASLt alone, and with dequantization to scratch buffers of several sizes.
+// Measures cuBLASLt alone, and with dequantization to scratch buffers of several sizes.
 void bench_blas() {
   fmt::print(
       "\ncuBLASLt bf16 -> f32 alone and with dequantization of itq3_s (scratch MiB):\n"
@@ -285,7 +285,7 @@ void bench_tiles() {
   }
 }
 
-// Where rows_from (gemm/dequantized_gemm.h) should be for every kind of format.
+// Shows where rows_from (gemm/dequantized_gemm.h) should be for every kind of format.
 void bench_crossing() {
   fmt::print("\nint8 tiles / dequantization + cuBLASLt, us by number of vectors\n");
   const int64_t vectors[] = {24, 48, 96, 144, 192, 256};

@@ -1,6 +1,6 @@
-// Operations on rows between the products of prompts: inputs of products, rope with the append to
-// the cache, and the sum of experts. Times are medians of graph replays over arrays that take turns
-// and exceed the caches.
+// Measures operations on rows between the products of prompts: inputs of products, rope with the
+// append to the cache, and the sum of experts. Times are medians of graph replays over arrays that
+// take turns and exceed the caches.
 #include <fmt/format.h>
 
 #include <algorithm>

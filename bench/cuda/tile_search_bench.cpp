@@ -1,7 +1,7 @@
-// Throughput of the trellis tile search on a GPU: kernels alone with several numbers of tiles,
-// whole matrices from host memory without and with error feedback, and the matrices of two layers
-// of an 8B model, one or several at once. Prints one line per case; arguments: [index of the
-// device] [kernels] [matrices] [layer], all three parts if none is named.
+// Measures the throughput of the trellis tile search on a GPU: kernels alone with several numbers
+// of tiles, whole matrices from host memory without and with error feedback, and the matrices of
+// two layers of an 8B model, one or several at once. Prints one line per case; arguments: [index of
+// the device] [kernels] [matrices] [layer], all three parts if none is named.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -45,7 +45,7 @@ double seconds(const std::function<void()>& work) {
   return time.count();
 }
 
-// The shortest of a few repetitions.
+// Returns the time of the shortest of a few repetitions.
 double least_seconds(int repetitions, const std::function<void()>& work) {
   double least = seconds(work);
   for (int i = 1; i < repetitions; ++i)
@@ -106,7 +106,7 @@ void bench_kernels(const DeviceInfo& device) {
   }
 }
 
-// The source of matrices of any shape, and the statistics for their error feedback.
+// Makes matrices of any shape, and holds the statistics for their error feedback.
 struct Weights {
   std::vector<float> values = normal_values(1 << 22);
   std::map<int64_t, ErrorFeedback> feedback;  // by the number of columns
@@ -160,7 +160,7 @@ void bench_matrix(GpuTiles& device, Weights& weights, const char* name, int64_t 
 struct Shape {
   int64_t rows, cols;
 };
-// q, k, v, o, gate, up and down of an 8B model.
+// These are q, k, v, o, gate, up and down of an 8B model.
 constexpr Shape kLayer[] = {{4096, 4096},  {1024, 4096},  {1024, 4096}, {4096, 4096},
                             {14336, 4096}, {14336, 4096}, {4096, 14336}};
 constexpr int kLayers = 2;
