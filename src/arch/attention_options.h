@@ -1,5 +1,5 @@
-// The options of softmax attention: one struct from the description of a layer, over the step that
-// executors run, to the kernels of every device.
+// The options of softmax attention are one struct, which goes from the description of a layer over
+// the step that executors run to the kernels of every device.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ constexpr T first_seen(T window, T chunk, T position) {
   return first;
 }
 
-// softmax(cap(scale * q K^T)) V over the positions that a query sees. Learned sinks, which are a
-// vector of the layer, stand beside these.
+// Attention computes softmax(cap(scale * q K^T)) V over the positions that a query sees. Learned
+// sinks are a vector of the layer and stand beside these options.
 struct AttentionOptions {
   int64_t window = 0;   // positions that a query sees, itself included; 0: all
   int64_t chunk = 0;    // a query sees positions from the last multiple of this on; 0: no chunks

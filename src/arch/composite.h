@@ -1,4 +1,4 @@
-// Multi-part models (text, vision, ...), of which walsh reads the text part.
+// Some models have several parts (text, vision, ...), of which walsh reads the text part.
 #pragma once
 
 #include <span>

@@ -144,7 +144,7 @@ void choose_ropes(DecoderTraits& traits, const ModelConfig& config, const Config
     if (config.ropes.size() > 1) layer.rope = layer.window != 0 ? 1 : 0;
     check_rope(layer.head_dim, config.ropes[static_cast<size_t>(layer.rope)], reader);
   }
-  // A table is made of each rope, even if no layer uses it.
+  // Each rope gets a table, even if no layer uses it.
   for (size_t i = 0; i < config.ropes.size(); ++i) {
     int64_t size = 0;
     for (const LayerTraits& layer : traits.layers) {

@@ -1,5 +1,5 @@
-// The description of a decoder's forward pass, read from a Hugging Face config.json. All families
-// are brought to this one form; the forward pass does not know families.
+// Describes a decoder's forward pass, as read from a Hugging Face config.json. All families are
+// brought to this one form; the forward pass does not know families.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,15 @@
 
 namespace walsh {
 
-// A tensor of this description that the checkpoint stores in another way: it is the rows (elements
-// of a vector) [first_row, first_row + rows) of the tensor `source`. If `turned` is not 0, the
-// first `turned` of every `head_dim` rows are stored as pairs (0, 1), (2, 3), ..., while this
-// description has the first values of all pairs before the second ones. With a `shape`, which is
-// that of the source, it is the tensor [rows, cols] whose element (r, c) is element first + r *
-// row_step + c * col_step of the source. If a checkpoint has a tensor of this name itself, it need
-// not have the source.
+// Describes a tensor that the checkpoint stores in another way: as the rows (elements of a vector)
+// [first_row, first_row + rows) of the tensor `source`. If `turned` is not 0, the first `turned` of
+// every `head_dim` rows are stored as pairs (0, 1), (2, 3), ..., while this description has the
+// first values of all pairs before the second ones. With a `shape`, which is that of the source, it
+// is the tensor [rows, cols] whose element (r, c) is element first + r * row_step + c * col_step of
+// the source. If a checkpoint has a tensor of this name itself, it need not have the source.
 struct TensorPart {
-  // `count` groups of `rows` rows. The first group begins at row `first`, and groups are `step`
-  // rows apart.
+  // These are `count` groups of `rows` rows. The first group begins at row `first`, and groups are
+  // `step` rows apart.
   struct RowGroups {
     int64_t first = 0, rows = 0, step = 0, count = 0;
   };
@@ -34,11 +33,12 @@ struct TensorPart {
   int64_t turned = 0, head_dim = 0;
   std::vector<int64_t> shape = {};
   int64_t cols = 0, first = 0, row_step = 0, col_step = 0;
-  // Rows of a shape, group after group, in place of `first` and the steps.
+  // If there are groups, the tensor has their rows, one group after the other, and `first` and the
+  // steps are not used.
   std::vector<RowGroups> groups = {};
 };
 
-// A table whose rows tokens look up, besides the embedding.
+// Tokens look up rows of this table, besides those of the embedding.
 struct TokenTableDesc {
   std::string weight;  // tensor [vocab, cols]; empty: there is none
   int64_t cols = 0;
@@ -47,9 +47,9 @@ struct TokenTableDesc {
   bool present() const { return !weight.empty(); }
 };
 
-// A layer that predicts the token behind the next one from what the model gives for a token and
-// from the next one (multi-token prediction; Gloeckle et al. 2024, DeepSeek-AI 2024). Embedding and
-// head are those of the model, and it can go on from what it gives itself.
+// This layer predicts the token behind the next one from what the model gives for a token and from
+// the next one (multi-token prediction; Gloeckle et al. 2024, DeepSeek-AI 2024). Embedding and head
+// are those of the model, and it can go on from what it gives itself.
 struct AheadDesc {
   std::vector<LayerDesc> layer;  // one that has a join; empty: there is none
   NormDesc norm = {};            // in front of the head
@@ -77,15 +77,15 @@ struct ModelConfig {
   float logit_scale = 1;  // logits = cap(scale * head)
   float logit_cap = 0;    // c: logits become c tanh(logit / c); 0: no cap
   std::vector<TensorPart> parts;
-  // The names in a checkpoint of several parts of which this is the text part; `whole` is the name
-  // of the multi-part model.
+  // In a checkpoint of several parts, of which this is the text part, tensors have these names;
+  // `whole` is the name of the multi-part model.
   std::span<const NameRule> stored_names;
   std::string whole;
-  // Prefixes of tensors that are not used: further layers of multi-token prediction, and copies.
+  // Tensors with these prefixes are not used: further layers of multi-token prediction, and copies.
   std::vector<std::string> left_out;
   StoredQuantization stored;  // how the checkpoint stores matrices
-  // Exact names of tensors that a checkpoint may contain and the model does not read (rotary
-  // buffers).
+  // A checkpoint may contain tensors with exactly these names, which the model does not read
+  // (rotary buffers).
   std::vector<std::string> ignored;
   std::vector<int32_t> bos, eos;  // as stated in the file; they may lie outside the vocabulary
 };
@@ -102,7 +102,8 @@ struct TensorShape {
 
 // Returns the size of the heads that a rope rotates; of the widest if no layer uses it.
 int64_t rope_head_dim(const ModelConfig& config, size_t rope);
-// The layer that predicts further tokens as a model, with the embedding and the head of the other.
+// Returns the layer that predicts further tokens as a model of its own, with the embedding and the
+// head of `config`.
 ModelConfig ahead_config(const ModelConfig& config);
 // Returns whether a sequence has a state besides its keys and values.
 bool is_recurrent(const ModelConfig& config);
@@ -110,13 +111,14 @@ bool is_recurrent(const ModelConfig& config);
 // model has no head.
 std::vector<TensorShape> model_tensors(const ModelConfig& config);
 
-// The largest value of each width over all layers.
+// Each width is the largest over all layers.
 struct LayerWidths {
   int64_t query = 0, kv = 0, mlp = 0, head_dim = 0, heads = 0, kv_heads = 0;
-  // About delta nets. query_rows includes the gates of the queries; mixed is the output of a mixer.
+  // These are of delta nets. query_rows includes the gates of the queries; mixed is the width of
+  // what a mixer gives.
   int64_t query_rows = 0, mixed = 0, channels = 0, value_heads = 0;
   int64_t latent = 0, query_latent = 0, shared_key = 0;  // about latent attention
-  // Number of experts, chosen per token, and width of one.
+  // How many experts there are, how many are chosen per token, and how wide one is.
   int64_t experts = 0, chosen = 0, expert = 0;
 };
 LayerWidths widest(const ModelConfig& config);

@@ -8,9 +8,9 @@
 namespace walsh {
 namespace {
 
-// Keys without effect on next-token logits: bookkeeping, training, generation defaults (which
-// generate/generation_config.h reads) and keys that old versions of transformers wrote into every
-// file.
+// These keys have no effect on next-token logits: bookkeeping, training, defaults of generation
+// (which generate/generation_config.h reads) and keys that old versions of transformers wrote into
+// every file.
 constexpr auto kInertKeys = std::to_array<std::string_view>({
     "_attn_implementation",
     "_attn_implementation_autoset",
@@ -77,7 +77,8 @@ constexpr auto kInertKeys = std::to_array<std::string_view>({
     "unsloth_version",
     "use_bfloat16",
     "use_cache",
-    // Other models' feature switches that HF's code for these families never reads.
+    // Other models have features with these switches; HF's code for the supported families never
+    // reads them.
     "attention_probs_dropout_prob",
     "embd_pdrop",
     "hidden_dropout",
@@ -188,7 +189,8 @@ void ConfigReader::only(const char* key, const Json& supported) {
 void ConfigReader::finish() const {
   for (const auto& [key, value] : object_.items()) {
     if (value.is_null() || understood_.contains(key) || is_inert(key)) continue;
-    // Quoted as JSON, so that a hostile key cannot write control characters into the message.
+    // The key is quoted as JSON, so that a hostile one cannot write control characters into the
+    // message.
     throw Error(ErrorCode::bad_input, where_,
                 fmt::format("unknown key {} = {} may change the function",
                             Json(key).dump(-1, ' ', true, Json::error_handler_t::replace),

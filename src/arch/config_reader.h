@@ -29,7 +29,7 @@ class ConfigReader {
   int64_t integer(const char* key, int64_t min, int64_t max);
   double number(const char* key, double min, double max);
   // An absent key gives the fallback. transformers keeps an explicit null and fails where it
-  // computes with it: so a null number is refused, and a null flag is false.
+  // computes with it; therefore a null number is refused, but a null flag is false.
   int64_t integer_or(const char* key, int64_t fallback, int64_t min, int64_t max);
   double number_or(const char* key, double fallback, double min, double max);
   bool boolean_or(const char* key, bool fallback);

@@ -159,15 +159,15 @@ class LayerBuilder {
     a.o = matrix(names_.o, traits_.o_bias, config_.hidden, attended, Basis::residual);
   }
 
-  // Keys and values of another layer, values that are keys, or values with a norm. What o reads is
-  // then no multiple of rows of v that could be scaled.
+  // Adds attention to keys and values of another layer, with values that are keys, or with values
+  // that have a norm. What o reads is then no multiple of rows of v that could be scaled.
   void add_other_values(AttentionDesc& a, int input) {
     if (a.has_cache()) {
       a.k = matrix(names_.k, traits_.qkv_bias, a.kv_width(), input, Basis::own);
       if (!own_.values_are_keys)
         a.v = matrix(names_.v, traits_.qkv_bias, a.kv_width(), input, Basis::own);
     } else {
-      // Checkpoints may have what such a layer does not use.
+      // Checkpoints may still have these tensors, which such a layer does not use.
       for (const std::string_view unused : {names_.k, names_.v, names_.k_norm})
         config_.ignored.push_back(weight(unused));
     }
@@ -297,7 +297,7 @@ class LayerBuilder {
     layer_.mlp.function = traits_.gate_function;
     layer_.mlp.slope = traits_.gate_slope;
     layer_.mlp.limit = traits_.gate_limit;
-    // Attention's is the first of the layer.
+    // The first activation of the layer is that of attention.
     const int input = traits_.parallel
                           ? 0
                           : activation("mlp", config_.hidden, norm(names_.mlp_norm, config_.hidden),
@@ -479,7 +479,7 @@ void build_layers(const DecoderTraits& traits, ModelConfig& config) {
   config.head.weight = config.tied_head ? config.embedding : config.head_name;
   config.head.rows = config.vocab;
   config.head.cols = config.hidden;
-  // Old checkpoints store the rope frequencies, which follow from the config.
+  // Old checkpoints store the frequencies of rope, which follow from the config.
   config.ignored.push_back("model.rotary_emb.inv_freq");
   for (size_t i = 0; i < traits.layers.size(); ++i) {
     config.ignored.push_back(std::string(names.layers) + std::to_string(i) +

@@ -1,4 +1,4 @@
-// What the decoders of transformers have in common, and the traits in which they differ. A family
+// Says what the decoders of transformers have in common, and in which traits they differ. A family
 // sets traits; build_layers turns them into the description.
 #pragma once
 
@@ -11,9 +11,9 @@
 
 namespace walsh {
 
-// The names of a family's tensors. Those of a layer come behind `layers` + index + "."; a weight is
-// called name + ".weight", its bias name + ".bias". A norm without a name does not exist. The
-// defaults are the names of LlamaForCausalLM, which most families use.
+// These are the names of a family's tensors. Those of a layer come behind `layers` + index + "."; a
+// weight is called name + ".weight", its bias name + ".bias". A norm without a name does not exist.
+// The defaults are the names of LlamaForCausalLM, which most families use.
 struct TensorNames {
   std::string_view embedding = "model.embed_tokens.weight";
   std::string_view head = "lm_head.weight";
@@ -24,8 +24,8 @@ struct TensorNames {
   std::string_view o = "self_attn.o_proj";
   std::string_view sinks = "self_attn.sinks";  // without ".weight"
   std::string_view q_norm = "self_attn.q_norm", k_norm = "self_attn.k_norm";
-  // Latent attention. A checkpoint has `latent` above `shared_key` in one tensor, kv_down, and of
-  // head after head the rows of `key_up` and of `value_up` in another, kv_up.
+  // For latent attention, a checkpoint has `latent` above `shared_key` in one tensor, kv_down, and
+  // of head after head the rows of `key_up` and of `value_up` in another, kv_up.
   std::string_view query_down = "self_attn.q_a_proj", query_up = "self_attn.q_b_proj";
   std::string_view query_down_norm = "self_attn.q_a_layernorm";
   std::string_view kv_down = "self_attn.kv_a_proj_with_mqa";
@@ -47,19 +47,21 @@ struct TensorNames {
   std::string_view delta_rate = "linear_attn.A_log", delta_bias = "linear_attn.dt_bias";
   // Set if a checkpoint has q, k and v in one tensor, or gate and up.
   std::string_view qkv = "", gate_up = "";
-  // Layers with experts. A matrix of expert e is called `experts` + e + "." + its name.
+  // These are for layers with experts. A matrix of expert e is called `experts` + e + "." + its
+  // name.
   std::string_view router = "mlp.gate", shared_gate = "mlp.shared_expert_gate";
   std::string_view shared = "mlp.shared_expert.";  // before gate_proj, up_proj and down_proj
   std::string_view experts = "mlp.experts.";
-  // In front of the router (used without ".weight") and of the experts, behind `mlp` and behind the
-  // experts, if they have norms of their own.
+  // If they have norms of their own, these are in front of the router (its name is used without
+  // ".weight") and of the experts, behind `mlp`, and behind the experts.
   std::string_view router_norm = "", experts_norm = "", after_shared_norm = "";
   std::string_view after_experts_norm = "";
   std::string_view expert_gate = "gate_proj", expert_up = "up_proj", expert_down = "down_proj";
-  // Used without ".weight", if a checkpoint stores all experts of a layer in one tensor per kind.
+  // A checkpoint that stores all experts of a layer in one tensor per kind has these, without
+  // ".weight".
   std::string_view all_gate_up = "mlp.experts.gate_up_proj", all_down = "mlp.experts.down_proj";
   std::string_view stream_factor = "";  // without ".weight"
-  // Embeddings of layers. The first three are of the model.
+  // The embeddings of layers have these names. The first three are of the model.
   std::string_view layer_embedding = "model.embed_tokens_per_layer.weight";
   std::string_view layer_projection = "model.per_layer_model_projection";
   std::string_view layer_projection_norm = "model.per_layer_projection_norm.weight";
@@ -67,14 +69,14 @@ struct TensorNames {
   std::string_view after_layer_norm = "post_per_layer_input_norm";
 };
 
-// How a checkpoint stores all experts of a layer in one tensor.
+// A checkpoint that stores all experts of a layer in one tensor has one of these orders.
 enum class ExpertOrder : uint8_t {
   rows,        // gate_up [experts, 2 width, hidden], gates first; down [experts, hidden, width]
   columns,     // gate_up [experts, hidden, 2 width], gates first; down [experts, width, hidden]
   interleaved  // like columns, but gate_up alternates gate, up, gate, up, ...
 };
 
-// The experts, which are the same in every layer that has some.
+// The experts are the same in every layer that has some.
 struct ExpertTraits {
   int64_t count = 0, chosen = 0, width = 0;
   RoutingDesc routing;           // without the name of its bias
@@ -101,18 +103,18 @@ struct LayerTraits : AttentionOptions {
   LayerTraits() { scale = 0; }
 };
 
-// The same in every layer with latent attention; see LatentDesc.
+// These are the same in every layer with latent attention; see LatentDesc.
 struct LatentTraits {
   int64_t rank = 0, query_rank = 0, rope_dim = 0, value_dim = 0;  // rank 0: no latent attention
   float norm_eps = 0;
 };
 
-// The same in every delta net; see DeltaNetDesc.
+// These are the same in every delta net; see DeltaNetDesc.
 struct DeltaNetTraits {
   int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0, taps = 0;
 };
 
-// A layer that predicts further tokens (AheadDesc): layer `index` of those that are called
+// This layer predicts further tokens (AheadDesc). It is layer `index` of those that are called
 // `layers`. The other names are whole ones, without ".weight".
 struct AheadTraits {
   std::string layers, project, token_norm, stream_norm, norm;
@@ -135,7 +137,7 @@ struct DecoderTraits {
   bool attention_gate = false;  // see AttentionDesc::gated
   bool partial_rope = false;    // the family's code supports heads of which only a part is rotated
   bool paired_rope = false;     // neighbours in a head are rotated together (TensorPart::turned)
-  // The outputs of attention and MLP are normed as well, before they are added.
+  // What attention and MLP give is normed as well, before it is added.
   bool norms_after = false;
   bool layer_norms = false;  // norms are centered (NormDesc)
   bool parallel = false;     // see LayerDesc

@@ -1,4 +1,4 @@
-// Arcee: Llama whose MLP has no gate: down(max(up(x), 0)^2).
+// Arcee is Llama with an MLP that has no gate: down(max(up(x), 0)^2).
 #include "arch/family.h"
 
 namespace walsh {

@@ -1,5 +1,5 @@
-// Command R7B and Command A: LayerNorm without biases, attention and MLP in parallel, neighbours in
-// a head rotated together; layers without a window have no rope.
+// Command R7B and Command A have LayerNorm without biases and compute attention and MLP in
+// parallel; neighbours in a head are rotated together; layers without a window have no rope.
 #include "arch/family.h"
 
 namespace walsh {
@@ -26,7 +26,7 @@ void read_windows(ConfigReader& reader, DecoderTraits& traits) {
     if (layer.window == 0) layer.rope = -1;
 }
 
-// Keys of published files that transformers does not read: the only values that exist.
+// transformers does not read these keys of published files, in which only these values exist.
 void read_published(ConfigReader& reader) {
   reader.only("position_embedding_type", "rope_gptj");
   reader.only("order_of_interleaved_layers", "local_attn_first");

@@ -1,6 +1,6 @@
-// DeepSeek-V2 and V3: latent attention; routed experts in groups, of which only the best take part,
-// and shared experts; the first layers have a dense MLP. V2 scores experts by softmax, V3 by
-// sigmoids with a bias for the choice only.
+// DeepSeek-V2 and V3 have latent attention, routed experts in groups, of which only the best take
+// part, and shared experts; the first layers have a dense MLP. V2 scores experts by softmax, V3 by
+// sigmoids with a bias that counts for the choice only.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -15,7 +15,7 @@ constexpr int64_t kMaxRank = int64_t{1} << 16;
 constexpr int64_t kMaxDim = 1024;        // of a head, as elsewhere
 constexpr float kLatentNormEps = 1e-6F;  // fixed, whatever rms_norm_eps is
 
-// transformers' defaults for absent keys.
+// transformers has these defaults for absent keys.
 struct Defaults {
   int64_t rank = 512, query_rank = 1536, plain_dim = 128, rope_dim = 64, value_dim = 128;
 };
@@ -57,7 +57,7 @@ void read_both(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config)
   traits.qkv_bias = traits.o_bias = reader.boolean_or("attention_bias", false);
   read_expert_counts(reader, "moe_intermediate_size", traits);
   reader.only("moe_layer_freq", 1);
-  // Keys for training, and for distributing experts over machines elsewhere.
+  // These keys are for training, and for distributing experts over machines elsewhere.
   for (const char* key : {"aux_loss_alpha", "seq_aux", "ep_size"})
     reader.value(key);
 }
@@ -67,7 +67,7 @@ void read_v2(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   traits.paired_rope = true;
   traits.mlp_bias = reader.boolean_or("mlp_bias", false);
   reader.only("scoring_func", "softmax");
-  // With normalized weights, models do not scale them; no published model does this.
+  // The models do not apply their factor to normalized weights; no published model normalizes them.
   reader.only("norm_topk_prob", false);
   traits.experts.routing.normalized = false;
   const std::string method = reader.text("topk_method").value_or("greedy");

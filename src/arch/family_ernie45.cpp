@@ -1,5 +1,5 @@
-// ERNIE 4.5: Llama with neighbours in a head rotated together. In models with experts the layers of
-// a range have them, chosen by the probabilities of a softmax and a bias, beside shared experts.
+// ERNIE 4.5 is Llama with neighbours in a head rotated together. In models with experts the layers
+// of a range have them, chosen by the probabilities of a softmax and a bias, beside shared experts.
 #include <fmt/format.h>
 
 #include "arch/family.h"
@@ -12,8 +12,8 @@ void read_ernie45(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
   traits.qkv_bias = traits.o_bias = traits.mlp_bias = reader.boolean_or("use_bias", false);
 }
 
-// Which layers have experts: every `moe_layer_interval`-th from `moe_layer_start_index` to
-// `moe_layer_end_index`, of which -1 is the last layer.
+// Every `moe_layer_interval`-th layer from `moe_layer_start_index` to `moe_layer_end_index` has
+// experts; -1 is the last layer.
 void read_expert_layers(ConfigReader& reader, DecoderTraits& traits) {
   constexpr int64_t kMost = int64_t{1} << 31;
   const auto layers = static_cast<int64_t>(traits.layers.size());
@@ -29,8 +29,8 @@ void read_expert_layers(ConfigReader& reader, DecoderTraits& traits) {
   }
 }
 
-// Keys of published files that transformers does not read: the only values that exist, and what
-// belongs to training.
+// transformers does not read these keys of published files, in which only these values exist; one
+// of them is for training.
 void read_published(ConfigReader& reader) {
   reader.only("moe_gate", "topk");
   reader.only("moe_use_aux_free", true);

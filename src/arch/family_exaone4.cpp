@@ -1,5 +1,5 @@
-// EXAONE 4: norms behind both blocks and none in front, and norms of queries and keys per head. Of
-// models with windows, the layers without a window have no rope.
+// EXAONE 4 has norms behind both blocks and none in front, and norms of queries and keys per head.
+// In models with windows, the layers without a window have no rope.
 #include "arch/family.h"
 
 namespace walsh {

@@ -1,4 +1,4 @@
-// Helpers for families with experts: numbers of experts, and which layers have them.
+// Helps families with experts: reads the numbers of experts, and which layers have them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -111,7 +111,7 @@ void read_guessing_layers(ConfigReader& reader, DecoderTraits& traits, ModelConf
   a.stream_norm = name(0) + "hnorm";
   a.norm = name(0) + "shared_head.norm";
   a.joins_normed = true;
-  // Copies of the model's own.
+  // These are copies of the model's own embedding and head.
   config.left_out = {name(0) + "embed_tokens.", name(0) + "shared_head.head."};
   for (int64_t i = 1; i < count; ++i)
     config.left_out.push_back(name(i));

@@ -1,4 +1,4 @@
-// Gemma: gains stored minus one, GeGLU, a scaled embedding that is tied to the head.
+// Gemma stores gains minus one and has GeGLU and a scaled embedding that is tied to the head.
 #include <cmath>
 
 #include "arch/family.h"

@@ -1,4 +1,4 @@
-// Gemma 2: Gemma with norms before and after both blocks, capped logits and a window in every
+// Gemma 2 is Gemma with norms before and after both blocks, capped logits and a window in every
 // second layer.
 #include "arch/family.h"
 

@@ -1,4 +1,4 @@
-// Gemma 3: Gemma 2 with norms of queries and keys instead of caps; all layers except every sixth
+// Gemma 3 is Gemma 2 with norms of queries and keys instead of caps; all layers except every sixth
 // one have a window and a rope of their own.
 #include "arch/family.h"
 

@@ -1,6 +1,6 @@
-// Gemma 4, its text part: layers with a window and layers without one have heads of two sizes and
-// ropes of two kinds, values have a norm, late layers may attend to keys and values of earlier
-// ones, experts stand beside the MLP, and every layer may have an embedding of the token.
+// This is the text part of Gemma 4. Layers with a window and layers without one have heads of two
+// sizes and ropes of two kinds, values have a norm, late layers may attend to keys and values of
+// earlier ones, experts stand beside the MLP, and every layer may have an embedding of the token.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace walsh {
 namespace {
 
-// transformers' defaults for absent keys.
+// transformers has these defaults for absent keys.
 constexpr int64_t kShortWindow = 512, kDefaultPattern = 6, kDefaultWideHead = 512;
 constexpr int64_t kMost = int64_t{1} << 31, kMaxWidth = int64_t{1} << 20, kMaxHeads = 4096;
 constexpr int64_t kMaxHeadDim = 1024, kMaxExperts = 4096;
@@ -103,7 +103,7 @@ void read_experts(ConfigReader& reader, DecoderTraits& traits) {
   const int64_t count = reader.optional_integer("num_experts", 0, 1, kMaxExperts);
   const int64_t chosen = reader.optional_integer("top_k_experts", 0, 1, kMaxExperts);
   const int64_t width = reader.optional_integer("moe_intermediate_size", 0, 1, kMaxWidth);
-  // An older name.
+  // The width of an expert has an older name, too.
   const int64_t old = reader.optional_integer("expert_intermediate_size", 0, 1, kMaxWidth);
   if (!present) return;
   e.count = count;

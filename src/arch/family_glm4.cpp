@@ -1,5 +1,5 @@
-// GLM-4: a part of every head is rotated, with neighbours paired; gate and up are one tensor. The
-// later models (glm4) also have norms after both blocks.
+// GLM-4 rotates a part of every head, with neighbours paired; gate and up are one tensor. The later
+// models (glm4) also have norms after both blocks.
 #include "arch/family.h"
 
 namespace walsh {

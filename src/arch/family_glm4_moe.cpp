@@ -1,5 +1,5 @@
-// GLM-4.5 and 4.6: sigmoid scores with a bias for the choice only, groups of experts, a shared
-// expert; the first layers have a dense MLP.
+// GLM-4.5 and 4.6 score experts by sigmoids with a bias that counts for the choice only, in groups,
+// and have a shared expert; the first layers have a dense MLP.
 #include "arch/family.h"
 
 namespace walsh {

@@ -1,6 +1,6 @@
-// GPT-OSS: experts with biases and clamped gates, attention with sinks and, in every second layer,
-// a window. Checkpoints have all experts of a layer in one tensor, with gates and ups interleaved,
-// in a plain type or in MXFP4.
+// GPT-OSS has experts with biases and clamped gates, and attention with sinks and, in every second
+// layer, a window. Checkpoints have all experts of a layer in one tensor, with gates and ups
+// interleaved, in a plain type or in MXFP4.
 #include "arch/family.h"
 
 namespace walsh {
@@ -29,7 +29,7 @@ void read_gpt_oss(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
       traits.layers[i].window = window;
   }
   read_expert_counts(reader, "intermediate_size", traits);
-  // Duplicates of other keys.
+  // These duplicate other keys.
   for (const char* key : {"experts_per_token", "initial_context_length"})
     reader.value(key);
   traits.experts.router_bias = traits.experts.bias = true;

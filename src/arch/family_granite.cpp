@@ -1,4 +1,4 @@
-// Granite: Llama with multipliers; some models have experts, stored in one tensor per layer.
+// Granite is Llama with multipliers; some models have experts, stored in one tensor per layer.
 #include <cmath>
 
 #include "arch/family.h"

@@ -1,5 +1,5 @@
-// HunYuan, dense: Llama with norms of queries and keys behind their rotation, whose base a fixed
-// factor may stretch.
+// The dense HunYuan is Llama with norms of queries and keys behind their rotation. A fixed factor
+// may stretch the base of the rotation.
 #include <cmath>
 
 #include "arch/family.h"
@@ -7,8 +7,8 @@
 namespace walsh {
 namespace {
 
-// Keys of published files that transformers does not read: the only values that exist, and what
-// belongs to training, to pictures and to other classes.
+// transformers does not read these keys of published files, in which only these values exist, nor
+// those for training, pictures and other classes.
 void read_published(ConfigReader& reader, const DecoderTraits& traits) {
   reader.only("use_qk_norm", true);
   reader.only("use_rotary_pos_emb", true);

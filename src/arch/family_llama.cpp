@@ -1,4 +1,4 @@
-// Llama 1, 2, 3, 3.1 and later: optional biases, no sliding window.
+// Llama 1, 2, 3, 3.1 and later may have biases and have no sliding window.
 #include "arch/family.h"
 
 namespace walsh {

@@ -1,5 +1,5 @@
-// Llama 4, its text part: layers with rope attend to chunks of positions, the others to all; expert
-// weights multiply the experts' inputs, and there is a shared expert.
+// This is the text part of Llama 4. Layers with rope attend to chunks of positions, the others to
+// all; expert weights multiply the experts' inputs, and there is a shared expert.
 #include <string>
 
 #include "arch/family.h"
@@ -7,12 +7,12 @@
 namespace walsh {
 namespace {
 
-// transformers' defaults for absent keys.
+// transformers has these defaults for absent keys.
 constexpr int64_t kDefaultChunk = 8192, kDefaultGrowthStep = 8192, kDefaultMlp = 16384;
 constexpr double kDefaultGrowth = 0.1;
 constexpr int64_t kMost = int64_t{1} << 31, kMaxWidth = int64_t{1} << 20;
 
-// Layers with rope use chunks, or the layers that `layer_types` lists.
+// The layers that `layer_types` lists attend to chunks; without the list, the layers with rope do.
 void read_chunks(ConfigReader& reader, DecoderTraits& traits) {
   const int64_t absent = reader.has("attention_chunk_size") ? 0 : kDefaultChunk;
   const int64_t chunk = reader.optional_integer("attention_chunk_size", absent, 1, kMost);

@@ -1,11 +1,13 @@
-// MiniMax-M2: experts as Mixtral has them, scored by sigmoids with a bias for the choice only;
-// norms over the queries and the keys of all heads; a part of every head is rotated.
+// MiniMax-M2 has experts as Mixtral has them, scored by sigmoids with a bias that counts for the
+// choice only, and norms over the queries and the keys of all heads; a part of every head is
+// rotated.
 #include "arch/family.h"
 
 namespace walsh {
 namespace {
 
-// Whether a share of rotated values stands in the file, in which case `rotary_dim` has no effect.
+// Returns whether the file states a share of rotated values, in which case `rotary_dim` has no
+// effect.
 bool states_share(ConfigReader& reader) {
   constexpr const char* kShare = "partial_rotary_factor";
   bool stated = reader.has(kShare);
@@ -16,7 +18,7 @@ bool states_share(ConfigReader& reader) {
   return stated;
 }
 
-// The length of the rotated part of a head, as published files name it.
+// Published files state the length of the rotated part of a head under this key.
 void read_rotated(ConfigReader& reader, const DecoderTraits& traits, ModelConfig& config) {
   constexpr const char* kKey = "rotary_dim";
   if (reader.value(kKey) == nullptr) return;
@@ -30,7 +32,7 @@ void read_rotated(ConfigReader& reader, const DecoderTraits& traits, ModelConfig
   config.ropes[0].share = static_cast<double>(rotated) / static_cast<double>(dim);
 }
 
-// Keys of published files that transformers does not read: the only values that exist.
+// transformers does not read these keys of published files, in which only these values exist.
 void read_published(ConfigReader& reader) {
   reader.only("scoring_func", "sigmoid");
   reader.only("use_routing_bias", true);

@@ -1,11 +1,11 @@
-// Mistral: Llama with one sliding window for all layers. Ministral has it in the layers that
+// Mistral is Llama with one sliding window for all layers. Ministral has it in the layers that
 // `layer_types` lists; Ministral 3 scales queries beyond the training context.
 #include "arch/family.h"
 
 namespace walsh {
 namespace {
 
-// A window of null, as in later Mistral models, means none.
+// Gives all layers this window; 0, for null in the files of later Mistral models, means none.
 void set_windows(int64_t window, DecoderTraits& traits) {
   for (LayerTraits& layer : traits.layers)
     layer.window = window;

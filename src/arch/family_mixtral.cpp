@@ -1,4 +1,4 @@
-// Mixtral: Mistral with experts in every layer; the weights of the chosen experts sum to one.
+// Mixtral is Mistral with experts in every layer; the weights of the chosen experts sum to one.
 #include "arch/family.h"
 
 namespace walsh {

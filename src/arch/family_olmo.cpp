@@ -1,6 +1,6 @@
-// OLMo 2 and 3: norms after both blocks and none before; queries and keys are normed over all heads
-// together. OLMo 3 has a window in all layers except every fourth one; the layers with a window
-// have unscaled rope.
+// OLMo 2 and 3 have norms after both blocks and none before; queries and keys are normed over all
+// heads together. OLMo 3 has a window in all layers except every fourth one; the layers with a
+// window have unscaled rope.
 #include "arch/family.h"
 
 namespace walsh {

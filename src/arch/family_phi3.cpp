@@ -1,5 +1,5 @@
-// Phi 3, 3.5 and 4: Llama with q, k and v in one tensor, and gate and up in one; a part of a head
-// may have no rope, and long contexts have other frequencies.
+// Phi 3, 3.5 and 4 are Llama with q, k and v in one tensor, and gate and up in one; a part of a
+// head may have no rope, and long contexts have other frequencies.
 #include "arch/family.h"
 
 namespace walsh {

@@ -1,4 +1,4 @@
-// Qwen 2 and 2.5: biases on q, k and v; some layers may have a sliding window.
+// Qwen 2 and 2.5 have biases on q, k and v; some layers may have a sliding window.
 #include "arch/family.h"
 
 namespace walsh {

@@ -1,4 +1,4 @@
-// Qwen 2 with experts: besides the routed experts there is a shared expert, gated by a sigmoid.
+// Qwen 2 with experts has a shared expert, gated by a sigmoid, besides the routed ones.
 #include "arch/family.h"
 
 namespace walsh {

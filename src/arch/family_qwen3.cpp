@@ -1,10 +1,10 @@
-// Qwen 3: RMSNorm on every query and key head; head_dim is independent of the hidden size.
+// Qwen 3 has RMSNorm on every query and key head; head_dim is independent of the hidden size.
 #include "arch/family.h"
 
 namespace walsh {
 namespace {
 
-// transformers' default, which is not hidden / heads.
+// transformers has this default, not hidden / heads.
 constexpr int64_t kDefaultHeadDim = 128;
 
 void read_qwen3(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {

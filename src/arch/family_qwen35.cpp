@@ -1,6 +1,6 @@
-// Qwen 3.5, its text part, and Qwen3-Next: gated delta nets with an attention layer every few
-// layers, whose queries and keys have norms and whose heads have gates; gains stored minus one.
-// There may be experts.
+// The text part of Qwen 3.5 and Qwen3-Next have gated delta nets and, every few layers, attention,
+// whose queries and keys have norms and whose heads have gates. Gains are stored minus one. There
+// may be experts.
 #include <fmt/format.h>
 
 #include <array>
@@ -10,7 +10,7 @@
 namespace walsh {
 namespace {
 
-// transformers' defaults for absent keys.
+// transformers has these defaults for absent keys.
 constexpr int64_t kDefaultHeadDim = 256, kDefaultInterval = 4;
 constexpr int64_t kMaxHeads = 1024, kMaxDim = 256, kDimUnit = 16, kMaxTaps = 16;
 constexpr int64_t kMaxWidth = int64_t{1} << 20;
@@ -77,12 +77,13 @@ void read_qwen35(ConfigReader& reader, DecoderTraits& traits, ModelConfig& confi
       layer.head_dim = kDefaultHeadDim;
   traits.delta_net = read_delta_net(reader);
   read_mixers(reader, traits);
-  // The type in which other programs store states; walsh always uses float32.
+  // Other programs store states in this type; walsh always uses float32.
   reader.value("mamba_ssm_dtype");
 }
 
 // The first of the layers that predict further tokens has attention; the others are left out. One
-// with an embedding of its own is left out, too. `absent`: the number without a key.
+// with an embedding of its own is left out, too. `absent` is the number of such layers if no key
+// states it.
 void read_ahead(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config, int64_t absent) {
   const int64_t count = reader.optional_integer("mtp_num_hidden_layers", absent, 0, kMostAhead);
   if (reader.boolean_or("mtp_use_dedicated_embeddings", false) || count == 0) {

@@ -1,5 +1,5 @@
-// Qwen 3 with experts: weights are the softmax of the router's logits, renormalized over the chosen
-// experts if the config says so; some layers may have a dense MLP instead.
+// In Qwen 3 with experts, weights are the softmax of the router's logits, renormalized over the
+// chosen experts if the config says so; some layers may have a dense MLP instead.
 #include "arch/family.h"
 
 namespace walsh {

@@ -1,4 +1,4 @@
-// Seed-OSS: Llama with biases on q, k and v.
+// Seed-OSS is Llama with biases on q, k and v.
 #include "arch/family.h"
 
 namespace walsh {

@@ -1,4 +1,4 @@
-// SmolLM3: Llama with every fourth layer without rope.
+// SmolLM3 is Llama without rope in every fourth layer.
 #include "arch/family.h"
 
 namespace walsh {

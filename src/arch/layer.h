@@ -1,6 +1,6 @@
-// A decoder layer as data: its activations, the matrices that read them, and how the results are
-// combined. Names, shapes, rotations, balancing, calibration, placement, memory and operation
-// counts are derived from it. Only the forward pass gives the parts a meaning.
+// Describes a decoder layer as data: its activations, the matrices that read them, and how the
+// results are combined. Names, shapes, rotations, balancing, calibration, placement, memory and
+// operation counts are derived from it. Only the forward pass gives the parts a meaning.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace walsh {
 
-// y = x / rms(x) * factor * (gain_offset + weight), over `width` values. If it is `centered`, x is
-// without its mean (LayerNorm).
+// Computes y = x / rms(x) * factor * (gain_offset + weight), over `width` values. If it is
+// `centered`, x is without its mean (LayerNorm).
 struct NormDesc {
   std::string weight;  // tensor [width]; empty: no norm
   int64_t width = 0;
@@ -24,7 +24,7 @@ struct NormDesc {
   bool present() const { return !weight.empty(); }
 };
 
-// The matrix whose outputs become an activation, each multiplied by a factor that does not depend
+// The outputs of this matrix become an activation, each multiplied by a factor that does not depend
 // on it (v before o: a weighted mean over positions; up before down: the gate). Therefore the
 // channels of the activation can be scaled by scaling rows of this matrix. Channel c comes from row
 // c / (dim * repeat) * dim + c % dim.
@@ -35,7 +35,7 @@ struct Feeder {
   int64_t row(int64_t channel) const { return channel / (dim * repeat) * dim + channel % dim; }
 };
 
-// The basis of the rows (outputs) or columns (inputs) of a matrix when a rotation is folded into
+// The rows (outputs) or columns (inputs) of a matrix have this basis when a rotation is folded into
 // the residual stream (quantize/source/fold.h).
 enum class Basis : uint8_t {
   own,       // that of the checkpoint
@@ -43,7 +43,7 @@ enum class Basis : uint8_t {
   heads      // one orthogonal matrix per key-value head
 };
 
-// Values that matrices read. All matrices that read an activation share its rotation and its
+// Matrices read these values. All matrices that read an activation share its rotation and its
 // channel balancing.
 struct ActivationDesc {
   std::string name;  // e.g. "layers.0.attention"; determines the seed of its rotation
@@ -63,7 +63,7 @@ struct MatrixDesc {
   int expert = -1;     // the expert that it belongs to; -1: none
 };
 
-// The function that is applied to a gate.
+// This function is applied to a gate.
 enum class GateFunction : uint8_t {
   silu,          // x / (1 + exp(-x))
   gelu_tanh,     // x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
@@ -72,30 +72,30 @@ enum class GateFunction : uint8_t {
   relu           // max(x, 0)
 };
 
-// Multi-head latent attention (DeepSeek-V2): the keys and values of all heads are products of one
-// short vector per position, the latent, which is normalized first. The first `rope_dim` values of
-// a head's query and key are rotated. For keys these come from a separate product of the input and
-// are the same for all heads.
+// In multi-head latent attention (DeepSeek-V2), the keys and values of all heads are products of
+// one short vector per position, the latent, which is normalized first. The first `rope_dim` values
+// of a head's query and key are rotated. For keys these come from a separate product of the input
+// and are the same for all heads.
 //
 // The cache holds the latent and the shared key, as one head for all queries: [latent, shared key],
 // whose first `rank` values are its value. Queries go to latents by the transposed parts of k that
 // their heads have, and what attention gives leaves latents by the heads' parts of v.
 struct LatentDesc {
   int64_t rank = 0;  // values of the latent; 0: no latent attention
-  // Size of the latent of the queries; 0: queries are a product of the input.
+  // The latent of the queries has this size; 0: queries are a product of the input.
   int64_t query_rank = 0;
   int64_t rope_dim = 0;   // part of head_dim
   int64_t value_dim = 0;  // values per head that `o` reads, at most head_dim
-  // Matrices [query_rank, hidden] (-1: none), [rank, hidden] and [rope_dim, hidden]. Of the
-  // attention's matrices, q reads the latent of queries; k [heads * (head_dim - rope_dim), rank]
-  // and v [heads * value_dim, rank] read the normalized latent.
+  // These matrices are [query_rank, hidden] (-1: none), [rank, hidden] and [rope_dim, hidden]. Of
+  // the attention's matrices, q reads the latent of queries; k [heads * (head_dim - rope_dim),
+  // rank] and v [heads * value_dim, rank] read the normalized latent.
   int query_down = -1, down = -1, shared_key = -1;
 
   bool present() const { return rank > 0; }
 };
 
-// Softmax attention over the positions of a sequence. Query head h reads key-value head h / (heads
-// / kv_heads).
+// Describes softmax attention over the positions of a sequence. Query head h reads key-value head h
+// / (heads / kv_heads).
 struct AttentionDesc : AttentionOptions {
   int64_t heads = 0;
   int64_t kv_heads = 0;  // divides heads
@@ -108,14 +108,14 @@ struct AttentionDesc : AttentionOptions {
   float unit_eps = 0;
   // Values are divided by sqrt(mean square of their head + this); 0: they are not.
   float value_eps = 0;
-  // The earlier layer whose keys and values this one attends to; -1: it has its own. Without, there
-  // are no matrices k and v, and no norm of keys.
+  // This layer attends to the keys and values of that earlier one; -1: it has its own. If it has
+  // none, there are no matrices k and v, and no norm of keys.
   int cache_of = -1;
   // Queries at position p are multiplied by 1 + growth log(1 + floor((p + 1) / growth_step)).
   float growth = 0;
   int64_t growth_step = 1;
-  // Tensor [heads]: one logit per head that takes part in the softmax but has no value. Empty: no
-  // sinks.
+  // This tensor [heads] has one logit per head, which takes part in the softmax but has no value.
+  // Empty: no sinks.
   std::string sinks = {};
   // The matrix q gives, for each head, head_dim values of a query and then as many values of a
   // gate. The output of the head is multiplied by the sigmoid of its gate.
@@ -128,11 +128,11 @@ struct AttentionDesc : AttentionOptions {
   int64_t query_width() const { return heads * head_dim; }
   int64_t query_rows() const { return gated ? 2 * query_width() : query_width(); }
   int64_t kv_width() const { return kv_heads * head_dim; }
-  // Returns the heads of keys that the cache has, and the values of each. Of latent attention there
-  // is one, and the beginning of its key is its value.
+  // Returns how many heads of keys the cache has, and how many values each has. Latent attention
+  // has one head, and the beginning of its key is its value.
   int64_t cache_heads() const { return latent.present() ? 1 : kv_heads; }
   int64_t cache_dim() const { return latent.present() ? latent.rank + latent.rope_dim : head_dim; }
-  // Returns the numbers that the cache keeps of a position, as keys and as values.
+  // Return how many numbers the cache keeps of a position, as keys and as values.
   int64_t cached_keys() const { return has_cache() ? cache_heads() * cache_dim() : 0; }
   int64_t cached_values() const { return latent.present() ? 0 : cached_keys(); }
   // Returns the number of values that o reads.
@@ -141,13 +141,13 @@ struct AttentionDesc : AttentionOptions {
   bool norms_all_heads() const { return q_norm.present() && q_norm.width != head_dim; }
 };
 
-// The gated delta rule (Yang, Kautz and Hatamizadeh 2024). In place of keys and values of all
-// positions, every value head has a state S [key_dim, value_dim]: S <- d S + k (strength (v - (d
-// S)^T k))^T, and its output is S^T q, with d = exp(-exp(rate) softplus(a + bias)) and strength =
-// sigmoid(b). q, k and v come from a convolution over the last `taps` positions, followed by silu;
-// every query and key is divided by its length, and queries by sqrt(key_dim) as well. Value head h
-// reads the queries and keys of head h / (value_heads / key_heads). The output of a head is
-// normalized, then multiplied by silu(z).
+// Describes a mixer with the gated delta rule (Yang, Kautz and Hatamizadeh 2024). In place of keys
+// and values of all positions, every value head has a state S [key_dim, value_dim]: S <- d S + k
+// (strength (v - (d S)^T k))^T, and its output is S^T q, with d = exp(-exp(rate) softplus(a +
+// bias)) and strength = sigmoid(b). q, k and v come from a convolution over the last `taps`
+// positions, followed by silu; every query and key is divided by its length, and queries by
+// sqrt(key_dim) as well. Value head h reads the queries and keys of head h / (value_heads /
+// key_heads). The output of a head is normalized, then multiplied by silu(z).
 struct DeltaNetDesc {
   int64_t key_heads = 0, value_heads = 0;  // key_heads divides value_heads; 0: no delta net
   int64_t key_dim = 0, value_dim = 0;      // per head, multiples of 16
@@ -165,7 +165,8 @@ struct DeltaNetDesc {
   int64_t channels() const { return 2 * key_width() + value_width(); }
 };
 
-// down(function(gate(x)) * up(x)). Without a matrix `gate`, what `up` gives is its own gate.
+// The MLP is down(function(gate(x)) * up(x)). Without a matrix `gate`, what `up` gives is its own
+// gate.
 struct MlpDesc {
   int64_t width = 0;  // 0: no MLP; there may be experts
   GateFunction function = GateFunction::silu;
@@ -178,7 +179,8 @@ struct MlpDesc {
 struct RoutingDesc {
   bool sigmoid = false;
   std::string bias;  // tensor [experts], added to the scores for the choice only; empty: none
-  // Tensor [experts]: what the weight of each expert is multiplied by in the end; empty: nothing.
+  // In the end the weight of each expert is multiplied by its value in this tensor [experts];
+  // empty: by nothing.
   std::string factors;
   // Consecutive experts form groups of equal size, and only the `groups_chosen` best groups take
   // part. The score of a group is the sum of its `group_best` highest scores.
@@ -188,9 +190,9 @@ struct RoutingDesc {
   bool of_input = false;   // a weight multiplies the input of its expert instead of its output
 };
 
-// The sum over the chosen experts e of weight_e * down_e(function(gate_e(x)) * up_e(x)). All
-// experts read one activation, which may be that of the router; the inputs of all down matrices are
-// one activation, too.
+// The experts give the sum over the chosen ones, e, of weight_e * down_e(function(gate_e(x)) *
+// up_e(x)). All experts read one activation, which may be that of the router; the inputs of all
+// down matrices are one activation, too.
 struct ExpertsDesc {
   int64_t count = 0;   // 0: the layer has no experts
   int64_t chosen = 0;  // per token
@@ -199,7 +201,7 @@ struct ExpertsDesc {
   int router = -1;       // matrix [count, hidden]
   int shared_gate = -1;  // matrix [1, hidden] whose sigmoid multiplies the output of `mlp`; -1: 1
   int first = -1;        // matrix: gate, up and down of expert 0, then those of expert 1, ...
-  // The sum, and what `mlp` gives, have these norms before they are added.
+  // These norms are applied to the sum, and to what `mlp` gives, before they are added.
   NormDesc after = {}, after_shared = {};
 
   bool present() const { return count > 0; }
@@ -210,7 +212,7 @@ struct ExpertsDesc {
   int down(int64_t expert) const { return gate(expert) + 2; }
 };
 
-// An embedding of the token for each layer (Gemma 3n): x += after(out(function(gate(x)) * e)),
+// Each layer may have an embedding of the token (Gemma 3n): x += after(out(function(gate(x)) * e)),
 // where e is the layer's part of the sum of two rows: what a table has for the token
 // (ModelConfig::layer_embedding) and the normed product of a matrix with the token's embedding.
 // Layer 0 has that matrix, which is for all layers.
@@ -224,8 +226,9 @@ struct LayerEmbeddingDesc {
   bool present() const { return width > 0; }
 };
 
-// In front of a layer that predicts further tokens (ModelConfig::ahead): x = project([token(e),
-// stream(y)]), where e is the embedding of a token and y what the model gave for the token before.
+// This stands in front of a layer that predicts further tokens (ModelConfig::ahead): x =
+// project([token(e), stream(y)]), where e is the embedding of a token and y what the model gave for
+// the token before.
 struct JoinDesc {
   NormDesc token = {}, stream = {};
   bool stream_first = false;  // [stream(y), token(e)]
@@ -234,9 +237,9 @@ struct JoinDesc {
   bool present() const { return project >= 0; }
 };
 
-// A vector of a layer: anything stored besides matrices and their biases.
+// A layer stores these vectors besides matrices and their biases.
 struct VectorDesc {
-  // How stored values become the values that are used.
+  // This says how stored values become the values that are used.
   enum class Form : uint8_t {
     stored,
     exponential,  // e to the power of each value
@@ -254,16 +257,17 @@ struct VectorDesc {
   int64_t size() const { return rows * cols; }
 };
 
-// The names of constants: the gain of heads that are divided by the root of their mean square, and
-// the gain of a delta net's queries and keys, which are divided by their length.
+// Constants have these names: the gain of heads that are divided by the root of their mean square,
+// and the gains of a delta net's queries and keys, which are divided by their length.
 inline constexpr const char* kUnitGain = "unit gain";
 inline constexpr const char* kQueryLengthGain = "gain of query lengths";
 inline constexpr const char* kKeyLengthGain = "gain of key lengths";
 
-// x += scale * after_attention(o(mixer(input))); x += scale * after_mlp(down(...)). If they are
-// `parallel`, both read the same activation, made of the x in front of the layer. The mixer is
-// attention or a delta net. In a layer with experts, their sum is added to the output of `mlp`,
-// which is the shared expert. Then comes the layer's embedding of the token, if there is one.
+// A layer computes x += scale * after_attention(o(mixer(input))); x += scale *
+// after_mlp(down(...)). If they are `parallel`, both read the same activation, made of the x in
+// front of the layer. The mixer is attention or a delta net. In a layer with experts, their sum is
+// added to the output of `mlp`, which is the shared expert. Then comes the layer's embedding of the
+// token, if there is one.
 struct LayerDesc {
   std::vector<ActivationDesc> activations;  // in the order of the computation
   std::vector<MatrixDesc> matrices;         // in the order of the computation
@@ -273,11 +277,11 @@ struct LayerDesc {
   MlpDesc mlp;                   // and gate, up and down
   ExpertsDesc experts;           // their gates use the function of `mlp`
   LayerEmbeddingDesc embedding;  // and so does its gate
-  // Applied to what a branch adds to the residual stream.
+  // These norms are applied to what a branch adds to the residual stream.
   NormDesc after_attention = {}, after_mlp = {};
   float branch_scale = 1;  // multiplies what a branch adds to the residual stream
   bool parallel = false;
-  // Tensor [1] by which the residual stream is multiplied behind the layer; empty: it is not.
+  // The residual stream is multiplied by this tensor [1] behind the layer; empty: it is not.
   std::string stream_factor = {};
 
   const MatrixDesc& matrix(int index) const { return matrices[static_cast<size_t>(index)]; }

@@ -1,6 +1,6 @@
-// What the quantizer knows of a model: the activations ("sites") that linear weights read, each of
-// which may be rotated. It is derived from the description of the model; the quantizer needs
-// nothing else of the architecture.
+// Says what the quantizer knows of a model: the activations ("sites") that linear weights read,
+// each of which may be rotated. It is derived from the description of the model; the quantizer
+// needs nothing else of the architecture.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@
 
 namespace walsh {
 
-// One activation and the weights [rows, width] that read it. They share the seed of the rotation
-// and the channel balancing.
+// A site is one activation and the weights [rows, width] that read it. They share the seed of the
+// rotation and the channel balancing.
 struct Site {
   std::string name;   // e.g. "layers.0.attention"; determines the seed of the rotation
   int64_t width = 0;  // columns of every matrix
@@ -31,7 +31,8 @@ struct ExpertMatrix {
   std::string kind;  // the same for all experts of a layer: the name with "*" as the number
 };
 
-// A tensor of the model whose residual stream is rotated: W' = R_rows W diag(gain) R_cols^T.
+// This tensor belongs to the model whose residual stream is rotated: W' = R_rows W diag(gain)
+// R_cols^T.
 struct FoldedTensor {
   std::string name;    // in the folded model
   std::string source;  // in the checkpoint
@@ -40,14 +41,14 @@ struct FoldedTensor {
   std::string heads = {};  // the activation that Basis::heads refers to
 };
 
-// How a rotation is folded into the residual stream (quantize/source/fold.h): all tensors that read
-// or write the stream, and the per-head rotation between v and o.
+// Says how a rotation is folded into the residual stream (quantize/source/fold.h): it lists all
+// tensors that read or write the stream, and the per-head rotation between v and o.
 struct ResidualPlan {
-  // Empty: can be folded.
+  // Says why nothing can be folded; empty if it can.
   std::string refusal = "this architecture does not describe its residual stream";
   int64_t hidden = 0, head_dim = 0, kv_heads = 0;
   std::string head;  // name of the output head, which is never tied when folded
-  // Norms whose gains are folded; the gains are 1 in the folded model.
+  // The gains of these norms are folded; they are 1 in the folded model.
   std::vector<std::string> norms;
   std::vector<FoldedTensor> tensors;
 };
@@ -62,12 +63,12 @@ struct ModelPlan {
   std::vector<Site> ahead;      // those of ModelConfig::ahead, which nothing is measured at
   std::vector<std::string> ahead_vectors;
   std::string ahead_join;  // a matrix that a checkpoint lacks if it lacks that layer; or empty
-  // The shape [rows, columns] that the config gives each matrix, embedding and head included.
+  // The config gives each matrix, embedding and head included, this shape [rows, columns].
   std::map<std::string, std::array<int64_t, 2>> shapes;
-  // All remaining tensors (norms, biases, convolutions), which are kept as they are.
+  // All remaining tensors (norms, biases, convolutions) are kept as they are.
   std::vector<std::string> vectors;
-  // Exact names of tensors that a checkpoint may contain and the architecture does not read (a copy
-  // of a tied head, rotary buffers). Any other tensor is an error.
+  // A checkpoint may contain tensors with exactly these names, which the architecture does not read
+  // (a copy of a tied head, rotary buffers). Any other tensor is an error.
   std::vector<std::string> ignored;
   ResidualPlan residual;
   std::vector<TensorPart> parts;  // of tensors that the checkpoint stores in another form

@@ -14,10 +14,10 @@ constexpr double kMaxFactor = 1e9;
 constexpr double kMaxTheta = 1e15;
 constexpr size_t kMaxFactors = 1024;
 constexpr int64_t kMaxPositions = int64_t{1} << 31;
-// Kinds of layers with their own parameters, in the order of the result.
+// These kinds of layers have their own parameters, in the order of the result.
 constexpr auto kKinds = std::to_array<const char*>({"full_attention", "sliding_attention"});
 
-// Values from outside the rope parameters, for those that the parameters omit.
+// The config states these outside the rope parameters, for those that the parameters omit.
 struct Outside {
   double theta = 10000, share = 1;
   int64_t original_max_positions = 0, max_positions = 0;
@@ -51,7 +51,7 @@ int64_t original_positions(ConfigReader& reader, const Outside& outside, int64_t
   return found;
 }
 
-// Phi-3's extension to longer contexts (LongRoPE, Ding et al. 2024).
+// Reads Phi-3's extension to longer contexts (LongRoPE, Ding et al. 2024).
 void read_longrope(ConfigReader& reader, const Outside& outside, RopeConfig& rope) {
   rope.kind = RopeKind::longrope;
   rope.short_factor = read_factors(reader, "short_factor");
@@ -107,8 +107,8 @@ void read_llama3(ConfigReader& reader, const Outside& outside, RopeConfig& rope)
   rope.original_max_positions = original_positions(reader, outside, 0, 1);
 }
 
-// The axes of multimodal models: a text has the same position on all axes, so the sections have no
-// effect.
+// Reads the sections of multimodal models, which have several axes. A text has the same position on
+// all of them, so the sections have no effect.
 void read_sections(ConfigReader& reader) {
   const Json* sections = reader.value("mrope_section");
   reader.boolean_or("mrope_interleaved", false);
@@ -118,7 +118,7 @@ void read_sections(ConfigReader& reader) {
     if (!section.is_number_unsigned()) reader.refuse("mrope_section", "expected a list of numbers");
 }
 
-// A fixed stretch of the base, which files call dynamic. Of the other keys none is used.
+// Reads a fixed stretch of the base, which files call dynamic. Of the other keys none is used.
 void read_alpha(ConfigReader& reader, RopeConfig& rope) {
   rope.alpha = reader.number("alpha", 1e-6, kMaxFactor);
   for (const char* key : {"factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"})
@@ -189,7 +189,7 @@ bool is_nested(const Json& object) {
   return object.is_object() && !object.empty() && object.begin()->is_object();
 }
 
-// One set per kind of layer. For a family without such kinds, all sets must be equal.
+// Reads one set per kind of layer. For a family without such kinds, all sets must be equal.
 std::vector<RopeConfig> read_nested(const Json& object, const std::string& where,
                                     std::array<Outside, 2> outside, bool per_kind) {
   std::vector<RopeConfig> sets;

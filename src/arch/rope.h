@@ -1,5 +1,5 @@
-// Rotary position embedding: its parameters and its frequencies, as in transformers'
-// modeling_rope_utils.
+// Reads the parameters of rotary position embedding and makes its frequencies, as transformers'
+// modeling_rope_utils does.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace walsh {
 
 class ConfigReader;
 
-// proportional: of a whole head's pairs the first `share` turn, the others stand still.
+// With `proportional`, the first `share` of a whole head's pairs turn, the others stand still.
 enum class RopeKind : uint8_t { standard, linear, llama3, longrope, yarn, dynamic, proportional };
 
 struct RopeConfig {
@@ -24,23 +24,23 @@ struct RopeConfig {
   double attention_factor = 1;                             // multiplies cosines and sines
   double share = 1;  // share of a head's values that is rotated, from the first on
   int64_t dim = 0;   // number of rotated values; 0: given by share
-  // yarn: frequencies with more than beta_fast turns in the training context are kept, those with
-  // fewer than beta_slow turns are divided; `truncate` rounds the bounds to whole pairs.
+  // With yarn, frequencies with more than beta_fast turns in the training context are kept, those
+  // with fewer than beta_slow turns are divided; `truncate` rounds the bounds to whole pairs.
   double beta_fast = 32, beta_slow = 1;
   bool truncate = true;
   // Queries at position p are multiplied by 1 + query_beta log(1 + floor(p / original positions)).
   double query_beta = 0;
-  // yarn: the square of the magnitude of `mscale_all_dim`, by which some families' code multiplies
-  // attention logits; 1 without the key.
+  // With yarn, this is the square of the magnitude of `mscale_all_dim`, by which some families'
+  // code multiplies attention logits; 1 without the key.
   double logit_factor = 1;
-  // HunYuan: the base is multiplied by this to the power of d / (d - 2), d being the rotated
-  // values.
+  // HunYuan multiplies the base by this to the power of d / (d - 2), where d is the number of
+  // rotated values.
   double alpha = 1;
 
   bool operator==(const RopeConfig&) const = default;
 };
 
-// A family's defaults for what config.json does not state.
+// A family has these defaults for what config.json does not state.
 struct RopeDefaults {
   double theta = 10000, share = 1;
   // Layers with a window have their own rope, without scaling unless the config has separate
@@ -48,7 +48,7 @@ struct RopeDefaults {
   bool per_kind = false;
   double local_theta = 0;     // of layers with a window; 0: as in the others
   bool query_growth = false;  // whether llama_4_scaling_beta is supported
-  // Default parameters as a JSON object, for configs without any.
+  // These default parameters, a JSON object, are for configs without any.
   std::string_view parameters = {};
   bool proportional = false;  // whether RopeKind::proportional is supported
   bool alpha = false;         // whether RopeConfig::alpha is
@@ -62,8 +62,8 @@ std::vector<RopeConfig> read_ropes(ConfigReader& reader, const RopeDefaults& def
 // Returns the number of rotated values of a head.
 int64_t rotated_values(const RopeConfig& rope, int64_t head_dim);
 
-// The angles of one rope. With n = frequencies.size(), values i and n + i of a head (i < n) are a
-// pair that is rotated by position * frequencies[i]; both are multiplied by `magnitude`.
+// Holds the angles of one rope. With n = frequencies.size(), values i and n + i of a head (i < n)
+// are a pair that is rotated by position * frequencies[i]; both are multiplied by `magnitude`.
 struct RopeTable {
   std::vector<float> frequencies;
   float magnitude = 1;

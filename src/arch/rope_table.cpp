@@ -8,8 +8,8 @@
 namespace walsh {
 namespace {
 
-// Llama 3.1: long wavelengths are divided by `factor`, short ones are kept, those in between are
-// interpolated.
+// In Llama 3.1 long wavelengths are divided by `factor`, short ones are kept, and those in between
+// are interpolated.
 double scale_llama3(const RopeConfig& rope, double frequency) {
   const double wavelength = 2 * std::numbers::pi / frequency;
   const double original = static_cast<double>(rope.original_max_positions);
@@ -23,7 +23,7 @@ double scale_llama3(const RopeConfig& rope, double frequency) {
   return (1 - blend) * frequency / rope.factor + blend * frequency;
 }
 
-// YaRN (Peng et al. 2023): frequencies change gradually from kept to divided between two pairs,
+// In YaRN (Peng et al. 2023) frequencies change gradually from kept to divided between two pairs,
 // which are derived from numbers of turns.
 class YarnBlend {
  public:
@@ -54,7 +54,7 @@ class YarnBlend {
   double factor_, low_, high_;
 };
 
-// The base in dynamic NTK scaling grows with the context.
+// In dynamic NTK scaling the base grows with the context.
 double dynamic_theta(const RopeConfig& rope, int64_t rotated, int64_t positions) {
   if (positions <= rope.original_max_positions) return rope.theta;
   const double longer =

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kMaxBlock = int64_t{1} << 20;
 
-// Kinds that say nothing about the model. What their matrices are, weights/stored/method.cpp reads.
+// These kinds say nothing about the model. weights/stored/method.cpp reads how they store matrices.
 constexpr std::string_view kReadWithTheWeights[] = {"compressed-tensors", "gptq", "awq",
                                                     "bitsandbytes"};
 
@@ -49,8 +49,8 @@ StoredQuantization read_stored_quantization(ConfigReader& reader) {
     own.refuse("quant_method",
                "not supported, expected fp8, mxfp4, compressed-tensors, gptq, awq or bitsandbytes");
   }
-  // Ignored: how activations are rounded elsewhere (walsh does not round them), which tensors are
-  // not quantized (their types show it), and how transformers loads them.
+  // These are ignored: how activations are rounded elsewhere (walsh does not round them), which
+  // tensors are not quantized (their types show it), and how transformers loads them.
   for (const char* inert :
        {"activation_scheme", "modules_to_not_convert", "ignored_layers", "scale_fmt", "dequantize"})
     own.value(inert);

@@ -1,4 +1,4 @@
-// `quantization_config` of checkpoints that store tensors as small floats with scales.
+// Reads `quantization_config` of checkpoints that store tensors as small floats with scales.
 #pragma once
 
 #include <cstdint>
