@@ -1,4 +1,4 @@
-// batch MODEL PROMPT...: continues all prompts together and prints a line for each.
+// batch MODEL PROMPT... continues all prompts together and prints a line for each.
 #include <walsh/batch.h>
 #include <walsh/error.h>
 

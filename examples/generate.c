@@ -1,4 +1,4 @@
-/* generate_c MODEL PROMPT: the C interface. */
+/* generate_c MODEL PROMPT shows the C interface. */
 #include <walsh/walsh.h>
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ static int talk(walsh_model* model, const char* prompt) {
   walsh_result result;
   int32_t* tokens = NULL;
   size_t count = 0;
-  /* The number first, then the tokens. */
+  /* The first call gives the number, the second the tokens. */
   walsh_status status = walsh_tokenize(model, prompt, strlen(prompt), 1, NULL, 0, &count);
   if (status == WALSH_OK) {
     tokens = malloc((count + 1) * sizeof *tokens);

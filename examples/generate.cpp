@@ -1,4 +1,4 @@
-// generate MODEL PROMPT: a text, and one that goes on from it in the same session.
+// generate MODEL PROMPT continues a text, and then goes on from it in the same session.
 #include <walsh/engine.h>
 #include <walsh/error.h>
 

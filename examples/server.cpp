@@ -1,6 +1,7 @@
-// server MODEL: a server of your own around walsh. It listens on a free port of 127.0.0.1, which it
-// prints; a client sends a line with a prompt and gets the text as it is generated. One thread
-// evaluates all texts together, one reads each connection. Ends when standard input does.
+// server MODEL shows how to write a server of your own around walsh. It listens on a free port of
+// 127.0.0.1, which it prints; a client sends a line with a prompt and gets the text as it is
+// generated. One thread evaluates all texts together, one reads each connection. Ends when standard
+// input does.
 #include <walsh/batch.h>
 #include <walsh/error.h>
 
@@ -41,8 +42,8 @@ std::string read_line(int client) {
   return line;
 }
 
-// One connection. The callbacks run on the thread that evaluates, which must not wait for a slow
-// client: they put pieces into a queue, and this thread sends them.
+// Serves one connection. The callbacks run on the thread that evaluates, which must not wait for a
+// slow client: they put pieces into a queue, and this thread sends them.
 class Client {
  public:
   Client(walsh::TextBatch& batch, int socket) : batch_(batch), socket_(socket) {}

@@ -1,4 +1,4 @@
-// Many texts of one model, continued together, as a server does with its requests.
+// Continues many texts of one model together, as a server does with its requests.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,8 @@ class TextBatch {
   // ended.
   void cancel(uint64_t text);
 
-  // Runs one step; false if there is nothing to do. An error ends the texts that it concerns.
+  // Runs one step; returns false if there is nothing to do. An error ends the texts that it
+  // concerns.
   bool step();
   // Runs steps until stop(), waiting while there is nothing to do; then cancels what is left.
   void run();
@@ -57,7 +58,7 @@ class TextBatch {
   // Throws the error of the first prompt that failed. No other thread may step meanwhile.
   std::vector<GenerationResult> generate(std::span<const std::string> prompts,
                                          const GenerationOptions& options = {});
-  // The same behind the tokens of prompts. `on_end` is told how many have ended, after each.
+  // Does the same behind the tokens of prompts. `on_end` is told how many have ended, after each.
   std::vector<GenerationResult> generate_tokens(std::span<const std::vector<int32_t>> prompts,
                                                 const GenerationOptions& options = {},
                                                 const std::function<void(size_t)>& on_end = {});

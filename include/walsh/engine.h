@@ -37,7 +37,7 @@
 
 namespace walsh {
 
-// How a text is generated. Options that are not set come from the model's files
+// Says how a text is generated. Options that are not set come from the model's files
 // (generation_config.json), and otherwise have llama.cpp's defaults (docs/sampling.md lists all
 // sampling options with ranges and defaults).
 struct GenerationOptions {
@@ -50,12 +50,13 @@ struct GenerationOptions {
   std::optional<float> repeat_penalty;
   std::optional<int> repeat_last_n;  // how many recent tokens it covers, prompt included; -1: all
   std::optional<float> presence_penalty, frequency_penalty;  // OpenAI's, for generated tokens
-  // Further samplers of llama.cpp, under its names.
+  // These are further samplers of llama.cpp, under its names.
   std::optional<float> typical_p;    // total probability of the most typical tokens
   std::optional<float> top_n_sigma;  // within n standard deviations of the best logit; -1: all
   // The temperature varies by this much: lower where the model is sure, by the exponent.
   std::optional<float> dynatemp_range, dynatemp_exponent;
-  // Probability of excluding the top tokens above the threshold.
+  // XTC excludes the tokens above the threshold except the least probable one, with this
+  // probability.
   std::optional<float> xtc_probability, xtc_threshold;
   std::optional<float> dry_multiplier, dry_base;  // against repeated sequences
   std::optional<int> dry_allowed_length, dry_penalty_last_n;
@@ -74,8 +75,8 @@ struct GenerationOptions {
   // Stop strings in UTF-8, which are not part of the text; empty ones are ignored. Text that may be
   // the beginning of one is held back until that is decided.
   std::vector<std::string> stop;
-  // What the text must match; at most one of: a grammar in GBNF (llama.cpp's language), a JSON
-  // schema (docs/structured_output.md).
+  // Constrains the text by at most one of: a grammar in GBNF (llama.cpp's language), a JSON schema
+  // (docs/structured_output.md).
   std::string grammar, json_schema;
   // Reuses the cache of the common prefix of this prompt and the text before it, for conversations.
   // Coded keys and values of the prefix stay as they are, which can change what is generated.
@@ -102,7 +103,7 @@ struct GenerationResult {
   uint64_t seed = 0;           // the one in use
 };
 
-// Limits of a TextBatch (walsh/batch.h).
+// Sets the limits of a TextBatch (walsh/batch.h).
 struct BatchOptions {
   int64_t running = 16;         // most texts that are continued together
   int64_t waiting = 256;        // most texts that wait in addition
@@ -117,23 +118,23 @@ struct EngineOptions {
   // "auto", "i8", "i8x2", "f16" (GPU), "f32" (CPU), "lut" (CPU: pq3 by lookup tables)
   std::string activations = "auto";
   std::string device = "auto";  // "cpu", "cuda", "cuda:N"; auto: a GPU if there is one
-  // Types of older cached keys and values: "f16", "q8_0", "q4_0", "tq3_0", "kt2", "kt3", "kt4".
+  // Older cached keys and values have these types: "f16", "q8_0", "q4_0", "tq3_0", "kt2", "kt3",
+  // "kt4".
   std::string cache_keys = "f16", cache_values = "f16";
   int64_t cache_window = 32;  // at least this many recent positions stay f16
   uint64_t device_bytes = 0;  // limit of GPU memory in bytes; 0: all that is free
-  // Number of last layers that the GPU computes, with the rest on the CPU [as many as fit]; 0: the
-  // CPU alone.
+  // The GPU computes so many last layers, and the CPU the rest [as many as fit]; 0: the CPU alone.
   std::optional<int64_t> gpu_layers;
-  // Number of first layers whose experts the CPU computes [as few as possible].
+  // The CPU computes the experts of so many first layers [as few as possible].
   std::optional<int64_t> cpu_experts;
   std::optional<CompressOptions> compress;  // compress a checkpoint folder while loading
-  // A smaller model with the same tokenizer, which drafts the tokens of all texts: they are the
-  // same as without it, on a GPU but for rounding. "mtp" or "mtp:N": the model's own layer that
+  // Names a smaller model with the same tokenizer, which drafts the tokens of all texts: they are
+  // the same as without it, on a GPU but for rounding. "mtp" or "mtp:N": the model's own layer that
   // predicts further tokens, with at most N at once (CPU). Empty: none.
   std::string draft;
   // Called with the tensors done, their total, and the next one's name; may throw to stop.
   std::function<void(size_t done, size_t count, const std::string& name)> progress;
-  // Options that texts will be generated with, so that errors in them are reported before the
+  // Texts will be generated with these options, so that errors in them are reported before the
   // weights are read.
   std::optional<GenerationOptions> generation;
   // Plans GPU memory for a batch of this size. The engine then allocates a context of its own only
@@ -146,7 +147,7 @@ struct PerplexityResult {
   int64_t tokens = 0;  // scored
 };
 
-// How predictions differ from a reference's, as measured by `walsh eval --reference`.
+// Says how predictions differ from a reference's, as measured by `walsh eval --reference`.
 struct DivergenceResult {
   double mean = 0, standard_error = 0;  // KL(reference || model) per token, in nats
   double same_top = 0;  // share of tokens for which both models have the same most probable token
@@ -171,7 +172,8 @@ struct TokenPrediction {
   bool best = false;   // no other token is more probable
 };
 
-// Not thread-safe. Long operations stop early on request (walsh/stop.h).
+// An Engine is an open model. It is not thread-safe. Long operations stop early on request
+// (walsh/stop.h).
 class Engine {
  public:
   // Opens a walsh file or a Hugging Face folder. Throws Error naming file, tensor and reason.
@@ -191,7 +193,7 @@ class Engine {
   const std::vector<std::string>& notes() const;
 
   std::vector<int32_t> encode(std::string_view text, bool add_special = true) const;
-  // How generate() tokenizes a prompt: with special tokens; an empty prompt becomes BOS.
+  // Tokenizes a prompt as generate() does: with special tokens; an empty prompt becomes BOS.
   std::vector<int32_t> encode_prompt(std::string_view text) const;
   std::string decode(std::span<const int32_t> tokens, bool skip_special = true) const;
 
@@ -202,12 +204,12 @@ class Engine {
   std::string chat_prompt(std::string_view messages, bool add_generation_prompt = true) const;
   bool has_chat_template() const;
 
-  // Logits [vocab_size] after the last of `tokens`, which start a new sequence.
+  // Returns the logits [vocab_size] after the last of `tokens`, which start a new sequence.
   std::vector<float> logits(std::span<const int32_t> tokens);
-  // Logits after each token from index `first` on, [tokens - first][vocab_size].
+  // Returns the logits after each token from index `first` on, [tokens - first][vocab_size].
   std::vector<float> all_logits(std::span<const int32_t> tokens, int64_t first = 0);
-  // Log-probabilities of tokens `first`, first + 1, ..., given the tokens before each. `first` is
-  // at least 1, because the first token has no prediction.
+  // Returns the log-probabilities of tokens `first`, first + 1, ..., given the tokens before each.
+  // `first` is at least 1, because the first token has no prediction.
   std::vector<TokenPrediction> logprobs(std::span<const int32_t> tokens, int64_t first = 1);
 
   // Continues `prompt` until a stop token, max_tokens or the end of the context. `on_text` receives
@@ -231,7 +233,8 @@ class Engine {
   // 0: all windows. BOS replaces the first token of a window if the tokenizer puts BOS before a
   // text.
   PerplexityResult perplexity(std::string_view text, int64_t ctx = 512, int64_t chunks = 0);
-  // The divergence from `reference` on the same windows. Throws usage if its tokenizer differs.
+  // Returns the divergence from `reference` on the same windows. Throws usage if its tokenizer
+  // differs.
   DivergenceResult kl_divergence(const Engine& reference, std::string_view text, int64_t ctx = 512,
                                  int64_t chunks = 0);
 
@@ -242,12 +245,13 @@ class Engine {
   std::shared_ptr<Impl> impl_;
 };
 
-// A separate context that shares an engine's weights, which it keeps alive, for example one per
-// conversation. The engine, its sessions and its batches are not thread-safe together: only one of
-// them may be in use at a time.
+// A session is a separate context that shares an engine's weights, which it keeps alive, for
+// example one per conversation. The engine, its sessions and its batches are not thread-safe
+// together: only one of them may be in use at a time.
 class TextSession {
  public:
-  // `context`: positions; 0: as the engine's. Throws limit if memory does not suffice.
+  // `context` is a number of positions; 0: as the engine's. Throws limit if memory does not
+  // suffice.
   explicit TextSession(const Engine& engine, int64_t context = 0);
   TextSession(TextSession&&) noexcept;
   TextSession& operator=(TextSession&&) noexcept;
@@ -256,7 +260,8 @@ class TextSession {
   int64_t context() const;  // positions
   // Returns the tokens in the context: prompts and texts so far.
   const std::vector<int32_t>& tokens() const;
-  // As Engine::generate, but evaluates only the part of the prompt that differs from tokens().
+  // Does what Engine::generate does, but evaluates only the part of the prompt that differs from
+  // tokens().
   GenerationResult generate(std::string_view prompt, const GenerationOptions& options = {},
                             const std::function<bool(std::string_view)>& on_text = {});
   GenerationResult generate(std::span<const int32_t> prompt, const GenerationOptions& options = {},

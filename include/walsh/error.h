@@ -1,4 +1,5 @@
-// The one exception type of walsh, for everything that an input, an option or the system can cause.
+// Error is the one exception type of walsh, for everything that an input, an option or the system
+// can cause.
 //
 // The library never prints and never exits; the command turns an Error into one line and an exit
 // status. Programmer errors are assertions, not Errors.
@@ -19,7 +20,8 @@ enum class ErrorCode {
   interrupted,  // the user asked to stop
 };
 
-// Exit status of the command for a code: 1 internal, 2 usage, 3 bad input, 4 limit, 5 I/O, 130.
+// Returns the command's exit status for a code: 1 internal, 2 usage, 3 bad input, 4 limit, 5 I/O,
+// 130 interrupted.
 int exit_status(ErrorCode code);
 
 class Error : public std::exception {

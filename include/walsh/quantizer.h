@@ -15,7 +15,8 @@ struct CompressOptions {
   std::vector<std::string> overrides;  // "re:PATTERN=TYPE" or "NAME=TYPE", the first match wins
   std::vector<std::string> ignore;     // "re:PATTERN" or "NAME": keep the checkpoint's type
   std::string rotation = "hadamard";   // "hadamard", "qr", "none"
-  // activations at run time; "residual": folded into the weights; "both"
+  // "input" rotates activations at run time, "residual" folds the rotation into the weights, "both"
+  // does both.
   std::string rotate = "input";
   int block = 0;      // rotation block, 32 to 1024; 0: the type's default
   bool signs = true;  // random signs before the Hadamard transform
@@ -23,12 +24,12 @@ struct CompressOptions {
   bool balance = true;      // channel balancing before the rotation
   bool fast = false;        // search scales from one starting value instead of ten
   bool shape_gain = false;  // norm-preserving scales instead of least squares
-  // Path of a text to measure activations on, or "self": the model writes one; quantize() only.
+  // Names a text to measure activations on, or is "self": the model writes one; quantize() only.
   std::string calibrate;
   int64_t calibrate_tokens = 0;  // of it; 0: 98304, or what it has; 32768 of "self"
   std::string curvature;         // folder of python -m walsh.curvature on that text; may be empty
-  // A type for every tensor, chosen by measuring (docs/allocation.md): for so many bits per weight
-  // of the linear layers, or bytes of the file; `type` then is not used. quantize() only.
+  // Every tensor gets a type that is chosen by measuring (docs/allocation.md): for so many bits per
+  // weight of the linear layers, or bytes of the file; `type` then is not used. quantize() only.
   double bits_per_weight = 0;
   uint64_t file_bytes = 0;
   std::string allocate_text;  // path of a text to measure on; empty: the model generates one
@@ -39,11 +40,12 @@ struct CompressOptions {
 struct CompressReport {
   uint64_t file_bytes = 0;
   double bits_per_weight = 0;  // of the linear weights, scales included
-  // What is worth knowing but no error, such as tensors whose error exceeds their type's bound.
+  // Notes say what is worth knowing but no error, such as tensors whose error exceeds their type's
+  // bound.
   std::vector<std::string> notes;
 };
 
-// Called after each tensor with the number done and the total; returning false stops.
+// This is called after each tensor with the number done and the total; returning false stops.
 using CompressProgress = std::function<bool(size_t done, size_t count)>;
 
 // Compresses the checkpoint `model` (a folder, a GGUF file of llama.cpp, or the name of a model in

@@ -1,4 +1,4 @@
-/* The C interface: open a model, tokenize, generate, hold conversations.
+/* This is the C interface: open a model, tokenize, generate, hold conversations.
  *
  * Every function that can fail returns a status; walsh_error() then gives the reason in one line.
  * No exception leaves a function, and nothing is printed. Texts are UTF-8. Options are JSON
@@ -48,12 +48,13 @@ typedef struct walsh_result {
   uint64_t seed; /* the one in use */
 } walsh_result;
 
-/* "0.2.0". */
+/* Returns "0.2.0". */
 const char* walsh_version(void);
-/* The error of the last call that failed on this thread, "" before. Valid until the next call. */
+/* Returns the error of the last call that failed on this thread, "" before. It is valid until the
+ * next call. */
 const char* walsh_error(void);
 
-/* Opens a walsh file, a GGUF file or a Hugging Face folder. Options: those of EngineOptions
+/* Opens a walsh file, a GGUF file or a Hugging Face folder. Options are those of EngineOptions
  * ("threads", "context", "device", ...); "compress" is the name of a type. *model is NULL on
  * failure. */
 walsh_status walsh_open(const char* path, const char* options, walsh_model** model);
@@ -71,15 +72,15 @@ walsh_status walsh_tokenize(const walsh_model* model, const char* text, size_t l
                             int add_special, int32_t* tokens, size_t capacity, size_t* count);
 walsh_status walsh_detokenize(const walsh_model* model, const int32_t* tokens, size_t count,
                               int skip_special, char* text, size_t capacity, size_t* length);
-/* Applies the model's chat template to a conversation. `messages`: a JSON list of objects
- * with "role" and "content". Tokenize it with add_special 0. */
+/* Applies the model's chat template to a conversation. `messages` is a JSON list of
+ * objects with "role" and "content". Tokenize it with add_special 0. */
 walsh_status walsh_chat_prompt(const walsh_model* model, const char* messages, char* text,
                                size_t capacity, size_t* length);
 /* Writes [walsh_vocab_size] logits after the last of `count` tokens, which start a new text. */
 walsh_status walsh_logits(walsh_model* model, const int32_t* tokens, size_t count, float* logits);
 
 /* Opens a separate context, which evaluates only what differs from its last prompt and text.
- * `context`: positions; 0: the model's. *session is NULL on failure. */
+ * `context` is a number of positions; 0: the model's. *session is NULL on failure. */
 walsh_status walsh_session_open(walsh_model* model, int64_t context, walsh_session** session);
 void walsh_session_close(walsh_session* session); /* NULL: nothing */
 void walsh_session_reset(walsh_session* session); /* forgets its tokens */
@@ -87,8 +88,8 @@ void walsh_session_reset(walsh_session* session); /* forgets its tokens */
 /* Receives the text in pieces of complete UTF-8 without a zero byte; returning 0 stops. */
 typedef int (*walsh_callback)(void* user, const char* piece, size_t length);
 
-/* Continues a prompt. Options: those of GenerationOptions ("max_tokens", "temperature", "stop",
- * "json_schema", ...). `result` may be NULL. */
+/* Continues a prompt. Options are those of GenerationOptions ("max_tokens", "temperature",
+ * "stop", "json_schema", ...). `result` may be NULL. */
 walsh_status walsh_generate(walsh_session* session, const char* prompt, size_t length,
                             const char* options, walsh_callback callback, void* user,
                             walsh_result* result);
