@@ -15,7 +15,7 @@ constexpr const char* kPlace = "added tokens";  // for errors
 constexpr size_t kMaxLiteralBytes = 4096;
 constexpr uint64_t kNormalizedBytes = 64;  // per added token, for their common budget
 
-// Rust's \w as a pattern.
+// Returns Rust's \w as a pattern.
 std::string word_character() {
   return "[" + word_class() + "\\x{200C}\\x{200D}]";
 }

@@ -1,4 +1,4 @@
-// Tokens that are found in the text before the model sees it: tokenizer.json's "added_tokens".
+// Finds tokens in a text before the model sees it: tokenizer.json's "added_tokens".
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@
 
 namespace walsh {
 
-// A piece of a text: an added token, or (id < 0) text between them.
+// A text is cut into such pieces: an added token, or (id < 0) text between them.
 struct AddedSegment {
   Span span;
   int32_t id;
@@ -36,7 +36,8 @@ class LiteralSet {
     size_t size;
     int32_t value;
   };
-  // The longest literal that is a prefix of `text`; `visited` is the number of bytes examined.
+  // Returns the longest literal that is a prefix of `text`; `visited` is the number of bytes
+  // examined.
   std::optional<Match> match(std::string_view text, size_t& visited) const;
 
  private:
@@ -52,7 +53,7 @@ class LiteralSet {
   std::array<bool, 256> first_{};  // bytes with which some literal begins
 };
 
-// Const use is thread-safe.
+// Finds the added tokens. Const use is thread-safe.
 class AddedTokens {
  public:
   // `value` is the array of added tokens, or null. Tokens that the vocabulary lacks are added to
@@ -78,7 +79,7 @@ class AddedTokens {
   const std::string* decoded_form(int32_t id) const;
 
  private:
-  // How one added token matches, and its text.
+  // Says how one added token matches, and what its text is.
   struct Rule {
     bool single_word, lstrip, rstrip;
     std::string decoded;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kMaxWordBytes = size_t{1} << 30;
 
-// A heap whose front is the candidate with the smallest order.
+// Orders a heap whose front is the candidate with the smallest order.
 bool later(const BpeModel::Workspace::Candidate& a, const BpeModel::Workspace::Candidate& b) {
   return a.order > b.order;
 }
@@ -25,7 +25,7 @@ void append_symbol(BpeModel::Workspace& workspace, int32_t id) {
 
 }  // namespace
 
-// Id of the token that is this one character, -1 if there is none.
+// Returns the id of the token that is this one character, -1 if there is none.
 int32_t BpeModel::character_id(char32_t code) const {
   if (code < low_characters_.size()) {
     return low_characters_[code];
@@ -34,7 +34,7 @@ int32_t BpeModel::character_id(char32_t code) const {
   return place == high_characters_.end() ? -1 : place->second;
 }
 
-// Replaces a character by its <0xNN> tokens; false if one of them is missing.
+// Replaces a character by its <0xNN> tokens. Returns false if one of them is missing.
 bool BpeModel::append_bytes(std::string_view character, Workspace& workspace) const {
   const auto id_of = [this](char c) { return byte_ids_[static_cast<uint8_t>(c)]; };
   if (!std::all_of(character.begin(), character.end(), [&](char c) { return id_of(c) >= 0; })) {
@@ -46,8 +46,8 @@ bool BpeModel::append_bytes(std::string_view character, Workspace& workspace) co
   return true;
 }
 
-// The first symbols. An unknown token stays pending until the next known character, so byte tokens
-// between them come first: the order of the tokenizers library, which the ids have to match.
+// Makes the first symbols. An unknown token stays pending until the next known character, so byte
+// tokens between them come first: the order of the tokenizers library, which the ids have to match.
 void BpeModel::split_characters(std::string_view word, Workspace& workspace) const {
   workspace.symbols.clear();
   bool pending = false;

@@ -1,5 +1,5 @@
-// Byte-pair encoding of one word (Sennrich et al. 2016), as tokenizer.json's model "BPE" defines
-// it.
+// Encodes a word by byte-pair encoding (Sennrich et al. 2016), as tokenizer.json's model "BPE"
+// defines it.
 #pragma once
 
 #include <array>
@@ -17,14 +17,14 @@
 
 namespace walsh {
 
-// Const use is thread-safe.
+// The model is read once. Const use is thread-safe.
 class BpeModel {
  public:
   // Throws bad_input for a malformed model, for other model types and for dropout, sub-word
   // prefixes and suffixes.
   BpeModel(const Json& model, std::string_view where);
 
-  // Memory that encode() reuses from word to word; one per thread.
+  // encode() reuses this memory from word to word; each thread needs one.
   struct Workspace {
     struct Symbol {
       int32_t id;              // -1: merged into its left neighbour
@@ -38,8 +38,8 @@ class BpeModel {
     std::vector<Candidate> heap;
   };
 
-  // Appends the ids of a word (valid UTF-8) to `ids`; O(n log n) in its length, counted in `steps`.
-  // Throws bad_input for an unknown character if the vocabulary lacks the unk_token.
+  // Appends the ids of a word (valid UTF-8) to `ids`. Takes O(n log n) in its length, counted in
+  // `steps`. Throws bad_input for an unknown character if the vocabulary lacks the unk_token.
   void encode(std::string_view word, Workspace& workspace, StepBudget& steps,
               std::vector<int32_t>& ids) const;
 

@@ -1,4 +1,4 @@
-// Reading the model "BPE" of a tokenizer.json.
+// Reads the model "BPE" of a tokenizer.json.
 #include "io/printable.h"
 #include "text/bpe.h"
 #include "text/component.h"

@@ -1,4 +1,4 @@
-// GPT-2's mapping between bytes and printable characters, on which byte-level BPE works.
+// Maps bytes to printable characters and back as GPT-2 does, on which byte-level BPE works.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ char32_t byte_to_character(uint8_t byte);
 // Appends the characters for the bytes of `text`.
 void append_byte_level(std::string_view text, std::string& out);
 
-// The bytes that a token stands for, or nothing if one of its characters stands for no byte.
+// Returns the bytes that a token stands for, or nothing if one of its characters stands for no
+// byte.
 std::optional<std::string> byte_level_to_bytes(std::string_view token);
 
 }  // namespace walsh

@@ -11,7 +11,8 @@ namespace {
 
 constexpr const char* kTokenNames[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                        "pad_token", "cls_token", "mask_token"};
-// Names for the text of a model's reasoning; the first one is filled from the others.
+// Templates use these names for the text of a model's reasoning; the first one is filled from the
+// others.
 constexpr const char* kReasoningFields[] = {"reasoning_content", "thinking", "reasoning"};
 // Marks where the continued text ends. The trailing space shows whether the template strips the
 // text.

@@ -9,10 +9,10 @@ namespace walsh::detail {
 namespace {
 
 constexpr size_t kMaxReplacedBytes = size_t{1} << 26;  // size of one token after one replacement
-// Step budget of a replacement pattern on one token; tokens are many and short.
+// A replacement pattern may take so many steps on one token, because tokens are many and short.
 constexpr uint64_t kTokenSteps = 200'000, kStepsPerByte = 200;
 
-// Base of stages that need a whole token at once.
+// Stages that need a whole token at once derive from this one.
 class TokenStage : public DecodeStage {
  public:
   void text(std::string_view piece) final { token_.append(piece); }
@@ -48,7 +48,7 @@ class ByteLevelStage final : public TokenStage {
   Utf8Assembler assembler_;
 };
 
-// -1 if `c` is no hexadecimal digit.
+// Returns -1 if `c` is no hexadecimal digit.
 int hex_value(char c) {
   if (c >= '0' && c <= '9') {
     return c - '0';
@@ -200,7 +200,7 @@ class MetaspaceStage final : public DecodeStage {
   bool first_ = true;
 };
 
-// A space goes in front of every token but the first, also of an empty one.
+// Puts a space in front of every token but the first, also of an empty one.
 class JoinStage final : public DecodeStage {
  public:
   void text(std::string_view piece) override {

@@ -1,4 +1,4 @@
-// The stages of a decoder. Each function makes a new stage, because stages have state.
+// Makes the stages of a decoder. Each function makes a new one, because stages have state.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ std::unique_ptr<DecodeStage> replace_stage(const Pattern& pattern, std::string c
 // end.
 std::unique_ptr<DecodeStage> strip_stage(char32_t character, size_t start, size_t stop);
 
-// Marks become spaces; those of the first token are dropped unless the scheme is `never`.
+// Turns marks into spaces; those of the first token are dropped unless the scheme is `never`.
 std::unique_ptr<DecodeStage> metaspace_stage(Metaspace settings);
 
 // Puts a space between tokens.

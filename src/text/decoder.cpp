@@ -12,7 +12,7 @@ namespace {
 using detail::byte_of_token;
 using Maker = std::function<std::unique_ptr<DecodeStage>()>;
 
-// The end of the chain collects the text.
+// Collects the text at the end of the chain.
 class CollectStage final : public DecodeStage {
  public:
   explicit CollectStage(std::string* out) : out_(out) {}

@@ -26,7 +26,8 @@ class DecodeStage {
   DecodeStage* next_ = nullptr;
 };
 
-// One decoding in progress. The stages hold text back only while later tokens can change it.
+// A stream is one decoding in progress. The stages hold text back only while later tokens can
+// change it.
 class DecodeStream {
  public:
   DecodeStream(DecodeStream&&) noexcept;
@@ -46,16 +47,17 @@ class DecodeStream {
   std::unique_ptr<std::string> out_;
 };
 
-// ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace and sequences of them. Const use is
-// thread-safe.
+// Supports ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace and sequences of them. Const
+// use is thread-safe.
 class Decoder {
  public:
-  // `value` may be null: tokens are joined with spaces. Throws bad_input for anything else.
+  // `value` may be null: then tokens are joined with spaces. Throws bad_input for anything else.
   Decoder(const Json& value, std::string_view where);
 
   DecodeStream start() const;
 
-  // The bytes, which need not be UTF-8, that each of some tokens adds when it follows other tokens.
+  // Returns the bytes, which need not be UTF-8, that each of some tokens adds when it follows other
+  // tokens.
   std::vector<std::string> bytes_of(const std::vector<std::string>& tokens) const;
 
  private:

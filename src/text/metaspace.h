@@ -1,4 +1,5 @@
-// SentencePiece's visible space: settings shared by the Metaspace pre-tokenizer and decoder.
+// Reads the settings of SentencePiece's visible space, which the Metaspace pre-tokenizer and
+// decoder share.
 #pragma once
 
 #include <string>
@@ -8,7 +9,7 @@
 
 namespace walsh {
 
-// When the mark is put in front of a text that does not begin with it.
+// Says when the mark is put in front of a text that does not begin with it.
 enum class PrependScheme { always, first, never };
 
 struct Metaspace {

@@ -10,8 +10,8 @@
 
 namespace walsh {
 
-// One transformation of a text, which may grow up to a number of bytes; `start` as in apply().
-// Const calls are thread-safe.
+// Transforms a text, which may grow up to a number of bytes; `start` is as in apply(). Const calls
+// are thread-safe.
 using Transform =
     std::function<std::string(std::string, size_t& start, size_t max_size, StepBudget& steps)>;
 

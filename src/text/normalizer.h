@@ -1,4 +1,4 @@
-// The text transformations of tokenizer.json's "normalizer".
+// Transforms texts as tokenizer.json's "normalizer" says.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace walsh {
 
-// NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, Replace and sequences of them.
+// Supports NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, Replace and sequences of them.
 class Normalizer {
  public:
   Normalizer();

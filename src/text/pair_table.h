@@ -1,5 +1,5 @@
-// A hash table from a pair of token ids to the merge that joins them (open addressing). The pairs
-// come from a file, so their slots depend on a secret (io/keyed_hash.h).
+// Maps a pair of token ids to the merge that joins them, by a hash table with open addressing. The
+// pairs come from a file, so their slots depend on a secret (io/keyed_hash.h).
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ struct Merge {
 
 class PairTable {
  public:
-  // `capacity`: the number of insertions that will follow.
+  // `capacity` is the number of insertions that will follow.
   explicit PairTable(size_t capacity = 0, uint64_t secret = hash_secret())
       : slots_(std::bit_ceil(2 * capacity + 1)), secret_(secret) {}
 
@@ -58,7 +58,8 @@ class PairTable {
 
   size_t home_of(uint64_t key) const { return keyed_hash(key, secret_) & (slots_.size() - 1); }
 
-  // The slot of the key, or the empty slot where it belongs. At most half of the slots are used.
+  // Returns the slot of the key, or the empty slot where it belongs. At most half of the slots are
+  // used.
   size_t place_of(uint64_t key) const {
     size_t place = home_of(key);
     while (slots_[place].key != key && slots_[place].key != kEmpty) {

@@ -12,13 +12,13 @@ namespace {
 // Comparing this many bytes at every position of a text is still fast.
 constexpr size_t kMaxLiteralBytes = 4096;
 
-// A part of the text and whether it counts as a match.
+// A piece is a part of the text; `match` says whether it counts as a match.
 struct Piece {
   Span span;
   bool match;
 };
 
-// Matches and the text between them; together they cover the text.
+// Returns matches and the text between them, which together cover the text.
 std::vector<Piece> cover(size_t size, const std::vector<Span>& matches, bool inverted) {
   std::vector<Piece> pieces;
   pieces.reserve(2 * matches.size() + 1);
@@ -52,7 +52,7 @@ std::vector<Span> join(const std::vector<Piece>& pieces, Joins joins) {
   return out;
 }
 
-// A match starts the piece that follows it, unless that piece is a match as well.
+// Joins a match to the piece that follows it, unless that piece is a match as well.
 std::vector<Span> join_with_next(const std::vector<Piece>& pieces) {
   std::vector<Span> out;
   bool next = false;

@@ -1,4 +1,4 @@
-// The patterns of Split and Replace, and how a text is split at the matches.
+// Implements the patterns of Split and Replace, and splits a text at their matches.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace walsh {
 
-// A literal string or a regular expression; const use is thread-safe.
+// A pattern is a literal string or a regular expression; const use is thread-safe.
 class Pattern {
  public:
   // Returns a text of 1 to 4096 bytes; throws bad_input for another.
@@ -18,11 +18,11 @@ class Pattern {
   static Pattern regex(std::string_view oniguruma, std::string_view where);
   static Pattern regex(Regex regex) { return Pattern(std::move(regex)); }
 
-  // Non-overlapping matches from left to right. Throws as Regex::find_all.
+  // Finds non-overlapping matches from left to right. Throws as Regex::find_all does.
   void find_all(std::string_view text, StepBudget& steps, std::vector<Span>& matches) const;
 
   // Replaces every match by `content`, taken literally. Throws limit if the result exceeds
-  // `max_size` bytes, and as find_all.
+  // `max_size` bytes, and as find_all does.
   std::string replace_all(std::string_view text, std::string_view content, size_t max_size,
                           StepBudget& steps) const;
   // Returns the same, updating `start` as Normalizer::apply() does; `content` counts as part of the

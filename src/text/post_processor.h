@@ -13,8 +13,8 @@ namespace walsh {
 
 class PostProcessor {
  public:
-  // TemplateProcessing (its "single" template), ByteLevel (which changes no ids) and sequences of
-  // them; null adds nothing. Throws bad_input for anything else, naming it.
+  // Supports TemplateProcessing (its "single" template), ByteLevel (which changes no ids) and
+  // sequences of them; null adds nothing. Throws bad_input for anything else, naming it.
   PostProcessor(const Json& value, const Vocabulary& vocabulary, std::string_view where);
   // Puts one token before and one after the text, each optional.
   PostProcessor(std::optional<int32_t> before, std::optional<int32_t> behind);

@@ -13,7 +13,8 @@
 namespace walsh {
 namespace {
 
-// GPT-2's words: English contractions, letters, numbers, other characters, runs of white space.
+// This finds GPT-2's words: English contractions, letters, numbers, other characters, runs of white
+// space.
 constexpr std::string_view kGpt2Words =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
@@ -31,7 +32,7 @@ void emit(std::string_view text, const std::vector<Span>& pieces, size_t start, 
   }
 }
 
-// "Split", and "Whitespace" with a fixed pattern.
+// Implements "Split", and "Whitespace" with a fixed pattern.
 class PatternSplitter final : public WordSplitter {
  public:
   PatternSplitter(Pattern pattern, SplitBehavior behavior, bool inverted)

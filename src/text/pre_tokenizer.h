@@ -15,8 +15,8 @@ namespace walsh {
 // of the whole input text.
 using WordSink = FunctionRef<void(std::string_view word, size_t start)>;
 
-// One step: passes the words of `text` (not empty) to `sink` and counts its work in `steps`. Const
-// use is thread-safe.
+// A splitter is one step: it passes the words of `text` (not empty) to `sink` and counts its work
+// in `steps`. Const use is thread-safe.
 class WordSplitter {
  public:
   virtual ~WordSplitter() = default;
@@ -24,10 +24,11 @@ class WordSplitter {
                      WordSink sink) const = 0;
 };
 
-// Split, ByteLevel, Metaspace, Digits, Whitespace, WhitespaceSplit, Punctuation and sequences.
+// Supports Split, ByteLevel, Metaspace, Digits, Whitespace, WhitespaceSplit, Punctuation and
+// sequences of them.
 class PreTokenizer {
  public:
-  // `value` may be null: the text is one word. Throws bad_input for anything else, naming it.
+  // `value` may be null: then the text is one word. Throws bad_input for anything else, naming it.
   PreTokenizer(const Json& value, std::string_view where);
 
   // `text` must be valid UTF-8. Throws limit if the step budget is exceeded.

@@ -15,12 +15,12 @@
 namespace walsh {
 namespace {
 
-// Names that both dialects read as a general category.
+// Both dialects read these names as a general category.
 constexpr std::array<std::string_view, 38> kCategories = {
     "L",  "Lu", "Ll", "Lt", "Lm", "Lo", "M",  "Mn", "Mc", "Me", "N",  "Nd", "Nl",
     "No", "P",  "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "S",  "Sm", "Sc", "Sk",
     "So", "Z",  "Zs", "Zl", "Zp", "C",  "Cc", "Cf", "Cn", "Co", "Cs", "Any"};
-// Names that both dialects read as a binary property; all others are taken for scripts.
+// Both dialects read these names as a binary property; all others are taken for scripts.
 constexpr std::array<std::string_view, 6> kBinaryProperties = {
     "Alphabetic", "White_Space", "Uppercase", "Lowercase", "Emoji", "Ideographic"};
 
@@ -38,8 +38,8 @@ std::string class_members(std::span<const CharacterRange> ranges) {
   return members;
 }
 
-// Class members that PCRE2's older Unicode tables may lack; a one-letter category has those of all
-// categories that begin with the letter.
+// Returns class members that PCRE2's older Unicode tables may lack; a one-letter category has those
+// of all categories that begin with the letter.
 std::string newer_members(std::string_view name) {
   if (name.size() != 1) return class_members(newer_characters(name));
   std::string members;
@@ -80,7 +80,8 @@ bool is_hex(char c) {
   return std::isxdigit(static_cast<unsigned char>(c)) != 0;
 }
 
-// One pass over the pattern, without recursion: groups need no matching up, PCRE2 checks them.
+// Translates in one pass over the pattern, without recursion: groups need no matching up, because
+// PCRE2 checks them.
 class Translator {
  public:
   Translator(std::string_view pattern, std::string_view where) : in_(pattern), where_(where) {}
@@ -154,7 +155,7 @@ class Translator {
     pos_ = p + 1;
   }
 
-  // {n}, {n,}, {,m}, {n,m}; any other brace is a literal.
+  // Reads {n}, {n,}, {,m} or {n,m}; any other brace is a literal.
   void interval() {
     size_t p = pos_ + 1;
     const auto digits = [&] {
@@ -234,8 +235,8 @@ class Translator {
     out_ += negated ? fmt::format("(?:(?!{})(?s:.))", any) : fmt::format("(?:{})", any);
   }
 
-  // A set that can be written as class members, inside or outside a class. A class has no member
-  // for "in neither of two sets", so that becomes an alternative to the class.
+  // Writes a set that can be written as class members, inside or outside a class. A class has no
+  // member for "in neither of two sets", so that becomes an alternative to the class.
   void members(std::string_view set, bool negated, bool in_class) {
     if (in_class && !negated) {
       out_ += set;
@@ -276,7 +277,7 @@ class Translator {
     }
   }
 
-  // An escape of a letter; pos_ is behind it already.
+  // Translates an escape of a letter; pos_ is behind it already.
   void letter_escape(char c, bool in_class) {
     static constexpr std::string_view kHex = "0-9A-Fa-f";
     const bool upper = c >= 'A' && c <= 'Z';
@@ -320,8 +321,8 @@ class Translator {
     out_ += "(?:(?<=" + word + ")(?!" + word + ")|(?<!" + word + ")(?=" + word + "))";
   }
 
-  // \p{Name}, \P{Name}, \p{^Name}: general categories, a few binary properties, scripts. PCRE2
-  // would read a bare script name as Script_Extensions.
+  // Translates \p{Name}, \P{Name} and \p{^Name}: general categories, a few binary properties,
+  // scripts. PCRE2 would read a bare script name as Script_Extensions.
   void property(bool in_class) {
     const size_t end = in_.find('}', pos_);
     if (!in_.substr(pos_ + 2).starts_with("{") || end == std::string_view::npos) {
@@ -360,7 +361,7 @@ class Translator {
     }
   }
 
-  // \xH, \xHH (ASCII only: Oniguruma means raw bytes), \x{H...}, \uHHHH.
+  // Translates \xH, \xHH (ASCII only: Oniguruma means raw bytes), \x{H...} and \uHHHH.
   void code_point() {
     const bool four = in_[pos_ + 1] == 'u';
     size_t p = pos_ + 2;

@@ -19,8 +19,8 @@ std::string oniguruma_to_pcre2(std::string_view pattern, std::string_view where)
 // Returns the compiled pattern. Throws as above, or if it cannot be compiled.
 Regex oniguruma_regex(std::string_view pattern, std::string_view where);
 
-// Members of the usual \w for use inside a PCRE2 class: Unicode's alphabetic characters, marks,
-// decimal digits and connectors.
+// Returns members of the usual \w for use inside a PCRE2 class: Unicode's alphabetic characters,
+// marks, decimal digits and connectors.
 const std::string& word_class();
 
 }  // namespace walsh

@@ -1,4 +1,4 @@
-// The text of generated tokens, up to the first stop string.
+// Turns generated tokens into text, up to the first stop string.
 #pragma once
 
 #include <optional>
@@ -16,16 +16,18 @@ class StoppedText {
   // strings are ignored.
   StoppedText(const Tokenizer& tokenizer, std::span<const int32_t> before,
               std::vector<std::string> stops);
-  // Special tokens to include in the text; others are left out.
+  // Includes these special tokens in the text; others are left out.
   void show(const std::vector<std::string>& special_tokens);
 
-  // The text that can be shown now: complete UTF-8 without anything that may become a stop string.
+  // Returns the text that can be shown now: complete UTF-8 without anything that may become a stop
+  // string.
   std::string push(int32_t token);
   // Returns the rest, after the last token.
   std::string finish();
   // Returns whether a stop string was found; no text follows it.
   bool stopped() const { return stop_.has_value(); }
-  // Characters of the text of all tokens so far, including held text and text after a stop string.
+  // Returns the number of characters of all tokens so far, including held text and text after a
+  // stop string.
   size_t characters() const { return characters_; }
   const std::optional<std::string>& stop() const { return stop_; }  // the one that was found
 

@@ -11,7 +11,7 @@ namespace walsh {
 // figure that was measured on the bytes of an archive or of a text in another encoding would look
 // like any other.
 std::string read_utf8_text(const std::string& path);
-// The same for what has been read already.
+// Checks text that has been read already in the same way.
 void check_utf8_text(std::string_view text, const std::string& path);
 
 }  // namespace walsh

@@ -17,7 +17,7 @@
 
 namespace walsh {
 
-// Built in the order of the members, which is the order in which they need each other.
+// The parts are built in the order of the members, in which they need each other.
 struct Tokenizer::Parts {
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
@@ -85,8 +85,8 @@ std::optional<int32_t> named_token(const Json& config, const char* key,
   return id;
 }
 
-// Classes of transformers 4 that build the post-processor from the two flags. Without a class it
-// takes that of the model, and that of Llama and Mistral is the first one.
+// In transformers 4 these classes build the post-processor from the two flags. A file that names no
+// class gets the class of its model, which is the first one for Llama and Mistral.
 bool adds_by_flags(const Json& config, const std::string& where) {
   constexpr std::array<std::string_view, 4> kClasses = {"LlamaTokenizer", "CodeLlamaTokenizer",
                                                         "GemmaTokenizer", "CohereTokenizer"};
@@ -115,7 +115,7 @@ void Tokenizer::Parts::configure(const Json& config, bool has_processor, const s
   const auto add_eos = find_bool(config, "add_eos_token", where);
   const bool by_flags = adds_by_flags(config, where);
   if ((!add_bos && !add_eos) || (has_processor && !by_flags)) return;
-  // Defaults of these classes: "<s>" and "</s>", of which only "<s>" is added.
+  // These classes have the defaults "<s>" and "</s>", of which only "<s>" is added.
   const auto token = [&](const char* key, std::optional<int32_t> named, const char* usual) {
     return config.contains(key) || !by_flags ? named : model.vocabulary().find(usual);
   };
@@ -163,8 +163,8 @@ std::vector<int32_t> Tokenizer::encode(std::string_view utf8, bool add_special) 
   StepBudget steps = StepBudget::for_text(text.size());
   std::vector<int32_t> ids;
   BpeModel::Workspace workspace;
-  // The stages: added tokens in the raw text, normalization, added tokens in the normalized text,
-  // words, merges.
+  // The stages are: added tokens in the raw text, normalization, added tokens in the normalized
+  // text, words, merges.
   for (const AddedSegment& raw : parts_->added.split_raw(text, steps)) {
     if (raw.id >= 0) {
       ids.push_back(raw.id);

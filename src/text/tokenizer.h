@@ -1,4 +1,5 @@
-// Text to token ids and back, as the Hugging Face `tokenizers` library does it for tokenizer.json.
+// Turns text into token ids and back, as the Hugging Face `tokenizers` library does it for
+// tokenizer.json.
 //
 // Ids and texts equal those of the library, with two exceptions. Its Unicode tables differ from
 // those of PCRE2 and utf8proc; unicode_table.h corrects this except for unassigned characters
@@ -19,10 +20,10 @@ namespace walsh {
 
 class StreamDecoder;
 
-// The longest text that Tokenizer::encode accepts.
+// Tokenizer::encode accepts texts of at most this length.
 inline constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
 
-// Movable; const use is thread-safe.
+// A tokenizer can be moved; const use is thread-safe.
 class Tokenizer {
  public:
   // Reads the text of a tokenizer.json, and of a tokenizer_config.json (may be empty). From the
@@ -42,34 +43,34 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // Ids of a text. Each maximal ill-formed subsequence of the input counts as U+FFFD. With
-  // `add_special` the post-processor's tokens (usually BOS) are added; special tokens written in
-  // the text are recognized in either case.
-  // Throws limit for a text over 1 GiB and where the tokenizer's patterns take more steps in all
-  // than StepBudget::for_text allows.
+  // Returns the ids of a text. Each maximal ill-formed subsequence of the input counts as U+FFFD.
+  // With `add_special` the post-processor's tokens (usually BOS) are added; special tokens written
+  // in the text are recognized in either case. Throws limit for a text over 1 GiB and where the
+  // tokenizer's patterns take more steps in all than StepBudget::for_text allows.
   std::vector<int32_t> encode(std::string_view utf8, bool add_special) const;
 
-  // Text of ids; valid UTF-8. Unknown ids are skipped, special ones with `skip_special`.
+  // Returns the text of ids, which is valid UTF-8. Unknown ids are skipped, special ones with
+  // `skip_special`.
   std::string decode(std::span<const int32_t> ids, bool skip_special) const;
 
-  // Largest id + 1: every id that encode() returns is smaller. Not the number of tokens if the
-  // vocabulary has holes, and often less than the rows of a model's embedding.
+  // Returns the largest id + 1: every id that encode() returns is smaller. It is not the number of
+  // tokens if the vocabulary has holes, and often less than the rows of a model's embedding.
   int32_t vocab_size() const;
-  // Exact lookup in the vocabulary and the added tokens; no normalization.
+  // Looks up exactly this text in the vocabulary and the added tokens, without normalization.
   std::optional<int32_t> token_id(std::string_view token) const;
   // Returns the token as the vocabulary writes it; nothing for an unknown id.
   std::optional<std::string> token(int32_t id) const;
-  // For each id the bytes that the token adds when it follows others; empty for ids without a
-  // token.
+  // Returns for each id the bytes that the token adds when it follows others; empty for ids without
+  // a token.
   std::vector<std::string> token_bytes() const;
   // Returns whether "added_tokens" marks the id as special; false for an unknown id.
   bool is_special(int32_t id) const;
 
-  // From tokenizer_config.json; if it names none, BOS is the token that the post-processor puts
-  // first.
+  // Return the tokens that tokenizer_config.json names; if it names none, BOS is the token that the
+  // post-processor puts first.
   std::optional<int32_t> bos() const;
   std::optional<int32_t> eos() const;
-  // BOS if encode() with `add_special` puts it in front of a text; otherwise nothing.
+  // Returns BOS if encode() with `add_special` puts it in front of a text; otherwise nothing.
   std::optional<int32_t> added_bos() const;
 
  private:
@@ -89,7 +90,8 @@ class StreamDecoder {
   StreamDecoder& operator=(StreamDecoder&&) noexcept;
   ~StreamDecoder();
 
-  // The text that this id completes; empty while a character, or a run of <0xNN> tokens, is open.
+  // Returns the text that this id completes; empty while a character, or a run of <0xNN> tokens, is
+  // open.
   std::string push(int32_t id);
   // Returns the rest: an unfinished character becomes U+FFFD. Afterwards the decoder is as new.
   std::string finish();

@@ -27,7 +27,7 @@ bool is_in(std::span<const CharacterRange> ranges, char32_t c) {
   throw Error(ErrorCode::internal, "unicode normalization", utf8proc_errmsg(code));
 }
 
-// Full decomposition of every character, in text order.
+// Returns the full decomposition of every character, in text order.
 std::vector<utf8proc_int32_t> decompose(std::string_view text, bool compatibility) {
   const int options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatibility ? UTF8PROC_COMPAT : 0);
   constexpr utf8proc_ssize_t kLongest = 32;  // the longest decomposition has 18 characters
@@ -58,8 +58,8 @@ int combining_class(utf8proc_int32_t c) {
   return static_cast<int>(utf8proc_get_property(c)->combining_class);
 }
 
-// Canonical ordering. utf8proc's own reordering is quadratic in the length of a run of marks, so
-// runs are sorted here.
+// Puts marks into canonical order. utf8proc's own reordering is quadratic in the length of a run of
+// marks, so runs are sorted here.
 void order_marks(std::vector<utf8proc_int32_t>& chars) {
   const auto is_mark = [](utf8proc_int32_t c) { return combining_class(c) != 0; };
   auto begin = chars.begin();
@@ -83,7 +83,7 @@ bool is_ascii(char c) {
   return static_cast<unsigned char>(c) < 0x80;
 }
 
-// The steps of Unicode 15, section 3.11: decompose, order, compose.
+// Follows the steps of Unicode 15, section 3.11: decompose, order, compose.
 void append_normalized(std::string_view text, NormalForm form, std::string& out) {
   if (std::all_of(text.begin(), text.end(), [](char c) { return is_ascii(c); })) {
     out += text;
@@ -156,7 +156,8 @@ std::string lowercase(std::string_view text) {
     const Utf8Unit unit = decode_utf8(text);
     text.remove_prefix(unit.size);
     if (unit.code == 0x130) {
-      // The only character whose unconditional lower case is two characters (SpecialCasing.txt).
+      // This is the only character whose unconditional lower case is two characters
+      // (SpecialCasing.txt).
       out.append("i\xCC\x87");
     } else {
       append_utf8(lower_case(unit.code), out);

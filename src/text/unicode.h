@@ -1,4 +1,4 @@
-// Character properties and normalization forms (data: utf8proc).
+// Gives character properties and normalization forms, with utf8proc's data.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ bool is_punctuation(char32_t c);  // categories P* and the ASCII punctuation
 // marks. `steps` is asked now and then whether to continue.
 std::string normalize(std::string_view text, NormalForm form, StepBudget& steps);
 
-// Character by character with full case mapping, without the context rule for final sigma.
+// Maps character by character with full case mapping, without the context rule for final sigma.
 std::string lowercase(std::string_view text);
 
 }  // namespace walsh

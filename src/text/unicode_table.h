@@ -1,6 +1,6 @@
-// Corrections for characters on which the tables of the tokenizers library differ from those of
-// PCRE2 10.42 and utf8proc 2.8, which know Unicode 14. (The library's own tables are of several
-// versions, partly newer, partly older.)
+// Corrects characters on which the tables of the tokenizers library differ from those of PCRE2
+// 10.42 and utf8proc 2.8, which know Unicode 14. (The library's own tables are of several versions,
+// partly newer, partly older.)
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,14 @@ struct CharacterRange {
   char32_t first, last;
 };
 
-// For the name of a pattern class (a two-letter category, a property, a script): its characters
-// that are newer than Unicode 14. Further names: "Digits" and "Punctuation" are those of the
-// pre-tokenizers; "NoPunctuation" is punctuation only in Unicode, not in the library; "NoNFD" and
-// "NoNFKD" are characters that the library does not decompose. Empty for any other name.
+// Returns the characters of a pattern class (a two-letter category, a property, a script) that are
+// newer than Unicode 14. Further names: "Digits" and "Punctuation" are those of the pre-tokenizers;
+// "NoPunctuation" is punctuation only in Unicode, not in the library; "NoNFD" and "NoNFKD" are
+// characters that the library does not decompose. Empty for any other name.
 std::span<const CharacterRange> newer_characters(std::string_view name);
 
-// A range of characters whose lower case is newer than Unicode 14: the character plus `offset`.
+// The characters of this range have a lower case that is newer than Unicode 14: the character plus
+// `offset`.
 struct LowercaseRange {
   char32_t first, last;
   int32_t offset;

@@ -7,7 +7,7 @@
 namespace walsh {
 namespace {
 
-// Length of the sequence that a lead byte announces and the range of its second byte
+// Says how long the sequence is that a lead byte announces, and in which range its second byte lies
 // (Unicode 15, table 3-7); size 0 marks a byte that cannot lead.
 struct Lead {
   uint32_t size;

@@ -1,5 +1,5 @@
-// UTF-8: decoding with the replacement rules of the Unicode standard, and reassembly of a stream
-// whose characters arrive in pieces.
+// Decodes UTF-8 with the replacement rules of the Unicode standard, and reassembles a stream whose
+// characters arrive in pieces.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@ namespace walsh {
 inline constexpr char32_t kReplacementCharacter = 0xFFFD;
 inline constexpr std::string_view kReplacementUtf8 = "\xEF\xBF\xBD";
 
-// One decoding step. An ill-formed or truncated unit has code U+FFFD and the size of the maximal
-// subpart (Unicode 15, section 3.9, "U+FFFD Substitution of Maximal Subparts").
+// A unit is what one decoding step reads. An ill-formed or truncated unit has code U+FFFD and the
+// size of the maximal subpart (Unicode 15, section 3.9, "U+FFFD Substitution of Maximal Subparts").
 struct Utf8Unit {
   enum class Kind : uint8_t { valid, invalid, truncated };
   char32_t code;

@@ -1,4 +1,4 @@
-// The two-way mapping between tokens and ids.
+// Maps tokens to ids and back.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace walsh {
 class Vocabulary {
  public:
   Vocabulary() = default;
-  // From an object {token: id}. Throws bad_input for an id that is no integer, negative, used
+  // Reads an object {token: id}. Throws bad_input for an id that is no integer, negative, used
   // twice, or far larger than the number of tokens.
   Vocabulary(const Json& tokens, std::string_view where);
   Vocabulary(Vocabulary&&) noexcept = default;

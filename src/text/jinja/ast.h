@@ -1,4 +1,4 @@
-// The tree of a template, made once and never changed.
+// The tree of a template is made once and never changed.
 #pragma once
 
 #include <cstdint>
@@ -60,13 +60,13 @@ struct Expression {
 struct Statement;
 using Block = std::vector<Statement>;
 
-// A macro, or the body of a {% call %} block.
+// Describes a macro, or the body of a {% call %} block.
 struct Macro {
   std::string name;
   std::vector<std::string> parameters;
   std::vector<ExpressionPtr> defaults;  // of the last parameters
   std::vector<Statement> body;
-  // Whether the body mentions `caller`, `varargs` or `kwargs`, which allows them in calls.
+  // Says whether the body mentions `caller`, `varargs` or `kwargs`, which allows them in calls.
   bool takes_caller = false, takes_varargs = false, takes_kwargs = false;
 };
 

@@ -84,7 +84,7 @@ constexpr NamedFunction kDictMethods[] = {{"get", dict_get},
 constexpr NamedFunction kListMethods[] = {
     {"index", list_index}, {"count", list_count}, {"copy", list_copy}};
 
-// Methods that would modify an object; templates get no access to them.
+// These methods would modify an object; templates get no access to them.
 constexpr std::string_view kDictChanges[] = {"clear", "pop", "popitem", "setdefault", "update"};
 constexpr std::string_view kListChanges[] = {"append", "clear",  "pop",  "reverse",
                                              "insert", "extend", "sort", "remove"};
@@ -108,7 +108,7 @@ Value missing(Runtime& runtime, const Value& value, std::string_view name) {
                            std::string(name) + "'");
 }
 
-// Methods and attributes, without the items of a dict.
+// Finds methods and attributes, but no items of a dict.
 Value own_attribute(Runtime& runtime, const Value& value, std::string_view name) {
   if (const Undefined* undefined = value.as<Undefined>()) runtime.fail(std::string(undefined->why));
   if (value.loop() != nullptr) return value.loop()->attribute(name);

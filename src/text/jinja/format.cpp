@@ -19,7 +19,7 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// How one value is formatted, in `%` patterns and after the colon of `{}`.
+// Says how one value is formatted, in `%` patterns and after the colon of `{}`.
 struct Style {
   char align = '\0';  // < > ^ or =: sign, fill, digits
   std::string_view fill = " ";

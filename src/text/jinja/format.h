@@ -1,4 +1,4 @@
-// Texts made from patterns, and from other texts.
+// Makes texts from patterns, and from other texts.
 #pragma once
 
 #include <ctime>
@@ -10,11 +10,11 @@
 
 namespace walsh::jinja {
 
-// pattern % values: one value, a tuple, or a dict for %(name)s.
+// Computes pattern % values, where `values` is one value, a tuple, or a dict for %(name)s.
 Value format_percent(Runtime& runtime, const Text& pattern, const Value& values);
-// pattern.format(...)
+// Computes pattern.format(...).
 Value format_braces(Runtime& runtime, const Text& pattern, const Arguments& arguments);
-// strftime in the C locale; %-d and the like leave out the padding.
+// Does what strftime does in the C locale; %-d and the like leave out the padding.
 Value format_time(Runtime& runtime, std::string_view pattern, const std::tm& time);
 
 // Returns the lines of a text as str.splitlines() gives them.
@@ -22,7 +22,7 @@ std::vector<std::string_view> lines_of(std::string_view text, bool keep_ends);
 // Replaces the first `limit` occurrences of `old` (all if `limit` is negative).
 Value replaced(Runtime& runtime, const Text& text, std::string_view old, std::string_view with,
                int64_t limit);
-// str.isupper() and str.islower(): there is a cased letter, and none has the other case.
+// Computes str.isupper() and str.islower(): there is a cased letter, and none has the other case.
 bool all_cased(std::string_view text, bool up);
 
 }  // namespace walsh::jinja

@@ -7,24 +7,24 @@
 
 namespace walsh::jinja {
 
-// nullptr if the name is unknown. The argument after the runtime is the value in front of `|` or
-// `is`; a test returns a boolean.
+// Returns nullptr if the name is unknown. The argument after the runtime is the value in front of
+// `|` or `is`; a test returns a boolean.
 Function find_filter(std::string_view name);
 Function find_test(std::string_view name);
 
-// Returns a global variable, undefined if there is none.
+// Returns a global variable; undefined if there is none.
 Value global_of(Runtime& runtime, std::string_view name);
 
-// value.name: a method or an attribute, or an item of a dict. Undefined if there is none, or if it
-// would modify the object.
+// Returns value.name: a method or an attribute, or an item of a dict. It is undefined if there is
+// none, or if it would modify the object.
 Value attribute_of(Runtime& runtime, const Value& value, std::string_view name);
-// value[key]: an item, or otherwise an attribute.
+// Returns value[key]: an item, or otherwise an attribute.
 Value subscript_of(Runtime& runtime, const Value& value, const Value& key);
 
-// space.name = value
+// Sets space.name to the value.
 void set_attribute(Runtime& runtime, Namespace& space, std::string_view name, const Value& value);
 
-// Parts of the tables above, by file.
+// These are parts of the tables above, by file.
 Function find_text_method(std::string_view name);
 Function find_text_filter(std::string_view name);
 Function find_sequence_filter(std::string_view name);

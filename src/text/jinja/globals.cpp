@@ -1,4 +1,4 @@
-// Global functions of templates.
+// Defines the global functions of templates.
 #include <algorithm>
 
 #include "io/printable.h"
@@ -53,7 +53,8 @@ Value range(Runtime& runtime, const Value&, const Arguments& arguments) {
   return value;
 }
 
-// The entries given to dict() and namespace(): those of a dict or of pairs, then named ones.
+// Passes on the entries given to dict() and namespace(): those of a dict or of pairs, then named
+// ones.
 template <typename Put>
 void take_entries(Runtime& runtime, const Arguments& arguments, Put put) {
   if (arguments.positional.size() > 1) runtime.fail("dict() takes at most one positional argument");

@@ -14,7 +14,7 @@
 
 namespace walsh::jinja {
 
-// The variables of a block; lookups go from the innermost scope outwards.
+// A scope holds the variables of a block; lookups go from the innermost scope outwards.
 struct Scope {
   Scope* parent = nullptr;
   std::vector<std::pair<std::string_view, Value>> names{};

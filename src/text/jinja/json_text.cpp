@@ -29,7 +29,7 @@ class Writer {
   }
 
  private:
-  // Numbers, booleans and null, as members and as keys.
+  // Writes numbers, booleans and null, as members and as keys.
   std::string scalar(const Value& value) const {
     if (value.none()) return "null";
     if (const bool* b = value.as<bool>()) return *b ? "true" : "false";

@@ -15,7 +15,8 @@ int category(char32_t c) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(c));
 }
 
-// Characters whose upper case is several characters (SpecialCasing.txt): upper and title case.
+// The upper case of these characters is several characters (SpecialCasing.txt); the two texts are
+// upper and title case.
 struct Expansion {
   char32_t from;
   std::string_view upper, title;
@@ -57,7 +58,7 @@ bool cased(char32_t c) {
   return is_upper(c) || is_lower(c) || is_title(c);
 }
 
-// Characters that the rule for the final sigma skips.
+// Returns whether the rule for the final sigma skips the character.
 bool case_ignorable(char32_t c) {
   const int kind = category(c);
   return kind == UTF8PROC_CATEGORY_MN || kind == UTF8PROC_CATEGORY_ME ||

@@ -1,4 +1,4 @@
-// Character properties and case mappings as Python's str has them.
+// Gives properties and case mappings of characters as Python's str has them.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace walsh::jinja {
 
-// White_Space, and the separators U+001C to U+001F: str.isspace().
+// Returns what str.isspace() does: White_Space, and the separators U+001C to U+001F.
 bool is_space(char32_t c);
 bool is_upper(char32_t c);
 bool is_lower(char32_t c);
@@ -17,23 +17,24 @@ bool is_title(char32_t c);
 bool is_letter(char32_t c);
 bool is_decimal(char32_t c);
 bool is_alphanumeric(char32_t c);
-// Characters that repr() shows unescaped.
+// Returns whether repr() shows the character unescaped.
 bool is_printable(char32_t c);
-// Characters at which str.splitlines() ends a line; CR LF is one end.
+// Returns whether str.splitlines() ends a line at the character; CR LF is one end.
 bool is_line_end(char32_t c);
 
-// Full case mappings, except for Greek letters with iota subscript or several marks.
+// Use the full case mappings, except for Greek letters with iota subscript or several marks.
 std::string upper(std::string_view text);
 std::string lower(std::string_view text);
 // Returns the first character in title case, the rest in lower case: str.capitalize().
 std::string capitalize(std::string_view text);
 
-// Byte offset of the character `index`; the size of the text if it has fewer characters.
+// Returns the byte offset of the character `index`; the size of the text if it has fewer
+// characters.
 size_t offset_of(std::string_view text, size_t index);
 // Returns the first character of a text that is not empty, as bytes.
 std::string_view first_character(std::string_view text);
 
-// std::string_view::find in linear time for every needle.
+// Does what std::string_view::find does, in linear time for every needle.
 size_t find_text(std::string_view text, std::string_view sought, size_t from = 0);
 
 // Removes characters of `set` (white space by default) at the left or right end.

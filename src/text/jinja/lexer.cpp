@@ -70,7 +70,8 @@ class Lexer {
     skip_to(place_ + rest.size() - strip_left(rest).size());
   }
 
-  // After the end of a tag: `-` removes white space, otherwise a block's line end is removed.
+  // Handles the end of a tag: `-` removes white space behind it, otherwise a block's line end is
+  // removed.
   void end_tag(bool minus, bool block, bool plus = false) {
     line_starting_ = text_[place_ - 1] == '\n';
     if (minus) {
@@ -147,7 +148,7 @@ class Lexer {
     return text_.compare(place, 2, "%}") == 0 ? place + 2 : text_.npos;
   }
 
-  // After "{%": everything up to endraw is data.
+  // Reads what follows "{%" if it begins a raw block: everything up to endraw is data.
   bool read_raw() {
     char sign = 0;
     const size_t begin = match_tag(place_, "raw", sign);
@@ -229,7 +230,7 @@ class Lexer {
     ++place_;
   }
 
-  // End of a run of digits with single underscores between them.
+  // Returns the end of a run of digits with single underscores between them.
   size_t digits_end(size_t place, std::string_view digits) const {
     const auto is_one = [&](size_t at) {
       return at < text_.size() && digits.find(text_[at]) != digits.npos;

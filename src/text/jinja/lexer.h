@@ -1,4 +1,4 @@
-// A template's text as tokens, with the rules of Jinja2 for white space around blocks as
+// Cuts a template's text into tokens, with the rules of Jinja2 for white space around blocks as
 // transformers sets them (trim_blocks and lstrip_blocks).
 #pragma once
 

@@ -1,4 +1,4 @@
-// The variable `loop` of a for loop, from which the loop also takes its items.
+// Implements the variable `loop` of a for loop, from which the loop also takes its items.
 #pragma once
 
 #include <deque>
@@ -26,7 +26,7 @@ class Loop {
   // Ends the loop: attributes remain readable, but there are no more items.
   void close();
 
-  // `loop.name`; undefined for an unknown name.
+  // Returns `loop.name`; undefined for an unknown name.
   Value attribute(std::string_view name);
   size_t length(Runtime&) { return total(); }
   int depth() const { return depth_; }

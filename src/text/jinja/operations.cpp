@@ -19,13 +19,13 @@ bool is_number(const Value& value) {
 // Floats from here on are no Integer.
 constexpr double kIntegerEnd = 0x1p127;
 
-// -1, 0 or 1; 2 if one of them is not a number.
+// Returns -1, 0 or 1; 2 if one of them is not a number.
 template <typename T>
 int order_of(T a, T b) {
   return a < b ? -1 : a > b ? 1 : a == b ? 0 : 2;
 }
 
-// Exact: the integer is not rounded to a double.
+// Compares exactly: the integer is not rounded to a double.
 int compare_mixed(Integer a, double b) {
   if (!(std::fabs(b) < kIntegerEnd)) return order_of(0.0, b);  // infinity and NaN too
   const double whole = std::trunc(b);

@@ -1,4 +1,4 @@
-// Python's operators on values.
+// Applies Python's operators to values.
 #pragma once
 
 #include <cstdint>
@@ -9,22 +9,23 @@
 
 namespace walsh::jinja {
 
-// "str", "list", ...: Python's name of the type.
+// Returns Python's name of the type: "str", "list", ...
 std::string type_name(const Value& value);
 
 bool truth(const Value& value);
 
-// ==. Numbers and booleans are equal by value, texts by their characters, containers by members.
+// Computes ==. Numbers and booleans are equal by value, texts by their characters, containers by
+// members.
 bool equal(Runtime& runtime, const Value& a, const Value& b);
-// Hash of a value that can be a dict key; fails for anything else.
+// Returns the hash of a value that can be a dict key; fails for anything else.
 uint64_t hash(Runtime& runtime, const Value& key);
 // Returns a negative number, zero or a positive one. Fails for values without an order; `sign` is
 // the operator, for the message.
 int compare(Runtime& runtime, const Value& a, const Value& b, std::string_view sign);
-// The same object: `is sameas`.
+// Computes `is sameas`: whether both are the same object.
 bool same(const Value& a, const Value& b);
 
-// `item in container`.
+// Computes `item in container`.
 bool contains(Runtime& runtime, const Value& container, const Value& item);
 
 enum class Operator : uint8_t { add, subtract, multiply, divide, floor_divide, modulo, power };
@@ -34,7 +35,7 @@ Value negate(Runtime& runtime, const Value& value);
 // Returns the integer that a value is (a boolean is one), or nothing.
 std::optional<Integer> as_integer(const Value& value);
 std::optional<double> as_real(const Value& value);  // of integers and booleans as well
-// int(value): truncates. Fails for infinity, NaN and values beyond 128 bits.
+// Computes int(value), which truncates. Fails for infinity, NaN and values beyond 128 bits.
 Integer whole_part(const Runtime& runtime, double value);
 [[noreturn]] void fail_too_large(const Runtime& runtime);  // an integer of more than 128 bits
 // Returns a parameter that must be an integer within int64_t; `missing` if it is not given.
@@ -42,14 +43,15 @@ int64_t integer_argument(const Runtime& runtime, const Value* value, int64_t mis
 // Returns a parameter that must be a text.
 std::string_view text_argument(const Runtime& runtime, const Value& value);
 
-// len(); fails for values without a length.
+// Computes len(); fails for values without a length.
 size_t length(Runtime& runtime, const Value& value);
-// The members in the order of a for loop; consumes an iterator. Fails for what is not iterable.
+// Returns the members in the order of a for loop; consumes an iterator. Fails for what is not
+// iterable.
 std::vector<Value> iterate(Runtime& runtime, const Value& value);
 
-// value[key], undefined if there is no such item; attributes are not tried.
+// Returns value[key]; undefined if there is no such item. Attributes are not tried.
 Value item_of(Runtime& runtime, const Value& value, const Value& key);
-// value[start:stop:step]; bounds that are nullptr or None count as omitted.
+// Returns value[start:stop:step]; bounds that are nullptr or None count as omitted.
 Value slice_of(Runtime& runtime, const Value& value, const Value& start, const Value& stop,
                const Value& step);
 

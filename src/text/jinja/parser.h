@@ -13,7 +13,7 @@ namespace walsh::jinja {
 
 constexpr int kMaxBlockDepth = 64;       // blocks inside blocks
 constexpr int kMaxExpressionDepth = 64;  // nested brackets and the like
-// levels of a tree; `a + b + c ...` has one level per operator
+// A tree has at most so many levels; `a + b + c ...` has one level per operator.
 constexpr int kMaxExpressionHeight = 400;
 
 // Throws bad_input naming `name` and the line.
@@ -49,12 +49,13 @@ class ExpressionParser {
   // Returns an expression, or a tuple of several separated by commas. Ends before a name `end`.
   ExpressionPtr parse_tuple(bool with_choice, std::string_view end = "", bool in_brackets = false);
   ExpressionPtr parse_expression(bool with_choice = true);
-  // The target of set and for: a name, `space.name` where that is allowed, or a tuple of them.
+  // Parses the target of set and for: a name, `space.name` where that is allowed, or a tuple of
+  // them.
   ExpressionPtr parse_target(bool with_member);
   // Parses `| name | name ...` applied to nullptr; `inline_first`: the first filter has no bar.
   ExpressionPtr parse_filters(bool inline_first);
 
-  // Names read so far that make a macro accept caller, varargs or kwargs.
+  // Notes the names read so far that make a macro accept caller, varargs or kwargs.
   struct Uses {
     bool caller = false, varargs = false, kwargs = false;
   };

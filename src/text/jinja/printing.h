@@ -13,9 +13,9 @@ std::string format_digits(Unsigned value);  // decimal
 // Returns the shortest decimal that reads back as the same number, in Python's spelling.
 std::string format_real(double value);
 
-// str(value). Fails for functions and iterators, for which Python prints an address.
+// Writes str(value). Fails for functions and iterators, for which Python prints an address.
 void append_str(Runtime& runtime, const Value& value, Builder& out);
-// str(value) as a Text; a text stays as it is.
+// Returns str(value) as a Text; a text stays as it is.
 Text to_text(Runtime& runtime, const Value& value);
 
 void append_repr(Runtime& runtime, const Value& value, Builder& out);
@@ -30,7 +30,7 @@ struct JsonStyle {
   bool lines = false;  // one member per line, indented by `indent` per level
   std::string_view indent, between = ", ", behind_key = ": ";
 };
-// json.dumps(value). Fails for values that JSON cannot represent.
+// Writes json.dumps(value). Fails for values that JSON cannot represent.
 void append_json(Runtime& runtime, const Value& value, const JsonStyle& style, Builder& out);
 
 }  // namespace walsh::jinja

@@ -1,4 +1,4 @@
-// The state of one rendering: its memory, its work so far, its position in the template.
+// Holds the state of one rendering: its memory, its work so far, its position in the template.
 #pragma once
 
 #include <ctime>
@@ -15,7 +15,8 @@
 
 namespace walsh::jinja {
 
-// Limits of one rendering. A step is an evaluated node, or 64 bytes that a function processes.
+// One rendering has these limits. A step is an evaluated node, or 64 bytes that a function
+// processes.
 struct Limits {
   uint64_t steps = 1'000'000;
   size_t text_bytes = size_t{4} << 20;      // of the output and of every intermediate text
@@ -28,7 +29,7 @@ constexpr int kMaxContainerDepth = 128;
 
 class Runtime;
 
-// The arguments of a call, or of a filter or test after the value that it is applied to.
+// These are the arguments of a call, or of a filter or test after the value that it is applied to.
 struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string_view, Value>> named;
@@ -136,7 +137,7 @@ class Runtime {
   std::deque<Callable> callables_;
 };
 
-// A text under construction, limited to Limits::text_bytes.
+// Builds a text, which Limits::text_bytes limits.
 class Builder {
  public:
   explicit Builder(Runtime& runtime) : runtime_(runtime) {}
@@ -152,7 +153,7 @@ class Builder {
   void append_code(char32_t code);
   const std::string& text() const { return out_; }
   std::string take() { return std::move(out_); }
-  // Copies it into the runtime.
+  // Copies the text into the runtime.
   Value value(bool markup = false) { return runtime_.text(out_, markup); }
 
  private:

@@ -1,4 +1,4 @@
-// Filters of lists and dicts.
+// Implements filters of lists and dicts.
 #include <algorithm>
 #include <charconv>
 #include <optional>
@@ -19,7 +19,7 @@ bool truth_of(const Value* value, bool missing = false) {
   return value == nullptr ? missing : truth(*value);
 }
 
-// value.a.b.0: follows the path `attribute`; an integer is an index.
+// Returns value.a.b.0: follows the path `attribute`; an integer is an index.
 Value attribute_at(Runtime& runtime, Value value, const Value& attribute) {
   if (attribute.text() == nullptr) return subscript_of(runtime, value, attribute);
   for (std::string_view rest = attribute.text()->bytes;;) {
@@ -34,14 +34,15 @@ Value attribute_at(Runtime& runtime, Value value, const Value& attribute) {
   }
 }
 
-// The key by which an item is compared: one of its attributes, case-folded unless case_sensitive.
+// Returns the key by which an item is compared: one of its attributes, case-folded unless
+// case_sensitive.
 Value key_of(Runtime& runtime, const Value& item, const Value* attribute, bool case_sensitive) {
   const Value key = given(attribute) ? attribute_at(runtime, item, *attribute) : item;
   if (case_sensitive || key.text() == nullptr) return key;
   return runtime.text(lower(key.text()->bytes));
 }
 
-// The keys named by `attribute`, separated by commas.
+// Returns the keys that `attribute` names, separated by commas.
 std::vector<Value> sort_keys(Runtime& runtime, const Value& item, const Value* attribute,
                              bool case_sensitive) {
   if (!given(attribute) || attribute->text() == nullptr) {

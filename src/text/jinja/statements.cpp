@@ -150,7 +150,7 @@ Interpreter::Flow Interpreter::execute_loop(const Statement& statement, const Va
   return completed ? Flow::normal : execute_scoped(statement.otherwise);
 }
 
-// The content of a block as text, after its filters; it is printed or assigned.
+// Returns the content of a block as text, after its filters; it is printed or assigned.
 Interpreter::Flow Interpreter::execute_set_block(const Statement& statement) {
   Builder content(runtime_);
   Builder* const outside = std::exchange(out_, &content);

@@ -1,4 +1,4 @@
-// Templates in the subset of Jinja2 that chat templates use: docs/chat_templates.md.
+// Renders templates in the subset of Jinja2 that chat templates use: docs/chat_templates.md.
 #pragma once
 
 #include <ctime>
@@ -13,7 +13,7 @@
 
 namespace walsh::jinja {
 
-// Immutable; const use is thread-safe. Copies share the tree.
+// A template never changes; const use is thread-safe. Copies share the tree.
 class Template {
  public:
   using Variables = std::vector<std::pair<std::string_view, const OrderedJson*>>;

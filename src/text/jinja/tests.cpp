@@ -1,4 +1,4 @@
-// Tests: the names after `is`.
+// Implements tests: the names after `is`.
 #include "text/jinja/format.h"
 #include "text/jinja/functions.h"
 #include "text/jinja/loop.h"
@@ -10,7 +10,7 @@ namespace {
 
 using Holds = bool (*)(const Value&);
 
-// A test without parameters.
+// Makes a test without parameters.
 template <Holds holds>
 Value plain(Runtime& runtime, const Value& value, const Arguments& arguments) {
   bind(runtime, "the test", arguments, {});
@@ -63,7 +63,7 @@ bool is_iterable(const Value& value) {
          value.undefined() || value.loop() != nullptr;
 }
 
-// Values with a length and items.
+// Returns whether the value has a length and items.
 bool is_sequence(const Value& value) {
   const Sequence* sequence = value.sequence();
   return value.text() != nullptr || value.dict() != nullptr || value.undefined() ||
@@ -106,7 +106,7 @@ Value is_equal(Runtime& runtime, const Value& value, const Arguments& arguments)
   return equal(runtime, value, only(runtime, arguments)) == wanted;
 }
 
-// `below`, `same` and `above`: whether the test holds for these results of the comparison.
+// `below`, `same` and `above` say whether the test holds for these results of the comparison.
 template <bool below, bool same, bool above>
 Value is_ordered(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const int order = compare(runtime, value, only(runtime, arguments), below ? "<" : ">");

@@ -1,4 +1,4 @@
-// Filters of texts and numbers.
+// Implements filters of texts and numbers.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -269,7 +269,7 @@ Integer round_whole(const Runtime& runtime, Integer value, double rest, int digi
   return value < 0 ? -size : size;
 }
 
-// Decimal rounding of the exact value, half to even, as Python does it.
+// Rounds the exact value to decimals, half to even, as Python does.
 double round_decimal(const Runtime& runtime, double value, int digits) {
   if (!std::isfinite(value)) return value;
   if (digits < 0) {

@@ -1,4 +1,4 @@
-// Methods of str.
+// Implements the methods of str.
 #include <algorithm>
 #include <limits>
 
@@ -83,7 +83,7 @@ Value starts(Runtime& runtime, const Value& self, const Arguments& arguments) {
   return std::any_of(sequence->items.begin(), sequence->items.end(), matches);
 }
 
-// The last occurrence of `sought`, searched from the right.
+// Finds the last occurrence of `sought`, searching from the right.
 size_t find_last(Runtime& runtime, std::string_view text, std::string_view sought) {
   runtime.step(text.size() / 64 * (1 + sought.size() / 64));
   return text.rfind(sought);
@@ -246,7 +246,7 @@ Value change_case(Runtime& runtime, const Value& self, const Arguments& argument
   return made(runtime, self, change(self_text(runtime, self)));
 }
 
-// Every run of letters begins with a capital.
+// Begins every run of letters with a capital.
 std::string title_case(std::string_view text) {
   std::string out;
   bool inside = false;

@@ -1,4 +1,5 @@
-// Values of templates, with Python's semantics, for which templates are written.
+// Defines the values of templates, which have Python's semantics, because templates are written for
+// these.
 //
 // Everything that a value refers to belongs to the Runtime of one rendering (or to the caller's
 // variables, which outlive it); values are copied freely and own nothing.
@@ -13,7 +14,7 @@
 
 namespace walsh::jinja {
 
-// Wide enough for every integer in JSON; overflow is an error, not a wrong result.
+// An Integer is wide enough for every integer in JSON; overflow is an error, not a wrong result.
 __extension__ typedef __int128 Integer;
 __extension__ typedef unsigned __int128 Unsigned;
 
@@ -99,7 +100,7 @@ struct Dict {
   std::unordered_multimap<uint64_t, uint32_t> places{};  // by hash; only of large ones
 };
 
-// The only kind of value that a template can modify.
+// A namespace is the only kind of value that a template can modify.
 struct Namespace {
   std::vector<std::pair<std::string_view, Value>> attributes;
 };
