@@ -71,7 +71,7 @@ std::string short_name(std::string_view name) {
   return std::string(name);
 }
 
-// As PCRE2 writes the name; empty if it cannot be one.
+// Returns the name as PCRE2 writes it; empty if it cannot be one.
 std::string translated(std::string_view name) {
   const size_t mark = name.find('=');
   const std::string_view value = mark == name.npos ? name : name.substr(mark + 1);

@@ -1,4 +1,4 @@
-// Sets of code points.
+// Computes with sets of code points.
 #include <algorithm>
 
 #include "grammar/graph.h"

@@ -1,6 +1,6 @@
 // Keeps the items of a list apart from each other ("uniqueItems" of JSON schemas), which no grammar
-// of finite size can say: what has been written is remembered, and an item that is there already
-// may not end.
+// of finite size can express: the items written so far are remembered, and an item that equals one
+// of them may not end.
 //
 // The grammar lets each item be written in one way only but for the space inside of objects and
 // lists, which is passed over here, so that equal texts are equal values. Of texts only hashes are
@@ -18,9 +18,9 @@ namespace walsh::grammar {
 
 class DistinctItems {
  public:
-  // Where a text is: outside of such lists; in front of an item; in a string, or behind a backslash
-  // there; in a number or word; in an object or a list, in a string inside of it, or behind a
-  // backslash there; behind an item.
+  // Says where a text is: outside of such lists; in front of an item; in a string, or behind a
+  // backslash there; in a number or word; in an object or a list, in a string inside of it, or
+  // behind a backslash there; behind an item.
   enum class Place : uint8_t {
     outside,
     before,
@@ -35,7 +35,7 @@ class DistinctItems {
 
   Place place() const { return place_; }
 
-  // What would follow: a trial does not change anything until it is kept.
+  // A trial follows what might come next; it does not change anything until it is kept.
   class Trial {
    public:
     explicit Trial(const DistinctItems& from) : from_(&from) { reset(); }
@@ -43,12 +43,13 @@ class DistinctItems {
     void reset();
     Place place() const { return place_; }
 
-    // Goes behind a byte; `opens`: such a list begins where it is '['. False if an item ends there
-    // that is in the list already.
+    // Goes behind a byte; `opens` says that such a list begins if the byte is '['. Returns false if
+    // an item ends there that is in the list already.
     bool read(uint8_t byte, bool opens);
     // Returns whether the item so far is the beginning of no other, so that it will be a new one.
     bool is_new() const;
-    // Returns whether all ways in which the text can go on from `state` end an item that is there.
+    // Returns whether all ways in which the text can go on from `state` end an item that is in the
+    // list.
     bool is_lost(StackSpace& space, StateId state) const;
 
    private:
@@ -77,7 +78,7 @@ class DistinctItems {
   std::vector<uint64_t> open_;               // beginnings of the item so far
 };
 
-// The state behind a text, which is followed by `items` as well; dead if an item is there twice.
+// Returns the state behind a text, which `items` follows as well; kDead if an item is there twice.
 StateId read_text(StackSpace& space, StateId state, DistinctItems::Trial& items,
                   std::string_view text);
 

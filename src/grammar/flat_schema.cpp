@@ -17,7 +17,7 @@ constexpr int kMaxNesting = 64;        // of references and combinations
 constexpr size_t kMaxWays = 256;       // of one schema
 constexpr size_t kMaxSteps = 100'000;  // schemas read in total
 
-// The private name of kFraction; types that clients send are printable.
+// kFraction has this private name; types that clients send are printable.
 constexpr const char* kFractionName =
     "\x01"
     "fraction";
@@ -273,7 +273,7 @@ Ways SchemaReader::conditions(Ways ways, const OrderedJson& schema, const std::s
   return all;
 }
 
-// Each dependency is met, or its property is absent.
+// Requires of each dependency that it is met, or that its property is absent.
 Ways SchemaReader::dependencies(Ways ways, const OrderedJson& schema, const std::string& path,
                                 int depth) {
   for (const char* key : {"dependentRequired", "dependentSchemas", "dependencies"}) {

@@ -1,4 +1,4 @@
-// JSON schemas reduced to alternatives without references and combinations.
+// Reduces JSON schemas to alternatives without references and combinations.
 #pragma once
 
 #include <optional>
@@ -13,8 +13,8 @@
 
 namespace walsh::grammar {
 
-// Kinds of JSON values. Integers are numbers as well, so numbers that are not integral have a kind
-// of their own.
+// These are the kinds of JSON values. Integers are numbers as well, so numbers that are not
+// integral have a kind of their own.
 enum Kind : unsigned {
   kNull = 1,
   kBoolean = 2,
@@ -32,16 +32,16 @@ unsigned kinds_of(const OrderedJson& schema, const std::string& where);
 OrderedJson names_of(unsigned kinds);
 unsigned kind_of(const OrderedJson& value);
 
-// The members under `key` in `schema`, indexed by name, because objects that keep their order
-// search linearly. `schema` must not change while the index is used.
+// Indexes the members under `key` in `schema` by name, because objects that keep their order search
+// linearly. `schema` must not change while the index is used.
 using Members = std::unordered_map<std::string_view, const OrderedJson*>;
 Members members_of(const OrderedJson& schema, const char* key);
 // Adds a member that the object does not have yet.
 void append(OrderedJson& object, const std::string& name, OrderedJson value);
-// Steps that copying or printing a value costs.
+// Returns how many steps copying or printing a value costs.
 uint64_t weight_of(const OrderedJson& value);
 
-// What the keywords of an alternative have evaluated, for unevaluatedProperties and
+// Says what the keywords of an alternative have evaluated, for unevaluatedProperties and
 // unevaluatedItems.
 struct Evaluated {
   std::set<std::string> names, patterns;
@@ -51,8 +51,9 @@ struct Evaluated {
   void add(const Evaluated& other);
 };
 
-// One of several alternative ways to be valid: only keywords that constrain the value itself. Some
-// keywords of JSON Schema become lists, so that several of them can hold, and some are added:
+// A FlatSchema is one of several alternative ways to be valid and has only keywords that constrain
+// the value itself. Some keywords of JSON Schema become lists, so that several of them can hold,
+// and some are added:
 //
 //   pattern, format, multipleOf   lists; "-pattern", "-format", "-multipleOf": must not match
 //   -enum                         values that are not allowed
@@ -119,7 +120,7 @@ class SchemaReader {
   Ways conditions(Ways ways, const OrderedJson& schema, const std::string& path, int depth);
   Ways dependencies(Ways ways, const OrderedJson& schema, const std::string& path, int depth);
   void add_unevaluated(Ways& ways, const OrderedJson& schema) const;
-  // negate_schema.cpp: allows what none of the alternatives allows.
+  // These allow what none of the alternatives allows (negate_schema.cpp).
   Ways negate(const Ways& ways) const;
   Ways negate(const FlatSchema& way) const;
   void negate_objects(const FlatSchema& way, Ways& result) const;

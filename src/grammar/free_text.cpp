@@ -5,7 +5,7 @@ namespace {
 
 constexpr uint32_t kNone = UINT32_MAX;
 
-// A prefix of a mark.
+// A beginning is a prefix of a mark.
 struct Beginning {
   Beginning() { next.fill(kNone); }
   std::array<uint32_t, 256> next;

@@ -1,4 +1,4 @@
-// Unconstrained text up to a mark, after which the constrained part begins.
+// Allows unconstrained text up to a mark, after which the constrained part begins.
 #pragma once
 
 #include <array>
@@ -11,8 +11,8 @@
 
 namespace walsh::grammar {
 
-// Any bytes, including ill-formed UTF-8 and special tokens, up to the first occurrence of one of
-// several marks, recognized by an Aho-Corasick automaton.
+// Allows any bytes, including ill-formed UTF-8 and special tokens, up to the first occurrence of
+// one of several marks, which an Aho-Corasick automaton recognizes.
 class FreeText {
  public:
   struct Mark {

@@ -142,7 +142,7 @@ class Parser {
     }
   }
 
-  // A rule's name, a literal, a class or a group in parentheses.
+  // A symbol is a rule's name, a literal, a class or a group in parentheses.
   struct Symbol {
     std::optional<RuleId> rule;
     std::string text;
@@ -155,8 +155,8 @@ class Parser {
                               : builder_.one_of(from, symbol.set);
   }
 
-  // One symbol with its repetition. A literal is one symbol, as in llama.cpp: "ab"* repeats both
-  // letters.
+  // Reads one symbol with its repetition. A literal is one symbol, as in llama.cpp: "ab"* repeats
+  // both letters.
   NodeId item(NodeId from, const std::string& rule, int depth) {
     const Symbol one = symbol(rule, depth);
     const size_t behind = at_;
@@ -236,7 +236,7 @@ class Parser {
     return code;
   }
 
-  // One character of a literal or a class.
+  // Reads one character of a literal or a class.
   char32_t character() {
     if (at_ >= text_.size() || text_[at_] == '\n') fail_expected("a character");
     if (take("\\")) {

@@ -1,4 +1,4 @@
-// GBNF, the language of grammars that llama.cpp takes.
+// Reads GBNF, the language of grammars that llama.cpp takes.
 //
 //   root  ::= "yes" | "no" | list      the rule that the whole text matches
 //   list  ::= "[" [a-z]+ ("," [^"\n]{1,3})* "]"   # comment

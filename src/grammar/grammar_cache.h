@@ -1,4 +1,4 @@
-// The most recently used grammars for one model's vocabulary.
+// Keeps the most recently used grammars for one model's vocabulary.
 #pragma once
 
 #include <functional>
@@ -23,7 +23,7 @@ class GrammarCache {
                                           const std::string& key, const std::string& where,
                                           const std::function<Graph()>& make);
 
-  // Built on first use, which takes a while: only those who need it wait.
+  // The vocabulary is built on first use, which takes a while: only those who need it wait.
   std::shared_ptr<const TokenVocabulary> vocabulary(const Tokenizer& tokenizer, int64_t logits);
 
  private:
@@ -37,8 +37,8 @@ class GrammarCache {
   std::list<Entry> entries_;  // most recently used first
 };
 
-// Returns the grammar of a GBNF text and of a JSON schema. Throw as add_gbnf, add_json_schema and
-// GraphBuilder::finish.
+// Return the grammar of a GBNF text and of a JSON schema. Throw as add_gbnf, add_json_schema and
+// GraphBuilder::finish do.
 std::shared_ptr<const TokenGrammar> gbnf_grammar(GrammarCache& cache, const Tokenizer& tokenizer,
                                                  int64_t logits, const std::string& text,
                                                  const std::string& where);

@@ -1,4 +1,4 @@
-// A grammar as one pushdown automaton over bytes, the common form of GBNF, JSON schemas and
+// A grammar is one pushdown automaton over bytes, the common form of GBNF, JSON schemas and
 // patterns.
 //
 // A rule is a graph from its start to its end. An edge consumes a byte, nothing, or what another
@@ -21,16 +21,17 @@ namespace walsh::grammar {
 using NodeId = uint32_t;
 using RuleId = uint32_t;
 
-// Limits of every grammar, so that none takes more than some milliseconds and megabytes to compile.
+// Every grammar has these limits, so that none takes more than some milliseconds and megabytes to
+// compile.
 inline constexpr size_t kMaxNodes = 100'000;
 inline constexpr size_t kMaxEdges = 400'000;
 inline constexpr int kMaxDepth = 256;  // of nested calls that have to return
-// Steps for building one grammar, some tenths of a second in all: members and values copied or
-// compared, edges made or followed.
+// Building one grammar may take so many steps, some tenths of a second in all: members and values
+// copied or compared, edges made or followed.
 inline constexpr uint64_t kMaxBuildSteps = 10'000'000;
 
-// Precedes the text of a special token: UTF-8 never contains this byte, so only a grammar that asks
-// for the token matches it.
+// This byte precedes the text of a special token: UTF-8 never contains this byte, so only a grammar
+// that asks for the token matches it.
 inline constexpr char kSpecialMark = '\xFF';
 
 struct ByteEdge {
@@ -55,7 +56,7 @@ struct Rule {
   bool empty = false;         // matches the empty text (among others)
 };
 
-// Immutable. Made by GraphBuilder::finish().
+// A graph is immutable and made by GraphBuilder::finish().
 struct Graph {
   std::vector<Node> nodes;
   std::vector<Rule> rules;
@@ -70,11 +71,11 @@ struct Graph {
   std::vector<uint8_t> class_bytes;    // one byte of each class
 };
 
-// Code points from `first` to `last`.
+// Holds the code points from `first` to `last`.
 struct CodeRange {
   char32_t first, last;
 };
-// Sorted, disjoint, without surrogates.
+// A set is sorted and disjoint, without surrogates.
 using CodeSet = std::vector<CodeRange>;
 
 CodeSet normal_set(CodeSet ranges);
@@ -106,15 +107,15 @@ class GraphBuilder {
   NodeId text(NodeId from, std::string_view text);
   NodeId call(NodeId from, RuleId rule);
   NodeId one_of(NodeId from, const CodeSet& set);  // one character, as UTF-8
-  // Between `least` and `most` repetitions of `rule`; most < 0: no upper bound. Large numbers are
-  // counted in blocks, which take a node each.
+  // Adds between `least` and `most` repetitions of `rule`; most < 0: no upper bound. Large numbers
+  // are counted in blocks, which take a node each.
   NodeId repeat(NodeId from, RuleId rule, int64_t least, int64_t most);
-  // One of several texts.
+  // Adds one of several texts.
   NodeId any_text(NodeId from, const std::vector<std::string>& texts);
-  // Any UTF-8 up to and including the first occurrence of `mark`.
+  // Adds any UTF-8 up to and including the first occurrence of `mark`.
   NodeId until(NodeId from, std::string_view mark);
 
-  // Returns what `root` of another builder matches, as it is written inside of a JSON string.
+  // Adds what `root` of another builder matches, as it is written inside of a JSON string.
   NodeId in_string(NodeId from, const GraphBuilder& inner, RuleId root);
 
   void one_of(NodeId from, const CodeSet& set, NodeId to);
@@ -137,7 +138,7 @@ class GraphBuilder {
   void byte_in_string(NodeId from, const ByteEdge& edge, NodeId to);
   NodeId repeat_exactly(NodeId from, RuleId rule, int64_t count);
   NodeId repeat_at_most(NodeId from, RuleId rule, int64_t most);
-  // Rules that match a block of repetitions of `rule`, and any smaller number of them.
+  // These rules match a block of repetitions of `rule`, and any smaller number of them.
   struct Blocks {
     RuleId full, part;
   };

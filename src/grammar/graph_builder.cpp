@@ -10,7 +10,7 @@
 namespace walsh::grammar {
 namespace {
 
-// Long repetitions are made of blocks of kBlock, where there are at least kLeastBlocks of them.
+// Long repetitions are made of blocks of kBlock if there are at least kLeastBlocks of them.
 constexpr int64_t kBlock = 1024, kLeastBlocks = 4;
 
 struct ByteRange {
@@ -19,7 +19,7 @@ struct ByteRange {
 };
 using ByteRanges = std::vector<ByteRange>;
 
-// Byte sequences of the UTF-8 of a range of code points, all of the same length.
+// Adds the byte sequences of the UTF-8 of a range of code points, all of the same length.
 void add_sequences(char32_t first, char32_t last, int size, std::vector<ByteRanges>& out) {
   std::string a, b;
   append_utf8(first, a);
@@ -243,7 +243,7 @@ NodeId GraphBuilder::in_string(NodeId from, const GraphBuilder& inner, RuleId ro
   return call(from, rules + root);
 }
 
-// The Knuth-Morris-Pratt automaton: one node for each prefix of the mark.
+// Builds the Knuth-Morris-Pratt automaton: one node for each prefix of the mark.
 NodeId GraphBuilder::until(NodeId from, std::string_view mark) {
   std::u32string codes;
   for (std::string_view rest = mark; !rest.empty();) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kNever = std::numeric_limits<int>::max();
 
-// Which nodes to look at again when a node or a rule has changed.
+// Says which nodes to look at again when a node or a rule has changed.
 struct Users {
   std::vector<std::vector<NodeId>> of_node, of_rule;  // nodes with an edge to it
 
@@ -31,7 +31,7 @@ struct Users {
   }
 };
 
-// Rules by their first node.
+// Finds rules by their first node.
 std::vector<int64_t> rules_of_starts(const Graph& graph) {
   std::vector<int64_t> rules(graph.nodes.size(), -1);
   for (RuleId rule = 0; rule < graph.rules.size(); ++rule)
@@ -68,7 +68,8 @@ std::vector<int> least_values(const Graph& graph, const Users& users, ValueOf va
   return value;
 }
 
-// Nested calls on the way from a node to its end; a call that returns to an end adds none.
+// Returns how many calls are nested on the way from a node to its end; a call that returns to an
+// end adds none.
 std::vector<int> depths(const Graph& graph, const Users& users) {
   return least_values(graph, users, [&](NodeId id, const std::vector<int>& value) {
     const Node& node = graph.nodes[id];
@@ -86,7 +87,7 @@ std::vector<int> depths(const Graph& graph, const Users& users) {
   });
 }
 
-// 0 for nodes that can reach their end without consuming anything.
+// Returns 0 for nodes that can reach their end without consuming anything.
 std::vector<int> empties(const Graph& graph, const Users& users) {
   return least_values(graph, users, [&](NodeId id, const std::vector<int>& value) {
     const Node& node = graph.nodes[id];
@@ -110,7 +111,7 @@ void remove_dead_edges(Graph& graph) {
   }
 }
 
-// Strongly connected components (Tarjan) of the edges that consume nothing.
+// Finds the strongly connected components (Tarjan) of the edges that consume nothing.
 class Components {
  public:
   explicit Components(Graph& graph) : graph_(graph), order_(graph.nodes.size(), 0) {
@@ -204,8 +205,8 @@ void check_left_recursion(const Graph& graph, const Components& components,
   }
 }
 
-// Edges to nodes that only forward lead to the target directly, so that a call at the end of a rule
-// is recognized as one.
+// Lets edges to nodes that only forward lead to the target directly, so that a call at the end of a
+// rule is recognized as one.
 void shorten_edges(Graph& graph) {
   std::vector<NodeId> target(graph.nodes.size());
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {

@@ -144,7 +144,7 @@ RuleId JsonRules::number() {
   });
 }
 
-// The content of brackets: members separated by commas, or nothing.
+// Adds the content of brackets: members separated by commas, or nothing.
 void JsonRules::members(NodeId from, NodeId to, RuleId member) {
   const NodeId first = builder_.call(from, space()), behind = builder_.node();
   builder_.empty(first, to);
@@ -204,7 +204,7 @@ void JsonRules::one_of(NodeId from, const CodeSet& set, NodeId to) {
   if (!texts.empty()) builder_.empty(builder_.any_text(from, texts), to);
 }
 
-// A tree of the escaped names; whatever leaves the tree is a different string.
+// Builds a tree of the escaped names; whatever leaves the tree is a different string.
 NodeId JsonRules::other_string(NodeId from, const std::vector<std::string>& names) {
   const NodeId last = builder_.node();
   const RuleId rest = builder_.rule("letters");  // the part after leaving the tree
@@ -226,7 +226,7 @@ NodeId JsonRules::other_string(NodeId from, const std::vector<std::string>& name
   add_letters(more, "", "", more_slash, more);
   builder_.byte(more, '"', '"', builder_.end(rest));
 
-  // Every prefix of a name, with the letters that may follow it.
+  // The tree has every prefix of a name, with the letters that may follow it.
   std::map<std::string, std::pair<std::map<std::string, std::string>, bool>> tree;
   tree[""];
   for (const std::string& name : names) {

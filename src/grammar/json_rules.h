@@ -1,6 +1,6 @@
-// The grammar rules of JSON texts. Between the members of objects and arrays there is nothing, a
-// space, or a line end with up to 20 spaces or tabs, so that no model can emit white space for
-// ever.
+// Makes the grammar rules of JSON texts. Between the members of objects and arrays there is
+// nothing, a space, or a line end with up to 20 spaces or tabs, so that no model can emit white
+// space for ever.
 #pragma once
 
 #include <cstdint>
@@ -24,17 +24,17 @@ class JsonRules {
   RuleId string();
   RuleId number();
   RuleId space();
-  // One character of a string, in any of its spellings.
+  // Returns the rule of one character of a string, in any of its spellings.
   RuleId character();
   // Returns the same in one spelling: without \u and unnecessary backslashes.
   RuleId letter();
 
   // These add a path from `from` and return its last node.
   NodeId spaced(NodeId from, const char* text);  // `text`, then space
-  // Returns a string that equals none of `names`, written without \u.
+  // Adds a string that equals none of `names`, written without \u.
   NodeId other_string(NodeId from, const std::vector<std::string>& names);
 
-  // An edge for one character of `set` in a string, in its shortest spelling.
+  // Adds an edge for one character of `set` in a string, in its shortest spelling.
   void one_of(NodeId from, const CodeSet& set, NodeId to);
 
  private:
@@ -51,7 +51,7 @@ class JsonRules {
 // Returns a text as it is written between the quotes of a JSON string, in the shortest spelling.
 std::string json_letters(std::string_view text);
 
-// A decimal number without an exponent.
+// Holds a decimal number without an exponent.
 struct Decimal {
   bool negative = false;
   std::string digits;    // before the point, without leading zeros; never empty
@@ -72,12 +72,12 @@ struct NumberRange {
   int places = 0;
   bool shortest = false;  // multiples without trailing zeros: one spelling each
 };
-// The numbers of a range. Integers have at most 16 digits on a side without a bound; other numbers
-// have no exponent and at most 6 digits more behind the point than the bounds.
+// Add the numbers of a range. Integers have at most 16 digits on a side without a bound; other
+// numbers have no exponent and at most 6 digits more behind the point than the bounds.
 void add_integers(GraphBuilder& builder, NodeId from, const NumberRange& range, NodeId to);
 void add_numbers(GraphBuilder& builder, NodeId from, const NumberRange& range, NodeId to);
-// Multiples of `range.multiple` * 10^-places with at most 15 digits, or as many as a bound has.
-// Returns false if bounds and decimal places together have too many digits.
+// Adds multiples of `range.multiple` * 10^-places with at most 15 digits, or as many as a bound
+// has. Returns false if bounds and decimal places together have too many digits.
 bool add_multiples(GraphBuilder& builder, NodeId from, const NumberRange& range, NodeId to);
 
 }  // namespace walsh::grammar

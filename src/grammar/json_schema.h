@@ -22,7 +22,7 @@ inline constexpr size_t kMaxSchemaBytes = size_t{256} << 10;
 // cannot be enforced; limit for one that is too large. `schema` need not outlive the call.
 RuleId add_json_schema(GraphBuilder& builder, const OrderedJson& schema);
 
-// Any JSON object, for the response format "json_object".
+// Adds a rule for any JSON object, for the response format "json_object".
 RuleId add_json_object(GraphBuilder& builder);
 
 }  // namespace walsh::grammar

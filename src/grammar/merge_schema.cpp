@@ -1,4 +1,4 @@
-// The conjunction of two flat schemas, and whether it allows anything.
+// Computes the conjunction of two flat schemas, and whether it allows anything.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace walsh::grammar {
 namespace {
 
-// An index of the values of a list.
+// Indexes the values of a list.
 class ValueSet {
  public:
   explicit ValueSet(const OrderedJson& list) {
@@ -140,7 +140,7 @@ std::optional<OrderedJson> SchemaReader::merge(const OrderedJson& a, const Order
   return result;
 }
 
-// Whether nothing can be valid; false if that is not obvious.
+// Returns whether nothing can be valid; false if that is not obvious.
 bool SchemaReader::impossible(const OrderedJson& keywords, const std::string& path) const {
   if (!keywords.contains("type")) return false;
   const unsigned kinds = kinds_of(keywords, where_ + path);
@@ -169,7 +169,7 @@ bool SchemaReader::impossible(const OrderedJson& keywords, const std::string& pa
   return requires_refused(required, keywords);
 }
 
-// Whether a required name is refused, because only listed properties are allowed.
+// Returns whether a required name is refused, because only listed properties are allowed.
 bool SchemaReader::requires_refused(const OrderedJson& required,
                                     const OrderedJson& keywords) const {
   if (!keywords.contains("others")) return false;
@@ -184,7 +184,7 @@ bool SchemaReader::requires_refused(const OrderedJson& required,
   return false;
 }
 
-// Whether no value satisfies both; false if that is not certain.
+// Returns whether no value satisfies both; false if that is not certain.
 bool SchemaReader::disjoint(const FlatSchema& a, const FlatSchema& b, int depth) {
   const bool values_a = a.keywords.contains("enum"), values_b = b.keywords.contains("enum");
   for (const FlatSchema* one : {&a, &b})

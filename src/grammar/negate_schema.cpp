@@ -1,4 +1,4 @@
-// Negates a flat schema: one alternative per keyword, with the opposite of it.
+// Negates a flat schema: each keyword gives an alternative with its opposite.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +10,8 @@ namespace {
 
 using Pair = std::pair<const char*, const char*>;
 
-// A bound of a count, and the keyword and value just beyond it.
+// Negating the bound `key` of a count gives the keyword `opposite`, with a value that is `step`
+// away.
 struct CountBound {
   const char *key, *type, *opposite;
   int64_t step;
@@ -26,7 +27,8 @@ constexpr Pair kBounds[] = {{"minimum", "exclusiveMaximum"},
                             {"exclusiveMinimum", "maximum"},
                             {"exclusiveMaximum", "minimum"}};
 
-// A list keyword whose entries must all hold, the kind of value it applies to, and its opposite.
+// All entries of the list keyword `key` must hold; it applies to values of `type` and has an
+// opposite.
 struct ListPair {
   const char *key, *type, *opposite;
 };

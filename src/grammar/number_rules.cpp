@@ -1,4 +1,4 @@
-// Rules for numbers between bounds: digits are compared with those of the bounds one by one.
+// Adds rules for numbers between bounds: digits are compared with those of the bounds one by one.
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
@@ -16,7 +16,7 @@ constexpr size_t kMoreDigits = 6;                    // behind the point, beyond
 constexpr size_t kSafeDigits = 15;                   // which a double represents exactly
 constexpr int kMaxDigits = 18;
 
-// A non-negative bound.
+// Holds a non-negative bound.
 struct Magnitude {
   int64_t whole = 0;
   std::string fraction;
@@ -31,8 +31,8 @@ Magnitude magnitude(const Decimal& number, bool excluded) {
   return {std::stoll(number.digits), number.fraction, excluded};
 }
 
-// Positive integers, written from the left. The digits so far are a prefix of a bound (tight) or
-// lie between the bounds.
+// Writes positive integers from the left. The digits so far are a prefix of a bound (tight) or lie
+// between the bounds.
 class IntegerDigits {
  public:
   IntegerDigits(GraphBuilder& builder, const NumberRange& range, NodeId to)
@@ -41,7 +41,7 @@ class IntegerDigits {
         modulus_(std::lcm(range.multiple, std::max<int64_t>(1, range.not_multiple))),
         to_(to) {}
 
-  // 1 <= least <= most.
+  // Requires 1 <= least <= most.
   void add(NodeId from, int64_t least, int64_t most) {
     for (int64_t first = 1; first <= most && first > 0; first *= 10) {
       const int64_t last = first > kLargest * 10 ? most : first * 10 - 1;
@@ -76,7 +76,7 @@ class IntegerDigits {
            (range_.not_multiple == 0 || rest % range_.not_multiple != 0);
   }
 
-  // digits left, tight below, tight above, remainder
+  // A key says how many digits are left, whether they are tight below and above, and the remainder.
   using Key = std::tuple<size_t, bool, bool, int64_t>;
   GraphBuilder& builder_;
   const NumberRange& range_;
@@ -91,13 +91,13 @@ void add_positive_integers(GraphBuilder& builder, NodeId from, int64_t least, in
   if (least <= most) IntegerDigits(builder, range, to).add(from, least, most);
 }
 
-// What follows the integral digits: nothing, or a point and digits, so that the fraction lies
+// Adds what follows the integral digits: nothing, or a point and digits, so that the fraction lies
 // between two bounds, either of which may be missing.
 class Fraction {
  public:
   // `whole` is the largest integral part in use: a number has at most 15 digits, unless it is a
-  // bound itself, so that no reader rounds it to an excluded bound. `uneven`: the fraction must not
-  // be zero.
+  // bound itself, so that no reader rounds it to an excluded bound. With `uneven` the fraction must
+  // not be zero.
   Fraction(GraphBuilder& builder, int64_t whole, const Magnitude* low, const Magnitude* high,
            bool uneven, NodeId to)
       : builder_(builder), low_(low), high_(high), uneven_(uneven), to_(to) {
@@ -188,8 +188,8 @@ void add_magnitudes(GraphBuilder& builder, NodeId from, const Magnitude& low, co
   Fraction(builder, last, nullptr, high, uneven, to).add(builder.text(from, std::to_string(last)));
 }
 
-// Positive multiples of range.multiple * 10^-places, written as the digits of an integer with a
-// point before the last `places` digits. Trailing zeros behind the point may be omitted.
+// Writes positive multiples of range.multiple * 10^-places as the digits of an integer with a point
+// before the last `places` digits. Trailing zeros behind the point may be omitted.
 class FixedPoint {
  public:
   FixedPoint(GraphBuilder& builder, const NumberRange& range, NodeId to)
@@ -199,7 +199,7 @@ class FixedPoint {
         modulus_(std::lcm(range.multiple, std::max<int64_t>(1, range.not_multiple))),
         to_(to) {}
 
-  // 1 <= least <= most, in units of 10^-places.
+  // Requires 1 <= least <= most, in units of 10^-places.
   void add(NodeId from, int64_t least, int64_t most) {
     const size_t longest = std::max(std::to_string(most).size(), places_ + 1);
     int64_t first = 1;  // the least number of `size` digits

@@ -9,14 +9,14 @@
 namespace walsh::grammar {
 namespace {
 
-// Keywords of old drafts that are unknown today; schemas with them are refused.
+// Old drafts have these keywords, which are unknown today; schemas with them are refused.
 constexpr std::array kRefused = {"disallow", "extends"};
-// Keywords that are taken over unchanged.
+// These keywords are taken over unchanged.
 constexpr std::array kPlain = {"type",          "enum",          "minLength",
                                "maxLength",     "minItems",      "maxItems",
                                "minProperties", "maxProperties", "required"};
 
-// Content encodings that can be checked on the text.
+// Returns whether this is a content encoding that can be checked on the text.
 bool is_encoding(const OrderedJson& name) {
   return name == "base64" || name == "base64url" || name == "base32" || name == "base16";
 }
@@ -77,7 +77,7 @@ FlatSchema SchemaReader::own_keywords(const OrderedJson& schema, const std::stri
   return own;
 }
 
-// The schema of the JSON text that a string contains.
+// Returns the schema of the JSON text that a string contains.
 OrderedJson SchemaReader::own_content(const OrderedJson& schema, const std::string& path) const {
   if (schema.contains("contentEncoding") && is_encoding(schema["contentEncoding"]))
     refuse(path + "/contentMediaType", "cannot be enforced beside contentEncoding");
@@ -104,7 +104,7 @@ void SchemaReader::own_numbers(const OrderedJson& schema, const std::string& pat
 void SchemaReader::own_arrays(const OrderedJson& schema, const std::string& path,
                               FlatSchema& own) const {
   OrderedJson& words = own.keywords;
-  // Older drafts: a list of items is what prefixItems is today.
+  // In older drafts a list of items is what prefixItems is today.
   const bool tuple = schema.contains("items") && schema["items"].is_array();
   const char* rest = tuple ? "additionalItems" : "items";
   if (tuple && !schema["items"].empty()) {

@@ -25,7 +25,7 @@ class Maker {
     return static_cast<uint32_t>(automaton_.states.size() - 1);
   }
 
-  // The state after `part`. Parts without states count too, because they may be repeated.
+  // Returns the state after `part`. Parts without states count too, because they may be repeated.
   uint32_t add(const Part& part, uint32_t from) {
     if (++parts_ > 10 * kMaxStates) too_large();
     switch (part.kind) {
@@ -104,7 +104,7 @@ using Sequence = std::vector<Part>;
 // splits the text in two, and the remainder must match both its content and what follows.
 class LanguageMaker {
  public:
-  // `begins`: the pattern starts at the beginning of the text.
+  // `begins` says that the pattern starts at the beginning of the text.
   LanguageMaker(const SetScope& scope, bool begins) : scope_(scope), begins_(begins) {}
 
   PatternAutomaton of(const Part& part) {

@@ -1,4 +1,5 @@
-// Regular expressions (ECMA-262, as in "pattern" of JSON schemas) as automata over characters.
+// Turns regular expressions (ECMA-262, as in "pattern" of JSON schemas) into automata over
+// characters.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ struct PatternAutomaton {
     CodeSet set;
     uint32_t target;
   };
-  // An edge that consumes nothing and can be taken only where an assertion holds.
+  // This edge consumes nothing and can be taken only where an assertion holds.
   struct Condition {
     Assertion assertion;
     uint32_t target;
@@ -45,8 +46,8 @@ PatternAutomaton parse_pattern(std::string_view pattern, const std::string& wher
 void add_pattern_text(GraphBuilder& builder, const PatternAutomaton& pattern, NodeId from,
                       NodeId to);
 
-// As above for texts of `least` to `most` characters (most < 0: no upper bound), all of them in
-// `letters`. Returns false, without an edge to `to`, if there is no such text.
+// Does the same for texts of `least` to `most` characters (most < 0: no upper bound), all of them
+// in `letters`. Returns false, without an edge to `to`, if there is no such text.
 bool add_counted_pattern(GraphBuilder& builder, const PatternAutomaton& pattern,
                          const CodeSet& letters, int64_t least, int64_t most, NodeId from,
                          NodeId to);

@@ -171,7 +171,7 @@ class Parser {
       look.negative = negative;
     }
     if (plain && take("?")) group_name();
-    // What must not match needs an exact set.
+    // A negative look-around needs an exact set of what must not match.
     const bool before = std::exchange(all_codes_, all_codes_ || look.negative);
     Part inside = choice(depth + 1);
     all_codes_ = before;
@@ -243,7 +243,8 @@ class Parser {
     return one(static_cast<char32_t>(c));
   }
 
-  // What a validator with newer tables may know otherwise is neither in a property nor outside.
+  // Reads a property. Characters that are not assigned, which a validator with newer tables may
+  // know, are neither in a property nor in its negation.
   CodeSet property(bool negated) {
     const size_t end = take("{") ? text_.find('}', at_) : text_.npos;
     if (end == text_.npos) fail("the name of a property in braces is expected");

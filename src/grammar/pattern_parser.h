@@ -10,14 +10,14 @@
 
 namespace walsh::grammar {
 
-// What the pattern is matched against: any part of the value of a JSON string; the same, with
+// Says what the pattern is matched against: any part of the value of a JSON string; the same, with
 // negated classes that include control characters, so that the set is exact; or a whole text.
 enum class PatternUse : uint8_t { json_string, exact, text };
 
-// A condition on the position between two characters.
+// An assertion is a condition on the position between two characters.
 enum class Assertion : uint8_t { begin, end, word_edge, no_word_edge };
 
-// A node of the tree.
+// A part is a node of the tree.
 struct Part {
   enum class Kind : uint8_t { set, sequence, choice, repeat, assertion, look };
   Kind kind = Kind::sequence;

@@ -27,7 +27,7 @@ namespace {
 bool has_length(const PatternAutomaton& pattern, int64_t least, int64_t most) {
   if (least > 0) return false;
   if (most < 0) return true;
-  // The longest path in topological order; there is none if states form a cycle.
+  // Finds the longest path in topological order; there is none if states form a cycle.
   std::vector<size_t> before(pattern.states.size(), 0);
   for (const auto& state : pattern.states) {
     for (const uint32_t next : state.empty)
@@ -54,9 +54,9 @@ bool has_length(const PatternAutomaton& pattern, int64_t least, int64_t most) {
   return ready.size() == pattern.states.size() && length[pattern.last] <= most;
 }
 
-// The product of the automaton and a counter of characters, which stops where counting no longer
-// matters. `add(node, set, next)` makes an edge for one character of a set. False if the end is
-// never reached.
+// Builds the product of the automaton and a counter of characters, which stops where counting no
+// longer matters. `add(node, set, next)` makes an edge for one character of a set. Returns false if
+// the end is never reached.
 template <typename Add>
 bool add_product(GraphBuilder& builder, const PatternAutomaton& pattern, int64_t least,
                  int64_t most, NodeId from, NodeId to, Add add) {

@@ -120,8 +120,8 @@ void add_closure(const PatternAutomaton& a, std::set<uint32_t>& states) {
       if (states.insert(next).second) list.push_back(next);
 }
 
-// Partitions the characters so that no edge of these states distinguishes those of a part, with the
-// target of each part.
+// Partitions the characters so that no edge of these states distinguishes those of a part, and
+// returns the targets with their parts.
 std::map<std::set<uint32_t>, CodeSet> moves(const PatternAutomaton& a,
                                             const std::set<uint32_t>& states,
                                             const SetScope& scope) {
@@ -276,11 +276,12 @@ PatternAutomaton any_number_of(const CodeSet& set) {
 
 namespace {
 
-// What is known about the character before a position, and what the next one must be.
+// Says what is known about the character before a position, and what the next one must be.
 enum class Before : uint8_t { begin, word, other };
 enum class Behind : uint8_t { any, word, other_or_end, end };
 
-// The restriction on the next character if the assertion holds too; nothing if it cannot hold.
+// Returns the restriction on the next character if the assertion holds too; nothing if it cannot
+// hold.
 std::optional<Behind> narrowed(Behind behind, Before before, Assertion assertion) {
   if (assertion == Assertion::begin)
     return before == Before::begin ? std::optional(behind) : std::nullopt;

@@ -1,5 +1,5 @@
-// Set operations on automata over characters, seen as sets of texts. Every function throws limit,
-// naming `where`, if an automaton becomes too large or the budget is spent.
+// Computes with automata over characters as sets of texts. Every function throws limit, naming
+// `where`, if an automaton becomes too large or the budget is spent.
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@ PatternAutomaton one_of_all(const std::vector<PatternAutomaton>& choices);
 // Returns the complement; it has no conditions.
 PatternAutomaton other_texts(const PatternAutomaton& a, const SetScope& scope);
 PatternAutomaton these_texts(const std::vector<std::string>& texts);
-// Any number of characters of a set.
+// Returns the automaton of any number of characters of a set.
 PatternAutomaton any_number_of(const CodeSet& set);
 
 // Returns the same set of texts without conditions. `begins` and `ends` tell whether the automaton

@@ -1,4 +1,4 @@
-// Arrays: items by position, the number of items, contains, uniqueItems.
+// Compiles arrays: items by position, the number of items, contains, uniqueItems.
 #include <algorithm>
 #include <bit>
 #include <map>
@@ -26,7 +26,7 @@ bool has_fraction(const OrderedJson& value) {
 
 }  // namespace
 
-// All values of a schema that has few of them; nothing otherwise.
+// Returns all values of a schema that has few of them; nothing otherwise.
 std::optional<OrderedJson> SchemaCompiler::all_values(const OrderedJson& schema,
                                                       const std::string& path) {
   OrderedJson values = OrderedJson::array();
@@ -49,7 +49,7 @@ std::optional<OrderedJson> SchemaCompiler::all_values(const OrderedJson& schema,
   return values;
 }
 
-// A few values, in any order.
+// Adds a few values, in any order.
 void SchemaCompiler::add_any_order(NodeId from, const FlatSchema& schema, const OrderedJson& values,
                                    int64_t least, int64_t most, NodeId to) {
   const NodeId close = builder_.node(), behind = builder_.node();
@@ -133,7 +133,7 @@ NodeId SchemaCompiler::open_list(NodeId from, const FlatSchema& schema) {
   return builder_.open_distinct(from);
 }
 
-// One node per number of items, as far as it matters, and per number of items that match each
+// Makes one node per number of items, as far as it matters, and per number of items that match each
 // `contains`.
 void SchemaCompiler::add_containing(NodeId from, const FlatSchema& schema, int64_t least,
                                     int64_t most, NodeId to) {
@@ -148,7 +148,7 @@ void SchemaCompiler::add_containing(NodeId from, const FlatSchema& schema, int64
   const NodeId close = builder_.node(), behind = builder_.node();
   builder_.byte(close, ']', ']', to);
   builder_.call(behind, json_.space(), close);
-  // number of items, then for each `contains` the number of matches
+  // Counts are the number of items, then for each `contains` the number of matches.
   using Counts = std::vector<int64_t>;
   std::map<Counts, NodeId> nodes;
   std::vector<Counts> waiting;
@@ -174,7 +174,8 @@ void SchemaCompiler::add_containing(NodeId from, const FlatSchema& schema, int64
     if (enough) builder_.empty(node, counts[0] == 0 ? close : behind);
     if (most >= 0 && counts[0] == most) continue;
     const auto place = static_cast<size_t>(counts[0]);
-    // For each `contains` an item matches or not; not only where no more matches are allowed.
+    // Each `contains` counts the item as a match or not. Where matches are limited, an item that is
+    // not counted must not match.
     struct Way {
       OrderedJson item;
       Counts then;

@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kMaxRules = 10'000;
 constexpr int64_t kMaxCount = int64_t{1} << 31;  // of characters, items and properties
 constexpr int kMaxTrialDepth = 8;
-// size of the trial states, after which they are discarded
+// The trial states are discarded when they have this size.
 constexpr size_t kMaxTrialBytes = size_t{16} << 20;
 
 std::string name_of(const std::string& path) {
@@ -162,7 +162,7 @@ void SchemaCompiler::add_flat(NodeId from, const FlatSchema& schema, NodeId to) 
       add_object(from, *rest, to);
 }
 
-// The values of "enum" that the other keywords allow.
+// Returns the values of "enum" that the other keywords allow.
 OrderedJson SchemaCompiler::values_of(const FlatSchema& schema) {
   FlatSchema rest = schema;
   for (const char* key : {"enum", "oneForm", "sortedNames"})

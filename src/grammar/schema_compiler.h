@@ -24,7 +24,7 @@ class SchemaCompiler {
   // Returns the rule of `schema`, which stands at `path` in the root, with all rules that it needs.
   RuleId compile(const OrderedJson& schema, const std::string& path = "");
 
-  // A property of an object, in the order of the schema.
+  // Describes a property of an object; they are in the order of the schema.
   struct Property {
     std::string name;
     bool required;
@@ -41,12 +41,12 @@ class SchemaCompiler {
                   const std::string& gap);
 
   int64_t size_bound(const FlatSchema& schema, const char* key, int64_t otherwise) const;
-  // `most`, or a million if that is less and not below `least`: no answer is longer.
+  // Returns `most`, or a million if that is less and not below `least`: no answer is longer.
   static int64_t countable(int64_t least, int64_t most);
   SchemaReader& reader() { return reader_; }
 
  private:
-  // `depth`: how many compilers are in the middle of trying values.
+  // `depth` says how many compilers are in the middle of trying values.
   SchemaCompiler(GraphBuilder& builder, const OrderedJson& root, int depth)
       : builder_(builder),
         json_(builder),
@@ -66,7 +66,7 @@ class SchemaCompiler {
     RuleId rule;
     std::optional<OneForm> one_form;
   };
-  // The constraints on a string: its length (most < 0: no upper bound) and a pattern to match.
+  // A string has these constraints: its length (most < 0: no upper bound) and a pattern to match.
   struct StringLimits {
     int64_t least, most;
     std::optional<PatternAutomaton> pattern;
@@ -84,12 +84,12 @@ class SchemaCompiler {
   void add_string(NodeId from, const FlatSchema& schema, NodeId to);
   void add_json_string(NodeId from, const FlatSchema& schema, NodeId to);
   std::vector<std::string> excluded_strings(const FlatSchema& schema) const;
-  // schema_numbers.cpp
+  // These are in schema_numbers.cpp.
   std::pair<std::optional<Decimal>, bool> number_bound(const FlatSchema& schema, bool upper) const;
   NumberRange number_range(const FlatSchema& schema) const;
   void choose_places(const FlatSchema& schema, unsigned kinds, NumberRange& range) const;
   void add_number(NodeId from, const FlatSchema& schema, unsigned kinds, NodeId to);
-  // schema_arrays.cpp
+  // These are in schema_arrays.cpp.
   std::optional<OrderedJson> all_values(const OrderedJson& schema, const std::string& path);
   void add_array(NodeId from, const FlatSchema& schema, NodeId to);
   void add_any_order(NodeId from, const FlatSchema& schema, const OrderedJson& values,
@@ -101,8 +101,8 @@ class SchemaCompiler {
   NodeId open_list(NodeId from, const FlatSchema& schema);
   void add_containing(NodeId from, const FlatSchema& schema, int64_t least, int64_t most,
                       NodeId to);
-  // schema_objects.cpp: properties that are not named, grouped by the patterns that their keys
-  // match.
+  // Properties that are not named are grouped by the patterns that their keys match. These are in
+  // schema_objects.cpp.
   struct OtherKeys {
     Ways keys;
     OrderedJson schema;
@@ -114,7 +114,7 @@ class SchemaCompiler {
   std::vector<FlatSchema> with_witnesses(const FlatSchema& schema);
   std::vector<OtherKeys> other_keys(const FlatSchema& schema, bool described);
 
-  // For each value: whether its shortest spelling is generated for one of the alternatives.
+  // Says for each value whether its shortest spelling is generated for one of the alternatives.
   std::vector<bool> generates(const Ways& ways, const OrderedJson& values, const std::string& path);
 
   GraphBuilder& builder_;

@@ -1,4 +1,4 @@
-// Numbers: bounds, multiples and excluded values.
+// Compiles numbers: bounds, multiples and excluded values.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ constexpr const char* kTooManyDigits = "its digits, or those of several together
 constexpr size_t kSafeDigits = 15;     // which a double represents exactly
 constexpr int64_t kRoundedOff = 2048;  // more than the distance between doubles of 18 digits
 
-// A bound moved away so far that no number beyond it is read as the bound itself.
+// Moves a bound away so far that no number beyond it is read as the bound itself.
 Decimal beyond_rounding(const Decimal& bound, bool upper) {
   const int64_t magnitude = std::stoll(bound.digits);
   const int64_t value =
@@ -74,7 +74,7 @@ NumberRange SchemaCompiler::number_range(const FlatSchema& schema) const {
   const auto refuse = [&](const char* reason) {
     reader_.refuse(schema.path + "/multipleOf", fmt::format("cannot be enforced: {}", reason));
   };
-  // A multiple and the place of its last digit behind the point.
+  // Returns a multiple and the place of its last digit behind the point.
   const auto parsed = [&](const OrderedJson& of) {
     const auto decimal = of.is_number() ? parse_decimal(of.dump()) : std::nullopt;
     if (!decimal || decimal->negative || decimal->fraction.size() > kMostPlaces ||
@@ -113,7 +113,8 @@ NumberRange SchemaCompiler::number_range(const FlatSchema& schema) const {
   return range;
 }
 
-// What is left of fractions that have to be integers, or must not be.
+// Turns multiples into integers if fractions are not allowed, and excludes integers if they are
+// not.
 void SchemaCompiler::choose_places(const FlatSchema& schema, unsigned kinds,
                                    NumberRange& range) const {
   if (range.places == 0) return;
@@ -152,7 +153,7 @@ void SchemaCompiler::add_number(NodeId from, const FlatSchema& schema, unsigned 
   const bool whole =
       (kinds & kFraction) == 0 || (schema.keywords.contains("multipleOf") && !multiples);
   if (whole && (kinds & kInteger) == 0) return;
-  // The intervals between excluded values.
+  // Numbers lie in the intervals between excluded values.
   std::vector<double> excluded;
   if (schema.keywords.contains("-enum"))
     for (const OrderedJson& value : schema.keywords["-enum"])

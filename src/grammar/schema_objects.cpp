@@ -1,4 +1,5 @@
-// Objects: properties in the order of the schema, then additional ones where they are allowed.
+// Compiles objects: properties in the order of the schema, then additional ones where they are
+// allowed.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -88,7 +89,8 @@ std::vector<SchemaCompiler::Property> SchemaCompiler::properties_of(const FlatSc
   return result;
 }
 
-// Where some property must be present: one alternative for each described property that may be it.
+// If some property must be present, returns one alternative for each described property that may be
+// it.
 std::vector<FlatSchema> SchemaCompiler::with_witnesses(const FlatSchema& schema) {
   std::vector<FlatSchema> all = {schema};
   all[0].keywords.erase("has");
@@ -124,7 +126,7 @@ std::vector<FlatSchema> SchemaCompiler::with_witnesses(const FlatSchema& schema)
   return all;
 }
 
-// Names without a schema of their own, grouped by the combination of patterns that they match.
+// Groups names without a schema of their own by the combination of patterns that they match.
 std::vector<SchemaCompiler::OtherKeys> SchemaCompiler::other_keys(const FlatSchema& schema,
                                                                   bool described) {
   const OrderedJson& keywords = schema.keywords;
@@ -193,8 +195,8 @@ void SchemaCompiler::add_object(NodeId from, const FlatSchema& schema, NodeId to
     add_members(from, way, to);
 }
 
-// One node per number of properties passed, and per number of those written if that is limited;
-// otherwise 1 stands for "some".
+// Makes one node per number of properties passed, and per number of those written if that is
+// limited; otherwise 1 stands for "some".
 void SchemaCompiler::add_members(NodeId from, const FlatSchema& schema, NodeId to) {
   const int64_t least = size_bound(schema, "minProperties", 0);
   const int64_t most = size_bound(schema, "maxProperties", -1);

@@ -13,7 +13,7 @@
 namespace walsh::grammar {
 namespace {
 
-// Keywords whose value is a schema, a list of schemas or an object of schemas.
+// The value of these keywords is a schema, a list of schemas or an object of schemas.
 constexpr std::array kSchemas = {"additionalItems",
                                  "additionalProperties",
                                  "contains",
@@ -179,10 +179,10 @@ class Resolver {
           c == '%' || c < ' ' ? fmt::format("%{:02X}", static_cast<uint8_t>(c)) : std::string(1, c);
     value = written;
     if (visited_.contains(target)) return;
-    // A place that no keyword leads to.
+    // No keyword has led to this place.
     try {
       walk(root_.at(OrderedJson::json_pointer(target)), target, base);
-      // there is no such place, which the reader of the schema reports
+      // There is no such place, which the reader of the schema reports.
     } catch (const OrderedJson::exception&) {
     }
   }

@@ -1,4 +1,4 @@
-// Strings: the conjunction of lengths, patterns and formats.
+// Compiles strings: the conjunction of lengths, patterns and formats.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,8 +24,8 @@ std::vector<std::string> SchemaCompiler::excluded_strings(const FlatSchema& sche
   return texts;
 }
 
-// All constraints on the characters as one automaton; none if any string is allowed, or any except
-// a few that can be excluded separately.
+// Returns all constraints on the characters as one automaton; none if any string is allowed, or any
+// except a few that can be excluded separately.
 SchemaCompiler::StringLimits SchemaCompiler::string_limits(const FlatSchema& schema) const {
   StringLimits limits{size_bound(schema, "minLength", 0), size_bound(schema, "maxLength", -1), {}};
   const auto scope_of = [&](const char* key) { return reader_.where() + schema.path + "/" + key; };
@@ -74,7 +74,7 @@ SchemaCompiler::StringLimits SchemaCompiler::string_limits(const FlatSchema& sch
   return limits;
 }
 
-// A string that contains a JSON text.
+// Adds a string that contains a JSON text.
 void SchemaCompiler::add_json_string(NodeId from, const FlatSchema& schema, NodeId to) {
   constexpr int kMostInside = 4;  // strings inside of strings: each level doubles the backslashes
   const std::string path = schema.path + "/contentSchema";

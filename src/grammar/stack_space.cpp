@@ -18,7 +18,8 @@ uint64_t pair_of(uint32_t a, uint32_t b) {
   return uint64_t{a} << 32 | b;
 }
 
-// The byte sequences of printable characters (Unicode 15, table 3-7).
+// Returns the byte sequences of printable characters (Unicode 15, table 3-7) other than a quote and
+// a backslash.
 using Range = std::pair<uint8_t, uint8_t>;
 constexpr Range kAny{0x80, 0xBF};
 const std::vector<std::vector<Range>>& plain_sequences() {
@@ -155,8 +156,8 @@ void StackSpace::enter(NodeId node, StateId below) {
   std::push_heap(waiting_.begin(), waiting_.end(), std::greater<>());
 }
 
-// Follows edges that do not enter a rule; ends return to their callers. True if the whole text may
-// end.
+// Follows edges that do not enter a rule; ends return to their callers. Returns true if the whole
+// text may end.
 bool StackSpace::read_ends(std::vector<Frame>& found) {
   bool bottom = false;
   std::unordered_set<uint64_t> seen;
@@ -183,9 +184,10 @@ bool StackSpace::read_ends(std::vector<Frame>& found) {
   return bottom;
 }
 
-// Everything reachable from the seeds without consuming; the result has the nodes that consume.
-// Nodes are entered in the order of their ranks, so that all stacks below a node are complete when
-// it calls a rule. A rule that matches the empty text also lets its callers continue at once.
+// Follows everything reachable from the seeds without consuming; the result has the nodes that
+// consume. Nodes are entered in the order of their ranks, so that all stacks below a node are
+// complete when it calls a rule. A rule that matches the empty text also lets its callers continue
+// at once.
 StateId StackSpace::closure(std::vector<Frame>& seeds) {
   for (const NodeId node : entered_)  // left over if an error ended the last closure
     below_[node] = kDead;
@@ -217,7 +219,8 @@ StateId StackSpace::closure(std::vector<Frame>& seeds) {
   return intern(result, bottom);
 }
 
-// The state after each of these byte sequences, if it is the same for all.
+// Returns the state after each of these byte sequences, if it is the same for all; otherwise
+// kDiffers.
 StateId StackSpace::uniform(StateId state, std::span<const Range> bytes) {
   if (bytes.empty()) return state;
   StateId all = kDiffers;

@@ -1,5 +1,5 @@
-// The states of a grammar's automaton, made when they are first reached: after any text, the set of
-// all ways in which the grammar can have read it.
+// Makes the states of a grammar's automaton when they are first reached: a state is, after any
+// text, the set of all ways in which the grammar can have read it.
 //
 // A way is a node and a stack of nodes to return to. A set of ways contains each node once, with
 // the set of all stacks below it, which is a set of the same kind. Sets are interned, so equal
@@ -38,8 +38,8 @@ class StackSpace {
   bool complete(StateId state) const { return sets_[state].bottom; }
   // Returns whether any text may follow.
   bool can_continue(StateId state) const { return sets_[state].count > 0; }
-  // The state after one printable character other than a quote and a backslash, if it is the same
-  // for all of them, else kDiffers.
+  // Returns the state after one printable character other than a quote and a backslash, if it is
+  // the same for all of them, else kDiffers.
   static constexpr StateId kDiffers = 0xFFFFFFFE;
   StateId next_plain(StateId state);
 
@@ -98,7 +98,7 @@ class StackSpace {
   size_t bytes_ = 0;
   uint64_t steps_left_ = 0;
 
-  // Scratch of the closure that is being computed.
+  // The closure that is being computed uses this memory.
   std::vector<StateId> below_;                        // by node: the stacks below it
   std::vector<NodeId> entered_;                       // nodes with a set in below_
   std::vector<std::pair<uint32_t, NodeId>> waiting_;  // a heap by rank

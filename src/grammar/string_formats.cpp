@@ -20,7 +20,7 @@ constexpr const char* kByte = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
 constexpr const char* kLabel = "[A-Za-z](-?[A-Za-z0-9]){0,20}";
 constexpr const char* kLastLabel = "[A-Za-z]((-?[A-Za-z0-9]){0,19}-?[A-Za-z])?";
 constexpr const char* kPointer = "(/([^/~]|~[01])*)*";
-// A simple regular expression of letters, classes and repetitions, possibly in one group.
+// A simple regular expression has letters, classes and repetitions, possibly in one group.
 constexpr const char* kExpression =
     "([A-Za-z0-9 _,:;=@#%&<>!~-]|\\\\[dDwWsS.()*+?^$|{}\\[\\]\\\\/]|\\."
     "|\\[\\^?(a-z|A-Z|0-9|[A-Za-z0-9_. ]|\\\\[dws])+\\])([*+?]|\\{[1-9][0-9]?\\})?";

@@ -1,4 +1,4 @@
-// The string formats of JSON Schema as patterns.
+// Gives the string formats of JSON Schema as patterns.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// JSON schemas of objects that are written between tags instead of as JSON, as some models write
-// the arguments of calls: strings appear unquoted, other values as JSON.
+// Enforces JSON schemas of objects that are written between tags instead of as JSON, as some models
+// write the arguments of calls: strings appear unquoted, other values as JSON.
 #pragma once
 
 #include <set>

@@ -7,18 +7,18 @@
 namespace walsh::grammar {
 namespace {
 
-// Memory for the states of one grammar; a matcher that exceeds it starts over from its current
-// state.
+// The states of one grammar may take so much memory; a matcher that exceeds it starts over from its
+// current state.
 constexpr size_t kMaxBytes = size_t{16} << 20;
 constexpr size_t kMaxMaskBytes = size_t{8} << 20;
-// Steps for one mask or token. A mask of ordinary grammars takes 1 to 3 steps per token of the
-// vocabulary.
+// One mask or token may take so many steps. A mask of ordinary grammars takes 1 to 3 steps per
+// token of the vocabulary.
 constexpr uint64_t kSteps = 4'000'000;
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
-// Keeps the logits whose bits are set, at most 64. No branch per logit, because the sets are
-// unpredictable.
+// Keeps the logits whose bits are set, at most 64. It does not branch per logit, because the sets
+// are unpredictable.
 void keep(uint64_t word, std::span<float> logits) {
   if (word == ~uint64_t{0}) return;
   if (word == 0) {

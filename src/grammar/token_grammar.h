@@ -1,4 +1,4 @@
-// A grammar over the tokens of a vocabulary: which tokens may come next.
+// Applies a grammar to the tokens of a vocabulary: which tokens may come next.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 namespace walsh::grammar {
 
 // Results computed for one text are reused by all others of the same grammar; they take at most
-// some 32 MiB. Thread-safe.
+// some 32 MiB. A TokenGrammar is thread-safe.
 class TokenGrammar {
  public:
   // `where` is for messages. Throws limit if the beginning is too ambiguous to follow.
@@ -29,12 +29,12 @@ class TokenGrammar {
 
  private:
   friend class TokenMatcher;
-  // States, and the masks of those that were asked for.
+  // Keeps states, and the masks of those that were asked for.
   struct Known {
     Known(const Graph& graph, const std::string& where) : space(graph, where) {}
     std::mutex mutex;
     StackSpace space;
-    // most recently used first
+    // The most recently used masks come first.
     std::list<std::pair<StateId, std::shared_ptr<const TokenSet>>> masks;
     std::unordered_map<StateId, decltype(masks)::iterator> places;
   };
@@ -51,7 +51,7 @@ class TokenGrammar {
   mutable std::shared_ptr<Known> known_;
 };
 
-// Follows one text. Not thread-safe.
+// Follows one text. It is not thread-safe.
 class TokenMatcher {
  public:
   explicit TokenMatcher(std::shared_ptr<const TokenGrammar> grammar);
@@ -78,7 +78,7 @@ class TokenMatcher {
 };
 
 // Sets the logits of tokens that are not allowed to minus infinity; those in `ends` are kept if the
-// text may end. False if no token is left.
+// text may end. Returns false if no token is left.
 bool mask_logits(TokenMatcher& matcher, std::span<const int32_t> ends, std::span<float> logits);
 
 }  // namespace walsh::grammar

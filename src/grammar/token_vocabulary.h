@@ -1,4 +1,4 @@
-// The texts of a model's tokens, arranged for a grammar's automaton.
+// Arranges the texts of a model's tokens for a grammar's automaton.
 #pragma once
 
 #include <bit>
@@ -11,7 +11,7 @@
 
 namespace walsh::grammar {
 
-// One bit per token.
+// A set has one bit per token.
 class TokenSet {
  public:
   explicit TokenSet(size_t tokens = 0) : words_((tokens + 63) / 64) {}
@@ -40,7 +40,7 @@ class TokenSet {
   std::vector<uint64_t> words_;
 };
 
-// A prefix tree of token texts, so that common prefixes are read once.
+// Arranges token texts as a prefix tree, so that common prefixes are read once.
 class TokenTree {
  public:
   // Takes pairs of a non-empty text and a token.
@@ -63,13 +63,13 @@ class TokenTree {
   size_t longest_ = 0;
 };
 
-// Immutable, made once per model.
+// A vocabulary is immutable and made once per model.
 class TokenVocabulary {
  public:
   // `size` is the number of the model's logits. A special token has the text kSpecialMark + its
   // own.
   TokenVocabulary(const Tokenizer& tokenizer, int64_t size);
-  // From the texts of the tokens; tokens with an empty text are never allowed.
+  // Takes the texts of the tokens; tokens with an empty text are never allowed.
   explicit TokenVocabulary(std::vector<std::string> texts);
 
   size_t size() const { return texts_.size(); }
@@ -85,8 +85,8 @@ class TokenVocabulary {
   };
 
   std::vector<std::string> texts_;
-  // Tokens of printable characters other than quotes and backslashes. Most tokens are such, and in
-  // most grammars texts accept or refuse them all: StackSpace::next_plain() tells.
+  // These tokens consist of printable characters other than quotes and backslashes. Most tokens do,
+  // and in most grammars texts accept or refuse them all: StackSpace::next_plain() tells.
   std::vector<Plain> plain_;  // sorted by their characters
   TokenSet all_plain_;
   std::vector<TokenTree> trees_;  // of the plain tokens, and of all others
