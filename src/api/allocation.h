@@ -1,4 +1,4 @@
-// Allocation from names and paths, for the command and the public API.
+// Allocates bits to a checkpoint given by names and paths, for the command and the public API.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ struct AllocationRequest {
   CalibrationRequest calibration;       // of the file; its device also writes a text to measure on
 };
 
-// `base` as for allocate(). Reads the tokenizer and the texts. Also throws bad_input and io.
+// `base` is as for allocate(). Reads the tokenizer and the texts. Also throws bad_input and io.
 Allocation allocate_checkpoint(AllocationRequest request, const Recipe& base,
                                const LoadOptions& load);
 

@@ -1,4 +1,4 @@
-// include/walsh/walsh.h over the C++ classes.
+// Implements include/walsh/walsh.h with the C++ classes.
 #include <algorithm>
 #include <atomic>
 #include <memory>

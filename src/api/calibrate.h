@@ -50,14 +50,15 @@ struct PreparedCalibration {
   std::shared_ptr<const CurvatureFiles> curvature;  // null: none
 };
 
-// For recipes that rotate as `recipe` does. Reads the text and the checkpoint's tokenizer; nothing
-// is measured until it is asked for. `pool` outlives the result. Throws usage if the text is too
-// short or the model cannot be rotated so, bad_input (also for a curvature of another text) or io.
+// Prepares for recipes that rotate as `recipe` does. Reads the text and the checkpoint's tokenizer;
+// nothing is measured until it is asked for. `pool` outlives the result. Throws usage if the text
+// is too short or the model cannot be rotated so, bad_input (also for a curvature of another text)
+// or io.
 PreparedCalibration prepare_calibration(const std::string& folder, const Recipe& recipe,
                                         const CalibrationRequest& request, ThreadPool& pool);
 
-// open_compressor (quantize/pipeline/open.h), calibrated if the request has a text, for a model
-// whose other files are valid (check_texts, api/load.h).
+// Does what open_compressor does (quantize/pipeline/open.h), calibrated if the request has a text,
+// for a model whose other files are valid (check_texts, api/load.h).
 std::unique_ptr<Compressor> open_calibrated(const std::string& folder, Recipe recipe,
                                             const CalibrationRequest& request, ThreadPool& pool);
 

@@ -1,5 +1,5 @@
-// The experts of a layer on a GPU for other frameworks: uses their memory, their streams and their
-// choice of experts, which stays on the device.
+// Runs the experts of a layer on a GPU for other frameworks: uses their memory, their streams and
+// their choice of experts, which stays on the device.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace walsh {
 class DeviceExperts {
  public:
   struct Shape {
-    // The layers that all experts have: gate and up together, or gate, then up; down is the last.
+    // All experts have these layers: gate and up together, or gate, then up; down is the last.
     std::vector<LayerForm> layers;
     int64_t count = 0;  // of experts
 
@@ -57,8 +57,8 @@ class DeviceExperts {
   };
   // Returns the bytes of the workspace of multiply(), which is 256-byte aligned.
   uint64_t workspace_bytes(int64_t rows, int chosen, DType type) const;
-  // out[t] = sum over k of weights[t][k] * down(function(gate(x[t])) * up(x[t])) with the layers of
-  // expert ids[t][k] and int8 inputs as the formats prescribe.
+  // Computes out[t] = sum over k of weights[t][k] * down(function(gate(x[t])) * up(x[t])) with the
+  // layers of expert ids[t][k] and int8 inputs as the formats prescribe.
   void multiply(const Call& call, const DeviceMemory& workspace, cuda::Stream stream) const;
   // Decodes a layer of an expert to out[rows][padded_cols], as DeviceOperator::dequantize does.
   void dequantize(size_t layer, int64_t expert, DType type, void* out, cuda::Stream stream) const;

@@ -10,7 +10,7 @@
 
 namespace walsh {
 
-// Device memory of the caller, aligned to 256 bytes. It outlives what is made in it.
+// The caller owns this device memory, aligned to 256 bytes. It outlives what is made in it.
 struct DeviceMemory {
   void* memory = nullptr;
   uint64_t bytes = 0;

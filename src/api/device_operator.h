@@ -1,4 +1,4 @@
-// A linear layer on a GPU for other frameworks: uses their memory and their streams.
+// Runs a linear layer on a GPU for other frameworks: uses their memory and their streams.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace walsh {
 
-// The weights of a layer in GPU memory. Calls take device memory, run on the caller's stream, and
-// neither allocate nor wait, so that they can be captured into a graph. Const use is thread-safe;
-// calls make this device the calling thread's device.
+// Holds the weights of a layer in GPU memory. Calls take device memory, run on the caller's stream,
+// and neither allocate nor wait, so that they can be captured into a graph. Const use is
+// thread-safe; calls make this device the calling thread's device.
 class DeviceOperator {
  public:
   // Copies the weights. Throws usage if there is no such device or it has no kernels for the format
@@ -30,7 +30,7 @@ class DeviceOperator {
   int device() const;
   const LayerForm& form() const;
   uint64_t bytes() const;  // of device memory
-  // Row length of dequantized weights, at least the layer's.
+  // Returns the row length of dequantized weights, which is at least the layer's.
   int64_t padded_cols() const;
 
   // Returns whether multiply() is to be used for this many rows. Otherwise a product with
@@ -38,16 +38,16 @@ class DeviceOperator {
   bool multiplies(int64_t rows, bool exact) const;
   // Returns the bytes of the workspace of multiply(), by the number of rows and their type.
   uint64_t workspace_bytes(int64_t rows, DType type) const;
-  // y[m][rows] = x[m][cols] W^T with int8 inputs as the format prescribes; y has the type and row
-  // count of x, with `y_stride` values from row to row. The workspace is 256-byte aligned.
+  // Computes y[m][rows] = x[m][cols] W^T with int8 inputs as the format prescribes; y has the type
+  // and row count of x, with `y_stride` values from row to row. The workspace is 256-byte aligned.
   struct Workspace {
     void* memory = nullptr;
     uint64_t bytes = 0;
   };
   void multiply(const MatrixView& x, void* y, int64_t y_stride, Workspace workspace,
                 cuda::Stream stream) const;
-  // The weights in the original basis as f32, or rounded to f16 or bf16, out[rows][padded_cols].
-  // Columns beyond the layer's are undefined.
+  // Writes the weights in the original basis as f32, or rounded to f16 or bf16, to
+  // out[rows][padded_cols]. Columns beyond the layer's are undefined.
   void dequantize(DType type, void* out, cuda::Stream stream) const;
 
  private:

@@ -1,5 +1,5 @@
-// What drafts the texts of a model: a smaller one (generate/model_drafts.h), or the model's own
-// layer that predicts further tokens (generate/ahead_drafts.h).
+// Loads what drafts the texts of a model: a smaller one (generate/model_drafts.h), or the model's
+// own layer that predicts further tokens (generate/ahead_drafts.h).
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,15 @@ struct DraftModel {
   std::unique_ptr<DraftSource> drafts = nullptr;  // by this model
 };
 
-// The most tokens of a draft that "mtp" or "mtp:N" asks for of the model's own layer; nothing for
-// the path of a smaller model. Throws usage for another number than 1 to DraftDepth::kMost.
+// Returns how many tokens a draft of the model's own layer has at most, which "mtp" or "mtp:N"
+// says; nothing if the text is the path of a smaller model. Throws usage for another number than 1
+// to DraftDepth::kMost.
 std::optional<int64_t> ahead_depth(const std::string& spec);
-// Loads a model as load_model does, and unless `spec` is empty what drafts so many of its texts
-// together: its own layer (ahead_depth), or the smaller model at that path. That one comes first,
-// and what it takes is then known when memory is planned: it is taken from load.device_bytes.
-// Throws as load_model, usage for a model with another tokenizer, without such a layer or on a
-// device that does not run it.
+// Loads a model as load_model does and, unless `spec` is empty, what drafts for so many of its
+// texts together: its own layer (ahead_depth), or the smaller model at that path. A smaller model
+// is loaded first and its memory taken from load.device_bytes, so that it is known when memory is
+// planned. Throws as load_model does, usage for a model with another tokenizer, without such a
+// layer or on a device that does not run it.
 LoadedModel load_with_drafts(const std::string& path, const Recipe* recipe, LoadOptions load,
                              const GenerationOptions* generation, const TemplateText* chat_template,
                              const std::string& spec, int64_t texts);

@@ -63,10 +63,11 @@ SessionOptions one_sequence(const LoadedModel& model, int64_t positions = 0) {
   return use;
 }
 
-// Generates texts one after the other, and keeps what stays of them: a scheduler with one place.
+// Generates texts one after the other, and keeps their tokens and cache: a scheduler with one
+// place.
 class TextContext {
  public:
-  // `model` must outlive this. Throws as Session.
+  // `model` must outlive this. Throws as Session does.
   TextContext(const LoadedModel& model, const SessionOptions& use)
       : model_(model), scheduler_(model.model, use, model.drafts()) {}
 
@@ -139,7 +140,7 @@ GenerationResult TextContext::generate(std::span<const int32_t> prompt,
 struct Engine::Impl {
   std::unique_ptr<ThreadPool> pool;
   LoadedModel loaded;
-  // the engine's own; in an engine for batches created on first use
+  // This is the engine's own; an engine for batches creates it on first use.
   std::unique_ptr<TextContext> text;
 
   TextContext& own() {

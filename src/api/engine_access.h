@@ -1,4 +1,4 @@
-// Access to an engine beyond its public interface, for the command and servers: opening with a
+// Gives the command and servers access to an engine beyond its public interface: opening with a
 // recipe and threads of their own, and the model inside.
 #pragma once
 
@@ -19,7 +19,7 @@ struct OpenRequest {
   const GenerationOptions* generation = nullptr;  // checked before the weights are read
   const TemplateText* chat_template = nullptr;    // replaces the model's
   bool for_batches = false;                       // no context of its own until it is used
-  // A smaller model that drafts, for so many texts together; empty: none.
+  // Names a smaller model that drafts, for so many texts together; empty: none.
   std::string draft = {};
   int64_t draft_texts = 1;
 };
@@ -27,7 +27,7 @@ struct OpenRequest {
 struct EngineAccess {
   static Engine open(std::unique_ptr<ThreadPool> pool, const OpenRequest& request);
   static const LoadedModel& model(const Engine& engine);
-  // The model, kept alive by the result.
+  // Returns the model, which the result keeps alive.
   static std::shared_ptr<const LoadedModel> share(const Engine& engine);
 };
 

@@ -238,8 +238,8 @@ void LinearOperator::decode(float* out, RunThreads run) const {
   });
 }
 
-// One product: converts the input rows to the forms that the passes read, then multiplies the
-// panels.
+// Computes one product: converts the input rows to the forms that the passes read, then multiplies
+// the panels.
 class LinearOperator::Product {
  public:
   Product(const LinearOperator& layer, int64_t rows, bool exact)

@@ -1,4 +1,4 @@
-// A linear layer outside of a model, for other frameworks, with memory of their own.
+// Runs a linear layer outside of a model, for other frameworks, with memory of their own.
 #pragma once
 
 #include <cstddef>
@@ -17,42 +17,45 @@
 
 namespace walsh {
 
-// The storage form of a layer's weights [rows, cols].
+// Says how a layer's weights [rows, cols] are stored.
 struct LayerForm {
   const Format* format = nullptr;  // coded
   int64_t rows = 0, cols = 0;
   Rotation rotation[2];  // per pass
 };
 
-// A matrix in the caller's memory: rows of contiguous values, `stride` values from row to row.
+// Describes a matrix in the caller's memory: rows of contiguous values, `stride` values from row to
+// row.
 struct MatrixView {
   const void* data = nullptr;
   DType type = DType::f32;
   int64_t rows = 0, cols = 0, stride = 0;
 };
 
-// One array of a stored layer (array_specs), by the suffix of its name: "codes", "scales",
-// "codes2", ...
+// Describes one array of a stored layer (array_specs), by the suffix of its name: "codes",
+// "scales", "codes2", ...
 struct LayerArray {
   std::string name;
   int64_t rows = 0;
   int64_t row_bytes = 0;
 };
-// The arrays in file order. Throws usage for a dense format or an impossible shape or rotation.
+// Returns the arrays in file order. Throws usage for a dense format or an impossible shape or
+// rotation.
 std::vector<LayerArray> layer_arrays(const LayerForm& form);
 // Returns a tensor over the arrays, given in that order, without copying.
 Tensor stored_tensor(const LayerForm& form, std::span<const std::span<const std::byte>> arrays);
 
-// The form of new weights with the format's default block (block = 0) or another one, and a seed
-// per pass derived from `seed`. Throws usage for what check_recipe refuses and for dense formats.
+// Returns the form of new weights with the format's default block (block = 0) or another one, and a
+// seed per pass derived from `seed`. Throws usage for what check_recipe refuses and for dense
+// formats.
 LayerForm make_form(const std::string& type, int64_t rows, int64_t cols,
                     const std::string& rotation, int block, uint32_t seed, Effort effort);
 
 // Throws usage if GPUs have no kernels for layers of this form; `device` is for the message.
 void refuse_unsupported(const LayerForm& form, int device);
 
-// The caller's threads: calls its argument once on each with (thread, threads) and returns when all
-// are done. May use one thread only.
+// Uses the caller's threads: calls its argument once on each with (thread, threads) and returns
+// when all are done. It may use one thread only.
 using RunThreads = FunctionRef<void(FunctionRef<void(int, int)>)>;
 
 // Const use is thread-safe, also with the threads of several callers.
@@ -62,7 +65,7 @@ class LinearOperator {
   // null, receives the squared error relative to the squared weights.
   static LinearOperator encode(const LayerForm& form, const MatrixView& weights,
                                const EncodeOptions& options, ThreadPool& pool, double* nmse);
-  // From copies of arrays in the order of layer_arrays. Throws bad_input for wrong sizes.
+  // Copies arrays in the order of layer_arrays. Throws bad_input for wrong sizes.
   static LinearOperator restore(const LayerForm& form,
                                 std::span<const std::span<const std::byte>> arrays);
 
@@ -70,12 +73,12 @@ class LinearOperator {
   uint64_t bytes() const;  // of memory
   // Returns the same number for layers of one form with the same stored arrays, in every process.
   uint64_t fingerprint() const { return fingerprint_; }
-  // Copies of the stored arrays, in the order of layer_arrays.
+  // Returns copies of the stored arrays, in the order of layer_arrays.
   std::vector<std::vector<std::byte>> arrays() const;
-  // y[m][rows] = x[m][cols] W^T with int8 activations as the format prescribes, or float32 if
-  // `exact`; y has the type and row count of x, with `y_stride` values from row to row.
+  // Computes y[m][rows] = x[m][cols] W^T with int8 activations as the format prescribes, or float32
+  // if `exact`; y has the type and row count of x, with `y_stride` values from row to row.
   void multiply(const MatrixView& x, void* y, int64_t y_stride, bool exact, RunThreads run) const;
-  // All rows in the original basis, out[rows * cols].
+  // Writes all rows in the original basis to out[rows * cols].
   void decode(float* out, RunThreads run) const;
 
  private:

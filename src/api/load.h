@@ -22,7 +22,7 @@ namespace walsh {
 struct DraftModel;
 struct Recipe;
 
-// A model with its tokenizer, chat template and generation config.
+// Holds a model with its tokenizer, chat template and generation config.
 struct LoadedModel {
   std::string path;
   Model model;
@@ -31,10 +31,10 @@ struct LoadedModel {
   std::optional<ChatTemplate> chat;  // if the model has one that can be parsed
   std::vector<std::string> notes;    // as WeightSource::notes
   SessionOptions use = {};           // what it was loaded for, with the decided number of positions
-  // Grammars for this vocabulary, shared by all who generate texts.
+  // All who generate texts share these grammars for the vocabulary.
   std::shared_ptr<grammar::GrammarCache> grammars = std::make_shared<grammar::GrammarCache>();
-  // For its texts (draft_model.h). It may read the weights of `model`, which goes on living with
-  // it.
+  // This drafts its texts (draft_model.h). It may read the weights of `model`, which therefore
+  // stays with it.
   std::shared_ptr<DraftModel> draft = nullptr;
   EmbeddingConfig embedding = {};
   bool folded = false;  // a rotation is folded into its residual stream
@@ -53,11 +53,11 @@ struct LoadedModel {
   }
 };
 
-// Given as a number of positions: as many as the model supports and memory has room for
+// This as a number of positions means as many as the model supports and memory has room for
 // (Model::fitting_positions).
 inline constexpr int64_t kFittingPositions = -1;
 
-// A chat template that replaces the model's own.
+// This chat template replaces the model's own.
 struct TemplateText {
   std::string text, where;  // `where` is for messages
 };
@@ -77,8 +77,8 @@ LoadedModel load_model(const std::string& path, const Recipe* recipe, const Load
 // Tokenizes a prompt with special tokens; an empty prompt becomes BOS.
 std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, std::string_view text);
 
-// Options for scoring texts: BOS replaces the first token of a window if the tokenizer puts BOS
-// before a text.
+// Returns the options for scoring texts: BOS replaces the first token of a window if the tokenizer
+// puts BOS before a text.
 EvalOptions eval_options(const LoadedModel& model, const WindowOptions& windows);
 
 // Models are compared on the same tokens: throws usage naming the reference if its tokenizer turns
@@ -94,7 +94,7 @@ Tokenizer read_tokenizer(const WeightSource& source);
 // measured.
 void check_texts(const WeightSource& source);
 
-// Opening by a path (open.cpp) and reading, for callers that need no tokenizer.
+// These open a model by a path (open.cpp) and read it, for callers that need no tokenizer.
 std::unique_ptr<WeightSource> open_weights(const std::string& path, const Recipe* recipe,
                                            ThreadPool& pool);
 Model load_weights(WeightSource& source, const LoadOptions& options);

@@ -8,7 +8,7 @@
 namespace walsh {
 namespace {
 
-// Tokenizers in forms that are not read.
+// Tokenizers in these forms are not read.
 constexpr auto kOtherTokenizers = std::to_array<std::string_view>(
     {"tokenizer.model", "tekken.json", "vocab.json", "vocab.txt", "tiktoken.model"});
 

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Equal for two names of one file, which need not exist.
+// Returns the same text for two names of one file, which need not exist.
 std::string place_of(const std::string& path) {
   std::error_code error;
   const fs::path place = fs::weakly_canonical(fs::absolute(path, error), error);

@@ -23,7 +23,7 @@ std::string word(int64_t number) {
   return text;
 }
 
-// Byte-level BPE without merges: text that is not one of the words becomes bytes.
+// Makes a byte-level BPE without merges: text that is not one of the words becomes bytes.
 std::string tokenizer_of(int64_t vocab) {
   Json tokens = Json::object();
   for (int64_t id = 0; id < vocab; ++id) {

@@ -1,5 +1,5 @@
-// Models of published shapes with random weights, named instead of read from a file, for measuring
-// speed.
+// Makes models of published shapes with random weights, named instead of read from a file, for
+// measuring speed.
 #pragma once
 
 #include <memory>

@@ -54,7 +54,7 @@ std::string measured_line(const char* what, const MeasuredRecipe& r) {
                      fmt::format("{:.5f} +- {:.5f}", r.verified.value, r.verified.error));
 }
 
-// "allocation takes about 3 min and 120 MiB beside the model: ..."
+// Returns "allocation takes about 3 min and 120 MiB beside the model: ...".
 std::string cost_text(const AllocationCost& cost) {
   const std::string alone =
       cost.alone > 0 ? counted(cost.alone, "measurement") + " of single tensors and " : "";

@@ -1,4 +1,4 @@
-// The flags of `walsh quantize` for bit allocation, and the reports about it.
+// Defines the flags of `walsh quantize` for bit allocation, and reports about it.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -37,7 +37,7 @@ class AllocateFlags {
   int64_t tokens_ = 4096, evaluations_ = 16;
 };
 
-// A table of the tensors and of the predicted and measured values.
+// Returns a table of the tensors and of the predicted and measured values.
 std::string allocation_text(const Allocation& allocation);
 // Returns it as JSON, for --json and for a recipe's `about`.
 Json allocation_json(const Allocation& allocation);

@@ -1,4 +1,5 @@
-// `walsh bench MODEL`: speed of prompts and generation, compared with the machine's limits.
+// `walsh bench MODEL` measures the speed of prompts and generation, compared with the machine's
+// limits.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -45,7 +46,8 @@ struct Options {
   std::vector<int64_t> batches = {1, 8, 64, 512};
 };
 
-// A row of the table: n tokens of each sequence, after `depth` tokens that are in the cache.
+// A test is a row of the table: n tokens of each sequence, after `depth` tokens that are in the
+// cache.
 struct Test {
   bool prompt;
   int64_t depth, n, sequences;
@@ -53,7 +55,7 @@ struct Test {
   int64_t positions() const { return depth + n; }
 };
 
-// llama-bench's name of the test.
+// Returns llama-bench's name of the test.
 std::string name_of(const Test& test) {
   std::string name = fmt::format("{}{}", test.prompt ? "pp" : "tg", test.n);
   if (test.sequences > 1) name += fmt::format("@{}", test.sequences);
@@ -113,7 +115,7 @@ std::vector<SequenceTokens> a_token_each(std::span<const int32_t> tokens) {
   return batch;
 }
 
-// The device chooses its own next tokens, one step ahead of the host, as the scheduler does.
+// Lets the device choose its own next tokens, one step ahead of the host, as the scheduler does.
 void generate_on_device(Session& session, std::span<const int32_t> first, size_t steps) {
   for (int64_t s = 0; s < session.sequences(); ++s)
     session.start_sampling({}, {}, s);

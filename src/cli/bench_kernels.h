@@ -1,4 +1,4 @@
-// `walsh bench --kernels`: single matrix products, per format, shape and batch.
+// `walsh bench --kernels` measures single matrix products, per format, shape and batch.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace walsh::cli {
 struct MatrixShape {
   int64_t cols, rows;
 };
-// "KxN": K columns (inputs), N rows (outputs). Throws usage naming --shapes.
+// Reads "KxN": K columns (inputs), N rows (outputs). Throws usage naming --shapes.
 MatrixShape parse_shape(const std::string& text);
 
 struct KernelBenchOptions {

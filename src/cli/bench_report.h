@@ -1,4 +1,4 @@
-// The table of `walsh bench`, in the columns that users of llama-bench know.
+// Makes the table of `walsh bench`, in the columns that users of llama-bench know.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ struct BenchResult {
   int threads = 0;
   double load_seconds = 0;           // for reading, compressing and placing the weights
   std::vector<double> tokens_per_s;  // one per repetition
-  // Bytes read per token: weights, shared by the tokens of one pass, and for generated tokens the
-  // keys and values.
+  // So many bytes are read per token: weights, shared by the tokens of one pass, and for generated
+  // tokens the keys and values.
   double bytes_per_token = 0;
   double bandwidth = 0;            // bytes/s, measured in the same run
   double routing_seconds = 0;      // to choose the experts of a token; 0: the model has no experts

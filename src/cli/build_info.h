@@ -1,15 +1,16 @@
-// Version, build and machine information.
+// Gives version, build and machine information.
 #pragma once
 
 #include <string>
 
 namespace walsh::cli {
 
-// One line: "walsh 0.2.0 (file format 3; instruction sets: ...)".
+// Returns one line: "walsh 0.2.0 (file format 3; instruction sets: ...)".
 std::string version_text();
-// "16 cores, avx2": those that run without -t. With hyperthreads "8 cores of 16 CPUs, avx2".
+// Returns "16 cores, avx2": those that run without -t. With hyperthreads it is "8 cores of 16 CPUs,
+// avx2".
 std::string processor_text();
-// version_text() with a line each for commit, compiler, processor, CUDA and limits.
+// Returns version_text() with a line each for commit, compiler, processor, CUDA and limits.
 std::string verbose_version_text();
 
 namespace detail {

@@ -317,8 +317,8 @@ class Chat {
     return conversation.prompt(*model().chat, settings_.variables, model().tokenizer, begun);
   }
 
-  // The least number of turns without which the prompt has at most `wanted` tokens, or all but the
-  // last turn. A prompt with fewer turns is shorter, so the number is found by halves: a
+  // Returns the least number of turns without which the prompt has at most `wanted` tokens, or all
+  // but the last turn. A prompt with fewer turns is shorter, so the number is found by bisection: a
   // conversation from a file may have any number of turns.
   size_t turns_too_many(const std::string& begun, int64_t wanted) const {
     size_t least = 1, most = conversation_.forgettable_turns();
@@ -334,9 +334,9 @@ class Chat {
     return least;
   }
 
-  // The prompt, after forgetting old turns if it does not fit: then enough turns go to free a
-  // quarter of the context, if possible, so that this does not happen at every turn. `full`: the
-  // context is full and must be freed.
+  // Returns the prompt, after forgetting old turns if it does not fit: then enough turns go to free
+  // a quarter of the context, if possible, so that this does not happen at every turn. `full` says
+  // that the context is full and must be freed.
   std::vector<int32_t> fitting_prompt(const std::string& begun, bool full) {
     std::vector<int32_t> prompt = prompt_of(conversation_, begun);
     const int64_t context = engine_.context();

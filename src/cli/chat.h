@@ -1,4 +1,4 @@
-// `walsh run` as a conversation, for models with a chat template.
+// Runs `walsh run` as a conversation, for models with a chat template.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@
 namespace walsh::cli {
 namespace {
 
-// llama.cpp's long flags with one dash, which CLI11 does not support.
+// llama.cpp has these long flags with one dash, which CLI11 does not support.
 constexpr const char* kLong[] = {"-ctk", "-ctv", "-cnv",   "-no-cnv", "-sys",
                                  "-st",  "-ngl", "-ncmoe", "-np"};
 

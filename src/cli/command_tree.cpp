@@ -41,7 +41,7 @@ std::vector<std::string> choices_of(const std::string& type) {
   return names;
 }
 
-// "INT:INT in [1 - 1024]" -> "INT"; empty if the choices are listed.
+// Turns "INT:INT in [1 - 1024]" into "INT"; the name is empty if the choices are listed.
 std::string value_name(const std::string& type, const std::vector<std::string>& choices) {
   if (!choices.empty() && type.find_first_of("{|") != std::string::npos) {
     std::string text;

@@ -27,7 +27,7 @@ struct CommandDescription {
 // Returns the program first, then the commands that --help lists.
 std::vector<CommandDescription> describe_commands(const CLI::App& root);
 
-// Completion scripts for shells.
+// Return completion scripts for shells.
 std::string bash_completions(const std::vector<CommandDescription>& commands);
 std::string zsh_completions(const std::vector<CommandDescription>& commands);
 std::string fish_completions(const std::vector<CommandDescription>& commands);

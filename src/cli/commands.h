@@ -1,5 +1,5 @@
-// The sub-commands of `walsh`: each adds its options to the parser and returns what to do when it
-// is chosen. One file per command.
+// Declares the sub-commands of `walsh`: each adds its options to the parser and returns what to do
+// when it is chosen. There is one file per command.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,7 +7,7 @@
 
 namespace walsh::cli {
 
-// A command's exit status; throws walsh::Error.
+// Returns a command's exit status; throws walsh::Error.
 using Action = std::function<int()>;
 
 Action add_quantize(CLI::App& command);

@@ -1,4 +1,4 @@
-// Shell completions: commands, flags, known values, files.
+// Writes completions for shells: commands, flags, known values, files.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ std::string replaced(const std::string& text, char what, const std::string& by) 
   return result;
 }
 
-// Quotes for a single-quoted string.
+// Quotes a text for a single-quoted string.
 std::string quoted(const std::string& text) {
   return "'" + replaced(text, '\'', "'\\''") + "'";
 }
@@ -36,7 +36,7 @@ std::string brief(const std::string& help) {
   return help.substr(0, std::min({help.find("; "), help.find(": "), help.find('\n')}));
 }
 
-// "  quantize:--type|quantize:--head-type) words ;;" for every flag with a value.
+// Returns " quantize:--type|quantize:--head-type) words ;;" for every flag with a value.
 std::string bash_values(const CommandDescription& command) {
   std::string cases;
   for (const FlagDescription& flag : command.flags) {

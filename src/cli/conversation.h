@@ -1,4 +1,4 @@
-// A conversation with a model: its messages, and files that store them.
+// Keeps a conversation with a model: its messages, and files that store them.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class Conversation {
   // Leaves the oldest turns out of prompts from now on, all but the last one at most. A turn is a
   // user message after the system prompt and everything up to the next one.
   void forget_oldest(size_t turns);
-  // Turns that forget_oldest can still leave out.
+  // Returns how many turns forget_oldest can still leave out.
   size_t forgettable_turns() const;
 
   // Returns the prompt's tokens, after which the model answers or continues an answer that begins

@@ -1,4 +1,4 @@
-// `walsh devices`: lists the devices that can run a model.
+// `walsh devices` lists the devices that can run a model.
 #include <fmt/format.h>
 
 #include <memory>

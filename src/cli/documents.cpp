@@ -1,4 +1,4 @@
-// `walsh man` and `walsh completions`: files that a package installs beside the program.
+// `walsh man` and `walsh completions` write files that a package installs beside the program.
 #include <algorithm>
 #include <filesystem>
 #include <memory>

@@ -1,4 +1,4 @@
-// Escape sequences in command-line texts, as llama.cpp's -e reads them.
+// Reads escape sequences in command-line texts as llama.cpp's -e does.
 #pragma once
 
 #include <string>

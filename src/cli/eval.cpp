@@ -1,5 +1,5 @@
-// `walsh eval MODEL --text FILE`: perplexity, and with --reference the KL divergence from another
-// model.
+// `walsh eval MODEL --text FILE` measures perplexity, and with --reference the KL divergence from
+// another model.
 #include "cli/eval_report.h"
 
 #include <fmt/format.h>
@@ -85,7 +85,7 @@ void refuse_without_reference(const CLI::App& command) {
       throw Error(ErrorCode::usage, flag, "works only with --reference");
 }
 
-// Prints a line per window where somebody looks.
+// Prints a line per window on a terminal, or if asked to.
 void report_progress(const Options& options, int64_t tokens, int64_t ctx, bool with_reference,
                      EvalOptions& eval) {
   const bool running = options.verbose || is_terminal(STDERR_FILENO);

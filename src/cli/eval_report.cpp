@@ -37,7 +37,7 @@ std::string percentile_lines(const char* what, const Distribution& values,
   return text + value_line(fmt::format("Minimum {}", what), values.min() * unit, suffix);
 }
 
-// Ratio and difference of the two perplexities, errors from the paired ln ratio.
+// Formats ratio and difference of the two perplexities, with errors from the paired ln ratio.
 std::string perplexity_block(const DivergenceMeter& d) {
   const Estimate q = d.perplexity(), base = d.reference_perplexity(), ln = d.ln_ratio();
   const double ratio = q.value / base.value;

@@ -22,10 +22,11 @@ struct EvalSubject {
 std::string running_heading(bool with_reference);
 std::string running_line(const Evaluation& result);
 
-// The final block: perplexity, and the statistics of the divergence if there is a reference.
+// Returns the final block: perplexity, and the statistics of the divergence if there is a
+// reference.
 std::string eval_text(const Evaluation& result, const EvalSubject& subject);
 
-// One JSON object. Probabilities (top1, rms_dp, dp) are fractions, logarithms natural.
+// Returns one JSON object. Probabilities (top1, rms_dp, dp) are fractions, logarithms natural.
 std::string eval_json(const Evaluation& result, const EvalSubject& subject);
 
 }  // namespace walsh::cli

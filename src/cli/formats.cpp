@@ -1,5 +1,5 @@
-// `walsh formats`: every storage format, its cost, the bound of its error and what it is for; if
-// asked, also its measured error.
+// `walsh formats` shows every storage format, its cost, the bound of its error and what it is for;
+// if asked, also its measured error.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ struct Options {
   bool measures() const { return measure || check || !names.empty(); }
 };
 
-// Head dimension for which cache types are listed.
+// Cache types are listed for this head dimension.
 constexpr int64_t kHeadDim = 128;
 
 std::string_view shown(const FormatReport& report) {
@@ -92,12 +92,13 @@ int missed(const std::vector<FormatReport>& reports, Isa isa) {
   return count;
 }
 
-// Another type has less error at no more bits and is faster (docs/results.md, "The ladder").
+// Returns whether another type has less error at no more bits and is faster (docs/results.md, "The
+// ladder").
 bool is_beaten(const Format& format) {
   return format.name == "q4_0" || format.name == "pq3";
 }
 
-// What is measured if no names are given: what a user chooses among, or all.
+// Returns what is measured if no names are given: what a user chooses among, or all.
 std::vector<std::string> default_names(bool all) {
   std::vector<std::string> names;
   for (const Format* format : listed_formats())
@@ -142,7 +143,7 @@ nlohmann::ordered_json json_of_kernels() {
   return list;
 }
 
-// A column for every kernel, then what they are.
+// Prints a column for every kernel, then what they are.
 void print_kernels() {
   const auto title = [](const KernelRow& row) {
     return fmt::format("{} {}", row.gpu ? "GPU" : "CPU", row.name);

@@ -135,7 +135,8 @@ std::string short_help(const CLI::App& root) {
   return command->help("walsh");
 }
 
-// Its arguments are read like those of --help, before the parser sees them (cli/command_line.h).
+// The command's arguments are read like those of --help, before the parser sees them
+// (cli/command_line.h).
 Action add_help(CLI::App& command) {
   const auto name = std::make_shared<std::string>();
   command.add_option("COMMAND", *name, "Command (default: walsh itself)");

@@ -1,4 +1,4 @@
-// `walsh inspect FILE`: shows the content of a walsh file, and with --check verifies it.
+// `walsh inspect FILE` shows the content of a walsh file, and with --check verifies it.
 #include <fmt/format.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// `walsh inspect` for a Hugging Face folder, with walsh's codes or plain.
+// Implements `walsh inspect` for a Hugging Face folder, with walsh's codes or plain.
 #pragma once
 
 #include <functional>

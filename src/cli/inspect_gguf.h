@@ -1,4 +1,4 @@
-// `walsh inspect` for a GGUF file of another program.
+// Implements `walsh inspect` for a GGUF file of another program.
 #pragma once
 
 #include <functional>

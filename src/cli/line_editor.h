@@ -12,7 +12,7 @@
 
 namespace walsh::cli {
 
-// Possible replacements for the text of a line from byte `begin` on.
+// These texts may replace the text of a line from byte `begin` on.
 struct Completions {
   size_t begin = 0;
   std::vector<std::string> words;
@@ -34,7 +34,7 @@ class LineEditor {
   // Returns the next line without its end; `prompt` is shown on a terminal. Nothing at the end of
   // the input. Throws as LineReader::next.
   std::optional<std::string> next(const std::string& prompt);
-  // After next() has thrown interrupted: whether to continue. Ctrl-C at a terminal's prompt
+  // Returns whether to continue after next() has thrown interrupted. Ctrl-C at a terminal's prompt
   // discards the typed line; a second one in a row ends, and so does any other request.
   bool goes_on();
 
@@ -50,7 +50,7 @@ class LineEditor {
 // Completes the path `typed`: its files, and folders with a slash.
 std::vector<std::string> complete_path(const std::string& typed);
 
-// The user's history file in XDG_STATE_HOME or ~/.local/state; empty if neither is known.
+// Returns the user's history file in XDG_STATE_HOME or ~/.local/state; empty if neither is known.
 std::string default_history_file();
 
 }  // namespace walsh::cli

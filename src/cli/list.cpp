@@ -1,4 +1,4 @@
-// `walsh list`: the models that Hugging Face's tools have downloaded.
+// `walsh list` lists the models that Hugging Face's tools have downloaded.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -15,7 +15,7 @@
 namespace walsh::cli {
 namespace {
 
-// Whether walsh can run a model; `text` says which family it is of, or why not.
+// Says whether walsh can run a model; `text` says which family it is of, or why not.
 struct Verdict {
   bool runs = false;
   std::string text;

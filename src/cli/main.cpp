@@ -1,5 +1,4 @@
-// The command `walsh`: parses, dispatches, and turns every failure into one line and an exit
-// status.
+// The command `walsh` parses, dispatches, and turns every failure into one line and an exit status.
 #include <fmt/format.h>
 
 #include <algorithm>

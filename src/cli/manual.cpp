@@ -1,4 +1,4 @@
-// Manual pages in the macros of man(7).
+// Writes manual pages in the macros of man(7).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -73,7 +73,7 @@ std::string options(const CommandDescription& command) {
   return text;
 }
 
-// The README's text.
+// This is the README's text.
 constexpr const char* kExitStatus = R"(.SH EXIT STATUS
 .TP
 \fB0\fR

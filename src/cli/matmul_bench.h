@@ -14,7 +14,7 @@ namespace walsh::cli {
 
 inline constexpr uint64_t kColdBytes = uint64_t{192} << 20;  // more than the last-level cache holds
 
-// A matrix of random codes, packed for the kernels: one or two passes, or dense.
+// Holds a matrix of random codes, packed for the kernels: one or two passes, or dense.
 class RandomMatrix {
  public:
   RandomMatrix(const Format& format, const MatrixShape& shape, uint64_t seed);
@@ -29,8 +29,8 @@ class RandomMatrix {
   std::vector<PanelMatrix> passes_;
 };
 
-// Clocks in seconds: wall time, and the processor time of this thread, which other programs on a
-// busy machine do not affect.
+// These clocks count seconds: wall time, and the processor time of this thread, which other
+// programs on a busy machine do not affect.
 double wall_seconds();
 double thread_seconds();
 
@@ -43,7 +43,7 @@ class MatmulBench {
               ThreadPool& pool);
 
   uint64_t bytes() const { return copies_[0].bytes(); }  // of one matrix
-  // Seconds per product by a clock: the median of the repetitions.
+  // Returns the seconds per product by a clock: the median of the repetitions.
   double measure(int64_t batch, int repetitions, double (*clock)() = wall_seconds);
 
  private:

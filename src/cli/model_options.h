@@ -1,4 +1,4 @@
-// Flags shared by all commands: threads, instruction set, and how a model is loaded.
+// Defines flags that all commands share: threads, instruction set, and how a model is loaded.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -39,7 +39,7 @@ struct ModelUse {
   int64_t texts = 1;  // that are continued together
 };
 
-// MODEL, --activations, and --quantize with its options.
+// Adds MODEL, --activations, and --quantize with its options.
 struct ModelOptions {
   std::string path;
   std::string activations = "auto";
@@ -56,7 +56,7 @@ struct ModelOptions {
   void add_to(CLI::App& command);
   // Leaves out -t, for a command that defines it itself.
   void add_model_to(CLI::App& command, bool model_required);
-  // --spec, for commands that generate text.
+  // Adds --spec, for commands that generate text.
   CLI::Option* add_speculation_to(CLI::App& command);
   bool looks_up() const { return speculation == "ngram"; }
   // Opens the model to generate text with these options, compressing it if --quantize was given.
@@ -67,7 +67,7 @@ struct ModelOptions {
   LoadedModel load(const ModelUse& use, ThreadPool& pool,
                    const TemplateText* chat_template = nullptr,
                    const GenerationOptions* generation = nullptr) const;
-  // The two steps of load(), for callers that need no tokenizer.
+  // These are the two steps of load(), for callers that need no tokenizer.
   std::unique_ptr<WeightSource> open(ThreadPool& pool) const;
   Model load_weights_only(WeightSource& source, const ModelUse& use, ThreadPool& pool) const;
   // Loads another folder or file unchanged, as a reference for `model`.
@@ -85,7 +85,7 @@ struct ModelOptions {
   template <class Load>
   auto with_progress(const ModelUse& use, const Load& load) const;
   void tell_idle_flags(const Model& model) const;
-  // The recipe of --quantize, if given; throws usage.
+  // Returns the recipe of --quantize, if given; throws usage.
   std::optional<Recipe> wanted_recipe() const;
 };
 

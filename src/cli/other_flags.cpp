@@ -9,7 +9,7 @@
 namespace walsh::cli {
 namespace {
 
-// The value after a flag: none, one, or an optional on, off or auto.
+// Says which value follows a flag: none, one, or an optional on, off or auto.
 enum class Value { none, one, maybe_switch };
 
 struct OtherFlag {

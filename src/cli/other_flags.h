@@ -1,4 +1,4 @@
-// Flags of llama.cpp without effect here: they are accepted with a note.
+// Accepts flags of llama.cpp that have no effect here, with a note.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,4 +1,4 @@
-// Output of the command: results to standard output, messages to standard error. Neither throws,
+// Writes the command's results to standard output and messages to standard error. Neither throws,
 // and no text of a file can act on the terminal (io/printable.h).
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace walsh::cli {
 
-// The status that a shell reports for a program ended by SIGPIPE.
+// A shell reports this status for a program ended by SIGPIPE.
 inline constexpr int kOutputClosedStatus = 141;
 
 enum class Color { none, bold, red, yellow, green };
@@ -32,7 +32,7 @@ void message(fmt::format_string<Args...> format, Args&&... args) {
 // Replaces the last line of a terminal by `text`, which has no control characters.
 void redraw_line(std::string_view text);
 
-// A message after a coloured word.
+// Writes a message after a coloured word.
 void write_message(Color color, std::string_view word, std::string_view text);
 
 // Prints "walsh: error: WHERE: REASON" on one line; returns the exit status of the code.
@@ -52,8 +52,8 @@ void write_help(std::string_view text);
 // Writes a model's text immediately; a program that reads it gets it unchanged.
 void write_model_text(std::string_view text);
 
-// While it exists, text on `descriptor` (standard output or error) is coloured if `wanted` and it
-// is a terminal.
+// While a guard exists, text on `descriptor` (standard output or error) is coloured if `wanted` and
+// it is a terminal.
 class InputColor {
  public:
   InputColor(int descriptor, bool wanted);

@@ -22,7 +22,7 @@ namespace {
 std::atomic_flag g_ending = ATOMIC_FLAG_INIT;
 bool g_terminal = false;  // whether messages go to a terminal
 
-// A line built without allocating, as signal handlers need.
+// Builds a line without allocating, as signal handlers need.
 class FixedLine {
  public:
   void add(const char* text) {
@@ -76,7 +76,7 @@ void on_bus_error(int signal, siginfo_t* info, void*) {
 }  // namespace
 
 void open_standard_descriptors() {
-  // Opened for the opposite direction, so that using it fails with EBADF.
+  // 0 and 1 are opened for the opposite direction, so that using them fails with EBADF.
   const int modes[] = {O_WRONLY, O_RDONLY, O_WRONLY};
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(fd, F_GETFD) != -1 || errno != EBADF) continue;

@@ -1,4 +1,4 @@
-// `walsh quantize IN OUT --type T`: checkpoint -> rotate -> quantize -> pack -> file.
+// `walsh quantize IN OUT --type T` rotates, quantizes and packs a checkpoint into a file.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -44,7 +44,8 @@ struct Options {
   std::string device = "auto", save_recipe, output_format = "gguf", shard_size;
   bool dry_run = false, json = false, verbose = false;
 
-  // Neither an output nor a type was given: show what there is to choose from.
+  // Returns whether neither an output nor a type was given; then the command shows what there is to
+  // choose from.
   bool asks_for_choice() const { return output.empty() && !recipe.given() && !allocation.given(); }
 
   OutputOptions wanted() const {
@@ -62,7 +63,7 @@ std::string shape_text(const TensorPlan& tensor) {
                          : fmt::format("{} x {}", tensor.rows, tensor.cols);
 }
 
-// "[ 12/291] NAME  ROWS x COLS  bf16 -> tq3  NMSE 0.0316"
+// Returns "[ 12/291] NAME ROWS x COLS bf16 -> tq3 NMSE 0.0316".
 std::string tensor_line(const TensorPlan& tensor, size_t index, size_t count, double nmse) {
   const int width = static_cast<int>(std::to_string(count).size());
   std::string line =
@@ -72,14 +73,14 @@ std::string tensor_line(const TensorPlan& tensor, size_t index, size_t count, do
   return line;
 }
 
-// "", or ", 3 min left".
+// Returns "", or ", 3 min left".
 std::string time_left(const QuantizeProgress& p) {
   constexpr double kWorthTelling = 10;
   if (p.seconds_left < kWorthTelling) return "";
   return ", " + human_seconds(p.seconds_left) + " left";
 }
 
-// Weight-averaged NMSE of the linear layers.
+// Averages the NMSE of the linear layers, weighted by their numbers of weights.
 class LinearError {
  public:
   void add(const TensorPlan& tensor, double nmse) {
@@ -94,7 +95,7 @@ class LinearError {
   double sum_ = 0, weights_ = 0;
 };
 
-// "model.layers.*.mlp.down_proj.weight": the name with numbers replaced.
+// Replaces the numbers in a name: "model.layers.*.mlp.down_proj.weight".
 std::string kind_of(const std::string& name) {
   std::string kind;
   for (size_t i = 0; i < name.size(); ++i) {
@@ -112,7 +113,7 @@ std::string kind_of(const std::string& name) {
   return kind;
 }
 
-// Tensors whose names differ only in numbers.
+// Tensors whose names differ only in numbers are one kind.
 struct TensorKind {
   std::string name;
   const TensorPlan* first;
@@ -158,7 +159,7 @@ nlohmann::ordered_json tensors_json(const std::vector<TensorPlan>& tensors) {
   return list;
 }
 
-// `tensors`: what a dry run would write.
+// `tensors` is what a dry run would write.
 void print_summary(const QuantizeSummary& s, const Options& options, double nmse, double seconds,
                    const std::vector<TensorPlan>* tensors = nullptr) {
   if (options.json) {

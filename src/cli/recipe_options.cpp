@@ -170,7 +170,7 @@ Recipe RecipeOptions::recipe_of(const std::string& type, const std::string& outp
 
 namespace {
 
-// Properties of a recipe's types that decide which flags have an effect.
+// These properties of a recipe's types decide which flags have an effect.
 struct RecipeFacts {
   bool rotates, balances, searches, fits, grouped, codebooks, levels;
 

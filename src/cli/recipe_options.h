@@ -1,5 +1,5 @@
-// Flags for compression, shared by `quantize` and, with --quantize, by every command that runs a
-// model.
+// Defines flags for compression, which `quantize` and, with --quantize, every command that runs a
+// model have.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -23,7 +23,7 @@ class RecipeOptions {
   Recipe recipe(const std::string& output_format = "gguf") const;
   // Returns the recipe with `type` in place of --type, from which an allocation starts.
   Recipe recipe_of(const std::string& type, const std::string& output_format = "gguf") const;
-  // Notes on given flags that have no effect with any type of the recipe.
+  // Returns notes on given flags that have no effect with any type of the recipe.
   std::vector<std::string> idle_flags(const Recipe& recipe) const;
   // Throws usage if a flag that needs a type was given without one.
   void refuse_without_type() const;
@@ -52,7 +52,7 @@ class RecipeOptions {
   uint32_t seed_ = 42;
 };
 
-// One line per format: name, bits per weight, error bound, note; for --help.
+// Returns one line per format: name, bits per weight, error bound, note; for --help.
 std::string type_list();
 
 }  // namespace walsh::cli

@@ -1,5 +1,5 @@
-// `walsh run MODEL -p TEXT`: generates text. Without -p it holds a conversation or, if the model
-// has no chat template, completes lines as they are typed.
+// `walsh run MODEL -p TEXT` generates text. Without -p it holds a conversation or, if the model has
+// no chat template, completes lines as they are typed.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -142,7 +142,7 @@ std::optional<std::string> next_line(LineEditor& lines, int& status) {
   }
 }
 
-// The exit status is that of the last line that was refused.
+// Returns the exit status of the last line that was refused.
 int interactive(Completer& completer, const std::string& history) {
   if (is_terminal(STDIN_FILENO))
     message("Completes each line; Ctrl-C stops a completion, Ctrl-D or /exit ends.\n");
@@ -170,7 +170,8 @@ void check_template(const Options& options) {
   }
 }
 
-// A prompt is a message if the model has a chat template; an empty one is none.
+// Returns whether to hold a conversation: a prompt is a message if the model has a chat template;
+// an empty one is none.
 bool wants_conversation(const Options& options, const std::string& prompt,
                         const LoadedModel& model) {
   const bool text =

@@ -20,7 +20,7 @@ namespace {
 
 constexpr const char* kGroup = "Sampling (defaults are the model's own, else those in brackets)";
 
-// "15043+1.5" or "15043-inf", llama.cpp's notation.
+// Parses "15043+1.5" or "15043-inf", llama.cpp's notation.
 std::pair<int32_t, float> parse_bias(const std::string& text) {
   std::pair<int32_t, float> bias;
   const char* const end = text.data() + text.size();

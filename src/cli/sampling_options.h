@@ -1,4 +1,4 @@
-// Flags for generation, which are also settings of a conversation.
+// Defines flags for generation, which are also settings of a conversation.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,10 +9,10 @@
 
 namespace walsh::cli {
 
-// --temp and all other sampling flags: the rows of generate/sampling_options.h.
+// Adds --temp and all other sampling flags: the rows of generate/sampling_options.h.
 void add_sampling_options(CLI::App& command, GenerationOptions& options);
 
-// The sampling flags and -n.
+// Adds the sampling flags and -n.
 void add_generation_options(CLI::App& command, GenerationOptions& options);
 
 // Returns a note for each given flag that has no effect on a text with these options.

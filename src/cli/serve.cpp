@@ -1,4 +1,4 @@
-// `walsh serve MODEL`: an HTTP server with OpenAI's API for many users of one model.
+// `walsh serve MODEL` runs an HTTP server with OpenAI's API for many users of one model.
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -33,8 +33,8 @@ namespace walsh::cli {
 namespace {
 
 constexpr uint64_t kMaxKeyBytes = 1 << 20;
-// Target time of a step beside which prompts are read: twenty tokens per second are faster than
-// anybody reads.
+// A step beside which prompts are read should take this time: twenty tokens per second are faster
+// than anybody reads.
 constexpr double kStepSeconds = 0.05;
 
 struct Options {
@@ -137,14 +137,14 @@ class Running {
   std::thread steps_, connections_, preparation_;
 };
 
-// Connections for every text that may be requested, and for clients that only query.
+// Allows a connection for every text that may be requested, and some for clients that only query.
 HttpOptions http_options(const Options& options) {
   constexpr int64_t kLeast = 1024, kOthers = 256;
   HttpOptions http = options.http;
   if (http.connections == 0)
     http.connections =
         std::max(kLeast, options.scheduler.running + options.scheduler.waiting + kOthers);
-  // As many connections that are not admitted yet may exist, and the model's files are open.
+  // There may be as many connections that are not admitted yet, and the model's files are open.
   const auto wanted = static_cast<rlim_t>(2 * http.connections + kOthers);
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < wanted) {
@@ -284,7 +284,7 @@ void add_scheduler_options(CLI::App& command, SchedulerOptions& options) {
       ->group("Batching");
 }
 
-// --api-key: WALSH_ARG_API_KEY.
+// Returns the flag's variable, such as WALSH_ARG_API_KEY for --api-key.
 std::string variable_of(const std::string& flag) {
   std::string name = "WALSH_ARG_" + flag;
   for (char& c : name)

@@ -25,7 +25,7 @@ void TemplateOptions::add_to(CLI::App& command) {
                   "Further variables of the template, such as '{\"enable_thinking\": false}'")
       ->type_name("JSON")
       ->group(kGroup);
-  // llama.cpp's flag; templates are always Jinja here.
+  // llama.cpp has this flag; templates are always Jinja here.
   command.add_flag("--jinja", jinja_, "Templates are always Jinja2's")->group(kGroup);
 }
 
@@ -33,7 +33,7 @@ std::optional<TemplateText> TemplateOptions::text() const {
   const bool here = text_option_ != nullptr && text_option_->count() > 0;
   if (!here && file_.empty()) return std::nullopt;
   TemplateText given{text_, "--chat-template"};
-  // The file's name without its folder is the place in errors, which clients may see.
+  // Errors name the file without its folder, because clients may see them.
   if (!here)
     given = {read_text_input(file_, kMaxTemplateBytes),
              std::filesystem::path(file_).filename().string()};

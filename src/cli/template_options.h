@@ -1,4 +1,4 @@
-// The chat template that replaces the model's own, and its variables.
+// Reads the chat template that replaces the model's own, and its variables.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -10,15 +10,16 @@
 
 namespace walsh::cli {
 
-// --chat-template, --chat-template-file, --chat-template-kwargs.
+// Adds --chat-template, --chat-template-file and --chat-template-kwargs.
 class TemplateOptions {
  public:
   void add_to(CLI::App& command);
   // Returns whether any of them was given.
   bool given() const { return text_option_->count() > 0 || !file_.empty() || !variables_.empty(); }
-  // The template that was given, if any. Throws as read_text_input, and bad_input for an empty one.
+  // Returns the template that was given, if any. Throws as read_text_input does, and bad_input for
+  // an empty one.
   std::optional<TemplateText> text() const;
-  // Variables for the template, an object. Throws usage for anything else.
+  // Returns variables for the template, an object. Throws usage for anything else.
   OrderedJson variables() const;
 
  private:

@@ -1,4 +1,4 @@
-// Terminal helpers: detection, progress bar, readable sizes.
+// Helps with terminals: detection, progress bar, readable sizes.
 #pragma once
 
 #include <chrono>
@@ -10,17 +10,18 @@ namespace walsh::cli {
 
 bool is_terminal(int fd);
 
-// "12.3 MiB"
+// Formats bytes as "12.3 MiB".
 std::string human_bytes(uint64_t bytes);
-// The inverse: "3.5GiB", "3.5 gib" or "3758096384"; "GB" and "G" are powers of 1000. Throws usage
-// naming the flag for anything else, for less than one byte and for 2^60 and more.
+// Parses sizes in such a form: "3.5GiB", "3.5 gib" or "3758096384"; "GB" and "G" are powers of
+// 1000. Throws usage naming the flag for anything else, for less than one byte and for 2^60 and
+// more.
 uint64_t parse_bytes(std::string_view text, const char* flag);
-// "48 s", "3 min", "2.5 h"
+// Formats a time as "48 s", "3 min" or "2.5 h".
 std::string human_seconds(double seconds);
-// "1.10 B", "12.8 M"
+// Formats a count as "1.10 B" or "12.8 M".
 std::string human_count(uint64_t count);
 
-// A bar on standard error, redrawn in place. Without a terminal it draws nothing.
+// Draws a bar on standard error, in place. Without a terminal it draws nothing.
 class ProgressBar {
  public:
   explicit ProgressBar(bool enabled) : enabled_(enabled) {}

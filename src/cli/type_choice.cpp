@@ -22,7 +22,7 @@
 namespace walsh::cli {
 namespace {
 
-// Copied from docs/results.json; tools/make_guide.py --check compares them.
+// These figures are copied from docs/results.json; tools/make_guide.py --check compares them.
 struct TypeFigures {
   const char* type;
   double kld;       // from the unquantized model, a trained one of 27 million weights
@@ -42,7 +42,7 @@ constexpr TypeFigures kTypes[] = {
     {"tq2", 0.87, 6.9, 5.0, "only as a draft or to try things out"},
     // choice:end
 };
-// The order of preference among types that fit.
+// Types that fit are preferred in this order.
 constexpr const char* kPreferred[] = {"tq4", "tc3.5", "tc3", "tc2.5", "tq2"};
 
 struct Row {
@@ -65,7 +65,7 @@ struct Machine {
   }
 };
 
-// Memory for the keys and values of a conversation and for computing.
+// Returns the memory for the keys and values of a conversation and for computing.
 uint64_t needed_besides(const ModelConfig& config) {
   constexpr uint64_t kWorkspace = uint64_t{256} << 20;
   double bytes = 0;  // of a position
@@ -97,8 +97,8 @@ std::vector<Row> rows_of(const std::string& model, const Machine& machine, uint6
   return rows;
 }
 
-// The recommended row: the best that fits on the GPU if there is one, else in memory; null if none
-// fits.
+// Returns the recommended row: the best that fits on the GPU if there is one, else in memory; null
+// if none fits.
 const Row* best_of(const std::vector<Row>& rows) {
   for (const bool gpu : {true, false}) {
     for (const char* type : kPreferred)

@@ -1,5 +1,5 @@
-// `walsh quantize MODEL` without a type: lists types with cost and quality for this model and
-// machine.
+// Handles `walsh quantize MODEL` without a type: lists types with cost and quality for this model
+// and machine.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace walsh::cli {
 // command for the best one that fits; as JSON with `json`. Throws as open_compressor.
 std::string type_choice(const std::string& model, bool json, ThreadPool& pool);
 
-// "MODEL-TYPE.gguf", the suggested name of the output.
+// Returns "MODEL-TYPE.gguf", the suggested name of the output.
 std::string output_name(const std::string& model, const std::string& type);
 
 }  // namespace walsh::cli

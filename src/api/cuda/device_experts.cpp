@@ -15,7 +15,7 @@
 namespace walsh {
 namespace {
 
-// Slots that are multiplied together: results of more would take too much memory.
+// At most so many slots are multiplied together: results of more would take too much memory.
 constexpr int64_t kMostSlots = 16384;
 
 int64_t most_rows(int chosen) {
@@ -55,7 +55,7 @@ void check(const DeviceExperts::Shape& shape) {
   refuse("experts", fmt::format("gate and up of {} rows, down of {} columns", rows, shape.width()));
 }
 
-// Forms of one input that some layers read.
+// An input may have several forms, which layers read.
 struct Inputs {
   std::vector<cuda::Activations> values;
   std::vector<cuda::InputForm> forms;  // of each of the values
@@ -74,7 +74,7 @@ struct Inputs {
     forms.back().padded = w.padded;
     return forms.size() - 1;
   }
-  // Calls make(forms) for as many as a launch makes.
+  // Calls make(forms) for as many forms as a launch makes.
   template <typename Make>
   void each_launch(const Make& make) const {
     const std::span<const cuda::InputForm> all(forms);
@@ -83,7 +83,7 @@ struct Inputs {
   }
 };
 
-// A product of every slot with a layer of its expert.
+// Multiplies every slot by a layer of its expert.
 struct LayerProduct {
   const PlacedWeights* weights = nullptr;
   std::vector<size_t> input;  // of its passes
@@ -126,7 +126,7 @@ struct DeviceExperts::Impl {
 
 namespace {
 
-// The buffers of a call for some rows.
+// A call for some rows needs these buffers.
 struct Work {
   Inputs first, last;
   std::vector<LayerProduct> to_gates;
@@ -251,7 +251,7 @@ uint64_t DeviceExperts::workspace_bytes(int64_t rows, int chosen, DType type) co
   const int64_t together = std::min(rows, most_rows(chosen));
   cuda::MemoryPool measure;
   const cuda::MemoryPool::Scope scope(measure);
-  // The last rows may be few, which are planned otherwise.
+  // The last rows may be few, for which the plan is another one.
   const int64_t rest = rows % std::max<int64_t>(together, 1);
   uint64_t most = 0, before = 0;
   for (const int64_t some : {together, rest}) {

@@ -1,4 +1,4 @@
-// The weights of a layer in GPU memory, and how their inputs are quantized.
+// Places the weights of a layer in GPU memory, and tells how their inputs are quantized.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Stubs for a build without CUDA, which cannot make DeviceExperts.
+// These stubs are for a build without CUDA, which cannot make DeviceExperts.
 #include "api/device_experts.h"
 
 #include "base/no_cuda/unavailable.h"

@@ -1,4 +1,4 @@
-// Stubs for a build without CUDA, which cannot make a DeviceLoader.
+// These stubs are for a build without CUDA, which cannot make a DeviceLoader.
 #include "api/device_loader.h"
 
 #include "base/no_cuda/unavailable.h"

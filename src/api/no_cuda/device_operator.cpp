@@ -1,4 +1,4 @@
-// Stubs for a build without CUDA, which cannot make a DeviceOperator.
+// These stubs are for a build without CUDA, which cannot make a DeviceOperator.
 #include "api/device_operator.h"
 
 #include "base/no_cuda/unavailable.h"
