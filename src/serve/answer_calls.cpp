@@ -20,7 +20,7 @@ std::string trimmed(std::string_view text) {
   return std::string(text.substr(first, text.find_last_not_of(kSpace) + 1 - first));
 }
 
-// The beginning of a call as all templates write it: {"name": "f", "arguments":
+// A call begins as all templates write it: {"name": "f", "arguments":
 struct CallBegin {
   enum class Match : uint8_t { yes, no, unfinished } match = Match::no;
   std::string name;  // set when it is complete
@@ -94,7 +94,7 @@ const AnswerReader::Tags& AnswerReader::tags() const {
   }
 }
 
-// Whether a call is a function between tags, which other functions may follow.
+// Returns whether a call is a function between tags, which other functions may follow.
 bool AnswerReader::is_tagged() const {
   return options_.syntax.tools == ToolSyntax::qwen || options_.syntax.tools == ToolSyntax::minimax;
 }
@@ -138,7 +138,7 @@ bool AnswerReader::read_call(bool last) {
   return true;
 }
 
-// NAME[ARGS]{...}, possibly with [CALL_ID] and an id in between.
+// Reads NAME[ARGS]{...}, possibly with [CALL_ID] and an id in between.
 bool AnswerReader::read_named_call(bool last) {
   const size_t brace = held_.find('{');
   if (brace == held_.npos && !last) return false;
@@ -171,8 +171,8 @@ bool AnswerReader::read_gemma_call(bool last) {
   return true;
 }
 
-// {"name": ..., "parameters": ...} without a mark, possibly several in a row; or, after the tag, a
-// program.
+// Reads {"name": ..., "parameters": ...} without a mark, possibly several in a row; or, after the
+// tag, a program.
 bool AnswerReader::read_bare_call(bool last) {
   begin_.clear();  // the tag is not content
   skip_space();
@@ -206,7 +206,7 @@ bool AnswerReader::read_bare_call(bool last) {
   return false;
 }
 
-// A call as a JSON object, alone or in a list.
+// Reads a call as a JSON object, alone or in a list.
 bool AnswerReader::read_object(bool last) {
   if (in_list_) {
     take(std::min(held_.find_first_not_of(" \n\r\t[,"), held_.size()));
@@ -269,7 +269,7 @@ bool AnswerReader::read_arguments() {
   return true;
 }
 
-// The rest of the object and the mark after it.
+// Reads the rest of the object and the mark after it.
 bool AnswerReader::read_tail(bool last) {
   if (!wrapped_ && !object_.ended()) held_.erase(0, object_.scan(held_));
   if (!wrapped_ && !object_.ended()) return false;
@@ -297,7 +297,7 @@ bool AnswerReader::read_tail(bool last) {
   return true;
 }
 
-// NAME, its parameters, then </function> or the mark after the call.
+// Reads NAME, its parameters, then </function> or the mark after the call.
 bool AnswerReader::read_function(bool last) {
   if (function_.empty()) return read_function_name(last);
   skip_space();
@@ -317,7 +317,8 @@ bool AnswerReader::read_function(bool last) {
   return true;
 }
 
-// A name ends at its mark, or in GLM's syntax at the first byte that cannot be part of a name.
+// Reads a name up to its mark, or in GLM's syntax up to the first byte that cannot be part of a
+// name.
 bool AnswerReader::read_function_name(bool last) {
   const bool glm = options_.syntax.tools == ToolSyntax::glm;
   const std::string_view mark = tags().name_end;
@@ -333,7 +334,7 @@ bool AnswerReader::read_function_name(bool last) {
   return true;
 }
 
-// A key and its value; malformed ones are skipped.
+// Reads a key and its value; malformed ones are skipped.
 bool AnswerReader::read_parameter(bool last) {
   const Tags& form = tags();
   const size_t value_end = held_.find(form.value_end);
@@ -363,8 +364,8 @@ bool AnswerReader::is_text(const std::string& name) const {
   return tool != options_.texts.end() && tool->second.contains(name);
 }
 
-// A value according to its schema: strings are taken literally, other values as JSON if they are
-// valid.
+// Returns a value according to its schema: strings are taken literally, other values as JSON if
+// they are valid.
 std::string AnswerReader::parameter(const std::string& name, std::string_view value) const {
   if (is_tagged()) {
     if (value.starts_with('\n')) value.remove_prefix(1);
@@ -374,7 +375,7 @@ std::string AnswerReader::parameter(const std::string& name, std::string_view va
   return json ? dump_exact(*json) : OrderedJson(std::string(value)).dump();
 }
 
-// The beginning of a value, without bytes that may belong to the tag after it.
+// Returns the beginning of a value, without bytes that may belong to the tag after it.
 std::string AnswerReader::half_parameter(const std::string& name, std::string_view value) const {
   if (value.starts_with('\n')) value.remove_prefix(1);
   const std::string_view end = tags().value_end;

@@ -27,7 +27,7 @@ class AnswerBuilder {
                 const ToolRequest& tools)
       : builder_(builder), tokenizer_(tokenizer), syntax_(syntax), tools_(tools) {}
 
-  // An answer of the required form, or tool calls.
+  // Adds an answer of the required form, or tool calls.
   RuleId build(const std::optional<AnswerText>& text) {
     const RuleId root = builder_.rule("answer");
     const NodeId from = reasoning(builder_.start(root));
@@ -41,7 +41,7 @@ class AnswerBuilder {
     return root;
   }
 
-  // Any text, in which calls must be well-formed once they begin.
+  // Adds any text, in which calls must be well-formed once they begin.
   RuleId watch() {
     strict_only_ = true;
     const RuleId root = builder_.rule("answer");
@@ -131,7 +131,7 @@ class AnswerBuilder {
     return tools_.tools[index]["function"]["name"].get<std::string>();
   }
 
-  // One call of any tool as JSON: {"name": ..., `key`: ...}.
+  // Adds one call of any tool as JSON: {"name": ..., `key`: ...}.
   NodeId json_call(NodeId from, const char* key) {
     const NodeId to = builder_.node();
     for (size_t i = 0; i < tools_.tools.size(); ++i) {
@@ -141,18 +141,18 @@ class AnswerBuilder {
     return to;
   }
 
-  // A call, followed by further ones after `between` if several are allowed.
+  // Adds a call, followed by further ones after `between` if several are allowed.
   NodeId repeated(NodeId from, RuleId call, const std::string& between) {
     const NodeId to = builder_.call(from, call);
     if (tools_.parallel) builder_.call(builder_.text(to, between), call, to);
     return to;
   }
 
-  // The mark before a call, and the text between two calls.
+  // Return the mark before a call, and the text between two calls.
   const std::string& opening() const { return syntax_.call_begins.front(); }
   const char* between() const { return syntax_.tools == ToolSyntax::mistral_named ? "" : "\n"; }
 
-  // The rest of a call, or of a list of calls, after the opening mark.
+  // Adds the rest of a call, or of a list of calls, after the opening mark.
   NodeId opened(NodeId from) {
     const NodeId to = builder_.node();
     if (syntax_.tools == ToolSyntax::hermes) {
@@ -287,8 +287,8 @@ class AnswerBuilder {
     return bytes;
   }
 
-  // Parameters in the order of the schema; strings are literal, other values JSON. `key` adds the
-  // beginning of a member at a node; `gap` surrounds its value, `between` separates members and
+  // Adds parameters in the order of the schema; strings are literal, other values JSON. `key` adds
+  // the beginning of a member at a node; `gap` surrounds its value, `between` separates members and
   // `end` follows the last.
   template <typename Key>
   NodeId tagged_members(NodeId from, size_t index, const std::string& gap, const std::string& end,
@@ -323,7 +323,7 @@ class AnswerBuilder {
         "</function>");
   }
 
-  // Includes the mark after the call. Tags may be special tokens, with line ends between them.
+  // Adds a call with the mark after it. Tags may be special tokens, with line ends between them.
   NodeId glm_call(NodeId from, size_t index) {
     if (!enforced(index))
       return any_call(builder_.text(from, name(index)), name_bytes(), syntax_.call_end);
@@ -341,7 +341,7 @@ class AnswerBuilder {
                 syntax_.call_end);
   }
 
-  // Any parameters after the name of a call, up to `end`; the first byte is not in `except`.
+  // Adds any parameters after the name of a call, up to `end`; the first byte is not in `except`.
   NodeId any_call(NodeId from, const std::bitset<256>& except, const std::string& end) {
     const NodeId to = builder_.node();
     FreeText text(builder_, {{end, to}}, std::nullopt);

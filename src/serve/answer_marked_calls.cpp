@@ -30,7 +30,7 @@ std::string name_of(std::string_view head, std::string_view behind) {
 
 }  // namespace
 
-// CALL NAME SEPARATOR {...}; the section that the calls are in may end instead.
+// Reads CALL NAME SEPARATOR {...}; the section that the calls are in may end instead.
 bool AnswerReader::read_marked_call(bool last) {
   const ChatSyntax& syntax = options_.syntax;
   const std::string& mark = syntax.call_begins.back();

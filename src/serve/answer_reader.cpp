@@ -196,7 +196,7 @@ bool AnswerReader::read_reasoning(bool last) {
   const int mark = take_until(marks, last, text);
   add_reasoning(text);
   if (mark < 0) return false;
-  // the mark is a note, which is not shown
+  // The mark is a note, which is not shown.
   if (static_cast<size_t>(mark) + 1 < marks.size()) return true;
   thought_ = true;
   space_.clear();
@@ -227,7 +227,7 @@ bool AnswerReader::read_header(bool last) {
   const size_t end = held_.find("<|message|>");
   if (end == held_.npos && !last) return false;
   const std::string header = held_.substr(0, end);
-  // The word after a mark, once it is complete.
+  // Returns the word after a mark, once it is complete.
   const auto word_behind = [&](std::string_view mark) {
     const size_t place = header.rfind(mark);
     if (place == header.npos) return std::string();

@@ -40,7 +40,7 @@ struct AnswerReaderOptions {
   bool enforced = false;         // what begins as a call can only become one
   size_t most_calls = SIZE_MAX;  // text after this many calls is dropped
   OrderedJson tools;             // the request's tools, for their names
-  // It has, for each tool, the parameters that are strings, for syntaxes that do not quote strings.
+  // For syntaxes that do not quote strings, this has the parameters of each tool that are strings.
   std::map<std::string, std::set<std::string>> texts;
 };
 
@@ -56,14 +56,14 @@ class AnswerReader {
   explicit AnswerReader(AnswerReaderOptions options);
 
   AnswerDelta push(std::string_view text);
-  // `cut`: the model would have continued.
+  // `cut` says that the model would have continued.
   AnswerDelta finish(bool cut);
   // Returns whether the next text is reasoning, as far as is known.
   bool reasoning() const {
     return place_ == Place::reasoning ||
            (place_ == Place::message && channel_ == "analysis" && !to_tool_);
   }
-  // The number of complete calls, and whether more are wanted.
+  // Return the number of complete calls, and whether more are wanted.
   size_t calls() const { return complete_calls_; }
   bool satisfied() const { return complete_calls_ >= options_.most_calls; }
 
@@ -81,7 +81,7 @@ class AnswerReader {
     message,    // harmony: after <|message|>
   };
   enum class Begins : uint8_t { yes, no, maybe };
-  // The tags of a call and of its arguments.
+  // These tags enclose a call and its arguments.
   struct Tags {
     std::string_view begin, name_end, end, key_begin, key_end, value_begin, value_end;
   };

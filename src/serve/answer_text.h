@@ -1,5 +1,5 @@
-// The form that a request requires of the answer's text: OpenAI's response_format, llama.cpp's
-// grammar and json_schema, vLLM's guided_* and structured_outputs.
+// Reads the form that a request requires of the answer's text: OpenAI's response_format,
+// llama.cpp's grammar and json_schema, vLLM's guided_* and structured_outputs.
 #pragma once
 
 #include <optional>
@@ -25,7 +25,8 @@ struct AnswerText {
   std::string key() const;
 };
 
-// Nothing if any text is allowed. Throws ApiError for a malformed field and for more than one.
+// Returns nothing if any text is allowed. Throws ApiError for a malformed field and for more than
+// one.
 std::optional<AnswerText> answer_text(const OrderedJson& request);
 
 }  // namespace walsh

@@ -1,4 +1,4 @@
-// Errors as clients see them: OpenAI's error object.
+// Makes errors as clients see them: OpenAI's error object.
 #pragma once
 
 #include <exception>
@@ -9,7 +9,7 @@
 
 namespace walsh {
 
-// Thrown by code that reads or runs a request; becomes its answer.
+// Code that reads or runs a request throws this; it becomes the answer.
 class ApiError : public std::exception {
  public:
   // `param` is the path of the offending field; `code` is OpenAI's error code where clients check
@@ -27,11 +27,11 @@ class ApiError : public std::exception {
   std::string message_, param_, code_;
 };
 
-// The code on which clients shorten their prompt.
+// Clients shorten their prompt when they get this code.
 inline constexpr const char* kContextLengthExceeded = "context_length_exceeded";
 
-// {"error": {"message", "type", "param", "code"}}; the type follows from the status, and so does
-// the code if none is given.
+// Makes {"error": {"message", "type", "param", "code"}}; the type follows from the status, and so
+// does the code if none is given.
 HttpResponse error_response(int status, const std::string& message, const std::string& param = "",
                             const std::string& code = "");
 

@@ -54,7 +54,7 @@ void open_arguments(OrderedJson& message, int64_t& values) {
   }
 }
 
-// `developer`: whether the template knows this role. Other templates would refuse or drop its
+// `developer` says whether the template knows this role. Other templates would refuse or drop its
 // messages, so it becomes "system", its name in OpenAI's older models.
 OrderedJson messages_of(OrderedJson& request, bool developer) {
   const auto messages = request.find("messages");

@@ -1,4 +1,4 @@
-// How a model writes tool calls and reasoning, derived from its chat template.
+// Derives from a chat template how its model writes tool calls and reasoning.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,8 @@ enum class ToolSyntax : uint8_t {
 
 struct ChatSyntax {
   ToolSyntax tools = ToolSyntax::llama;
-  // The texts that begin a call, the usual one first, and the text after a call; empty: none.
+  // These texts begin a call, the usual one first, and the other one stands after a call; empty:
+  // none.
   std::vector<std::string> call_begins;
   std::string call_end;
   std::string head_end, section_end;     // of marked calls: behind the name, behind all calls
@@ -41,18 +42,19 @@ struct ChatSyntax {
   bool shows_tools = false;              // whether the template shows tools to the model
   std::string think_begin, think_end;    // empty: the model does not mark its reasoning
   std::vector<std::string> think_notes;  // marks inside the reasoning that are not shown to anybody
-  // Marks around the answer after the reasoning; empty: none.
+  // These marks stand around the answer after the reasoning; empty: none.
   std::string response_begin, response_end;
   bool thinking = false;  // the prompt ends inside the reasoning
   bool thought = false;   // the prompt ends after the reasoning
 
-  // Marks that may be special tokens and must be visible in the answer's text; those of calls only
-  // if calls are read.
+  // Returns marks that may be special tokens and must be visible in the answer's text; those of
+  // calls only if calls are read.
   std::vector<std::string> marks(bool calls) const;
 };
 
 ChatSyntax chat_syntax(const std::string& template_source, const std::string& prompt);
-// The syntax of calls that a grammar enforces, where there is none for the model's own: JSON.
+// Returns the syntax of calls that a grammar enforces: JSON where there is no grammar for the
+// model's own.
 ChatSyntax enforceable(ChatSyntax syntax);
 
 }  // namespace walsh

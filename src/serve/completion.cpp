@@ -41,7 +41,8 @@ const char* reason_text(StopReason reason) {
 
 }  // namespace
 
-// One choice. It parses the text and counts; the completion formats answers.
+// A choice is one text of the answer. It parses the text and counts; the completion formats
+// answers.
 class Completion::Choice : public RequestSink {
  public:
   struct Call {
@@ -115,7 +116,7 @@ class Completion::Choice : public RequestSink {
     leave();
   }
 
-  // Usage and timings until now.
+  // Returns usage and timings until now.
   const RequestEnd& so_far() const { return so_far_; }
   // Returns the stop string that ended the text.
   const std::optional<std::string>& stop() const { return stopped_.stop(); }
@@ -133,7 +134,7 @@ class Completion::Choice : public RequestSink {
   std::vector<Call> calls;
   std::vector<int32_t> ids;  // of the text, if they are requested and not streamed
   bool begun = false;        // some of it was sent
-  // Scores of the prompt and, where they are not streamed, of the text, if requested.
+  // These are the scores of the prompt and, where they are not streamed, of the text, if requested.
   std::vector<ScoredToken> scored;
   std::vector<size_t> offsets;  // of the scored tokens in the text, in characters
   size_t offset = 0;            // of the latest token
@@ -277,7 +278,7 @@ Json Completion::chat_logprob(const ScoredToken& token) const {
   return result;
 }
 
-// OpenAI's older format: parallel lists.
+// Adds a token in OpenAI's older format: parallel lists.
 void Completion::add_logprob(Json& lists, const ScoredToken& token, size_t offset) const {
   if (lists.is_null()) {
     for (const char* key : {"tokens", "token_logprobs", "top_logprobs", "text_offset"})
@@ -398,8 +399,8 @@ void Completion::send(Choice& choice, const AnswerDelta& delta, const ScoredToke
   reply_->event(event(chunk(choice, delta, token, last)));
 }
 
-// The error for a text that failed after it was accepted: its grammar cannot be followed, or memory
-// ran out.
+// Returns the error for a text that failed after it was accepted: its grammar cannot be followed,
+// or memory ran out.
 ApiError Completion::text_error(const Error& error) const {
   if (error.code() != ErrorCode::limit) return api_error(error);
   const auto& grammar = request_.text.grammar;
@@ -417,7 +418,7 @@ void Completion::start_events() {
   reply_->start_events(std::move(head));
 }
 
-// A choice of the answer as JSON text, which takes less memory than an object.
+// Returns a choice of the answer as JSON text, which takes less memory than an object.
 std::string Completion::whole_choice(const Choice& choice) const {
   Json one = {{"index", choice.index}, {"finish_reason", choice.reason}, {"logprobs", nullptr}};
   if (choice.stop()) one["stop_reason"] = *choice.stop();

@@ -1,5 +1,5 @@
-// A request that is being answered. Its choices are texts of the scheduler; its answer is one
-// object or a stream of events, as OpenAI's endpoints return it.
+// Answers a request. Its choices are texts of the scheduler; its answer is one object or a stream
+// of events, as OpenAI's endpoints return it.
 #pragma once
 
 #include <chrono>
@@ -63,7 +63,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   const std::shared_ptr<RequestRecord> record_;
   const std::string model_name_, id_;
   const int64_t created_;
-  // Used by the scheduler's thread once they have been added.
+  // The scheduler's thread uses these once they have been added.
   std::vector<std::shared_ptr<Choice>> choices_;
   size_t ended_ = 0;
   bool streaming_ = false;

@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kMostStops = 16;
 constexpr int64_t kMostChoices = 8, kMostLogprobs = 20;
 constexpr size_t kMostPrompts = 256;  // prompts in one request
-// An answer has so many scores at most, unless a single text has more: some 140 MB.
+// An answer has so many scores at most, unless a single text has more: they take some 140 MB.
 constexpr int64_t kMostScores = int64_t{1} << 20;
 
 template <typename T>

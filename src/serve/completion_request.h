@@ -1,4 +1,4 @@
-// A parsed request to OpenAI's completion endpoints, with the extensions that clients of llama.cpp
+// Parses requests to OpenAI's completion endpoints, with the extensions that clients of llama.cpp
 // and vLLM send.
 #pragma once
 
@@ -18,19 +18,20 @@ struct CompletionRequest {
   bool chat = false;
   std::vector<std::vector<int32_t>> prompts;  // each gets one answer (or n)
   int64_t n = 1;
-  // The text of every choice, except for its prompt and seed.
+  // Every choice is this text, except for its prompt and seed.
   TextRequest text;
   std::vector<std::string> stop;
   bool stream = false, include_usage = false, echo = false;
   bool running_usage = false;  // every chunk of a stream has the usage so far
   bool token_timings = false;  // in every chunk of a stream
   bool token_ids = false;      // the answer has the ids of the prompt's tokens and of its own
-  // How the answer of a chat is parsed; without it the text is the content.
+  // This says how the answer of a chat is parsed; without it the text is the content.
   std::optional<AnswerReaderOptions> reader;
   bool show_reasoning = true;
 };
 
-// Limits of a prompt in positions and in bytes. Longer texts are refused before they are tokenized.
+// A prompt has at most so many positions and bytes. Longer texts are refused before they are
+// tokenized.
 struct PromptLimits {
   int64_t positions = 0;
   uint64_t bytes = 0;

@@ -1,4 +1,4 @@
-// Typed access to the fields of a request's JSON object, with errors that name their path.
+// Gives typed access to the fields of a request's JSON object, with errors that name their path.
 #pragma once
 
 #include <cstdint>
@@ -34,12 +34,12 @@ class Fields {
   std::string path_;
 };
 
-// Most JSON values of a body, including JSON inside its strings: enough for every batch of prompts
-// given as token lists, and at most some 200 MB of memory.
+// A body has at most so many JSON values, including JSON inside its strings: enough for every batch
+// of prompts given as token lists, and at most some 200 MB of memory.
 inline constexpr int64_t kMostBodyValues = int64_t{1} << 20;
 
-// Parse a request's body; ApiError 400 for malformed JSON or too many values. The second returns an
-// object and keeps the order of keys, which models may see.
+// Parse a request's body; throw ApiError 400 for malformed JSON or too many values. The second
+// returns an object and keeps the order of keys, which models may see.
 Json parse_body(const std::string& body);
 OrderedJson parse_ordered_body(const std::string& body);
 

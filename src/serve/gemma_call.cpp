@@ -16,7 +16,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kSpace) + 1 - first);
 }
 
-// Reads values from the front of a text; throws this for what is none.
+// This is thrown where a text has no value.
 struct NoValue {};
 
 class Values {
@@ -47,7 +47,8 @@ class Values {
     if (next_is("{")) return object();
     if (next_is("[")) return list();
     if (next_is(kQuote)) return quoted();
-    // A number, true, false or null, or a text without quotes, which models write now and then.
+    // This is a number, true, false or null, or a text without quotes, which models write now and
+    // then.
     const std::string word = bare(",}]");
     try {
       OrderedJson read = parse_exact_json(word, "an answer", {.refuse_duplicate_keys = false});
@@ -78,7 +79,7 @@ class Values {
     return result;
   }
 
-  // Up to one of these bytes, which stays.
+  // Reads up to one of these bytes, which stays.
   std::string bare(const char* ends) {
     const size_t end = text_.find_first_of(ends);
     if (end == text_.npos) throw NoValue();

@@ -1,4 +1,4 @@
-// Calls as Gemma 4 writes them: call:NAME{key:value,...}, where texts stand between <|"|>.
+// Reads calls as Gemma 4 writes them: call:NAME{key:value,...}, where texts stand between <|"|>.
 #pragma once
 
 #include <optional>

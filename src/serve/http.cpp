@@ -27,7 +27,8 @@ using net::redirect_error;
 using net::use_awaitable;
 using net::ip::tcp;
 
-// How long to wait after the system refused a connection, for example for want of descriptors.
+// The server waits so long after the system refused a connection, for example for want of
+// descriptors.
 constexpr auto accept_pause = std::chrono::milliseconds(50);
 
 void check(const HttpOptions& options) {
@@ -190,7 +191,7 @@ bool HttpServer::Impl::drop_stranger() {
   return true;
 }
 
-// Counts the connection as one of an admitted client; false if there are too many.
+// Counts the connection as one of an admitted client; returns false if there are too many.
 bool HttpServer::Impl::acquaint(uint64_t connection) {
   if (static_cast<int64_t>(known.size()) >= context.options.connections) return false;
   const auto place = strangers.find(connection);
@@ -250,7 +251,7 @@ void HttpServer::Impl::run() {
       context.io.run();
       break;
     } catch (...) {
-      // Out of memory: the operation is lost, and the connection's deadline closes it.
+      // This is for lack of memory: the operation is lost, and the connection's deadline closes it.
     }
   }
   // Replies that are still held find the mailbox closed. Tasks posted before that run now, so that

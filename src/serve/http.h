@@ -1,5 +1,5 @@
-// HTTP/1.1 over TCP: connections, limits, deadlines, streams of server-sent events. A handler
-// interprets the requests.
+// Serves HTTP/1.1 over TCP: connections, limits, deadlines, event streams. A handler interprets the
+// requests.
 #pragma once
 
 #include <cstdint>
@@ -18,33 +18,33 @@ struct HttpOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 8080;  // 0: any free port
   int threads = 2;       // run handlers
-  // The most connections of clients that may use the server (HttpAdmission), and separately the
-  // most of clients that have not been admitted yet; of the latter the oldest gives way to a new
-  // one.
+  // So many connections of clients that may use the server (HttpAdmission) are allowed, and
+  // separately so many of clients that have not been admitted yet; of the latter the oldest gives
+  // way to a new one.
   int64_t connections = 1024;
-  // Limits of a request, beyond which the answer is 413, 431 or 414.
+  // A request has these limits, beyond which the answer is 413, 431 or 414.
   uint64_t body_bytes = uint64_t{8} << 20;
   uint32_t header_bytes = 16 << 10;
   int64_t header_fields = 100;
   size_t target_bytes = 4 << 10;
-  // The most bytes of request bodies that are being read or wait for a handler. Beyond that,
+  // So many bytes of request bodies may be read at a time or wait for a handler. Beyond that,
   // requests with more than a short body are answered 503.
   uint64_t held_bytes = uint64_t{128} << 20;
-  // The most bytes of answers that wait until their clients read them. Beyond that, an answer with
+  // So many bytes of answers may wait until their clients read them. Beyond that, an answer with
   // more than a short body becomes 503, and an event stream that is that far behind is cut off.
   uint64_t answer_bytes = uint64_t{1} << 30;
-  // The most bytes of an event stream that wait to be written; a client that falls behind is
+  // So many bytes of an event stream may wait to be written; a client that falls behind is
   // disconnected.
   size_t queue_bytes = 16 << 20;
-  // Deadlines in seconds: for the header and the body of a request, for a write without progress,
-  // for an idle connection, and between two keep-alive comments in an event stream.
+  // These deadlines, in seconds, are for the header and the body of a request, for a write without
+  // progress, for an idle connection, and between two keep-alive comments in an event stream.
   double header_seconds = 10, body_seconds = 30, write_seconds = 30, idle_seconds = 60;
   double ping_seconds = 15;
 };
 
 struct HttpRequest {
   std::string method, path, query;  // as sent: %XX is not decoded
-  // names in lower case; the last of equal names counts
+  // Names are in lower case; the last of equal names counts.
   std::map<std::string, std::string> headers;
   std::string body;
   std::string peer;                       // address of the client
@@ -63,10 +63,10 @@ struct HttpResponse {
   std::map<std::string, std::string> headers;  // additional ones
 };
 
-// The type of streams of server-sent events. They get comments that keep the connection alive.
+// Event streams have this type. They get comments that keep the connection alive.
 inline constexpr const char* kEventStream = "text/event-stream";
 
-// The answer to one request. Thread-safe; a handler may keep it and return. Calls after the end, or
+// Answers one request. It is thread-safe; a handler may keep it and return. Calls after the end, or
 // after the client has disconnected, are ignored. If the last owner releases it without an answer,
 // the client gets 500.
 class HttpReply {
@@ -86,8 +86,8 @@ class HttpReply {
   virtual void on_gone(std::function<void()> gone) = 0;
 };
 
-// Called on the server's threads; may modify the request. An exception is answered with 500 and the
-// message of an Error, or a general message; a stream that has begun is cut off.
+// A handler is called on the server's threads and may modify the request. An exception is answered
+// with 500 and the message of an Error, or a general message; a stream that has begun is cut off.
 using HttpHandler =
     std::function<void(HttpRequest& request, const std::shared_ptr<HttpReply>& reply)>;
 // Makes the answer for errors outside a handler (400, 408, 413, 414, 415, 417, 431, 500, 501, 503),
@@ -95,21 +95,21 @@ using HttpHandler =
 using HttpErrorBody =
     std::function<HttpResponse(int status, const std::string& message, const HttpRequest& request)>;
 
-// The decision about a request after its header was read.
+// Decides about a request after its header was read.
 struct HttpAdmission {
   std::optional<HttpResponse> refusal;  // the answer if the request is not allowed
-  // Whether the client may use the server. Connections of other clients give way to new ones.
+  // Says whether the client may use the server. Connections of other clients give way to new ones.
   bool known = true;
 };
-// Called with a request's header before any of the body is read or asked for, on the thread that
-// serves all connections: it must not block. It may modify the request.
+// This is called with a request's header before any of the body is read or asked for, on the thread
+// that serves all connections: it must not block. It may modify the request.
 using HttpAdmit = std::function<HttpAdmission(HttpRequest& request)>;
 
-// Which thread calls the handler. handlers: one of the pool. at_once: the thread that serves all
-// connections, for requests that never wait, however busy the pool is. one_by_one and long_bodies:
-// one of two threads of lower priority that take one request after the other, for texts without an
-// answer of the model and for long bodies. These may take seconds, and so delay only each other and
-// need the memory of one.
+// Says which thread calls the handler. handlers: one of the pool. at_once: the thread that serves
+// all connections, for requests that never wait, however busy the pool is. one_by_one and
+// long_bodies: one of two threads of lower priority that take one request after the other, for
+// texts without an answer of the model and for long bodies. These may take seconds, and so delay
+// only each other and need the memory of one.
 enum class HttpTurn : uint8_t { handlers, at_once, one_by_one, long_bodies };
 using HttpTurnOf = std::function<HttpTurn(const HttpRequest& request)>;
 
@@ -125,7 +125,7 @@ class HttpServer {
   HttpServer& operator=(const HttpServer&) = delete;
 
   uint16_t port() const;
-  // Serves on the calling thread until shut_down() has completed. To be called once.
+  // Serves on the calling thread until shut_down() has completed. Call it once.
   void run();
   // Thread-safe, does not wait: closes idle connections, gives running answers `drain_seconds` to
   // end and answers further requests with 503 meanwhile, so that load balancers notice; then closes

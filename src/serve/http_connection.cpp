@@ -17,9 +17,10 @@ using net::redirect_error;
 using net::use_awaitable;
 using net::ip::tcp;
 
-// How long a refused client may keep sending. Closing the connection at once would lose the answer.
+// A refused client may keep sending so long. Closing the connection at once would lose the answer.
 constexpr auto linger_time = std::chrono::seconds(1);
-// Interval between two checks for a disconnected client that has pipelined further requests.
+// Such an interval lies between two checks for a disconnected client that has pipelined further
+// requests.
 constexpr auto watch_interval = std::chrono::milliseconds(50);
 
 HttpConnection::Clock::duration seconds(double value) {
@@ -89,8 +90,8 @@ void HttpConnection::disarm() {
 
 // Reading -----------------------------------------------------------------------------------------
 
-// Appends to received_; false at the end of the client's data, after an error or the deadline, and
-// when the server shuts down.
+// Appends to received_. Returns false at the end of the client's data, after an error or the
+// deadline, and when the server shuts down.
 HttpConnection::Awaitable<bool> HttpConnection::read_more(Clock::time_point deadline) {
   Error error;
   size_t count = 0;

@@ -1,4 +1,5 @@
-// One connection: reads requests, passes them to handlers one after another, writes the answers.
+// Serves one connection: reads requests, passes them to handlers one after another, writes the
+// answers.
 #pragma once
 
 #include <array>
@@ -21,7 +22,7 @@
 
 namespace walsh {
 
-// The memory of a request's body or of an answer, counted in the server's total while this exists.
+// Counts the memory of a request's body or of an answer in the server's total while this exists.
 class HeldBytes {
  public:
   HeldBytes(std::atomic<uint64_t>& all, uint64_t most) : all_(all), most_(most) {}
@@ -46,8 +47,8 @@ class HeldBytes {
   uint64_t bytes_ = 0;
 };
 
-// What the connections of a server share. Everything except the handlers runs on the thread that
-// runs `io`, so no locks are needed.
+// Holds what the connections of a server share. Everything except the handlers runs on the thread
+// that runs `io`, so no locks are needed.
 struct HttpContext {
   HttpContext(const HttpOptions& options_, HttpHandler handler_, HttpErrorBody error_body_,
               HttpTurnOf turn_of_, HttpAdmit admit_)
@@ -69,8 +70,8 @@ struct HttpContext {
   boost::asio::io_context io{1};
   std::shared_ptr<Mailbox> mailbox;
   boost::asio::thread_pool *handlers = nullptr, *one_by_one = nullptr, *long_bodies = nullptr;
-  // Callbacks of the server: `acquaint` admits a connection as one of a client that may use it,
-  // unless there are too many; `answered` is called when an answer has ended.
+  // These callbacks are the server's: `acquaint` admits a connection as one of a client that may
+  // use it, unless there are too many; `answered` is called when an answer has ended.
   std::function<bool(uint64_t connection)> acquaint;
   std::function<void()> answered;
   int64_t answering = 0;  // requests that are with handlers

@@ -1,4 +1,5 @@
-// One request and its answer, shared by the thread that serves connections and the handlers.
+// Holds one request and its answer, which the thread that serves connections shares with the
+// handlers.
 #pragma once
 
 #include <atomic>
@@ -40,8 +41,8 @@ class Mailbox {
   boost::asio::io_context* io_;
 };
 
-// The state of an answer. Used only on the io thread, and by the last owner after that thread has
-// ended, so it needs no lock. Its members must not depend on the io_context.
+// Holds the state of an answer. It is used only on the io thread, and by the last owner after that
+// thread has ended, so it needs no lock. Its members must not depend on the io_context.
 struct Exchange {
   std::function<void()> changed;  // set while a connection waits for a change
   size_t queue_bytes = 0;         // limit of the queue
@@ -74,7 +75,7 @@ struct Exchange {
   }
 };
 
-// The HttpReply that handlers receive.
+// Handlers receive this HttpReply.
 class Reply final : public HttpReply {
  public:
   // Makes the answer for a reply that was dropped or a handler that failed.

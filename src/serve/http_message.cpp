@@ -180,7 +180,7 @@ struct HttpParser::Impl {
   size_t put_header(std::string_view bytes);
   size_t put_body(std::string_view bytes);
   size_t find_header_end(std::string_view text);
-  // Passes bytes to the parser; true if it needs more.
+  // Passes bytes to the parser; returns true if it needs more.
   bool feed(std::string_view bytes, size_t& used);
 
   const HttpOptions& limits;
@@ -189,8 +189,8 @@ struct HttpParser::Impl {
   size_t scanned = 0;  // bytes of the header examined
 };
 
-// The position after the header's empty line, 0 if it has not arrived. Refuses what cannot be part
-// of a header.
+// Returns the position after the header's empty line, 0 if it has not arrived. Refuses what cannot
+// be part of a header.
 size_t HttpParser::Impl::find_header_end(std::string_view text) {
   for (; scanned < text.size(); ++scanned) {
     const auto c = static_cast<unsigned char>(text[scanned]);

@@ -9,7 +9,7 @@
 
 namespace walsh {
 
-// Parses one request from pieces of any size. Buffers no more bytes than the limits allow.
+// Parses one request from pieces of any size. It buffers no more bytes than the limits allow.
 class HttpParser {
  public:
   explicit HttpParser(const HttpOptions& limits);
@@ -28,11 +28,11 @@ class HttpParser {
   // Refuses the request for an external reason, unless it was refused already.
   void refuse(int status, const std::string& reason);
 
-  // Valid after the header.
+  // These are valid after the header.
   bool keep_alive() const;
   bool http10() const;
   bool expects_continue() const;
-  // For a refused request, what was read of it.
+  // Returns, for a refused request, what was read of it.
   HttpRequest& request();
 
  private:
@@ -40,15 +40,15 @@ class HttpParser {
   std::unique_ptr<Impl> impl_;
 };
 
-// How the body of an answer is delimited.
+// Says how the body of an answer is delimited.
 struct HttpFraming {
   enum class Body { length, chunked, until_close };
   Body body = Body::length;
   bool keep_alive = false;
 };
 
-// Status line and header fields, ending with the empty line. Fields that the framing determines are
-// omitted from `response`; control characters become spaces.
+// Returns the status line and the header fields, ending with the empty line. Fields that the
+// framing determines are omitted from `response`; control characters become spaces.
 std::string response_head(const HttpResponse& response, const HttpFraming& framing);
 // Returns whether answers with this status may have a body.
 bool status_has_body(int status);

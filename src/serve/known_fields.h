@@ -1,4 +1,4 @@
-// Which request fields have an effect: those that the document at /openapi.json describes.
+// Tells which request fields have an effect: those that the document at /openapi.json describes.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,8 @@
 
 namespace walsh {
 
-// Whether the endpoint at `path` uses the field. Endpoints that are not described use all fields.
+// Returns whether the endpoint at `path` uses the field. Endpoints that are not described use all
+// fields.
 bool is_known_field(const std::string& path, std::string_view name);
 
 // Counts the fields of a body that the endpoint ignores; 0 if `body` is no object.

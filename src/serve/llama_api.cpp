@@ -24,7 +24,8 @@ void refuse_others(const OrderedJson& request) {
   }
 }
 
-// -1: until the end. -2, "until the context is full", is the same, since contexts do not shift.
+// Maps -1 to "until the end". -2, "until the context is full", is the same, since contexts do not
+// shift.
 OrderedJson most_tokens(const OrderedJson& request) {
   for (const char* key : {"n_predict", "max_tokens"}) {
     const OrderedJson* value = find_value(request, key);
@@ -33,7 +34,7 @@ OrderedJson most_tokens(const OrderedJson& request) {
   return -1;
 }
 
-// Several prompts: a list of texts, or a list of lists of tokens.
+// Returns whether there are several prompts: a list of texts, or a list of lists of tokens.
 bool is_list(const OrderedJson& prompt) {
   return prompt.is_array() && !prompt.empty() && !prompt.front().is_number();
 }
@@ -136,7 +137,7 @@ class LlamaReply : public TranslatedReply {
   void done() override {}
 
  private:
-  // What was counted of a choice so far.
+  // Counts a choice so far.
   struct State {
     size_t prompt_tokens = 0, tokens = 0;
     bool has_new_line = false;

@@ -14,7 +14,7 @@ namespace walsh {
 // supported.
 OrderedJson completion_of_llama(const OrderedJson& request);
 
-// What an answer repeats of its request.
+// An answer repeats this of its request.
 struct LlamaRequest {
   Json settings;                     // how tokens were chosen
   std::vector<std::string> prompts;  // as texts

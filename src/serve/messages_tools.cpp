@@ -10,7 +10,7 @@
 namespace walsh {
 namespace {
 
-// A tool that clients name by type, without a schema. Each type ends with the date of its version.
+// Clients name such a tool by type, without a schema. Each type ends with the date of its version.
 struct KnownTool {
   const char *type, *description, *schema;
 };

@@ -7,7 +7,7 @@
 namespace walsh {
 namespace {
 
-// Buckets from a millisecond to a minute.
+// Returns buckets from a millisecond to a minute.
 std::vector<double> time_bounds() {
   return {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60};
 }

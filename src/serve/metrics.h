@@ -1,4 +1,4 @@
-// Counters and histograms in Prometheus's text format.
+// Counts for Prometheus, in its text format.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class Histogram {
   uint64_t count_ = 0;
 };
 
-// Thread-safe.
+// Collects what the server counts. It is thread-safe.
 class Metrics {
  public:
   Metrics();

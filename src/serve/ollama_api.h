@@ -11,7 +11,7 @@
 
 namespace walsh {
 
-// Where an answer has its text: in a message, or in "response".
+// Says where an answer has its text: in a message, or in "response".
 enum class OllamaForm : uint8_t { chat, generate };
 
 // Returns whether a request only asks for the model to be loaded: it has no messages or no prompt.

@@ -22,7 +22,7 @@ void refuse_images(const OrderedJson& object, const std::string& path) {
     refuse_value(path + "images", "empty or absent: the server takes no images");
 }
 
-// The calls of a conversation, which have no ids in it.
+// Gives ids to the calls of a conversation, which has none.
 struct Calls {
   std::string add(const std::string& name) {
     return latest[name] = fmt::format("{:09}", ++count);  // Mistral's templates accept nine digits
@@ -95,7 +95,7 @@ OrderedJson prompt_messages(const OrderedJson& request) {
   return messages;
 }
 
-// "json" or a schema.
+// Sets the format, which is "json" or a schema.
 void set_format(const OrderedJson& format, OrderedJson& result) {
   if (format == "") return;
   if (format == "json") {
@@ -120,12 +120,12 @@ void set_common(const OrderedJson& request, OrderedJson& result) {
   if (!options->is_object()) refuse_value("options", "an object");
   copy_sampling(*options, result);
   if (const OrderedJson* stop = find_value(*options, "stop")) result["stop"] = *stop;
-  // -1 and -2: until the end.
+  // Both -1 and -2 mean "until the end".
   if (const OrderedJson* most = find_value(*options, "num_predict"))
     result["max_tokens"] = *most == -2 ? OrderedJson(-1) : *most;
 }
 
-// true, false, or how much.
+// Sets whether to think: true, false, or how much.
 void set_thinking(const OrderedJson& think, OrderedJson& chat) {
   const bool level = think == "low" || think == "medium" || think == "high";
   if (!level && !think.is_boolean())

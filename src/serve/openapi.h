@@ -1,4 +1,4 @@
-// The document at /openapi.json.
+// Makes the document at /openapi.json.
 #pragma once
 
 #include <cstdint>

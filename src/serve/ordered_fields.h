@@ -1,4 +1,4 @@
-// Access to fields of request objects that keep their order, because templates may show it.
+// Gives access to fields of request objects that keep their order, because templates may show it.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The chat page at /: one HTML text without external resources, built from src/serve/page/.
+// Serves the chat page at /: one HTML text without external resources, built from src/serve/page/.
 #pragma once
 
 #include <string_view>
@@ -12,8 +12,9 @@ extern const std::string_view
 // Has @VERSION@ in place of walsh's version and "@LAST_TOKEN@" in place of the largest token id.
 extern const std::string_view kOpenApiText;
 
-// The page with a content security policy: a browser runs only its own script and style, accepts no
-// markup from scripts (trusted types), shows it in no frame and connects only to this server.
+// Returns the page with a content security policy: a browser runs only its own script and style,
+// accepts no markup from scripts (trusted types), shows it in no frame and connects only to this
+// server.
 HttpResponse page_response();
 
 }  // namespace walsh

@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kSpace = " \n\r\t";
 constexpr int kMostLevels = 64;
 
-// What is no call or no value.
+// This is thrown where a text has no call or no value.
 struct NoValue {};
 
 class Calls {
@@ -44,7 +44,7 @@ class Calls {
     return call;
   }
 
-  // Letters, digits and underscores, with dots in between.
+  // Reads letters, digits, underscores, hyphens and dots.
   std::string name() {
     skip_space();
     size_t end = 0;

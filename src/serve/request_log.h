@@ -18,7 +18,7 @@ namespace walsh {
 
 enum class LogFormat : uint8_t { text, json, off };
 
-// What is logged of a request: nothing of its texts, its query or its key.
+// This is logged of a request: nothing of its texts, its query or its key.
 struct RequestRecord {
   explicit RequestRecord(const HttpRequest& request);
   // Adds a text of the answer that has ended. Not thread-safe.
@@ -49,11 +49,11 @@ class RequestLog {
   RequestLog(const RequestLog&) = delete;
   RequestLog& operator=(const RequestLog&) = delete;
 
-  // Thread-safe.
+  // This is thread-safe.
   void add(const RequestRecord& record);
 
  private:
-  // What the thread uses, which may outlive the log.
+  // The thread uses these, and may outlive the log.
   struct Shared {
     LogFormat format;
     std::function<void(const std::string&)> write;

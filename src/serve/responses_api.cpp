@@ -192,7 +192,7 @@ class ResponsesReply : public TranslatedReply {
       tell("response.function_call_arguments.delta", place({{"delta", arguments}}));
   }
 
-  // Closes the open item; `cut`: the token limit ended it.
+  // Closes the open item; `cut` says that the token limit ended it.
   void close(bool cut = false) {
     if (kind_.empty()) return;
     if (cut) item_["status"] = "incomplete";

@@ -32,7 +32,7 @@ std::string joined(const std::vector<std::string>& names) {
 using Biases = std::vector<std::pair<int32_t, float>>;
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
-// OpenAI's form, {"15043": 1.5}.
+// Reads OpenAI's form, {"15043": 1.5}.
 Biases read_bias_object(const Json& object, const std::string& path, const Option& option,
                         int64_t vocab) {
   Biases biases;
@@ -49,7 +49,7 @@ Biases read_bias_object(const Json& object, const std::string& path, const Optio
   return biases;
 }
 
-// llama.cpp's form, [[15043, 1.5], [29871, false]]; false: the token is never chosen.
+// Reads llama.cpp's form, [[15043, 1.5], [29871, false]]; with false the token is never chosen.
 Biases read_bias_list(const Json& list, const std::string& path, const Option& option,
                       int64_t vocab) {
   Biases biases;

@@ -1,4 +1,4 @@
-// The request fields for sampling, common to all endpoints: the rows of
+// Reads the request fields for sampling, common to all endpoints: the rows of
 // generate/sampling_options.h.
 #pragma once
 
@@ -18,14 +18,14 @@ GenerationOptions read_sampling(const Fields& fields, GenerationOptions options,
 // Copies the sampling fields of one request to another.
 void copy_sampling(const OrderedJson& from, OrderedJson& to);
 
-// JSON schemas of the fields, by name.
+// Returns JSON schemas of the fields, by name.
 Json sampling_properties();
 
 // Returns the numbers among the fields as the page asks for them, a script's list of lists: the
 // name, the least and the greatest value, the step, the help.
 std::string sampling_inputs();
 
-// The decided values by field name, for /props.
+// Returns the decided values by field name, for /props.
 Json sampling_values(const SamplerOptions& options);
 
 }  // namespace walsh

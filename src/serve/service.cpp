@@ -35,7 +35,8 @@ std::string lower_case(std::string_view text) {
   return lower;
 }
 
-// Host without its port, in lower case, without the dot that a fully qualified name may end with.
+// Returns Host without its port, in lower case, without the dot that a fully qualified name may end
+// with.
 std::string host_name(std::string_view host) {
   const size_t end = host.starts_with('[') ? host.find(']') + 1 : host.find(':');
   std::string name = lower_case(host.substr(0, end));
@@ -196,7 +197,7 @@ HttpResponse Service::error_for(const HttpRequest& request, const ApiError& erro
 }
 
 HttpTurn Service::turn_of(const HttpRequest& request) {
-  // Bodies of this size take more than a few milliseconds to parse.
+  // It takes more than a few milliseconds to parse bodies of this size.
   constexpr size_t kLongBody = size_t{128} << 10;
   const bool is_long = request.body.size() > kLongBody;
   for (const Route& route : routes())
@@ -256,10 +257,10 @@ size_t Service::key_of(const HttpRequest& request) const {
   return known;
 }
 
-// The owner of a request's cached prefixes: its key and, as in vLLM, the salt that it names.
-// Requests of different owners share neither prefixes nor compiled grammars, because the number of
-// cached tokens and the times would tell one how much of a guess is a prompt or a schema of the
-// other.
+// Returns the owner of a request's cached prefixes: its key and, as in vLLM, the salt that it
+// names. Requests of different owners share neither prefixes nor compiled grammars, because the
+// number of cached tokens and the times would tell one how much of a guess is a prompt or a schema
+// of the other.
 std::string Service::owner_of(const HttpRequest& request, const OrderedJson& body) const {
   std::string salt;
   if (const OrderedJson* given = find_value(body, "cache_salt")) {
@@ -379,7 +380,7 @@ void Service::start(CompletionRequest wanted, const HttpRequest& request,
   completion->start(scheduler_);
 }
 
-// They allow for what a normalizer may remove from short texts.
+// The limits allow for what a normalizer may remove from short texts.
 PromptLimits Service::prompt_limits() const {
   constexpr uint64_t kLeastBytes = uint64_t{64} << 10;
   const auto positions = static_cast<uint64_t>(scheduler_.positions());
@@ -396,7 +397,7 @@ void Service::completions(const HttpRequest& request, const std::shared_ptr<Http
   const OrderedJson body = read_body(request);
   auto completion =
       parse_completion(body, model_, prompt_limits(), options_.sampling, owner_of(request, body));
-  // Prompts that are texts have it: a client that makes the tokens itself may leave it out.
+  // Prompts that are texts begin with BOS: a client that makes the tokens itself may leave it out.
   const std::optional<int32_t> bos = model_.tokenizer.added_bos();
   request.record->lacks_bos =
       bos && std::any_of(completion.prompts.begin(), completion.prompts.end(),

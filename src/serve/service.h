@@ -1,4 +1,4 @@
-// The endpoints: authorization, parsing of requests, answers.
+// Serves the endpoints: authorization, parsing of requests, answers.
 #pragma once
 
 #include <atomic>
@@ -41,12 +41,12 @@ class Service {
   // The references must outlive this. `chat` is null if the model has no chat template.
   Service(const LoadedModel& model, Scheduler& scheduler, ServiceOptions options, ChatPrompt chat);
 
-  // Callbacks for HttpServer. Thread-safe.
+  // These are callbacks for HttpServer, and thread-safe.
   HttpAdmission admit(HttpRequest& request);
   void handle(HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   static HttpTurn turn_of(const HttpRequest& request);
   HttpResponse error_body(int status, const std::string& message, const HttpRequest& request);
-  // From now on /health answers 503 and new work is refused.
+  // Lets /health answer 503 and refuses new work from now on.
   void drain() { draining_ = true; }
 
  private:

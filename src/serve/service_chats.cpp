@@ -1,4 +1,4 @@
-// Endpoints that are translated to chats.
+// Serves the endpoints that are translated to chats.
 #include <utility>
 
 #include "io/json.h"

@@ -1,4 +1,4 @@
-// Endpoints about the server and its model, and the chat page.
+// Serves the endpoints about the server and its model, and the chat page.
 #include <fmt/format.h>
 
 #include "io/json.h"

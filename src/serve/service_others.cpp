@@ -1,4 +1,4 @@
-// Endpoints of llama.cpp and Ollama, for programs that know no others.
+// Serves endpoints of llama.cpp and Ollama, for programs that know no others.
 #include <algorithm>
 
 #include "io/json.h"
@@ -12,7 +12,7 @@
 namespace walsh {
 namespace {
 
-// Clients compare it: the version of Ollama whose requests are understood.
+// Clients compare this version of Ollama, whose requests are understood.
 constexpr const char* kOllamaVersion = "0.12.0";
 // A model is never unloaded.
 constexpr const char* kNever = "9999-12-31T23:59:59Z";

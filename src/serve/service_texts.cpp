@@ -1,4 +1,4 @@
-// Endpoints for the steps before a model: tokenize, detokenize, apply the chat template.
+// Serves endpoints for the steps before a model: tokenize, detokenize, apply the chat template.
 #include <fmt/format.h>
 
 #include <iterator>
@@ -12,11 +12,11 @@
 namespace walsh {
 namespace {
 
-// Limit of a detokenized text: a token takes two bytes of a request and may be a hundred bytes of
-// text.
+// A detokenized text may have so many bytes: a token takes two bytes of a request and may be a
+// hundred bytes of text.
 constexpr size_t kMostTextBytes = size_t{16} << 20;
 
-// Is, as in llama.cpp, a string, or a list of bytes if they are not UTF-8.
+// Makes, as in llama.cpp, a string, or a list of bytes if they are not UTF-8.
 std::string piece_text(std::string_view bytes) {
   const Json piece =
       is_valid_utf8(bytes) ? Json(bytes) : Json(std::vector<uint8_t>(bytes.begin(), bytes.end()));

@@ -1,5 +1,5 @@
-// How single tokens are shown in answers: a token may be a part of a character, and its own text is
-// not always what it adds to a text.
+// Shows single tokens in answers: a token may be a part of a character, and its own text is not
+// always what it adds to a text.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The tools of a request and its tool_choice.
+// Reads the tools of a request and its tool_choice.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace walsh {
 
-// The characters allowed in names of tools.
+// Names of tools may have these characters.
 inline constexpr std::string_view kNameLetters =
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:";
 
 struct ToolRequest {
-  // the tools that may be called: {"type": "function", ...}
+  // These tools may be called: {"type": "function", ...}.
   OrderedJson tools = OrderedJson::array();
   bool required = false;  // at least one call is required
   bool parallel = true;   // an answer may contain several calls

@@ -1,5 +1,5 @@
-// Support for other interfaces than OpenAI's: a request is translated to a chat or a completion,
-// and its answer is translated back.
+// Supports other interfaces than OpenAI's: a request is translated to a chat or a completion, and
+// its answer is translated back.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +49,8 @@ class TranslatedReply : public HttpReply {
   bool broken_ = false;
 };
 
-// Names of a chat's fields and what they are called in the other interface. Names with a leading
-// dot are parts of a path and match anywhere in it.
+// Says what a chat's fields are called in the other interface. Names with a leading dot are parts
+// of a path and match anywhere in it.
 using FieldNames = std::vector<std::pair<std::string, std::string>>;
 // Returns the error of a chat, with the field names that the client used.
 ApiError renamed(const ApiError& error, const FieldNames& names);

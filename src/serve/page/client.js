@@ -1,4 +1,4 @@
-// Requests to the server that the page came from. Errors say in plain words what happened.
+// Sends requests to the server that the page came from. Errors say in plain words what happened.
 const client = (() => {
   const kLost = 'The connection to the server was lost before the answer was complete.';
   const kStrange = 'The server sent something that this page cannot read.';
@@ -26,7 +26,7 @@ const client = (() => {
     try {
       message = JSON.parse(text).error.message;
     } catch {
-      // not one of ours: shown as it is
+      // This is not one of ours: it is shown as it is.
     }
     const hint = response.status === 401 ? ' (enter it under Settings)' : '';
     throw new Error((message || `The server answered with the status ${response.status}.`) + hint);
@@ -37,7 +37,7 @@ const client = (() => {
     return explained(() => response.json(), kStrange);
   };
 
-  // The objects of a stream of events.
+  // Yields the objects of an event stream.
   async function* events(response) {
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let text = '', complete = false;

@@ -1,6 +1,6 @@
-// Markdown as nodes of the document. A model's text is only ever the value of text nodes: nothing
-// here parses markup, and links lead to http, https and mailto only. The time is linear in the text
-// but for a bounded depth.
+// Turns markdown into nodes of the document. A model's text is only ever the value of text nodes:
+// nothing here parses markup, and links lead to http, https and mailto only. The time is linear in
+// the text but for a bounded depth.
 const markdown = (() => {
   const kMostDepth = 8, kMostFormula = 50;  // levels, lines
 
@@ -29,12 +29,12 @@ const markdown = (() => {
     return node;
   };
 
-  // The spans within a paragraph.
+  // These are the spans within a paragraph.
   const kMarks = {'**': 'strong', '__': 'strong', '~~': 'del', '*': 'em', '_': 'em'};
   const kFormulas = {'\\(': '\\)', '\\[': '\\]', '$$': '$$'};  // where they begin and end
   const isWord = (c) => c !== undefined && /[\p{L}\p{N}_]/u.test(c);
 
-  // Where the span that begins at `from` with `mark` ends; -1 if it does not.
+  // Returns where the span that begins at `from` with `mark` ends; -1 if it does not.
   const closing = (text, mark, from) => {
     for (let at = from; (at = text.indexOf(mark, at)) >= 0; ++at) {
       if (mark.length === 1 && text[at + 1] === mark) {
@@ -116,7 +116,7 @@ const markdown = (() => {
       const target = found && safeLink(found);
       return Boolean(target) && put(link(target, found), at + found.length);
     };
-    // \(x\), \[x\] and $$x$$.
+    // Reads \(x\), \[x\] and $$x$$.
     const formula = () => {
       const mark = text.slice(at, at + 2), end = kFormulas[mark];
       if (!end || hopeless.has(mark)) return false;
@@ -148,7 +148,8 @@ const markdown = (() => {
     return out;
   };
 
-  // Blocks. Each reader takes lines from `at` on and returns where the block ends.
+  // The rest is about blocks. Each reader takes lines from `at` on and returns where the block
+  // ends.
   const isBlank = (line) => line.trim() === '';
   const fenceOf = (line) => {
     const found = /^ {0,3}(`{3,}|~{3,})/.exec(line), info = line.slice(found?.[0].length);
@@ -158,13 +159,14 @@ const markdown = (() => {
   const isRule = (line) => /^[-*_ ]{3,}$/.test(line) &&
       /^(-{3,}|\*{3,}|_{3,})$/.test(line.replaceAll(' ', ''));
   const itemOf = (line) => /^( *)([-*+]|\d{1,9}[.)])( +|$)/.exec(line);
-  // Items of one list have the same: -, *, +, . or ).
+  // Items of one list have the same of these: -, *, +, . or ).
   const kindOf = (item) => item[2].at(-1);
   // A | behind a backslash stands in a cell.
   const cellsOf = (line) =>
       line.trim().replace(/^\|/, '').replace(/(?<!\\)\|$/, '').split(/(?<!\\)\|/)
           .map((cell) => cell.trim().replaceAll('\\|', '|'));
-  // Behind the lines of a formula that begins at `at` and has them to itself; 0 if there is none.
+  // Returns the line behind a formula that begins at `at` and has its lines to itself; 0 if there
+  // is none.
   const formulaEnd = (lines, at) => {
     const [, mark] = /^ {0,3}(\\\[|\$\$)/.exec(lines[at]) ?? [], last = at + kMostFormula;
     if (!mark) return 0;
@@ -222,7 +224,7 @@ const markdown = (() => {
     return end;
   };
 
-  // The text as pieces, each of which is one block.
+  // Splits the text into pieces, each of which is one block.
   const split = (text) => {
     const lines = text.replaceAll('\r\n', '\n').split('\n'), blocks = [];
     for (let at = 0; at < lines.length; ) {

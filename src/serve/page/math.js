@@ -1,5 +1,5 @@
-// Formulas of TeX as MathML, which browsers draw. A formula with something that is not known here
-// is shown as it was written.
+// Turns formulas of TeX into MathML, which browsers draw. A formula with something that is not
+// known here is shown as it was written.
 const math = (() => {
   const kMostDepth = 24, kMostLength = 5000;
 
@@ -75,7 +75,7 @@ const math = (() => {
       return token;
     }
 
-    // The nodes up to one of `ends`, which is not taken; undefined is the end of the text.
+    // Reads the nodes up to one of `ends`, which is not taken; undefined is the end of the text.
     row(...ends) {
       if (++this.depth > kMostDepth) this.refuse();
       const nodes = [];
@@ -87,7 +87,7 @@ const math = (() => {
       return nodes.length === 1 ? nodes[0] : make('mrow', ...nodes);
     }
 
-    // {a b}, or one thing.
+    // Reads {a b}, or one thing.
     argument() {
       if (this.peek() !== '{') return this.atom();
       this.take('{');
@@ -96,7 +96,7 @@ const math = (() => {
       return inner;
     }
 
-    // The letters between braces as they stand, or one letter.
+    // Reads the letters between braces as they stand, or one letter.
     words() {
       if (this.peek() !== '{') return this.take();
       this.take('{');

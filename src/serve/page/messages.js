@@ -1,4 +1,4 @@
-// The messages of a conversation on the page.
+// Shows the messages of a conversation on the page.
 const copyText = async (text, button) => {
   try {
     await navigator.clipboard.writeText(text);
@@ -15,7 +15,7 @@ const copyText = async (text, button) => {
 };
 
 class MessageView {
-  // `actions`: {label: function}, offered below the message when it is complete.
+  // `actions` is {label: function}; the actions are offered below the message when it is complete.
   constructor(message, actions) {
     const {element} = markdown;
     this.message = message;
@@ -57,7 +57,7 @@ class MessageView {
     this.reasoning.textContent = text;
   }
 
-  // `running`: more is to come.
+  // `running` says that more is to come.
   show(running) {
     const {role, content, reasoning, reason, figures} = this.message;
     if (role === 'user') this.body.textContent = content;

@@ -1,4 +1,4 @@
-// The page: one conversation is shown, one answer runs at a time.
+// Runs the page: one conversation is shown, one answer runs at a time.
 (() => {
   const $ = (id) => document.getElementById(id);
   const kMostTitle = 60, kSaveEvery = 500;  // characters, milliseconds
@@ -12,7 +12,7 @@
 
   const number = (value, digits = 0) => value.toLocaleString(undefined,
       {minimumFractionDigits: digits, maximumFractionDigits: digits});
-  // `again`: what a button of this notice does, under its label.
+  // `again` is what a button of this notice does, under its label.
   const notice = (text, again, label = 'Try again') => {
     $('notice').replaceChildren(text);
     $('notice').hidden = !text;
@@ -40,7 +40,7 @@
     }));
   };
 
-  // With what other tabs have written to it.
+  // Saves a conversation together with what other tabs have written to it.
   const save = (which = conversation) => {
     if (!which.messages.length && !which.systemChanged) return;
     if (store.pull(which) && which === conversation) refresh();
@@ -51,7 +51,7 @@
     }
   };
 
-  // The list of conversations.
+  // Shows the list of conversations.
   const showList = () => {
     $('list').replaceChildren(...store.all().map(({id, title}) => {
       const open = markdown.element('button', title || 'New conversation');
@@ -70,7 +70,7 @@
     }));
   };
 
-  // The messages.
+  // Shows the messages.
   const atEnd = () => $('log').scrollHeight - $('log').scrollTop - $('log').clientHeight < 80;
   const scrollToEnd = () => { $('log').scrollTop = $('log').scrollHeight; };
   const actionsOf = (message) => {
@@ -150,7 +150,7 @@
   };
   const select = (id) => openConversation(store.find(id) ?? store.create());
 
-  // What the server is asked.
+  // Returns the path and the body of the request to the server.
   const requestOf = (messages, goesOn) => {
     const {max_tokens, ...sampling} = settings.values();
     const limit = max_tokens && {max_tokens};
@@ -171,7 +171,8 @@
     $('stop').hidden = !next;
   };
 
-  // The figures of an answer as it comes: by pieces until the server has told its own.
+  // Shows the figures of an answer as it comes: it counts pieces until the server has sent its own
+  // figures.
   const measure = (start, first, pieces, part) => {
     const now = performance.now();
     facts.first = (first - start) / 1000;
@@ -292,7 +293,7 @@
     answer();
   };
 
-  // `again`: what to do when a later attempt succeeds.
+  // `again` is what to do when a later attempt succeeds.
   const loadModel = async (again = () => loadModel()) => {
     try {
       model = await client.props();
@@ -309,7 +310,7 @@
     return true;
   };
 
-  // Buttons and keys.
+  // The rest is about buttons and keys.
   $('composer').addEventListener('submit', (event) => {
     event.preventDefault();
     send();
@@ -358,8 +359,8 @@
       begin();
     }
   });
-  // What another tab has written to the shown conversation. An answer that comes is saved again and
-  // again: what the other tab lacks waits for that.
+  // Takes over what another tab has written to the shown conversation. An answer that comes is
+  // saved again and again, so what the other tab lacks waits for that.
   const catchUp = () => {
     if (store.isDeleted(conversation)) return begin();
     const news = store.pull(conversation);

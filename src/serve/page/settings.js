@@ -1,6 +1,7 @@
-// What the next answers are sampled with. Empty fields are left to the model's own settings.
+// Keeps what the next answers are sampled with. Empty fields are left to the model's own settings.
 const settings = (() => {
-  // Name in requests, least, most, step, meaning. The server writes its table of options here.
+  // A field has its name in requests, least, most, step and meaning. The server writes its table of
+  // options here.
   const kFields = [
     ...'@SAMPLING@',
     ['max_tokens', 1, 1000000000, 1, 'The answer ends after so many tokens'],

@@ -1,5 +1,5 @@
-// What stays in the browser: conversations and settings in its local storage, which all tabs share;
-// the key and drafts until the tab is closed. A conversation is {id, title, updated, system,
+// Keeps conversations and settings in the browser's local storage, which all tabs share, and the
+// key and drafts until the tab is closed. A conversation is {id, title, updated, system,
 // systemChanged, messages: [{id, time, changed, role, content, ...}], removed: [ids of messages]}.
 // Several tabs may change the same conversation: pull() merges what another one has written.
 const store = (() => {
@@ -16,7 +16,7 @@ const store = (() => {
   };
   const usable = (c) => c && typeof c.id === 'string' && Array.isArray(c.messages) &&
       c.messages.every((m) => typeof m.role === 'string' && typeof m.content === 'string');
-  // null if it is no conversation. Older versions of the page wrote fewer members.
+  // Returns null if it is no conversation. Older versions of the page wrote fewer members.
   const conversationOf = (text) => {
     const found = parse(text, null);
     if (!usable(found)) return null;
@@ -33,8 +33,8 @@ const store = (() => {
   const stored = (id) => localStorage.getItem(kPrefix + id);
   const newId = () => Date.now().toString(36) + Math.random().toString(36).slice(2, 8);
 
-  // Every message of both but for removed ones, in the order of time; of two versions of a message
-  // the later one. In whichever order tabs merge, they end with the same.
+  // Keeps every message of both but for removed ones, in the order of time; of two versions of a
+  // message the later one. In whichever order tabs merge, they end with the same.
   const merge = (mine, theirs) => {
     mine.removed = [...new Set([...mine.removed, ...theirs.removed])];
     const gone = new Set(mine.removed), found = new Map(mine.messages.map((m) => [m.id, m]));
@@ -50,7 +50,7 @@ const store = (() => {
     if (theirs.updated > mine.updated) mine.context = theirs.context;
     mine.title = theirs.title || mine.title;
   };
-  // Whether `mine` has what `theirs` lacks.
+  // Returns whether `mine` has what `theirs` lacks.
   const exceeds = (mine, theirs) => {
     const gone = new Set(theirs.removed), found = new Map(theirs.messages.map((m) => [m.id, m]));
     return mine.systemChanged > theirs.systemChanged || mine.removed.some((id) => !gone.has(id)) ||
@@ -69,7 +69,8 @@ const store = (() => {
       return found;
     },
     // Takes over what another tab has written. Returns null if there is nothing new, otherwise
-    // {exceeds}: whether the other tab lacks something, because both wrote at the same time.
+    // {exceeds}, which says whether the other tab lacks something, because both wrote at the same
+    // time.
     pull(conversation) {
       const text = stored(conversation.id), theirs = conversationOf(text);
       if (!theirs || text === seen.get(conversation)) return null;
@@ -79,7 +80,8 @@ const store = (() => {
     },
     // It was stored, and a tab has deleted it.
     isDeleted: (conversation) => seen.has(conversation) && stored(conversation.id) === null,
-    // Behind pull(). Throws when the storage is full. What was deleted stays so.
+    // Saves a conversation; call pull() before it. Throws when the storage is full. What was
+    // deleted stays so.
     save(conversation) {
       if (this.isDeleted(conversation)) return;
       conversation.updated = Date.now();
@@ -114,7 +116,7 @@ const store = (() => {
         if (text) sessionStorage.setItem(kDraft + id, text);
         else sessionStorage.removeItem(kDraft + id);
       } catch {
-        // too long to be kept: it is on the page only
+        // It is too long to be kept, so it is on the page only.
       }
     },
     key: () => sessionStorage.getItem(kKey) ?? '',
