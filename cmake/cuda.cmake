@@ -68,13 +68,13 @@ endif()
 function(walsh_use_cuda target)
   target_include_directories(${target} SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS})
   target_link_libraries(${target} PUBLIC ${WALSH_CUDA_LIBRARIES})
-  # No contraction, because bits must equal those of the CPU; kernels use fma explicitly.
+  # Contraction is off, because bits must equal those of the CPU; kernels use fma explicitly.
   set(flags -fmad=false --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra)
   # Compressed device code has a sixth of the default size.
   if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
     list(APPEND flags -compress-mode=size)
   endif()
-  # Kernels compile in a third of the time and run much slower.
+  # Kernels then compile in a third of the time and run much slower.
   if(WALSH_CUDA_QUICK)
     list(APPEND flags --Ofast-compile=max -Xcompiler=-g1)
   endif()

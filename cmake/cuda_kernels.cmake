@@ -1,11 +1,11 @@
-# The table of the kernels of GPUs that are templates: for which codes products are compiled, for
-# which sizes of heads attention, and for which groups of scales the encoder. Each row is a source
-# that is written while configuring, so that what the rows say is compiled side by side. Group sizes
-# and numbers of vectors of a code are in src/kernels/cuda/gemv/gemv_kernel.h (has_flush,
-# most_vectors), shapes of tiles in gemm/int8_tile.cuh and experts/expert_tile.cuh.
+# Lists the kernels of GPUs that are templates: for which codes products are compiled, for which
+# sizes of heads attention, and for which groups of scales the encoder. Each row is a source that is
+# written while configuring, so that what the rows say is compiled side by side. Group sizes and
+# numbers of vectors of a code are in src/kernels/cuda/gemv/gemv_kernel.h (has_flush, most_vectors),
+# shapes of tiles in gemm/int8_tile.cuh and experts/expert_tile.cuh.
 
-# Explicit instantiations of one header, for a source of the layer. Where GPU code only has to
-# compile (WALSH_CUDA_QUICK), twelve of a header are one source, whatever their names are.
+# Instantiates templates of one header in a source of the layer. Where GPU code only has to compile
+# (WALSH_CUDA_QUICK), twelve of a header are one source, whatever their names are.
 function(walsh_kernel sources name header namespace)
   foreach(instance ${ARGN})
     if(WALSH_CUDA_QUICK)
@@ -26,7 +26,7 @@ function(walsh_kernel sources name header namespace)
   set(${sources} ${${sources}} PARENT_SCOPE)
 endfunction()
 
-# Kernels that run all layers (kernels/cuda/persistent/phase.h), with experts and with other mixers
+# These kernels run all layers (kernels/cuda/persistent/phase.h), with experts and with other mixers
 # or not, one for each of the codes.
 macro(walsh_persistent name experts mixers)
   set(instances)
@@ -38,7 +38,7 @@ macro(walsh_persistent name experts mixers)
                ${instances})
 endmacro()
 
-# The same for a coded cache of keys and values, of heads of 64 and of 128.
+# These do the same for a coded cache of keys and values, of heads of 64 and of 128.
 macro(walsh_coded_persistent name experts codes)
   foreach(dim 64 128)
     walsh_kernel(kernels coded_persistent_${name}_${dim} kernels/cuda/persistent/kernel.cuh
@@ -47,7 +47,7 @@ macro(walsh_coded_persistent name experts codes)
   endforeach()
 endmacro()
 
-# Encoders of scalar codes (codec/scalar/cuda/encode_args.h).
+# These encode scalar codes (codec/scalar/cuda/encode_args.h).
 macro(walsh_codec_kernels)
   foreach(kind plain offset sub_groups row absmax)
     walsh_kernel(
@@ -56,7 +56,7 @@ macro(walsh_codec_kernels)
   endforeach()
 endmacro()
 
-# Attention to a coded cache, by the size of heads.
+# These compute attention to a coded cache, by the size of heads.
 macro(walsh_cache_kernels)
   foreach(dim 64 128 256)
     walsh_kernel(kernels attend_decode_${dim} cache/cuda/attend_decode.cuh walsh::cuda::detail
@@ -66,10 +66,10 @@ macro(walsh_cache_kernels)
   endforeach()
 endmacro()
 
-# Products, all layers in one launch, and attention to the pages of prompts.
+# These compute products, all layers in one launch, and attention to the pages of prompts.
 macro(walsh_kernels_kernels)
-  # Widths of scalar codes, those whose scales may hold for 32 columns, and for 128 columns
-  # (codec/cuda/matrix_code.h).
+  # Scalar codes have these widths, of which some may have scales that hold for 32 columns, or for
+  # 128 columns (codec/cuda/matrix_code.h).
   set(widths 2 3 4 8)
   set(widths_32 3 4 8)
   set(widths_128 2 3 4)
@@ -81,7 +81,7 @@ macro(walsh_kernels_kernels)
   set(decoders_product ProductDecoder)
   set(decoders_trellis TrellisDecoder<4> TrellisDecoder<6> TrellisDecoder<8>)
   set(decoders_trellis_half TrellisDecoder<5> TrellisDecoder<7>)
-  # One to 16 vectors, of one matrix and of experts.
+  # These multiply one to 16 vectors, by one matrix and by experts.
   foreach(code ${codes})
     set(gemv)
     set(experts)
@@ -94,7 +94,7 @@ macro(walsh_kernels_kernels)
                  ${experts})
   endforeach()
 
-  # Many vectors of one matrix.
+  # These multiply many vectors by one matrix.
   list(TRANSFORM widths_128 PREPEND scalar OUTPUT_VARIABLE coarse)
   foreach(code ${coarse} trellis trellis_half)
     foreach(decoder ${decoders_${code}})
@@ -104,8 +104,8 @@ macro(walsh_kernels_kernels)
     endforeach()
   endforeach()
 
-  # Many vectors of experts, and of one matrix in int8, the last with scales of 128 columns and of
-  # 32.
+  # These multiply many vectors by experts, and by one matrix in int8, the last with scales of 128
+  # columns and of 32.
   foreach(bits ${widths})
     walsh_kernel(kernels expert_tile_${bits} kernels/cuda/experts/expert_tile.cuh
                  walsh::cuda::detail "ExpertTileLauncher expert_tile<ScalarDecoder<${bits}>>(bool)")
@@ -154,7 +154,8 @@ macro(walsh_kernels_kernels)
   walsh_persistent(trellis_several false false TrellisCodes)
   walsh_coded_persistent(narrow false NarrowCodes)
   walsh_coded_persistent(narrow_experts true NarrowCodes)
-  # Prompts, by the size of heads; 192: keys of latent attention (attention/prefill.cuh).
+  # These compute attention of prompts, by the size of heads; 192 is for keys of latent attention
+  # (attention/prefill.cuh).
   foreach(dim 64 96 128 192 256 512)
     walsh_kernel(kernels prefill_${dim} kernels/cuda/attention/prefill.cuh walsh::cuda::detail
                  "void launch_page_prefill<${dim}>(const PagePrefillArgs&, Stream)")

@@ -1,12 +1,13 @@
-# install(): headers, the libraries with their exported targets walsh::walsh and walsh::shared; the
-# Debian package.
+# Installs headers, the libraries with their exported targets walsh::walsh and walsh::shared; makes
+# the Debian package.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 install(TARGETS walsh EXPORT walsh-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/walsh DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT walsh-targets NAMESPACE walsh:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/walsh)
 if(WALSH_SHARED)
-  # A separate export set: users of the shared library need none of the static library's packages.
+  # The shared library has an export set of its own: its users need none of the static library's
+  # packages.
   install(TARGETS walsh_shared EXPORT walsh-shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(EXPORT walsh-shared NAMESPACE walsh:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/walsh)
 endif()
@@ -19,7 +20,7 @@ install(FILES ${PROJECT_BINARY_DIR}/walsh-config.cmake
               ${PROJECT_BINARY_DIR}/walsh-config-version.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/walsh)
 
-# The pkg-config file, relative to its own location.
+# The pkg-config file is relative to its own location.
 file(RELATIVE_PATH WALSH_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 string(REGEX REPLACE "/$" "" WALSH_PC_PREFIX "${WALSH_PC_PREFIX}")
 # -lwalsh means the shared library if there is one, which needs nothing else.
@@ -34,7 +35,7 @@ endif()
 configure_file(${PROJECT_SOURCE_DIR}/cmake/walsh.pc.in ${PROJECT_BINARY_DIR}/walsh.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/walsh.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-# Manual pages and completions, written by the installed program itself.
+# The installed program writes its manual pages and completions itself.
 if(TARGET walsh_command)
   install(CODE "
     set(prefix \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}\")
@@ -44,7 +45,7 @@ endif()
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/walsh RENAME copyright
         COMPONENT program)
 
-# cpack -G DEB: the program, the library, headers, manual pages, completions.
+# cpack -G DEB packs the program, the library, headers, manual pages, completions.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME walsh)
 set(CPACK_PACKAGE_CONTACT "The walsh authors <walsh@localhost>")
@@ -59,7 +60,7 @@ if(WALSH_STATIC_LIBRARIES)
   set(CPACK_INSTALL_CMAKE_PROJECTS "${PROJECT_BINARY_DIR};walsh;program;/")
   set(CPACK_DEB_COMPONENT_INSTALL OFF)
 else()
-  # Packages that programs with the library need.
+  # Programs with the library need these packages.
   set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libfmt-dev, libpcre2-dev, libutf8proc-dev, libxxhash-dev")
 endif()
 include(CPack)

@@ -2,7 +2,8 @@
 # a test executable test_NAME of tests/NAME. Code for an instruction set lives in a sub-folder named
 # after it and is compiled with that set's flags; everything else is baseline x86-64.
 
-# The results must not depend on the instruction set: no contraction into FMA, no fast math.
+# The results must not depend on the instruction set, so there is no contraction into FMA and no
+# fast math.
 set(WALSH_FLAGS -Wall -Wextra -Wpedantic -ffp-contract=off)
 if(WALSH_WERROR)
   list(APPEND WALSH_FLAGS -Werror)
@@ -29,10 +30,9 @@ set(WALSH_ISA_FLAGS_amx ${WALSH_ISA_FLAGS_avx512vbmi} -mamx-tile -mamx-int8)
 
 set(WALSH_LAYERS "")
 
-# Precompiled headers, shared by a group of targets with equal flags.
-# Reading them is up to a fifth of what compiling a source costs. A compiler cache keeps no object
-# that a precompiled header went into, so there are none where one is used; that build also shows
-# what a source forgets to include.
+# A group of targets with equal flags shares precompiled headers. Reading them is up to a fifth of
+# what compiling a source costs. A compiler cache keeps no object that a precompiled header went
+# into, so there are none where one is used; that build also shows what a source forgets to include.
 function(walsh_precompile target group)
   if(CMAKE_CXX_COMPILER_LAUNCHER)
     return()
@@ -46,8 +46,9 @@ function(walsh_precompile target group)
   endif()
 endfunction()
 
-# JSON: its sources read or write it. PLAIN: no test waits for its code, so that a build whose
-# purpose is to run the tests (WALSH_UNITY in the preset dev) spends no time on optimizing it.
+# JSON says that its sources read or write it. PLAIN says that no test waits for its code, so that a
+# build whose purpose is to run the tests (WALSH_UNITY in the preset dev) spends no time on
+# optimizing it.
 function(walsh_layer name)
   cmake_parse_arguments(ARG "JSON;PLAIN" "" "LIBS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cpp)
@@ -99,7 +100,7 @@ function(walsh_layer name)
   endif()
 endfunction()
 
-# The page of the server, as a source of its layer.
+# Makes the page of the server a source of its layer.
 function(walsh_embed_page)
   set(folder ${PROJECT_SOURCE_DIR}/src/serve/page)
   set(output ${PROJECT_BINARY_DIR}/page_text.cpp)
@@ -113,7 +114,7 @@ function(walsh_embed_page)
   target_sources(walsh_serve PRIVATE ${output})
 endfunction()
 
-# test_NAME from tests/NAME/*_test.cpp, linked with the objects of `layers`.
+# Builds test_NAME from tests/NAME/*_test.cpp, linked with the objects of `layers`.
 function(walsh_test name layers)
   file(GLOB tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${name}/*.cpp)
   if(WALSH_HAS_CUDA)
@@ -123,7 +124,7 @@ function(walsh_test name layers)
   if(NOT tests)
     return()
   endif()
-  # What only processors with an instruction set can run.
+  # Only processors with the instruction set can run these.
   foreach(isa avx512vbmi)
     file(GLOB isa_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${name}/${isa}/*.cpp)
     if(isa_tests)
@@ -135,7 +136,7 @@ function(walsh_test name layers)
       list(APPEND tests ${isa_tests})
     endif()
   endforeach()
-  # Sources of GPU kernels that run on the host (tests/kernels/emulated/device.h).
+  # These sources of GPU kernels run on the host (tests/kernels/emulated/device.h).
   file(GLOB emulated CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${name}/emulated/*.cpp
                                        ${PROJECT_SOURCE_DIR}/tests/${name}/*_emulated_test.cpp)
   set_source_files_properties(
@@ -169,7 +170,7 @@ function(walsh_test name layers)
                        PROPERTIES TIMEOUT 600 COST ${cost})
 endfunction()
 
-# The library, the command, the install rules.
+# Makes the library, the command and the install rules.
 function(walsh_finish)
   add_library(walsh STATIC)
   add_library(walsh::walsh ALIAS walsh)
@@ -186,7 +187,7 @@ function(walsh_finish)
     target_link_libraries(walsh PUBLIC ${WALSH_CUDA_LIBRARIES})
   endif()
 
-  # The shared library, which exports only what include/walsh declares.
+  # The shared library exports only what include/walsh declares.
   if(WALSH_SHARED)
     add_library(walsh_shared SHARED)
     add_library(walsh::shared ALIAS walsh_shared)
@@ -211,7 +212,8 @@ function(walsh_finish)
     add_executable(walsh_command ${cli_sources})
     set_target_properties(walsh_command PROPERTIES OUTPUT_NAME walsh)
     walsh_unite(walsh_command)
-    # Flags and reports: the time to compile them is most of what they cost while developing.
+    # The command's code is flags and reports: the time to compile them is most of what they cost
+    # while developing.
     target_compile_options(walsh_command PRIVATE ${WALSH_FLAGS} ${WALSH_FALSE_ALARMS}
                                                  $<$<CONFIG:RelWithDebInfo>:-O1>)
     target_include_directories(walsh_command PRIVATE ${PROJECT_SOURCE_DIR}/src)

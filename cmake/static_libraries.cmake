@@ -1,10 +1,10 @@
-# WALSH_STATIC_LIBRARIES: programs that run on systems with other versions of the libraries.
+# With WALSH_STATIC_LIBRARIES programs run on systems with other versions of the libraries.
 set(WALSH_FMT fmt::fmt)
 if(WALSH_STATIC_LIBRARIES)
   set(WALSH_FMT fmt::fmt-header-only)  # Debian has no static library of it
   add_link_options(-static-libgcc -static-libstdc++)
 
-  # walsh_use_archives(TARGET NAME...): TARGET stands for the archives lib<NAME>.a.
+  # walsh_use_archives(TARGET NAME...) lets TARGET stand for the archives lib<NAME>.a.
   function(walsh_use_archives target)
     set(archives "")
     foreach(name ${ARGN})

@@ -1,5 +1,5 @@
-# WALSH_UNITY: several sources of a target are compiled as one, which takes less than half the time
-# for all of them. tools/unity_groups.py says which can stand together.
+# With WALSH_UNITY several sources of a target are compiled as one, which takes less than half the
+# time for all of them. tools/unity_groups.py says which can stand together.
 if(WALSH_UNITY STREQUAL "AUTO" AND NOT CMAKE_BUILD_TYPE STREQUAL "Release")
   set(WALSH_UNITY OFF)
 endif()
@@ -18,13 +18,13 @@ function(walsh_unity_groups result)
   set(tool ${PROJECT_SOURCE_DIR}/tools/unity_groups.py)
   execute_process(COMMAND ${Python3_EXECUTABLE} ${tool} ${WALSH_UNITY_TOKENS} ${ARGN}
                   OUTPUT_VARIABLE groups COMMAND_ERROR_IS_FATAL ANY)
-  # A source that changes may fit no longer.
+  # A source that changes may no longer fit into its group.
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${tool} ${ARGN})
   string(REGEX MATCHALL "[^\n]+" groups "${groups}")
   set(${result} ${groups} PARENT_SCOPE)
 endfunction()
 
-# walsh_unite(TARGET): compiles the sources that TARGET has by now in groups. CMake leaves those
+# walsh_unite(TARGET) compiles the sources that TARGET has by now in groups. CMake leaves those
 # alone that have flags of their own, as for an instruction set.
 function(walsh_unite target)
   if(NOT WALSH_UNITY OR "${target}" IN_LIST WALSH_UNITY_EXCEPT)
@@ -46,7 +46,7 @@ function(walsh_unite target)
   endif()
 endfunction()
 
-# walsh_unite_kernels(RESULT NAME SOURCE...): the same for GPU code of a layer that only has to
+# walsh_unite_kernels(RESULT NAME SOURCE...) does the same for GPU code of a layer that only has to
 # compile. CMake has no such property for it: RESULT becomes sources that include the groups.
 function(walsh_unite_kernels result name)
   set(files ${ARGN})
