@@ -20,7 +20,7 @@ from torch import nn
 
 
 def seconds(function, least=0.05):
-    """Seconds per call, measured over as many calls as take `least` seconds."""
+    """Returns the seconds per call, measured over as many calls as take `least` seconds."""
     calls, start = 0, time.perf_counter()
     while (spent := time.perf_counter() - start) < least:
         function()
@@ -42,7 +42,7 @@ def captured(function):
 
 
 def gpu_seconds(function, calls=20):
-    """Seconds per call by the GPU's clock."""
+    """Returns the seconds per call by the GPU's clock."""
     function()
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
@@ -54,7 +54,7 @@ def gpu_seconds(function, calls=20):
 
 
 def host_seconds(function, calls=100):
-    """Seconds until a call returns, while the queue has room."""
+    """Returns the seconds until a call returns, while the queue has room."""
     torch.cuda.synchronize()
     start = time.perf_counter()
     for _ in range(calls):
@@ -83,7 +83,7 @@ def build(rows, cols, types, device, copies):
 
 
 def time_on_cpu(args):
-    """Layers one by one."""
+    """Times layers one by one."""
     layers = build(args.rows, args.cols, args.types, "cpu", 1)
     print(f"{args.rows} x {args.cols}, {torch.get_num_threads()} threads; milliseconds, and the "
           "median over the rounds of bf16's time by the layer's")
@@ -118,7 +118,7 @@ def time_on_gpu(args, rows, cols, batches, copies):
 
 
 class Decoder:
-    """Greedy decoding with a static cache."""
+    """Decodes greedily with a static cache."""
 
     def __init__(self, model, config, prompt, room):
         from transformers import StaticCache
@@ -138,7 +138,7 @@ class Decoder:
         self.position.fill_(self.prompt.shape[1])
 
     def step(self):
-        """The next token."""
+        """Computes the next token."""
         mask = (self.steps <= self.position)[None, None]
         out = self.model(self.token, attention_mask=mask, position_ids=self.position,
                          past_key_values=self.cache)
@@ -146,7 +146,7 @@ class Decoder:
         self.position.add_(1)
 
     def tokens(self, step, count):
-        """The results of `count` calls, and the seconds per call."""
+        """Returns the results of `count` calls, and the seconds per call."""
         self.start()
         found = []
         torch.cuda.synchronize()
@@ -159,7 +159,7 @@ class Decoder:
 
 
 def decode(args):
-    """Tokens per second of a model in bf16 and with its layers quantized."""
+    """Prints the tokens per second of a model in bf16 and with its layers quantized."""
     from transformers import AutoModelForCausalLM, LlamaConfig
 
     config = LlamaConfig(hidden_size=4096, intermediate_size=14336, num_attention_heads=32,

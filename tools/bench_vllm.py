@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Decoding speed of vLLM on the CPU with --quantization turboquant against its own bfloat16.
+"""Measures the decoding speed of vLLM on the CPU with --quantization turboquant against its own
+bfloat16.
 
 Both models live in processes of their own at the same time and decode in turns, so that whatever
 else the machine does meets both. The checkpoint has random weights and the shape of a 1.1-billion
@@ -21,7 +22,7 @@ PROMPT = 32  # tokens
 
 
 def make_checkpoint(folder, layers):
-    """A Llama of random bfloat16 weights."""
+    """Writes a Llama of random bfloat16 weights."""
     import torch
     import transformers
 
@@ -41,7 +42,7 @@ def make_checkpoint(folder, layers):
 
 
 def memory(name):
-    """A memory figure of this process in MB: VmRSS is the present size, VmHWM the peak."""
+    """Returns a memory figure of this process in MB: VmRSS is the present size, VmHWM the peak."""
     text = pathlib.Path("/proc/self/status").read_text()
     return int(text.partition(name + ":")[2].split()[0]) / 1e3
 
@@ -64,7 +65,7 @@ def serve(options):
 
 
 def answer(process, word):
-    """The rest of the next line that begins with the given word."""
+    """Returns the rest of the next line that begins with the given word."""
     for line in process.stdout:
         if line.startswith(word):
             return line[len(word):].strip()
@@ -72,7 +73,7 @@ def answer(process, word):
 
 
 def decode_seconds(process, sequences, tokens):
-    """Seconds for the tokens after the first: the prompt's time is subtracted."""
+    """Returns the seconds for the tokens after the first: the prompt's time is subtracted."""
     spent = []
     for count in (1, tokens + 1):
         process.stdin.write(f"{sequences} {count}\n")

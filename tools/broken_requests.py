@@ -1,4 +1,4 @@
-"""Slightly malformed requests, and a client that sends many of them in a row.
+"""Makes slightly malformed requests, and sends many of them in a row.
 
 Used by stress_serve.py: valid requests of every endpoint in which a part is replaced, removed or
 repeated, and bytes of which are changed.
@@ -61,7 +61,7 @@ VALUES = [None, True, False, 0, -1, 7, 10 ** 30, 1e308, -0.5, "", "x", "\ud800",
 
 
 def places(value, found):
-    """Yields every container inside a value with each of its keys."""
+    """Returns every container inside a value with each of its keys."""
     if isinstance(value, (dict, list)):
         for key in value if isinstance(value, dict) else range(len(value)):
             found.append((value, key))
@@ -85,7 +85,7 @@ def change(body, rng):
 
 
 def broken_request(rng):
-    """The bytes of a request."""
+    """Returns the bytes of a request."""
     path, valid = rng.choice(BODIES)
     body = copy.deepcopy(valid)
     for _ in range(rng.choice([1, 1, 2, 4])):
@@ -104,7 +104,8 @@ def broken_request(rng):
 
 
 def read_answer(stream, method):
-    """The status of the next answer, and whether the connection stays open; None at its end."""
+    """Returns the status of the next answer, and whether the connection stays open; None at its
+    end."""
     line = stream.readline()
     if not line:
         return None

@@ -23,7 +23,7 @@ GREEDY = {"temperature": 0}
 
 
 def ask(client, model, **more):
-    """A short greedy message."""
+    """Asks for a short greedy message."""
     options = {"model": model, "max_tokens": 8, "extra_body": GREEDY,
                "messages": [{"role": "user", "content": "Name a river."}]}
     options.update(more)
@@ -38,7 +38,7 @@ class River(pydantic.BaseModel):
 
 
 def structured(client, model):
-    """Answers that match a schema, in all the ways in which the package asks for them."""
+    """Yields answers that match a schema, in all the ways in which the package asks for them."""
     said = [{"role": "user", "content": "Name a river."}]
     common = {"model": model, "max_tokens": 120, "extra_body": GREEDY, "messages": said}
     parsed = client.messages.parse(output_format=River, **common)
@@ -60,7 +60,7 @@ def structured(client, model):
 
 
 def tools(client, model):
-    """Tools of clients and of Anthropic's servers."""
+    """Checks tools of clients and of Anthropic's servers."""
     common = {"model": model, "max_tokens": 120, "extra_body": GREEDY,
               "messages": [{"role": "user", "content": "What is the weather in Paris?"}]}
     for kind in ("web_search_20250305", "code_execution_20250825"):
@@ -94,7 +94,7 @@ def tools(client, model):
 
 
 def messages(client, model):
-    """Cases of Anthropic's interface: pairs of a name and whether the case holds."""
+    """Yields cases of Anthropic's interface: pairs of a name and whether the case holds."""
     answer = ask(client, model)
     text = answer.content[0].text
     yield "a message is answered", answer.role == "assistant" and text and (
@@ -140,14 +140,14 @@ def messages(client, model):
 
 
 def respond(client, model, **more):
-    """A short greedy response."""
+    """Asks for a short greedy response."""
     options = {"model": model, "max_output_tokens": 8, "temperature": 0, "input": "Name a river."}
     options.update(more)
     return client.responses.create(**options)
 
 
 def responses(client, model):
-    """Cases of OpenAI's responses."""
+    """Yields cases of OpenAI's responses."""
     answer = respond(client, model)
     text = answer.output_text
     yield "a response", text and answer.status == "incomplete" and (

@@ -11,7 +11,7 @@ import family_table
 import make_guide
 import results_tables
 
-# Flags of other programs that documents mention.
+# Documents mention these flags of other programs.
 FOREIGN = {"nvtx", "quantization-config", "enforce-eager", "tensor-parallel-size",
            "pipeline-parallel-size", "distributed-executor-backend", "enable-expert-parallel",
            "kv-cache-dtype", "head", "address"}
@@ -41,7 +41,7 @@ class Tree:
                          if f.suffix in SOURCES or f.name in ("run", "Dockerfile"))
         self.flags = set(FLAG.findall(text)) | FOREIGN
         self.words = set(re.findall(r"\w+", text))
-        # Folders that paths in documents may begin with: those of the root and the layers of src/.
+        # Paths in documents may begin with these folders: those of the root and the layers of src/.
         self.tops = {str(f).split("/")[0] for f in files if len(f.parts) > 1}
         self.layers = {f.parts[1] for f in files if f.parts[0] == "src" and len(f.parts) > 2}
 
@@ -56,7 +56,8 @@ class Tree:
 
 
 def walk_problems(text):
-    """The walks of docs/design.md: numbers in the first lines against the files of the lists."""
+    """Compares the numbers in the first lines of the walks of docs/design.md with the files of
+    their lists."""
     for title, parts in (("one weight", ((0,), (0, 1, 2), (0, 1, 2))), ("one token", None)):
         section = text.split(f"## The walk of {title}")[1].split("\n## ")[0]
         sentence = section.split(":", 1)[1].split(".")[0]
@@ -85,8 +86,8 @@ def walk_problems(text):
             yield f"the walk of {title} says {said} files, and lists {counted}"
 
 
-# For tasks of CONTRIBUTING.md: a pattern that finds an example of what was added so, and the files
-# that are the example's own or only use it.
+# For each of these tasks of CONTRIBUTING.md there is a pattern that finds an example of what was
+# added so, and the files that are the example's own or only use it.
 TASKS = {
     "A model family": (r"\bkOlmoe\b", {"src/arch/family_olmoe.cpp"}),
     "An option of attention": (r"\b(?:options|rule)\.chunk\b", set()),
@@ -99,7 +100,7 @@ TASKS = {
 
 
 def task_problems(root, text):
-    """The lists of CONTRIBUTING.md against the files that have the examples."""
+    """Compares the lists of CONTRIBUTING.md with the files that have the examples."""
     sources = {path.relative_to(root).as_posix(): read(path) for top in ("include", "src")
                for path in sorted((root / top).rglob("*")) if path.suffix in SOURCES}
     sections = dict(re.findall(r"^\*\*([^*]+?):?\*\*(.*?)(?=^\*\*|^## |\Z)", text, re.M | re.S))
@@ -131,7 +132,7 @@ def problems(tree):
 
 
 def table_problems(root):
-    """Tables that do not match the figures in docs/*.json."""
+    """Finds tables that do not match the figures in docs/*.json."""
     for page in results_tables.PAGES:
         if page.read_text() != results_tables.filled(page):
             yield (f"{page.relative_to(root)}: a table is older than its figures: "

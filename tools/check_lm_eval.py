@@ -59,7 +59,7 @@ class Server:
         self.url, self.tokenizer = url, tokenizer
 
     def complete(self, **request):
-        """The only choice of a completion."""
+        """Returns the only choice of a completion."""
         data = json.dumps({"model": "walsh", "temperature": 0, **request}).encode()
         head = {"Content-Type": "application/json"}
         call = urllib.request.Request(self.url + "/completions", data, head)
@@ -67,13 +67,13 @@ class Server:
             return json.load(answer)["choices"][0]
 
     def likelihood(self, context, rest):
-        """The log-probability of tokens given the tokens before them."""
+        """Returns the log-probability of tokens given the tokens before them."""
         got = self.complete(prompt=context + rest, echo=True, logprobs=0, max_tokens=0)
         return sum(got["logprobs"]["token_logprobs"][len(context):])
 
 
 def expected(server, bos):
-    """The expected result for each task and example."""
+    """Returns the expected result for each task and example."""
     def encode(text):
         return server.tokenizer.encode(text, add_special_tokens=bos)
 
@@ -101,7 +101,7 @@ def write_tasks(folder):
 
 
 def found(result, name):
-    """The answers that the harness received, in the order of the examples."""
+    """Returns the answers that the harness received, in the order of the examples."""
     samples = sorted(result["samples"][f"walsh_{name}"], key=lambda sample: sample["doc_id"])
     if name == "choices":
         return [[float(one[0][0]) for one in sample["resps"]] for sample in samples]
@@ -111,14 +111,14 @@ def found(result, name):
 
 
 def first(value):
-    """The innermost first element of nested lists."""
+    """Returns the innermost first element of nested lists."""
     while isinstance(value, (list, tuple)):
         value = value[0]
     return value
 
 
 def same(one, other):
-    """Whether two answers agree: texts exactly, likelihoods to rounding."""
+    """Returns whether two answers agree: texts exactly, likelihoods to rounding."""
     if isinstance(one, list):
         return len(one) == len(other) and all(map(same, one, other))
     return one == other if isinstance(one, str) else abs(one - other) <= 1e-3 * (1 + abs(one))

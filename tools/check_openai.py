@@ -15,7 +15,7 @@ import openai
 
 
 def chat(client, model, **more):
-    """A short greedy chat."""
+    """Asks for a short greedy chat."""
     options = {"model": model, "temperature": 0, "max_completion_tokens": 8,
                "messages": [{"role": "user", "content": "Name a river."}]}
     options.update(more)
@@ -23,14 +23,14 @@ def chat(client, model, **more):
 
 
 def complete(client, model, **more):
-    """A short greedy completion."""
+    """Asks for a short greedy completion."""
     options = {"model": model, "temperature": 0, "max_tokens": 8, "prompt": "The city of"}
     options.update(more)
     return client.completions.create(**options)
 
 
 def refused(call, kind):
-    """Whether a call raises this error of the package."""
+    """Returns whether a call raises this error of the package."""
     try:
         call()
     except kind:
@@ -39,7 +39,7 @@ def refused(call, kind):
 
 
 def streamed_chat(client, model):
-    """The text and the last chunk's usage of a streamed chat."""
+    """Returns the text and the last chunk's usage of a streamed chat."""
     text, usage, reasons = "", None, []
     for chunk in chat(client, model, stream=True, stream_options={"include_usage": True}):
         usage = chunk.usage or usage
@@ -57,7 +57,7 @@ WEATHER = {"type": "function", "function": {
 
 
 def structured_cases(client, model):
-    """Answers that match a schema, and calls of tools."""
+    """Yields answers that match a schema, and calls of tools."""
     schema = {"type": "object", "properties": {"river": {"type": "string", "maxLength": 9},
                                                "long": {"type": "boolean"}},
               "required": ["river", "long"], "additionalProperties": False}
@@ -101,7 +101,7 @@ def structured_cases(client, model):
 
 
 def cases(client, model):
-    """Pairs of a name and whether the case holds."""
+    """Yields pairs of a name and whether the case holds."""
     answer = chat(client, model)
     message = answer.choices[0].message
     yield "a chat answers as the assistant", message.role == "assistant" and message.content

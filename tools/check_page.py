@@ -20,13 +20,13 @@ from page_browser import By, Front, Keys, Page, Walsh, WebDriverException, can_s
 
 
 def plain(html):
-    """The markup of a body with its links shortened."""
+    """Returns the markup of a body with its links shortened."""
     return re.sub(r'<a href="([^"]*)" target="_blank" rel="noopener noreferrer nofollow"'
                   r' title="[^"]*">', r"LINK(\1)", html)
 
 
 def chat_cases(page, walsh):
-    """Cases with the model itself."""
+    """Yields cases with the model itself."""
     page.open(walsh.url)
     page.set_sampling(max_tokens=24, seed=7, temperature=0.7)
     facts = page.facts()
@@ -52,7 +52,7 @@ def chat_cases(page, walsh):
 
 
 def stream_cases(page, front):
-    """Streaming, stopping, keys."""
+    """Yields cases of streaming, stopping and keys."""
     page.open(front.url)
     front.script, front.pause = [f"w{i} " for i in range(2000)], 0.01
     page.send("go")
@@ -109,7 +109,7 @@ def stream_cases(page, front):
 
 
 def hostile_cases(page, front):
-    """A model's text is never interpreted as markup or script."""
+    """Yields cases where a model's text must never be interpreted as markup or script."""
     page.open(front.url)
     front.pause = 0
     page.run("window.pwned = 0")
@@ -151,7 +151,7 @@ def hostile_cases(page, front):
 
 
 def markdown_cases(page, front):
-    """Markdown, at once and letter by letter."""
+    """Yields cases of markdown, at once and letter by letter."""
     page.open(front.url)
     front.pause = 0
     whole = page_texts.MARKDOWN
@@ -174,7 +174,7 @@ def markdown_cases(page, front):
 
 
 def draft_cases(page, front):
-    """Drafts belong to their conversation."""
+    """Yields cases where drafts belong to their conversation."""
     page.open(front.url)
     front.script, front.pause = ["yes"], 0
     page.ask("one")
@@ -206,7 +206,7 @@ def draft_cases(page, front):
 
 
 def failure_cases(page, front):
-    """A server that becomes unreachable."""
+    """Yields cases of a server that becomes unreachable."""
     page.open(front.url)
     front.script, front.pause = ["yes"], 0
     front.down = True
@@ -245,7 +245,7 @@ def failure_cases(page, front):
 
 
 def tab_cases(page, front):
-    """Two tabs with the same conversation."""
+    """Yields cases of two tabs with the same conversation."""
     page.open(front.url)
     front.script, front.pause = ["yes"], 0
     page.ask("one")
@@ -333,7 +333,7 @@ def tab_cases(page, front):
 
 
 def phone_cases(page, front):
-    """On a small screen."""
+    """Yields cases on a small screen."""
     page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
         "width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True})
     page.open(front.url)
@@ -349,7 +349,7 @@ def phone_cases(page, front):
 
 
 def key_cases(page, options):
-    """A server that requires a key."""
+    """Yields cases of a server that requires a key."""
     walsh = Walsh(options.walsh, options.model, "--api-key", "secret")
     try:
         page.open(walsh.url)
@@ -381,7 +381,7 @@ def take_picture(page, options):
 
 
 def cases(page, walsh, options):
-    """Names, and whether the cases hold."""
+    """Yields names, and whether the cases hold."""
     front = Front(walsh.url)
     groups = [chat_cases(page, walsh)]
     groups += [made(page, front) for made in (

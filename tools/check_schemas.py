@@ -38,7 +38,7 @@ PATTERNS = ["^[A-F]{1,4}(-[0-9]+)?$", "^(red|green|blue)$", r"^\d{3}-\d{4}$", "^
 
 
 def text_schema(draw):
-    """A schema of strings with an end."""
+    """Draws a schema of strings with an end."""
     kind = draw.randrange(4)
     if kind == 0:
         return {"type": "string", "format": draw.choice(FORMATS)}
@@ -49,7 +49,7 @@ def text_schema(draw):
 
 
 def number_schema(draw):
-    """A schema of integers or numbers, perhaps with bounds."""
+    """Draws a schema of integers or numbers, perhaps with bounds."""
     integer = draw.random() < 0.5
     schema = {"type": "integer" if integer else "number"}
     least = draw.randrange(-2000, 2000) * (1 if integer else 0.25)
@@ -63,7 +63,7 @@ def number_schema(draw):
 
 
 def array_schema(draw, depth):
-    """A schema of lists or of tuples."""
+    """Draws a schema of lists or of tuples."""
     if draw.random() < 0.3:
         return {"type": "array", "items": False,
                 "prefixItems": [random_schema(draw, depth - 1) for _ in range(2)]}
@@ -73,7 +73,7 @@ def array_schema(draw, depth):
 
 
 def object_schema(draw, depth):
-    """A schema of objects."""
+    """Draws a schema of objects."""
     schema = {"type": "object", "properties": {}, "required": []}
     for name in NAMES:
         if draw.random() < 0.5:
@@ -88,7 +88,7 @@ def object_schema(draw, depth):
 
 
 def random_schema(draw, depth):
-    """A schema that allows something, with all its answers of bounded length."""
+    """Draws a schema that allows something, with all its answers of bounded length."""
     kinds = [lambda: {"type": draw.choice(["null", "boolean"])}, lambda: text_schema(draw),
              lambda: number_schema(draw),
              lambda: {"enum": ["red", 7, None, "a\"b", [1, "x"], {"k": 0.5}]},
@@ -103,7 +103,7 @@ def random_schema(draw, depth):
 
 
 def answer(url, schema, seed):
-    """The text of the answer and why it ended."""
+    """Returns the text of the answer and why it ended."""
     body = {"prompt": "Answer: ", "max_tokens": 1500, "temperature": 1.5, "top_k": 0, "top_p": 1,
             "min_p": 0, "seed": seed, "json_schema": schema}
     request = urllib.request.Request(url + "/completions", json.dumps(body).encode(),
@@ -114,7 +114,7 @@ def answer(url, schema, seed):
 
 
 def problem(url, schema, seed):
-    """The reason why the answer is invalid, or nothing."""
+    """Returns the reason why the answer is invalid, or nothing."""
     try:
         text, reason = answer(url, schema, seed)
         if reason != "stop":
@@ -127,14 +127,14 @@ def problem(url, schema, seed):
 
 
 class Probe:
-    """The program schema_probe: one line asks, one line answers."""
+    """Talks to the program schema_probe: one line asks, one line answers."""
 
     def __init__(self, path):
         self.process = subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         text=True, encoding="utf-8")
 
     def ask(self, schema, instances=(), samples=0, seed=1):
-        """The probe's answer: "error", or "accepted" and "texts"."""
+        """Returns the probe's answer: "error", or "accepted" and "texts"."""
         self.process.stdin.write(json.dumps(
             {"schema": schema, "instances": list(instances), "samples": samples,
              "seed": seed}) + "\n")
@@ -148,8 +148,8 @@ DRAFTS = {"draft2020-12": jsonschema.Draft202012Validator,
 
 
 def multiple_of(validator, unit, instance, schema):
-    """Whether a number is a multiple in decimals, as JSON writes it: the package divides doubles,
-    for which 0.07 is no multiple of 0.01."""
+    """Yields an error if a number is no multiple in decimals, as JSON writes it: the package
+    divides doubles, for which 0.07 is no multiple of 0.01."""
     del schema
     if validator.is_type(instance, "number") and decimal.Decimal(repr(instance)) % \
             decimal.Decimal(repr(unit)) != 0:
@@ -157,7 +157,7 @@ def multiple_of(validator, unit, instance, schema):
 
 
 def judge_of(draft):
-    """The package's validator of a draft with two defects mended: multiples, and 2019-09's
+    """Returns the package's validator of a draft with two defects mended: multiples, and 2019-09's
     unevaluatedProperties, which does not know what a schema in additionalProperties evaluates."""
     mended = {"multipleOf": multiple_of}
     if draft is jsonschema.Draft201909Validator:
@@ -169,7 +169,7 @@ def judge_of(draft):
 
 
 def invalid(text, schema, draft):
-    """The reason why a text is invalid, or nothing; also for classes unknown to Python."""
+    """Returns the reason why a text is invalid, or nothing; also for classes unknown to Python."""
     try:
         judge_of(draft)(schema, format_checker=draft.FORMAT_CHECKER).validate(json.loads(text))
     except re.error:
@@ -217,7 +217,7 @@ class Tally:
 
 
 def check_suite(probe, folder, samples, verbose):
-    """JSON Schema's own tests: no invalid instance is accepted."""
+    """Runs JSON Schema's own tests: no invalid instance may be accepted."""
     tally = Tally()
     for name, draft in DRAFTS.items():
         for path in sorted((pathlib.Path(folder) / name).rglob("*.json")):
@@ -256,7 +256,7 @@ def check_files(probe, pattern, samples):
 
 
 def check_random(probe, count, seed, samples):
-    """Random schemas without a server."""
+    """Checks random schemas without a server."""
     tally = Tally()
     for number, schema in enumerate(random_schemas(count, seed)):
         tally.sample(probe.ask(schema, (), samples, number), schema,
@@ -265,7 +265,7 @@ def check_random(probe, count, seed, samples):
 
 
 def random_schemas(count, seed):
-    """Schemas from a seed."""
+    """Returns schemas from a seed."""
     draw = random.Random(seed)
     schemas = []
     for _ in range(count):

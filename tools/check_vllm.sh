@@ -14,6 +14,6 @@ from importlib.metadata import entry_points
 names = [e.value for e in entry_points(group="vllm.general_plugins")]
 assert "walsh.vllm:register" in names, f"vLLM would not find the plugin: {names}"
 '
-# With few cores, threads that spin would take them from each other.
+# With few cores, threads that spin would take the cores from each other.
 OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} "$python" -m pytest -q -W ignore --show-capture=no \
   python/tests/test_vllm_options.py python/tests/test_vllm.py python/tests/test_vllm_processes.py

@@ -25,7 +25,7 @@ TYPES = "Q2_K,Q3_K_M,IQ4_XS,IQ4_NL,Q4_0,Q4_K_M,Q5_0,Q5_K_M,Q6_K,Q8_0"
 
 
 def run(command):
-    """What a command writes to standard output; ends the script if it fails."""
+    """Returns what a command writes to standard output; ends the script if it fails."""
     result = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     if result.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}: {result.stderr.strip()[-2000:]}")
@@ -33,7 +33,7 @@ def run(command):
 
 
 class Programs:
-    """Where the programs are, and how they are called."""
+    """Says where the programs are, and how they are called."""
 
     def __init__(self, args):
         needed = ["llama-perplexity" if args.what == "kld" else "llama-bench"]
@@ -48,14 +48,14 @@ class Programs:
         self.walsh, self.threads = args.walsh, args.threads[-1]
 
     def files(self, args, folder):
-        """Names and paths of the files to run."""
+        """Returns names and paths of the files to run."""
         if args.as_they_are:
             return [(path.stem, path) for path in args.model]
         return [(kind, self.make(args.model[0], kind, folder, args.pure))
                 for kind in args.types.split(",")]
 
     def make(self, model, kind, folder, pure):
-        """The file of a type, made if it is not there."""
+        """Returns the file of a type, which is made if it is not there."""
         path = folder / f"{model.stem}-{kind}.gguf"
         if not path.exists():
             flags = ["--pure", "--token-embedding-type", "f16"] if pure else []
@@ -63,7 +63,7 @@ class Programs:
         return path
 
     def divergence(self, path, text, chunks, folder):
-        """What walsh says of its divergence from llama.cpp's logits."""
+        """Returns what walsh says of its divergence from llama.cpp's logits."""
         base = folder / "base.logits"
         run([self.perplexity, "-m", path, "-f", text, "-c", "512", "-b", "512", "--chunks",
              str(chunks), "-t", self.threads, "--kl-divergence-base", base])

@@ -25,12 +25,12 @@ OWN_TOKENS = 16  # of a prompt after the prefix
 
 
 def machine(options):
-    """The flags that both commands get."""
+    """Returns the flags that both commands get."""
     return ["--device", options.device] + (["-t", str(options.threads)] if options.threads else [])
 
 
 def bench(options, clients):
-    """Tokens per second of walsh bench."""
+    """Returns the tokens per second of walsh bench."""
     command = [options.walsh, "bench", options.model, *machine(options), "-p", "0", "-n",
                str(options.tokens), "--parallel", str(clients), "-r", "1", "-o", "json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -38,7 +38,7 @@ def bench(options, clients):
 
 
 def load(options, url, clients, seed, **more):
-    """The results of one load, its duration, and the clients' processor time."""
+    """Returns the results of one load, its duration, and the clients' processor time."""
     wanted = load_serve.make_parser().parse_args([])
     vars(wanted).update({"clients": clients, "requests": clients * options.requests, "prompt": 8,
                          "vocabulary": 256, "tokens": options.tokens, "seed": seed,
@@ -52,7 +52,7 @@ def load(options, url, clients, seed, **more):
 
 
 def start_server(options):
-    """The process and its address."""
+    """Returns the process and its address."""
     most = max(options.clients, default=1)
     context = max(512, options.tokens + 64, options.prefix + 2 * OWN_TOKENS)
     command = [options.walsh, "serve", options.model, *machine(options), "--port", "0", "--ctx",
@@ -69,7 +69,7 @@ def start_server(options):
 
 
 def measure(options, url, clients):
-    """A row of the table."""
+    """Prints a row of the table."""
     rates, busy = {"bench": [], "serve": [], "other": []}, []
 
     def add(name, address, seed):
@@ -95,7 +95,8 @@ def measure(options, url, clients):
 
 
 def measure_prefix(options, url):
-    """Milliseconds to the first token, one client with one prompt after the other."""
+    """Prints the milliseconds to the first token, for one client with one prompt after the
+    other."""
     times = {}
     for name, shared, own in (("different", 0, options.prefix + OWN_TOKENS),
                               ("alike", options.prefix, OWN_TOKENS)):

@@ -17,7 +17,7 @@ import re
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODELS = ROOT / "tests/data/models"
 FIGURES = ROOT / "docs/families.json"
-# Common names of the families by model_type; others are named by model_type.
+# The families have these common names by model_type; others are named by model_type.
 NAMES = {
     "arcee": "Arcee",
     "cohere2": "Cohere2 (Command R7B, Command A)",

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""How much error feedback can gain at the matrices of a model, by the spectrum of their inputs.
+"""Tells how much error feedback can gain at the matrices of a model, by the spectrum of their
+inputs.
 
 With moments H of the balanced input, damped as walsh does it for 98,304 tokens, plain rounding
 costs the mean of H's eigenvalues and feedback their geometric mean; a rotation changes neither.
@@ -27,7 +28,8 @@ LEFT_OUT = ("in_proj_a", "in_proj_b")  # are never coded
 
 
 def moments(model, windows):
-    """Sums of x x^T of the inputs of all linear layers of the decoder, by their names."""
+    """Returns the sums of x x^T of the inputs of all linear layers of the decoder, by their
+    names."""
     sums, handles = {}, []
 
     def add(name, inputs):
@@ -47,7 +49,7 @@ def moments(model, windows):
 
 
 def damped(moment, weight):
-    """The moments that feedback works with."""
+    """Returns the moments that feedback works with."""
     size = moment.shape[0]
     scale = (moment.diagonal().sqrt().clamp_min(1e-9) / weight.norm(dim=0)).sqrt()
     balanced = moment / scale[:, None] / scale[None, :]
@@ -58,13 +60,13 @@ def damped(moment, weight):
 
 
 def ratio(moment):
-    """Error with feedback relative to that without."""
+    """Returns the error with feedback relative to that without."""
     values = torch.linalg.eigvalsh(moment)
     return float(torch.exp(values.log().mean()) / values.mean())
 
 
 def rotated(moment):
-    """With random signs and a Hadamard matrix for every block of a power of two."""
+    """Rotates moments with random signs and a Hadamard matrix for every block of a power of two."""
     size = moment.shape[0]
     block = torch.ones(1, 1, dtype=moment.dtype)
     while block.shape[0] < (size & -size):
@@ -76,7 +78,7 @@ def rotated(moment):
 
 
 def greedy(moment):
-    """Tiles in such an order that each of the last ones has the least left of its moments."""
+    """Orders tiles so that each of the last ones has the least left of its moments."""
     left, order = list(range(len(moment) // TILE)), []
     while left:
         sums = moment.diagonal().reshape(-1, TILE).sum(1)
@@ -91,7 +93,7 @@ def greedy(moment):
 
 
 def orders(moment):
-    """Errors with feedback, for three orders of tiles of columns."""
+    """Returns the errors with feedback, for three orders of tiles of columns."""
     moment = rotated(moment)
     sums = moment.diagonal().reshape(-1, TILE).sum(1)
     results = []

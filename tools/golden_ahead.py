@@ -40,7 +40,7 @@ DELTA = dict(head_dim=16, layer_types=["linear_attention", "full_attention"],
              linear_key_head_dim=16, linear_value_head_dim=16, linear_num_key_heads=1,
              linear_num_value_heads=2, rope_parameters={**ROPE, "partial_rotary_factor": 0.5})
 EXPERTS = dict(moe_intermediate_size=32, num_experts_per_tok=2, rope_parameters=ROPE)
-# Where the layer's tensors are: its own, then those of the join and its norm.
+# The tensors of the layer have these names: its own, then those of the join and its norm.
 QWEN = ("mtp.layers.0.", "mtp.fc", "mtp.pre_fc_norm_embedding", "mtp.pre_fc_norm_hidden",
         "mtp.norm")
 
@@ -51,7 +51,8 @@ def of_layer(index):
 
 
 def models():
-    """Name, config, the layer, its index, names, whether it goes on behind its norm, extra keys."""
+    """Yields name, config, the layer, its index, names, whether it goes on behind its norm, extra
+    keys."""
     yield ("qwen35", hf.Qwen3_5TextConfig(**SMALL, **DELTA, tie_word_embeddings=True),
            qwen35.Qwen3_5DecoderLayer, 1, QWEN, True, {"mtp_num_hidden_layers": 1})
     yield ("qwen3-next", hf.Qwen3NextConfig(
@@ -81,7 +82,7 @@ class Ahead(nn.Module):
         self.goes_on_normed = goes_on_normed
 
     def forward(self, streams, tokens):
-        """Logits, and what the next rows join; both [texts, rows, ...]."""
+        """Returns logits, and what the next rows join; both are [texts, rows, ...]."""
         model = self.rest[0]
         rows = tokens.shape[1]
         embedded = model.model.embed_tokens(tokens)
@@ -96,7 +97,7 @@ class Ahead(nn.Module):
 
 
 def write_texts(vocab, count, length, seed):
-    """Texts of a language in which a token mostly decides the next one."""
+    """Returns texts of a language in which a token mostly decides the next one."""
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(vocab, generator=torch.Generator().manual_seed(1))
     texts = torch.randint(vocab, (count, length), generator=generator)
@@ -132,7 +133,7 @@ def rounded(module):
 
 
 def stored_layer(ahead, names):
-    """The tensors under the names that published checkpoints have; experts one by one."""
+    """Returns the tensors under the names that published checkpoints have; experts one by one."""
     own, project, token_norm, stream_norm, norm = names
     modules = {project: ahead.project, token_norm: ahead.token_norm,
                stream_norm: ahead.stream_norm, norm: ahead.norm}
@@ -154,7 +155,7 @@ def stored_layer(ahead, names):
 
 @contextlib.contextmanager
 def rounded_caches(*modules):
-    """Keys and values, or latents and shared keys, are those of a cache."""
+    """Rounds keys and values, or latents and shared keys, as a cache does."""
     half = lambda x: x.half().float()
     undo = []
 
@@ -182,7 +183,7 @@ def rounded_caches(*modules):
 
 
 def expected(model, ahead, tokens):
-    """Logits of rows, then of guesses that go on from them."""
+    """Returns the logits of rows, then of guesses that go on from them."""
     streams = streams_of(model, torch.tensor([tokens]))[:, : ROWS]
     joined = torch.tensor([tokens[1 : ROWS + 1]])
     all_logits, guesses = [], []

@@ -1,4 +1,5 @@
-"""Tiny random configurations of dense families, for tools/make_goldens.py: name, config, options.
+"""Defines tiny random configurations of dense families, for tools/make_goldens.py: name, config,
+options.
 
 Every family has three or more, with different heads, biases, windows and kinds of rope, so that no
 part of its function is left at a value at which it does nothing.
@@ -195,7 +196,7 @@ def gemma4():
         use_bidirectional_attention="vision",
     )
     yield "gemma4-moe-tiny", hf.Gemma4TextConfig(**experts), GEMMA4
-    # Heads as the published models have them.
+    # The heads are as the published models have them.
     yield "gemma4-wide-tiny", hf.Gemma4TextConfig(
         **gemma4_text(
             head_dim=256,

@@ -1,5 +1,5 @@
-"""Tiny random configurations of families with experts, for tools/make_goldens.py: name, config,
-options.
+"""Defines tiny random configurations of families with experts, for tools/make_goldens.py: name,
+config, options.
 """
 
 import torch

@@ -1,4 +1,5 @@
-"""Tiny random configurations of further families, for tools/make_goldens.py: name, config, options.
+"""Defines tiny random configurations of further families, for tools/make_goldens.py: name, config,
+options.
 
 As in golden_dense.py and golden_experts.py, with smaller shapes. In so small a model the rounding
 of keys and values to fp16, which caches have, may move logits by more than tests allow: of such a
@@ -43,7 +44,7 @@ def shape(**changes):
 
 
 def is_steady(model, prompt):
-    """Whether logits stay about the same if keys and values are rounded to fp16."""
+    """Returns whether logits stay about the same if keys and values are rounded to fp16."""
     kinds = (DynamicLayer, DynamicSlidingWindowLayer)
     updates = [kind.update for kind in kinds]
     tokens = torch.tensor([prompt])
@@ -219,7 +220,7 @@ def cohere2_shape(**changes):
 
 
 def cohere2():
-    # Logits as large as those of other families.
+    # The logits are as large as those of other families.
     yield "cohere2-tiny", hf.Cohere2Config(
         **cohere2_shape(num_hidden_layers=4, intermediate_size=16),
         sliding_window=11,

@@ -76,7 +76,7 @@ sanitize_all() {
   grep -E '^(failed|late)' <<< "$results"
 }
 
-# The suites of the files in tests/*/cuda.
+# These are the suites of the files in tests/*/cuda.
 suites="$(grep -hoE '^TEST(_[FP])?\(\w+' tests/*/cuda/*.cpp | sed 's/.*(//' | sort -u)"
 gpu_tests="DeviceName.*$(sed 's/.*/:*&.*/' <<< "$suites" | tr -d '\n')"
 if [ $tests = 1 ]; then

@@ -32,7 +32,7 @@ DEFAULT_HTTP_TIMEOUT, DEFAULT_REQUEST_TIMEOUT = 60, 120
 server_instances = set()
 program, model, most_positions = "", "", 0
 
-# Why a test that fails is right to fail, by patterns of names.
+# Says why a test that fails is right to fail, by patterns of names.
 DIFFERENT = {
     "the number of tokens or the text is that of another model": [
         "*test_completion[[]*", "*test_completion_stream[[]*", "*test_chat_completion[[]*",
@@ -65,7 +65,7 @@ DIFFERENT = {
     "a prompt is a text or tokens, not both": ["*test_completion_with_tokens_input"],
 }
 
-# What tests set that has no meaning for walsh, or is always so.
+# Tests set these, which have no meaning for walsh, or are always so.
 WITHOUT_EFFECT = {
     "n_batch", "n_ubatch", "offline", "model_hf_repo", "model_hf_file", "n_threads", "n_gpu_layer",
     "fa", "server_continuous_batching", "kv_unified", "swa_full", "n_predict", "debug",
@@ -89,7 +89,7 @@ class ServerError(Exception):
 
 
 class ServerProcess:
-    """`walsh serve` with what a test asks for."""
+    """Runs `walsh serve` with what a test asks for."""
     server_host, server_port = "127.0.0.1", 8080
     model_alias, temperature, seed = "tinyllama-2", 0.8, 42
     process = None
@@ -170,7 +170,7 @@ class ServerProcess:
                 yield json.loads(line[6:])
 
     def make_any_request(self, method, path, data=None, headers=None, timeout=120):
-        """The answer to a chat, put together if it is streamed."""
+        """Returns the answer to a chat, put together if it is streamed."""
         if not (data or {}).get("stream"):
             response = self.make_request(method, path, data, headers, timeout)
             assert response.status_code == 200, response.body
@@ -231,7 +231,7 @@ def parallel_function_calls(function_list):
 
 
 def match_regex(regex, text):
-    """Texts are those of another model: only whether there is one is looked at."""
+    """Looks only at whether there is a text: texts are those of another model."""
     return isinstance(text, str)
 
 

@@ -28,7 +28,7 @@ SWITCH_SECONDS = 0.0005
 
 
 class Result:
-    """One request as its client saw it."""
+    """Holds one request as its client saw it."""
 
     def __init__(self):
         self.error = None
@@ -95,7 +95,7 @@ def ask(options, url, prompt, seed):
 
 
 def make_prompt(options, number):
-    """A prompt of about --prompt tokens, after what all prompts share."""
+    """Returns a prompt of about --prompt tokens, after what all prompts share."""
     words = range(options.vocabulary) if options.vocabulary else WORDS
     shared = random.Random(options.seed).choices(words, k=options.shared_prefix)
     own = random.Random(options.seed * 1_000_003 + number).choices(words, k=options.prompt)
@@ -103,7 +103,7 @@ def make_prompt(options, number):
 
 
 def closed_loop(options, url, clients, numbers):
-    """Every client sends its next request when the last one has ended."""
+    """Lets every client send its next request when the last one has ended."""
     results, lock, rest = [], threading.Lock(), iter(numbers)
 
     def client():
@@ -125,7 +125,7 @@ def closed_loop(options, url, clients, numbers):
 
 
 def open_loop(options, url, numbers):
-    """Requests come at the times of a Poisson process."""
+    """Sends requests at the times of a Poisson process."""
     results, lock, threads = [], threading.Lock(), []
     times = random.Random(options.seed + numbers[0])
 
@@ -144,7 +144,7 @@ def open_loop(options, url, numbers):
 
 
 def share_of_load(options, url, number, gate, answers):
-    """The work of one process: returns its results, its duration and its processor time."""
+    """Does the work of one process: returns its results, its duration and its processor time."""
     sys.setswitchinterval(SWITCH_SECONDS)
     numbers = range(options.requests)[number::options.processes]
     clients = len(range(options.clients)[number::options.processes])
@@ -176,13 +176,13 @@ def run(options, url):
 
 
 def percentile(values, share):
-    """The value below which the given share of the values lies."""
+    """Returns the value below which the given share of the values lies."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def line(name, values):
-    """One row of the table, in milliseconds."""
+    """Returns one row of the table, in milliseconds."""
     if not values:
         return f"| {name} | - | - | - | - |"
     cells = [statistics.mean(values)] + [percentile(values, p) for p in (0.5, 0.9, 0.99)]
@@ -190,7 +190,7 @@ def line(name, values):
 
 
 def report(options, results, seconds, busy):
-    """The figures as text, or as one JSON object."""
+    """Returns the figures as text, or as one JSON object."""
     good = [r for r in results if r.error is None]
     tokens = sum(r.tokens for r in good)
     firsts = [r.first for r in good if r.first is not None]
@@ -215,7 +215,7 @@ def report(options, results, seconds, busy):
 
 
 def make_parser():
-    """The options, also of those who call run()."""
+    """Makes the parser of the options, also for those who call run()."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", default="http://127.0.0.1:8080/v1")

@@ -53,7 +53,7 @@ def tokenizer(template: str):
 
 
 def render(made, case: dict) -> dict:
-    """{"text": ...}, {"raised": the template's own message} or {"error": true}."""
+    """Returns {"text": ...}, {"raised": the template's own message} or {"error": true}."""
     keys = ("tools", "documents", "add_generation_prompt", "continue_final_message")
     options = {key: case[key] for key in keys if key in case}
     try:

@@ -20,7 +20,7 @@ def upper_tail(x):
 
 
 def lloyd_max(n):
-    """The n levels, ascending; n even or odd, symmetric."""
+    """Returns the n levels, ascending; n is even or odd, the levels are symmetric."""
     half = n // 2
     odd = n % 2 == 1
     levels = [(i + 0.5) * 3.0 / half for i in range(half)]  # positive side
@@ -38,8 +38,8 @@ def lloyd_max(n):
 
 
 def uniform_six_scale():
-    """Scale d of the six levels q d/4, q = +-1, +-3, +-5, with the least error on N(0,1): the fixed
-    point of h = E[x q] / E[q^2], h = d/4, with nearest-level assignment."""
+    """Returns the scale d of the six levels q d/4, q = +-1, +-3, +-5, with the least error on
+    N(0,1): the fixed point of h = E[x q] / E[q^2], h = d/4, with nearest-level assignment."""
     h = 0.36
     while True:
         xq = qq = 0.0
@@ -53,7 +53,8 @@ def uniform_six_scale():
 
 
 def interleave(by_rank):
-    """Levels by rank 2t + s -> table by code t | s << 2; unused ranks repeat the level of t = 2."""
+    """Turns levels by rank 2t + s into a table by code t | s << 2; unused ranks repeat the level of
+    t = 2."""
     table = []
     for code in range(8):
         t, s = code & 3, code >> 2

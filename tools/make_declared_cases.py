@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tokens that transformers adds by tokenizer_config.json (tests/text/declared_tokens_test.cpp).
+"""Records the tokens that transformers adds by tokenizer_config.json
+(tests/text/declared_tokens_test.cpp).
 
     python tools/make_declared_cases.py   (once with transformers 4.57, once with transformers 5)
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""How transformers handles add_bos_token and add_eos_token (tests/text/bos_eos_flags_test.cpp).
+"""Records how transformers handles add_bos_token and add_eos_token
+(tests/text/bos_eos_flags_test.cpp).
 
     python tools/make_flag_cases.py       (once with transformers 4.57, once with transformers 5)
 

@@ -42,7 +42,7 @@ def text(s: str) -> bytes:
 
 
 def gguf(version: int, pairs: list[bytes], tensors: list[tuple], alignment: int) -> bytes:
-    """tensors: (name, dims, type id, offset, byte size)."""
+    """Returns a file; tensors are (name, dims, type id, offset, byte size)."""
     out = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(pairs)) + b"".join(pairs)
     end = 0
     for name, dims, kind, offset, size in tensors:
@@ -83,7 +83,7 @@ def gguf_seeds() -> list[bytes]:
     ]
 
 
-# The stored arrays of a tensor of 32 rows and 32 columns: suffix, row bytes, rows.
+# A tensor of 32 rows and 32 columns has these stored arrays: suffix, row bytes, rows.
 CODED = {
     "tq3": [("codes", 12, 32), ("scales", 2, 32)],
     "itq3_s8": [("codes", 12, 32), ("scales", 2, 32), ("offsets", 2, 32), ("sub_scales", 2, 32)],
@@ -111,7 +111,8 @@ def numbers(kind: int, code: str, values: list) -> bytes:
 
 
 def walsh_file(formats: list[str], version: int = 2) -> bytes:
-    """A file with the tensors t0, t1, ... of 32 rows and 32 columns and a norm, all zeros."""
+    """Returns a file with the tensors t0, t1, ... of 32 rows and 32 columns and a norm, all
+    zeros."""
     count = len(formats) + 1
     names = [f"t{i}" for i in range(len(formats))]
     hadamard, none = [1, 32, 42, 1], [0, 32, 0, 0]
@@ -151,7 +152,7 @@ def walsh_file_seeds() -> list[bytes]:
     return files + [walsh_file(kinds[:-1]), walsh_file(kinds[:-1], 3)]
 
 
-# Types of weights in GGUF files of other programs: id, weights and bytes of a block.
+# GGUF files of other programs have these types of weights: id, weights and bytes of a block.
 GGML_TYPES = [
     (0, 1, 4), (1, 1, 2), (2, 32, 18), (3, 32, 20), (6, 32, 22), (7, 32, 24), (8, 32, 34),
     (10, 256, 84), (11, 256, 110), (12, 256, 144), (13, 256, 176), (14, 256, 210), (16, 256, 66),
@@ -160,8 +161,8 @@ GGML_TYPES = [
 ]  # fmt: skip
 
 
-# Keys and tensors (a shape without its width, whether it has the model's type) that further
-# families of GGUF models have.
+# Further families of GGUF models have these keys and tensors (a shape without its width, whether it
+# has the model's type).
 EXPERTS = ({"expert_count": 2, "expert_used_count": 1, "expert_feed_forward_length": 4},
            [("ffn_gate_exps.weight", [4, 2], True), ("ffn_gate_inp.weight", [2], False)])
 DELTA_NETS = ({"ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 1,
@@ -178,7 +179,8 @@ MODELS = {
 
 def gguf_model(architecture: str, kind: int, block: int, size: int, tokenizer: str,
                keys: dict = {}, parts: list = []) -> bytes:
-    """The embedding, a permuted matrix and a norm of a model of another program, and `parts`."""
+    """Returns the embedding, a permuted matrix and a norm of a model of another program, and
+    `parts`."""
     width = max(32, block)
     row = width // block * size
     integers = {"block_count": 1, "context_length": 64, "embedding_length": width,
@@ -213,7 +215,7 @@ def gguf_model_seeds() -> list[bytes]:
 
 
 def journal_seeds() -> list[bytes]:
-    """OUT.walsh-resume: records with a wrong checksum, which the target makes right."""
+    """Returns OUT.walsh-resume: records with a wrong checksum, which the target makes right."""
     def record(magic: bytes, key: int, content: bytes) -> bytes:
         return magic + struct.pack("<QQdQQQ", key, 2, 0.5, len(content), 0, 0) + content
 
@@ -308,7 +310,7 @@ def config_seeds() -> list[bytes]:
 
 
 def http_seeds() -> list[bytes]:
-    """The first byte is the size of the pieces that the request comes in."""
+    """Returns requests behind a byte, which is the size of the pieces that the request comes in."""
     post = b"POST /a?b=c HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n"
     return [
         b"\x00GET http://x/a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
@@ -405,14 +407,14 @@ def tokenizer_seeds() -> list[bytes]:
 
 
 def tiny_configs() -> list[bytes]:
-    """Those of all families."""
+    """Returns the configs of all families."""
     folder = Path(__file__).resolve().parent.parent / "tests" / "data" / "models"
     return [path.read_bytes() for path in sorted(folder.glob("*/config.json"))]
 
 
 def scaled_values_seeds() -> list[bytes]:
-    """As the target reads them: a kind, rows and columns of blocks less one; two arrays, each a
-    type, rank, sizes and bytes."""
+    """Returns what the target reads: a kind, rows and columns of blocks less one; two arrays, each
+    a type, rank, sizes and bytes."""
     fp8 = bytes([0, 1, 1]) + bytes([0, 2, 2, 3]) + bytes(range(6))
     fp8 += bytes([3, 2, 2, 2]) + struct.pack("<4f", 1, 2, 3, 4)
     mxfp4 = bytes([1, 0]) + bytes([1, 4, 2, 1, 1, 16]) + bytes(range(32))
@@ -421,7 +423,7 @@ def scaled_values_seeds() -> list[bytes]:
 
 
 def grammar_seeds() -> list[bytes]:
-    """Grammars and schemas that use every construct."""
+    """Returns grammars and schemas that use every construct."""
     return [
         b'root ::= "a" [^b-c\\n]* ("x" | y){1,3} # c\ny ::= "\\x41\\u00e9"? .+ | "" \n | root',
         b'root ::= "[" (root ("," root)*)? "]" | [0-9]{2,}',

@@ -12,7 +12,8 @@ WIDTH = 88
 
 
 def encode(grid):
-    """Points as numbers with one digit per value, the first one lowest; gaps between them."""
+    """Returns points as numbers with one digit per value, the first one lowest, with gaps between
+    them."""
     grid.init_grid()
     points = grid.grid.reshape(grid.grid_shape)
     digits = numpy.searchsorted(grid.grid_map, points)

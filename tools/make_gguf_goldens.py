@@ -20,7 +20,7 @@ BLOCKS = 512
 
 
 def stream(count):
-    """Knuth's 64-bit linear congruential generator, its top bytes."""
+    """Returns the top bytes of Knuth's 64-bit linear congruential generator."""
     state, out = 1, bytearray()
     for _ in range(count):
         state = (state * 6364136223846793005 + 1442695040888963407) % 2**64

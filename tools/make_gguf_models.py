@@ -17,9 +17,9 @@ import tempfile
 import numpy
 import safetensors.numpy
 
-# What the format cannot tell, so that it reads as the usual value ("config", "rope" within it),
-# metadata that llama.cpp reads and its converter does not write for these configs, flags, and keys
-# of published configs that the converter asks for ("given").
+# For each model: what the format cannot tell, so that it reads as the usual value ("config", "rope"
+# within it), metadata that llama.cpp reads and its converter does not write for these configs,
+# flags, and keys of published configs that the converter asks for ("given").
 MODELS = {
     "arcee-tiny": {},
     "cohere2-tiny": {"given": {"rotary_pct": 1.0}},
@@ -86,7 +86,7 @@ def convert(source, folder, out, kind, flags):
 
 
 def stored(path):
-    """The tensors of a safetensors file as float32, by name."""
+    """Returns the tensors of a safetensors file as float32, by name."""
     import torch
     from safetensors import safe_open
 
@@ -113,7 +113,7 @@ def separate_experts(path):
 
 
 def pieces(numbers):
-    """The map of a list of numbers."""
+    """Returns the map of a list of numbers."""
     result, begin = [], 0
     while begin < len(numbers):
         rest, piece, block = numbers[begin:], [int(numbers[begin])], 1
@@ -134,7 +134,7 @@ def pieces(numbers):
 
 
 def gather(maps, values):
-    """The elements that the test takes for a map."""
+    """Returns the elements that the test takes for a map."""
     parts = []
     for start, *steps in maps:
         numbers = numpy.array([start])
@@ -152,7 +152,7 @@ def values_of(gguf, tensor):
 
 
 def describe(gguf, real, numbered, values):
-    """The entry of one tensor: as converted, and with numbers for values."""
+    """Returns the entry of one tensor: as converted, and with numbers for values."""
     entry = {"name": real.name, "type": real.tensor_type.name,
              "dims": [int(n) for n in real.shape]}
     expected, marks = values_of(gguf, real), values_of(gguf, numbered).astype(numpy.float64)
@@ -226,7 +226,7 @@ def recipe(gguf, source, folder, options):
 
 
 def write(path, result):
-    """One line per value of the metadata and per tensor."""
+    """Writes one line per value of the metadata and per tensor."""
     lines = []
     for key, value in result.items():
         if key in ("metadata", "tensors"):

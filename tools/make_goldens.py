@@ -50,7 +50,8 @@ SHAPE = dict(
 
 
 def tiny_configs():
-    """Name, config, and options: prompt length, dtype, shard size, rewrite of config.json."""
+    """Yields name, config, and options: prompt length, dtype, shard size, rewrite of
+    config.json."""
     rope = dict(rope_theta=10000.0, rope_type="default")
     yield "qwen2-tiny", transformers.Qwen2Config(
         **SHAPE, tie_word_embeddings=True, rope_parameters=rope
@@ -207,7 +208,8 @@ def qwen35_configs():
 
 
 def qwen35_wholes():
-    """Multimodal models, whose rope has sections for three axes, which are equal for a text."""
+    """Yields multimodal models, whose rope has sections for three axes, which are equal for a
+    text."""
     text = {
         **SHAPE,
         "num_hidden_layers": 2,
@@ -251,7 +253,7 @@ def qwen35_wholes():
 
 
 def qwen_hybrid_expert_configs():
-    """Recurrent layers with experts."""
+    """Yields recurrent layers with experts."""
     shape = {
         **SHAPE,
         "head_dim": 32,
@@ -287,7 +289,7 @@ def qwen_hybrid_expert_configs():
 
 
 def randomize(model, seed, embedding=0.25, gain=1.0, scaled_queries=False):
-    """Weights large enough that every part of the function shows in the logits."""
+    """Makes weights so large that every part of the function shows in the logits."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -324,7 +326,8 @@ def randomize(model, seed, embedding=0.25, gain=1.0, scaled_queries=False):
 
 
 def matrices(model):
-    """The matrices of the layers except routers: name in the checkpoint, values in the model."""
+    """Yields the matrices of the layers except routers: name in the checkpoint, values in the
+    model."""
     for name, p in model.named_parameters():
         if ".layers." not in name or ".mlp.gate." in name or p.dim() not in (2, 3):
             continue
@@ -342,7 +345,7 @@ def matrices(model):
 
 
 def round_to_fp8(model, block):
-    """Rounds the matrices of the layers; their values and scales in FP8, by name."""
+    """Rounds the matrices of the layers; returns their values and scales in FP8, by name."""
     stored = {}
     for name, p in matrices(model):
         down, across = block or p.shape
@@ -377,7 +380,8 @@ def save_fp8(folder, stored, block):
 
 
 def evaluate(model, prompt, give_up=False):
-    """Greedy continuation, logits [tokens, vocab] of the prompt, and whether it is decided."""
+    """Returns the greedy continuation, logits [tokens, vocab] of the prompt, and whether it is
+    decided."""
     with torch.no_grad():
         step = model(torch.tensor([prompt]), use_cache=True)
         logits, greedy, decided = step.logits[0], [], True

@@ -11,7 +11,7 @@ GUIDE = ROOT / "docs/guide/README.md"
 COMMAND = ROOT / "src/cli/type_choice.cpp"
 BEGIN, END = "<!-- choice:begin -->\n", "<!-- choice:end -->"
 MODEL = "walsh-ref-27m"
-# In the order of the table, with the purpose of each.
+# The types are in the order of the table, with the purpose of each.
 TYPES = {
     "bf16": "the checkpoint as it is",
     "tq4+4": "nothing may be lost, and there is room",
@@ -57,7 +57,7 @@ def table():
 
 
 def command_table():
-    """The table of `walsh quantize MODEL`: speeds are relative to the unquantized model."""
+    """Returns the table of `walsh quantize MODEL`: speeds are relative to the unquantized model."""
     plain, *types = rows()
     lines = []
     for r in types:

@@ -26,7 +26,7 @@ CHUNK = 2048
 
 
 def assign(x, codebook, rho):
-    """Indices of the entries with the least cost; the lowest of equal ones."""
+    """Returns the indices of the entries with the least cost; the lowest of equal ones."""
     index = np.empty(len(x), np.int64)
     cost = np.empty((CHUNK, ENTRIES), np.float32)
     term = np.empty_like(cost)
@@ -45,7 +45,8 @@ def assign(x, codebook, rho):
 
 
 def update(x, codebook, rho, index):
-    """Means of the cells (an empty cell keeps its entry), then the mean magnitude left."""
+    """Returns the means of the cells (an empty cell keeps its entry), then the mean magnitude
+    left."""
     signs = np.where(x >= codebook[index], np.float32(1), np.float32(-1))
     targets = (x - rho * signs).astype(np.float64)
     count = np.bincount(index, minlength=ENTRIES)
@@ -56,7 +57,7 @@ def update(x, codebook, rho, index):
 
 
 def error(x, codebook, rho, index):
-    """Normalised squared error with the best common scale."""
+    """Returns the normalised squared error with the best common scale."""
     signs = np.where(x >= codebook[index], np.float32(1), np.float32(-1))
     decoded = (codebook[index] + rho * signs).astype(np.float64)
     x = x.astype(np.float64)
@@ -82,7 +83,7 @@ def best_start(x):
 
 
 def whole_numbers(codebook, rho):
-    """Entries in units of rho / RESIDUAL, shortest vector first."""
+    """Returns the entries in units of rho / RESIDUAL, shortest vector first."""
     unit = rho / np.float32(RESIDUAL)
     limit = 127 - RESIDUAL
     entries = np.clip(np.rint(codebook / unit), -limit, limit).astype(np.int64)

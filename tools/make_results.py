@@ -34,7 +34,7 @@ ABLATIONS = ([("tq3", f"Hadamard, block {b}", f"--block {b}") for b in (32, 64, 
 ENDS_MODELS = ["walsh-ref-27m", "walsh-qwen3-16m", "walsh-qwen35-17m", "walsh-moe-20m",
                "walsh-ref-27m-untied"]
 ENDS_TYPES = ["q8_0", "tq4+4", "tc4", "tq4"]
-# Model, type, sides of the feedback, text of calibration, further flags.
+# Each row has model, type, sides of the feedback, text of calibration, further flags.
 CALIBRATED = (
     [("walsh-ref-27m", kind, sides, "eval_docs.txt", "") for sides in ("one", "two")
      for kind in ("tq4", "tq3", "tc3", "pq3")] +
@@ -49,14 +49,15 @@ CALIBRATED = (
     [(model, kind, sides, "eval_docs.txt", "") for model in ("walsh-qwen35-17m", "walsh-moe-20m")
      for kind in ("tq4", "tq3", "tc3") for sides in ("one", "two")
      if (model, kind) != ("walsh-moe-20m", "tq4")])
-# Shape of a random model, types, type of embedding and head below 8 bits, further flags.
+# Each row has the shape of a random model, types, type of embedding and head below 8 bits, further
+# flags.
 GPU_MODELS = [
     ("8b", ["bf16", "q8_0", "tq4+4", "q4_0", "tq4", "tc4:h", "itq3_s8", "tc3.5:h", "tq3", "itq3_s",
             "tc3:h", "pq3", "tc2.5:h", "tq2", "tc2:h"], "tq4", []),
     ("70b", ["itq3_s", "tq2"], "tq4", ["--device-memory", "32GiB"]),
     ("2b", ["f16", "q8_0", "tq4+4", "q4_0", "tq4", "tq3", "itq3_s", "tq2"], "tq4", []),
 ]
-# Types of activations on a GPU.
+# These types of activations are measured on a GPU.
 GPU_TYPES = ["q8_0", "q4_0", "itq3_s", "itq3_s:strict", "itq3_s:ternary", "itq3_s:ternary-paper",
              "itq3_s8", "tq2", "tq3", "tq4", "tq2:full", "tq3:full", "tq4:full", "tq4+4", "tq4+2",
              "tq3+2", "pq3", "tc2:h", "tc2.5:h", "tc3:h", "tc3.5:h", "tc4:h"]
@@ -65,7 +66,8 @@ SPEED_TYPES = ["bf16", "q8_0", "q4_0", "tq4+4", "tq4+2", "tq3+2", "tq4", "tq3", 
 
 
 class Store:
-    """docs/results.json, written after every row so that an interrupted run can be continued."""
+    """Holds docs/results.json, written after every row so that an interrupted run can be
+    continued."""
 
     def __init__(self, path, again, is_stale=lambda row: False):
         self.path, self.again, self.is_stale = path, again, is_stale
@@ -97,7 +99,8 @@ class Tool:
         self.threads = ["-t", args.threads] if args.threads else []
 
     def eval(self, model, flags, reference=True, text=None):
-        """One row. Embedding and head stay as they are, unless `text` is that of demo.sh."""
+        """Measures one row. Embedding and head stay as they are, unless `text` is that of
+        demo.sh."""
         which = [text] if text else [pathlib.Path(self.args.texts) / TEXT, "--chunks",
                                      self.args.chunks]
         default = text or flags[:1] != ["--quantize"] or "--embed-type" in flags
@@ -126,7 +129,7 @@ class Tool:
 
 
 def demo(tool, store):
-    """The table of demo.sh: the repository's model on the repository's text."""
+    """Measures the table of demo.sh: the repository's model on the repository's text."""
     model, text = ROOT / "models/walsh-tiny-13m", ROOT / "models/eval.txt"
     for kind in ("bf16", "itq3_s", "tq3", "tq4", "tq4+4"):
         flags = [] if kind == "bf16" else ["--quantize", kind]
@@ -163,8 +166,8 @@ def stress(tool, store):
 
 
 def ends(tool, store):
-    """What codes of the embedding cost alone, which is the head of these models as well. A model
-    NAME-untied has a head of its own with the same weights."""
+    """Measures what codes of the embedding cost alone, which is the head of these models as well. A
+    model NAME-untied has a head of its own with the same weights."""
     for model in ENDS_MODELS:
         untied = model.endswith("-untied")
         for kind in ENDS_TYPES:
@@ -176,7 +179,8 @@ def ends(tool, store):
 
 
 def calibrated(tool, store):
-    """Error feedback of one side and of two, with what tools/prepare_calibration.py has made."""
+    """Measures error feedback of one side and of two, with what tools/prepare_calibration.py has
+    made."""
     place = pathlib.Path(tool.args.calibration)
     for model, kind, feedback, text, more in CALIBRATED:
         source, stored = tool.model(model), tool.args.scratch / "calibrated.gguf"
@@ -202,7 +206,7 @@ def calibrated(tool, store):
 
 
 def seeds(tool, store):
-    """How much results vary with the seed of the signs."""
+    """Measures how much results vary with the seed of the signs."""
     for kind in ("tq3", "itq3_s"):
         for seed in range(1, 5):
             flags = ["--quantize", kind, "--rotation-seed", seed]
@@ -237,7 +241,7 @@ def speed(tool, store):
 
 
 def gpu(tool, store):
-    """Whole models on the first GPU: batches of 1 to 16, prompts."""
+    """Measures whole models on the first GPU: batches of 1 to 16, prompts."""
     for shape, types, ends, flags in GPU_MODELS:
         for kind in types:
             wide = kind in ("f16", "bf16", "q8_0", "tq4+4")
@@ -257,7 +261,7 @@ def gpu(tool, store):
 
 
 def agreement(tool, store):
-    """The same weights on a GPU and on the exact path of the CPU."""
+    """Compares the same weights on a GPU and on the exact path of the CPU."""
     for model in tool.args.quality_models.split(","):
         for kind in ["bf16"] + GPU_TYPES:
             stored = tool.args.scratch / "agreement.gguf"

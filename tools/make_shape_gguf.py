@@ -18,8 +18,8 @@ from make_shape_model import SHAPES
 ALIGNMENT = 32
 POOL = 1 << 22  # bytes of random blocks, which tensors repeat
 
-# Of each type: its number in ggml, weights and bytes of a block, the places of fp16 numbers in it
-# with their sizes in units of the type's scale, and how large weights are in that unit.
+# A type has its number in ggml, weights and bytes of a block, the places of fp16 numbers in it with
+# their sizes in units of the type's scale, and how large weights are in that unit.
 TYPES = {
     "Q4_0": (2, 32, 18, {0: 1.0}, 4.6),
     "Q8_0": (8, 32, 34, {0: 1.0}, 74.0),
@@ -28,7 +28,7 @@ TYPES = {
 }
 F32 = 0
 
-# Of each mix: the type of matrices, of the head, and of v and down in the layers with more bits.
+# A mix has the type of matrices, of the head, and of v and down in the layers with more bits.
 MIXES = {
     "Q4_0": ("Q4_0", "Q6_K", "Q4_0"),
     "Q8_0": ("Q8_0", "Q8_0", "Q8_0"),
@@ -38,13 +38,14 @@ MIXES = {
 
 
 def has_more_bits(layer, layers):
-    """Whether llama.cpp's mixes for K types give v and down of a layer more bits."""
+    """Returns whether llama.cpp's mixes for K types give v and down of a layer more bits."""
     eighth = layers // 8
     return layer < eighth or layer >= 7 * layers // 8 or (layer - eighth) % 3 == 2
 
 
 def tensors(shape, mix):
-    """Names, types and sizes (rows, columns) in the order of the file; norms have one size."""
+    """Yields names, types and sizes (rows, columns) in the order of the file; norms have one
+    size."""
     usual, head, more = MIXES[mix]
     hidden, wide = shape["hidden_size"], shape["intermediate_size"]
     heads = shape["num_attention_heads"] * shape["head_dim"]
@@ -71,12 +72,12 @@ def text(value):
 
 
 def array(number, values, pack):
-    """An array of a GGUF file: the number of its type, its length, its values."""
+    """Returns an array of a GGUF file: the number of its type, its length, its values."""
     return struct.pack("<IQ", number, len(values)) + b"".join(map(pack, values))
 
 
 def metadata(shape, mix):
-    """Keys with the number of their type and their bytes."""
+    """Yields keys with the number of their type and their bytes."""
     whole, real, words, numbers, arrays = 4, 6, 8, 5, 9
     for key, value in (("general.architecture", "llama"), ("general.name", f"random {mix}"),
                        ("tokenizer.ggml.model", "llama")):
@@ -113,7 +114,7 @@ def byte_count(kind, size):
 
 
 def random_pool(kind, columns):
-    """Random blocks of a type whose scales suit rows of so many columns."""
+    """Returns random blocks of a type whose scales suit rows of so many columns."""
     _, _, block, places, spread = TYPES[kind]
     blocks = numpy.random.default_rng(1).integers(0, 256, (POOL // block, block), numpy.uint8)
     for place, units in places.items():

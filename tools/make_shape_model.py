@@ -36,7 +36,7 @@ SHAPES_WITH_EXPERTS = {
 
 
 def tensors(config):
-    """Names and sizes in the order of the file."""
+    """Yields names and sizes in the order of the file."""
     experts = config.get("num_experts", 0)
     hidden = config["hidden_size"]
     wide = config["moe_intermediate_size" if experts else "intermediate_size"]
@@ -63,7 +63,7 @@ def tensors(config):
 
 
 def write_weights(path, config):
-    """One file of safetensors: its length, its header, its data."""
+    """Writes one file of safetensors: its length, its header, its data."""
     header, offset = {}, 0
     for name, size in tensors(config):
         count = int(numpy.prod(size))

@@ -24,7 +24,7 @@ NAME = "layer.up"
 
 
 def save(name, config, tensors, expected, codes=None):
-    """`codes`: the format that holds the matrix bit for bit."""
+    """Writes a case; `codes` is the format that holds the matrix bit for bit."""
     folder = OUT / name
     folder.mkdir(parents=True)
     text = json.dumps({"quantization_config": config, "codes": codes}, indent=1)
@@ -43,7 +43,8 @@ def matrix(rows, cols, seed):
 
 
 def scales_of(w, args, dtype):
-    """Scales, and zero points of matrices that are not symmetric, by the range of each group."""
+    """Returns scales, and zero points of matrices that are not symmetric, by the range of each
+    group."""
     rows, cols = w.shape
     strategy = args["strategy"]
     if strategy == "block":
@@ -87,7 +88,7 @@ def compressed(name, form, shape, dtype=torch.float16, codes=None, **args):
         state["weight_scale"] = torch.exp2(torch.ceil(torch.log2(scale.float())))
     compressor = BaseCompressor.get_value_from_registry(form)
     stored = compressor.compress(state, scheme)
-    # In float32: libraries round products to the type of the scales.
+    # The expected values are in float32: libraries round products to the type of the scales.
     exact = dict(stored)
     if scale.dtype in (torch.float16, torch.bfloat16):
         exact["weight_scale"] = scale.float()
@@ -136,7 +137,7 @@ def make_compressed():
 
 
 def pack(numbers, bits):
-    """Numbers [n, columns] as a stream of words per column, low bits first."""
+    """Packs numbers [n, columns] as a stream of words per column, low bits first."""
     n, columns = numbers.shape
     flat = (numbers[:, None, :] >> np.arange(bits)[None, :, None] & 1).reshape(n * bits, columns)
     flat = flat.reshape(n * bits // 32, 32, columns).astype(np.uint32)
@@ -145,7 +146,7 @@ def pack(numbers, bits):
 
 
 def round_groups(w, bits, index, symmetric):
-    """Codes [rows, cols], scales (fp16) and zero points [rows, groups]."""
+    """Returns codes [rows, cols], scales (fp16) and zero points [rows, groups]."""
     groups, levels = index.max() + 1, 2**bits
     codes = np.zeros(w.shape, np.int64)
     scales = np.zeros((w.shape[0], groups), np.float16)

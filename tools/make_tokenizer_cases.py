@@ -56,7 +56,7 @@ def pick_words(rng, count):
 
 
 def assigned_characters():
-    """Characters of Unicode 3.2, on which all libraries involved agree."""
+    """Returns the characters of Unicode 3.2, on which all libraries involved agree."""
     old = unicodedata.ucd_3_2_0
     return [
         chr(c)
@@ -188,7 +188,8 @@ def train(tokenizer, size, **options):
 
 
 def frequent_characters(count):
-    """The trainer's own choice among equally frequent ones would vary from run to run."""
+    """Chooses characters, because the trainer's own choice among equally frequent ones would vary
+    from run to run."""
     counts = collections.Counter("\u2581" + "\u2581".join(" ".join(corpus()).split()))
     return sorted(counts, key=lambda c: (-counts[c], c))[:count]
 
@@ -229,7 +230,7 @@ def make_llama3():
         ]
     )
     document = json.loads(tokenizer.to_str())
-    # Whole words without merges, which only ignore_merges can produce.
+    # These are whole words without merges, which only ignore_merges can produce.
     first = len(document["model"]["vocab"])
     document["model"]["vocab"].update({"\u0120impossiblelanguage": first, "waterstone": first + 1})
     for token in document["added_tokens"]:
@@ -345,7 +346,8 @@ def added(number, content, **flags):
 
 
 def make_assorted():
-    """Every flag of added tokens, a lossy normalizer, unknown characters that are fused."""
+    """Makes a tokenizer with every flag of added tokens, a lossy normalizer, unknown characters
+    that are fused."""
     document = sentencepiece_document(
         600, 100, without_bytes=range(256), byte_fallback=False, fuse_unk=True
     )
@@ -398,7 +400,8 @@ def make_assorted():
 
 
 def make_unusual():
-    """Other splitting behaviors and decoders, some bytes missing, unknown characters not fused."""
+    """Makes a tokenizer with other splitting behaviors and decoders, some bytes missing, unknown
+    characters not fused."""
     document = sentencepiece_document(
         600,
         110,
@@ -458,7 +461,7 @@ def make_unusual():
 
 
 def make_words():
-    """Whitespace words, no decoder, unknown characters that are dropped."""
+    """Makes a tokenizer with whitespace words, no decoder, unknown characters that are dropped."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKD(), normalizers.Strip()])
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Whitespace()])

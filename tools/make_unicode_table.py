@@ -36,7 +36,7 @@ pcre2.pcre2_get_ovector_pointer_8.restype = ctypes.POINTER(ctypes.c_size_t)
 
 
 def of_pcre2(pattern, text):
-    """The characters of `text` in runs of which `pattern` matches."""
+    """Returns the characters of `text` in runs of which `pattern` matches."""
     code, offset = ctypes.c_int(), ctypes.c_size_t()
     raw, subject = pattern.encode(), text.encode()
     program = pcre2.pcre2_compile_8(

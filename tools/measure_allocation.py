@@ -24,7 +24,7 @@ def run(command):
 
 
 def size_of_uniform(args, kind):
-    """Bits per weight with all scales."""
+    """Returns the bits per weight with all scales."""
     return json.loads(run([args.walsh, "quantize", args.model, "unused", "--type", kind,
                            "--effort", args.effort, "--dry-run", "--json"]))["bpw"]
 

@@ -21,7 +21,7 @@ import time
 
 
 class Server:
-    """A server of walsh at a free port, which takes one request after the other."""
+    """Runs a server of walsh at a free port, which takes one request after the other."""
 
     def __init__(self, options, *flags):
         self.process = subprocess.Popen(
@@ -53,7 +53,7 @@ class Server:
         return text
 
     def counts(self):
-        """The server's counters and the time that it has taken, in seconds."""
+        """Returns the server's counters and the time that it has taken, in seconds."""
         text = self.ask("GET", "/metrics")
         names = ("steps", "tokens_predicted", "drafted_tokens", "drafted_right_tokens")
         values = [float(re.search(rf"^walsh:{name}_total (\S+)$", text, re.M).group(1))
@@ -70,7 +70,7 @@ class Server:
 
 
 def prompts(text, count):
-    """Pairs of prompts: a passage that starts to repeat, and the passage alone."""
+    """Returns pairs of prompts: a passage that starts to repeat, and the passage alone."""
     words = text.split()
     size = len(words) // count
     passages = [" ".join(words[i * size:i * size + 160]) for i in range(count)]

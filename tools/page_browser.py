@@ -1,4 +1,4 @@
-"""Helpers of tools/check_page.py: the page in a browser, and servers for it."""
+"""Helps tools/check_page.py: opens the page in a browser, and runs servers for it."""
 import http.server
 import json
 import re
@@ -92,7 +92,7 @@ class FrontHandler(http.server.BaseHTTPRequestHandler):
 
 
 class Walsh:
-    """A server of walsh at a free port."""
+    """Runs a server of walsh at a free port."""
 
     def __init__(self, command, model, *flags):
         self.process = subprocess.Popen(
@@ -111,7 +111,7 @@ class Walsh:
 
 
 class Page:
-    """The page in a browser."""
+    """Opens the page in a browser."""
 
     def __init__(self, browser):
         self.browser = browser
@@ -185,7 +185,7 @@ class Page:
 
 
 def can_start():
-    """Whether browser and driver for start_browser are installed."""
+    """Returns whether browser and driver for start_browser are installed."""
     return webdriver is not None and shutil.which("chromium") and shutil.which("chromedriver")
 
 

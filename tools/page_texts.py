@@ -1,4 +1,4 @@
-"""Texts of a model, and how tools/check_page.py expects the page to show them."""
+"""Holds texts of a model, and how tools/check_page.py expects the page to show them."""
 FORMULAS = set("math mrow mi mn mo mtext mspace mfrac msqrt mroot msub msup msubsup munder mover "
                "munderover mtable mtr mtd".split())
 ALLOWED = set("A BLOCKQUOTE BR BUTTON CODE DEL DIV EM H1 H2 H3 H4 H5 H6 HR LI OL P PRE SPAN STRONG "
@@ -65,7 +65,7 @@ RENDERED = (
     "<pre><code>if 1 &lt; 2:\n    print(\"*no*\")</code></pre></div><hr>"
     "<p>LINK(https://b.example/c)https://b.example/c</a>.</p>")
 
-# Common markdown, and the expected markup.
+# Each piece is common markdown, with the expected markup.
 PIECES = {
     "a list behind one of another kind": (
         "- a\n- b\n1. c\n2. d\n\n* e\n+ f\n3) g",

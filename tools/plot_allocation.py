@@ -14,7 +14,7 @@ COLORS = {False: "#1f5fa8", True: "#c4622d"}
 
 
 def sizes(axes, rows, calibrated):
-    """Measured divergence against size."""
+    """Draws measured divergence against size."""
     color = COLORS[calibrated]
     label = "calibrated" if calibrated else "not calibrated"
     for which, style, fill in (("uniform", "o--", "white"), ("allocated", "o-", color)):
@@ -30,7 +30,7 @@ def sizes(axes, rows, calibrated):
 
 
 def predictions(axes, rows, calibrated):
-    """Predicted against measured divergence, both on the text of the search."""
+    """Draws predicted against measured divergence, both on the text of the search."""
     color = COLORS[calibrated]
     for which, fill in (("uniform", "white"), ("allocated", color)):
         found = [r[which] for r in rows]

@@ -20,14 +20,14 @@ HIDDEN = {"itq3_s:ternary", "itq3_s:ternary-paper", "tc2:L12", "tc2.5:L14", "tc3
           "tc3.5:L14", "tc4:L12", "tc5", "tc6", "tc2:hq", "tc2.5:hq", "tc3:hq",
           "tc3.5:hq", "tc4:hq", "pq3:layer"}
 LLAMA_CPP = {"Q8_0", "Q4_K_M", "Q4_0", "IQ4_XS", "Q3_K_M", "IQ3_S", "IQ3_XXS", "Q2_K"}
-# Where labels go that would collide, in points.
+# Labels that would collide are moved by so many points.
 OFFSETS = {"tq3": (-5, -9), "tq3:full": (-5, -2), "itq3_s": (-5, 7), "itq3_s8": (-5, -9),
            "tq4": (24, -8), "tc4:h": (-5, -9), "pq3": (22, 3), "q4_0": (-5, 5),
            "tq2": (8, -10), "Q3_K_M": (6, -5), "IQ3_S": (6, 0), "IQ3_XXS": (0, 8), "Q4_0": (6, 4)}
 
 
 def calibrated(results):
-    """Rows with two-sided feedback on a text of another kind than the one measured on."""
+    """Returns rows with two-sided feedback on a text of another kind than the one measured on."""
     return [r for r in results["calibrated"]
             if r["model"] == MODEL and r["feedback"] == "two" and not r["flags"]
             and r["calibrate"] == "eval_docs.txt" and ":" not in r["type"]]

@@ -13,7 +13,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODELS = ["walsh-ref-27m", "walsh-qwen3-16m", "walsh-qwen35-17m", "walsh-moe-20m"]
 TEXT = "eval_docs.txt"
-# The second text to measure on: English about software, with tables and code.
+# The second text to measure on is English about software, with tables and code.
 COMMIT = "1e64e0e"
 DOCUMENTS = ["design", "serve", "structured_output", "chat_templates", "models", "install",
              "library", "reliability", "code", "glossary"]

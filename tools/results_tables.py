@@ -1,4 +1,4 @@
-"""Markdown tables of README.md and docs/ from the figures in docs/*.json."""
+"""Makes Markdown tables of README.md and docs/ from the figures in docs/*.json."""
 import json
 import pathlib
 
@@ -41,7 +41,8 @@ def perplexity(results, anchors):
 
 
 def quality(results, anchors):
-    """One row per model and format: int8 activations as run, and the exact path beside them."""
+    """Makes one row per model and format: int8 activations as run, and the exact path beside
+    them."""
     exact = {(r["model"], r["type"]): r for r in results["quality"] if r["activations"] == "f32"}
     rows = []
     shown = [r for r in results["quality"] if r["activations"] == "auto"]
@@ -119,7 +120,7 @@ def speed(results, anchors):
 
 
 def gpu(results, anchors):
-    """One table per shape: a row per type, tokens of all sequences per second."""
+    """Makes one table per shape: a row per type, tokens of all sequences per second."""
     known = anchors["llama_cpp_gpu"]
     parts = []
     for shape in dict.fromkeys(r["shape"] for r in results["gpu"]):
@@ -164,15 +165,15 @@ def demo(results, _):
     return table(["type", "bits", "MiB", "perplexity", "KLD", "top-1 %"], rows)
 
 
-# Rows of other programs in the comparison: the mixes that people use.
+# The comparison has these rows of other programs: the mixes that people use.
 COMPARED = ("Q8_0", "Q4_K_M", "IQ4_XS", "Q3_K_M", "IQ3_XXS", "Q2_K")
-# Types that walsh reads and no longer writes (docs/formats/retired.md).
+# walsh reads these types and no longer writes them (docs/formats/retired.md).
 RETIRED = ("tc2:L12", "tc2.5:L14", "tc3:L12", "tc3:v2", "tc3.5:L14", "tc4:L12", "tc5", "tc6")
 WALSH = ("tq4+4", "tq4", "tc4:h", "tc3.5:h", "tq3", "tc3:h", "tc2.5:h", "tc2:h")
 
 
 def beside(results, anchors, ours, theirs):
-    """walsh-ref-27m beside other programs, by size."""
+    """Shows walsh-ref-27m beside other programs, by size."""
     rows = [{**r, "type": "walsh " + r["type"].removesuffix(":h")} for r in results["quality"]
             if r["model"] == "walsh-ref-27m" and r["activations"] == "auto" and ours(r["type"])]
     rows += [{**r, "type": "llama.cpp " + r["type"].removeprefix("pad_") +
@@ -196,7 +197,7 @@ def compared(results, anchors):
 
 
 def sizes(results, _):
-    """GiB of files of published models, with embedding and head as by default and in bf16."""
+    """Shows GiB of files of published models, with embedding and head as by default and in bf16."""
     figures = results["sizes"]
     models = list(dict.fromkeys(r["model"] for r in figures["rows"]))
     rows = []
@@ -210,8 +211,8 @@ def sizes(results, _):
 
 
 def scale(results, _):
-    """GiB of weights, and what each of the fewest GPUs of 80 GB (1, 2, 4, ...) has of them, if a
-    part of its memory is left for the cache."""
+    """Shows GiB of weights, and what each of the fewest GPUs of 80 GB (1, 2, 4, ...) has of them,
+    if a part of its memory is left for the cache."""
     free, own = 80e9 / 2**30, 0.75  # what a GPU has, and the share that weights may take
     rows = []
     for r in results["scale"]:
@@ -227,7 +228,7 @@ def scale(results, _):
 
 
 def ends(results, _):
-    """KLD of models with nothing coded but embedding and head."""
+    """Shows the KLD of models with nothing coded but embedding and head."""
     def what(row):
         if not row["head"]:
             return row["model"] + ", tied"
@@ -244,7 +245,7 @@ def ends(results, _):
 
 
 def calibrated(results, _):
-    """KLD on both texts: without a text where that is known, one-sided, two-sided."""
+    """Shows the KLD on both texts: without a text where that is known, one-sided, two-sided."""
     plain = {(r["model"], r["type"].removesuffix(":h")): r["kld"] for r in results["quality"]
              if r["activations"] == "auto"}
     rows = {}
@@ -280,7 +281,7 @@ def speed_summary(results, _):
 
 
 def rungs(results):
-    """Types of 2 to 5 bits: bits, KLD, tokens/s of a CPU and of a GPU."""
+    """Returns types of 2 to 5 bits: bits, KLD, tokens/s of a CPU and of a GPU."""
     def decoding(rows, test, shape):
         return {r["type"].removesuffix(":h"): r["tokens_per_s"] for r in rows
                 if r["shape"] == shape and r["test"] == test}
@@ -297,7 +298,8 @@ def rungs(results):
 
 
 def ladder(results, _):
-    """Who beats whom: no worse in anything, and better in something by more than the scatter."""
+    """Shows who beats whom: no worse in anything, and better in something by more than the
+    scatter."""
     scatter = 1.03
     found = rungs(results)
 
@@ -343,7 +345,7 @@ def fill(markdown, results, anchors):
 
 
 def filled(page):
-    """The text of a page with tables made from the present figures."""
+    """Returns the text of a page with tables made from the present figures."""
     results = json.loads((ROOT / "docs/results.json").read_text())
     results["sizes"] = json.loads((ROOT / "docs/sizes.json").read_text())
     results["scale"] = results["sizes"].get("scale")

@@ -11,7 +11,7 @@ COMMENT_SHARE = (0.10, 0.18)  # of the lines that are not empty, src/ and includ
 CODE = {".h", ".cpp", ".inc", ".cu", ".cuh", ".py", ".sh", ".cmake"}
 # Comments that begin so have left out what they speak of ("Of the rows from first on.").
 NO_SUBJECT = re.compile(r"\s*// (Of|Who|Whoever|What who) ")
-# Tables and golden data: not hand-written.
+# These are tables and golden data, not hand-written.
 GENERATED = ("tests/data/", "src/text/unicode_table", "src/codec/codebook_table")
 
 
@@ -24,7 +24,7 @@ def files(root):
 
 
 def comment_lines(text):
-    """Lines of C++ that are a comment, and lines that are not empty."""
+    """Returns the lines of C++ that are a comment, and the lines that are not empty."""
     comments = lines = 0
     inside = False
     for line in text.splitlines():

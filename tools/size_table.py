@@ -27,7 +27,7 @@ MODELS = {
                       "moe_intermediate_size": 768, "norm_topk_prob": True,
                       "decoder_sparse_step": 1, "mlp_only_layers": []},
 }
-# Models for several GPUs, of which docs/guide/scale.md has a table.
+# These models need several GPUs; docs/guide/scale.md has a table of them.
 LARGE = {
     "Llama-3.1-70B": {**MODELS["Llama-3.1-8B"], "hidden_size": 8192, "intermediate_size": 28672,
                       "num_hidden_layers": 80, "num_attention_heads": 64},
@@ -50,7 +50,7 @@ ENDS = "bf16"  # of embedding and head in the second column; in the first they a
 
 
 def latent_tensors(config):
-    """The same for multi-head latent attention and DeepSeek's experts."""
+    """Yields the same for multi-head latent attention and DeepSeek's experts."""
     hidden, heads, rank = config["hidden_size"], config["num_attention_heads"], "kv_lora_rank"
     query = heads * (config["qk_nope_head_dim"] + config["qk_rope_head_dim"])
     both = heads * (config["qk_nope_head_dim"] + config["v_head_dim"])
@@ -86,7 +86,7 @@ def gated_tensors(place, wide, hidden):
 
 
 def tensors(config):
-    """Names and sizes in the order of the file."""
+    """Yields names and sizes in the order of the file."""
     if "kv_lora_rank" in config:
         yield from latent_tensors(config)
         return

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Load runs against a server that it starts: the same texts whatever runs beside them, slow
-clients, overload, clients that go away, broken requests, the key, outgoing connections, the end.
+"""Puts load on a server that it starts: the same texts whatever runs beside them, slow clients,
+overload, clients that go away, broken requests, the key, outgoing connections, the end.
 
     python3 tools/stress_serve.py build/release/walsh models/walsh-tiny-13m [--scale 0.1]
         [--threads 1] [--only slow_clients,overload]
@@ -34,7 +34,7 @@ KEY = "a-key-that-must-not-be-seen"
 
 
 class Server:
-    """A server of walsh at a free port."""
+    """Runs a server of walsh at a free port."""
 
     def __init__(self, options, *flags, before=()):
         self.log = tempfile.NamedTemporaryFile(prefix="walsh_stress", suffix=".log")
@@ -54,12 +54,12 @@ class Server:
         return pathlib.Path(self.log.name).read_text(errors="replace")
 
     def resident(self):
-        """Resident memory in MiB."""
+        """Returns the resident memory in MiB."""
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) / 1024
 
     def busy(self):
-        """Processor time of the server in seconds."""
+        """Returns the processor time of the server in seconds."""
         fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1]
         return sum(int(ticks) for ticks in fields.split()[11:13]) / os.sysconf("SC_CLK_TCK")
 
@@ -86,7 +86,7 @@ class Server:
         return float(re.search(rf"^walsh:{name} (\S+)$", text, re.M).group(1))
 
     def idle(self, patience=30.0):
-        """Seconds until nothing runs or waits; None if that does not happen."""
+        """Returns the seconds until nothing runs or waits; None if that does not happen."""
         start = time.monotonic()
         while time.monotonic() - start < patience:
             if self.gauge("requests_processing") == self.gauge("requests_deferred") == 0:
@@ -95,7 +95,7 @@ class Server:
         return None
 
     def stop(self, number=signal.SIGTERM):
-        """Exit status and seconds."""
+        """Returns exit status and seconds."""
         start = time.monotonic()
         self.process.send_signal(number)
         return self.process.wait(120), time.monotonic() - start
@@ -148,7 +148,7 @@ def same_texts(options):
 
 
 def slow_clients(options):
-    """Many connections that send a byte now and then, and one ordinary client."""
+    """Opens many connections that send a byte now and then, beside one ordinary client."""
     server = Server(options)
     try:
         def latencies(share=1.0):
@@ -212,7 +212,7 @@ def slow_clients(options):
 
 
 def overload(options):
-    """More requests than may wait, and one client that retries."""
+    """Sends more requests than may wait, beside one client that retries."""
     places, waiting = 4, 4 * max(3, int(64 * options.scale))  # each client wants four texts
     server = Server(options, "-P", str(places), "--queue", str(waiting), "--drain", "0")
     try:
@@ -249,7 +249,7 @@ def overload(options):
 
 
 def clients_that_leave(options):
-    """Connections that are closed while their answer streams."""
+    """Closes connections while their answer streams."""
     server = Server(options)
     try:
         def leave():
@@ -291,7 +291,7 @@ def clients_that_leave(options):
 
 
 def broken_requests(options):
-    """Malformed requests of many kinds beside a valid one."""
+    """Sends malformed requests of many kinds beside a valid one."""
     server = Server(options, "--ctx", "128")
     try:
         text = json.loads(server.complete(tokens=20)[2])["choices"][0]["text"]
@@ -328,7 +328,7 @@ def broken_requests(options):
 
 
 def the_key(options):
-    """Clients without a key learn nothing, and the key appears nowhere."""
+    """Checks that clients without a key learn nothing, and that the key appears nowhere."""
     server = Server(options, "--api-key", KEY)
     try:
         routes = [("GET", "/v1/models"), ("GET", "/props"), ("GET", "/metrics"),
@@ -351,8 +351,8 @@ def the_key(options):
 
 
 def guessed(server, victim, attacker, seed):
-    """How many of a prompt's 12 last tokens a client finds out by the numbers of cached tokens.
-    `victim` and `attacker` are keys and cache salts."""
+    """Returns how many of a prompt's 12 last tokens a client finds out by the numbers of cached
+    tokens. `victim` and `attacker` are keys and cache salts."""
     def cached(who, prompt):
         body = {"prompt": prompt, "max_tokens": 1, "temperature": 0, "cache_salt": who[1]}
         text = server.ask("POST", "/v1/completions", body, {"Authorization": "Bearer " + who[0]})[2]
@@ -375,7 +375,7 @@ def guessed(server, victim, attacker, seed):
 
 
 def others_prompts(options):
-    """A client guesses the prompt of another one token by token."""
+    """Lets a client guess the prompt of another one token by token."""
     server = Server(options, "--api-key", f"{KEY},{KEY}2", "--log-format", "off")
     try:
         one, other = (KEY, None), (KEY + "2", None)
@@ -392,7 +392,7 @@ def others_prompts(options):
 
 
 def the_end(options):
-    """SIGTERM while answers stream."""
+    """Sends SIGTERM while answers stream."""
     stream = request_text(json.dumps({"prompt": "The", "max_tokens": 500, "n": 8,
                                       "ignore_eos": True, "stream": True}))
     server = Server(options, "--drain", "1")
@@ -425,7 +425,7 @@ def the_end(options):
 
 
 def no_connections(options):
-    """The server's system calls: no outgoing connections, no files written."""
+    """Watches the server's system calls: no outgoing connections, no files written."""
     if not shutil.which("strace"):
         print("no connections: skipped, there is no strace")
         return

@@ -44,7 +44,7 @@ check_tarball() {  # check_tarball ROOT SUITE
 }
 
 check_deb() {  # check_deb ROOT SUITE
-  # Without network access, because the package's dependencies are installed already.
+  # This has no network access, because the package's dependencies are installed already.
   chroot "$1" /bin/sh -c 'dpkg -i /files/walsh_*.deb' >"$work/log" 2>&1 ||
     fail "$2: $(cat "$work/log")"
   check_program "$1" walsh

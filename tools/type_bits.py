@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The checksum of one matrix of the model in models/ encoded in a type. Rows of
+"""Computes the checksum of one matrix of the model in models/ encoded in a type. Rows of
 docs/results.json keep it, so that it can be told whether they are older than what made them.
 
     tools/type_bits.py WALSH        fails if a table shows rows that today's walsh would not make,
@@ -34,7 +34,7 @@ def of(walsh, kind):
 
 
 def is_prominent(row):
-    """Whether README.md or the guide shows a row of the section quality."""
+    """Returns whether README.md or the guide shows a row of the section quality."""
     guide = {kind + end for kind in make_guide.TYPES for end in ("", ":h")}
     return (row["model"] == make_guide.MODEL and row["activations"] == "auto" and
             row["type"] in guide.union(results_tables.WALSH))

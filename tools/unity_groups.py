@@ -28,12 +28,12 @@ TOKEN = re.compile(
 NAME = re.compile(r"[A-Za-z_]\w*$")
 TYPES = ("struct", "class", "enum", "union")
 INTERNAL = ("static", "constexpr", "constinit", *TYPES)
-# What may have brackets before the name that is declared.
+# These may have brackets before the name that is declared.
 BRACKETED = ("alignas", "decltype", "noexcept", "requires", "__attribute__", "__launch_bounds__")
 
 
 def tokens_of(text):
-    """Tokens without comments; a literal is '""', a directive is one token."""
+    """Returns tokens without comments; a literal is '""', a directive is one token."""
     result = []
     for match in TOKEN.finditer(text):
         token = match.group(0)
@@ -46,7 +46,7 @@ def tokens_of(text):
 
 
 def closing(tokens, i):
-    """The index of the bracket that closes the one at i."""
+    """Returns the index of the bracket that closes the one at i."""
     opening, depth = tokens[i], 0
     close = {"(": ")", "[": "]", "{": "}"}[opening]
     while True:
@@ -57,7 +57,7 @@ def closing(tokens, i):
 
 
 def without_template(declaration):
-    """The declaration behind template <...>, requires clauses aside."""
+    """Returns the declaration behind template <...>, without requires clauses."""
     while declaration and declaration[0] == "template":
         i, depth = 1, 0
         while True:
@@ -70,8 +70,8 @@ def without_template(declaration):
 
 
 def names_of(declaration, anonymous):
-    """{name: meaning} of what a declaration at namespace scope keeps to its source. A meaning that
-    is not empty may be repeated in other sources."""
+    """Returns {name: meaning} of what a declaration at namespace scope keeps to its source. A
+    meaning that is not empty may be repeated in other sources."""
     first = declaration[0]
     if first == "using":
         if declaration[1] == "namespace":
@@ -94,8 +94,8 @@ def names_of(declaration, anonymous):
 
 
 def declared_name(declaration):
-    """The name of a function stands before its parameters, those of variables before initializers
-    and after commas."""
+    """Returns the declared names: that of a function stands before its parameters, those of
+    variables before initializers and after commas."""
     i, angles, last = 0, 0, None
     while i < len(declaration):
         token = declaration[i]
@@ -121,7 +121,8 @@ def declared_name(declaration):
 
 
 def declaration_at(tokens, i):
-    """The declaration that begins at i, without bodies, its braced parts, and where it ends."""
+    """Returns the declaration that begins at i, without bodies, its braced parts, and where it
+    ends."""
     declaration, braced, initialized = [], [], False
     while i < len(tokens) and tokens[i] != ";":
         token = tokens[i]
@@ -148,7 +149,7 @@ def declaration_at(tokens, i):
 
 
 def private_names(tokens):
-    r"""{name: meaning} of a source, as names_of has them; None if it defines macros.
+    r"""Returns {name: meaning} of a source, as names_of has them; None if it defines macros.
 
     >>> def private(text): return private_names(tokens_of(text))
     >>> private('namespace a { void shown(); namespace { int hidden(int x) { return x; } } }')
@@ -198,13 +199,14 @@ def private_names(tokens):
 
 
 def used_names(tokens):
-    """Names that could mean one of another source: not those of members or with a namespace."""
+    """Returns names that could mean one of another source: not those of members or with a
+    namespace."""
     before = ["", *tokens]
     return {b for a, b in zip(before, tokens) if NAME.match(b) and a not in (".", "->", "::")}
 
 
 def local_names(tokens, folder, seen):
-    """Names that headers of a source use, those beside it and beside its folder."""
+    """Returns names that headers of a source use, those beside it and beside its folder."""
     names = set()
     for token in tokens:
         include = re.match(r'#\s*include\s*"([^"]+)"', token)
@@ -219,7 +221,7 @@ def local_names(tokens, folder, seen):
 
 
 class Source:
-    """A source that may stand together with others.
+    """Holds a source that may stand together with others.
 
     >>> one, two = Source("one", "namespace { int f(); }"), Source("two", "int g() { return a.f; }")
     >>> one.fits(two), one.fits(Source("three", "int h() { return f(); }"))
@@ -251,7 +253,7 @@ class Source:
 
 
 def groups_of(sources, limit):
-    """Each source goes into the first group that has room for it and fits."""
+    """Puts each source into the first group that has room for it and fits."""
     groups = []
     for source in sources:
         if source.private is None:

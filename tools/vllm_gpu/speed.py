@@ -1,4 +1,5 @@
-"""The speed of vLLM on one GPU with random weights: speed.py SHAPE METHOD [READY_FILE GO_FILE].
+"""Measures the speed of vLLM on one GPU with random weights: speed.py SHAPE METHOD [READY_FILE
+GO_FILE].
 
 SHAPE is 8b (dense) or 30b-a3b (experts). METHOD is bf16, or tq2, tq3, tq4; with an h behind it
 (tq3h) the head is compressed, too. The model is compiled and runs in graphs. Decoding is timed
@@ -31,7 +32,7 @@ SEQUENCES = {"8b": (1, 16, 32, 64, 128), "30b-a3b": (1, 16, 64)}
 
 
 def load(method, shape):
-    """An engine of its own process, if VLLM_ENABLE_V1_MULTIPROCESSING is 1."""
+    """Returns an engine of its own process, if VLLM_ENABLE_V1_MULTIPROCESSING is 1."""
     import vllm
 
     folder = tempfile.mkdtemp()
@@ -62,7 +63,8 @@ class Clock:
         self.llm, self.salt = llm, 0
 
     def took(self, sequences, prompt, tokens):
-        """Seconds for so many sequences with prompts and new tokens of these lengths."""
+        """Returns the seconds for so many sequences with prompts and new tokens of these
+        lengths."""
         import vllm
 
         self.salt += 1

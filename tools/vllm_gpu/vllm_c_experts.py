@@ -1,4 +1,5 @@
-"""Operators of experts for a test bed without vLLM's CUDA libraries (vllm_c_shim.py), in Triton.
+"""Defines operators of experts for a test bed without vLLM's CUDA libraries (vllm_c_shim.py), in
+Triton.
 
 A step of a model of experts calls each of them once a layer, so one kernel has to do: bfloat16
 would look slower than it is, otherwise.
@@ -39,7 +40,7 @@ def topk_softmax(weights, ids, expert_indices, logits, renormalize=False, bias=N
 
 
 def moe_sum(x, out, topk_ids=None, expert_map=None):
-    """Adds up what the experts of each row say."""
+    """Adds up the experts' results for each row."""
     torch.sum(x, dim=1, out=out)
 
 
@@ -102,7 +103,7 @@ def _silu_kernel(x, out, half, LANES: tl.constexpr):
 
 
 def silu_and_mul(out, x):
-    """The products of one half of each row and the other half behind SiLU."""
+    """Multiplies one half of each row, behind SiLU, by the other half."""
     half = x.shape[-1] // 2
     rows = x.numel() // (2 * half)
     if x.is_cuda and x.is_contiguous() and rows:

@@ -1,4 +1,4 @@
-"""Operators of vLLM's CUDA libraries, written with PyTorch for a test bed that lacks them.
+"""Defines operators of vLLM's CUDA libraries, written with PyTorch for a test bed that lacks them.
 
 These are the ones that Llama-like models and experts reach even where custom operators are off.
 `vllm/_C_stable_libtorch.py` imports this module in place of the library of that name.
@@ -34,10 +34,10 @@ def _autotune(configs, *arguments, **options):
 _triton_autotune, triton.autotune = triton.autotune, _autotune
 
 
-# Operators that view memory.
+# These operators view memory.
 
 class _Array:
-    """Memory that somebody else owns, as PyTorch and CuPy take it."""
+    """Memory that somebody else owns is wrapped as PyTorch and CuPy take it."""
 
     def __init__(self, address, count):
         self.__cuda_array_interface__ = {"shape": (count,), "typestr": "|u1", "version": 3,
