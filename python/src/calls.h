@@ -1,4 +1,4 @@
-// Calls that run without the interpreter's lock, and what becomes of them when it ends.
+// Handles calls that run without the interpreter's lock, and what becomes of them when it ends.
 //
 // While the interpreter ends it unwinds every other thread that asks for its lock, which
 // destructors in C++ do not survive: the process would abort. Such threads wait here for the end of
@@ -11,7 +11,7 @@
 
 namespace walsh::python {
 
-// In its scope other threads of Python go on. Is made with the interpreter's lock held.
+// In its scope other threads of Python go on. It is made with the interpreter's lock held.
 class Unlocked {
  public:
   Unlocked() : state_(PyEval_SaveThread()) {}
@@ -27,8 +27,8 @@ class Unlocked {
   PyThreadState* state_;
 };
 
-// The same around work of the library: the interpreter waits for it before it ends. Afterwards it
-// throws usage.
+// Does the same around work of the library: the interpreter waits for it before it ends. Afterwards
+// it throws usage.
 class Call {
  public:
   Call();
@@ -56,7 +56,7 @@ class Stoppable {
   Stoppable(const Stoppable&) = delete;
   Stoppable& operator=(const Stoppable&) = delete;
 
-  // The flag of the innermost one of this thread; null without one.
+  // Returns the flag of the innermost one of this thread; null without one.
   static std::atomic<bool>* current();
 
  private:
@@ -67,8 +67,8 @@ class Stoppable {
 // Ends what runs and waits for it; is called when the interpreter begins to end.
 void end_calls();
 
-// Which process this is. The child of a fork has copies of the objects of its parent, but not the
-// threads that they work with.
+// Returns a number of this process. The child of a fork has copies of the objects of its parent,
+// but not the threads that they work with.
 int this_process();
 
 }  // namespace walsh::python

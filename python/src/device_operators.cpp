@@ -1,5 +1,5 @@
-// Products of layers on GPUs: everything crosses the border as a number, since these calls stand
-// between the launches of a decode step.
+// Multiplies with layers on GPUs: everything crosses the border as a number, since these calls
+// stand between the launches of a decode step.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
@@ -14,7 +14,7 @@
 namespace walsh::python {
 namespace {
 
-// The layer `handle` on the GPU.
+// Returns the layer `handle` on the GPU.
 std::shared_ptr<const DeviceOperator> placed(int64_t handle) {
   std::shared_ptr<const DeviceOperator> layer = Layers::all().find(handle).device;
   if (layer) return layer;
@@ -33,8 +33,8 @@ void place(int64_t handle, int device) {
   }
 }
 
-// How x[m][cols] on GPU `device` is multiplied to y[m][rows]: bytes of the workspace that it takes,
-// or -1 if by dequantized weights.
+// Returns how x[m][cols] on GPU `device` is multiplied to y[m][rows]: the bytes of the workspace
+// that it takes, or -1 if by dequantized weights.
 int64_t plan(int64_t handle, int64_t m, int64_t rows, int64_t cols, int type, bool exact,
              int device) {
   const Layer layer = Layers::all().find(handle);

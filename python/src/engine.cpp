@@ -38,7 +38,7 @@ nb::object to_numpy(std::vector<float>&& values, const Shape& shape) {
 
 using Handle = std::shared_ptr<SharedEngine>;
 
-// A call that gives a value.
+// Makes a call that gives a value.
 template <typename Result, typename Body>
 Result call(const Handle& handle, const Body& body) {
   Result result{};
@@ -46,7 +46,7 @@ Result call(const Handle& handle, const Body& body) {
   return result;
 }
 
-// The same of what the engine answers while another call runs.
+// Does the same for what the engine answers while another call runs.
 template <typename Result, typename Body>
 Result ask(const Handle& handle, const Body& body) {
   Result result{};
@@ -141,7 +141,7 @@ nb::tuple kl_divergence(const PyEngine& self, const PyEngine& reference, const s
                         r.tokens);
 }
 
-// Positions that the longest of the prompts takes with its text.
+// Returns how many positions the longest of the prompts takes with its text.
 int64_t positions_of(const std::vector<std::vector<int32_t>>& prompts, int64_t max_tokens,
                      int64_t most) {
   if (max_tokens < 0) return most;
@@ -168,7 +168,7 @@ TextStream* stream(const PyEngine& self, const Tokens& tokens, const GenerationO
       });
 }
 
-// What a stream gives next: its text, or None at the end.
+// Returns what a stream gives next: its text, or None at the end.
 nb::object next_piece(TextStream& stream) {
   std::optional<std::string> piece;
   run_interruptible([&] { piece = stream.next(); });
@@ -289,7 +289,7 @@ void set_sampling(GenerationOptions& options, const std::string& name, const nb:
   }
 }
 
-// The table of sampling options, a dictionary for each row.
+// Returns the table of sampling options, a dictionary for each row.
 nb::list sampling_rows() {
   nb::list rows;
   for (const SamplingOption& option : sampling_options()) {

@@ -40,7 +40,7 @@ nb::object text_of(const std::string& text) {
       PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape"));
 }
 
-// The work of one call and the thread that does it.
+// Does the work of one call on a thread.
 class Worker {
  public:
   explicit Worker(const std::function<void()>& work) : thread_([this, &work] { run(work); }) {}

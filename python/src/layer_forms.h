@@ -1,4 +1,4 @@
-// The tuples in which Python describes layers and matrices.
+// Python describes layers and matrices by these tuples.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +14,13 @@
 
 namespace walsh::python {
 
-// Kind, block, seed and signs of a rotation.
+// This has the kind, block, seed and signs of a rotation.
 using RotationTuple = std::tuple<std::string, int, uint32_t, bool>;
-// Address, name of the type, rows, columns and stride of a matrix.
+// This has the address, name of the type, rows, columns and stride of a matrix.
 using MatrixTuple = std::tuple<uint64_t, std::string, int64_t, int64_t, int64_t>;
-// Address and bytes of an array.
+// This has the address and bytes of an array.
 using PlaceTuple = std::tuple<uint64_t, uint64_t>;
-// Type, rows, columns and rotations of a layer.
+// This has the type, rows, columns and rotations of a layer.
 using FormTuple = std::tuple<std::string, int64_t, int64_t, std::vector<RotationTuple>>;
 
 template <typename T = void>
@@ -35,7 +35,7 @@ inline DType dtype_of(const std::string& name) {
   throw Error(ErrorCode::usage, name, "expected float32, float16 or bfloat16");
 }
 
-// The codes of _operators.py.
+// _operators.py has these codes.
 inline DType dtype_of(int code) {
   constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
   if (code >= 0 && code < 3) return kTypes[code];
@@ -81,7 +81,7 @@ inline std::vector<std::span<const std::byte>> spans_of(const std::vector<PlaceT
   return spans;
 }
 
-// A tensor over arrays in host memory. Throws bad_input for wrong sizes.
+// Returns a tensor over arrays in host memory. Throws bad_input for wrong sizes.
 Tensor checked_tensor(const LayerForm& form, const std::vector<PlaceTuple>& arrays);
 
 }  // namespace walsh::python

@@ -1,4 +1,4 @@
-// The layers that Python names by numbers, and the threads that multiply with them.
+// Keeps the layers that Python names by numbers, and the threads that multiply with them.
 #pragma once
 
 #include <atomic>
@@ -16,13 +16,14 @@
 
 namespace walsh::python {
 
-// The OpenMP threads of the host. Two sets of threads on the same cores wait for each other: those
-// of OpenMP spin for milliseconds behind each parallel region, and may be bound to cores.
+// Multiplies with the OpenMP threads of the host. Two sets of threads on the same cores wait for
+// each other: those of OpenMP spin for milliseconds behind each parallel region, and may be bound
+// to cores.
 class HostThreads {
  public:
   HostThreads() = default;
-  // Addresses of GOMP_parallel, omp_get_thread_num and omp_get_num_threads in the runtime that the
-  // host uses; those of Intel and LLVM have the first as well.
+  // Takes the addresses of GOMP_parallel, omp_get_thread_num and omp_get_num_threads in the runtime
+  // that the host uses; those of Intel and LLVM have the first as well.
   HostThreads(uint64_t parallel, uint64_t thread, uint64_t threads)
       : parallel_(reinterpret_cast<Parallel>(parallel)),
         thread_(reinterpret_cast<Number>(thread)),
@@ -58,8 +59,8 @@ class HostThreads {
   Number thread_ = nullptr, threads_ = nullptr;
 };
 
-// A layer: its weights packed for the CPU, which are what it is stored and decoded from, and those
-// on the GPU that it was moved to, if any. Layers that were made on a GPU have only these.
+// A layer has its weights packed for the CPU, which are what it is stored and decoded from, and
+// those on the GPU that it was moved to, if any. Layers that were made on a GPU have only these.
 struct Layer {
   std::shared_ptr<const LinearOperator> host;
   std::shared_ptr<const DeviceOperator> device;
@@ -71,9 +72,9 @@ struct Layer {
   }
 };
 
-// The layers of this process by number, and the threads that multiply with them. A number comes
-// from what is in the layer: programs that PyTorch saves (torch.export, torch.jit) have it in them,
-// and in another process it must not be that of another layer.
+// Keeps the layers of this process by number, and the threads that multiply with them. A number
+// comes from what is in the layer: programs that PyTorch saves (torch.export, torch.jit) have it in
+// them, and in another process it must not be that of another layer.
 class Layers {
  public:
   static Layers& all() {
@@ -155,8 +156,8 @@ class Layers {
   // where one of them is gone.
   static constexpr int64_t kTwins = 255;
 
-  // Threads of ours. Those of the host and of a pool do not exist in the child of a fork, where a
-  // lock may be held by a thread that does not exist either: it gets its own.
+  // These are threads of ours. Those of the host and of a pool do not exist in the child of a fork,
+  // where a lock may be held by a thread that does not exist either: it gets its own.
   struct Own {
     const int process = this_process();
     std::mutex mutex;
@@ -181,7 +182,7 @@ class Layers {
   std::atomic<bool> host_threads_{true};
 };
 
-// The experts of this process on GPUs by number.
+// Keeps the experts of this process on GPUs by number.
 class PlacedExperts {
  public:
   static PlacedExperts& all() {

@@ -1,4 +1,5 @@
-// Mapped files that are cut short while they are read: an error of the call, not the end of Python.
+// Makes a mapped file that is cut short while it is read an error of the call, not the end of
+// Python.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// The extension module walsh._walsh: the public C++ classes as the package's Python code uses them.
+// Defines the extension module walsh._walsh: the public C++ classes as the package's Python code
+// uses them.
 #include "module.h"
 
 #include "calls.h"

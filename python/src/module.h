@@ -1,4 +1,4 @@
-// What the parts of the extension module share.
+// Declares what the parts of the extension module share.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -14,10 +14,10 @@ namespace walsh::python {
 
 namespace nb = nanobind;
 
-// Token ids as the Python side makes them: contiguous int32.
+// The Python side makes token ids so: contiguous int32.
 using Tokens = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-// A path as the Python side makes it, by os.fsencode.
+// Returns a path as the Python side makes it, by os.fsencode.
 inline std::string path_of(const nb::bytes& path) {
   return {path.c_str(), path.size()};
 }
@@ -26,14 +26,15 @@ inline std::span<const int32_t> span_of(const Tokens& tokens) {
   return {tokens.data(), tokens.size()};
 }
 
-// How far work has come, for a function of Python that wants to know: a thread without the
-// interpreter's lock sets it, the thread that waits for the work tells it.
+// Tells how far work has come to a function of Python: a thread without the interpreter's lock sets
+// it, the thread that waits for the work tells it.
 class Progress {
  public:
   explicit Progress(nb::object function) : function_(std::move(function)) {}
   bool wanted() const { return !function_.is_none(); }
   void set(size_t done, size_t count);
-  // Calls function(done, count) if that has changed; throws what it throws. False: it wants an end.
+  // Calls function(done, count) if that has changed; throws what it throws. Returns false if it
+  // wants an end.
   bool tell();
 
  private:
@@ -47,7 +48,7 @@ class Progress {
 // lock, while this thread looks for signals: Ctrl-C ends the work (walsh/stop.h) and raises
 // KeyboardInterrupt. Errors of the work are thrown here.
 void run_interruptible(const std::function<void()>& work);
-// The same with a progress, which may end the work: Error(interrupted), or what its function
+// Does the same with a progress, which may end the work: Error(interrupted), or what its function
 // throws.
 void run_interruptible(const std::function<void()>& work, Progress& progress);
 

@@ -1,5 +1,5 @@
-// Linear layers for other frameworks: pointers, shapes and strides come from Python, whose tensors
-// stay alive during a call.
+// Multiplies with linear layers for other frameworks: pointers, shapes and strides come from
+// Python, whose tensors stay alive during a call.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -71,7 +71,8 @@ int64_t restore(const std::string& type, int64_t rows, int64_t cols,
   return Layers::all().add(LinearOperator::restore(form, spans_of(arrays)));
 }
 
-// What the caller has memory for. Operators are public: their arguments need not fit the layer.
+// Refuses a number that is not that of the layer. Operators are public: their arguments need not
+// fit it.
 void expect(const char* what, int64_t given, int64_t own) {
   if (given == own) return;
   throw Error(ErrorCode::usage, what,

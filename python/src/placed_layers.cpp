@@ -1,4 +1,4 @@
-// Layers and experts whose weights are on a GPU alone, in memory that PyTorch lends: they are
+// Makes layers and experts whose weights are on a GPU alone, in memory that PyTorch lends: they are
 // encoded there, or copied from stored arrays.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -76,7 +76,7 @@ int64_t restore(const FormTuple& layer, const std::vector<PlaceTuple>& arrays, i
   return add(form, checked_tensor(form, arrays), device, memory, stream);
 }
 
-// The names of the formats that GPUs multiply with, as users choose them.
+// Returns the names of the formats that GPUs multiply with, as users choose them.
 std::vector<std::string> types() {
   LoadOptions options;
   options.device = {true, 0};
@@ -137,7 +137,8 @@ GateFunction function_of(const std::string& name) {
   throw Error(ErrorCode::usage, "activation", name + ", GPUs have silu, gelu_tanh and relu");
 }
 
-// Address, type, rows and stride of inputs, and where results go; addresses of weights and ids.
+// These have address, type, rows and stride of inputs, and where results go; addresses of weights
+// and ids.
 using RowsTuple = std::tuple<uint64_t, int, int64_t, int64_t, uint64_t>;
 using ChoiceTuple = std::tuple<uint64_t, uint64_t, bool, int>;
 

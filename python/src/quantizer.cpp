@@ -89,7 +89,7 @@ nb::list format_list() {
   return result;
 }
 
-// XXH3-128 of bytes, as 32 hex digits.
+// Returns the XXH3-128 of bytes, as 32 hex digits.
 std::string checksum_of(
     const nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>& bytes) {
   return checksum({reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()}).hex();

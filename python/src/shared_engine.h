@@ -1,4 +1,4 @@
-// An engine that threads of Python share.
+// Threads of Python share this engine.
 #pragma once
 
 #include <atomic>
@@ -17,8 +17,8 @@
 
 namespace walsh::python {
 
-// What evaluates tokens runs one call at a time, and none after close(); what only asks for texts
-// and tokens does not wait for that.
+// Calls that evaluate tokens run one at a time, and none after close(); calls that only ask for
+// texts and tokens do not wait for them.
 class SharedEngine {
  public:
   enum class Kind { call, stream };  // close() ends streams, and waits for calls
@@ -41,15 +41,15 @@ class SharedEngine {
     const std::shared_ptr<Engine> engine = open_engine();
     reading_files(path_, [&] { body(*engine); });
   }
-  // The same beside other calls, for what the engine answers without evaluating tokens.
+  // Does the same beside other calls, for what the engine answers without evaluating tokens.
   template <typename Body>
   void ask(const Body& body) {
     check_process();
     const std::shared_ptr<const Engine> engine = open_engine();
     reading_files(path_, [&] { body(*engine); });
   }
-  // Two models at once. Locks are taken in one order, so that two threads that compare them either
-  // way do not wait for each other for ever.
+  // Calls body with two models at once. Locks are taken in one order, so that two threads that
+  // compare them either way do not wait for each other for ever.
   template <typename Body>
   static void use_both(SharedEngine& a, SharedEngine& b, const Body& body) {
     const bool in_order = std::less<>()(&a, &b);
@@ -72,7 +72,7 @@ class SharedEngine {
   void check_files() const { throw_if_lost(path_); }
 
  private:
-  // The flag of a call, which others may set while it is listed.
+  // Lists the flag of a call, which others may set meanwhile.
   class Listed {
    public:
     Listed(SharedEngine& engine, Kind kind) : engine_(engine), flag_(Stoppable::current()) {
@@ -108,7 +108,8 @@ class SharedEngine {
     for (const auto& [flag, kind] : running_)
       if (widest == Kind::call || kind == Kind::stream) *flag = true;
   }
-  // In the child of a fork: the threads that the engine would wait for do not exist there.
+  // Leaves the engine alone in the child of a fork: the threads that it would wait for do not exist
+  // there.
   bool leave_to_parent() {
     if (process_ == this_process()) return false;
     if (engine_) new std::shared_ptr<Engine>(std::move(engine_));

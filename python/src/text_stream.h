@@ -1,4 +1,4 @@
-// A text that is generated on a thread of its own while somebody reads it piece by piece.
+// Generates a text on a thread of its own while somebody reads it piece by piece.
 #pragma once
 
 #include <atomic>
@@ -26,11 +26,11 @@ class TextStream {
   // Is called with the interpreter's lock held.
   ~TextStream();
 
-  // The next piece once there is one; nothing at the end. Throws what ended the work.
+  // Returns the next piece once there is one; nothing at the end. Throws what ended the work.
   std::optional<std::string> next();
   // Ends the work and waits for it.
   void close();
-  // The result of finished work; for closed work, its text so far. Empty before that.
+  // Returns the result of finished work; for closed work, its text so far. It is empty before that.
   GenerationResult result() const;
 
  private:

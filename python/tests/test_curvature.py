@@ -1,4 +1,4 @@
-"""The measurement of curvature, against one backward pass through the whole model."""
+"""Tests the measurement of curvature against one backward pass through the whole model."""
 import json
 import pathlib
 import shutil
@@ -23,7 +23,7 @@ TOKENS = 1024
 
 @pytest.fixture(scope="module")
 def measured(tiny_model, tmp_path_factory):
-    """The embedded model on two windows."""
+    """Measures the embedded model on two windows."""
     out = tmp_path_factory.mktemp("curvature") / "out"
     measure(str(tiny_model), str(TEXT), str(out), tokens=TOKENS, device="cpu", batch=1)
     return out
@@ -31,7 +31,7 @@ def measured(tiny_model, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def mixture(tiny_model, tmp_path_factory):
-    """A small random model with experts, with the embedded one's tokenizer."""
+    """Makes a small random model with experts, with the embedded one's tokenizer."""
     folder = tmp_path_factory.mktemp("mixture")
     torch.manual_seed(1)
     config = Qwen3MoeConfig(vocab_size=8192, hidden_size=32, intermediate_size=48,
@@ -46,7 +46,7 @@ def mixture(tiny_model, tmp_path_factory):
 
 
 def read(folder):
-    """What the files say of every matrix, and the moments [rows, rows]."""
+    """Returns what the files say of every matrix, and the moments [rows, rows]."""
     from safetensors import safe_open
 
     about, moments = {}, {}
@@ -64,7 +64,8 @@ def read(folder):
 
 
 def whole_pass(folder, linear_names, model=None):
-    """The same moments from hooks of linear layers and one backward pass for each window."""
+    """Returns the same moments from hooks of linear layers and one backward pass for each
+    window."""
     model = model or AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     model.requires_grad_(False)
     windows = text_windows(str(folder), TEXT.read_text(), TOKENS, 512)

@@ -1,4 +1,5 @@
-"""Folders that walsh, transformers and `walsh quantize --output-format hf` write for each other."""
+"""Tests folders that walsh, transformers and `walsh quantize --output-format hf` write for each
+other."""
 import json
 import pathlib
 import subprocess
@@ -19,9 +20,9 @@ from walsh.transformers import WalshConfig  # noqa: E402
 
 MODELS = pathlib.Path(__file__).resolve().parents[2] / "tests" / "data" / "models"
 IDS = [1, 5, 9, 3, 7, 2, 11, 4]
-# A family of each way in which checkpoints store what walsh and transformers see as other tensors:
-# plain, fused rows, rows in pairs, a text part, recurrent layers, and experts stored one by one
-# under two sets of names, below each other, across, and beside recurrent layers.
+# There is a family of each way in which checkpoints store what walsh and transformers see as other
+# tensors: plain, fused rows, rows in pairs, a text part, recurrent layers, and experts stored one
+# by one under two sets of names, below each other, across, and beside recurrent layers.
 FAMILIES = ["llama31-tiny", "phi3-tiny", "glm-tiny", "gemma3-vision-tiny", "qwen35-tiny",
             "qwen3-moe-tiny", "mixtral-tiny", "granitemoe-tiny", "gpt-oss-tiny",
             "qwen3-next-tiny", "qwen35-moe-tiny", "llama4-tiny", "deepseek-v3-tiny"]
@@ -30,7 +31,7 @@ WITH_EXPERTS = ["qwen3-moe-tiny", "mixtral-tiny", "granitemoe-tiny", "gpt-oss-ti
 
 
 def add_tokenizer(folder):
-    """The small models have none, and walsh.Model wants one."""
+    """Adds a tokenizer, since the small models have none and walsh.Model wants one."""
     voc = {chr(ord("!") + i): i for i in range(20)}
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
              "use_regex": True}
@@ -44,8 +45,8 @@ def add_tokenizer(folder):
 
 
 def load(folder, **options):
-    """With activations as they are: int8 ones are rounded differently where a product differs by a
-    bit."""
+    """Loads with activations as they are: int8 ones are rounded differently where a product differs
+    by a bit."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options).eval()
     for module in model.modules():
         if isinstance(module, walsh.torch.Linear):

@@ -1,4 +1,4 @@
-"""walsh as a model of lm-evaluation-harness, beside its HF backend and a server."""
+"""Tests walsh as a model of lm-evaluation-harness, beside its HF backend and a server."""
 import json
 import os
 import pathlib

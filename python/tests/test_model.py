@@ -1,4 +1,4 @@
-"""walsh.Model on the embedded model."""
+"""Tests walsh.Model on the embedded model."""
 import concurrent.futures
 import gc
 import os
@@ -22,7 +22,7 @@ TEXT = ("The river was low that summer, and the children walked across it on the
 
 
 def refused(code, call):
-    """The error of a call that has to be refused."""
+    """Returns the error of a call that has to be refused."""
     with pytest.raises(walsh.Error) as caught:
         call()
     assert caught.value.code == code, caught.value

@@ -1,4 +1,5 @@
-"""walsh.Model: calls beside each other, their ends, batches, progress, and files that get lost."""
+"""Tests walsh.Model: calls beside each other, their ends, batches, progress, and files that get
+lost."""
 import json
 import os
 import pathlib
@@ -24,7 +25,7 @@ def refused(code, call):
 
 @pytest.fixture
 def long_model(tiny_model):
-    """A model whose texts take many seconds."""
+    """Opens a model whose texts take many seconds."""
     with walsh.Model(tiny_model, device="cpu", context=4096, threads=1) as model:
         yield model
 

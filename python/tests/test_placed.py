@@ -1,4 +1,4 @@
-"""Layers and experts that are on a GPU alone, against walsh.torch.Linear on the CPU."""
+"""Tests layers and experts that are on a GPU alone, against walsh.torch.Linear on the CPU."""
 import gc
 
 import pytest
@@ -18,7 +18,7 @@ gpu = pytest.mark.skipif(bool(WHY_NOT), reason=f"no GPU to test on: {WHY_NOT}")
 TYPES = ["tq2", "tq3", "tq4", "tq4+4", "itq3_s", "q4_0", "tc3", "pq3"]
 # Levels of decoded weights are values of 16 bits, whatever the type of the result is.
 LEVELS = 4e-4
-# Of results, relative to those of the CPU with the same int8 inputs.
+# Results may differ so much from those of the CPU with the same int8 inputs, relatively.
 CLOSE = {torch.float32: 2e-5, torch.bfloat16: 4e-3, torch.float16: 6e-4}
 
 
@@ -144,7 +144,7 @@ def test_weights_are_in_memory_of_pytorch():
 
 
 class Reference:
-    """Experts on the CPU, one by one."""
+    """Computes experts on the CPU, one by one."""
 
     def __init__(self, kinds, count, width, hidden):
         up_rows = 2 * width // (len(kinds) - 1)

@@ -1,5 +1,5 @@
-"""The end of the interpreter, and forks, while work is going on: no crash, and nothing waits for
-threads that do not exist."""
+"""Tests the end of the interpreter, and forks, while work is going on: no crash, and nothing waits
+for threads that do not exist."""
 import os
 import subprocess
 import sys
@@ -14,7 +14,7 @@ model = walsh.Model(sys.argv[1], device="cpu")
 
 
 def run(tiny_model, lines, begin=BEGIN):
-    """What a program says on standard output; it ends in order and says nothing else."""
+    """Returns what a program says on standard output; it ends in order and says nothing else."""
     program = [sys.executable, "-W", "ignore", "-c", begin + textwrap.dedent(lines)]
     done = subprocess.run([*program, str(tiny_model)], capture_output=True, text=True, timeout=120,
                           check=False)

@@ -1,4 +1,4 @@
-"""The guide's first lines, run as they stand there."""
+"""Runs the guide's first lines as they stand there."""
 import re
 import shutil
 import textwrap

@@ -1,5 +1,5 @@
-"""The lines that people know from turboquant_model's README and vLLM's page on TurboQuant (its part
-in transformers), on a dense, a recurrent and an expert model."""
+"""Tests the lines that people know from turboquant_model's README and vLLM's page on TurboQuant
+(its part in transformers), on a dense, a recurrent and an expert model."""
 import json
 import pathlib
 
@@ -34,13 +34,14 @@ def logits(model):
 
 
 def divergence(model, reference):
-    """Mean KL divergence of the next token's distribution."""
+    """Returns the mean KL divergence of the next token's distribution."""
     p, q = logits(reference).log_softmax(-1), logits(model).log_softmax(-1)
     return (p.exp() * (p - q)).sum(-1).mean().item()
 
 
 def linear_bytes(model):
-    """Of matrices that are multiplied with, as they are stored in the checkpoint's type."""
+    """Returns the bytes of matrices that are multiplied with, as they are stored in the
+    checkpoint's type."""
     return sum(p.numel() * p.element_size() for name, p in model.named_parameters()
                if p.dim() > 1 and "proj" in name)
 
@@ -64,7 +65,7 @@ def test_single_pass_and_residual_quantization(name, tmp_path):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_quantize_model_and_loading_make_the_same_weights(name):
-    """So that what `walsh run` does with a saved folder is what quantize_model made."""
+    """What `walsh run` does with a saved folder has to be what quantize_model made."""
     made = quantize_model(load(name), TurboQuantConfig(bit_width=4, seed=42, ignore=[
         "lm_head", *(["re:in_proj_[ab]$"] if name == "recurrent" else [])]))
     loaded = load(name, quantization_config=WalshConfig(type="tq4", seed=42))
@@ -78,7 +79,8 @@ def test_quantize_model_and_loading_make_the_same_weights(name):
 
 @pytest.mark.parametrize("bits", [2, 3, 4])
 def test_online_quantization_keeps_what_is_ignored(bits, tmp_path):
-    """3 bits in groups of 128 by default, 2 and 4; layers by pattern and by name stay plain."""
+    """Layers have 3 bits in groups of 128 by default, or 2 and 4; layers given by pattern and by
+    name stay plain."""
     config = WalshConfig(type=f"tq{bits}", shape_gain=True, ignore=[
         "re:.*lm_head.*", "model.layers.0.self_attn.o_proj"])
     model = load("dense", quantization_config=config)

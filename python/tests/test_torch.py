@@ -1,4 +1,4 @@
-"""walsh.torch: quantized layers on the CPU."""
+"""Tests walsh.torch: quantized layers on the CPU."""
 import copy
 import gc
 import pickle

@@ -1,4 +1,4 @@
-"""walsh.torch: quantized layers on a GPU, against the same layers on the CPU."""
+"""Tests walsh.torch: quantized layers on a GPU, against the same layers on the CPU."""
 import copy
 import gc
 import io
@@ -18,11 +18,13 @@ WHY_NOT = ("PyTorch sees no GPU" if not torch.cuda.is_available()
            else _walsh.device_unavailable())
 gpu = pytest.mark.skipif(bool(WHY_NOT), reason=f"no GPU to test on: {WHY_NOT}")
 TYPES = [f.name for f in walsh.formats() if f.name not in ("f32", "f16", "bf16")]
-# Trellis codes whose levels would be looked up: GPUs have kernels for those that compute them.
+# These are trellis codes whose levels would be looked up: GPUs have kernels for those that compute
+# them.
 CPU_ONLY = [kind for kind in TYPES if kind.startswith("tc") and not kind.endswith(":h")]
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
-# Of results, relative to those of the CPU with the same int8 inputs: sums in another order, and
-# the rounding of results (twice) or, from some number of rows on, of weights to 16 bits.
+# Results may differ so much from those of the CPU with the same int8 inputs, relatively: sums are
+# in another order, results are rounded (twice), and from some number of rows on weights are rounded
+# to 16 bits.
 CLOSE = {torch.float32: 2e-5, torch.bfloat16: 4e-3, torch.float16: 6e-4}
 
 
@@ -72,7 +74,8 @@ def test_formats_without_kernels_stay_on_the_cpu(kind):
     layer = coded(72, 544, kind, bias=True)
     x = weights(3, 544)
     expected = layer(x)
-    # Packed ones, and those that have not been: a copy, a new one, and one made of GPU tensors.
+    # These are packed ones, and those that have not been: a copy, a new one, and one made of GPU
+    # tensors.
     for other in (layer, copy.deepcopy(layer), wt.Linear(544, 72, type=kind)):
         assert f"no GPU kernels for {kind}" in refused("usage", other.cuda)
         assert other.device.type == "cpu" and not other.bias.is_cuda

@@ -1,4 +1,4 @@
-"""walsh.torch: gradients, autocast, and training adapters beside the codes."""
+"""Tests walsh.torch: gradients, autocast, and training adapters beside the codes."""
 import copy
 
 import pytest

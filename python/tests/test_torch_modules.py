@@ -1,4 +1,5 @@
-"""walsh.torch: modules that are no plain chain of linear layers, and what users attach to them."""
+"""Tests walsh.torch: modules that are no plain chain of linear layers, and what users attach to
+them."""
 import copy
 import gc
 import pathlib
@@ -231,7 +232,7 @@ def test_a_model_can_be_made_plain_again():
 
 
 def resident():
-    """Bytes of this process that are in memory."""
+    """Returns the bytes of this process that are in memory."""
     pages = pathlib.Path("/proc/self/statm").read_text().split()[1]
     return int(pages) * 4096
 

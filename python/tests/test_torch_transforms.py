@@ -1,5 +1,5 @@
-"""walsh.torch under torch.func, torch.export, torch.jit and torch.fx: the result of the decoded
-weights, or a refusal."""
+"""Tests walsh.torch under torch.func, torch.export, torch.jit and torch.fx: the result of the
+decoded weights, or a refusal."""
 import copy
 import io
 import subprocess
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 
 @pytest.fixture(autouse=True)
 def forget_frames():
-    """Nothing that a compiler has given up on here is left to other tests."""
+    """Leaves nothing to other tests that a compiler has given up on here."""
     yield
     torch._dynamo.reset()
 
@@ -47,7 +47,7 @@ def energy(f):
     return lambda x: f(x).pow(3).sum()
 
 
-# What is done with a function of [..., 128] and an input.
+# These use a function of [..., 128] and an input.
 USES = {
     "grad": lambda f, x: func.grad(energy(f))(x),
     "vjp": lambda f, x: func.vjp(f, x)[1](f(x))[0],

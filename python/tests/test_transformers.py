@@ -1,4 +1,4 @@
-"""The quantizer for transformers, on the embedded model."""
+"""Tests the quantizer for transformers on the embedded model."""
 import json
 import shutil
 

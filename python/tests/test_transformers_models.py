@@ -1,4 +1,5 @@
-"""The quantizer for transformers: whole models of several families, and what users do with one."""
+"""Tests the quantizer for transformers: whole models of several families, and what users do with
+one."""
 import json
 import os
 import pathlib
@@ -128,7 +129,7 @@ def test_a_base_model_loads_and_saves(tiny_model, tmp_path):
 
 
 def with_tokenizer(folder, place):
-    """A copy that walsh.Model opens: the small models have no tokenizer."""
+    """Makes a copy that walsh.Model opens: the small models have no tokenizer."""
     shutil.copytree(folder, place)
     (place / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": [],
         "normalizer": None, "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False,

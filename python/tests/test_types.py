@@ -1,4 +1,4 @@
-"""The stubs of the extension module say what it has."""
+"""Tests that the stubs of the extension module say what it has."""
 import ast
 import importlib.util
 import inspect
@@ -15,7 +15,7 @@ STUB = pathlib.Path(walsh.__file__).with_name("_walsh.pyi")
 
 
 def names(body):
-    """What the statements of a stub declare."""
+    """Returns what the statements of a stub declare."""
     found = {node.name for node in body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
     return found | {node.target.id for node in body if isinstance(node, ast.AnnAssign)}
 

@@ -1,5 +1,5 @@
-"""The vLLM plugin in a real vLLM, on the CPU or on a GPU, which vLLM decides; skipped where it is
-not installed (tools/check_vllm.sh, tools/vllm_gpu)."""
+"""Tests the vLLM plugin in a real vLLM, on the CPU or on a GPU, which vLLM decides; skipped where
+it is not installed (tools/check_vllm.sh, tools/vllm_gpu)."""
 import contextlib
 import json
 import os
@@ -27,7 +27,7 @@ GREEDY = vllm.SamplingParams(temperature=0, max_tokens=16)
 
 
 def load(folder, **options):
-    """A model in this process."""
+    """Loads a model in this process."""
     return vllm.LLM(**{**dict(model=str(folder), dtype="float32", enforce_eager=True,
                               max_model_len=256, max_logprobs=-1, **SHARED), **options})
 
@@ -47,7 +47,7 @@ def close(llm):
 
 @pytest.fixture(autouse=True)
 def process_groups_end():
-    """A model that is refused while it is loaded leaves some behind."""
+    """Ends process groups, since a model that is refused while it is loaded leaves some behind."""
     yield
     from vllm.distributed import cleanup_dist_env_and_memory
 
@@ -63,7 +63,8 @@ def greedy(llm):
 
 
 def prompt_logprobs(llm, tokens, **options):
-    """Logarithms of the probabilities behind each token but the last, [tokens - 1, vocabulary]."""
+    """Returns the logarithms of the probabilities behind each token but the last, [tokens - 1,
+    vocabulary]."""
     ask = vllm.SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=-1)
     [output] = llm.generate({"prompt_token_ids": tokens}, ask, use_tqdm=False, **options)
     rows = output.prompt_logprobs[1:]
@@ -75,7 +76,7 @@ def is_coded(name):
 
 
 def decoded_folder(source, place, **options):
-    """The checkpoint with the values that its codes stand for, in float32."""
+    """Writes the checkpoint with the values that its codes stand for, in float32."""
     shutil.copytree(source, place, ignore=shutil.ignore_patterns("*.safetensors*"))
     tensors = {}
     for file in source.glob("*.safetensors"):
@@ -94,7 +95,8 @@ def decoded_folder(source, place, **options):
 
 
 def check_against_walsh(llm, folder):
-    """Logits and greedy text are those of walsh's engine on a folder of the same weights."""
+    """Checks that logits and greedy text are those of walsh's engine on a folder of the same
+    weights."""
     with walsh.Model(folder, device="cpu") as model:
         tokens = [int(t) for t in model.tokenize(PROMPT + " flows through the city of")]
         logits = np.array(model.logits(tokens, first=0), dtype=np.float64)[:-1]
@@ -172,7 +174,7 @@ def test_the_command_line_of_vllm_takes_the_options(tiny_model):
 
 
 def layers_of_experts(experts):
-    """How many layers each of the four experts has."""
+    """Returns how many layers each of the four experts has."""
     if GPU:
         assert experts.walsh_placed.count == 4
         return len(experts.walsh_placed.forms)
@@ -269,7 +271,8 @@ def test_experts_with_int8_inputs_have_the_logits_of_transformers(tiny_model, tm
     prompts = [[5 + i, 100, 2000, 17] for i in range(40)]
     ask = vllm.SamplingParams(temperature=0, max_tokens=2, logprobs=-1)
     try:
-        # Few rows; then many in the prompts of all, and some in the step behind them.
+        # One prompt has few rows; all prompts together have many, and the step behind them has
+        # some.
         outputs = llm.generate({"prompt_token_ids": prompts[0]}, ask, use_tqdm=False)
         outputs += llm.generate([{"prompt_token_ids": tokens} for tokens in prompts], ask,
                                 use_tqdm=False)

@@ -1,4 +1,4 @@
-"""Options and parts of layers of the vLLM plugin; needs torch and not vLLM."""
+"""Tests options and parts of layers of the vLLM plugin; needs torch and not vLLM."""
 import types
 
 import pytest
@@ -90,7 +90,7 @@ def test_experts_sum_over_the_chosen():
     weights = torch.rand(5, 2)
     for layer in ups + downs:
         layer.exact = True
-    # Gate and up of the first are layers of their own, as where they have two types.
+    # Gate and up of the first are layers of their own, as they are if they have two types.
     gate, up = (walsh.torch.Linear.from_linear(torch.nn.Linear(128, 64, bias=False)) for _ in "ab")
     gate.exact = up.exact = True
     table = expert_table([[gate, up], *([one] for one in ups[1:])])
@@ -110,7 +110,8 @@ def test_experts_sum_over_the_chosen():
 
 
 def folder_layer(kind, rows, cols, rank, processes, divided):
-    """What vLLM tells of a layer of which each process has a part, and the form in the folder."""
+    """Returns what vLLM tells of a layer of which each process has a part, and the form in the
+    folder."""
     name, rotations = _walsh.layer_form(kind, rows, cols, "hadamard", 0, 42, False)
     layer = types.SimpleNamespace(tp_rank=rank, tp_size=processes, output_size=rows)
     part = ([rows], cols // processes) if divided == "columns" else ([rows // processes], cols)

@@ -1,4 +1,4 @@
-"""The vLLM plugin in several processes, on CPUs, or on GPUs, one of which they may share."""
+"""Tests the vLLM plugin in several processes, on CPUs, or on GPUs, one of which they may share."""
 import json
 import os
 import pathlib
@@ -24,7 +24,7 @@ WITHOUT_NCCL = dict(VLLM_DISABLE_PYNCCL="1", VLLM_ALLREDUCE_USE_SYMM_MEM="0",
 
 
 def begin(folder, processes=1, **options):
-    """Has a model of that many processes of vLLM, which share the GPU if there is one only, write
+    """Lets a model on that many processes of vLLM, which share the GPU if there is only one, write
     the tokens that it thinks best."""
     options = {**dict(model=str(folder), dtype="float32", enforce_eager=True, max_model_len=128,
                       tensor_parallel_size=processes, **SHARED), **options}
@@ -40,7 +40,7 @@ def begin(folder, processes=1, **options):
 
 
 def check_same(*runs):
-    """They write the same tokens."""
+    """Checks that they write the same tokens."""
     outputs = [run.communicate()[0] for run in runs]
     for run, output in zip(runs, outputs):
         assert run.returncode == 0, output[-20000:]

@@ -1,4 +1,4 @@
-"""Models for the tests of the vLLM plugin, and whether it runs on a GPU."""
+"""Makes models for the tests of the vLLM plugin, and tells whether it runs on a GPU."""
 import shutil
 
 import torch
@@ -13,7 +13,7 @@ SHARED = dict(gpu_memory_utilization=0.05, kv_cache_memory_bytes=1 << 30,
 
 
 def config_of(family):
-    """A small model of two layers that two processes can share: blocks of 128 columns."""
+    """Describes a small model of two layers that two processes can share: blocks of 128 columns."""
     import transformers
 
     sizes = dict(vocab_size=8192, hidden_size=256, num_hidden_layers=2, num_attention_heads=4,
@@ -35,7 +35,7 @@ def config_of(family):
 
 
 def random_model(tokenizer, place, family="llama"):
-    """A checkpoint of random weights."""
+    """Writes a checkpoint of random weights."""
     import transformers
 
     torch.manual_seed(1)
@@ -47,8 +47,9 @@ def random_model(tokenizer, place, family="llama"):
 
 
 def stored_by_transformers(folder, place, exact=True, **options):
-    """The folder compressed and saved by transformers, and the logits that it has for tokens there,
-    as a function of them: with inputs of products in float32 or, not exactly, in int8."""
+    """Writes the folder compressed and saved by transformers; returns it with the logits that it
+    has for tokens there, as a function of them: with inputs of products in float32 or, not exactly,
+    in int8."""
     import transformers
     from walsh.transformers import WalshConfig
 

@@ -1,4 +1,5 @@
-"""A worker of vLLM for tests that gives one GPU to several processes, which NCCL would refuse."""
+"""Defines a worker of vLLM for tests that gives one GPU to several processes, which NCCL would
+refuse."""
 from vllm.platforms import current_platform
 from vllm.v1.worker.gpu_worker import Worker
 

@@ -1,4 +1,5 @@
-"""Greedy tokens of a model in vLLM's own processes, as JSON: vllm_tokens.py OPTIONS TOKENS."""
+"""Prints greedy tokens of a model in vLLM's own processes, as JSON: vllm_tokens.py OPTIONS
+TOKENS."""
 import json
 import sys
 

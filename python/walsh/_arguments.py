@@ -1,4 +1,4 @@
-"""Checks of arguments: a value of a wrong type is an error that names the argument."""
+"""Checks arguments: a value of a wrong type is an error that names the argument."""
 from __future__ import annotations
 
 import operator
@@ -33,7 +33,7 @@ def text(value: Any, where: str) -> str:
 
 
 def flag(value: Any, where: str) -> bool:
-    """True or False; numbers and None are refused.
+    """Returns True or False; numbers and None are refused.
 
     >>> flag(1, "check")
     Traceback (most recent call last):

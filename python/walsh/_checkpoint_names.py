@@ -1,4 +1,4 @@
-"""Names of layers in a model of transformers, and in the files that it is loaded from."""
+"""Finds names of layers in a model of transformers, and in the files that it is loaded from."""
 from __future__ import annotations
 
 from typing import Any, Iterable, Optional

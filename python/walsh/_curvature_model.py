@@ -1,5 +1,5 @@
-"""A transformers model as the measurement of curvature sees it: a stack of layers that are run one
-at a time, what comes before them and what follows them."""
+"""Shows a transformers model to the measurement of curvature: a stack of layers that are run one at
+a time, what comes before them and what follows them."""
 from __future__ import annotations
 
 import copy
@@ -21,7 +21,7 @@ def _unwrapped(output: Any) -> torch.Tensor:
 
 
 class Stack:
-    """The layers of a causal language model and the arguments that it calls them with."""
+    """Holds the layers of a causal language model and the arguments that it calls them with."""
 
     def __init__(self, model: Any, folder: str) -> None:
         self.model, self.folder = model, folder
@@ -55,7 +55,7 @@ class Stack:
 
     def embed(self, ids: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
         """Returns what the first layer reads for ids [windows, window]. The first call for a number
-        of windows also takes down what every layer is called with beside it."""
+        of windows also records what every layer is called with beside it."""
         first: list[torch.Tensor] = []
         arguments: list[tuple[Any, Any]] = []
 
@@ -134,8 +134,8 @@ def load_model(folder: str) -> Any:
 
 
 def text_windows(folder: str, text: str, tokens: int, positions: int) -> torch.Tensor:
-    """Windows of tokens [count, window] as `walsh quantize --calibrate` cuts them: spread evenly
-    over the text, each beginning with BOS if the tokenizer adds it."""
+    """Returns windows of tokens [count, window] as `walsh quantize --calibrate` cuts them: spread
+    evenly over the text, each beginning with BOS if the tokenizer adds it."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)

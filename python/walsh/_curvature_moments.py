@@ -1,4 +1,4 @@
-"""Second moments of the gradients at the outputs of a layer's matrices.
+"""Measures second moments of the gradients at the outputs of a layer's matrices.
 
 Matrices are found by the memory of their weights wherever a module multiplies with one, so that
 no family of models has to be known: neither what its layers are called nor how its experts lie in
@@ -20,7 +20,7 @@ _MATMUL = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.bmm
 
 
 class Moments:
-    """The sum of g g^T over the gradients that reached one matrix."""
+    """Adds up g g^T over the gradients that reached one matrix."""
 
     def __init__(self, rows: int, device: torch.device) -> None:
         self.sum = torch.zeros(rows, rows, dtype=torch.float32, device=device)
@@ -39,14 +39,14 @@ class Moments:
 
 
 class _Matrix:
-    """Some rows of a parameter, which are a matrix of the checkpoint by itself."""
+    """Describes some rows of a parameter, which are a matrix of the checkpoint by themselves."""
 
     def __init__(self, key: str, rows: slice, count: int) -> None:
         self.key, self.rows, self.count = key, rows, count
 
 
 class _Parameter:
-    """A parameter of a layer: one matrix, or those of all experts."""
+    """Describes a parameter of a layer: one matrix, or those of all experts."""
 
     def __init__(self, tensor: torch.Tensor, transposed: bool,
                  matrices: list[list[_Matrix]]) -> None:
@@ -55,7 +55,7 @@ class _Parameter:
         self.bytes = tensor.numel() * tensor.element_size()
 
     def index_of(self, weight: torch.Tensor) -> int:
-        """Returns which expert's a view of it is; -1: of all experts."""
+        """Returns the number of the expert that a view of it belongs to; -1: of all experts."""
         if weight.dim() == self.dims and self.dims == 3:
             return -1
         return (weight.data_ptr() - self.first) * len(self.matrices) // self.bytes

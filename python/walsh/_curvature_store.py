@@ -1,4 +1,4 @@
-"""Files of the measurement of curvature: its result, and what an interrupted run left."""
+"""Keeps files of the measurement of curvature: its result, and what an interrupted run left."""
 from __future__ import annotations
 
 import json
@@ -40,7 +40,7 @@ _BESIDE = {
 
 
 class CheckpointTensors:
-    """The tensors of a folder as they are stored, for their names and checksums."""
+    """Gives the tensors of a folder as they are stored, for their names and checksums."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -130,8 +130,8 @@ def check_unused(folder: str) -> None:
 
 
 class Store:
-    """The folder of one measurement: a file per layer, and until it is complete a folder `work`
-    with streams of all tokens, from which an interrupted run goes on."""
+    """Keeps the folder of one measurement: a file per layer, and until it is complete a folder
+    `work` with streams of all tokens, from which an interrupted run goes on."""
 
     def __init__(self, folder: str, settings: dict[str, Any], resume: bool) -> None:
         self.folder, self.settings = pathlib.Path(folder), settings
@@ -161,7 +161,7 @@ class Store:
         self.state = state
 
     def save_state(self) -> None:
-        """Keeps what was done, when the files that it tells of are complete."""
+        """Records what was done, once the files that it names are complete."""
         temporary = self._state_path.with_suffix(".new")
         temporary.write_text(json.dumps(self.state))
         os.replace(temporary, self._state_path)

@@ -1,8 +1,9 @@
-"""The one exception of the package."""
+"""Defines the one exception of the package."""
 
 
 class Error(Exception):
-    """Whatever an input, an option or the system can cause; one line, as the command prints it.
+    """An input, an option or the system can cause this error, which is one line, as the command
+    prints it.
 
     `code` is one of "internal", "usage", "bad_input", "limit", "io", "interrupted"; `where` names
     the file, tensor or option; `reason` says what was found and what was expected.

@@ -1,4 +1,5 @@
-"""Operators on the layers of experts: every row is multiplied by the layer of its own expert.
+"""Defines operators on the layers of experts: every row is multiplied by the layer of its own
+expert.
 
 A graph names a module of experts by a number, and the operators look up its layers when they run:
 compilers need not trace a loop over experts, whose numbers depend on the input.
@@ -19,8 +20,8 @@ MODULES: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
 def add_module(experts: Any) -> int:
-    """Returns the number of a module from now on. It comes from what its layers are, since programs
-    that torch.export saves have it in them: in another process it must not be that of others."""
+    """Returns the number of a module from now on. It comes from its layers, since programs that
+    torch.export saves have it in them: in another process it must not be that of other experts."""
     layers = [layer for part in range(3) for layer in experts.layers(part)]
     for layer in layers:
         layer.pack()
@@ -45,8 +46,8 @@ def _layers(number: int, part: int) -> list[Any]:
 
 def _grouped(x: torch.Tensor, ids: torch.Tensor, layers: list[Any], width: int,
              product: Callable[[Any, torch.Tensor, torch.Tensor], None]) -> torch.Tensor:
-    """y[t][k] = product of layer ids[t][k] and x[t][k]; zeros where there is no such layer. Rows
-    of one expert are multiplied together."""
+    """Computes y[t][k] = product of layer ids[t][k] and x[t][k]; zeros where there is no such
+    layer. Rows of one expert are multiplied together."""
     if x.dim() != 3 or ids.shape != x.shape[:2]:
         raise usage("experts", f"ids {tuple(ids.shape)} for inputs {tuple(x.shape)}")
     y = x.new_zeros((*ids.shape, width))

@@ -1,4 +1,5 @@
-"""Experts of transformers models, which have them in two tensors per layer, as quantized layers."""
+"""Holds experts of transformers models, which have them in two tensors per layer, as quantized
+layers."""
 from __future__ import annotations
 
 import copy
@@ -21,7 +22,7 @@ _NAME = re.compile(rf"(.+)\.(\d+)\.({'|'.join(PARTS + _OTHERS)})")
 
 
 def split_name(name: str) -> Optional[tuple[str, int, str]]:
-    """Module, number and part of a layer of an expert, if it may be one by its name.
+    """Returns module, number and part of a layer of an expert, if it may be one by its name.
 
     >>> split_name("model.layers.0.mlp.experts.12.up_proj")
     ('model.layers.0.mlp.experts', 12, 'up_proj')
@@ -46,7 +47,7 @@ def is_presorted(module: nn.Module) -> bool:
 
 
 class Shape:
-    """The experts of a module: how many, and how their weights lie in its tensors."""
+    """Describes the experts of a module: how many, and how their weights lie in its tensors."""
 
     def __init__(self, module: nn.Module) -> None:
         self.transposed = bool(getattr(module, "is_transposed", is_presorted(module)))
@@ -58,11 +59,11 @@ class Shape:
         self.dtype = down.dtype
 
     def sizes(self, part: str) -> tuple[int, int]:
-        """Inputs and outputs of a layer."""
+        """Returns inputs and outputs of a layer."""
         return (self.width, self.hidden) if part == DOWN else (self.hidden, self.width)
 
     def split(self, name: str, tensor: torch.Tensor) -> Iterator[tuple[int, str, torch.Tensor]]:
-        """Returns the weights (or biases) in the tensor `name`, by expert and part."""
+        """Yields the weights (or biases) in the tensor `name`, by expert and part."""
         for number, own in enumerate(tensor):
             if self.transposed and own.dim() == 2:
                 own = own.T
@@ -141,7 +142,8 @@ class Experts(nn.Module):
 
     def forward(self, hidden_states: torch.Tensor, top_k_index: Optional[torch.Tensor] = None,
                 top_k_weights: Optional[torch.Tensor] = None) -> torch.Tensor:
-        """[tokens, hidden], and of every token the experts and their weights [tokens, chosen]."""
+        """Takes [tokens, hidden], and of every token the experts and their weights [tokens,
+        chosen]."""
         if top_k_index is None or top_k_weights is None:
             x = hidden_states.reshape(self.num_experts, -1, hidden_states.shape[-1])
             ids = torch.arange(self.num_experts, device=x.device)[:, None].expand(x.shape[:2])
@@ -212,14 +214,15 @@ def stored_experts(plain: nn.Module, stored: StoredExperts) -> Experts:
 
 
 class StoredExperts:
-    """What a folder has of the experts of one module: their forms and what they are called."""
+    """Holds what a folder has of the experts of one module: their forms and what they are
+    called."""
 
     def __init__(self) -> None:
         self.forms: dict[tuple[int, str], Any] = {}
         self.names = PARTS
 
     def add(self, number: int, name: str, form: Any) -> None:
-        """Another layer."""
+        """Adds another layer."""
         if name in _OTHERS:
             self.names = _OTHERS
         part = PARTS[_OTHERS.index(name)] if name in _OTHERS else name

@@ -1,4 +1,4 @@
-"""Forms of layers, of those that a folder has and of new ones: checked before they are used."""
+"""Checks forms of layers, of those that a folder has and of new ones, before they are used."""
 from __future__ import annotations
 
 import re
@@ -13,7 +13,7 @@ def _is_number(value: Any, least: int, most: int) -> bool:
 
 
 def _is_rotation(value: Any) -> bool:
-    """Kind, block, seed, and whether there are signs."""
+    """Returns whether the value has kind, block and seed, and whether there are signs."""
     return (isinstance(value, (list, tuple)) and len(value) == 4 and isinstance(value[0], str)
             and _is_number(value[1], 0, 2**31 - 1) and _is_number(value[2], 0, 2**32 - 1)
             and isinstance(value[3], bool))

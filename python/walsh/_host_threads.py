@@ -1,4 +1,4 @@
-"""The threads of PyTorch, on which products of layers run."""
+"""Finds the threads of PyTorch, on which products of layers run."""
 from __future__ import annotations
 
 import ctypes
@@ -21,7 +21,8 @@ def _addresses(library: Optional[str]) -> Optional[list[int]]:
 
 
 def use_host_threads() -> bool:
-    """Lets products run on PyTorch's OpenMP threads; False: it has none that can be found."""
+    """Lets products run on PyTorch's OpenMP threads; returns False if it has none that can be
+    found."""
     if not torch.backends.openmp.is_available():
         return False
     # What is preloaded comes first, as it does for PyTorch; then what its library has loaded.

@@ -1,4 +1,4 @@
-"""The quantized layer of walsh.torch."""
+"""Defines the quantized layer of walsh.torch."""
 from __future__ import annotations
 
 import copy
@@ -34,7 +34,7 @@ def autocast_dtype(device: str) -> Optional[torch.dtype]:
 
 
 class Linear(nn.Linear):
-    """A linear layer whose weights are stored in a format of walsh.
+    """This linear layer stores its weights in a format of walsh.
 
     `from_linear` makes a layer from plain weights, and `encode` gives weights to one. A new layer
     is empty until then, or until a state dict gives it the stored arrays (`codes`, `scales`, ...,
@@ -65,7 +65,7 @@ class Linear(nn.Linear):
             stored_forms({"rotations": {"type": type, "rotation": rotations}}, "walsh.torch.Linear")
             self.format, own = type, [(k, b, s, f) for k, b, s, f in rotations]
         self.rotations: list[Rotation] = own
-        # For weights that are encoded later.
+        # Weights that are encoded later use these.
         self.fast, self.shape_gain = flag(fast, "fast"), flag(shape_gain, "shape_gain")
         self.dtype = dtype or torch.get_default_dtype()  # that the weights had
         self.exact = False  # float32 activations instead of int8
@@ -143,7 +143,7 @@ class Linear(nn.Linear):
 
     @property
     def device(self) -> torch.device:
-        """The device of the weights. What is on a GPU is in host memory as well."""
+        """Returns the device of the weights. What is on a GPU is in host memory as well."""
         if self.layer:
             return torch.device("cuda", self._gpu) if self._gpu >= 0 else torch.device("cpu")
         array = self._buffers[self._arrays[0][0]]
@@ -151,7 +151,7 @@ class Linear(nn.Linear):
 
     @property
     def weight(self) -> torch.Tensor:  # type: ignore[override]
-        """The weights, for code that asks an `nn.Linear` for them."""
+        """Returns the weights, for code that asks an `nn.Linear` for them."""
         if torch.compiler.is_compiling():
             values: torch.Tensor = torch.ops.walsh.decoded(
                 self.layer or self._packed(), self.out_features, self.in_features)
@@ -244,14 +244,14 @@ class Linear(nn.Linear):
 
     @property
     def bytes(self) -> int:
-        """The memory that the weights take, in bytes."""
+        """Returns the memory that the weights take, in bytes."""
         if self.layer:
             return int(_walsh.layer_bytes(self.layer))
         return self.stored_bytes
 
     @property
     def stored_bytes(self) -> int:
-        """The size of the stored arrays, in bytes."""
+        """Returns the size of the stored arrays, in bytes."""
         return sum(rows * row_bytes for _, rows, row_bytes in self._arrays)
 
     def dequantize(self) -> torch.Tensor:

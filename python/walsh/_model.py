@@ -1,4 +1,4 @@
-"""A model with its tokenizer, ready to run."""
+"""Opens a model with its tokenizer, ready to run."""
 from __future__ import annotations
 
 import json
@@ -24,7 +24,7 @@ Tokens = Union[Sequence[int], npt.NDArray[np.integer[Any]]]
 
 
 class Generation(NamedTuple):
-    """What `generate` returns: a text and its figures."""
+    """`generate` returns this: a text and its figures."""
 
     text: str
     reason: str  # "stop_token", "max_tokens", "context_full", "stopped" or "stop_string"
@@ -37,7 +37,7 @@ class Generation(NamedTuple):
 
 
 class Perplexity(NamedTuple):
-    """What `Model.perplexity` returns."""
+    """`Model.perplexity` returns this."""
 
     perplexity: float
     standard_error: float
@@ -45,7 +45,7 @@ class Perplexity(NamedTuple):
 
 
 class Divergence(NamedTuple):
-    """What `Model.kl_divergence` returns: how a model's predictions differ from a reference's."""
+    """`Model.kl_divergence` returns this: how a model's predictions differ from a reference's."""
 
     mean: float  # KL(reference || model) per token, in nats
     standard_error: float
@@ -56,7 +56,7 @@ class Divergence(NamedTuple):
 
 
 class TokenPrediction(NamedTuple):
-    """How probable a model finds a token behind those in front of it."""
+    """Says how probable a model finds a token behind those in front of it."""
 
     logprob: float  # natural logarithm
     best: bool  # no other token is more probable
@@ -109,7 +109,7 @@ def _generation_options(max_tokens: int, stop: Union[str, Sequence[str]], gramma
 
 
 class TextOptions(SamplingOptions, total=False):
-    """The arguments of `Model.stream`."""
+    """`Model.stream` takes these arguments."""
 
     max_tokens: int
     stop: Union[str, Sequence[str]]
@@ -119,7 +119,7 @@ class TextOptions(SamplingOptions, total=False):
 
 
 class TextStream:
-    """The pieces of a text while it is generated; `result` has the whole once it has ended.
+    """Gives the pieces of a text while it is generated; `result` has the whole once it has ended.
 
     Leaving it early (`close`, the end of a `with` block) ends the generation.
     """
@@ -158,7 +158,7 @@ class TextStream:
 
     @property
     def result(self) -> Generation:
-        """The whole text and its figures; reads what is left of the stream."""
+        """Returns the whole text and its figures; reads what is left of the stream."""
         for _ in self:
             pass
         assert self._result is not None
@@ -247,37 +247,38 @@ class Model:
 
     @property
     def type(self) -> str:
-        """The format of most linear weights."""
+        """Returns the format of most linear weights."""
         return str(self._info["type"])
 
     @property
     def bits_per_weight(self) -> float:
-        """Bits per linear weight, scales included."""
+        """Returns the bits per linear weight, scales included."""
         return float(self._info["bits_per_weight"])
 
     @property
     def device(self) -> str:
-        """The device that runs it: "cpu", "cuda:0"."""
+        """Returns the device that runs it: "cpu", "cuda:0"."""
         return str(self._info["device"])
 
     @property
     def vocab_size(self) -> int:
-        """The number of tokens that the model knows, which is the length of a row of logits."""
+        """Returns the number of tokens that the model knows, which is the length of a row of
+        logits."""
         return int(self._info["vocab_size"])
 
     @property
     def context(self) -> int:
-        """The number of tokens that a prompt and its continuation may have together."""
+        """Returns the number of tokens that a prompt and its continuation may have together."""
         return int(self._info["context"])
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether `chat_prompt` can be used."""
+        """Returns whether `chat_prompt` can be used."""
         return bool(self._info["has_chat_template"])
 
     @property
     def notes(self) -> list[str]:
-        """Notes on the model that are no errors, one sentence each."""
+        """Returns notes on the model that are no errors, one sentence each."""
         return list(self._info["notes"])
 
     def tokenize(self, text: str, *, add_special: bool = True) -> npt.NDArray[np.int32]:

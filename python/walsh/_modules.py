@@ -1,4 +1,4 @@
-"""Which modules of a model are plain linear layers, and putting others in their places."""
+"""Finds the plain linear layers of a model, and puts others in their places."""
 from __future__ import annotations
 
 from typing import Any, Iterator, Optional
@@ -40,7 +40,7 @@ def places(model: nn.Module) -> dict[nn.Module, list[str]]:
 
 
 def targets(model: nn.Module, rules: Rules) -> Iterator[tuple[list[str], nn.Linear, str]]:
-    """Returns the plain linear layers that the rules want quantized: all their names, and the
+    """Yields the plain linear layers that the rules want quantized: all their names, and the
     type."""
     for module, names in places(model).items():
         if not isinstance(module, nn.Linear):
@@ -82,7 +82,7 @@ def take_over(plain: nn.Module, quantized: nn.Module, name: str) -> None:
 
 
 def coded_bytes(model: nn.Module) -> int:
-    """Memory of packed weights, which no parameter or buffer of PyTorch has."""
+    """Returns the memory of packed weights, which no parameter or buffer of PyTorch has."""
     return sum(module.bytes for module in model.modules()
                if isinstance(module, Linear) and module.layer)
 
@@ -95,7 +95,7 @@ def count_codes(model: Any) -> None:
 
 
 class _Footprint:
-    """The method of one model; copied and pickled together with it."""
+    """Stands for the method of one model; it is copied and pickled together with it."""
 
     def __init__(self, model: Any) -> None:
         self._model = model

@@ -1,5 +1,5 @@
-"""The operators that torch.library knows. A layer is a number: its packed weights live in the
-extension module, on the CPU and, once it was moved there, on a GPU.
+"""Defines the operators that torch.library knows. A layer is a number: its packed weights live in
+the extension module, on the CPU and, once it was moved there, on a GPU.
 
 On GPUs the kernels run on PyTorch's current stream and take all their memory from its allocator, so
 that calls can be captured into graphs and go on from several streams at once.
@@ -94,7 +94,7 @@ def _stream_of(device: int) -> int:
     return int(torch.cuda.current_stream(device).cuda_stream)
 
 
-# The stream as a number, as Triton asks for it.
+# Returns the stream as a number, as Triton asks for it.
 current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", _stream_of)
 
 
@@ -107,7 +107,8 @@ def weights_on(device: int, layer: int, cols: int, dtype: torch.dtype) -> torch.
 
 
 def linear_cuda(x: torch.Tensor, layer: int, rows: int, exact: bool) -> torch.Tensor:
-    """Few rows by the codes, with int8 inputs; many, or exact ones, by decoded weights."""
+    """Multiplies few rows by the codes, with int8 inputs; many, or exact ones, by decoded
+    weights."""
     device = x.get_device()
     if device != torch.cuda.current_device():
         with torch.cuda.device(device):

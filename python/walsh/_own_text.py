@@ -1,4 +1,4 @@
-"""Text that a model writes itself, for people who have none to calibrate with."""
+"""Lets a model write a text itself, for people who have none to calibrate with."""
 from __future__ import annotations
 
 from typing import Any
@@ -10,9 +10,9 @@ _BATCH = 64  # windows drawn together
 
 
 def own_text(model: Any, folder: str, tokens: int, window: int, device: str, seed: int) -> str:
-    """At least `tokens` tokens that `model`, a transformers model with the tokenizer of `folder`,
-    draws at temperature 1, in windows of `window` tokens that begin anew. The model is back on
-    the CPU afterwards."""
+    """Returns at least `tokens` tokens that `model`, a transformers model with the tokenizer of
+    `folder`, draws at temperature 1, in windows of `window` tokens that begin anew. The model is
+    back on the CPU afterwards."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -33,7 +33,7 @@ def own_text(model: Any, folder: str, tokens: int, window: int, device: str, see
 
 
 def _first_tokens(tokenizer: Any, model: Any, count: int) -> torch.Tensor:
-    """[count, 1]: BOS, or random tokens where the tokenizer has none."""
+    """Returns [count, 1]: BOS, or random tokens where the tokenizer has none."""
     if tokenizer.bos_token_id is not None:
         return torch.full((count, 1), tokenizer.bos_token_id)
     return torch.randint(model.config.get_text_config().vocab_size, (count, 1))

@@ -1,4 +1,4 @@
-"""Operators on several packed layers at once, for modules that merge layers into one.
+"""Defines operators on several packed layers at once, for modules that merge layers into one.
 
 Layers come as a tensor of int64, an input of a compiled graph and no constant in it: graphs are
 kept between runs, the numbers of layers are not. Row i is (number, rows, whether exact).
@@ -17,7 +17,7 @@ from ._operators import (CODES, LIBRARY, as_rows, current_stream, linear_cuda, v
 from ._placed import PlacedLinear
 from .torch import Linear
 
-# What an expert does between its products: gate to activated gate.
+# An expert does this between its products: gate to activated gate.
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": functional.silu,
     "gelu": functional.gelu,
@@ -114,9 +114,9 @@ def _linear_merged_fake(x: torch.Tensor, layers: torch.Tensor, rows: int) -> tor
 
 def _experts(x: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor, up: torch.Tensor,
              down: torch.Tensor, activation: str) -> torch.Tensor:
-    """Sum over the chosen experts of weight * down(act(gate(x)) * up(x)), for x [tokens, hidden],
-    weights and ids [tokens, chosen]. `up` names the layers of gate and up together, `down` those
-    of down, by expert (expert_table); an id below 0 gives nothing."""
+    """Computes the sum over the chosen experts of weight * down(act(gate(x)) * up(x)), for x
+    [tokens, hidden], weights and ids [tokens, chosen]. `up` names the layers of gate and up
+    together, `down` those of down, by expert (expert_table); an id below 0 gives nothing."""
     if activation not in ACTIVATIONS:
         raise usage("activation", f"{activation}, expected one of {', '.join(ACTIVATIONS)}")
     if x.dim() != 2 or ids.dim() != 2 or weights.shape != ids.shape or len(ids) != len(x):

@@ -1,4 +1,5 @@
-"""Layers and experts whose packed weights are on a GPU alone, in memory of PyTorch's allocator.
+"""Holds layers and experts whose packed weights are on a GPU alone, in memory of PyTorch's
+allocator.
 
 They take less than walsh.torch.Linear, which keeps its weights in host memory as well and can be
 stored again: the plugin of vLLM multiplies with them and asks for no more.
@@ -19,7 +20,7 @@ Rotation = tuple[str, int, int, bool]  # kind, block, seed, signs
 
 
 class Form(NamedTuple):
-    """What a layer's codes are, and the rotations of its passes."""
+    """Says what a layer's codes are, and which rotations its passes have."""
 
     type: str
     rows: int
@@ -54,7 +55,7 @@ def _place(memory: torch.Tensor) -> tuple[int, int]:
 
 
 class PlacedLinear:
-    """A layer that multiplies on the GPU that it was made on."""
+    """Multiplies with a layer on the GPU that it was made on."""
 
     def __init__(self, form: Form, memory: torch.Tensor, layer: int) -> None:
         self.format, self.out_features, self.in_features, self.rotations = form
@@ -103,8 +104,8 @@ PLACED: weakref.WeakValueDictionary[int, PlacedExperts] = weakref.WeakValueDicti
 
 
 class PlacedExperts:
-    """The experts of a layer. `forms` are those of the layers that every expert has: gate and up
-    together, or gate, then up; down is the last."""
+    """Holds the experts of a layer. `forms` are those of the layers that every expert has: gate and
+    up together, or gate, then up; down is the last."""
 
     def __init__(self, forms: Sequence[Form], count: int, device: int) -> None:
         self.forms, self.count, self.device = list(forms), count, device
@@ -190,8 +191,8 @@ class PlacedExperts:
 
 def _experts_placed(x: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor,
                     experts: torch.Tensor, activation: str) -> torch.Tensor:
-    """Sum over the chosen experts of weight * down(act(gate(x)) * up(x)), as walsh::experts. The
-    numbers of experts stay on the GPU: a graph can record it."""
+    """Computes the sum over the chosen experts of weight * down(act(gate(x)) * up(x)), as
+    walsh::experts does. The numbers of experts stay on the GPU: a graph can record it."""
     number, exact = experts.tolist()
     if x.dim() != 2 or ids.dim() != 2 or weights.shape != ids.shape or len(ids) != len(x):
         raise usage("experts", f"{tuple(weights.shape)} weights and {tuple(ids.shape)} ids for "

@@ -1,4 +1,4 @@
-"""Compressing checkpoints, and looking into the files."""
+"""Compresses checkpoints, and looks into the files."""
 from __future__ import annotations
 
 import json
@@ -15,7 +15,7 @@ Progress = Callable[[int, int], Any]
 
 
 class Format(NamedTuple):
-    """A storage format of weights."""
+    """Describes a storage format of weights."""
 
     name: str
     bits_per_weight: float  # on long rows, scales included
@@ -24,7 +24,7 @@ class Format(NamedTuple):
 
 
 class QuantizeReport(NamedTuple):
-    """What `quantize` has written."""
+    """Says what `quantize` has written."""
 
     file_bytes: int
     bits_per_weight: float  # of the linear layers, scales included
@@ -32,7 +32,7 @@ class QuantizeReport(NamedTuple):
 
 
 class TensorSummary(NamedTuple):
-    """A tensor of a walsh file; a vector has one row."""
+    """Describes a tensor of a walsh file; a vector has one row."""
 
     name: str
     type: str
@@ -45,7 +45,7 @@ class TensorSummary(NamedTuple):
 
 
 class FileSummary(NamedTuple):
-    """What is in a walsh file."""
+    """Says what is in a walsh file."""
 
     bytes: int
     producer: str
@@ -85,7 +85,7 @@ def compress_options(options: dict[str, Any]) -> _walsh.CompressOptions:
     return result
 
 
-# Of options that the library takes at any value; below these they have no meaning.
+# The library takes these options at any value; below these they have no meaning.
 _LEAST = {"threads": 0, "calibrate_tokens": 0, "cache_window": 0, "max_tokens": -1}
 
 

@@ -1,4 +1,4 @@
-"""Rules that say which layers are quantized to what, on the names of modules."""
+"""Reads rules that say which layers are quantized to what, on the names of modules."""
 from __future__ import annotations
 
 import re

@@ -1,5 +1,6 @@
-"""Products that `torch.func` may transform: gradients, tangents, batches, and any nesting of them.
-Operators of torch.library have gradients of their own that are not nested, and no tangents."""
+"""Multiplies so that `torch.func` may transform the products: gradients, tangents, batches, and any
+nesting of them. Operators of torch.library have gradients of their own that are not nested, and no
+tangents."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -43,7 +44,7 @@ def multiply(x: torch.Tensor, ids: Optional[torch.Tensor],
 
 @dataclass
 class LayerProduct:
-    """The product with the weights of a layer, or with the transposed ones."""
+    """Multiplies with the weights of a layer, or with the transposed ones."""
 
     layer: int
     rows: int
@@ -68,7 +69,7 @@ class LayerProduct:
 
 @dataclass
 class ExpertsProduct:
-    """The same for experts, with their biases unless it is `linear`."""
+    """Does the same for experts, with their biases unless it is `linear`."""
 
     experts: int
     part: int
@@ -97,7 +98,7 @@ class ExpertsProduct:
 
 
 class Traced(torch.autograd.Function):
-    """A product with a gradient, as compilers can read it."""
+    """Computes a product with a gradient, as compilers can read it."""
 
     @staticmethod
     def forward(*inputs: Any) -> torch.Tensor:
@@ -118,7 +119,7 @@ class Traced(torch.autograd.Function):
 
 
 class Transformed(Traced):
-    """A product with all that transforms ask for, to any depth."""
+    """Computes a product with all that transforms ask for, to any depth."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

@@ -1,4 +1,4 @@
-"""The weights of one layer of vLLM, compressed while vLLM loads them."""
+"""Compresses the weights of one layer of vLLM while vLLM loads them."""
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ._vllm_shards import shift_rotations
 from .torch import Linear
 from .vllm import Options
 
-# What vLLM itself sets where a layer is processed while it is loaded.
+# vLLM itself sets this where a layer is processed while it is loaded.
 DONE = "_already_called_process_weights_after_loading"
 
 
 @contextlib.contextmanager
 def layer_named(prefix: str) -> Iterator[None]:
-    """Errors name the layer."""
+    """Lets errors name the layer."""
     try:
         yield
     except Error as error:
@@ -38,8 +38,8 @@ def gpu() -> Optional[int]:
 
 @contextlib.contextmanager
 def _every_core() -> Iterator[None]:
-    """Encoding uses every core that this process was given: vLLM binds each thread of PyTorch to
-    one of them, and threads that are started inherit that of the caller."""
+    """Uses every core that this process was given: vLLM binds each thread of PyTorch to one of
+    them, and threads that are started inherit that of the caller."""
     own = os.sched_getaffinity(0)
     cores = set(own)
     for thread in os.listdir("/proc/self/task"):

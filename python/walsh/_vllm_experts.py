@@ -1,4 +1,4 @@
-"""Experts in vLLM: compressed while they are loaded, or as a folder has them."""
+"""Runs experts in vLLM: compressed while they are loaded, or as a folder has them."""
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ._vllm_shards import Joined, Part, join_parts, pack_parts
 from .vllm import Options
 
 
-# By vLLM's names of the parts of an expert.
+# The parts of an expert are found by vLLM's names of them.
 _SHARDS: dict[str, str] = dict(zip(("w1", "w3", "w2"), PARTS))
 
 
@@ -33,7 +33,7 @@ def stored_forms(modules: dict[str, Any], prefix: str) -> Optional[StoredExperts
 
 
 class _CodedExperts:
-    """What both methods share: the product."""
+    """Holds what both methods share: the product."""
 
     moe: Any
     options: Options
@@ -53,11 +53,11 @@ class _CodedExperts:
 
     @property
     def supports_eplb(self) -> bool:
-        """Experts cannot be moved between processes while the model runs."""
+        """Returns False, because experts cannot be moved between processes while the model runs."""
         return False
 
     def get_fused_moe_quant_config(self, layer: torch.nn.Module) -> None:
-        """vLLM's own kernels are not used."""
+        """Returns nothing, because vLLM's own kernels are not used."""
         return None
 
     def _check(self, *forms: Form) -> None:
@@ -159,7 +159,7 @@ class WalshStoredExpertsMethod(_CodedExperts, FusedMoEMethodBase):  # type: igno
     def create_weights(self, layer: Any, num_experts: int, hidden_size: int,
                        intermediate_size_per_partition: int, params_dtype: torch.dtype,
                        **others: Any) -> None:
-        """Empty parameters, whose loaders keep what belongs to this process."""
+        """Makes empty parameters, whose loaders keep what belongs to this process."""
         width = intermediate_size_per_partition
         rank = self.moe.moe_parallel_config.tp_rank
         ranks = self.moe.moe_parallel_config.tp_size
@@ -219,7 +219,7 @@ class WalshStoredExpertsMethod(_CodedExperts, FusedMoEMethodBase):  # type: igno
             yield own, [self.parts[own, part] for part in PARTS]
 
     def _copy_to_gpu(self, layer: Any, device: int) -> None:
-        """All experts of a layer have to be stored alike."""
+        """Copies the experts to a GPU; all experts of a layer have to be stored alike."""
         count = 1 + max(number for number, _ in self.parts)
         placed: Optional[PlacedExperts] = None
         for own, (gate, up, down) in self._experts():

@@ -1,4 +1,4 @@
-"""The classes of the vLLM plugin (walsh/vllm.py): what vLLM calls for each of its layers."""
+"""Has the classes of the vLLM plugin (walsh/vllm.py): what vLLM calls for each of its layers."""
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class WalshStoredMethod(LinearMethodBase):  # type: ignore[misc]
     def create_weights(self, layer: torch.nn.Module, input_size_per_partition: int,
                        output_partition_sizes: list[int], input_size: int, output_size: int,
                        params_dtype: torch.dtype, **others: Any) -> None:
-        """Empty parameters, whose loaders keep what belongs to this process."""
+        """Makes empty parameters, whose loaders keep what belongs to this process."""
         self.dtype = params_dtype
         with layer_named(self.prefix):
             stored = Stored(layer, self.forms, output_partition_sizes, input_size_per_partition,
@@ -129,7 +129,7 @@ class WalshStoredMethod(LinearMethodBase):  # type: ignore[misc]
 
 
 class WalshQuantization(QuantizationConfig):  # type: ignore[misc]
-    """`--quantization walsh`: what each layer becomes."""
+    """Decides for `--quantization walsh` what each layer becomes."""
 
     method = "walsh"
 
@@ -154,7 +154,7 @@ class WalshQuantization(QuantizationConfig):  # type: ignore[misc]
 
     @classmethod
     def get_config_filenames(cls) -> list[str]:
-        """Options are in config.json alone."""
+        """Returns no names, because options are in config.json alone."""
         return []
 
     @classmethod
@@ -163,7 +163,7 @@ class WalshQuantization(QuantizationConfig):  # type: ignore[misc]
         return cls(Options(cls.method, config))
 
     def apply_vllm_mapper(self, hf_to_vllm_mapper: Any) -> None:
-        """The names of a stored folder as vLLM calls the modules."""
+        """Renames the layers of a stored folder as vLLM calls the modules."""
         self.options.modules = hf_to_vllm_mapper.apply_dict(self.options.modules)
 
     def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> Any:
@@ -180,8 +180,8 @@ class WalshQuantization(QuantizationConfig):  # type: ignore[misc]
         return None
 
     def _head_method(self, prefix: str) -> Any:
-        """A head is compressed where no rule ignores it; within other models, too, rules may call
-        it lm_head alone."""
+        """Returns the method of a head, which is compressed where no rule ignores it; within other
+        models, too, rules may call it lm_head alone."""
         rules, stored = self.options.rules, self.options.modules
         if stored:
             form = stored.get(prefix)
@@ -220,7 +220,7 @@ class WalshQuantization(QuantizationConfig):  # type: ignore[misc]
 
 
 class TurboQuantization(WalshQuantization):
-    """`--quantization turboquant`."""
+    """Does the same for `--quantization turboquant`."""
 
     method = "turboquant"
 

@@ -1,4 +1,4 @@
-"""Parts of layers: what vLLM merges into one layer, and what a process has of a layer."""
+"""Handles parts of layers: what vLLM merges into one layer, and what a process has of a layer."""
 from __future__ import annotations
 
 from typing import Any, NamedTuple, Optional, Sequence
@@ -24,7 +24,7 @@ def shift_rotations(rotations: Sequence[Rotation], first_col: int) -> list[Rotat
 
 
 class Piece(NamedTuple):
-    """Neighbouring rows of one type."""
+    """Holds neighbouring rows of one type."""
 
     first_row: int
     rows: int
@@ -54,7 +54,7 @@ def pieces_of(kinds: Sequence[str], widths: Sequence[int]) -> list[Piece]:
 
 
 class Part:
-    """One layer of the folder: its form, what this process keeps of it, and the arrays."""
+    """Holds one layer of the folder: its form, what this process keeps of it, and the arrays."""
 
     def __init__(self, form: dict[str, Any], widths: Sequence[int], row_rank: int, ranks: int,
                  cols: int, full_cols: int, col_rank: int) -> None:
@@ -134,7 +134,7 @@ def group_widths(forms: Sequence[dict[str, Any]], widths: Sequence[int], ranks: 
 
 
 class Stored:
-    """The arrays of a layer of vLLM while they are loaded."""
+    """Holds the arrays of a layer of vLLM while they are loaded."""
 
     def __init__(self, layer: Any, forms: list[dict[str, Any]], rows: Sequence[int], cols: int,
                  full_cols: int) -> None:
@@ -153,8 +153,8 @@ class Stored:
         self.names = list(dict.fromkeys(name for part in self.parts for name, _, _ in part.own))
 
     def take(self, name: str, array: torch.Tensor, shard: Any) -> None:
-        """An array of the part that vLLM calls `shard`: q, k, v, a number, the numbers of all that
-        it has, or None for all."""
+        """Takes an array of the part that vLLM calls `shard`: q, k, v, a number, the numbers of all
+        that it has, or None for all."""
         index = {"q": 0, "k": 1, "v": 2}.get(shard, shard) if isinstance(shard, str) else shard
         if isinstance(index, (tuple, list)):
             index = index[0]
@@ -167,12 +167,12 @@ class Stored:
         self.parts[index].take(name, array)
 
     def pack(self, device: Optional[int] = None) -> list[Packed]:
-        """Returns the packed layers, as pack_parts."""
+        """Returns the packed layers, as pack_parts does."""
         return pack_parts(self.parts, device)
 
 
 class Joined(NamedTuple):
-    """The arrays of a layer."""
+    """Holds the arrays of a layer."""
 
     form: Form
     arrays: dict[str, torch.Tensor]

@@ -1,4 +1,4 @@
-"""What a quantized layer has in place of the weight that code reads of an `nn.Linear`."""
+"""Gives a quantized layer what it has in place of the weight that code reads of an `nn.Linear`."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from ._error import usage
 if TYPE_CHECKING:
     from ._linear import Linear
 
-# What tells of a tensor without its values; not every version of PyTorch has all of it.
+# These tell of a tensor without its values; not every version of PyTorch has all of them.
 _FACTS = {getattr(torch.Tensor, name).__get__ for name in (
     "device", "dtype", "grad", "grad_fn", "is_cpu", "is_cuda", "is_leaf", "is_meta", "is_mkldnn",
     "is_nested", "is_quantized", "is_sparse", "is_sparse_csr", "itemsize", "layout", "nbytes",
@@ -23,18 +23,20 @@ _FACTS |= {getattr(torch.Tensor, name) for name in (
     "size", "storage_offset", "stride", "type") if hasattr(torch.Tensor, name)}
 _FACTS.add(torch.Tensor.requires_grad.__set__)  # type: ignore[attr-defined]
 _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
-# Of what changes a tensor in place: the values that the layer then has are encoded again.
+# These change a tensor in place: the values that the layer then has are encoded again.
 _CHANGES = {"add_", "sub_", "mul_", "div_", "addmm_", "lerp_", "__iadd__", "__isub__", "__imul__",
             "__itruediv__", "__setitem__"}
-# A tensor that shares the memory of the weight, so what is written to it is written to the layer.
+# These return a tensor that shares the memory of the weight, so what is written to it is written to
+# the layer.
 _SAME = {torch.Tensor.data.__get__, torch.Tensor.detach, torch.detach}  # type: ignore[attr-defined]
 
 
 class CodedWeight(torch.Tensor):
-    """The weight of a quantized layer: its shape, type and device take no memory, and whatever is
-    computed with it is computed with the decoded values. `functional.linear` multiplies in the
-    layer's kernels. Setting `.data`, `copy_`, arithmetic in place and values at an index encode
-    the new values, also where they are done to `.data` or `.detach()`; slices and views are copies.
+    """This is the weight of a quantized layer: its shape, type and device take no memory, and
+    whatever is computed with it is computed with the decoded values. `functional.linear` multiplies
+    in the layer's kernels. Setting `.data`, `copy_`, arithmetic in place and values at an index
+    encode the new values, also where they are done to `.data` or `.detach()`; slices and views are
+    copies.
 
     >>> import torch, walsh.torch
     >>> layer = walsh.torch.Linear.from_linear(torch.nn.Linear(256, 64), type="tq4")

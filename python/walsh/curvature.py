@@ -1,5 +1,5 @@
-"""What `walsh quantize --curvature` reads: how much the loss of a model feels errors in the outputs
-of its matrices.
+"""Measures what `walsh quantize --curvature` reads: how much the loss of a model feels errors in
+the outputs of its matrices.
 
     python -m walsh.curvature MODEL --text TEXT --out DIR
     python -m walsh.curvature MODEL --text self --out DIR
@@ -72,7 +72,7 @@ class _Measurement:
                 for i in range(0, len(self.windows), size)]
 
     def run(self) -> None:
-        """All that is not done yet."""
+        """Does all that is not done yet."""
         state, layers = self.store.state, len(self.stack)
         for part in {min(self.batch, len(self.windows)), len(self.windows) % self.batch}:
             if part:
@@ -113,7 +113,8 @@ class _Measurement:
                                 "its activations on the text overflow")
 
     def _loss(self) -> None:
-        """Gradients at the last layer's output, of labels that are drawn from the model."""
+        """Computes gradients at the last layer's output, of labels that are drawn from the
+        model."""
         read, written = self._hidden(len(self.stack)), self._gradient(len(self.stack))
         for part in self._batches(1):
             hidden = read[part].to(self.device).requires_grad_(True)

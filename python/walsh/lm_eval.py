@@ -1,4 +1,4 @@
-"""walsh as a model of lm-evaluation-harness, in process.
+"""Makes walsh a model of lm-evaluation-harness, in process.
 
     python -m walsh.lm_eval --model walsh --model_args path=model.gguf --tasks ...
 
@@ -20,9 +20,9 @@ from ._error import usage
 from ._model import Model
 
 
-# Arguments of texts as the HF backend takes them, and their names here.
+# The HF backend takes arguments of texts under these names; the values are their names here.
 _NAMES = {row["key"]: row["name"] for row in _walsh.sampling_options() if row["key"]}
-# What transformers chooses with where neither the arguments nor the model's files say it.
+# transformers chooses with these where neither the arguments nor the model's files say it.
 _DEFAULTS = {"top_k": 50, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
 _LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 
@@ -39,8 +39,8 @@ def _stored_choices(path: str) -> set[str]:
 
 def generation_arguments(arguments: dict[str, Any], max_gen_toks: int, stored: set[str]
                          ) -> tuple[int, list[str], dict[str, Any]]:
-    """Tokens at most, stop strings and options of a text, with the meaning and the defaults of
-    the HF backend: a temperature alone means sampling; without one texts are greedy.
+    """Returns the most tokens, the stop strings and the options of a text, with the meaning and the
+    defaults of the HF backend: a temperature alone means sampling; without one texts are greedy.
 
     >>> generation_arguments({"until": "a", "temperature": 0.5, "top_k": 3}, 9, {"top_p"})[2]
     {'top_k': 3, 'min_p': 0.0, 'repeat_penalty': 1.0, 'repeat_last_n': -1, 'temperature': 0.5}
@@ -92,24 +92,24 @@ class WalshLM(TemplateLM):  # type: ignore[misc]
 
     @property
     def eot_token_id(self) -> int:
-        """What stands in front of a text without context."""
+        """Returns what stands in front of a text without context."""
         if self._prefix is None:
             raise usage("context", "the tokenizer has no BOS: texts need a context")
         return self._prefix
 
     @property
     def max_length(self) -> int:
-        """Positions of the context."""
+        """Returns the positions of the context."""
         return self.model.context
 
     @property
     def tokenizer_name(self) -> str:
-        """A name for the harness's cache."""
+        """Returns a name for the harness's cache."""
         return repr(self.model)
 
     def tok_encode(self, string: str, add_special_tokens: Optional[bool] = None,
                    **others: Any) -> list[int]:
-        """Token ids as transformers' tokenizers give them."""
+        """Returns token ids as transformers' tokenizers give them."""
         special = add_special_tokens
         if special is None:
             special = True if self.add_bos_token is None else bool(self.add_bos_token)
@@ -131,7 +131,8 @@ class WalshLM(TemplateLM):  # type: ignore[misc]
         return self.model.chat_prompt(chat_history, add_generation_prompt=add_generation_prompt)
 
     def _score(self, context: Sequence[int], continuation: Sequence[int]) -> tuple[float, bool]:
-        """Log-probability of a continuation, and whether greedy decoding would give it."""
+        """Returns the log-probability of a continuation, and whether greedy decoding would give
+        it."""
         tokens = [*context, *continuation][-(self.max_length + 1):]
         found = self.model.logprobs(tokens, first=max(1, len(tokens) - len(continuation)))
         return sum(p.logprob for p in found), all(p.best for p in found)
@@ -147,7 +148,7 @@ class WalshLM(TemplateLM):  # type: ignore[misc]
         return results
 
     def loglikelihood_rolling(self, requests: Any, disable_tqdm: bool = False) -> list[float]:
-        """Log-probabilities of whole texts, in windows that do not overlap."""
+        """Returns the log-probabilities of whole texts, in windows that do not overlap."""
         results = []
         for (text,) in tqdm([r.args for r in requests], disable=disable_tqdm):
             windows = utils.get_rolling_token_windows(
@@ -159,7 +160,7 @@ class WalshLM(TemplateLM):  # type: ignore[misc]
         return results
 
     def generate_until(self, requests: Any, disable_tqdm: bool = False) -> list[str]:
-        """Texts behind prompts, up to a stop string."""
+        """Returns texts behind prompts, up to a stop string."""
         results = []
         for prompt, arguments in tqdm([r.args for r in requests], disable=disable_tqdm):
             text = self._generate(prompt, dict(arguments))

@@ -1,4 +1,4 @@
-"""Quantized linear layers for PyTorch: a drop-in `nn.Linear` over walsh's kernels.
+"""Provides quantized linear layers for PyTorch: a drop-in `nn.Linear` over walsh's kernels.
 
 >>> import torch, walsh.torch
 >>> layer = walsh.torch.Linear.from_linear(torch.nn.Linear(256, 64), type="tq4")
@@ -42,7 +42,7 @@ WEIGHTS_NAME = "model.safetensors"
 
 @dataclass
 class TurboQuantConfig:
-    """What `quantize_model` makes of every linear layer.
+    """Says what `quantize_model` makes of every linear layer.
 
     Either `type`, the name of any coded format of walsh, or `bit_width` (2, 3 or 4) with
     `residual_bit_width` for a second pass. `group_size` weights share a scale: 128, on CPUs also 64
@@ -72,7 +72,8 @@ class TurboQuantConfig:
 
     @property
     def format_name(self) -> str:
-        """The name of the format; raises walsh.Error for a group size that it does not have."""
+        """Returns the name of the format; raises walsh.Error for a group size that it does not
+        have."""
         name = self.type
         if name is None:
             whole(self.bit_width, "bit_width", 2, 4)
@@ -313,7 +314,7 @@ def _stored_layer(model: nn.Module, name: str, form: dict[str, Any], where: str)
 
 
 def _load(model: nn.Module, file: pathlib.Path, empty: bool) -> None:
-    """Reads the weights of a model; `empty`: it has no memory for them yet."""
+    """Reads the weights of a model; `empty` says that it has no memory for them yet."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 

@@ -44,17 +44,17 @@ if not issubclass(AUTO_QUANTIZATION_CONFIG_MAPPING.get(METHOD, QuantizationConfi
                   QuantizationConfigMixin):
     del AUTO_QUANTIZATION_CONFIG_MAPPING[METHOD]
 
-# Routers, and gates with a row per head or one for all: small, and they decide too much to be
-# coded. The same stay plain in `walsh quantize`.
+# Routers, and gates with a row per head or one for all, stay plain: they are small, and they decide
+# too much to be coded. The same stay plain in `walsh quantize`.
 _PLAIN = re.compile(r"(^|\.)(shared_expert_gate|in_proj_(a|b|ba)|router(\.layer)?|gate)$")
 
 
 @register_quantization_config(METHOD)
 class WalshConfig(QuantizationConfigMixin):  # type: ignore[misc]
-    """What linear layers become: `type` is a format of walsh, `ignore` and `overrides` are rules on
-    names of modules as those of `walsh.quantize`; `modules` says what is stored in a folder.
-    `group_size` weights share a scale, where that is not the type's own number: of `tq*` 64 or 32
-    (on CPUs), or -1 for one scale per row. What it cannot be is a walsh.Error.
+    """Says what linear layers become: `type` is a format of walsh, `ignore` and `overrides` are
+    rules on names of modules as those of `walsh.quantize`; `modules` says what is stored in a
+    folder. `group_size` weights share a scale, where that is not the type's own number: of `tq*` 64
+    or 32 (on CPUs), or -1 for one scale per row. What it cannot be is a walsh.Error.
 
     >>> WalshConfig(type="tq3", group_size=64).type
     'tq3:g64'
@@ -112,7 +112,8 @@ class _Encode(ConversionOps):  # type: ignore[misc]
         self.hf_quantizer = quantizer
 
     def __deepcopy__(self, memo: Any) -> _Encode:
-        """The loader copies operations for every weight; all of them fill one quantizer."""
+        """Returns itself: the loader copies operations for every weight, and all of them fill one
+        quantizer."""
         return self
 
     def convert(self, input_dict: dict[str, Any], model: Any = None,
@@ -167,10 +168,10 @@ class WalshQuantizer(HfQuantizer):  # type: ignore[misc]
     def __init__(self, quantization_config: WalshConfig, **options: Any) -> None:
         super().__init__(quantization_config, **options)
         self._types: dict[str, str] = {}  # of the layers that will be encoded
-        # By the names of their modules; their layers, as they become ready.
+        # Layers of experts are found by the names of their modules, as they become ready.
         self._experts: dict[str, dict[tuple[int, str], Linear]] = {}
         self._part_names: tuple[str, ...] = PARTS
-        # What decodes the checkpoint, where that is quantized by somebody else.
+        # This decodes the checkpoint if somebody else has quantized it.
         self._source: Optional[HfQuantizer] = None
         if quantization_config.source is not None:
             self._source = FineGrainedFP8HfQuantizer(quantization_config.source, pre_quantized=True)
@@ -217,8 +218,8 @@ class WalshQuantizer(HfQuantizer):  # type: ignore[misc]
         return _Encode(self)
 
     def update_weight_conversions(self, weight_conversions: list[Any], *model: Any) -> list[Any]:
-        """Weights of FP8 are decoded before they are encoded. Versions of transformers before 5.20
-        do not give the model."""
+        """Adds decoding: weights of FP8 are decoded before they are encoded. Versions of
+        transformers before 5.20 do not give the model."""
         if self._source is None:
             return list(super().update_weight_conversions(weight_conversions, *model))
         conversions = list(self._source.update_weight_conversions(weight_conversions, *model))
@@ -230,7 +231,7 @@ class WalshQuantizer(HfQuantizer):  # type: ignore[misc]
         return conversions
 
     def get_new_dtype(self, converter: Any, param: Any, dtype: Any) -> Any:
-        """Weights of FP8 and their scales are read as they are."""
+        """Keeps weights of FP8 and their scales as they are."""
         if self._source is not None:
             return self._source.get_new_dtype(converter, param, dtype)
         return super().get_new_dtype(converter, param, dtype)
@@ -305,7 +306,7 @@ class WalshQuantizer(HfQuantizer):  # type: ignore[misc]
         return cast(nn.Module, model)
 
     def _note_modules(self, model: Any) -> None:
-        """What is coded, by the names that files of the model have."""
+        """Notes what is coded, by the names that files of the model have."""
         layers = modules_of(model, Linear)
         names = saved_names(model, layers)
         self.quantization_config.modules = {
@@ -313,7 +314,7 @@ class WalshQuantizer(HfQuantizer):  # type: ignore[misc]
                           "rotation": layer.rotations} for name, layer in layers.items()}
 
     def get_state_dict_and_metadata(self, model: Any) -> tuple[None, dict[str, Any]]:
-        """Is asked when the model is saved, before its config is written."""
+        """Returns metadata; it is called when the model is saved, before its config is written."""
         self._note_modules(model)
         return None, {}
 
@@ -321,17 +322,18 @@ class WalshQuantizer(HfQuantizer):  # type: ignore[misc]
         return dequantize_model(model, dtype)
 
     def is_serializable(self) -> bool:
-        """The model can be saved."""
+        """Returns True: the model can be saved."""
         return True
 
     @property
     def is_trainable(self) -> bool:
-        """Adapters beside the layers are trained, through the gradients of their inputs."""
+        """Returns True: adapters beside the layers are trained, through the gradients of their
+        inputs."""
         return True
 
     @property
     def is_compileable(self) -> bool:
-        """torch.compile knows the operators."""
+        """Returns True: torch.compile knows the operators."""
         return True
 
 

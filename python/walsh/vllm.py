@@ -1,4 +1,5 @@
-"""A vLLM plugin: `--quantization walsh` and `--quantization turboquant`, on CPUs and NVIDIA's GPUs.
+"""Registers a vLLM plugin: `--quantization walsh` and `--quantization turboquant`, on CPUs and
+NVIDIA's GPUs.
 
 Ordinary checkpoints are compressed while they are loaded, linear layers and experts one by one;
 folders that walsh.transformers saved are loaded as they are stored. vLLM finds the plugin by its
@@ -34,7 +35,7 @@ METHODS = tuple(_KNOWN)
 
 
 class Options:
-    """What layers become.
+    """Says what layers become.
 
     >>> Options("turboquant", {}).type, Options("turboquant", {"bits": 4, "group_size": None}).type
     ('tq3', 'tq4:full')
@@ -103,7 +104,8 @@ class Options:
 
 
 def register() -> None:
-    """The entry point; runs in every process of vLLM, and more than once."""
+    """Registers the methods. This is the entry point, which runs in every process of vLLM, and more
+    than once."""
     from vllm.model_executor.layers import quantization
 
     if METHODS[0] in quantization.QUANTIZATION_METHODS:

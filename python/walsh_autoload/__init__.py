@@ -19,7 +19,7 @@ class _Placeholder:
 
     @staticmethod
     def from_dict(config: dict[str, Any], **options: Any) -> Any:
-        """What transformers calls with the `quantization_config` of a folder."""
+        """transformers calls this with the `quantization_config` of a folder."""
         from walsh.transformers import WalshConfig  # registers itself in the place of this one
 
         return WalshConfig.from_dict(config, **options)
@@ -35,7 +35,7 @@ class _Finder:
     """Finds the one module as everybody else does, and registers when it has been executed."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[Any]:
-        """What `import` asks; None: others find it."""
+        """`import` asks this; with None others find it."""
         if name != _TARGET:
             return None
         sys.meta_path.remove(self)
@@ -54,7 +54,7 @@ class _Finder:
 
 
 def autoload() -> None:
-    """The entry point; registers at once where transformers is loaded already."""
+    """Registers at once where transformers is loaded already. This is the entry point."""
     if _TARGET in sys.modules:
         _register(sys.modules[_TARGET])
     else:
