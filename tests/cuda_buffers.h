@@ -1,4 +1,4 @@
-// Test helper: copies vectors to the device and back.
+// Copies vectors to the device and back, for tests.
 #pragma once
 
 #include <vector>

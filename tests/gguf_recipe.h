@@ -23,7 +23,7 @@ inline nlohmann::json gguf_recipe(const std::string& model) {
       std::ifstream(std::string(WALSH_TEST_DATA) + "/gguf/" + model + ".json"));
 }
 
-// The models that there are recipes of.
+// Returns the models that there are recipes of.
 inline std::vector<std::string> gguf_recipes() {
   std::vector<std::string> names;
   for (const auto& entry :
@@ -64,7 +64,7 @@ inline GgufValue gguf_value(const std::string& type, const nlohmann::json& value
   throw std::runtime_error("metadata of type " + type);
 }
 
-// The elements of one tensor, in the order of the file.
+// Returns the elements of one tensor, in the order of the file.
 inline std::vector<float> gathered(const nlohmann::json& tensor, const std::vector<float>& all) {
   std::vector<float> values;
   if (tensor.contains("values")) return tensor["values"];
@@ -122,7 +122,7 @@ inline void write_gguf_recipe(const std::string& model, const std::string& path,
   writer.commit();
 }
 
-// The checkpoint with the values in its config that the file reads as.
+// Copies the checkpoint with the values in its config that the file reads as.
 inline void copy_gguf_source(const std::string& model, const std::string& folder) {
   const std::string source = std::string(WALSH_TEST_DATA) + "/models/" + model;
   std::filesystem::copy(source, folder, std::filesystem::copy_options::recursive);

@@ -1,4 +1,4 @@
-// GGUF files with matrices of any ggml type.
+// Writes GGUF files with matrices of any ggml type.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace walsh::test {
 
-// The ids of all types that hold weights.
+// Returns the ids of all types that hold weights.
 inline std::vector<uint32_t> weight_types() {
   std::vector<uint32_t> ids;
   for (uint32_t id = 0; id < 64; ++id)
@@ -17,7 +17,7 @@ inline std::vector<uint32_t> weight_types() {
   return ids;
 }
 
-// A Llama of one layer without a tokenizer; the values of its matrices are zero.
+// Writes a Llama of one layer without a tokenizer; the values of its matrices are zero.
 inline void write_typed_gguf(const std::string& path, uint32_t type) {
   constexpr uint64_t kWidth = 256;
   GgufWriter writer(32);

@@ -1,4 +1,4 @@
-// Lanes of kernels/cuda/experts/lanes.h on the host: synchronized threads.
+// Runs lanes of kernels/cuda/experts/lanes.h on the host as synchronized threads.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,13 @@
 
 namespace walsh::cuda::test {
 
-// The value that a lane contributes.
+// A lane contributes this value.
 struct Value {
   float value = 0;
   int index = 0;
 };
 
-// The values that `count` lanes exchange. Sums are added in the order of the lanes.
+// Holds the values that `count` lanes exchange. Sums are added in the order of the lanes.
 class LaneGroup {
  public:
   explicit LaneGroup(int count)
@@ -83,7 +83,7 @@ class LaneGroup {
     int index_;
   };
 
-  // body(lanes) in every lane.
+  // Runs body(lanes) in every lane.
   template <typename Body>
   static void run(int count, const Body& body) {
     LaneGroup group(count);

@@ -1,4 +1,4 @@
-// Test helper for death tests: limits memory.
+// Limits memory, for death tests.
 #pragma once
 
 #include <sys/resource.h>

@@ -1,4 +1,4 @@
-// Text for a shell, for tests that run commands.
+// Quotes text for a shell, for tests that run commands.
 #pragma once
 
 #include <string>

@@ -1,5 +1,4 @@
-// Test helper: swaps the ids of two tokens in a tokenizer.json, so that the model writes other
-// text.
+// Swaps the ids of two tokens in a tokenizer.json, so that the model writes other text, for tests.
 #pragma once
 
 #include <fstream>
@@ -15,7 +14,7 @@ inline void swap_tokens(const std::string& path, const std::string& one, const s
   std::ofstream(path) << tokenizer.dump();
 }
 
-// Tokens of a byte-level vocabulary, which writes bytes with stand-ins.
+// These are tokens of a byte-level vocabulary, which writes bytes with stand-ins.
 inline constexpr const char* kWordA =
     "\xC4\xA0"
     "a";                                                // " a"

@@ -1,4 +1,4 @@
-// Test helper: a temporary folder.
+// Makes a temporary folder, for tests.
 #pragma once
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 namespace walsh::test {
 
-// A new folder that is deleted with its content.
+// Makes a new folder that is deleted with its content.
 class TemporaryFolder {
  public:
   TemporaryFolder() {

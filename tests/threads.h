@@ -1,10 +1,9 @@
-// Number of threads in tests that are not about threads. Several tests run at a time, one on each
-// core. With the thread sanitizer there are two.
+// Sets the number of threads in tests that are not about threads. Several tests run at a time, one
+// on each core. With the thread sanitizer there are two.
 #pragma once
 
 namespace walsh::test {
 
-// Several tests run at a time, one on each core. Where races are looked for, there are two.
 #ifdef __SANITIZE_THREAD__
 inline constexpr int kThreads = 2;
 #else

@@ -15,8 +15,8 @@ using test::recipe_of;
 
 constexpr int64_t kWindow = 24;
 
-// One of each kind of layer: dense, recurrent, with a window, keys and values of earlier layers,
-// experts, latent attention.
+// There is one of each kind of layer: dense, recurrent, with a window, keys and values of earlier
+// layers, experts, latent attention.
 const char* const kModels[] = {"llama31-tiny", "qwen35-tiny",    "gemma3-tiny",
                                "gemma4-tiny",  "qwen3-moe-tiny", "deepseek-v2-tiny"};
 
@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(Models, ErringModelTest, testing::ValuesIn(kModels), []
   return name;
 });
 
-// Without scaling, what errs is the code of the stand-in itself.
+// Without scaling, the stand-in errs only by its own code.
 TEST(ErringModel, DivergesAsTheModelThatIsQuantizedSo) {
   ThreadPool pool(test::kThreads);
   const test::TinyModel tiny;

@@ -26,7 +26,7 @@ class StandInTest : public testing::Test {
     recipe.rotate = place;
     return recipe;
   }
-  // Squared error of a matrix relative to that in plain().
+  // Returns the squared error of a matrix relative to that in plain().
   static double error(StandIn& stand_in, WeightSource& plain, const std::string& name,
                       double nmse) {
     const Tensor original = plain.load(name);

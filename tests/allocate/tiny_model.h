@@ -1,4 +1,4 @@
-// A small checkpoint in its own folder, whose tensors a test may change.
+// Makes a small checkpoint in its own folder, whose tensors a test may change.
 #pragma once
 
 #include <unistd.h>
@@ -55,7 +55,7 @@ class TinyModel {
     return [this, &pool](const Recipe& recipe) { return open_compressor(path(), recipe, pool); };
   }
 
-  // Random tokens of its vocabulary.
+  // Returns random tokens of its vocabulary.
   static std::vector<int32_t> text(int64_t tokens) {
     Random random(3);
     std::vector<int32_t> ids;

@@ -1,4 +1,4 @@
-// Texts whose tokens the model's own layer guesses, by the public interface.
+// Tests texts whose tokens the model's own layer guesses, by the public interface.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// A tiny checkpoint with a token for each of the printable bytes.
+// Makes a tiny checkpoint with a token for each of the printable bytes.
 class AheadEngine : public testing::Test {
  protected:
   AheadEngine() {

@@ -1,4 +1,4 @@
-// Stop strings, sessions and batches of the public interface.
+// Tests stop strings, sessions and batches of the public interface.
 #include "walsh/batch.h"
 
 #include <gmock/gmock.h>

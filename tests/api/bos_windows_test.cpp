@@ -1,4 +1,4 @@
-// Windows of a text begin with BOS only if the tokenizer puts BOS before texts.
+// Tests that windows of a text begin with BOS only if the tokenizer puts BOS before texts.
 #include <gtest/gtest.h>
 
 #include "api/calibrate.h"

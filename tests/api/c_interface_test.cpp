@@ -1,4 +1,4 @@
-// The C interface (walsh/walsh.h): status codes and messages, and the same texts as the C++
+// Tests the C interface (walsh/walsh.h): status codes and messages, and the same texts as the C++
 // classes.
 #include "walsh/walsh.h"
 
@@ -133,7 +133,7 @@ TEST_F(CInterface, ErrorsAreCodesWithMessages) {
   for (int i = 0; i < 300; ++i)
     long_prompt += " river";
   EXPECT_EQ(generate(long_prompt, nullptr, nullptr, nullptr), WALSH_USAGE);
-  // It can be used on.
+  // The session can still be used.
   std::string text;
   EXPECT_EQ(generate("The river", R"({"max_tokens": 2})", append, &text), WALSH_OK);
   walsh_close(nullptr);

@@ -1,4 +1,4 @@
-// The public API on the embedded model.
+// Tests the public API on the embedded model.
 #include "walsh/engine.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The repository's model with some of its files changed.
+// Changes some files of the repository's model.
 #pragma once
 
 #include <unistd.h>
@@ -14,7 +14,7 @@ namespace walsh::test {
 
 inline const std::string kModel = std::string(WALSH_SOURCE_DIR) + "/models/walsh-tiny-13m";
 
-// A folder of links to the model's files, removed at the end.
+// Makes a folder of links to the model's files, which is removed at the end.
 class ModelVariant {
  public:
   explicit ModelVariant(const std::string& name)

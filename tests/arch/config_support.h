@@ -1,4 +1,4 @@
-// A config.json to modify, and helpers for the description made from it.
+// Gives a config.json to modify, and helpers for the description made from it.
 #pragma once
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// How families with experts read config.json, and what they refuse.
+// Tests how families with experts read config.json, and what they refuse.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

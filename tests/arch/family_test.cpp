@@ -1,4 +1,4 @@
-// How each family reads config.json.
+// Tests how each family reads config.json.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -221,7 +221,7 @@ TEST(Families, TheTextPartOfAModelOfSeveralParts) {
   EXPECT_TRUE(parse(llama()).stored_names.empty());
 }
 
-// As the files of the 4-billion model have it.
+// The files of the 4-billion model have it so.
 TEST(Families, Gemma3SaysOnlyInWhatItDiffersFromTheDefaultsOfTransformers) {
   const Json json = {{"architectures", {"Gemma3ForConditionalGeneration"}},
                      {"model_type", "gemma3"},
@@ -253,7 +253,7 @@ TEST(Families, Gemma3SaysOnlyInWhatItDiffersFromTheDefaultsOfTransformers) {
   EXPECT_TRUE(c.tied_head);
 }
 
-// As the files of the model with 2 billion effective weights have it.
+// The files of the model with 2 billion effective weights have it so.
 Json gemma4() {
   std::vector<std::string> types;
   for (int i = 0; i < 35; ++i)

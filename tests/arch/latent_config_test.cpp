@@ -1,4 +1,4 @@
-// How DeepSeek-V2 and V3 read config.json, and what they refuse.
+// Tests how DeepSeek-V2 and V3 read config.json, and what they refuse.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -206,7 +206,7 @@ TEST(LatentConfig, WhatIsNotKnownIsRefused) {
   refused(v3(), "index_topk", 2048);
 }
 
-// With the keys that the published models have, and those that transformers 5 writes.
+// These are the keys that the published models have, and those that transformers 5 writes.
 TEST(LatentConfig, PublishedFilesAreRead) {
   Json json = v3();
   json["auto_map"] = {{"AutoConfig", "configuration_deepseek.DeepseekV3Config"}};

@@ -1,4 +1,4 @@
-// How Llama 4 reads config.json, and what it refuses.
+// Tests how Llama 4 reads config.json, and what it refuses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -74,7 +74,7 @@ TEST(Llama4Config, ColumnsOfATensorOfAllExpertsAreRowsOfTheirMatrices) {
   EXPECT_EQ(part.col_step, 192);
 }
 
-// With the keys that the published models have.
+// These are the keys that the published models have.
 TEST(Llama4Config, PublishedFilesAreRead) {
   Json text = llama4();
   text.erase("architectures");

@@ -1,4 +1,4 @@
-// How families of 2025 read config.json.
+// Tests how families of 2025 read config.json.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

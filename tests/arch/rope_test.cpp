@@ -1,4 +1,4 @@
-// Kinds of rope: parameters in config.json and the resulting frequencies.
+// Tests kinds of rope: parameters in config.json and the resulting frequencies.
 #include "arch/rope.h"
 
 #include <gmock/gmock.h>
@@ -82,7 +82,7 @@ TEST(Rope, FrequenciesByHand) {
 }
 
 TEST(Rope, Llama3KeepsShortWavelengthsAndDividesLongOnes) {
-  // Wavelengths 6.28, 62.8, 628, 6283 against the bounds 1000 / 4 and 1000 / 1.
+  // Wavelengths of 6.28, 62.8, 628 and 6283 meet the bounds 1000 / 4 and 1000 / 1.
   const auto f = rope_table({RopeKind::llama3, 10000, 8, 1, 4, 1000}, 8, 1).frequencies;
   EXPECT_FLOAT_EQ(f[0], 1.0f);
   EXPECT_FLOAT_EQ(f[1], 0.1f);

@@ -10,7 +10,7 @@
 namespace walsh {
 namespace {
 
-// A tree with /proc and /sys of its own.
+// Makes a tree with /proc and /sys of its own.
 class Cgroup : public ::testing::Test {
  protected:
   void write(const std::string& name, const std::string& text) const {

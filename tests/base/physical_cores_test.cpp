@@ -11,7 +11,7 @@
 namespace walsh {
 namespace {
 
-// A tree with a /sys of its own.
+// Makes a tree with a /sys of its own.
 class PhysicalCores : public ::testing::Test {
  protected:
   void write(int cpu, const std::string& siblings) const {

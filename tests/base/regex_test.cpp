@@ -12,7 +12,7 @@
 namespace walsh {
 namespace {
 
-// The steps that a search takes, or nothing if `budget` is too little.
+// Returns the steps that a search takes, or nothing if `budget` is too little.
 uint64_t steps_of(const Regex& regex, std::string_view text) {
   StepBudget budget(UINT64_MAX);
   std::vector<Span> matches;

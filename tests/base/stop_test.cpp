@@ -11,7 +11,7 @@
 namespace walsh {
 namespace {
 
-// Whether `action` ends with Error(interrupted).
+// Returns whether `action` ends with Error(interrupted).
 template <typename Action>
 bool stops(Action&& action) {
   try {

@@ -38,7 +38,7 @@ struct Result {
   std::vector<float> out, log_sums;
 };
 
-// A head with kStored positions, and what these are in the original basis.
+// Holds a head with kStored positions, and what these are in the original basis.
 class StoredHead {
  public:
   explicit StoredHead(const Options& options)
@@ -74,7 +74,7 @@ class StoredHead {
     return result;
   }
 
-  // The textbook formula; the logarithm of the sum comes behind the head.
+  // Computes the textbook formula; the logarithm of the sum comes behind the head.
   std::vector<double> expected(const float* q, float scale, int64_t begin, int64_t end) const {
     const int64_t dim = options_.head_dim;
     std::vector<double> logits, out(at(dim + 1));
@@ -142,7 +142,7 @@ class StoredHead {
   std::unique_ptr<Rotator> key_rotator_, value_rotator_;
 };
 
-// Queries that see nothing, a bundle, a block, over borders of blocks, everything, nothing again.
+// Queries see nothing, a bundle, a block, over borders of blocks, everything, nothing again.
 const std::vector<int64_t> kBegin = {0, 0, 0, 5, 40, 200, 300, 300, 544};
 const std::vector<int64_t> kEnd = {0, 32, 256, 256, 288, 544, 544, 544, 544};
 

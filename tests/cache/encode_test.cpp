@@ -48,7 +48,7 @@ TEST(CacheEncode, ReachesEveryBound) {
   for (const CacheType* type : coded_types()) {
     const double found = nmse(StoredRows(*type, x, kCols), x);
     if (type->name == "tq3_0:seed") {
-      // Four levels fitted to the largest value: worse than two bits, as published.
+      // Four levels fitted to the largest value are worse than two bits, as published.
       EXPECT_GT(found, 0.17);
       EXPECT_LT(found, 0.20);
       continue;
@@ -141,7 +141,8 @@ TEST(CacheEncode, RowsThatAreNotFiniteGetScalesNan) {
   }
 }
 
-// "scale = largest magnitude / largest level, the nearest of four levels, the sign of the rest".
+// The text says "scale = largest magnitude / largest level, the nearest of four levels, the sign of
+// the rest".
 TEST(CacheEncode, SeedTypeFollowsItsText) {
   const CacheType& type = get_cache_type("tq3_0:seed");
   const std::vector<double> levels = {-1.51, -0.453, 0.453, 1.51};

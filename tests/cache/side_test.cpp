@@ -18,8 +18,8 @@ using test::normal_rows;
 using test::StoredRows;
 
 constexpr int64_t kHeadDims[] = {32, 64, 80, 128};
-// Stored in this order: both sides of the border of a block, the first one last, one twice; bundles
-// 1 and 3 to 6 never.
+// Bundles are stored in this order: both sides of the border of a block, the first one last, one
+// twice; bundles 1 and 3 to 6 never.
 constexpr int64_t kOrder[] = {8, 2, 7, 2, 0};
 constexpr int64_t kStored[] = {0, 2, 7, 8};
 constexpr int64_t kBundles = 9;
@@ -34,7 +34,7 @@ bool is_stored(int64_t position) {
   return std::count(std::begin(kStored), std::end(kStored), position / kCacheBundle) > 0;
 }
 
-// The rows of all positions, zeros where nothing is stored.
+// Returns the rows of all positions, zeros where nothing is stored.
 StoredRows expected_rows(const CacheType& type, int64_t cols, uint64_t seed) {
   auto x = normal_rows(kCapacity, cols, seed);
   for (int64_t i = 0; i < kCapacity * cols; ++i) {
@@ -152,7 +152,7 @@ TEST(CacheSides, StepsOfQueriesReachAsFarAsTheRotation) {
   }
 }
 
-// Random queries, prepared as attention does it.
+// Returns random queries, prepared as attention does it.
 CacheRows random_queries(const Ops& ops, const CacheType& type, int64_t cols, bool exact) {
   CacheRows q = query_rows(type, kRows, cols, exact);
   const auto x = normal_rows(kRows, cols, 2, 3);
@@ -162,7 +162,7 @@ CacheRows random_queries(const Ops& ops, const CacheType& type, int64_t cols, bo
   return q;
 }
 
-// Element of a row as its int8 planes have it.
+// Returns the element of a row as its int8 planes have it.
 double planes_value(const ActivationsI8& x, int64_t row, int64_t col) {
   double sum = 0;
   for (int64_t p = row * x.planes; p < (row + 1) * x.planes; ++p)
@@ -194,7 +194,8 @@ void expect_products(Isa isa, const CacheType& type, int64_t head_dim, const std
             if (!q.quantized()) continue;
             const double key_i8 = stored.value_i8(position, d), x_i8 = planes_value(q.i8, r, d);
             dot_i8 += x_i8 * key_i8;
-            // Half a step of the query (of its last plane) and the rounding of the level.
+            // Half a step of the query (of its last plane) and the rounding of the level are
+            // allowed.
             const int64_t last = (r + 1) * q.i8.planes - 1;
             const double step = q.i8.scales[at(last * q.i8.groups() + d / q.i8.group)];
             allowed += std::abs(key_i8) * 0.501 * step + std::abs(x * (key - key_i8));
@@ -215,7 +216,7 @@ TEST(CacheKeys, MultiplyIsTheProductWithTheStoredKeys) {
   for_everything(expect_products);
 }
 
-// Weights as a softmax has them, zeros where nothing is stored, rows of kCacheBlock.
+// Returns weights as a softmax has them, zeros where nothing is stored, rows of kCacheBlock.
 AlignedArray<float> random_weights(int64_t block) {
   Random random(static_cast<uint64_t>(40 + block));
   AlignedArray<float> weights(at(kRows * kCacheBlock));
@@ -233,8 +234,8 @@ AlignedArray<float> random_weights(int64_t block) {
   return weights;
 }
 
-// Variance of what int8 weights add to a sum: steps of kWeightGroup = 64 positions each, the
-// largest one of them being exact.
+// Returns the variance of what int8 weights add to a sum: steps of kWeightGroup = 64 positions
+// each, the largest one of them being exact.
 double int8_variance(const CacheType& type, const StoredRows& stored, const float* weights,
                      int64_t first, int64_t col) {
   double sum = 0;
@@ -296,7 +297,7 @@ TEST(CacheValues, AddIsTheProductWithTheStoredValues) {
 
 constexpr int64_t kBroken = 7 * kCacheBundle + 3;
 
-// A side whose position kBroken holds a NaN.
+// Makes a side whose position kBroken holds a NaN.
 template <typename Side>
 Side broken_side(const Ops& ops, const CacheType& type, int64_t head_dim) {
   auto side = filled<Side>(ops, type, head_dim, 6);

@@ -1,4 +1,4 @@
-// Test helper: rows as a cache type stores them, decoded by the scalar code.
+// Holds rows as a cache type stores them, decoded by the scalar code, for tests.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ inline std::vector<float> normal_rows(int64_t rows, int64_t cols, uint64_t seed,
   return x;
 }
 
-// Rows [rows][cols], cols being a padded length: encoded, or rounded to fp16.
+// Holds rows [rows][cols], cols being a padded length: encoded, or rounded to fp16.
 class StoredRows {
  public:
   StoredRows(const CacheType& type, std::vector<float> x, int64_t cols)
@@ -41,7 +41,7 @@ class StoredRows {
 
   const std::vector<std::byte>& packed() const { return packed_; }
   const std::vector<uint16_t>& scales() const { return scales_; }
-  // The given rows as the encoder left them.
+  // Returns the given rows as the encoder left them.
   const std::vector<float>& input() const { return x_; }
 
   uint8_t code(int64_t row, int64_t col) const {
@@ -54,7 +54,7 @@ class StoredRows {
     if (type_->code.bits == 8) return static_cast<int8_t>(code(row, col));
     return type_->code.levels[code(row, col)];
   }
-  // The level that the integer kernels have for it.
+  // Returns the level that the integer kernels have for it.
   float level_i8(int64_t row, int64_t col) const {
     if (type_->code.bits == 8) return type_->code.unit * level(row, col);
     return type_->code.unit * static_cast<float>(type_->code.levels_i8[code(row, col)]);

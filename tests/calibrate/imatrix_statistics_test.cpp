@@ -1,4 +1,4 @@
-// Files of llama-imatrix, made here as llama.cpp writes them.
+// Tests files of llama-imatrix, made here as llama.cpp writes them.
 #include "calibrate/imatrix_statistics.h"
 
 #include <gmock/gmock.h>

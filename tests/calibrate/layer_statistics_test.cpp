@@ -1,4 +1,5 @@
-// Statistics measured layer by layer against one run of the whole model, and against arithmetic.
+// Tests statistics measured layer by layer against one run of the whole model, and against
+// arithmetic.
 #include "calibrate/layer_statistics.h"
 
 #include <gtest/gtest.h>
@@ -47,8 +48,8 @@ std::vector<float> upper(const InputMoments& m) {
   return values;
 }
 
-// All sites in one forward pass per window, the layers one after the other as they are in a
-// session.
+// Measures all sites in one forward pass per window, the layers one after the other as they are in
+// a session.
 std::vector<InputMoments> measure_at_once(const Model& model, const Windows& windows) {
   const ModelConfig& c = model.config;
   std::map<const Input*, size_t> index;

@@ -12,7 +12,7 @@ class AllocateCommand : public CommandTest {
  protected:
   static std::string tiny() { return std::string(WALSH_TEST_DATA) + "/models/llama31-tiny"; }
 
-  // `quantize` of a model of 120 thousand weights with formats that are encoded in an instant.
+  // Runs `quantize` on a model of 120 thousand weights with formats that are encoded in an instant.
   CommandResult allocate(const std::string& out, const std::vector<std::string>& more) const {
     std::vector<std::string> arguments = {"quantize",
                                           tiny(),
@@ -102,7 +102,7 @@ TEST_F(AllocateCommand, MeasuredSensitivitiesAreUsedAgain) {
   weights.back() = static_cast<char>(weights.back() ^ 1);
   spill(file("another/model.safetensors"), weights);
   expect_other_model(kept);
-  // The weights as they were, but read by other rules.
+  // The weights are as they were, but read by other rules.
   spill(file("another/model.safetensors"), slurp(tiny() + "/model.safetensors"));
   spill(file("another/config.json"), slurp(file("another/config.json")) + "\n");
   expect_other_model(kept);

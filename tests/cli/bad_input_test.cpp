@@ -1,4 +1,4 @@
-// Files and command lines that must end in one clear line, the right exit status and nothing
+// Tests files and command lines that must end in one clear line, the right exit status and nothing
 // half-written.
 #include <gtest/gtest.h>
 

@@ -72,7 +72,7 @@ TEST_F(BenchCommand, EveryTestIsMeasuredAtEveryDepth) {
     EXPECT_EQ(rows[i]["test"], names[i]);
     EXPECT_EQ(rows[i]["samples"].size(), 2u);
   }
-  // Two layers with two heads of 64 values, fp16 keys and values.
+  // Two layers have two heads of 64 values, fp16 keys and values.
   const double cache = 520.0 * 2 * 2 * 64 * 2 * 2;
   for (size_t i = 3; i < names.size(); ++i) {
     const double more =

@@ -1,4 +1,4 @@
-// `walsh run` as a conversation: messages, saved conversations, settings and commands.
+// Tests `walsh run` as a conversation: messages, saved conversations, settings and commands.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -26,7 +26,7 @@ class ChatCommand : public CommandTest {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return walsh(arguments, "", "< " + quoted(file("lines")));
   }
-  // The messages that a conversation has saved as f.
+  // Returns the messages that a conversation has saved as f.
   Json messages() const { return Json::parse(slurp(file("f")))["messages"]; }
   std::string save() const { return "/save " + file("f") + "\n"; }
   static std::string content(const Json& message) { return message["content"]; }
@@ -233,7 +233,7 @@ TEST_F(ChatCommand, WithoutATemplateThereIsNoConversation) {
   EXPECT_TRUE(r.out.starts_with("The city of")) << "the line is completed: " << r.out;
 }
 
-// Messages typed at a terminal.
+// Types messages at a terminal.
 class TypedChat : public ChatCommand {
  protected:
   std::vector<std::string> typed(const std::vector<std::string>& more) const {

@@ -35,8 +35,8 @@ inline void spill(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-// The write end of a pipe without a reader, for a shell's redirection; SIGPIPE has its default
-// effect, whatever the caller has set.
+// Holds the write end of a pipe without a reader, for a shell's redirection; SIGPIPE has its
+// default effect, whatever the caller has set.
 class BrokenPipe {
  public:
   BrokenPipe() : before_(std::signal(SIGPIPE, SIG_DFL)) {
@@ -59,7 +59,7 @@ class BrokenPipe {
   void (*before_)(int);
 };
 
-// A folder of its own for every test, removed at the end.
+// Gives every test a folder of its own, which is removed at the end.
 class CommandTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -109,13 +109,13 @@ class CommandTest : public testing::Test {
     return file(name);
   }
 
-  // A copy of the model's folder that a test may spoil.
+  // Makes a copy of the model's folder that a test may spoil.
   std::string copied_model(const std::string& name = "model") const {
     std::filesystem::copy(model(), file(name), std::filesystem::copy_options::recursive);
     return file(name);
   }
 
-  // One line `walsh: error: WHERE: REASON` that names `where`, nothing on stdout.
+  // Expects one line `walsh: error: WHERE: REASON` that names `where`, and nothing on stdout.
   static void expect_error(const CommandResult& result, int status, const std::string& where) {
     EXPECT_EQ(result.status, status) << result.err;
     EXPECT_TRUE(result.err.starts_with("walsh: error: ")) << result.err;

@@ -1,4 +1,4 @@
-// Parsing of the command line: flags of other programs, values, surplus arguments.
+// Tests how the command line is parsed: flags of other programs, values, surplus arguments.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ TEST_F(CommandLine, AFlagTakesOneValueInFrontOfTheModel) {
   const CommandResult quantized =
       walsh({"quantize", "--candidates", "tq2,tq3", model(), file("a.gguf"), "--type", "tq3"});
   EXPECT_EQ(quantized.err.find("required"), std::string::npos) << quantized.err;
-  // A folder that is no model: what follows a key is read as the model.
+  // The folder is no model: what follows a key is read as the model.
   for (const char* flag : {"--api-key", "--cors-origins", "--allowed-hosts"})
     expect_error(walsh({"serve", flag, "a", file("none"), "--port", "0"}), 5, "none");
 }

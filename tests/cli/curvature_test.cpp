@@ -1,5 +1,5 @@
-// `walsh quantize --calibrate TEXT --curvature DIR`: used, or refused by name before anything is
-// written.
+// Tests that `walsh quantize --calibrate TEXT --curvature DIR` uses the folder, or refuses it by
+// name before anything is written.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -67,7 +67,7 @@ class CurvatureCommand : public CommandTest {
   std::optional<CurvatureFolder> folder_;
 
  private:
-  // One token for each of twenty characters.
+  // Writes one token for each of twenty characters.
   void write_tokenizer() const {
     nlohmann::json vocab;
     for (int i = 0; i < 20; ++i)

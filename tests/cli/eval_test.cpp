@@ -21,7 +21,7 @@ class EvalCommand : public CommandTest {
     EXPECT_EQ(r.err, "");
     return Json::parse(r.out);
   }
-  // Everything but the time.
+  // Leaves out the time.
   static Json without_time(Json json) {
     json.erase("seconds");
     json.erase("model");
@@ -135,7 +135,7 @@ TEST_F(EvalCommand, RefusesTextsThatCannotBeScored) {
   expect_error(walsh({"eval", model()}), 2, "--text");
   expect_error(walsh({"eval", model(), "--text", text(), "--ctx", "1"}), 2, "--ctx");
   expect_error(walsh({"eval", model(), "--text", text(), "--full", "--stride", "8"}), 2, "--full");
-  // Before weights are loaded.
+  // This is refused before weights are loaded.
   expect_error(walsh({"eval", file("none"), "--text", text(), "--ctx", "1"}), 2, "--ctx");
   expect_error(walsh({"eval", file("none"), "--text", text(), "--stride", "600"}), 2, "--stride");
 }

@@ -1,5 +1,5 @@
-// Interference of other programs and the system with a running command: files that shrink, limits,
-// outputs that are inputs.
+// Tests how other programs and the system interfere with a running command: files that shrink,
+// limits, outputs that are inputs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,8 +20,8 @@ class Faults : public CommandTest {
       if (entry.path().extension() == ".walsh-tmp") found.push_back(entry.path());
     return found;
   }
-  // A command in the background of which `ready`, a condition of the shell, becomes true; then all
-  // weights of `folder` are cut and `then` is done.
+  // Runs a command in the background until `ready`, a condition of the shell, becomes true; then
+  // all weights of `folder` are cut and `then` is done.
   CommandResult cut_weights(const std::string& command, const std::string& ready,
                             const std::string& folder, const std::string& then) const {
     return shell(fmt::format(

@@ -34,7 +34,7 @@ inline std::string gguf_name(std::string name) {
   return name;
 }
 
-// Rows i and i + n/2 of every head next to each other.
+// Puts rows i and i + n/2 of every head next to each other.
 inline std::vector<std::byte> paired_rows(std::span<const std::byte> data, int64_t rows,
                                           int64_t heads) {
   const size_t row = data.size() / static_cast<size_t>(rows);
@@ -48,7 +48,7 @@ inline std::vector<std::byte> paired_rows(std::span<const std::byte> data, int64
   return result;
 }
 
-// Blocks of 32 of bf16 weights as ggml's reference quantizes them.
+// Quantizes bf16 weights in blocks of 32 as ggml's reference does.
 inline std::vector<std::byte> quantize_blocks(std::span<const std::byte> bf16, GgmlType type) {
   std::vector<std::byte> out;
   const auto put = [&](const void* data, size_t size) {

@@ -1,4 +1,4 @@
-// GGUF files that walsh did not write, through the commands.
+// Runs the commands on GGUF files that walsh did not write.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Models that lie in the cache of Hugging Face's tools are found by their names.
+// Tests that models in the cache of Hugging Face's tools are found by their names.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

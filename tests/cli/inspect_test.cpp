@@ -63,7 +63,7 @@ TEST_F(InspectCommand, CheckFailsOnErrorsBeyondTheBound) {
 TEST_F(InspectCommand, CheckMeasuresABoundThatTheFileDoesNotTell) {
   const std::string path = quantize("a.gguf", "tq3");
   const std::string other = copied_model("other");
-  // Weights that are not those of the file.
+  // These weights are not those of the file.
   const std::string shard = other + "/model-00002-of-00002.safetensors";
   std::string bytes = slurp(shard);
   for (size_t i = bytes.size() / 2; i < bytes.size() / 2 + 200000; i += 2)
@@ -114,7 +114,7 @@ TEST_F(InspectCommand, FindsChangedMetadataAsRunDoes) {
     std::string bytes = good;
     const size_t at = bytes.find(what);
     ASSERT_NE(at, std::string::npos);
-    // A number of the setting, or the seed of the first matrix in the layers.
+    // This changes a number of the setting, or the seed of the first matrix in the layers.
     const size_t offset = std::string(what) == "rope_theta" ? 13 : 21 + 16 + 32 + 32 + 8;
     bytes[at + offset] = static_cast<char>(bytes[at + offset] ^ 1);
     spill(file("b.gguf"), bytes);

@@ -1,4 +1,4 @@
-// `walsh run` without a prompt: lines from a terminal or a pipe, and the signals that end it.
+// Tests `walsh run` without a prompt: lines from a terminal or a pipe, and the signals that end it.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// The command with models that have experts, latent attention and recurrent layers: calibration,
-// allocation and quantizing while loading. Their tiny checkpoints get a tokenizer of letters.
+// Runs the command with models that have experts, latent attention and recurrent layers:
+// calibration, allocation and quantizing while loading. Their tiny checkpoints get a tokenizer of
+// letters.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +16,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Byte-level BPE without merges, of the bytes that ASCII text has.
+// Makes a byte-level BPE without merges, of the bytes that ASCII text has.
 std::string letters() {
   Json vocab = {{"\u0120", 3}, {"\u010a", 4}};  // what stands for a space and a line feed
   for (char c = '!'; c <= '~'; ++c)

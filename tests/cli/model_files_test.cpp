@@ -1,4 +1,4 @@
-// How the commands treat the small files beside the weights.
+// Tests how the commands treat the small files beside the weights.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -62,7 +62,7 @@ class PseudoTerminal {
     found_ = at + text.size();
   }
 
-  // Waits for the end; the exit status, -1 if a signal ended it.
+  // Waits for the end; returns the exit status, -1 if a signal ended it.
   int finish() {
     while (read_some()) {
     }
@@ -98,7 +98,7 @@ class PseudoTerminal {
     ::_exit(127);
   }
 
-  // False when nothing more can come, or the time is over.
+  // Returns false when nothing more can come, or the time is over.
   bool read_some() {
     pollfd waiting{master_, POLLIN, 0};
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(

@@ -14,7 +14,8 @@ namespace {
 
 class QuantizeCommand : public CommandTest {
  protected:
-  // In the test's folder, but for what the command said, and what a later run can go on from.
+  // Returns what is in the test's folder, but for what the command said, and what a later run can
+  // go on from.
   std::set<std::string> files() const {
     std::set<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(file(".")))
@@ -232,7 +233,7 @@ TEST_F(QuantizeCommand, RefusesOutputsThatCannotBeWritten) {
 }
 
 TEST_F(QuantizeCommand, LeavesNothingBehindWhenTheDiskIsFull) {
-  // 4,000 blocks of 512 or 1,024 bytes: less than the file needs.
+  // 4,000 blocks of 512 or 1,024 bytes are less than the file needs.
   const CommandResult r = walsh({"quantize", model(), file("a.gguf"), "--type", "tq3"},
                                 "trap '' XFSZ; ulimit -f 4000;");
   EXPECT_EQ(r.status, 5) << r.err;
@@ -240,7 +241,7 @@ TEST_F(QuantizeCommand, LeavesNothingBehindWhenTheDiskIsFull) {
   EXPECT_EQ(files(), std::set<std::string>());
 }
 
-// However far it came: a signal may also be too early or too late.
+// It holds however far the command came: a signal may also be too early or too late.
 TEST_F(QuantizeCommand, LeavesNothingHalfWrittenWhenItIsEnded) {
   const std::set<std::string> whole = {"a.gguf"};
   for (const char* signal : {"INT", "TERM", "HUP"}) {

@@ -41,7 +41,7 @@ TEST_F(RunCommand, AFileWithoutRulesIsNoFreeText) {
     expect_error(walsh({"run", model(), "-p", "a", flag, file("empty")}), 3, "is empty");
 }
 
-// As llama.cpp has them; others are names of files.
+// llama.cpp has these; others are names of files.
 TEST_F(RunCommand, RulesMayStandOnTheCommandLine) {
   const auto text = [&](const std::string& flag, const std::string& rules) {
     return run({"-p", "Colour: ", "--no-display-prompt", "--temp", "0", flag, rules});
@@ -180,7 +180,7 @@ TEST_F(RunCommand, RefusesOptionsThatAreOutOfRange) {
   expect_error(walsh({"run", model(), "-p", "a", "--ignore", "x"}), 2, "--quantize");
 }
 
-// As `walsh run ... | head` does.
+// `walsh run ... | head` does this.
 TEST_F(RunCommand, OutputThatNobodyReadsEndsItWithoutAnError) {
   const BrokenPipe pipe;
   const std::string line =

@@ -1,4 +1,4 @@
-// run and serve have a flag for every sampling option.
+// Tests that run and serve have a flag for every sampling option.
 #include <gmock/gmock.h>
 
 #include "cli/command.h"

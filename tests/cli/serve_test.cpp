@@ -1,4 +1,4 @@
-// Starting and stopping the server as a user does.
+// Starts and stops the server as a user does.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -95,7 +95,7 @@ TEST_F(ServeCommand, WantsAKeyWhereOthersCanReachIt) {
                "192.0.2.1");
 }
 
-// As "$KEY" expands if the variable is not set: a client without a key would be admitted.
+// "$KEY" expands to this if the variable is not set: a client without a key would be admitted.
 TEST_F(ServeCommand, AnEmptyKeyIsNone) {
   expect_error(walsh({"serve", model(), "--host", "192.0.2.1", "--api-key", "", "--port", "0"}), 2,
                "--api-key: a key is empty");

@@ -1,4 +1,4 @@
-// Models split between GPU and CPU: messages of the command where there is no GPU.
+// Tests messages of the command about models split between GPU and CPU where there is no GPU.
 #include <gtest/gtest.h>
 
 #include "cli/command.h"

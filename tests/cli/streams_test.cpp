@@ -1,5 +1,5 @@
-// Standard streams that are closed, full or broken: results do not depend on messages, and a result
-// that cannot be written is an error.
+// Tests standard streams that are closed, full or broken: results do not depend on messages, and a
+// result that cannot be written is an error.
 #include <gtest/gtest.h>
 
 #include "cli/command.h"

@@ -1,4 +1,4 @@
-// Chat templates that replace the model's own, and llama.cpp's names of the flags.
+// Tests chat templates that replace the model's own, and llama.cpp's names of the flags.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ class TemplateOptionsOf : public CommandTest {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return walsh(arguments);
   }
-  // The continuation of a prompt without a template.
+  // Returns the continuation of a prompt without a template.
   std::string plain(const std::string& prompt) const {
     return walsh({"run", model(), "--raw", "-n", "4", "--temp", "0", "-q", "--no-display-prompt",
                   "-p", prompt})

@@ -1,4 +1,4 @@
-// The level tables against their definitions.
+// Tests the level tables against their definitions.
 #include "codec/codebooks.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ struct Moments {
   double mass = 0, first = 0, second = 0;
 };
 
-// Moments of N(0,1) on [low, high] by Simpson's rule.
+// Computes moments of N(0,1) on [low, high] by Simpson's rule.
 Moments integrate(double low, double high) {
   constexpr int kSteps = 4000;
   const double h = (high - low) / kSteps;
@@ -118,7 +118,7 @@ TEST(Codebooks, strictTableIsTheInterleavedGridAndExactInIntegers) {
   }
 }
 
-// The error that the int8 tables of kernels add to the format's own, per format.
+// The int8 tables of kernels add this error to that of the format.
 TEST(Codebooks, integerTablesCostLittle) {
   for (const Format& format : all_formats()) {
     if (format.kind != CodeKind::scalar || format.code[0].bits == 8) continue;

@@ -1,5 +1,6 @@
-// The golden vectors of every format, tests/data/golden_formats.json: part of the format, so a
-// change of them is a new format version. Written by test_quantize with WALSH_WRITE_GOLDEN=1.
+// Reads the golden vectors of every format, tests/data/golden_formats.json. They are part of the
+// format, so a change of them is a new format version. test_quantize writes them with
+// WALSH_WRITE_GOLDEN=1.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ namespace walsh::testing_support {
 inline constexpr int64_t kGoldenRows = 2, kGoldenCols = 288;
 inline constexpr const char* kGoldenPath = WALSH_TEST_DATA "/golden_formats.json";
 
-// All formats that are written. The file has retired ones too, which are only read.
+// Returns all formats that are written. The file has retired ones too, which are only read.
 inline std::vector<const Format*> golden_formats() {
   std::vector<const Format*> formats;
   for (const Format& format : all_formats())
@@ -27,8 +28,9 @@ inline std::vector<const Format*> golden_formats() {
   return formats;
 }
 
-// Two rows of nearly normal numbers made from additions and multiplications only, so that they are
-// the same with every C library; every 37th is an outlier. The second row has one zero group.
+// Returns two rows of nearly normal numbers made from additions and multiplications only, so that
+// they are the same with every C library; every 37th is an outlier. The second row has one zero
+// group.
 inline std::vector<float> golden_input() {
   Random random(20);
   std::vector<float> x(kGoldenRows * kGoldenCols);
@@ -68,7 +70,7 @@ inline std::vector<std::byte> from_hex(const std::string& hex) {
   return bytes;
 }
 
-// The stored arrays of a tensor by name, "data" for dense formats.
+// Returns the stored arrays of a tensor by name, "data" for dense formats.
 inline std::map<std::string, std::string> arrays_as_hex(const Tensor& tensor) {
   std::map<std::string, std::string> arrays;
   if (tensor.format->dense) arrays["data"] = to_hex(tensor.data);
@@ -87,7 +89,7 @@ inline std::string decoded_as_hex(const Tensor& tensor) {
   return to_hex(std::as_bytes(std::span(out)));
 }
 
-// The tensor of a format whose arrays are those of the file, in `memory`.
+// Returns the tensor of a format whose arrays are those of the file, in `memory`.
 inline Tensor golden_tensor(const nlohmann::json& golden, const Format& format,
                             std::vector<std::vector<std::byte>>& memory) {
   Tensor tensor;
@@ -104,7 +106,7 @@ inline Tensor golden_tensor(const nlohmann::json& golden, const Format& format,
   return tensor;
 }
 
-// By format name: {"arrays": {name: hex}, "decoded": hex of little-endian f32}.
+// Returns, by format name, {"arrays": {name: hex}, "decoded": hex of little-endian f32}.
 inline nlohmann::json read_golden() {
   return nlohmann::json::parse(std::ifstream(kGoldenPath));
 }

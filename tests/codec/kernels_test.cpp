@@ -1,4 +1,4 @@
-// The table of kernels: what it says of every format, and that what it says is so.
+// Tests the table of kernels: what it says of every format, and that what it says is so.
 #include "codec/kernels.h"
 
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A tensor of zeros: scales are 0, and every code is one that the format has.
+// Holds a tensor of zeros: scales are 0, and every code is one that the format has.
 struct Zeros {
   std::vector<std::vector<std::byte>> memory;
   Tensor tensor;

@@ -1,4 +1,4 @@
-// Packing against the bit-by-bit definition of docs/formats/README.md.
+// Tests packing against the bit-by-bit definition of docs/formats/README.md.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -16,7 +16,7 @@ ScalarCode with_bits(int bits) {
   return code;
 }
 
-// Bit position of bit `bit` of weight w's code in a row's little-endian words.
+// Returns the position of bit `bit` of weight w's code in a row's little-endian words.
 int64_t bit_position(int bits, int64_t w, int bit) {
   switch (bits) {
     case 2: {

@@ -1,4 +1,4 @@
-// The layout of product codes and their decoded values.
+// Tests the layout of product codes and their decoded values.
 #include "codec/product/product.h"
 
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ TEST(ProductFormats, TheCodebookLeavesRoomForTheResidualAndStartsWithShortVector
   }
 }
 
-// The property that training gives: every entry is the mean of what is assigned to it.
+// Training gives this property: every entry is the mean of what is assigned to it.
 TEST(ProductFormats, EveryEntryIsTheMeanOfItsCell) {
   const ProductCode& code = universal();
   constexpr int kSamples = 1 << 16;
@@ -96,8 +96,8 @@ TEST(ProductFormats, EveryEntryIsTheMeanOfItsCell) {
       moved += std::pow(sums[at] / counts[static_cast<size_t>(p)] - code.codebook[at], 2);
     }
   }
-  // Rounding to whole units, and the sampling error of cells of 256 samples whose weights scatter
-  // by about 0.166 / 0.0277 units.
+  // The bounds allow for rounding to whole units, and for the sampling error of cells of 256
+  // samples whose weights scatter by about 0.166 / 0.0277 units.
   EXPECT_LT(std::sqrt(moved / kCodebookBytes), 0.75);
   const double unit = static_cast<double>(code.unit);
   EXPECT_LT(error * unit * unit / (kSamples * kProductValues), 0.0280);
@@ -123,7 +123,7 @@ TEST(ProductCode, PointersAndSignsOfAPackedRowComeBack) {
   EXPECT_EQ(places.size(), static_cast<size_t>(kCols)) << "every weight has its own place";
 }
 
-// Two units by hand: pointer 1 of vector 2 of the second half, signs of columns 18 and 31.
+// Two units are set by hand: pointer 1 of vector 2 of the second half, signs of columns 18 and 31.
 TEST(ProductCode, BytesMeanWhatTheDocumentSays) {
   std::vector<std::byte> row(12, std::byte{0});
   row[4 + 2] = std::byte{1};       // columns 18, 22, 26, 30

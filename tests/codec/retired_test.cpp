@@ -1,4 +1,4 @@
-// Formats that walsh reads and no longer writes.
+// Tests formats that walsh reads and no longer writes.
 #include "codec/retired.h"
 
 #include <gmock/gmock.h>

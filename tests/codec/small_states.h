@@ -1,4 +1,4 @@
-// Test helper: trellis formats with few state bits, which are encoded in a fraction of the time.
+// Gives tests trellis formats with few state bits, which are encoded in a fraction of the time.
 // walsh reads them in files and no longer writes any.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace walsh::testing_support {
 
-// get_format, and "tc2:h:L8", "tc3:h:L10:blocks" and so on.
+// Does what get_format does, and knows "tc2:h:L8", "tc3:h:L10:blocks" and so on.
 inline const Format& test_format(const std::string& name) {
   return name.find(":L") == std::string::npos ? get_format(name) : stored_format(name);
 }

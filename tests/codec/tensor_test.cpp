@@ -98,7 +98,7 @@ TEST(TensorBytes, per256WeightsAsInTheFormatTable) {
 }
 
 TEST(TensorBytes, tailsArePaddedTo32AndShareAGroup) {
-  // 1376 = 5 * 256 + 96: six groups; 1376 * 3 / 8 code bytes.
+  // 1376 = 5 * 256 + 96 makes six groups and 1376 * 3 / 8 code bytes.
   EXPECT_EQ(bytes_of("itq3_s", 2, 1376), 2u * (516 + 12 + 12));
   EXPECT_EQ(bytes_of("itq3_s8", 1, 1376), 516u + 12 + 12 + 2 * 43);
   EXPECT_EQ(bytes_of("tq3", 1, 33), 24u + 2);
@@ -151,7 +151,7 @@ TEST(BindArrays, refusesWrongCountsAndSizes) {
   EXPECT_THROW(bind_arrays(tensor, std::span(good).first(1)), Error);
 }
 
-// A hand-made itq3_s8 row: value = d * sub_scale * level + offset.
+// The itq3_s8 row is made by hand: value = d * sub_scale * level + offset.
 TEST(DecodePassRow, combinesScaleSubScaleLevelAndOffset) {
   Tensor tensor;
   tensor.format = &get_format("itq3_s8");

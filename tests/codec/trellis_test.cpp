@@ -1,4 +1,4 @@
-// The layout of tiles, the states of a bit stream, and their decoded values.
+// Tests the layout of tiles, the states of a bit stream, and their decoded values.
 #include "codec/trellis/trellis.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ std::vector<std::byte> random_bytes(int64_t count, uint64_t seed) {
   return bytes;
 }
 
-// Codes that are written, and those of one weight per step and of tables, which are read.
+// Returns codes that are written, and those of one weight per step and of tables, which are read.
 std::vector<TrellisCode> some_codes() {
   std::vector<TrellisCode> codes;
   for (const char* name :
@@ -107,7 +107,7 @@ TEST(TrellisLevels, ofProductsAreSumsOfBytesOrQuantiles) {
     EXPECT_EQ(code.state_bits, 16);
     double sum = 0, square = 0;
     for (uint32_t state = 0; state < 1u << 16; ++state) {
-      // The lower half of the product, and that plus the carries into the upper one.
+      // `low` is the lower half of the product, `high` that plus the carries into the upper one.
       const uint32_t half = code.multiplier & 0xffffu;
       const uint32_t low = state * half & 0xffffu, high = (state * half >> 16) + low;
       for (int v = 0; v < 2; ++v) {

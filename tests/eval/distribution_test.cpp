@@ -34,7 +34,7 @@ TEST(Distribution, InterpolatesBetweenNeighbours) {
   EXPECT_EQ(v.count(), 4);
 }
 
-// Values of both signs over many powers of two, as dp and KL divergences are.
+// Returns values of both signs over many powers of two, as dp and KL divergences are.
 std::vector<double> many_values(size_t count) {
   Random random(3);
   std::vector<double> values;

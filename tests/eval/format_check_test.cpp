@@ -19,8 +19,8 @@ TEST(FormatCheck, everyFormatReachesItsBound) {
   }
 }
 
-// Figures of an independent Python implementation on other samples of the same distributions; the
-// outlier columns of a sample matter more than its size, hence the wider margin.
+// The figures are of an independent Python implementation on other samples of the same
+// distributions; the outlier columns of a sample matter more than its size, hence the wider margin.
 TEST(FormatCheck, agreesWithIndependentMeasurements) {
   const struct {
     const char* name;

@@ -12,7 +12,8 @@ TEST(PerplexityMeter, MatchesAHandComputedCase) {
   PerplexityMeter meter;
   for (const double nll : {1.0, 2.0, 3.0, 6.0})
     meter.add(nll);
-  // Mean 3, squared deviations 4 + 1 + 0 + 9 = 14, variance 14/3, error sqrt(14/12).
+  // The mean is 3, the squared deviations 4 + 1 + 0 + 9 = 14, the variance 14/3, the error
+  // sqrt(14/12).
   EXPECT_EQ(meter.count(), 4);
   EXPECT_NEAR(meter.mean_nll().value, 3.0, 1e-15);
   EXPECT_NEAR(meter.mean_nll().error, std::sqrt(14.0 / 12.0), 1e-15);
@@ -47,13 +48,13 @@ TEST(DivergenceMeter, MatchesAHandComputedCase) {
   EXPECT_EQ(meter.count(), 3);
   EXPECT_NEAR(meter.perplexity().value, std::exp(3.0), 1e-12);
   EXPECT_NEAR(meter.reference_perplexity().value, std::exp(2.0), 1e-12);
-  // Differences 1, 0, 2: mean 1, variance 1, error 1/sqrt(3).
+  // The differences are 1, 0, 2: mean 1, variance 1, error 1/sqrt(3).
   EXPECT_NEAR(meter.ln_ratio().value, 1, 1e-12);
   EXPECT_NEAR(meter.ln_ratio().error, 1 / std::sqrt(3.0), 1e-12);
   EXPECT_NEAR(meter.kld().value, 0.3, 1e-12);
   EXPECT_NEAR(meter.rms_dp().value, std::sqrt(0.25 / 3), 1e-12);
   EXPECT_NEAR(meter.same_top().value, 2.0 / 3, 1e-12);
-  // Variances 1 and 1, covariance of (2,3,4) and (1,3,2): 1/2.
+  // The variances are 1 and 1, the covariance of (2,3,4) and (1,3,2) is 1/2.
   EXPECT_NEAR(meter.correlation(), 0.5, 1e-12);
   EXPECT_EQ(meter.kld_values().percentiles({0, 50, 100}), (std::vector<double>{0.05, 0.25, 0.60}));
   EXPECT_EQ(meter.dp_values().percentiles({0, 50, 100}), (std::vector<double>{-0.4, 0.0, 0.3}));

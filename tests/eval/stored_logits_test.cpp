@@ -25,7 +25,7 @@ void append(std::string& bytes, T value) {
 
 class StoredLogitsTest : public testing::Test {
  protected:
-  // A row of the file for logits, written as the format asks.
+  // Appends a row of the file for logits, written as the format asks.
   static void append_row(std::string& bytes, std::span<const float> logits) {
     const float top = *std::max_element(logits.begin(), logits.end());
     const float least = std::max(*std::min_element(logits.begin(), logits.end()), top - 16);
@@ -39,7 +39,7 @@ class StoredLogitsTest : public testing::Test {
       append(bytes, static_cast<uint16_t>(std::lround(std::max(x - least, 0.0f) / scale)));
     if (logits.size() % 2 != 0) append(bytes, uint16_t{0});
   }
-  // What llama-perplexity would write if `model` were its.
+  // Returns what llama-perplexity would write if `model` were its.
   static std::string of_model(const Model& model, int ctx, int windows, int32_t bos) {
     std::string bytes = "_logits_", rows;
     const auto vocab = static_cast<int32_t>(model.config.vocab);

@@ -50,8 +50,7 @@ TEST(TokenNll, RefusesLogitsThatAreNotFinite) {
 }
 
 TEST(CompareToken, MatchesAHandComputedCase) {
-  // p = (1/2, 1/4, 1/4), q = (1/4, 1/4, 1/2):
-  // KL = 1/2 ln 2 + 0 + 1/4 ln 1/2 = 1/4 ln 2.
+  // With p = (1/2, 1/4, 1/4) and q = (1/4, 1/4, 1/2), KL is 1/2 ln 2 + 0 + 1/4 ln 1/2 = 1/4 ln 2.
   const TokenScore s = compare_token(logs({0.5, 0.25, 0.25}), logs({0.25, 0.25, 0.5}), 0);
   EXPECT_NEAR(s.kld, 0.25 * std::log(2.0), 1e-7);
   EXPECT_NEAR(s.nll_reference, std::log(2.0), 1e-7);

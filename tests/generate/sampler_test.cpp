@@ -15,7 +15,7 @@
 namespace walsh {
 namespace {
 
-// Everything off but what a test turns on.
+// Everything is off but what a test turns on.
 SamplerOptions plain() {
   SamplerOptions o;
   o.temperature = 1;
@@ -25,7 +25,7 @@ SamplerOptions plain() {
   return o;
 }
 
-// Share of each token in many draws.
+// Returns the share of each token in many draws.
 std::map<int32_t, double> frequencies(const SamplerOptions& options,
                                       const std::vector<float>& logits) {
   constexpr int kDraws = 20000;
@@ -198,7 +198,7 @@ TEST(Sampler, RepeatPenaltyIsForAllTokensUnlessALimitIsGiven) {
   EXPECT_EQ(chosen(0), 0) << "0: no penalty";
 }
 
-// A window that slides over many repetitions, against counting its tokens again every time.
+// A window slides over many repetitions; its tokens are counted again every time for comparison.
 TEST(Sampler, TheWindowOfTheRepeatPenaltySlides) {
   SamplerOptions o = plain();
   o.temperature = 0;
@@ -269,7 +269,7 @@ TEST(Sampler, AnInfiniteLogitIsChosen) {
   }
 }
 
-// As devices choose: the texts of both would part otherwise.
+// Devices choose so, too: the texts of both would part otherwise.
 TEST(Sampler, AnInfiniteLogitTakesNoDraw) {
   SamplerOptions o = plain();
   o.seed = 5;
@@ -355,7 +355,7 @@ TEST(Sampler, TopNSigmaKeepsWhatIsNearTheBestLogit) {
 TEST(Sampler, TypicalPKeepsTheUsualSurprise) {
   SamplerOptions o = plain();
   o.typical_p = 0.3f;
-  // Entropy 1.22: surprises 0.69, 1.61, 1.61, 2.30 are 0.53, 0.39, 0.39 and 1.08 away.
+  // The entropy is 1.22: surprises 0.69, 1.61, 1.61, 2.30 are 0.53, 0.39, 0.39 and 1.08 away.
   const std::vector<float> logits = log_of({0.5, 0.2, 0.2, 0.1});
   const auto usual = frequencies(o, logits);
   EXPECT_EQ(usual.size(), 2u) << "0.2 is not more than 0.3";
@@ -392,7 +392,7 @@ TEST(Sampler, XtcGoesOnWhereItWas) {
     EXPECT_EQ(rest.sample(logits), tokens[static_cast<size_t>(i)]);
 }
 
-// The penalty on the logit of `token` after a text.
+// Returns the penalty on the logit of `token` after a text.
 double penalty_of(const SamplerOptions& options, const std::vector<int32_t>& text, int32_t token) {
   DryHistory history(options, nullptr);
   for (const int32_t t : text)
@@ -458,7 +458,7 @@ TEST(Sampler, StepsAreMadeInTheOrderThatIsAskedFor) {
   EXPECT_THROW(set_sampler_order(o, "top_k;top_k"), Error);
 }
 
-// The share of each token, from the definition.
+// Returns the share of each token, from the definition.
 std::map<int32_t, double> dynamic_shares(const SamplerOptions& o,
                                          const std::vector<float>& logits) {
   const auto shares = [&](double temperature) {

@@ -1,4 +1,4 @@
-// Lists whose items have to differ.
+// Tests lists whose items have to differ.
 #include "grammar/distinct_items.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ std::shared_ptr<const grammar::TokenGrammar> compile(
                                                        "schema");
 }
 
-// Whether a text is accepted as tokens of single bytes, each of which has to be allowed.
+// Returns whether a text is accepted as tokens of single bytes, each of which has to be allowed.
 bool accepts(const std::shared_ptr<const grammar::TokenGrammar>& compiled, std::string_view text) {
   grammar::TokenMatcher matcher(compiled);
   for (const char c : text) {

@@ -11,7 +11,7 @@ using grammar::FreeText;
 using grammar::NodeId;
 using test::matches;
 
-// Free text that may end anywhere; behind "<a>" follows 1, behind "ab" 2.
+// Makes free text that may end anywhere; behind "<a>" follows 1, behind "ab" 2.
 grammar::Graph two_marks(const std::string& first, const std::string& second) {
   grammar::GraphBuilder builder("test");
   const auto rule = builder.rule("root");

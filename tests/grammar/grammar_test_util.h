@@ -1,4 +1,4 @@
-// Grammars over a vocabulary of single bytes and some longer tokens.
+// Makes grammars over a vocabulary of single bytes and some longer tokens.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@
 
 namespace walsh::test {
 
-// Token id is the byte up to 255; then some longer texts.
+// A token's id is its byte up to 255; then come some longer texts.
 inline std::shared_ptr<const grammar::TokenVocabulary> small_vocabulary() {
   std::vector<std::string> texts;
   for (int byte = 0; byte < 256; ++byte)
@@ -32,7 +32,7 @@ inline grammar::Graph gbnf(std::string_view text) {
   return builder.finish(root);
 }
 
-// Whether all of a text matches; the automaton is given byte by byte.
+// Returns whether all of a text matches; the automaton is given byte by byte.
 inline bool matches(const grammar::Graph& graph, std::string_view text) {
   grammar::StackSpace space(graph, "grammar");
   space.allow(100'000'000);
@@ -41,8 +41,8 @@ inline bool matches(const grammar::Graph& graph, std::string_view text) {
   return space.complete(read_text(space, space.start(), items, text));
 }
 
-// The text of random tokens of those that are allowed, until nothing can follow or, where the text
-// may end, with probability 1/4; incomplete after `most` tokens.
+// The text has random tokens of those that are allowed, until nothing can follow or, where the text
+// may end, with probability 1/4; it is incomplete after `most` tokens.
 struct RandomText {
   std::string text;
   bool complete = false;

@@ -19,7 +19,7 @@ grammar::Graph compile(std::string_view schema) {
   return builder.finish(root);
 }
 
-// The place and the reason of a refusal.
+// Returns the place and the reason of a refusal.
 std::string refusal(std::string_view schema, ErrorCode code = ErrorCode::bad_input) {
   try {
     compile(schema);
@@ -52,7 +52,7 @@ TEST(JsonSchema, AnythingIsJson) {
   expect_matches("true", {"1"}, {"x"});
 }
 
-// As pydantic describes the fields of type Json[...].
+// pydantic describes the fields of type Json[...] so.
 TEST(JsonSchema, AStringMayContainAJsonTextWithASchema) {
   expect_matches(R"({"type": "string", "contentMediaType": "application/json"})",
                  {R"("5")", R"("\"a\"")", R"("{\"a\": [true, \"\\\"\\n\"]}")", R"("[\n  1\n]")"},
@@ -249,7 +249,7 @@ TEST(JsonSchema, IntegersLieBetweenTheirBounds) {
   EXPECT_THAT(refusal(R"({"type": "number", "multipleOf": 1.234})"), HasSubstr("/multipleOf"));
 }
 
-// The same as whole numbers of thousandths.
+// Tests multiples as whole numbers of thousandths.
 TEST(JsonSchema, MultiplesMayHaveDigitsBehindThePoint) {
   const auto check = [](const char* multiple, int thousandths, int least, int most) {
     const auto graph =
@@ -354,7 +354,7 @@ TEST(JsonSchema, WhatMustNotHoldIsEnforced) {
                  {"{}", R"({"b": 1})", R"({"a": 1, "b": 1})"}, {R"({"a": 1})"});
 }
 
-// Each of these was ignored, or seen from the wrong place.
+// Each of these was once ignored, or seen from the wrong place.
 TEST(JsonSchema, NothingThatIsAcceptedIsIgnored) {
   expect_matches(R"({"properties": {"a": {}}, "unevaluatedProperties": {"type": "integer"}})",
                  {R"({"a": "x", "b": 1})"}, {R"({"b": "x"})"});
@@ -513,7 +513,7 @@ TEST(JsonSchema, ManyLargePatternsAreRefusedTogether) {
       HasSubstr("nested more than 8 times"));
 }
 
-// Text of a list of `count` zeros.
+// Returns the text of a list of `count` zeros.
 std::string zeros(int64_t count) {
   std::string text = "[0";
   for (int64_t i = 1; i < count; ++i)
@@ -537,7 +537,7 @@ TEST(JsonSchema, LargeBoundsHoldToTheCharacterAndTheItem) {
   const auto list = compile(R"({"items": {"const": 0}, "minItems": 5000, "maxItems": 9999})");
   for (const int64_t count : {4999, 5000, 7777, 9999, 10000})
     EXPECT_EQ(matches(list, zeros(count)), count >= 5000 && count <= 9999) << count;
-  // Bounds that no text reaches cost nothing, several of them neither.
+  // Bounds that no text reaches cost nothing, and neither do several of them.
   expect_matches(R"({"properties": {"a": {"type": "string", "maxLength": 10000000},
                                     "b": {"type": "string", "maxLength": 2147483647},
                                     "c": {"items": {"type": "null"}, "maxItems": 2147483647},

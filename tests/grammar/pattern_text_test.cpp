@@ -1,4 +1,4 @@
-// Regular expressions of whole texts; those of JSON strings are tested with the schemas.
+// Tests regular expressions of whole texts; those of JSON strings are tested with the schemas.
 #include <gtest/gtest.h>
 
 #include "grammar/grammar_test_util.h"

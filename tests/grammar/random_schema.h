@@ -1,4 +1,4 @@
-// Random satisfiable JSON schemas, and an independent validator for them.
+// Makes random satisfiable JSON schemas, and has an independent validator for them.
 #pragma once
 
 #include <algorithm>
@@ -99,7 +99,7 @@ class RandomSchema {
   Random& random_;
 };
 
-// For the keywords above; `value` is the whole of a text that was parsed.
+// Knows the keywords above; `value` is the whole of a text that was parsed.
 inline bool is_valid(const OrderedJson& schema, const OrderedJson& value) {
   if (schema.is_boolean()) return schema.get<bool>();
   const auto has = [&](const char* key) { return schema.contains(key); };

@@ -1,4 +1,5 @@
-// Every block type against the reference implementation's decoder (tools/make_gguf_goldens.py).
+// Tests every block type against the reference implementation's decoder
+// (tools/make_gguf_goldens.py).
 #include "import/ggml_blocks.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Random blocks of ggml's types, the same as those of tools/make_gguf_goldens.py.
+// Makes random blocks of ggml's types, the same as those of tools/make_gguf_goldens.py.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,14 @@ namespace walsh::test {
 
 inline constexpr size_t kStreamBlocks = 512;
 
-// By the type's name: its id, a block with its values, and which bytes are those of scales.
+// Returns, by the type's name, its id, a block with its values, and which bytes are those of
+// scales.
 inline nlohmann::json ggml_goldens() {
   std::ifstream file(WALSH_TEST_DATA "/gguf_blocks.json");
   return nlohmann::json::parse(file);
 }
 
-// `clear`: the upper bytes of fp16 numbers in a block, which are kept below 2.
+// `clear` has the places of the upper bytes of fp16 numbers in a block, which are kept below 2.
 inline std::vector<std::byte> ggml_stream(size_t block_bytes, const nlohmann::json& clear) {
   std::vector<std::byte> bytes(kStreamBlocks * block_bytes);
   uint64_t state = 1;

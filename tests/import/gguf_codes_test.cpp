@@ -1,4 +1,4 @@
-// What blocks of GGUF files become, against what they mean.
+// Tests what blocks of GGUF files become, against what they mean.
 #include "import/gguf_codes.h"
 
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ Row read(uint32_t type, std::span<const std::byte> blocks, GgufCodes codes) {
   return row;
 }
 
-// The largest difference that rounding may make in `count` weights with one scale.
+// Returns the largest difference that rounding may make in `count` weights with one scale.
 float bound(const std::string& name, const float* meant, size_t count) {
   static const std::set<std::string> kExact = {"Q4_0", "Q5_0", "Q8_0", "IQ4_NL"};
   static const std::set<std::string> kRoundedScales = {"Q4_1", "Q5_1", "Q2_K", "Q3_K",
@@ -64,8 +64,8 @@ float bound(const std::string& name, const float* meant, size_t count) {
     smallest = std::min(smallest, meant[i]);
     highest = std::max(highest, meant[i]);
   }
-  // A scale's rounding times the level, the offset's, and where a scale is smaller than normal
-  // halves are.
+  // This allows for a scale's rounding times the level, the offset's, and scales that are smaller
+  // than normal halves.
   if (kRoundedScales.contains(name))
     return 4 * kHalfRounding * largest + 64 * 0x1p-24f + 16 * kHalfRounding * (highest - smallest);
   return largest / 127 * 0.5f * 1.001f + kHalfRounding * largest + 128 * 0x1p-25f;
@@ -135,7 +135,8 @@ TEST(GgufCodes, CodesStayWhatTheyAreAndOnlyTheRestIsRounded) {
 }
 
 TEST(GgufCodes, ScalesBeyondHalvesAreTold) {
-  // Q4_K: factors d and dmin, then twelve bytes of scales and minima of which all are 63.
+  // A block of Q4_K has factors d and dmin, then twelve bytes of scales and minima, all of which
+  // are 63.
   std::vector<std::byte> block(144, std::byte{0xFF});
   const auto set = [&](size_t at, uint16_t half) {
     block[at] = static_cast<std::byte>(half & 0xFF);

@@ -1,4 +1,4 @@
-// Names and slices of tensors that no small model of llama.cpp's converter contains.
+// Tests names and slices of tensors that no small model of llama.cpp's converter contains.
 #include "import/gguf_places.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ class GgufPlaces : public testing::Test {
     content_.metadata_index[key] = content_.metadata.size();
     content_.metadata.push_back({key, std::move(value), 0});
   }
-  // A model of two layers with four heads of 8, and four experts.
+  // Describes a model of two layers with four heads of 8, and four experts.
   void describe(const std::string& architecture) {
     set("general.architecture", GgufValue::text(architecture));
     for (const auto& [key, value] :
@@ -29,7 +29,7 @@ class GgufPlaces : public testing::Test {
                                                        {".attention.head_count_kv", 2}})
       set(architecture + key, GgufValue::number<uint32_t>(value));
   }
-  // The places of a tensor of F32.
+  // Returns the places of a tensor of F32.
   std::vector<GgufPlace> places(const std::string& name, std::vector<uint64_t> dims,
                                 uint32_t type = 0) const {
     const GgufMetadata metadata(content_, "model.gguf");

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What can be known of the Dockerfile without a daemon to build it: its stages and files exist, its
-# images do not run as root, and its health check tells a server ($1 is walsh) that answers from one
-# that does not.
+# Checks what can be known of the Dockerfile without a daemon to build it: its stages and files
+# exist, its images do not run as root, and its health check tells a server ($1 is walsh) that
+# answers from one that does not.
 set -euo pipefail
 walsh=$1
 root=$(cd "$(dirname "$0")/../.." && pwd)

@@ -54,7 +54,7 @@ if [ -n "$(find "$prefix" -name 'libwalsh.so')" ]; then
   fi
 fi
 
-# The program in the comment of engine.h.
+# This is the program in the comment of engine.h.
 mkdir "$work/header"
 sed -n '2,/^#pragma once/s|^// \{0,5\}||p' "$prefix/include/walsh/engine.h" >"$work/header/main.cpp"
 

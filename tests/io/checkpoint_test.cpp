@@ -8,7 +8,7 @@ namespace {
 using testing::expect_error;
 using testing::TemporaryFolder;
 
-// A safetensors file with U8/F32... tensors of `bytes_each` data bytes, filled with their letter.
+// Makes a safetensors file with tensors (BF16 or F32) that are filled with their letter.
 std::string shard(const std::vector<std::string>& names, const std::string& dtype = "BF16") {
   const int width = dtype == "F32" ? 4 : 2;
   std::string header = "{", data;

@@ -14,7 +14,7 @@ void expect_refused(const Bytes& file, const std::vector<std::string>& parts) {
   expect_error([&] { parse_gguf(file, "m.gguf"); }, ErrorCode::bad_input, parts);
 }
 
-// Everything that a caller may rely on after a successful parse.
+// Checks everything that a caller may rely on after a successful parse.
 void check_invariants(const GgufContent& content, const Bytes& file) {
   for (const auto& tensor : content.tensors) {
     ASSERT_LE(tensor.offset, file.size());
@@ -78,7 +78,7 @@ TEST(Gguf, RefusesEveryTruncation) {
     const Bytes file = testing::valid_gguf(version);
     for (size_t size = 0; size < file.size(); ++size) {
       SCOPED_TRACE(size);
-      // An exact-size copy, so that a sanitizer sees a read behind the end.
+      // The copy has the exact size, so that a sanitizer sees a read behind the end.
       expect_refused(Bytes(file.begin(), file.begin() + static_cast<ptrdiff_t>(size)), {"m.gguf"});
     }
   }

@@ -1,4 +1,4 @@
-// GGUF files built by hand, byte by byte, independently of the writer.
+// Builds GGUF files by hand, byte by byte, independently of the writer.
 #pragma once
 
 #include <string>
@@ -33,9 +33,9 @@ class GgufText {
       number(dim);
     return number(type).number(offset);
   }
-  // The bytes added so far, without padding.
+  // Returns the bytes added so far, without padding.
   Bytes exact() const { return to_bytes(out_); }
-  // Padded to `alignment` and followed by `data_bytes` bytes.
+  // Returns them padded to `alignment` and followed by `data_bytes` bytes.
   Bytes file(size_t alignment, size_t data_bytes) const {
     Bytes result = exact();
     result.resize((result.size() + alignment - 1) / alignment * alignment + data_bytes);
@@ -46,7 +46,8 @@ class GgufText {
   std::string out_;
 };
 
-// Seven metadata values and two tensors whose data end exactly at the end of the file.
+// Returns a file with seven metadata values and two tensors whose data end exactly at the end of
+// the file.
 inline Bytes valid_gguf(uint32_t version) {
   GgufText text(version, 2, 7);
   text.text("general.alignment").number<uint32_t>(4).number<uint32_t>(64);

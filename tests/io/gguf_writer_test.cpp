@@ -26,7 +26,7 @@ Bytes pattern(size_t size, int seed) {
   return result;
 }
 
-// Metadata of every type; tensors whose sizes leave padding between and behind them.
+// Describes metadata of every type; tensors whose sizes leave padding between and behind them.
 void describe_model(GgufWriter& writer) {
   writer.set("general.architecture", GgufValue::text("walsh-test"));
   writer.set("t.u8", GgufValue::number<uint8_t>(200));

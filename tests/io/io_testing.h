@@ -1,4 +1,4 @@
-// Shared by the io tests: a temporary folder, byte helpers, and a check of an Error's code and
+// Shares between the io tests a temporary folder, byte helpers, and a check of an Error's code and
 // text.
 #pragma once
 
@@ -78,7 +78,7 @@ void expect_error(Action&& action, ErrorCode code, const std::vector<std::string
                 << (parts.empty() ? "anything" : parts[0]);
 }
 
-// Values that break careless readers when they stand in a length, count or offset field.
+// These values break careless readers when they stand in a length, count or offset field.
 inline const std::vector<uint64_t>& hostile_numbers() {
   static const std::vector<uint64_t> kNumbers{0,
                                               1,

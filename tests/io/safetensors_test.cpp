@@ -24,7 +24,7 @@ void expect_refused(const Bytes& file, const std::vector<std::string>& parts) {
   expect_error([&] { parse_safetensors(file, "m.safetensors"); }, ErrorCode::bad_input, parts);
 }
 
-// A header with one tensor "t" of 8 data bytes, one of its fields replaced.
+// Takes a header with one tensor "t" of 8 data bytes, one of whose fields is replaced.
 void expect_field_refused(std::string_view fields, const std::vector<std::string>& parts) {
   expect_refused(make_file("{\"t\":{" + std::string(fields) + "}}", 8), parts);
 }
@@ -82,7 +82,7 @@ TEST(Safetensors, RefusesEveryTruncation) {
   ASSERT_EQ(parse_safetensors(file, "m").size(), 2u);
   for (size_t size = 0; size < file.size(); ++size) {
     SCOPED_TRACE(size);
-    // An exact-size copy, so that a sanitizer sees a read behind the end.
+    // The copy has the exact size, so that a sanitizer sees a read behind the end.
     expect_refused(Bytes(file.begin(), file.begin() + static_cast<ptrdiff_t>(size)),
                    {"m.safetensors"});
   }

@@ -1,4 +1,4 @@
-// Attention over fp16 pages, run on the host (emulated/device.h).
+// Tests attention over fp16 pages, run on the host (emulated/device.h).
 #include <gtest/gtest.h>
 
 #include <algorithm>

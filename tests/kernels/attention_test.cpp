@@ -13,7 +13,7 @@
 namespace walsh {
 namespace {
 
-// A cache of random keys and values, with NaN where nothing may be read, and random queries.
+// Holds a cache of random keys and values, with NaN where nothing may be read, and random queries.
 struct Problem {
   int head_dim, kv_heads, heads;
   int64_t m, position, capacity, ldq, ldo;
@@ -87,7 +87,7 @@ struct Problem {
     ops(isa).attention(group);
     return out;
   }
-  // The textbook formula in double precision.
+  // Computes the textbook formula in double precision.
   std::vector<double> expected(int kv_head, int64_t i, int h) const {
     const int64_t end = position + i + 1;
     int64_t begin = options.window > 0 ? std::max<int64_t>(0, end - options.window) : 0;

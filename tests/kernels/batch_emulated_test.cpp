@@ -1,5 +1,5 @@
-// Products of a batch with coded weights by warp groups, run on the host (emulated/device.h): the
-// order of operands, stages and barriers, and how blocks share blocks of results.
+// Tests products of a batch with coded weights by warp groups, run on the host (emulated/device.h):
+// the order of operands, stages and barriers, and how blocks share blocks of results.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@
 namespace walsh::cuda::detail {
 namespace {
 
-// A lane's words of a k-tile.
+// Holds a lane's words of a k-tile.
 template <typename Decoder>
 struct LaneWords {
   uint32_t word[4 * Decoder::kVectors] = {};
@@ -76,7 +76,7 @@ struct Case {
   bool add = false, offsets = false;
 };
 
-// Random codes of a matrix, and what they mean.
+// Holds random codes of a matrix, and what they mean.
 template <typename Decoder>
 struct Codes {
   int rows, k_tiles, group;
@@ -122,7 +122,7 @@ struct Codes {
   }
 };
 
-// Inputs as Activations has them, and as numbers.
+// Holds inputs as Activations has them, and as numbers.
 struct Inputs {
   std::vector<int8_t> q;
   std::vector<float> scales;
@@ -242,7 +242,8 @@ class BatchKernels : public testing::Test {
   void TearDown() override { emulated::multiprocessors = 132; }
 };
 
-// Blocks of results that are split, that blocks have alone, and both, of one matrix or several.
+// Tests blocks of results that are split, that blocks have alone, and both, of one matrix or
+// several.
 TEST_F(BatchKernels, ShareBlocksOfResults) {
   expect_products<ScalarDecoder<3>, 32, 2>({.rows = {100}, .k_tiles = 3});
   expect_products<ScalarDecoder<3>, 32, 2>({.rows = {128, 40, 130}, .k_tiles = 2, .m = 17});
@@ -250,7 +251,7 @@ TEST_F(BatchKernels, ShareBlocksOfResults) {
   expect_products<ScalarDecoder<3>, 32, 1>({.rows = {300}, .k_tiles = 5, .m = 50, .add = true});
 }
 
-// More parts than are added up at once, and not a multiple of those.
+// There are more parts than are added up at once, and not a multiple of those.
 TEST_F(BatchKernels, AddUpManyParts) {
   emulated::multiprocessors = 11;
   expect_products<ScalarDecoder<3>, 32, 1>({.rows = {100}, .k_tiles = 5, .add = true});

@@ -1,4 +1,4 @@
-// Inputs of a batch by kernels that run on the host (emulated/device.h).
+// Tests inputs of a batch by kernels that run on the host (emulated/device.h).
 #include <gtest/gtest.h>
 //
 #include "kernels/emulated/device.h"

@@ -1,4 +1,4 @@
-// Attention to a coded cache as a phase of the persistent kernel, run on the host
+// Tests attention to a coded cache as a phase of the persistent kernel, run on the host
 // (emulated/device.h), against the formula.
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using test::HostSide;
 using test::Problem;
 using test::to_device;
 
-// Levels that are bytes times 1/32, as bytes and as halves, for stored nibbles of any width.
+// Sets levels that are bytes times 1/32, as bytes and as halves, for stored nibbles of any width.
 ByteLevels set_levels(HostSide& side) {
   ByteLevels bytes;
   side.levels = {};
@@ -33,7 +33,7 @@ ByteLevels set_levels(HostSide& side) {
   return bytes;
 }
 
-// A head that the rotation turns into these halves.
+// Returns a head that the rotation turns into these halves.
 std::vector<float> turned_back(const Case& c, const std::vector<uint16_t>& from, size_t first) {
   const Rotation rotation{c.block > 0 ? RotationKind::hadamard : RotationKind::none,
                           std::max(c.block, 32), 42, true};
@@ -53,7 +53,7 @@ struct Split {
   int blocks = 6, most = 3;
 };
 
-// The phase gives what a row sees, and writes its key and value to the ring.
+// Checks that the phase gives what a row sees, and writes its key and value to the ring.
 void expect_phase(
     const Case& c, const Split& split, uint64_t seed = 1, double size = 1,
     const std::function<void(Problem&)>& change = [](Problem&) {}) {
@@ -177,7 +177,7 @@ TEST(CodedPhase, IsTheFormulaForEveryPlace) {
   }
 }
 
-// So many tiles that a warp has several of each kind.
+// There are so many tiles that a warp has several of each kind.
 TEST(CodedPhase, IsTheFormulaInLongParts) {
   Case c = coded(64, 3, 3, 3000);
   c.exact = 700;

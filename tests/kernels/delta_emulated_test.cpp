@@ -1,5 +1,5 @@
-// The kernels of gated delta nets, run on the host (emulated/device.h), against the recurrence in
-// double precision. Batches are ragged, and texts are divided at arbitrary positions.
+// Tests the kernels of gated delta nets, run on the host (emulated/device.h), against the
+// recurrence in double precision. Batches are ragged, and texts are divided at arbitrary positions.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ std::vector<float> normal_values(int64_t count, Random& random, double size = 1)
   return values;
 }
 
-// A layer: its constants, and what every sequence has read.
+// Holds a layer: its constants, and what every sequence has read.
 struct Net {
   DeltaDims dims;
   std::vector<float> taps, rate, bias, query_scale, key_scale;
@@ -40,12 +40,12 @@ struct Net {
   }
 };
 
-// A sequence as the specification has it.
+// Holds a sequence as the specification has it.
 struct Text {
   std::vector<std::vector<float>> rows;  // channels of every position
   std::vector<double> state;             // [value_heads][key_dim][value_dim]
 
-  // The convolution of the last row.
+  // Computes the convolution of the last row.
   std::vector<double> convolved(const Net& net) const {
     const DeltaDims& d = net.dims;
     std::vector<double> out(static_cast<size_t>(d.channels()));
@@ -71,7 +71,7 @@ struct Text {
     return out;
   }
 
-  // The delta rule for the last row, whose decay and strength are those of all heads.
+  // Applies the delta rule to the last row, whose decay and strength are those of all heads.
   std::vector<double> step(const Net& net, const std::vector<double>& decay,
                            const std::vector<double>& strength) {
     const DeltaDims& d = net.dims;
@@ -102,7 +102,7 @@ struct Piece {
   int rows;
 };
 
-// All that the kernels of a layer are given, on the host.
+// Holds all that the kernels of a layer are given, on the host.
 class Device {
  public:
   Device(const Net& net, int slots)
@@ -111,7 +111,7 @@ class Device {
         // Earlier content must not matter.
         slots_(static_cast<size_t>(slots * slot_floats_), 1e9f) {}
 
-  // One batch; the results of its rows.
+  // Runs one batch; returns the results of its rows.
   std::vector<float> run(const std::vector<Piece>& runs, std::vector<Text>& texts, Random& random) {
     const DeltaDims& d = net_.dims;
     std::vector<int32_t> positions, sequences;
@@ -153,7 +153,7 @@ class Device {
       int64_t end = first + run.rows;
       if (run.rows > 1) {
         keep_convolved(call, end - 1, run.sequence, nullptr);
-        // In two parts, as at a snapshot.
+        // Rows are read in two parts, as at a snapshot.
         const int64_t cut =
             first + static_cast<int64_t>(random.below(static_cast<uint64_t>(run.rows)));
         const int64_t position = positions[static_cast<size_t>(first)];
@@ -242,14 +242,14 @@ TEST_P(DeltaKernels, FollowTheRecurrence) {
 INSTANTIATE_TEST_SUITE_P(
     Shapes, DeltaKernels,
     testing::Values(
-        // Single steps behind a prompt; lengths around the border of a chunk.
+        // Single steps follow a prompt; lengths are around the border of a chunk.
         Case{{2, 4, 16, 16, 4}, {{{0, 33}}, {{0, 1}}, {{0, 1}}, {{0, 2}}, {{0, 31}}, {{0, 1}}}},
-        // Ragged: single rows beside prompts, new sequences beside old ones.
+        // Batches are ragged: single rows beside prompts, new sequences beside old ones.
         Case{{1, 2, 32, 48, 2}, {{{0, 1}}, {{0, 1}, {1, 5}}, {{2, 40}, {0, 1}, {1, 1}}, {{1, 3}}}},
-        // More taps than rows of a run.
+        // There are more taps than rows of a run.
         Case{{2, 2, 48, 16, 16}, {{{0, 2}, {1, 1}}, {{0, 1}, {1, 3}}, {{1, 1}, {0, 20}}}},
         Case{{1, 1, 128, 128, 4}, {{{0, 70}}, {{0, 1}}}},
-        // Single rows alone, from the first position on, for longer than rows are kept.
+        // Rows come alone, from the first position on, for longer than rows are kept.
         Case{{1, 3, 256, 80, 3},
              {{{0, 1}},
               {{0, 1}, {1, 1}},
@@ -258,7 +258,7 @@ INSTANTIATE_TEST_SUITE_P(
               {{2, 1}, {0, 1}},
               {{2, 1}, {1, 1}}}}));
 
-// Rows of many sequences in one launch, whose slots are in another order than the rows.
+// One launch has rows of many sequences, whose slots are in another order than the rows.
 TEST(DeltaKernels, StepsOfManySequencesFollowTheRecurrence) {
   Random random(8);
   const Net net({1, 2, 16, 16, 2}, random);

@@ -1,4 +1,5 @@
-// The delta rule in chunks against its definition, one update of the state per row, in double.
+// Tests the delta rule in chunks against its definition, one update of the state per row, in
+// double.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,7 +27,7 @@ struct Rows {
     fill(q, ld(), normal);
     fill(k, ld(), normal);
     fill(v, ld(), [](Random& r) { return r.normal(); });
-    // From states that live for ever to such that are forgotten at once.
+    // States range from such that live for ever to such that are forgotten at once.
     fill(log_decay, s.values, [](Random& r) { return -std::exp(3 * r.normal() - 3); });
     fill(strength, s.values, [](Random& r) { return r.uniform(); });
   }
@@ -63,7 +64,7 @@ std::vector<double> by_definition(const Rows& rows) {
   return out;
 }
 
-// In pieces of at most `piece` rows.
+// Computes in pieces of at most `piece` rows.
 std::vector<float> in_chunks(const Ops& ops, const Rows& rows, int64_t piece) {
   const DeltaShape& s = rows.shape;
   std::vector<float> memory(static_cast<size_t>(DeltaState::floats(s)));

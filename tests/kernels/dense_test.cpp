@@ -14,7 +14,7 @@ namespace {
 
 constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
 
-// Random weights that start `offset` bytes into an aligned array, as in a file.
+// Holds random weights that start `offset` bytes into an aligned array, as in a file.
 struct Problem {
   DType type;
   int64_t rows, cols, m, ldx, ldy;
@@ -73,7 +73,8 @@ void expect_product(const Problem& p, int64_t begin, int64_t end) {
           sum += product;
           magnitude += std::abs(product);
         }
-        // A chain of cols/8 + 4 roundings of 2^-24 of a partial sum, which add like a random walk.
+        // A chain makes cols/8 + 4 roundings of 2^-24 of a partial sum, which add like a random
+        // walk.
         const double steps = static_cast<double>(p.cols) / 8 + 4;
         ASSERT_NEAR(got, sum, magnitude * std::min(steps, 4 * std::sqrt(steps)) * 0x1p-24)
             << isa_name(isa) << " " << dtype_name(p.type) << " row " << r << " token " << t;

@@ -22,7 +22,7 @@ constexpr int kExperts = 3, kRows = 40, kTiles = 3, kWidth = 600, kKTiles = 3;
 constexpr int kSlots = 5;  // the second item has those from 2 on
 constexpr int kFirst = 2;
 
-// Codes of any bits and scales, expert by expert at one distance.
+// Holds codes of any bits and scales, expert by expert at one distance.
 template <typename Decoder>
 struct ExpertCodes {
   static constexpr int64_t kCodes = int64_t{kTiles} * kKTiles * Decoder::kWords * 128;

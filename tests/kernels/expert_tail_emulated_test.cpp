@@ -1,5 +1,5 @@
-// The additional work of the blocks of the down product, run on the host (emulated/device.h): they
-// make their inputs and add up the results of a row.
+// Tests the additional work of the blocks of the down product, run on the host (emulated/device.h):
+// they make their inputs and add up the results of a row.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -57,7 +57,7 @@ __global__ void image_kernel(ImageCall call) {
     call.out[i] = memory[i];
 }
 
-// Where byte b of vector n of a k-tile stands, once or twice.
+// Returns where byte b of vector n of a k-tile stands, once or twice.
 std::vector<int> places_of(const InputsCase& c, int vectors, int n, int b) {
   const int piece = b / 16;
   if (!c.doubled()) return {(piece / 8 * vectors + n) * 128 + (piece % 8 ^ (n & 1)) * 16 + b % 16};
@@ -78,7 +78,7 @@ void expect_inputs(const InputsCase& c) {
   form.rotation = c.block == 0 ? Rotation{.kind = RotationKind::none} : Rotation{.block = c.block};
   form.padded = padded;
   form.out = &prepared;
-  // By launches: the clamp, then the preparation.
+  // Launches do the clamp, then the preparation.
   auto clamped_gate = gate, clamped_up = up;
   InputSource clamped = source;
   clamped.x = clamped_gate.data();

@@ -1,4 +1,4 @@
-// The kernels that choose experts, assign slots and add up results, run on the host
+// Tests the kernels that choose experts, assign slots and add up results, run on the host
 // (emulated/device.h). tests/model compares the rules themselves with model/routing.
 #include <gtest/gtest.h>
 
@@ -87,7 +87,7 @@ TEST(ExpertKernels, ChooseTheLargestAndCoverEverySlotOnce) {
   }
 }
 
-// As many to a lane as there can be.
+// A lane has up to as many experts as it can have.
 TEST(ExpertKernels, ChooseTheLargestOfMany) {
   Random random(3);
   constexpr int kChosen = 10;
@@ -112,7 +112,7 @@ TEST(ExpertKernels, ChooseTheLargestOfMany) {
   EXPECT_THROW(route_rows(rule_of(kMostRoutedExperts + 1, kChosen), logits, 1, plan), Error);
 }
 
-// More choices than a block has threads, so that slots go on from one round to the next.
+// There are more choices than a block has threads, so that slots go on from one round to the next.
 TEST(ExpertKernels, SlotsOfAnExpertAreInTheOrderOfTheRows) {
   constexpr int64_t kRows = 700;
   Random random(2);

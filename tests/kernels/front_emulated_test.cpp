@@ -1,4 +1,4 @@
-// The front of a block, run on the host (emulated/device.h).
+// Tests the front of a block, run on the host (emulated/device.h).
 #include <gtest/gtest.h>
 
 #include <cmath>

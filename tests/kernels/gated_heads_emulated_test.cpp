@@ -1,4 +1,5 @@
-// Gates of heads, run on the host (emulated/device.h): alone, and as a part of preparing inputs.
+// Tests gates of heads, run on the host (emulated/device.h): alone, and as a part of preparing
+// inputs.
 #include <gtest/gtest.h>
 
 #include <cmath>

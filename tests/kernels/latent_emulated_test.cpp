@@ -1,4 +1,4 @@
-// The kernels of latent attention, run on the host (emulated/device.h).
+// Tests the kernels of latent attention, run on the host (emulated/device.h).
 #include <gtest/gtest.h>
 
 #include <vector>

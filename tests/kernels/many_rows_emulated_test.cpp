@@ -1,5 +1,5 @@
-// Kernels for many rows, run on the host (emulated/device.h) with a device so small that few rows
-// count as many.
+// Tests kernels for many rows, run on the host (emulated/device.h) with a device so small that few
+// rows count as many.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ TEST_F(ManyRowsKernels, TurnHeadsWithTheBitsOfTheCpu) {
   expect_rope(128, 96, 8, 5, 11, false);
 }
 
-// Shapes on a device with 132 multiprocessors.
+// These shapes are on a device with 132 multiprocessors.
 struct Expected {
   int64_t width, m;
   bool norm;

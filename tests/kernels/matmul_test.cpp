@@ -23,7 +23,7 @@ int64_t up(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// A tensor of random codes and scales, and the memory it points at.
+// Holds a tensor of random codes and scales, and the memory it points at.
 struct RandomTensor {
   Tensor tensor;
   std::vector<std::vector<std::byte>> arrays;
@@ -84,7 +84,7 @@ struct RandomTensor {
 
 enum class Values { random, zero, extreme };
 
-// Activations with consistent sums; `extreme` is +-127 everywhere.
+// Makes activations with consistent sums; `extreme` is +-127 everywhere.
 ActivationsI8 make_activations(int64_t m, int64_t cols, int group, int planes, Values values,
                                uint64_t seed) {
   Random random(seed);
@@ -157,8 +157,8 @@ std::string describe(const Format& format, const Shape& s, Isa isa, int planes) 
          std::string(isa_name(isa));
 }
 
-// All registered formats, those of other programs' files, trellis profiles with the extremes of the
-// state's bits, and profiles with smaller groups.
+// Runs for all registered formats, those of other programs' files, trellis profiles with the
+// extremes of the state's bits, and profiles with smaller groups.
 template <typename Body>
 void for_coded_formats(const Body& body) {
   for (const Format& format : all_formats()) {
@@ -168,7 +168,7 @@ void for_coded_formats(const Body& body) {
   for (const char* name : {"tc3:h:blocks", "tc4:h:L14:blocks", "tc3:hq:L14", "tc2.5:hq:blocks",
                            "tq2:g64", "tq3:g32", "tq4:g64", "tq4+2:g32"})
     body(get_format(name), 0);
-  // Q2_K, Q3_K, Q4_K, Q5_0, Q5_K, Q6_K and MXFP4 of GGUF files: 5 and 6 bits, scales per 16.
+  // GGUF files have Q2_K, Q3_K, Q4_K, Q5_0, Q5_K, Q6_K and MXFP4: 5 and 6 bits, scales per 16.
   for (const uint32_t type : {10u, 11u, 12u, 6u, 13u, 14u, 39u})
     body(*gguf_code_format(type, GgufCodes::keep), 0);
 }
@@ -192,8 +192,8 @@ TEST(MatmulI8, EveryIsaGivesTheBitsOfRef) {
   });
 }
 
-// What the matrix unit of AMX computes, by a unit in software. The rest of a row leaves tiles half
-// full; 15 vectors behind a tile of 16, or none, are the edges of a batch.
+// A unit in software computes what the matrix unit of AMX computes. The rest of a row leaves tiles
+// half full; 15 vectors behind a tile of 16, or none, are the edges of a batch.
 TEST(MatmulI8, TilesGiveTheBitsOfRef) {
   if (!isa_supported(Isa::avx512vbmi)) GTEST_SKIP() << "this machine has no avx512vbmi";
   constexpr Shape kTileShapes[] = {{1, 64, 16},    {33, 224, 31},  {17, 896, 32},
@@ -385,7 +385,7 @@ TEST(MatmulI8, ExtremeCodesAndActivationsDoNotOverflow) {
   }
 }
 
-// Two rows, 32 columns, scale 2 and 0.5: checked by hand.
+// Two rows of 32 columns with the scales 2 and 0.5 were checked by hand.
 TEST(MatmulI8, HandMadeExample) {
   const Format& format = get_format("q8_0");
   RandomTensor t(format, 2, 32, 7);

@@ -1,4 +1,4 @@
-// Delta nets in the persistent kernel, run on the host (emulated/device.h), against single
+// Tests delta nets in the persistent kernel, run on the host (emulated/device.h), against single
 // launches.
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@
 namespace walsh::cuda {
 namespace {
 
-// But for the order of additions and the lowest bit of what blocks hand over.
+// Results are the same but for the order of additions and the lowest bit of what blocks hand over.
 constexpr double kSame = 1e-5;
 
 struct Shape {
@@ -26,7 +26,7 @@ struct Shape {
   int64_t hidden;
 };
 
-// x += O gated(delta rule of W norm(x)).
+// Computes x += O gated(delta rule of W norm(x)).
 struct Layer {
   DeltaDims dims;
   Form into_mixer, into_x;
@@ -67,7 +67,7 @@ struct Layer {
   int64_t end() const { return states_at + dims.state_floats(); }
 };
 
-// The state that a sequence leaves, in the second slot of two.
+// Holds the state that a sequence leaves, in the second slot of two.
 struct Slots {
   int64_t floats;
   Buffer memory;
@@ -79,7 +79,7 @@ struct Slots {
   DeltaMemory of(const Layer& layer) const {
     return {memory.as<float>(), floats, layer.rows_at, layer.states_at};
   }
-  // The rows and states of the first `positions` ones.
+  // Returns the rows and states of the first `positions` ones.
   std::vector<float> held(const std::vector<Layer>& layers, int positions) const {
     std::vector<float> all;
     for (const Layer& layer : layers) {
@@ -93,7 +93,7 @@ struct Slots {
   }
 };
 
-// The row that launches and programs are for, on the device.
+// Holds the row that launches and programs are for, on the device.
 struct Place {
   Buffer position{sizeof(int32_t)}, sequence{sizeof(int32_t)};
 
@@ -134,7 +134,7 @@ std::vector<float> times(const DenseMatrix& m, const std::vector<float>& x) {
   return y;
 }
 
-// One position by launches.
+// Computes one position by launches.
 void launch_layer(const Layer& layer, const Slots& slots, const Place& place,
                   std::vector<float>& x) {
   const std::vector<float> input = normed(x, layer.gain);
@@ -155,7 +155,7 @@ void launch_layer(const Layer& layer, const Slots& slots, const Place& place,
   add(x, layer.o.times(layer.into_x.of(given)), 1);
 }
 
-// Rows that all layers share, as those of a model.
+// Holds rows that all layers share, as those of a model.
 struct Rows {
   Buffer x, channels, gates, mixed;
 
@@ -199,8 +199,8 @@ std::vector<Layer> random_layers(Random& random, const Shape& s, int count) {
   return layers;
 }
 
-// Positions of a sequence by the program, with and without pairs of blocks, and one of them by
-// launches, against all of them by launches.
+// Compares positions of a sequence by the program, with and without pairs of blocks, and one of
+// them by launches, with all of them by launches.
 void expect_steps(const Shape& s, int count, int processors) {
   SCOPED_TRACE(testing::Message() << s.dims.key_heads << "/" << s.dims.value_heads << " heads of "
                                   << s.dims.key_dim << " and " << s.dims.value_dim);
@@ -241,14 +241,14 @@ TEST(PersistentKernel, StepsOfDeltaNetsAreThoseOfLaunches) {
   expect_steps({{2, 4, 64, 64, 4}, 512}, 2, 4);
 }
 
-// A head that is less than a piece, and one of more pieces than are read at once, with keys that
-// fill all registers of a thread; more pieces than blocks, and blocks without any.
+// The shapes have a head that is less than a piece, and one of more pieces than are read at once,
+// with keys that fill all registers of a thread; more pieces than blocks, and blocks without any.
 TEST(PersistentKernel, StepsDeltaNetsOfAnyShape) {
   expect_steps({{1, 3, 48, 16, 2}, 512}, 1, 2);
   expect_steps({{1, 1, 256, 256, 3}, 768}, 1, 10);
 }
 
-// The same launch again, with the other tags, from the same slot.
+// The same launch runs again, with the other tags, from the same slot.
 TEST(PersistentKernel, StepsOfDeltaNetsHaveTheSameBitsEveryTime) {
   emulated::multiprocessors = 4;
   emulated::has_clusters = true;
@@ -276,7 +276,7 @@ TEST(PersistentKernel, StepsOfDeltaNetsHaveTheSameBitsEveryTime) {
   }
 }
 
-// Unsupported by programs: heads that do not divide a k-tile, and gates that no product of the
+// Programs do not support heads that do not divide a k-tile, and gates that no product of the
 // program writes.
 TEST(PersistentKernel, SaysNoToDeltaNetsThatItHasNoPhasesFor) {
   Random random(8);

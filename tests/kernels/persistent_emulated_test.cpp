@@ -1,5 +1,5 @@
-// The persistent kernel, run unchanged on the host (emulated/device.h): blocks are threads that
-// wait for each other's values, and pairs write to each other's shared memory. Programs with
+// Tests the persistent kernel, run unchanged on the host (emulated/device.h): blocks are threads
+// that wait for each other's values, and pairs write to each other's shared memory. Programs with
 // experts are compared with their definition.
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ struct Shape {
   int bits = 3, other_bits = 3;  // of experts, and of the products before them
 };
 
-// Gate, up and down of one expert.
+// Holds gate, up and down of one expert.
 struct Expert {
   Coded gate, up, down;
 
@@ -48,7 +48,7 @@ struct Expert {
   }
 };
 
-// A layer: mixed = W norm(x), x += V mixed, x += experts(norm(x)).
+// Computes a layer: mixed = W norm(x), x += V mixed, x += experts(norm(x)).
 struct Layer {
   Form into_mixed, into_x, into_experts, gated, shared_gated;
   Coded mixes, adds;
@@ -128,7 +128,7 @@ bool add_layer(PersistentProgram& program, Layer& layer, const Shape& s, float* 
          program.multiply(second, {forms + 1, 1}, {&adds, 1}) && program.experts(step);
 }
 
-// The chosen experts and their weights by the rules' definition: scores in double.
+// Returns the chosen experts and their weights by the rules' definition: scores in double.
 std::vector<std::pair<int, double>> chosen_of(const RouteRule& rule,
                                               const std::vector<double>& logits,
                                               const std::vector<float>& bias) {
@@ -188,7 +188,8 @@ void run_layer(const Layer& layer, const Shape& s, std::vector<float>& x) {
     add(x, results[k], chosen[k].second);
 }
 
-// Several layers, several launches, with and without pairs of blocks, which make the same inputs.
+// Runs several layers, several launches, with and without pairs of blocks, which make the same
+// inputs.
 void expect_layers(const Shape& s, int layers, int processors) {
   emulated::multiprocessors = processors;
   Random random(8);
@@ -219,7 +220,7 @@ void expect_layers(const Shape& s, int layers, int processors) {
   }
 }
 
-// Every k-tile of a phase one by one, in the order that ExpertPhase says.
+// Returns every k-tile of a phase one by one, in the order that ExpertPhase says.
 std::vector<ExpertRun> k_tiles_of(const ExpertPhase& e, int sets_or_tiles) {
   std::vector<ExpertRun> all;
   for (int which = 0; which < sets_or_tiles; ++which) {
@@ -285,7 +286,7 @@ TEST(PersistentKernel, MultipliesChosenExpertsAsDefined) {
   expect_layers({512, 256, rule_of(8, 3), 256, 0, false, false}, 2, 4);
 }
 
-// Widths that are no whole k-tiles, a shared expert of another width whose weight is a logit's.
+// Widths are no whole k-tiles, and a shared expert has another width and a logit's weight.
 TEST(PersistentKernel, HasSharedExpertsAndChoicesOfGroups) {
   RouteRule rule = rule_of(12, 2);
   rule.sigmoid = true;
@@ -297,7 +298,7 @@ TEST(PersistentKernel, HasSharedExpertsAndChoicesOfGroups) {
   expect_layers({512, 256, rule, 304, 608, false, true}, 1, 8);
 }
 
-// An input of down of more k-tiles than a pair of blocks makes: one of every expert.
+// An input of down has more k-tiles than a pair of blocks makes: one of every expert.
 TEST(PersistentKernel, SharesLongInputsOfExperts) {
   RouteRule rule = rule_of(36, 33);
   rule.normalized = false;
@@ -309,7 +310,7 @@ TEST(PersistentKernel, HasExpertsOfOtherCodesThanOtherMatrices) {
   expect_layers({512, 256, rule_of(8, 2), 256, 0, false, false, 4, 3}, 2, 6);
 }
 
-// Runs of a warp that would be of more experts than it has pieces for.
+// Runs of a warp would be of more experts than it has pieces for.
 TEST(PersistentKernel, SaysNoToExpertsThatItHasNoPhasesFor) {
   const Shape s{512, 256, rule_of(8, 2), 64, 64, true, false};
   Random random(8);
@@ -333,7 +334,7 @@ TEST(PersistentKernel, SaysNoToExpertsThatItHasNoPhasesFor) {
   EXPECT_FALSE(says([&](ExpertStep& e) { e.router = &router; })) << "router";
 }
 
-// One expert, which every token has; and tokens that have all.
+// There is one expert, which every token has; then tokens have all.
 TEST(PersistentKernel, HasAsManyChoicesAsExperts) {
   expect_layers({512, 256, rule_of(1, 1), 256, 0, false, false}, 2, 4);
   expect_layers({512, 256, rule_of(3, 3), 128, 0, false, false}, 2, 4);

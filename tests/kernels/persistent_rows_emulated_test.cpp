@@ -1,5 +1,5 @@
-// The persistent kernel for several rows, run unchanged on the host (emulated/device.h). Programs
-// of products are compared with their definition, each row for itself.
+// Tests the persistent kernel for several rows, run unchanged on the host (emulated/device.h).
+// Programs of products are compared with their definition, each row for itself.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,7 +21,7 @@ struct Widths {
   int64_t hidden, mixed, gated;
 };
 
-// A layer: mixed = W norm(x), x += V mixed, x += D (silu(G norm(x)) * U norm(x)).
+// Computes a layer: mixed = W norm(x), x += V mixed, x += D (silu(G norm(x)) * U norm(x)).
 struct DenseLayer {
   Form into_mixed, into_x, into_gates, into_down;
   Coded mixes, adds, gate, up, down;
@@ -55,7 +55,7 @@ struct DenseLayer {
   }
 };
 
-// The arrays of several rows, each of which is longer than its values.
+// Holds the arrays of several rows, each of which is longer than its values.
 struct Rows {
   int64_t width, ld;
   Buffer values;
@@ -98,7 +98,7 @@ bool add_layer(PersistentProgram& program, DenseLayer& layer, const Arrays& a) {
          multiply(gated, layer.into_down, {a.x.product(layer.down, layer.into_down, true)});
 }
 
-// Several layers and launches, with and without pairs of blocks, which give the same bits.
+// Runs several layers and launches, with and without pairs of blocks, which give the same bits.
 void expect_rows(const Widths& w, int room, int rows, int layers, int processors) {
   emulated::multiprocessors = processors;
   Random random(9);
@@ -143,19 +143,19 @@ TEST(PersistentRows, MultiplyAsDefined) {
   expect_rows({512, 512, 256}, 4, 4, 2, 4);
 }
 
-// Widths that are no whole k-tiles; room for a row that is not there.
+// Widths are no whole k-tiles; there is room for a row that is not there.
 TEST(PersistentRows, HaveRaggedWidthsAndFewerRowsThanThereIsRoomFor) {
   expect_rows({800, 288, 416}, 2, 2, 1, 6);
   expect_rows({416, 288, 800}, 4, 3, 1, 6);
 }
 
-// Inputs that all blocks make together: of down, and with a norm.
+// All blocks make these inputs together: of down, and with a norm.
 TEST(PersistentRows, ShareLongInputs) {
   expect_rows({256, 256, 4352}, 4, 4, 1, 6);
   expect_rows({2304, 2304, 2400}, 4, 3, 1, 4);
 }
 
-// More k-tiles than the warps of a pair of blocks make at a time.
+// There are more k-tiles than the warps of a pair of blocks make at a time.
 TEST(PersistentRows, MakeManyKTilesOneAfterTheOther) {
   expect_rows({4608, 256, 256}, 2, 2, 1, 4);
 }

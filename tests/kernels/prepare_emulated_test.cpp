@@ -1,4 +1,4 @@
-// The GPU tests of prepared inputs, with kernels that run on the host (emulated/device.h).
+// Runs the GPU tests of prepared inputs with kernels on the host (emulated/device.h).
 #include <gtest/gtest.h>
 
 #include <algorithm>

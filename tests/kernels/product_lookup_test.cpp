@@ -1,4 +1,4 @@
-// Products by lookup: every instruction set against ref, and ref against the exact product.
+// Tests products by lookup: every instruction set against ref, and ref against the exact product.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +22,7 @@ struct RandomProduct {
   Tensor tensor;
   std::vector<std::vector<std::byte>> arrays;
 
-  // `reach`: largest entry of an own codebook.
+  // `reach` is the largest entry of an own codebook.
   RandomProduct(const char* name, int64_t rows, int64_t cols, uint64_t seed, int reach = 100) {
     Random random(seed);
     tensor.format = &get_format(name);
@@ -94,7 +94,7 @@ TEST(ProductLookup, EveryIsaGivesTheBitsOfRef) {
   }
 }
 
-// Step of the tables of the columns [c, c + columns), from the definition.
+// Returns the step of the tables of the columns [c, c + columns), from the definition.
 double step_of(const PanelMatrix& w, const int8_t* q, int64_t columns) {
   int largest = 0;
   for (int64_t v = 0; v < columns / kProductValues; ++v) {

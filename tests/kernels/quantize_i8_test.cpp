@@ -27,7 +27,7 @@ void expect_equal(const ActivationsI8& a, const ActivationsI8& b) {
     ASSERT_EQ(a.scales[i], b.scales[i]) << i;
 }
 
-// The values that q and scales represent: the sum over the planes.
+// Returns the values that q and scales represent: the sum over the planes.
 double value(const ActivationsI8& a, int64_t t, int64_t c) {
   double v = 0;
   for (int p = 0; p < a.planes; ++p) {

@@ -1,4 +1,4 @@
-// Test helper: random fp16 arrays as coded tensors store them.
+// Makes random fp16 arrays as coded tensors store them, for tests.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace walsh::test {
 
-// `count` values from low to high; one in sixteen is zero.
+// Returns `count` values from low to high; one in sixteen is zero.
 inline std::vector<std::byte> random_halves(int64_t count, Random& random, double low,
                                             double high) {
   std::vector<std::byte> out(static_cast<size_t>(count) * 2);

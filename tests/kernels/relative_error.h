@@ -1,4 +1,4 @@
-// Test helper: the relative error of a product.
+// Computes the relative error of a product, for tests.
 #pragma once
 
 #include <cmath>
@@ -7,7 +7,7 @@
 
 namespace walsh::cuda {
 
-// The length of the difference by the length of what is expected.
+// Divides the length of the difference by the length of what is expected.
 inline double relative_error(const std::vector<float>& got, const std::vector<float>& expected) {
   double error = 0, norm = 0;
   for (size_t i = 0; i < got.size(); ++i) {

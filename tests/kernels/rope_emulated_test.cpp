@@ -1,4 +1,4 @@
-// Rope and the append to the cache, run on the host (emulated/device.h).
+// Tests rope and the append to the cache, run on the host (emulated/device.h).
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -18,7 +18,7 @@ namespace {
 constexpr int kDim = 64, kKvHeads = 2, kPagesEach = 18;
 constexpr float kScale = 0.125f;
 
-// As exchange_place() of persistent/exchange.cuh.
+// Does what exchange_place() of persistent/exchange.cuh does.
 size_t place_of(int i) {
   return static_cast<size_t>((i & ~255) | (i & 4) << 5 | (i & 0xf8) >> 1 | (i & 3));
 }
@@ -27,7 +27,7 @@ float rounded(double value) {
   return f16_to_f32(f32_to_f16(static_cast<float>(value)));
 }
 
-// Rows at these positions of sequences of their own.
+// Makes rows at these positions of sequences of their own.
 class RowPhase {
  public:
   RowPhase(int room, std::vector<int32_t> positions, int group, int window)

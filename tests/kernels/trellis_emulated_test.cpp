@@ -1,5 +1,5 @@
-// Decoding of trellis codes by GPU kernels, run on the host (emulated/device.h): every state of a
-// lane's words, levels, and the sums of a k-tile.
+// Tests decoding of trellis codes by GPU kernels, run on the host (emulated/device.h): every state
+// of a lane's words, levels, and the sums of a k-tile.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ const TrellisCode& code_of() {
   return get_format(kNames[Bits - 4]).trellis;
 }
 
-// The tiles of a k-tile with random bits, and the words that every lane has of them.
+// Holds the tiles of a k-tile with random bits, and the words that every lane has of them.
 template <int Bits>
 struct KTile {
   std::array<std::array<std::byte, 16 * Bits>, kTiles> tile;
@@ -116,8 +116,8 @@ TYPED_TEST(TrellisCodes, BytesAreLevelsOfHalfATile) {
   }
 }
 
-// Values for dequantizing a matrix: pair [c][i][p] of a lane has columns 128 c + 32 i + 8 t + 2 p
-// and the next.
+// Tests values for dequantizing a matrix: pair [c][i][p] of a lane has columns 128 c + 32 i + 8 t +
+// 2 p and the next.
 TYPED_TEST(TrellisCodes, LevelsOfAWeightTileHaveTheirColumns) {
   constexpr int kBits = TypeParam::value;
   using Decoder = TrellisDecoder<kBits>;
@@ -145,13 +145,13 @@ TYPED_TEST(TrellisCodes, LevelsOfAWeightTileHaveTheirColumns) {
   }
 }
 
-// Byte of a k-tile of Activations::q (weights/matrix.h).
+// Returns the byte of a k-tile of Activations::q (weights/matrix.h).
 int input_byte(int column) {
   const int c = column % 128;
   return column / 128 * 128 + c % 32 / 8 * 32 + c / 32 * 8 + c % 8;
 }
 
-// Inputs as InputImage has them, in shared memory.
+// Stores inputs as InputImage has them, in shared memory.
 void store_inputs(const std::vector<std::vector<int8_t>>& x, bool as_doubled, std::byte* image) {
   const int vectors = static_cast<int>(x.size());
   std::array<std::byte, kColumns> row;
@@ -182,8 +182,8 @@ std::vector<std::vector<int8_t>> random_inputs(int vectors) {
   return x;
 }
 
-// Sums of a k-tile by one warp against those of the levels: of all columns with their inputs' sums
-// known, and of each 32 columns.
+// Compares sums of a k-tile by one warp with those of the levels: of all columns with their inputs'
+// sums known, and of each 32 columns.
 template <int Bits, int Tiles8, bool Doubled>
 void expect_sums(int vectors) {
   using Dot = TrellisDot<TrellisDecoder<Bits>, Tiles8, Doubled>;
@@ -249,7 +249,7 @@ TYPED_TEST(TrellisCodes, SumsAreThoseOfLevels) {
   expect_sums<kBits, 2, false>(13);
 }
 
-// A launch of the kernel of products: `rows` rows, k-tiles enough for every warp to pass from tile
+// Launches the kernel of products with `rows` rows, k-tiles enough for every warp to pass from tile
 // to tile, and scales that differ.
 template <typename Decoder, int Bits, int Flush, int Tiles8>
 void expect_products_of_launch(int rows, int k_tiles, int vectors) {

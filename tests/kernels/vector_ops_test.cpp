@@ -34,7 +34,7 @@ TEST(RmsNorm, AgreesWithTheFormula) {
         const long double inverse = 1 / std::sqrt(sum / n + 1e-6f);
         for (size_t i = 0; i < x.size(); ++i) {
           const auto expected = static_cast<double>(x[i] * inverse * gain[i]);
-          // Three roundings of half a unit each.
+          // There are three roundings of half a unit each.
           ASSERT_NEAR(out[i], expected, 2e-7 * std::abs(expected) + 1e-44)
               << isa_name(isa) << " n " << n << " at " << i;
         }

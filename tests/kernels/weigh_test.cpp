@@ -1,4 +1,4 @@
-// The operations of attention over a coded cache, and the sums that merge its parts.
+// Tests the operations of attention over a coded cache, and the sums that merge its parts.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ struct Block {
   std::vector<float> row;  // NaN where nothing may be read
 };
 
-// A random row of attention in blocks; edges of vectors are likely.
+// Makes a random row of attention in blocks; edges of vectors are likely.
 std::vector<Block> random_blocks(Random& random, double size) {
   std::vector<Block> blocks;
   for (uint64_t b = 0; b <= random.below(4); ++b) {
@@ -139,7 +139,7 @@ TEST(Weigh, ASmallerBlockDoesNotShrinkTheSums) {
     EXPECT_EQ(ops(isa).weigh(row.data(), 32, 3, 30, {}, 0, &largest, &total), 1.0f);
     EXPECT_EQ(largest, 5.0f);
     EXPECT_NEAR(total, 10 + 27 * std::exp(-3.0), 3e-5);
-    // As large as before is not larger.
+    // A value as large as before is not larger.
     for (float& v : row)
       v = 5;
     EXPECT_EQ(ops(isa).weigh(row.data(), 32, 0, 1, {}, 0, &largest, &total), 1.0f);
@@ -271,7 +271,7 @@ TEST(FromF16, WritesNothingBeyondTheEnd) {
   }
 }
 
-// One kv head of random keys and values.
+// Holds one kv head of random keys and values.
 struct Head {
   int head_dim;
   int64_t capacity;
@@ -286,7 +286,7 @@ struct Head {
   }
   float scale() const { return static_cast<float>(1 / std::sqrt(head_dim)); }
 
-  // Position `position + i` of query i, all of them from `first` on belonging to the cache.
+  // Query i is at position `position + i`, and all positions from `first` on belong to the cache.
   void run(Isa isa, const std::vector<float>& q, int heads, int64_t m, int64_t first,
            int64_t position, int64_t window, float* out, float* log_sums) const {
     const KvView view = {keys.data() + first * head_dim, values.data() + first * head_dim,

@@ -1,4 +1,5 @@
-// The tiny checkpoints that have a layer which predicts further tokens (tools/golden_ahead.py).
+// Loads the tiny checkpoints that have a layer which predicts further tokens
+// (tools/golden_ahead.py).
 #pragma once
 
 #include <cmath>
@@ -16,14 +17,14 @@ inline std::string ahead_folder(const std::string& name) {
   return std::string(WALSH_TEST_DATA) + "/ahead/" + name;
 }
 
-// A model and its layer, which needs the model.
+// Holds a model and its layer, which needs the model.
 struct AheadModel {
   AheadModel(WeightSource& source, LoadOptions options)
       : model(Model::load(source, read_config(source), options)),
         desc(model.config.ahead),
         layer(Model::load(source, ahead_config(model.config), with_ends(options))) {}
 
-  // What the layer joins of what the model gave, or of what it gave itself.
+  // Returns what the layer joins of what the model gave, or of what it gave itself.
   std::vector<float> joined(std::span<const float> stream) const {
     return desc.joins_normed ? normed(model, stream)
                              : std::vector<float>(stream.begin(), stream.end());

@@ -1,4 +1,4 @@
-// The layer that predicts further tokens against its definition (tools/golden_ahead.py).
+// Tests the layer that predicts further tokens against its definition (tools/golden_ahead.py).
 #include "model/ahead.h"
 
 #include <gmock/gmock.h>
@@ -32,8 +32,8 @@ Expected read_expected(const std::string& name) {
   return e;
 }
 
-// The layer's logits of all rows of a text, then of guesses, each of which joins the output for the
-// one before it. The model reads its text in pieces of so many tokens.
+// Returns the layer's logits of all rows of a text, then of guesses, each of which joins the output
+// for the one before it. The model reads its text in pieces of so many tokens.
 test::Rows logits_of(const AheadModel& models, const Expected& e, size_t piece) {
   const size_t rows = e.tokens.size() - 1;
   Session model(models.model, {128}), layer(models.layer, {128});

@@ -1,4 +1,4 @@
-// Sessions with coded caches.
+// Tests sessions with coded caches.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -75,7 +75,7 @@ TEST_P(KeptSoMuch, ThePartsOfATextDoNotMatter) {
 
 TEST_P(KeptSoMuch, SequencesDecodedTogetherEqualEachAlone) {
   const Model model = load(source_, GetParam().keys, GetParam().values, GetParam().window);
-  // Enough steps to store units while decoding.
+  // There are enough steps to store units while decoding.
   const auto [texts, rows] = test::decode_together(model, tokens_, 70);
   for (size_t s = 0; s < texts.size(); ++s) {
     Session alone(model, {400});
@@ -133,7 +133,8 @@ TEST_F(CodedCaches, AWindowOverTheWholeContextIsHalfFloatsAlone) {
   EXPECT_EQ(evaluate(found, tokens_, 0, 400), evaluate(expected, tokens_, 0, 400));
 }
 
-// Kept with the error of having been stored: near what it was, and exact where it never was.
+// Tokens are kept with the error of having been stored: near what they were, and exact where they
+// never were.
 TEST_F(CodedCaches, TruncateContinuesFromAnEarlierToken) {
   const Model model = load(source_, "kt4", "kt4", 32);
   Session fresh(model, {300});
@@ -164,7 +165,7 @@ TEST_F(CodedCaches, SlidingWindowsAndFamiliesWork) {
   }
 }
 
-// The coded latents of DeepSeek's models; a better type is nearer to f16.
+// DeepSeek's models have coded latents; a better type is nearer to f16.
 TEST_F(CodedCaches, LatentsWork) {
   SyntheticSource source("tiny-latent",
                          {&get_format("f16"), &get_format("f16"), &get_format("f16")});
@@ -182,7 +183,7 @@ TEST_F(CodedCaches, LatentsWork) {
     before = kld;
   }
   EXPECT_LT(before, 0.5);
-  // Without experts, whose choice small errors change.
+  // The model has no experts, whose choice small errors change.
   const auto tokens = random_tokens(250, 120, kSeed);
   const auto dense = [&](const char* type) {
     const Model model = load_folder("deepseek-v2-dense-tiny", type, 0);
@@ -230,7 +231,7 @@ TEST_F(CodedCaches, ExactProductsAreNearThoseOfInt8) {
   }
 }
 
-// A session that follows one whose values were not finite.
+// A session follows one whose values were not finite.
 TEST_F(CodedCaches, ResetLeavesNothingBehind) {
   for (const Kept& kept : {Kept{"kt4", "f16", 0}, Kept{"kt4", "kt4", 0}, Kept{"f16", "kt3", 0}}) {
     const Model model = load(source_, kept.keys, kept.values, kept.window);
@@ -277,7 +278,7 @@ TEST_F(CodedCaches, AFailedBatchIsNotGoneOnWith) {
   EXPECT_NO_THROW(run(0, 10, false));
 }
 
-// Wherever the batch was stopped, if it was not too fast for that.
+// The batch may have been stopped anywhere, if it was not too fast for that.
 TEST_F(CodedCaches, ASequenceGoesOnBehindABatchThatWasStopped) {
   const Model model = load(source_, "tq3_0", "tq3_0", 32);
   for (const int delay : {0, 2, 5}) {

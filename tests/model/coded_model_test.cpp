@@ -1,4 +1,4 @@
-// Models in coded formats against the same weights decoded to float32: handling of rotations,
+// Tests models in coded formats against the same weights decoded to float32: handling of rotations,
 // residual passes, padding and shared inputs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace walsh {
 namespace {
 
-// Another source's tensors, chosen by name from two of them, or decoded to float32.
+// Gives another source's tensors, chosen by name from two of them, or decoded to float32.
 class TestSource : public WeightSource {
  public:
   explicit TestSource(WeightSource& a, WeightSource* b = nullptr, std::string b_part = {})
@@ -91,7 +91,7 @@ std::vector<std::vector<float>> logits_of(WeightSource& source, ActivationMode m
   return test::all_logits(session, some_tokens(19));
 }
 
-// Norm of the difference over norm.
+// Returns the norm of the difference over the norm.
 double distance(const std::vector<std::vector<float>>& a,
                 const std::vector<std::vector<float>>& b) {
   double difference = 0, norm = 0;

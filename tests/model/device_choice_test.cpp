@@ -1,4 +1,4 @@
-// The choice of a device for a model with `--device auto`.
+// Tests the choice of a device for a model with `--device auto`.
 #include <gtest/gtest.h>
 
 #include "base/cuda/first_device.h"

@@ -1,5 +1,5 @@
-// How GPUs choose experts and group rows by them, run on the host with threads as lanes. The CPU's
-// routing is the specification.
+// Tests how GPUs choose experts and group rows by them, run on the host with threads as lanes. The
+// CPU's routing is the specification.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -59,7 +59,7 @@ void expect_same(const Choice& choice, const std::vector<ChosenExpert>& expected
   }
 }
 
-// With many and, if they suffice, with few experts per lane, which take another way.
+// Checks with many and, if they suffice, with few experts per lane, which take another way.
 void expect_choice_of_cpu(const ExpertsDesc& desc, const std::vector<float>& logits,
                           const std::vector<float>& bias, int lanes) {
   const auto expected = choose_on_cpu(desc, logits, bias);
@@ -90,7 +90,7 @@ TEST(ExpertLanes, ChooseWhatTheCpuChooses) {
     SCOPED_TRACE(round);
     const ExpertsDesc desc = random_experts(random);
     std::vector<float> logits, bias;
-    // Scores with few distinct values, so that many are equal.
+    // Scores have few distinct values, so that many are equal.
     for (int64_t e = 0; e < desc.count; ++e)
       logits.push_back(0.5f * static_cast<float>(random.below(round % 2 == 0 ? 4 : 1000)) - 1);
     for (int64_t e = 0; e < desc.count && round % 3 == 0; ++e)

@@ -1,4 +1,4 @@
-// Models whose rotation is folded into the residual stream against the unfolded models.
+// Tests models whose rotation is folded into the residual stream against the unfolded models.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ std::vector<int32_t> tokens_of(size_t count) {
   return tokens;
 }
 
-// Relative to the largest logit of a row.
+// Returns the largest difference relative to the largest logit of a row.
 double largest_difference(const std::vector<std::vector<float>>& a,
                           const std::vector<std::vector<float>>& b) {
   double worst = 0;
@@ -55,7 +55,7 @@ double largest_difference(const std::vector<std::vector<float>>& a,
   return worst;
 }
 
-// Relative to the logits' own size.
+// Returns the error relative to the logits' own size.
 double relative_error(const std::vector<std::vector<float>>& a,
                       const std::vector<std::vector<float>>& b) {
   double error = 0, norm = 0;
@@ -68,10 +68,10 @@ double relative_error(const std::vector<std::vector<float>>& a,
   return std::sqrt(error / norm);
 }
 
-// Biases everywhere, QK-norms, odd head sizes, tied heads, windows.
+// These models have biases everywhere, QK-norms, odd head sizes, tied heads, windows.
 class FoldedModel : public testing::TestWithParam<const char*> {
  protected:
-  // Folded but for the matrices between v and o.
+  // Loads the model folded but for the matrices between v and o.
   Model load_without_heads(const Recipe& recipe) {
     Checkpoint checkpoint = Checkpoint::open(folder_);
     ModelPlan plan = read_plan(checkpoint.config_json(), folder_);
@@ -148,7 +148,7 @@ INSTANTIATE_TEST_SUITE_P(Models, FoldedModel,
                            return name;
                          });
 
-// Models that the counts above do not fit: experts, latents, recurrent layers.
+// The counts above do not fit these models: experts, latents, recurrent layers.
 class FoldedMixture : public FoldedModel {};
 
 TEST_P(FoldedMixture, HasTheLogitsOfTheCheckpoint) {

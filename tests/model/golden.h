@@ -1,4 +1,5 @@
-// Expected values of transformers (float32, eager attention), written by tools/make_goldens.py.
+// Reads expected values of transformers (float32, eager attention), written by
+// tools/make_goldens.py.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +24,7 @@ struct Golden {
   std::vector<double> max_abs, logsumexp;
 };
 
-// The tiny checkpoints, by name.
+// Returns the tiny checkpoints, by name.
 inline std::vector<std::string> tiny_models() {
   std::vector<std::string> names;
   for (const auto& entry :

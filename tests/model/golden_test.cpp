@@ -1,5 +1,5 @@
-// The forward pass against transformers (float32, eager attention); tools/make_goldens.py writes
-// the expected values.
+// Tests the forward pass against transformers (float32, eager attention); tools/make_goldens.py
+// writes the expected values.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -23,7 +23,7 @@ KvShape small(int64_t rewritten = 0) {
   return shape;
 }
 
-// An operation of a sequence on its tokens.
+// Appends `rows` positions to a sequence; returns the pages that are copied for it.
 std::vector<PageCopy> grow(KvPages& pages, int64_t sequence, int64_t rows) {
   const Growth growth{sequence, rows};
   auto copies = pages.reserve({&growth, 1});
@@ -93,7 +93,7 @@ TEST(KvPages, PositionsThatAreWrittenAgainAreCopiedToo) {
   EXPECT_EQ(grow(pages, b, 1).size(), 2u) << "positions from 7 on";
 }
 
-// Two that share a page and write both: one of them keeps it.
+// Two sequences share a page and write to it: one of them keeps it.
 TEST(KvPages, ABatchTakesAsManyPagesAsItNeeds) {
   KvPages pages(small());
   const int64_t a = pages.open();

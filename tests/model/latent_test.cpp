@@ -1,4 +1,4 @@
-// Latent attention: what its cache takes, and the matrices that are multiplied head by head.
+// Tests latent attention: what its cache takes, and the matrices that are multiplied head by head.
 #include <gtest/gtest.h>
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Test helper: loads the checkpoints of the model tests.
+// Loads the checkpoints of the model tests.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,8 @@ inline std::string tiny_model(const std::string& name) {
   return std::string(WALSH_TEST_DATA) + "/models/" + name;
 }
 
-// The folder of a model by name; empty if it is one of the shared ones and they are not here.
+// Returns the folder of a model by name; empty if it is one of the shared ones and they are not
+// here.
 inline std::string model_folder(const std::string& name) {
   const char* shared = std::getenv("WALSH_SHARED");
   const std::string source = WALSH_SOURCE_DIR;
@@ -63,7 +64,7 @@ inline std::vector<int32_t> random_tokens(int64_t count, int64_t vocab, uint64_t
   return tokens;
 }
 
-// The logits of all `tokens`, one row per token.
+// Returns the logits of all `tokens`, one row per token.
 inline Rows all_logits(Session& session, const std::vector<int32_t>& tokens) {
   Rows rows;
   session.forward(tokens, [&](int64_t, std::span<const float> logits) {

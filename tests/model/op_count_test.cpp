@@ -8,7 +8,7 @@
 namespace walsh {
 namespace {
 
-// "From 16.78 million to about 1.18 million", 93 % fewer.
+// The text claims "from 16.78 million to about 1.18 million", 93 % fewer.
 TEST(OpCount, ReproducesTheArithmeticOfTheProductCode) {
   const OpCount dense = count_product(get_format("f16"), 4096, 4096, 0);
   EXPECT_EQ(dense.multiplications, 16777216u);

@@ -1,5 +1,5 @@
-// Random batches of sequences that open, grow, fork, are truncated and close, compared with each
-// sequence alone.
+// Evaluates random batches of sequences that open, grow, fork, are truncated and close, and
+// compares them with each sequence alone.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace walsh::test {
 
 class RaggedBatches {
  public:
-  // An operation on a sequence: tokens to append, or a length to truncate to.
+  // An act is an operation on a sequence: tokens to append, or a length to truncate to.
   struct Act {
     std::vector<int32_t> tokens;
     int64_t kept = -1;
@@ -51,8 +51,8 @@ class RaggedBatches {
   int forks() const { return forks_; }
   int returns() const { return returns_; }  // to other positions than the first
 
-  // The logits of a history when nothing else is in the session. What a recurrent model took back
-  // was as if it had never been there.
+  // Returns the logits of a history when nothing else is in the session. What a recurrent model
+  // took back was as if it had never been there.
   static std::vector<float> alone(const Model& model, int64_t positions,
                                   const std::vector<Act>& history) {
     Session session(model, {positions});
@@ -129,7 +129,7 @@ class RaggedBatches {
     live_.erase(sequence);
   }
 
-  // A few tokens or a long piece for some of the sequences.
+  // Evaluates a few tokens or a long piece for some of the sequences.
   void evaluate() {
     if (live_.empty()) open();
     const auto vocab =

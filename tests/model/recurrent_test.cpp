@@ -1,4 +1,4 @@
-// Models with recurrent layers: lengths around chunk borders, and truncation.
+// Tests models with recurrent layers: lengths around chunk borders, and truncation.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -19,7 +19,7 @@ class RecurrentTest : public testing::Test {
   std::vector<int32_t> tokens(int64_t count, uint64_t seed = 1) const {
     return test::random_tokens(count, model_.config.vocab, seed);
   }
-  // The logits behind a text in a session of its own.
+  // Returns the logits behind a text in a session of its own.
   std::vector<float> alone(const std::vector<int32_t>& text) const {
     Session session(model_, {250});
     return test::all_logits(session, text).back();

@@ -1,5 +1,5 @@
-// A file of an earlier version whose matrices have codes that walsh no longer writes. It was made
-// from tests/data/models/llama31-tiny by that version.
+// Tests a file of an earlier version whose matrices have codes that walsh no longer writes. It was
+// made from tests/data/models/llama31-tiny by that version.
 #include <gmock/gmock.h>
 
 #include "arch/plan.h"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kFile = WALSH_TEST_DATA "/retired_codes.gguf";
 
-// The file with its matrices decoded from the stored bytes by the reference decoder.
+// Gives the file with its matrices decoded from the stored bytes by the reference decoder.
 class Decoded : public WeightSource {
  public:
   explicit Decoded(WalshFile& file) : file_(file) {}

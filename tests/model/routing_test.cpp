@@ -1,4 +1,4 @@
-// The choice of experts against explicit sums.
+// Tests the choice of experts against explicit sums.
 #include "model/routing.h"
 
 #include <gmock/gmock.h>
@@ -81,7 +81,8 @@ TEST(Routing, OnlyExpertsOfTheBestGroupsAreChosen) {
   ExpertsDesc experts = experts_of(6, 2);
   experts.routing.sigmoid = true;
   experts.routing.groups = 3;
-  // (0.5, -1), (2, 1), (0, 1.5): by their best one alone, or by the sum of two.
+  // The groups (0.5, -1), (2, 1), (0, 1.5) are scored by their best one alone, or by the sum of
+  // two.
   experts.routing.group_best = 1;
   EXPECT_THAT(numbers(choose(experts, {3.0f, -9.0f, 2.0f, 1.9f, 0.0f, 1.5f})), ElementsAre(0, 1));
   experts.routing.group_best = 2;

@@ -215,7 +215,7 @@ TEST(Synthetic, EndsWhenTheCallerAsks) {
   EXPECT_THROW(source.load("model.layers.0.mlp.down_proj.weight"), Error);
 }
 
-// The step of a kind that a layer has.
+// Returns the step of a kind that a layer has.
 template <typename Kind>
 Kind& step_of(Model& model, size_t layer) {
   for (Step& step : model.steps.layers[layer].steps)
@@ -223,7 +223,7 @@ Kind& step_of(Model& model, size_t layer) {
   throw Error(ErrorCode::internal, "test", "no such step");
 }
 
-// What the goldens would not notice if it were ignored: each feature must move the logits.
+// The goldens would not notice if a feature were ignored: each must move the logits.
 TEST(Features, EveryFeatureOfTheConfigShowsInTheLogits) {
   const auto changed = [](const char* name, auto&& change) {
     ThreadPool pool(1);

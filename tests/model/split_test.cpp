@@ -27,7 +27,7 @@ SyntheticSource synthetic(std::string_view shape, std::string_view type = "tq3")
   return SyntheticSource(shape, {&get_format(type), &get_format("f16"), &get_format("f16")});
 }
 
-// Every way to take layers, or experts, from the second part.
+// Returns every way to take layers, or experts, from the second part.
 std::vector<LayerSplit> splits_of(const ModelConfig& config) {
   const auto layers = static_cast<int64_t>(config.layers.size());
   std::vector<LayerSplit> all;
@@ -98,8 +98,8 @@ INSTANTIATE_TEST_SUITE_P(Kinds, SplitBatches,
                                          Kept{"f16", "f16", 32, "tiny-delta", {1, 0}},
                                          Kept{"tq3_0", "tq3_0", 32, "tiny-delta", {3, 0}}));
 
-// For every family: all borders between the parts, prompts and single tokens. What cannot be split
-// is refused by name.
+// Tests for every family all borders between the parts, prompts and single tokens. What cannot be
+// split is refused by name.
 class SplitFamilies : public testing::TestWithParam<std::string> {};
 
 TEST_P(SplitFamilies, GiveTheBitsOfTheWholeModel) {
@@ -217,7 +217,8 @@ TEST(Split, PartsHaveTheTensorsThatTheyUse) {
   EXPECT_TRUE(parts.second.embedding.empty());
 }
 
-// Which splits are tried, and which is chosen if a number of layers and of layers' experts fits.
+// Notes which splits are tried, and which is chosen if a number of layers and of layers' experts
+// fits.
 struct Room {
   int64_t layers, expert_layers;
 };

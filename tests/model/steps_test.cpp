@@ -1,5 +1,5 @@
-// The list of steps of a model: that it names everything that a model has, and that it is known
-// before a tensor is read.
+// Tests the list of steps of a model: that it names everything that a model has, and that it is
+// known before a tensor is read.
 #include "model/steps.h"
 
 #include <gtest/gtest.h>

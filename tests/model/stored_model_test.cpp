@@ -1,5 +1,5 @@
-// Checkpoints that store a model differently from how it is computed: as part of a larger model,
-// with another order of rows, as small floats with scales.
+// Tests checkpoints that store a model differently from how it is computed: as part of a larger
+// model, with another order of rows, as small floats with scales.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// What a device refuses, and when: every combination of device, format, rotation and options.
+// Tests what a device refuses, and when: every combination of device, format, rotation and options.
 #include "model/support.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ using testing::IsEmpty;
 
 constexpr Device kCpu{}, kGpu{true, 0};
 
-// All formats, and the profiles of trellis formats.
+// Returns all formats, and the profiles of trellis formats.
 std::vector<const Format*> formats_and_profiles() {
   std::vector<const Format*> all;
   for (const Format& format : all_formats()) {
@@ -59,7 +59,8 @@ TEST(Support, TheCpuRunsEveryFormatHoweverItIsRotated) {
   }
 }
 
-// Trellis codes that GPUs decode: levels are sums of bytes, states have 16 bits.
+// Returns whether it is a trellis code that GPUs decode: levels are sums of bytes, states have 16
+// bits.
 bool is_byte_trellis(const std::string& name) {
   const bool bytes = name.ends_with(":h") || name.find(":h:") != name.npos;
   return bytes && name.find(":L") == name.npos;
@@ -156,7 +157,8 @@ std::optional<Refusal> refusal(Unread& source, const LoadOptions& options) {
   return std::nullopt;
 }
 
-// Layers, embedding and head; a tensor of the model is named, and nothing has been read.
+// This holds for layers, embedding and head; a tensor of the model is named, and nothing has been
+// read.
 TEST(Support, AModelIsRefusedBeforeItIsRead) {
   const Format& dense = get_format("f16");
   const ModelConfig config =

@@ -1,4 +1,4 @@
-// A config that ties the output head to the embedding beside a checkpoint that holds both.
+// Tests a config that ties the output head to the embedding beside a checkpoint that holds both.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -15,7 +15,7 @@
 namespace walsh {
 namespace {
 
-// What a test's devices have recorded.
+// Records what a test's devices have seen.
 struct Sight {
   std::atomic<int> tensors = 0, at_work = 0, most_at_work = 0, released = 0;
   std::atomic<bool> wait_for_another = false;
@@ -59,7 +59,7 @@ class CpuTiles : public detail::TileDevice {
   std::atomic<bool>* stop = nullptr;
 
  private:
-  // A while, so that a test that fails ends.
+  // Waits for a while only, so that a test that fails ends.
   void meet_another() {
     for (int i = 0; i < 2000 && sight_.wait_for_another && sight_.most_at_work < 2; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -115,7 +115,7 @@ TEST_F(BegunTensors, GiveTheFileOfOneAfterTheOther) {
   EXPECT_EQ(order, in_order);
 }
 
-// Scalar matrices between those of trellis codes.
+// Scalar matrices stand between those of trellis codes.
 TEST_F(BegunTensors, StandBesideOthers) {
   Recipe recipe = trellis();
   recipe.rules.push_back({"k", std::nullopt, &get_format("tq3")});

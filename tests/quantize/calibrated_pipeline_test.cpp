@@ -1,4 +1,4 @@
-// Calibrated compression of a tiny checkpoint with artificial activations.
+// Tests calibrated compression of a tiny checkpoint with artificial activations.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ namespace {
 
 using testing_support::correlated_activations;
 
-// Correlated activations at every site of TinyCheckpoint's plan and at its head.
+// Makes correlated activations at every site of TinyCheckpoint's plan and at its head.
 class MadeUpStatistics : public InputStatistics {
  public:
   MadeUpStatistics(uint64_t seed, ThreadPool& pool) {
@@ -63,7 +63,7 @@ class CalibratedPipeline : public testing::Test {
     source->calibrate(std::make_shared<MadeUpStatistics>(seed, pool_));
     return source;
   }
-  // The residual stream of plan(), which has no attention between v and o.
+  // Describes the residual stream of plan(), which has no attention between v and o.
   ModelPlan residual_plan() const {
     ModelPlan result = plan();
     ResidualPlan& r = result.residual;
@@ -166,7 +166,7 @@ TEST_F(CalibratedPipeline, NothingIsCompressedBeforeItIsMeasured) {
   EXPECT_THROW(source.load("q"), Error);
 }
 
-// Several matrices at once, with the errors of each fed back on the GPU.
+// Several matrices are encoded at once, with the errors of each fed back on the GPU.
 TEST_F(CalibratedPipeline, AGpuGivesTheSameFile) {
   if (cuda::devices().empty()) GTEST_SKIP() << "no CUDA device: " << cuda::unavailable_reason();
   for (const char* type : {"tc3:h", "tc4:h", "tc2:h:L14", "tq3"}) {

@@ -1,4 +1,4 @@
-// Test helper: activations whose channels are correlated and differ in size, and their moments.
+// Makes activations whose channels are correlated and differ in size, and their moments, for tests.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,8 @@
 
 namespace walsh::testing_support {
 
-// x[tokens][width]: a few strong directions, the rest decaying, channel sizes from 1/4 to 4.
+// Returns x[tokens][width]: a few strong directions, the rest decaying, channel sizes from 1/4 to
+// 4.
 inline std::vector<float> correlated_activations(int64_t tokens, int64_t width, uint64_t seed) {
   constexpr int64_t kDirections = 12;
   Random random(seed);

@@ -1,4 +1,4 @@
-// Test helper: a folder as `python -m walsh.curvature` writes it.
+// Writes a folder as `python -m walsh.curvature` does, for tests.
 #pragma once
 
 #include <cstring>
@@ -26,7 +26,7 @@ class CurvatureFolder {
   nlohmann::json& head() { return head_; }
   std::vector<float>& values(const std::string& name) { return values_.at(name); }
 
-  // The mean of g g^T, its upper triangle row by row.
+  // Adds the mean of g g^T, its upper triangle row by row.
   void add(const std::string& name, int64_t rows, std::vector<float> upper, const Checksum& weights,
            int64_t tokens = 1000) {
     head_["matrices"][name] = {{"rows", rows}, {"tokens", tokens}, {"weights", weights.hex()}};
@@ -38,7 +38,7 @@ class CurvatureFolder {
     values_.erase(name);
   }
 
-  // `sums`: with the checksums that fit.
+  // `sums` adds the checksums that fit.
   void save(bool sums = true) {
     nlohmann::json header;
     std::string data;
@@ -64,7 +64,7 @@ class CurvatureFolder {
   std::map<std::string, std::vector<float>> values_;
 };
 
-// A positive definite matrix with much between its rows, as add() takes it.
+// Returns a positive definite matrix with much between its rows, as add() takes it.
 inline std::vector<float> upper_triangle(int64_t rows, float between = 0.5f) {
   std::vector<float> result;
   for (int64_t i = 0; i < rows; ++i) {

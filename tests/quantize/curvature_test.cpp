@@ -1,4 +1,5 @@
-// What was measured of outputs: read from its folder, refused by name, used by the pipeline.
+// Tests that what was measured of outputs is read from its folder, refused by name, and used by the
+// pipeline.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -47,7 +48,7 @@ class Curvature : public testing::Test {
     folder_.save();
   }
 
-  // The error of a call, with the folder in the place where its path stands.
+  // Returns the error of a call, with "the folder" in the place where its path stands.
   template <class Call>
   std::string refusal(const Call& call) const {
     try {

@@ -1,4 +1,4 @@
-// Whole tensors: extreme values, refusals, determinism, the reported error.
+// Tests whole tensors: extreme values, refusals, determinism, the reported error.
 #include "codec/encode/encode_tensor.h"
 
 #include <gtest/gtest.h>
@@ -182,7 +182,7 @@ TEST(EncodeTensor, refusesWhatOverflows) {
 }
 
 TEST(EncodeTensor, refusesARotationThatOverflows) {
-  // Values chosen to add up: the signs of the rotation times the largest float.
+  // The values are chosen to add up: the signs of the rotation times the largest float.
   Matrix m{1, 128, std::vector<float>(128)};
   for (size_t i = 0; i < 128; ++i)
     m.values[i] = std::numeric_limits<float>::max() * rotation_sign(rotation_seed(42, 0u, 0), i);
@@ -226,7 +226,7 @@ TEST(EncodeTensor, qrAndPlainRotationsEncodeToo) {
   }
 }
 
-// A device that fails when it has searched for some tiles.
+// This device fails when it has searched for some tiles.
 class FailingDevice : public detail::TileDevice {
  public:
   explicit FailingDevice(ErrorCode code) : code_(code) {}

@@ -1,4 +1,4 @@
-// Test helper: encodes an in-memory matrix with a format's default rotation.
+// Encodes an in-memory matrix with a format's default rotation, for tests.
 #pragma once
 
 #include <algorithm>
@@ -56,7 +56,7 @@ inline std::vector<float> decoded(const Tensor& tensor) {
   return out;
 }
 
-// All stored arrays one after the other.
+// Returns all stored arrays one after the other.
 inline std::vector<std::byte> stored_bytes(const Tensor& tensor) {
   std::vector<std::byte> bytes(tensor.data.begin(), tensor.data.end());
   for (const PassArrays& pass : tensor.pass) {
@@ -67,7 +67,7 @@ inline std::vector<std::byte> stored_bytes(const Tensor& tensor) {
   return bytes;
 }
 
-// The group scales (or another fp16 array) as bit patterns.
+// Returns the group scales (or another fp16 array) as bit patterns.
 inline std::vector<uint16_t> halves(std::span<const std::byte> array) {
   std::vector<uint16_t> out(array.size() / 2);
   if (!array.empty()) std::memcpy(out.data(), array.data(), array.size());

@@ -37,7 +37,7 @@ TEST(GoldenFormats, encoderReproducesThem) {
   for (Isa isa : supported_isas()) {
     force_isa(isa_name(isa));
     for (const Format* format : golden_formats()) {
-      // A second each; TrellisForward compares the sets with fewer states.
+      // These take a second each; TrellisForward compares the sets with fewer states.
       if (isa == Isa::ref && format->trellis.state_bits == kMostStateBits) continue;
       const auto expected = golden.at(std::string(format->name)).at("arrays");
       EXPECT_EQ(nlohmann::json(arrays_as_hex(encode_golden(*format))), expected)

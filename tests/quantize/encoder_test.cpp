@@ -1,4 +1,4 @@
-// The scale search: quality, semantics, independence of the instruction set.
+// Tests the scale search: quality, semantics, independence of the instruction set.
 #include "codec/scalar/encoder.h"
 
 #include <gtest/gtest.h>
@@ -64,7 +64,7 @@ TEST_F(EncoderOnEachIsa, bitsDoNotDependOnTheIsa) {
   }
 }
 
-// The search as docs/formats/README.md words it, in double precision and without any shared code.
+// Searches as docs/formats/README.md words it, in double precision and without any shared code.
 double plain_search_error(const float* x, int64_t n, std::vector<double> levels, double start,
                           bool full) {
   std::sort(levels.begin(), levels.end());
@@ -155,7 +155,7 @@ TEST(Encoder, shapeGainKeepsTheNormOfEachGroup) {
       0.0337, 0.0004);
 }
 
-// docs/formats/itq3_s.md: ||w' - w||^2 <= sum of max(h, |x - m| - 5h)^2 with h = d/4.
+// docs/formats/itq3_s.md says: ||w' - w||^2 <= sum of max(h, |x - m| - 5h)^2 with h = d/4.
 TEST(Encoder, strictKeepsItsBoundOnEveryBlockAndElement) {
   const ScalarCode& code = get_format("itq3_s:strict").code[0];
   Matrix m = normal_matrix(200, 256, 8);
@@ -200,7 +200,8 @@ TEST(Encoder, literalTernaryUsesTheRmsAndNoOffset) {
 }
 
 TEST(Encoder, aTieGoesToTheLowerLevel) {
-  // Scale 1 by the rms rule: half the elements sit exactly on +-0.5, the rest make the rms 1.
+  // The scale is 1 by the rms rule: half the elements sit exactly on +-0.5, the rest make the rms
+  // 1.
   ScalarCode code = get_format("itq3_s:ternary-paper").code[0];
   static constexpr float kLevels[8] = {-1, 0, 1, 1, -1, 0, 1, 1};
   code.levels = kLevels;  // thresholds +-0.5
@@ -241,7 +242,7 @@ TEST(Encoder, subScaledScalesAreExactHalves) {
   }
 }
 
-// q8_0 and q4_0 written out from ggml's rules.
+// q8_0 and q4_0 are written out from ggml's rules.
 TEST(Encoder, ggufBaselinesFollowGgml) {
   const Matrix m = normal_matrix(16, 64, 12);
   const Encoded q8 = encode(get_format("q8_0"), m), q4 = encode(get_format("q4_0"), m);

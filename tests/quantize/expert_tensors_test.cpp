@@ -1,4 +1,4 @@
-// Experts in the layouts of checkpoints, and routers in a compressed model.
+// Tests experts in the layouts of checkpoints, and routers in a compressed model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,7 +52,7 @@ TEST_F(ExpertTensors, AnExpertIsRowsOfATensorOfAll) {
 }
 
 TEST_F(ExpertTensors, OrColumnsThatAlternate) {
-  // Every second of the four "columns" of the last dimension but one, turned.
+  // This takes every second of the four "columns" of the last dimension but one, turned.
   CheckpointSource from = source({{"one", "all", 0, 2, 0, 0, {3, 4, 5}, 4, 20 + 1, 2, 5}});
   const std::vector<float> values = values_of(from.load("one"));
   for (size_t r = 0; r < 2; ++r)
@@ -76,7 +76,7 @@ TEST_F(ExpertTensors, StoredOneByOneAreTheCheckpointsOwn) {
   EXPECT_EQ(values_of(from.load("up")), tiny_.values("up"));
 }
 
-// Two experts of four outputs, which alternate between gate and up, and 32 inputs in MXFP4.
+// Two experts have four outputs, which alternate between gate and up, and 32 inputs in MXFP4.
 class CodedExperts : public testing::Test {
  protected:
   CodedExperts() {
@@ -141,7 +141,7 @@ TEST_F(CodedExperts, OfOtherShapesAreRefused) {
   EXPECT_THROW(source(40).load("up"), Error) << "no multiple of a block";
 }
 
-// A checkpoint in which one router reads what gate and up read.
+// Makes a checkpoint in which one router reads what gate and up read.
 class Routers : public testing::Test {
  protected:
   Routers() {

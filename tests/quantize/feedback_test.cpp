@@ -1,4 +1,4 @@
-// Error feedback: moments, their factor, and the encoders against plain double arithmetic.
+// Tests error feedback: moments, their factor, and the encoders against plain double arithmetic.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ Rotation rotation_of(const Format& format, int pass) {
   return rotation;
 }
 
-// Mean of x x^T.
+// Returns the mean of x x^T.
 Square plain_moments(const std::vector<float>& x, int64_t width) {
   Square h = zeros(width);
   const auto tokens = static_cast<int64_t>(x.size()) / width;
@@ -55,7 +55,7 @@ Square plain_moments(const std::vector<float>& x, int64_t width) {
   return h;
 }
 
-// tr(E H E^T) of what a tensor decodes to.
+// Returns tr(E H E^T) of what a tensor decodes to.
 double output_error(const Tensor& tensor, const Matrix& m, const Square& h) {
   const std::vector<float> w = decoded(tensor);
   double sum = 0;
@@ -151,7 +151,7 @@ TEST(Damping, FallsWithTheAmountOfTextPerColumn) {
   EXPECT_GT(calibration_damping(512, 0), 1e4);
 }
 
-// C C^T = R S^-1 H S^-1 R^T + damping, against matrices written out.
+// C C^T = R S^-1 H S^-1 R^T + damping is compared with matrices written out.
 TEST(ErrorFeedback, FactorsTheDampedMomentsOfTheRotatedActivation) {
   ThreadPool pool(2);
   const int64_t width = 150, padded = 160;
@@ -220,7 +220,7 @@ TEST(ErrorFeedback, RefusesMomentsThatOverflow) {
       Error);
 }
 
-// For every kind of code, and with less weight error than without never.
+// This holds for every kind of code; the weight error is never less than without feedback.
 TEST(Feedback, LowersTheErrorOfTheOutputAndNotThatOfTheWeights) {
   ThreadPool pool(2);
   for (const int64_t cols : {96, 352}) {
@@ -262,7 +262,8 @@ TEST(Feedback, GivesTheSameBytesWithAnyNumberOfThreadsAndInstructionSet) {
   force_isa("");
 }
 
-// The definition in double, column by column: no blocks, no triangular solves, no lazy updates.
+// Writes the definition in double, column by column: no blocks, no triangular solves, no lazy
+// updates.
 class PlainFeedback {
  public:
   PlainFeedback(const ErrorFeedback& feedback) : n_(feedback.size()), c_(zeros(n_)) {
@@ -272,14 +273,14 @@ class PlainFeedback {
     }
   }
 
-  // The target of column j of x after the errors of the columns before it.
+  // Returns the target of column j of x after the errors of the columns before it.
   double target(const std::vector<double>& x, const std::vector<double>& errors, size_t j) const {
     double sum = 0;
     for (size_t i = 0; i < j; ++i)
       sum += errors[i] * c_[i][j];
     return x[j] + sum / c_[j][j];
   }
-  // |(x - q) C|^2
+  // Returns |(x - q) C|^2.
   double cost(const std::vector<double>& x, const std::vector<double>& q) const {
     double total = 0;
     for (size_t j = 0; j < c_.size(); ++j) {
@@ -396,7 +397,7 @@ TEST(FeedbackStrip, TargetsOfABlockMakeItsErrorVanish) {
   EXPECT_NEAR(after, own, 1e-3 * own);
 }
 
-// A whole scalar tensor against the definition, its scales chosen by the plain search.
+// A whole scalar tensor is compared with the definition, its scales chosen by the plain search.
 TEST(Feedback, ScalarCodesAreThoseOfTheDefinition) {
   ThreadPool pool(1);
   const int64_t cols = 320, rows = 5, group = 128;
@@ -444,7 +445,7 @@ TEST(Feedback, ScalarCodesAreThoseOfTheDefinition) {
     for (size_t j = 0; j < x.size(); ++j)
       equal += got[j] == codes[j];
   }
-  // float32 against double: a target within 1e-6 of a threshold may fall on the other side.
+  // float32 differs from double: a target within 1e-6 of a threshold may fall on the other side.
   EXPECT_GE(equal, rows * cols - 5);
 }
 

@@ -1,4 +1,4 @@
-// Folding on a tiny checkpoint with six query heads of 16 on three key-value heads.
+// Tests folding on a tiny checkpoint with six query heads of 16 on three key-value heads.
 #include "quantize/source/fold.h"
 
 #include <gtest/gtest.h>
@@ -115,8 +115,8 @@ class FoldTest : public testing::Test {
     return std::make_unique<Compressor>(Checkpoint::open(tiny_.path()), plan(tied), recipe, pool_);
   }
 
-  // What the tensors of `source` compute from row 5 of the embedding, without the nonlinear parts:
-  // queries from the attention's result, and logits from the MLP's.
+  // Computes what the tensors of `source` give from row 5 of the embedding, without the nonlinear
+  // parts: queries from the attention's result, and logits from the MLP's.
   Vector function(WeightSource& source) {
     const auto get = [&](const char* name) { return decode(source.load(name)); };
     const auto scaled = [&](Vector x, const char* norm) {

@@ -227,7 +227,7 @@ TEST_F(Folder, ErrorsNameItAndNotTheFolderThatItIsMadeIn) {
     const std::string text = failure(model, recipe_of("tq3"));
     EXPECT_TRUE(text.starts_with(file("folder") + "/model.safetensors: cannot ")) << text;
   }
-  // A file beside the weights.
+  // There is a file beside the weights.
   const std::string copy = file("copy");
   fs::copy(model, copy);
   spill(copy + "/README.md", std::string(1'000'000, 'x'));
@@ -261,7 +261,7 @@ TEST_F(Folder, IsNotCodedAgain) {
   }
 }
 
-// One thing of the config is changed; the error names it.
+// Changes one thing of the config; the error names it.
 class SpoiltFolder : public Folder {
  protected:
   template <typename Change>

@@ -1,4 +1,4 @@
-// Truncated files with every element type.
+// Tests truncated files with every element type.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ class GgufCut : public testing::TestWithParam<uint32_t> {
     bytes_.assign(std::istreambuf_iterator<char>(in), {});
   }
 
-  // The error for the first `size` bytes of the file.
+  // Returns the error for the first `size` bytes of the file.
   Error cut(size_t size) const {
     std::filesystem::resize_file(path_, size);
     try {

@@ -114,7 +114,7 @@ class BadGguf : public testing::Test {
     std::ofstream(path, std::ios::binary) << bytes;
     return path;
   }
-  // The file with the first `from` replaced by the equally long `to`.
+  // Returns the file with the first `from` replaced by the equally long `to`.
   std::string changed(const std::string& from, const std::string& to) const {
     EXPECT_EQ(from.size(), to.size());
     std::string bytes = bytes_;
@@ -122,7 +122,7 @@ class BadGguf : public testing::Test {
     EXPECT_NE(place, std::string::npos) << from;
     return bytes.replace(place, to.size(), to);
   }
-  // With the 32-bit number behind a key changed.
+  // Returns the file with the 32-bit number behind a key changed.
   std::string with_number(const std::string& key, uint32_t value) const {
     std::string bytes = bytes_;
     const size_t place = bytes.find(key);
@@ -197,7 +197,7 @@ TEST_F(BadGguf, ATruncatedFileIsRefusedWhereverItEnds) {
   }
 }
 
-// A file of another model, changed.
+// Changes a file of another model.
 class BadModel : public BadGguf {
  protected:
   void expect_refused_if(const std::string& model,
@@ -237,7 +237,8 @@ TEST_F(BadModel, KeysThatChangeTheFunctionAreRefused) {
 }
 
 TEST_F(BadModel, NumbersThatAreNoneAreRefusedByTheirKeys) {
-  // The value of a float in the recipe: 1e999 is not JSON, so the file is modified instead.
+  // This sets the value of a float in the recipe: 1e999 is not JSON, so the file is modified
+  // instead.
   const std::string path = folder_.file("model.gguf");
   constexpr std::string_view kKey = "llama.rope.freq_base";
   for (const float value : {std::numeric_limits<float>::quiet_NaN(),

@@ -1,4 +1,4 @@
-// The linear algebra of calibration against plain loops in double.
+// Tests the linear algebra of calibration against plain loops in double.
 #include "codec/feedback/multiply_add.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ std::vector<float> normals(int64_t count, uint64_t seed) {
   return values;
 }
 
-// A positive definite matrix, not too well conditioned.
+// Returns a positive definite matrix, not too well conditioned.
 std::vector<float> moments(int64_t n, uint64_t seed) {
   const int64_t samples = n / 2 + 1;
   const std::vector<float> x = normals(samples * n, seed);

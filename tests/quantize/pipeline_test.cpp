@@ -1,4 +1,4 @@
-// The path checkpoint -> compressor -> file -> source, on a tiny checkpoint.
+// Tests the path checkpoint -> compressor -> file -> source, on a tiny checkpoint.
 #include "quantize/pipeline/pipeline.h"
 
 #include <gtest/gtest.h>
@@ -73,7 +73,7 @@ void expect_forms(WeightSource& source) {
   }
 }
 
-// So that what nothing computes with is refused before anything is read.
+// What nothing computes with has to be refused before anything is read.
 TEST_F(PipelineTest, RotationsAreToldBeforeATensorIsRead) {
   for (const char* type : {"tq3", "q4_0", "tq4+2", "f16"}) {
     for (const RotationKind kind : {RotationKind::hadamard, RotationKind::qr, RotationKind::none}) {
@@ -394,8 +394,8 @@ TEST_F(PipelineTest, MatricesWithUnequalBlocksGetAScalePerRowAndBlock) {
   EXPECT_EQ(decode(*file, "down"), decode(*crossed, "down"));
 }
 
-// Random bytes in the header of a file with all kinds of trellis arrays: refused, or still the
-// tensors that the header describes.
+// Random bytes stand in the header of a file with all kinds of trellis arrays: it is refused, or
+// still has the tensors that the header describes.
 TEST_F(PipelineTest, DamagedHeadersOfTrellisFilesAreRefusedOrHarmless) {
   Recipe recipe = recipe_of("tc3:h:L14");
   recipe.rules = {parse_override("up=tc2:h:L14:blocks"), parse_override("down=tc4:h:L14"),

@@ -1,4 +1,4 @@
-// Files with product codes: their content, and how damaged or malicious ones are handled.
+// Tests files with product codes: their content, and how damaged or malicious ones are handled.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -36,7 +36,7 @@ class ProductFile : public testing::Test {
     good_ = file_bytes(path_);
   }
 
-  // Damage that the checksum of the header does not show.
+  // Opens a file with damage that the checksum of the header does not show.
   std::unique_ptr<WalshFile> open(std::string bytes) {
     reseal(bytes);
     std::ofstream(tiny_.file("bad.gguf"), std::ios::binary) << bytes;
@@ -95,7 +95,7 @@ TEST_F(ProductFile, AMissingCodebookIsNamed) {
   EXPECT_NE(error.find("missing"), std::string::npos) << error;
 }
 
-// A codebook whose levels would not fit in int8, with the checksum that belongs to it.
+// The levels of this codebook would not fit in int8; it has the checksum that belongs to it.
 TEST_F(ProductFile, ACodebookOutOfRangeIsRefusedThoughItsChecksumIsRight) {
   auto file = WalshFile::open(path_);
   const StoredTensor& q = *file->find("q");

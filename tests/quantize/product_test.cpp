@@ -1,4 +1,5 @@
-// The product encoder: its search against plain enumeration, scales, codebooks of tensors, bytes.
+// Tests the product encoder: its search against plain enumeration, scales, codebooks of tensors,
+// bytes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -189,7 +190,8 @@ TEST(ProductEncoder, RefusesNanAndInfinityWithTheirPlace) {
 }
 
 TEST(ProductTraining, LearnsWeightsThatAreNotNormal) {
-  // Three values per weight: far from the normal distribution that the universal codebook expects.
+  // Weights have three values: far from the normal distribution that the universal codebook
+  // expects.
   Random random(8);
   Matrix m{64, 256, std::vector<float>(64 * 256)};
   for (float& v : m.values)

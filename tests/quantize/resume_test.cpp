@@ -1,4 +1,4 @@
-// The journal of an unfinished output: what it stores, and what happens if it cannot be used.
+// Tests the journal of an unfinished output: what it stores, and what happens if it cannot be used.
 #include "quantize/pipeline/resume.h"
 
 #include <sys/stat.h>
@@ -182,7 +182,7 @@ TEST_F(ResumeFileTest, DoesWithoutAFileThatWasDeletedOrReplaced) {
   EXPECT_EQ(slurp(path_), "precious");
 }
 
-// Runs that have all they need but a journal.
+// These runs have all they need but a journal.
 class RunWithoutJournal : public TinyPipeline {
  protected:
   void SetUp() override {
@@ -214,7 +214,7 @@ TEST_F(RunWithoutJournal, SucceedsWhereAFolderHasTheName) {
 }
 
 TEST_F(RunWithoutJournal, SucceedsWhenOnlyTheOutputHasRoom) {
-  // A record of some other run that leaves no room behind it.
+  // This record of some other run leaves no room behind it.
   struct {
     uint64_t magic = 0x3265736572687377, key[2] = {1, 2};
     double nmse = 0.5;

@@ -1,4 +1,4 @@
-// Weights at and beyond the range of fp16 scales, and weights that are not finite.
+// Tests weights at and beyond the range of fp16 scales, and weights that are not finite.
 #include "codec/encode/scale_range.h"
 
 #include <cmath>
@@ -18,7 +18,7 @@ class ScaleRangeTest : public TinyPipeline {
       w = static_cast<float>(w * factor);
     tiny_.save();
   }
-  // The error message; empty if the file is written.
+  // Returns the error message; empty if the file is written.
   std::string refusal(const Recipe& recipe) {
     try {
       summary_ = quantize_to_file(*compressor(recipe), tiny_.file("out.gguf"), {});
@@ -87,7 +87,7 @@ TEST_F(ScaleRangeTest, OneSaturatedScaleIsEnough) {
   }
 }
 
-// Rows of unused tokens, dead neurons, padding: no reason to refuse a model.
+// Rows of unused tokens, dead neurons and padding are no reason to refuse a model.
 TEST_F(ScaleRangeTest, RowsThatAreTinyBesideOthersAreNoLoss) {
   const auto width = static_cast<size_t>(TinyCheckpoint::kFfn);
   std::vector<float>& down = tiny_.values("down");
@@ -113,7 +113,7 @@ TEST_F(ScaleRangeTest, AMissedBoundIsTold) {
     EXPECT_EQ(summary_.missed.back().tensor, "down");
     EXPECT_GT(summary_.missed.back().nmse, 1.15 * summary_.missed.back().format->bound);
   }
-  // Rotated, and where the bound is not about them.
+  // These types rotate, or their bound is not about such weights.
   for (const char* type : {"tq3", "itq3_s", "q4_0", "q8_0", "bf16"}) {
     EXPECT_EQ(refusal(recipe_of(type)), "");
     EXPECT_TRUE(summary_.missed.empty()) << type << " " << summary_.missed.front().tensor;

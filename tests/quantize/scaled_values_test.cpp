@@ -1,4 +1,4 @@
-// Matrices in FP8 and MXFP4 as checkpoints store them.
+// Tests matrices in FP8 and MXFP4 as checkpoints store them.
 #include "weights/stored/scaled_values.h"
 
 #include <gmock/gmock.h>
@@ -59,7 +59,7 @@ void expect_refused(const std::function<void()>& body, const std::string& part) 
   }
 }
 
-// The definitions of the formats, by their exponents.
+// The definitions of the formats are written out by their exponents.
 TEST(SmallFloats, AllCodes) {
   for (int code = 0; code < 256; ++code) {
     const int sign = code >= 128 ? -1 : 1, exponent = code / 8 % 16, mantissa = code % 8;

@@ -1,4 +1,4 @@
-// Test helper: modifies walsh files and updates the checksum of the header, or writes them as older
+// Modifies walsh files for tests and updates the checksum of the header, or writes them as older
 // versions did.
 #pragma once
 

@@ -45,7 +45,7 @@ TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuWithAllStateBits) {
   expect_same_tiles(device_, "tc3:h", normal_matrix(3, 32));
 }
 
-// Costs as products of tensor cores, of which a block takes 16 tiles.
+// Costs are products of tensor cores, of which a block takes 16 tiles.
 TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuAsProducts) {
   const auto expect_same = [&](const char* name, const Matrix& tiles) {
     const TrellisCode& code = testing_support::test_format(name).trellis;
@@ -62,7 +62,7 @@ TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuForOddValues) {
     expect_same_tiles(device_, name, odd_tiles(16, 96));
 }
 
-// Two rows of tiles at a time, the last one with fewer rows.
+// Two rows of tiles are searched at a time, the last one with fewer rows.
 TEST_F(EmulatedTiles, HaveTheBytesOfTheCpuInSeveralBatches) {
   ASSERT_EQ(device_.batch_tiles(), 8);
   expect_same_tiles(device_, "tc2:h:L8", normal_matrix(5 * 16 - 3, 64), Effort::fast);

@@ -1,4 +1,4 @@
-// Test helper: compares trellis matrices whose tiles a device searches with the CPU's.
+// Compares trellis matrices whose tiles a device searches with the CPU's, for tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 namespace walsh::testing_support {
 
-// The stored bytes, or the reason of the refusal.
+// Holds the stored bytes, or the reason of the refusal.
 struct TileResult {
   std::vector<std::byte> bytes;
   std::string refusal;
@@ -66,7 +66,7 @@ inline void expect_same_tiles(detail::TileDevice& device, const std::string& nam
   EXPECT_EQ(other.norm, cpu.norm) << name;
 }
 
-// With the feedback of correlated activations.
+// Compares with the feedback of correlated activations.
 inline void expect_same_fed_back(detail::TileDevice& device, const std::string& name,
                                  const Matrix& m, Effort effort = Effort::full) {
   const Format& format = test_format(name);
@@ -77,7 +77,7 @@ inline void expect_same_fed_back(detail::TileDevice& device, const std::string& 
   expect_same_tiles(device, name, m, effort, &feedback);
 }
 
-// Rows of zeros, of one huge value, of ties, of steps in size, and tiny ones.
+// Makes rows of zeros, of one huge value, of ties, of steps in size, and tiny ones.
 inline Matrix odd_tiles(int64_t rows, int64_t cols) {
   Matrix m = normal_matrix(rows, cols, 9);
   for (int64_t r = 0; r < rows; ++r) {

@@ -12,8 +12,8 @@ struct Step {
   double work, seconds;
 };
 
-// Formats of the embedding, the layers and the head, and the nanoseconds that their weights take on
-// some machine.
+// Holds formats of the embedding, the layers and the head, and the nanoseconds that their weights
+// take on some machine.
 struct Machine {
   const char *embedding, *linear, *head;
   double embedding_ns, linear_ns, head_ns;
@@ -21,7 +21,7 @@ struct Machine {
   double measuring_expected = 0;
 };
 
-// A model with layers of 2048 x 8192.
+// Returns the steps of a model with layers of 2048 x 8192.
 std::vector<Step> steps_of(const Machine& m, int layers) {
   std::vector<Step> steps;
   const auto add = [&](const std::string& name, const char* format, double weights, double ns) {
@@ -66,7 +66,7 @@ void expect_good_estimates(const Machine& machine, int layers) {
   EXPECT_NEAR(estimate.seconds_left(), 0, 1e-9 * total);
 }
 
-// Costs as measured with AVX-512, AVX2 and scalar code, and beside other work.
+// The costs were measured with AVX-512, AVX2 and scalar code, and beside other work.
 TEST(TimeEstimate, IsGoodWithinAFactorOfTwoAfterTheFirstTenth) {
   const Machine machines[] = {
       {"bf16", "tc3:h", "bf16", 1, 1700, 1},

@@ -1,4 +1,5 @@
-// A small random checkpoint on disk, with a plan made by hand, for the tests of the quantizer.
+// Makes a small random checkpoint on disk, with a plan made by hand, for the tests of the
+// quantizer.
 #pragma once
 
 #include <unistd.h>

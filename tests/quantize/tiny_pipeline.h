@@ -1,4 +1,4 @@
-// Test helper: a tiny checkpoint with its compressors and files.
+// Makes a tiny checkpoint with its compressors and files, for tests.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The trellis encoder: the search against plain dynamic programming, scales, whole tensors.
+// Tests the trellis encoder: the search against plain dynamic programming, scales, whole tensors.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -49,7 +49,7 @@ std::vector<float> normals(size_t count, uint64_t seed) {
   return x;
 }
 
-// The targets that the search looks for.
+// Returns the targets that the search looks for.
 std::vector<float> rounded(const TrellisTable& table, std::vector<float> x) {
   for (float& v : x)
     v = table.searched_target(v) / table.scale;
@@ -63,7 +63,7 @@ std::vector<int16_t> whole_targets(const TrellisTable& table, const std::vector<
   return targets;
 }
 
-// The costs of the forward pass over one tile.
+// Computes the costs of the forward pass over one tile.
 void forward(detail::TrellisForward pass, const TrellisTable& table, const int16_t* x, int steps,
              std::vector<int32_t>& best) {
   int32_t* to = best.data();
@@ -77,8 +77,8 @@ double step_cost(const TrellisCode& code, const float* x, uint32_t state) {
   return cost;
 }
 
-// Least cost over all paths of `steps` states that start after class `first` and end in class
-// `last` (any if negative), state by state in double precision.
+// Returns the least cost over all paths of `steps` states that start after class `first` and end in
+// class `last` (any if negative), state by state in double precision.
 double plain_viterbi(const TrellisCode& code, const float* x, int steps, int first, int last) {
   const uint32_t states = 1u << code.state_bits, classes = states >> code.step_bits;
   std::vector<double> cost(states), next(states);
@@ -175,7 +175,8 @@ TEST_F(TrellisOnEachIsa, forwardPassGivesTheSameCosts) {
   }
 }
 
-// The states of the least-cost path that ends in class `last`, with the costs of each step's start.
+// Returns the states of the least-cost path that ends in class `last`, with the costs of each
+// step's start.
 std::vector<uint16_t> plain_trace(const TrellisTable& table, const int16_t* x, int steps,
                                   const std::vector<int32_t>& best, int last) {
   const int classes = table.classes();
@@ -198,7 +199,8 @@ std::vector<uint16_t> plain_trace(const TrellisTable& table, const int16_t* x, i
   return states;
 }
 
-// A free search around the seam for the class there, and one from that class and back to it.
+// Searches freely around the seam for the class there, and once more from that class and back to
+// it.
 std::vector<uint16_t> two_searches(const TrellisTable& table, const std::vector<int16_t>& x,
                                    int seam_weights) {
   const int classes = table.classes(), steps = kTileWeights / 2;

@@ -1,5 +1,5 @@
-// Error feedback in two directions: where tiles are rounded to and what factor rows get, against
-// plain double arithmetic, and the encoders that work with it.
+// Tests error feedback in two directions: where tiles are rounded to and what factor rows get,
+// against plain double arithmetic, and the encoders that work with it.
 #include "codec/feedback/two_sided.h"
 #include "codec/small_states.h"
 
@@ -29,7 +29,7 @@ using testing_support::moments_of;
 using testing_support::normal_matrix;
 using testing_support::stored_bytes;
 
-// A dense matrix of doubles.
+// Holds a dense matrix of doubles.
 struct Plain {
   int64_t rows, cols;
   std::vector<double> values;
@@ -59,7 +59,7 @@ Plain transposed(const Plain& a) {
   return c;
 }
 
-// The damped moments themselves, from their factor.
+// Returns the damped moments themselves, from their factor.
 Plain moments_of_factor(const ErrorFeedback& feedback) {
   Plain c(feedback.size(), feedback.size());
   for (int64_t i = 0; i < c.rows; ++i) {
@@ -94,7 +94,7 @@ std::vector<double> solved(Plain a, std::vector<double> b) {
   return b;
 }
 
-// tr(E^T H_O E H_I).
+// Returns tr(E^T H_O E H_I).
 double weighted(const Plain& e, const Plain& outputs, const Plain& inputs) {
   const Plain a = product(outputs, e), b = product(e, inputs);
   double sum = 0;
@@ -103,8 +103,8 @@ double weighted(const Plain& e, const Plain& outputs, const Plain& inputs) {
   return sum;
 }
 
-// The errors of a block that make the weighted error least when those to the left of it and above
-// it are as they are and all others can be anything, by the equations of the least error
+// Returns the errors of a block that make the weighted error least when those to the left of it and
+// above it are as they are and all others can be anything, by the equations of the least error
 // themselves.
 Plain best_errors(const Block& block, const Plain& errors, const Plain& outputs,
                   const Plain& inputs) {
@@ -153,7 +153,7 @@ ErrorFeedback outputs_of(int64_t rows, uint64_t seed, ThreadPool& pool) {
   return ErrorFeedback::of_outputs(moments, {}, {}, pool);
 }
 
-// What a test rounds to.
+// Rounds as a test does.
 float coarse(float x) {
   return std::round(2 * x) / 2;
 }
@@ -291,7 +291,7 @@ TEST_F(TwoSided, DiagonalsHaveEveryBlockBehindThoseItNeeds) {
   }
 }
 
-// The encoders.
+// The rest tests the encoders.
 
 Rotation rotation_of(const Format& format, int pass) {
   Rotation rotation;

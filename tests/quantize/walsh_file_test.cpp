@@ -1,4 +1,4 @@
-// The metadata of a walsh file, and how modified files are handled.
+// Tests the metadata of a walsh file, and how modified files are handled.
 #include "weights/walsh_file.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 class WalshFileTest : public TinyPipeline {
  protected:
-  // The words of the refusal of a file with these bytes; empty if it is opened.
+  // Returns the words of the refusal of a file with these bytes; empty if it is opened.
   std::string refusal(const std::string& bytes) {
     spill(tiny_.file("changed.gguf"), bytes);
     try {
@@ -41,7 +41,8 @@ TEST_F(WalshFileTest, ChangedSeedsAndSettingsAreRefusedAsDamage) {
   std::string bad = quantize(recipe_of("tq3"));
   const size_t table = bad.find(keys::kRotations);
   ASSERT_NE(table, std::string::npos);
-  // Key, type, type of the elements, count; the embedding's two passes; kind and block.
+  // The place follows key, type, type of the elements and count; the embedding's two passes; kind
+  // and block.
   bad[table + std::string(keys::kRotations).size() + 4 + 4 + 8 + 32 + 8] ^= 1;
   EXPECT_NE(refusal(bad).find("header: checksum "), std::string::npos) << refusal(bad);
   EXPECT_NE(refusal(bad).find("the file is damaged"), std::string::npos);

@@ -35,7 +35,7 @@ std::vector<float> applied(const Rotation& rotation, std::vector<float> row) {
   return row;
 }
 
-// Column-by-column dense matrix of a rotation.
+// Returns the dense matrix of a rotation, column by column.
 std::vector<std::vector<float>> columns_of(const Rotation& rotation, int64_t k) {
   std::vector<std::vector<float>> columns;
   for (int64_t j = 0; j < k; ++j) {
@@ -133,7 +133,7 @@ TEST_F(RotationOnEachIsa, hadamardEqualsTheSylvesterMatrix) {
         double expected = 0;
         for (size_t j = 0; j < x.size(); ++j)
           expected += (std::popcount(i & j) % 2 == 0 ? 1.0 : -1.0) * static_cast<double>(x[j]);
-        // log2(n) additions of values of size sqrt(n).
+        // log2(n) additions of values of size sqrt(n) make this error.
         ASSERT_NEAR(y[i], expected, 1e-6 * n) << isa_name(isa) << " n=" << n << " i=" << i;
       }
     }
@@ -163,7 +163,7 @@ TEST_F(RotationOnEachIsa, bitsDoNotDependOnTheIsa) {
 }
 
 TEST(Rotator, appliesSignsThenTheNormalizedMatrixPerBlock) {
-  // 96 = 64 + 32: signs run over the whole row, the transform over each block.
+  // The row has 96 = 64 + 32 columns: signs run over the whole row, the transform over each block.
   const Rotation rotation{RotationKind::hadamard, 64, 42, true};
   const std::vector<float> x = normal_row(96, 3);
   const std::vector<float> y = applied(rotation, x);

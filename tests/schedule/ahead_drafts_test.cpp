@@ -1,4 +1,4 @@
-// Texts whose tokens the model's own layer guesses.
+// Tests texts whose tokens the model's own layer guesses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ class DraftsAhead : public testing::Test {
     return options;
   }
 
-  // Greedy texts and sampled ones, with prompts that are read in pieces.
+  // Returns greedy texts and sampled ones, with prompts that are read in pieces.
   static std::vector<TextRequest> requests(const Model& model) {
     std::vector<TextRequest> all;
     for (uint64_t i = 0; i < 6; ++i) {
@@ -104,8 +104,8 @@ TEST_F(DraftsAhead, ChangeNoTextWithAnyCache) {
   }
 }
 
-// Texts with a common beginning, which the model reads once, and texts that have to wait for memory
-// and begin again.
+// Texts have a common beginning, which the model reads once; others have to wait for memory and
+// begin again.
 TEST_F(DraftsAhead, ChangeNoTextWherePrefixesAreShared) {
   const AheadModel models = load("glm4-moe");
   AheadDrafts drafts(models.layer, models.desc, 2, kPositions, 8, &kCheap);
@@ -169,7 +169,8 @@ TEST_F(DraftsAhead, HaveAtMostAsManyTokensAsAskedFor) {
   }
 }
 
-// The first three tokens, of which the second and third are drafted, of many texts from one prompt.
+// The first three tokens, of which the second and third are drafted, are counted over many texts
+// from one prompt.
 TEST_F(DraftsAhead, SampledTextsAreDistributedAsWithout) {
   const AheadModel models = load("glm4-moe");
   AheadDrafts drafts(models.layer, models.desc, 1, kPositions, 8, &kCheap);
@@ -195,7 +196,7 @@ TEST_F(DraftsAhead, SampledTextsAreDistributedAsWithout) {
   }
   EXPECT_GT(right, 0);
   EXPECT_LT(right, drafted);
-  // The probabilities of texts by the model's logits: of two tokens each time.
+  // The model's logits give the probabilities of texts: of two tokens each time.
   double square = 0;
   int known = 0;
   for (int path = 0; path < 8; ++path) {

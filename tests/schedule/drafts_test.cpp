@@ -1,4 +1,4 @@
-// Texts whose tokens another model guesses.
+// Tests texts whose tokens another model guesses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ constexpr int64_t kPositions = 200;
 // Guessing is always worth it.
 constexpr DraftCosts kCheap = {0.02, 0.02};
 
-// Passes the guesses of another source on, of which it makes every so many-th one wrong.
+// Passes the guesses of another source on, and makes one in so many wrong.
 class Careless : public DraftSource {
  public:
   Careless(DraftSource& source, int64_t every) : source_(source), every_(every) {}
@@ -103,7 +103,7 @@ class Drafts : public testing::Test {
     return all;
   }
 
-  // Every text is that without drafts.
+  // Checks that every text is that without drafts.
   static SchedulerCounts expect_same_texts(const Model& model, const SchedulerOptions& options,
                                            const std::string& what) {
     Scheduler scheduler(model, options);
@@ -153,7 +153,7 @@ TEST_F(Drafts, ChangeNoTextOfRecurrentModels) {
   }
 }
 
-// The same guesses with the same random numbers: nearly every one is right.
+// The guesses are the same with the same random numbers: nearly every one is right.
 TEST_F(Drafts, OfTheSameModelAreRight) {
   const Model model = folder("qwen35-tiny");
   ModelDrafts drafts(model, 3, kPositions, &kCheap);
@@ -207,7 +207,7 @@ TEST_F(Drafts, AreMadeForWhoWantsThem) {
   }
 }
 
-// The second and third tokens, which are drafted, of many texts from one prompt.
+// The second and third tokens, which are drafted, are counted over many texts from one prompt.
 TEST_F(Drafts, SampledTextsAreDistributedAsWithout) {
   const Model model = folder("qwen3-tiny"), draft = folder("mistral-tiny");
   TextRequest wanted;
@@ -217,7 +217,7 @@ TEST_F(Drafts, SampledTextsAreDistributedAsWithout) {
   wanted.sampler.top_k = 3;
   wanted.sampler.top_p = 1;
   wanted.sampler.min_p = 0;
-  // What the options make of logits.
+  // Returns what the options make of logits.
   const auto probabilities = [&](const std::vector<int32_t>& text) {
     Session session(model, {kPositions});
     const std::vector<float> logits = test::all_logits(session, text).back();

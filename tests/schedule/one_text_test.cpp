@@ -1,4 +1,4 @@
-// A scheduler with one place.
+// Tests a scheduler with one place.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ class OneText : public testing::Test {
     return {expected_.begin(), expected_.begin() + static_cast<int64_t>(count)};
   }
 
-  // The text; `wanted` is asked for every token.
+  // Returns the text; `wanted` is asked for every token.
   Recorder run(const TextRequest& request, std::function<bool()> wanted = {}) {
     const auto sink = std::make_shared<Recorder>();
     sink->wanted = std::move(wanted);
@@ -43,7 +43,7 @@ class OneText : public testing::Test {
     return *sink;
   }
 
-  // A prompt that repeats its first tokens.
+  // Returns a prompt that repeats its first tokens.
   std::vector<int32_t> repeated(int64_t count, int times) const {
     std::vector<int32_t> prompt;
     for (int i = 0; i < times; ++i)
@@ -152,8 +152,8 @@ TEST_F(OneText, RefusesAnEmptyPromptOneThatIsTooLongAndASecondText) {
 }
 
 TEST_F(OneText, LookedUpTokensChangeNoText) {
-  // A prompt that repeats itself and a penalty that rewards what was there, so that there is much
-  // to look up, right and wrong.
+  // The prompt repeats itself and a penalty rewards what was there, so that there is much to look
+  // up, right and wrong.
   wanted_.sampler.repeat_penalty = 0.2f;
   wanted_.prompt = repeated(8, 4);
   wanted_.shares_prefix = false;

@@ -66,7 +66,7 @@ class SchedulerTest : public testing::Test {
   Model model_;
 };
 
-// Its states can be restored to before the last token of a prompt.
+// The model's states can be restored to before the last token of a prompt.
 TEST_F(SchedulerTest, RecurrentModelsShareWhatTheyCanGoBackTo) {
   const Model model = test::load_folder(test::tiny_model("qwen35-tiny"), pool_);
   SchedulerOptions options = small();
@@ -140,7 +140,7 @@ TEST_F(SchedulerTest, EveryRunningRequestGetsATokenInEveryStepWhileAPromptIsRead
   EXPECT_EQ(steps, 11u) << "400 tokens, 39 of each step";
 }
 
-// Pages for about two of the texts.
+// There are pages for about two of the texts.
 TEST_F(SchedulerTest, TextsThatWereMovedOutGoOnAsTheyWouldHave) {
   SchedulerOptions options = small();
   options.cache_positions = 3 * kCpuPagePositions;
@@ -204,13 +204,13 @@ TEST_F(SchedulerTest, BeginningsAreSharedByOneOwnersTextsOnly) {
     return sink;
   };
   const auto cached = [](const Recorder& sink) { return sink.end ? sink.end->cached_tokens : -1; };
-  // Together: the second of an owner waits for the first, that of another does not.
+  // Texts come together: the second of an owner waits for the first, that of another does not.
   const auto first = add("a"), equal = add("a"), other = add("b");
   finish(scheduler);
   EXPECT_EQ(cached(*first), 0);
   EXPECT_GT(cached(*equal), 90);
   EXPECT_EQ(cached(*other), 0);
-  // One after the other, and beside one that is running.
+  // Texts come one after the other, and beside one that is running.
   const auto kept = add("a"), stranger = add("c");
   scheduler.step();
   const auto beside = add("d");
@@ -224,7 +224,7 @@ TEST_F(SchedulerTest, BeginningsAreSharedByOneOwnersTextsOnly) {
   EXPECT_EQ(cached(*again), 99);
 }
 
-// With a clock that says how long each step took.
+// A clock says how long each step took.
 TEST_F(SchedulerTest, PiecesOfPromptsAreAsLongAsTheTimeOfAStepAllows) {
   const auto steps_of = [&](double seconds_of_a_step) {
     SchedulerOptions options = small();
@@ -255,7 +255,7 @@ TEST_F(SchedulerTest, PiecesOfPromptsAreAsLongAsTheTimeOfAStepAllows) {
   EXPECT_GT(steps_of(0.5), 40u) << "the least that is read, 8 tokens, after the first two";
 }
 
-// A sink that throws when it is called.
+// This sink throws when it is called.
 class BrokenSink : public Recorder {
  public:
   explicit BrokenSink(int64_t breaks_at) : breaks_at_(breaks_at) {}
@@ -312,7 +312,7 @@ TEST_F(SchedulerTest, BeginningsInCommonAreEvaluatedOnce) {
   next.prompt.push_back(7);
   EXPECT_EQ(run(next).end->cached_tokens, 315) << "the last token was not evaluated";
   EXPECT_EQ(run(first).end->cached_tokens, 309);
-  // Beside one that is still running.
+  // The text goes on beside one that is still running.
   const auto a = std::make_shared<Recorder>(), b = std::make_shared<Recorder>();
   const auto other = random_prompt(9, 200);
   scheduler.add(request(other, 30), a);

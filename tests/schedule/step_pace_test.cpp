@@ -5,15 +5,15 @@
 namespace walsh {
 namespace {
 
-// A device on which a step takes `alone` seconds and `row` more for each token of a prompt, at
-// least `least` of them.
+// On this device a step takes `alone` seconds and `row` more for each token of a prompt, at least
+// `least` of them.
 struct PacedDevice {
   double alone, row, least = 0;
 
   double step(int64_t rows) const { return rows == 0 ? alone : alone + least + row * rows; }
 };
 
-// The longest of a number of steps with endless prompts, from step `from` on.
+// Returns the longest of a number of steps with endless prompts, from step `from` on.
 double longest_step(StepPace& pace, const PacedDevice& device, int steps, int from) {
   double longest = 0;
   for (int i = 0; i < steps; ++i) {

@@ -1,4 +1,4 @@
-// Test helper: lets a scheduler continue texts, and says what they should be.
+// Lets a scheduler continue texts, and says what they should be, for tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -52,8 +52,8 @@ inline void finish(Scheduler& scheduler) {
   }
 }
 
-// The tokens of a text by its definition: a token after the other, each evaluated by itself and
-// chosen on the host.
+// Returns the tokens of a text by its definition: a token after the other, each evaluated by itself
+// and chosen on the host.
 inline std::vector<int32_t> plain_text(const Model& model, const TextRequest& request,
                                        int64_t positions) {
   Session session(model, {positions});

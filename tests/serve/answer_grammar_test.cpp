@@ -1,4 +1,4 @@
-// Grammars for answers with required or strict tools, tested on texts that a model might write,
+// Tests grammars for answers with required or strict tools on texts that a model might write,
 // without a model.
 #include "serve/answer_grammar.h"
 
@@ -36,7 +36,7 @@ class AnswerGrammarTest : public testing::Test {
     options.pool = &pool_;
     loaded_.emplace(load_model(kModel, nullptr, options));
   }
-  // Two texts become special tokens.
+  // Makes two texts special tokens.
   void name_special(const std::string& first, const std::string& second) {
     std::ifstream in(std::string(kModel) + "/tokenizer.json");
     std::string text(std::istreambuf_iterator<char>(in), {});
@@ -117,7 +117,7 @@ TEST_F(AnswerGrammarTest, StrictCallsOfChannelsThatNobodyAskedFor) {
   }
 }
 
-// The mark, the text up to the arguments, and the text after them.
+// Holds the mark, the text up to the arguments, and the text after them.
 struct Form {
   const char *source, *begin, *end, *between;
 };
@@ -177,7 +177,7 @@ TEST_F(AnswerGrammarTest, StrictCallsWrittenAsTags) {
                             "<tool_call>\n<function=get_weather>\n</function>"});
 }
 
-// Seed-OSS has no line ends around values, GLM marks of its own around keys and values.
+// Seed-OSS has no line ends around values, and GLM has marks of its own around keys and values.
 TEST_F(AnswerGrammarTest, CallsWrittenAsTagsOfOtherForms) {
   const std::string seed =
       "<seed:tool_call>\n<function=get_weather>\n<parameter=city>Rome</parameter>\n"

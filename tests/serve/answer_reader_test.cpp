@@ -13,7 +13,7 @@ using test::Read;
 using test::read_in_pieces;
 using test::tools;
 
-// Words of a template that show how calls are written.
+// These words of a template show how calls are written.
 constexpr const char* kHermes = "<tool_call> tools";
 constexpr const char* kQwen = "<tool_call> <function= <parameter= tools";
 constexpr const char* kSeed = "<seed:tool_call> <function= <parameter= tools";
@@ -39,7 +39,7 @@ TEST(AnswerReader, CallsOfHermesAndQwen) {
               {"Use <tool_bar> and <tool_call>nothing</tool_call> \n", "", {}});
 }
 
-// For any order of a call's keys and any form of its mark.
+// This holds for any order of a call's keys and any form of its mark.
 TEST(AnswerReader, CallsOfNoToolAreContent) {
   for (const char* call :
        {R"({"name": "absent", "arguments": {}})", R"({"arguments": {}, "name": "absent"})"}) {

@@ -1,4 +1,4 @@
-// Anthropic's messages and OpenAI's responses: translated to chats and back.
+// Tests how Anthropic's messages and OpenAI's responses are translated to chats and back.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -124,7 +124,7 @@ TEST(MessagesApi, ContinuesTheAssistantsMessage) {
                          false));
 }
 
-// Requests as messages.create and messages.parse of the package send them.
+// messages.create and messages.parse of the package send requests so.
 TEST(MessagesApi, AFormatIsThatOfAChat) {
   const char* schema = R"({"type": "object", "properties": {"z": {}, "a": {}}})";
   for (const char* form :

@@ -1,4 +1,4 @@
-// Test helper: a client that sends HTTP byte by byte, also malformed.
+// Sends HTTP byte by byte, also malformed, as a client of tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 
 namespace walsh::test {
 
-// Longer than anything takes that does not hang.
+// This is longer than anything takes that does not hang.
 constexpr int patience_ms = 20000;
 
 struct ClientResponse {
@@ -53,7 +53,7 @@ class Client {
 
   bool connected() const { return connected_; }
 
-  // False if the server takes no more.
+  // Returns false if the server takes no more.
   bool send(std::string_view text) {
     while (!text.empty()) {
       const ssize_t n = ::send(socket_, text.data(), text.size(), MSG_NOSIGNAL);
@@ -66,14 +66,14 @@ class Client {
   void close() {
     if (socket_ >= 0) ::close(std::exchange(socket_, -1));
   }
-  // With a reset instead of an orderly end.
+  // Ends with a reset instead of an orderly end.
   void abort() {
     const linger hard{1, 0};
     ::setsockopt(socket_, SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
     close();
   }
 
-  // The next answer; of a stream of events everything up to its end.
+  // Returns the next answer; of an event stream everything up to its end.
   ClientResponse response(bool has_body = true) {
     ClientResponse result;
     std::string head;
@@ -106,13 +106,13 @@ class Client {
     return send(request) ? response() : ClientResponse();
   }
 
-  // Status line and fields of an answer whose body is read by next_chunk().
+  // Returns the status line and fields of an answer whose body is read by next_chunk().
   std::string head() {
     std::string text;
     take_until("\r\n\r\n", text);
     return text;
   }
-  // False at the end of the connection; an empty piece is the end of the body.
+  // Returns false at the end of the connection; an empty piece is the end of the body.
   bool next_chunk(std::string& piece) {
     std::string size, rest;
     if (!take_until("\r\n", size)) return false;
@@ -124,7 +124,7 @@ class Client {
     }
     return ended_;
   }
-  // Whether something, or the end, has arrived.
+  // Returns whether something, or the end, has arrived.
   bool readable(int milliseconds) const {
     pollfd query{socket_, POLLIN, 0};
     return !received_.empty() || ::poll(&query, 1, milliseconds) > 0;
@@ -165,7 +165,7 @@ class Client {
   std::string received_;
 };
 
-// Until `condition` holds; false if it never does.
+// Waits until `condition` holds; returns false if it never does.
 template <typename Condition>
 bool eventually(Condition condition) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(patience_ms);

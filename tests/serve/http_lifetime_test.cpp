@@ -1,4 +1,4 @@
-// Deadlines, clients that disconnect, and the shutdown of the server.
+// Tests deadlines, clients that disconnect, and the shutdown of the server.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ TEST(HttpDeadline, EndsSlowHeaders) {
     ASSERT_TRUE(slow.back().send("GET / HTTP/1.1\r\nHost: x\r\n"));
   }
   EXPECT_EQ(Client(server.port()).ask(quick_request).status, 200);
-  // Activity does not prolong it.
+  // Activity does not prolong the deadline.
   while (!slow[0].readable(10))
     slow[0].send("a");
   for (Client& client : slow) {
@@ -305,7 +305,7 @@ TEST(HttpGone, IsNoticedHoweverTheClientLeaves) {
       reset ? client.abort() : client.close();
       ++expected;
       EXPECT_TRUE(eventually([&] { return desk.gone == expected; }));
-      // One that comes late is called at once, and an answer goes nowhere.
+      // A callback that comes late is called at once, and an answer goes nowhere.
       std::atomic<bool> late{false};
       replies[0]->on_gone([&] { late = true; });
       EXPECT_TRUE(eventually([&] { return late.load(); }));
@@ -366,7 +366,7 @@ TEST(HttpGone, TwoHundredClientsThatLeaveCostNothing) {
     ASSERT_TRUE(eventually([&] { return desk.gone == expected; }));
     for (const auto& reply : replies)
       reply->event("data: a\n\n");
-    // Before the limit is reached.
+    // This is before the limit is reached.
     if (i % 8 == 7) {
       ASSERT_TRUE(server.idle());
     }

@@ -19,7 +19,7 @@ struct Parsed {
   std::string rest;
 };
 
-// Fed in pieces of `piece` bytes.
+// Feeds the text in pieces of `piece` bytes.
 Parsed parse(const std::string& text, size_t piece, const HttpOptions& limits = {}) {
   HttpParser parser(limits);
   std::string waiting;
@@ -98,7 +98,7 @@ TEST(HttpParser, KnowsTheFormsOfATarget) {
     EXPECT_EQ(path("GET", target), "400") << target;
 }
 
-// RFC 9112, 3.2.2: what is in front of the server may have checked only one of the two.
+// RFC 9112, 3.2.2, says so: what is in front of the server may have checked only one of the two.
 TEST(HttpParser, TheHostOfATargetCountsAndNotTheField) {
   const auto host = [](const std::string& target, const std::string& version = "1.1",
                        const std::string& field = "Host: field\r\n") {
@@ -231,7 +231,7 @@ TEST(HttpParser, BoundsWhatStandsBetweenChunks) {
   const std::string head = "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
   EXPECT_EQ(status_of(head + "5;" + std::string(20000, 'e')), 431);
   EXPECT_EQ(status_of(head + "0\r\nA: " + std::string(20000, 'e')), 431);
-  // To the byte, and whether it comes at once or not.
+  // The limit holds to the byte, whether the text comes at once or not.
   const size_t rest = HttpOptions().header_bytes - std::string("0\r\nA: \r\n\r\n").size();
   EXPECT_EQ(status_of(head + "0\r\nA: " + std::string(rest, 'e') + "\r\n\r\n"), 0);
   EXPECT_EQ(status_of(head + "0\r\nA: " + std::string(rest + 1, 'e') + "\r\n\r\n"), 431);

@@ -100,7 +100,7 @@ TEST(HttpServer, AsksForABodyThatWaitsForPermission) {
   Client client(server.port());
   EXPECT_EQ(client.ask(head + "4\r\n\r\n").status, 100);
   EXPECT_EQ(client.ask("body").body, "POST /? body");
-  // Not for one that is on its way, or is refused.
+  // No such answer is sent for a body that is on its way, or is refused.
   EXPECT_EQ(client.ask(head + "4\r\n\r\nbody").body, "POST /? body");
   EXPECT_EQ(client.ask(head + "101\r\n\r\n").status, 413);
 }
@@ -173,8 +173,8 @@ TEST(HttpServer, LetsAClientThatStillSendsReadItsRefusal) {
   Desk desk;
   RunningServer server(options, desk.handler());
   for (int i = 0; i < 5; ++i) {
-    // Much more than fits into the buffers between the two, and all of it before the answer is
-    // read.
+    // There is much more than fits into the buffers between the two, and all of it comes before the
+    // answer is read.
     Client client(server.port());
     EXPECT_EQ(client.ask(post("/", std::string(16 << 20, 'x'))).status, 413);
   }
@@ -333,7 +333,7 @@ TEST(HttpServer, WaitsWhileTheSystemHasNoDescriptors) {
   RunningServer server(any_port(), desk.handler());
   rlimit limit{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
-  // One is left, for the client.
+  // One descriptor is left, for the client.
   const int next = dup(0);
   ASSERT_GE(next, 0);
   close(next);

@@ -1,5 +1,5 @@
-// Calls between marks of their own, with tags of MiniMax, and in Python. The cases are those that
-// vLLM's tests of its parsers have (tests/tool_parsers), as far as both agree.
+// Tests calls between marks of their own, with tags of MiniMax, and in Python. The cases are those
+// that vLLM's tests of its parsers have (tests/tool_parsers), as far as both agree.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

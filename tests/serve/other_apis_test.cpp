@@ -1,4 +1,4 @@
-// llama.cpp's /completion and Ollama's interface.
+// Tests llama.cpp's /completion and Ollama's interface.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ constexpr const char* kPrompt = "The city of London is";
 
 class OtherApis : public ServiceTest {
  protected:
-  // Lines of JSON.
+  // Returns lines of JSON.
   static std::vector<Json> lines(const Recorded& reply) {
     EXPECT_EQ(reply.response.type, "application/x-ndjson");
     std::vector<Json> all;
@@ -35,7 +35,7 @@ class OtherApis : public ServiceTest {
   }
   std::vector<int32_t> ids(const std::string& text) { return loaded_.tokenizer.encode(text, true); }
 
-  // A chat whose prompt is its last message.
+  // Makes a chat whose prompt is its last message.
   void use_template() {
     service_ = make([](const OrderedJson& body) {
       return body["messages"].back()["content"].get<std::string>();

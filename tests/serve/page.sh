@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The server's page in a real browser, with the model in models/; skipped (77) without one.
+# Tests the server's page in a real browser, with the model in models/; skipped (77) without one.
 # Usage: page.sh WALSH
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"

@@ -1,4 +1,4 @@
-// Test helper: what a text of a model is read as.
+// Reads a text of a model as an answer, for tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,7 +33,8 @@ inline std::ostream& operator<<(std::ostream& out, const Read& read) {
   return out;
 }
 
-// In pieces of `size` bytes, which must not matter. `cut`: the text ends by the number of tokens.
+// Reads in pieces of `size` bytes, which must not matter. `cut` says that the text ends by the
+// number of tokens.
 inline Read read_in_pieces(const AnswerReaderOptions& options, const std::string& text, size_t size,
                            bool cut = false) {
   AnswerReader reader(options);

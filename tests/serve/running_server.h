@@ -1,4 +1,4 @@
-// Test helper: a server in its own thread, and handlers for it.
+// Runs a server in its own thread, with handlers for it, for tests.
 #pragma once
 
 #include <atomic>
@@ -38,7 +38,7 @@ class RunningServer {
           server_->run();
           returned_ = true;
         }) {
-    // So that the destructor of the server cannot come before run().
+    // This waits, so that the destructor of the server cannot come before run().
     eventually([&] { return Client(port_).ask("GET / HTTP/1.0\r\n\r\n").status != 0; });
     eventually([&] { return server_->open_connections() == 0; });
   }
@@ -66,7 +66,7 @@ class RunningServer {
   std::thread thread_;
 };
 
-// Keeps replies to /wait for the test to answer, says of every other request what it is.
+// Keeps replies to /wait for the test to answer, and says of every other request what it is.
 class Desk {
  public:
   HttpHandler handler() {
@@ -85,7 +85,7 @@ class Desk {
       waiting_.push_back(reply);
     };
   }
-  // The replies that have come in, `count` at least.
+  // Returns the replies that have come in, `count` at least.
   std::vector<std::shared_ptr<HttpReply>> take(size_t count) {
     EXPECT_TRUE(eventually([&] {
       const std::lock_guard lock(mutex_);

@@ -15,7 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// The endpoints that generate texts, with what they need.
+// Returns the endpoints that generate texts, with what they need.
 const std::vector<std::pair<std::string, Json>>& endpoints() {
   const Json said = Json::array({{{"role", "user"}, {"content", "The city of"}}});
   static const std::vector<std::pair<std::string, Json>> all = {
@@ -31,7 +31,7 @@ class SamplingFields : public test::ServiceTest {
   SamplingFields() {
     service_ = make([](const OrderedJson&) { return std::string("The city of"); });
   }
-  // The answer of an endpoint.
+  // Returns the text of an endpoint's answer.
   static std::string text_of(const Json& answer) {
     if (answer.contains("output")) return answer["output"][0]["content"][0]["text"];
     if (answer.contains("content")) return answer["content"][0]["text"];

@@ -1,5 +1,5 @@
-// Fields that clients of other servers send: their effect, their trace in answers, and the count of
-// those without effect.
+// Tests fields that clients of other servers send: their effect, their trace in answers, and the
+// count of those without effect.
 #include <gmock/gmock.h>
 
 #include "serve/service_fixture.h"
@@ -58,7 +58,7 @@ TEST_F(ServiceFields, TheServerSaysWhatRequestsLeaveOpen) {
   EXPECT_EQ(params["min_p"], loaded_.generation.sampler({}).min_p);
 }
 
-// As llama.cpp's clients send it: a number of tokens under its name, and -1 for until the end.
+// llama.cpp's clients send it so: a number of tokens under its name, and -1 for "until the end".
 TEST_F(ServiceFields, TheNumberOfTokensHasTwoNames) {
   const auto tokens = [&](const char* path, const Json& more) {
     Json body = {{"prompt", "The city of"}, {"messages", Json::array()}, {"temperature", 0}};
@@ -69,7 +69,7 @@ TEST_F(ServiceFields, TheNumberOfTokensHasTwoNames) {
   for (const char* path : {"/v1/completions", "/v1/chat/completions"}) {
     EXPECT_EQ(tokens(path, {{"n_predict", 3}, {"ignore_eos", true}}), 3);
     EXPECT_EQ(tokens(path, {{"max_tokens", 2}, {"n_predict", 3}, {"ignore_eos", true}}), 2);
-    // To the end of the context of 256.
+    // The text goes to the end of the context of 256.
     EXPECT_GT(tokens(path, {{"max_tokens", -1}, {"ignore_eos", true}}), 200);
   }
   EXPECT_THAT(metrics(), HasSubstr("\nwalsh:ignored_fields_total 6\n"));  // of the other endpoint

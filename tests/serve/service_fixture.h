@@ -1,4 +1,4 @@
-// Test helper: a service with the embedded model, called without a network.
+// Makes a service with the embedded model, called without a network, for tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace walsh::test {
 
 inline constexpr const char* kServedModel = WALSH_SOURCE_DIR "/models/walsh-tiny-13m";
 
-// An answer without a network.
+// Records an answer without a network.
 class Recorded : public HttpReply {
  public:
   void send(HttpResponse what) override {
@@ -32,7 +32,7 @@ class Recorded : public HttpReply {
   void on_gone(std::function<void()> what) override { gone = std::move(what); }
 
   Json json() const { return parse_json(response.body, "answer"); }
-  // Those of a stream but for the last one, which is [DONE].
+  // Returns the chunks of a stream but for the last one, which is [DONE].
   std::vector<Json> chunks() const {
     EXPECT_FALSE(events.empty());
     EXPECT_EQ(events.back(), "data: [DONE]\n\n");

@@ -99,7 +99,7 @@ TEST_F(ServiceKeysTest, EveryInterfaceTakesASalt) {
               testing::HasSubstr("walsh:ignored_fields_total 0\n"));
 }
 
-// Decided by the header alone, before the body; the open page does not make its clients known.
+// The header alone decides this, before the body; the open page does not make its clients known.
 TEST_F(ServiceKeysTest, RequestsAreAdmittedByTheirHeader) {
   const auto admit = [&](const std::string& path, Headers headers, const char* method = "POST") {
     HttpRequest request;

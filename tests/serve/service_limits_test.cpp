@@ -1,4 +1,4 @@
-// Limits of requests and the errors beyond them; scores of tokens.
+// Tests limits of requests and the errors beyond them, and scores of tokens.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -162,7 +162,7 @@ TEST_F(ServiceTest, ScoredTokensAreTheBytesOfTheText) {
   for (size_t i = 0; i < scores["tokens"].size(); ++i) {
     auto token = scores["tokens"][i].get<std::string>();
     EXPECT_EQ(token.find("\xEF\xBF\xBD"), token.npos) << token;
-    // Complete characters before the token.
+    // This counts the complete characters before the token.
     size_t characters = 0;
     for (size_t at = 0; at < bytes.size(); ++characters) {
       const auto lead = static_cast<uint8_t>(bytes[at]);

@@ -141,7 +141,7 @@ TEST_F(ServiceTest, StopStringsEndATextAndAreNotPartOfIt) {
   EXPECT_EQ(text, whole.substr(0, whole.find(stop)));
 }
 
-// As lm-eval asks for the likelihood of a text.
+// lm-eval asks so for the likelihood of a text.
 TEST_F(ServiceTest, EchoedPromptsHaveTheProbabilitiesOfTheirTokens) {
   const auto ids = loaded_.tokenizer.encode("The city of London is the capital", true);
   const Json answer = post("/v1/completions", {{"prompt", {ids}},
@@ -410,13 +410,13 @@ TEST_F(ServiceTest, ACancelledTextIsNoAnswer) {
     EXPECT_TRUE(reply->done);
     EXPECT_EQ(reply->response.status, 503) << reply->response.body;
   }
-  // One that its own stop string ends is whole.
+  // A text that its own stop string ends is whole.
   EXPECT_EQ(ask("POST", "/v1/completions", R"({"prompt": "The", "stop": ["e", "a", " "]})")
                 ->response.status,
             200);
 }
 
-// As what asks with HTTP/1.0, which need not name the server.
+// A program that asks with HTTP/1.0 need not name the server.
 TEST_F(ServiceTest, RequestsWithoutAHostAreNoPagesOfOtherSites) {
   const auto reply = std::make_shared<Recorded>();
   HttpRequest request;

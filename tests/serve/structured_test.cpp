@@ -1,4 +1,4 @@
-// Structured output, tool calls and reasoning, from the request to the reply.
+// Tests structured output, tool calls and reasoning, from the request to the reply.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 using testing::HasSubstr;
 
 constexpr const char* kModel = WALSH_SOURCE_DIR "/models/walsh-tiny-13m";
-// As Qwen's, but shorter.
+// This template is like Qwen's, but shorter.
 constexpr const char* kTemplate =
     "{% if tools %}<tools>{{ tools | tojson }}</tools> <tool_call>{% endif %}"
     "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ m.tool_calls | default('') }}\n"
@@ -77,12 +77,12 @@ class StructuredTest : public testing::Test {
     more["messages"] = {{{"role", "user"}, {"content", "Name a river."}}};
     return ask("/v1/chat/completions", more);
   }
-  // The only choice of an answer that must be one.
+  // Returns the only choice of an answer that must be one.
   OrderedJson choice(const std::shared_ptr<Recorded>& reply) {
     EXPECT_EQ(reply->response.status, 200) << reply->response.body;
     return reply->json()["choices"][0];
   }
-  // The concatenation of a stream's chunks.
+  // Returns the concatenation of a stream's chunks.
   OrderedJson joined(const std::shared_ptr<Recorded>& reply) {
     OrderedJson message = {
         {"content", ""}, {"reasoning_content", ""}, {"calls", OrderedJson::array()}};
@@ -168,7 +168,7 @@ TEST_F(StructuredTest, ARegularExpressionIsEnforcedForTheWholeText) {
   EXPECT_THAT(refusal(chat({{"guided_regex", 7}})), HasSubstr("'guided_regex'"));
 }
 
-// A stream to the byte, but for what is new every time.
+// A stream is compared to the byte, but for what is new every time.
 TEST_F(StructuredTest, StreamsHaveTheFormThatClientsRead) {
   const auto stream = [&](const std::string& path, OrderedJson body) {
     body.update({{"guided_choice", {"7"}},
@@ -368,7 +368,7 @@ TEST_F(StructuredTest, RequiredToolsAreCalledWithValidArguments) {
   }
 }
 
-// However few tokens there are: nothing of a call is content, and its name comes first.
+// This holds however few tokens there are: nothing of a call is content, and its name comes first.
 TEST_F(StructuredTest, HalfARequiredCallIsACall) {
   for (const char* source : {"<tool_call> tools", "<function=<parameter= tools",
                              "<tool_call> <arg_key> tools", "[TOOL_CALLS] tools", "tools"}) {

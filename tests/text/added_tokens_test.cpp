@@ -104,7 +104,7 @@ TEST(AddedTokens, RefusesContradictions) {
   EXPECT_THAT(error({token(2, "x", {{"weird", 1}})}), testing::HasSubstr("weird"));
 }
 
-// The steps for splitting n bytes of `unit`.
+// Returns the steps for splitting n bytes of `unit`.
 uint64_t steps_for(const std::vector<Json>& entries, const std::string& unit, size_t n) {
   const Fixture fixture(entries);
   std::string text;

@@ -1,4 +1,4 @@
-// add_bos_token and add_eos_token of tokenizer_config.json against transformers
+// Tests add_bos_token and add_eos_token of tokenizer_config.json against transformers
 // (tools/make_flag_cases.py).
 #include <gtest/gtest.h>
 

@@ -80,8 +80,8 @@ TEST(Bpe, ByteFallbackNeedsAllBytesOfTheCharacter) {
             (Ids{1, 2, 3, 0}));
 }
 
-// The definition, in quadratic time: apply the merge of lowest rank, leftmost first, until none is
-// left.
+// Encodes by the definition, in quadratic time: applies the merge of lowest rank, leftmost first,
+// until none is left.
 Ids encode_by_definition(const std::vector<std::pair<Ids, int32_t>>& merges, Ids ids) {
   while (true) {
     size_t best_rank = merges.size(), best_place = 0;

@@ -1,4 +1,4 @@
-// Equality with transformers on the templates and conversations of
+// Tests equality with transformers on the templates and conversations of
 // tools/make_chat_template_cases.py.
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ std::string hash_of(std::string_view bytes) {
   return out.str();
 }
 
-// Monday the 5th of January 2026, 9:07:03.
+// Returns Monday the 5th of January 2026, 9:07:03.
 std::tm fixed_time() {
   std::tm time{};
   time.tm_year = 126;
@@ -104,7 +104,7 @@ TEST(ChatTemplateCases, OwnTemplatesAreEqual) {
   }
 }
 
-// "" if it is what is expected, else what was made.
+// Returns "" if it is what is expected, else what was made.
 std::string difference(const Rendering& got, const std::string& wanted) {
   const bool same = (wanted[0] == 't') == (got.kind == "text") &&
                     (wanted == "e" || wanted.substr(1) == hash_of(got.text).substr(0, 8));

@@ -97,7 +97,7 @@ TEST(ChatTemplate, WrongConversationsAreRefused) {
   EXPECT_NE(error_of([&] { made.apply(kUser, options); }), "");
 }
 
-// As Python's integers, up to 128 bits.
+// Integers are as Python's, up to 128 bits.
 TEST(ChatTemplate, IntegersMayBeLong) {
   const ChatTemplate made({{"default", "{{ messages[0].a | tojson }} {{ messages[0].a.x + 1 }}"}},
                           {}, "t");

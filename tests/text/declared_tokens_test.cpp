@@ -1,4 +1,5 @@
-// Tokens declared in tokenizer_config.json against transformers (tools/make_declared_cases.py).
+// Tests tokens declared in tokenizer_config.json against transformers
+// (tools/make_declared_cases.py).
 #include "text/declared_tokens.h"
 
 #include <gtest/gtest.h>

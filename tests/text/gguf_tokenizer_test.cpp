@@ -1,4 +1,4 @@
-// Tokenizers in GGUF files: built from the metadata that llama.cpp's converter writes for a
+// Tests tokenizers in GGUF files: built from the metadata that llama.cpp's converter writes for a
 // tokenizer.json, they give the same tokens.
 #include "import/gguf_tokenizer.h"
 
@@ -117,7 +117,7 @@ struct Tokens {
   }
 
  private:
-  // As llama.cpp's converter names the rows of an embedding that are no tokens.
+  // llama.cpp's converter names the rows of an embedding that are no tokens so.
   void pad(size_t count) {
     for (size_t i = 0; i < count; ++i) {
       texts.push_back("[PAD" + std::to_string(texts.size()) + "]");
@@ -189,7 +189,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"llama2", "gemma4", "default"}),
     [](const auto& info) { return std::string(info.param.name) + "_" + info.param.model; });
 
-// A byte-level vocabulary of four tokens.
+// Makes a byte-level vocabulary of four tokens.
 Content small() {
   Content content;
   content.set("tokenizer.ggml.model", GgufValue::text("gpt2"));
@@ -259,7 +259,8 @@ TEST(GgufTokenizer, TheNameOfThePatternsDecidesWhatAWordIs) {
     Content content;
     content.set("tokenizer.ggml.model", GgufValue::text("gpt2"));
     content.set("tokenizer.ggml.pre", GgufValue::text(pre));
-    // "a", "1", "2", "12", "!", "a!", the letter between n and o of Spanish, that behind an "a"
+    // The tokens are "a", "1", "2", "12", "!", "a!", the letter between n and o of Spanish, that
+    // behind an "a".
     content.set("tokenizer.ggml.tokens",
                 GgufValue::texts({"a", "1", "2", "12", "!", "a!", "\xC3\x83", "\xC2\xB1",
                                   "\xC3\x83\xC2\xB1", "a\xC3\x83\xC2\xB1"}));

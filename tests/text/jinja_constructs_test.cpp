@@ -1,4 +1,4 @@
-// Equality with Jinja2 (as transformers sets it up) on small templates for every construct.
+// Tests equality with Jinja2 (as transformers sets it up) on small templates for every construct.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,4 +1,5 @@
-// Broken, hostile and unsupported tokenizer.json texts: each gives one Error that names the place.
+// Tests broken, hostile and unsupported tokenizer.json texts: each gives one Error that names the
+// place.
 #include <gtest/gtest.h>
 
 #include "io/json.h"

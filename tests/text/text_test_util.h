@@ -1,4 +1,4 @@
-// Helpers shared by the tests of the text layer.
+// Helps the tests of the text layer.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -29,13 +29,13 @@ inline Tokenizer load_tokenizer(const std::string& path) {
   return Tokenizer::from_json(read_text(path), "", "tokenizer.json");
 }
 
-// For calls whose work is of no interest.
+// This budget is for calls whose work is of no interest.
 inline StepBudget& plenty() {
   static StepBudget budget(UINT64_MAX);
   return budget;
 }
 
-// The message of the Error that `call` throws, or "" if it throws none.
+// Returns the message of the Error that `call` throws, or "" if it throws none.
 template <typename Call>
 std::string error_of(Call call, ErrorCode code = ErrorCode::bad_input) {
   try {

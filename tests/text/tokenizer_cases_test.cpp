@@ -1,4 +1,4 @@
-// Equality with the Hugging Face tokenizers library on the strings of
+// Tests equality with the Hugging Face tokenizers library on the strings of
 // tools/make_tokenizer_cases.py.
 #include <gtest/gtest.h>
 

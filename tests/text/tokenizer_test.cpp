@@ -199,7 +199,7 @@ TEST(Tokenizer, EndsWhereItIsAskedTo) {
   }
 }
 
-// Texts that once would have taken quadratic time.
+// These texts once would have taken quadratic time.
 TEST(Tokenizer, EncodesAMegabyteWithoutAnyBreak) {
   const std::string words = [] {
     std::string text;

@@ -1,4 +1,4 @@
-// The sets of characters of the tokenizers library (0.23.3), counted above U+007F.
+// Tests the sets of characters of the tokenizers library (0.23.3), counted above U+007F.
 #include "text/unicode_table.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ std::string utf8_of(char32_t c) {
   return out;
 }
 
-// Characters in runs of which a pattern matches.
+// Counts the characters in runs of which a pattern matches.
 size_t count_of(const char* set) {
   static const std::string all = [] {
     std::string text;

@@ -16,7 +16,7 @@ TEST(Normalize, ComposesAndDecomposes) {
 }
 
 TEST(Normalize, OrdersMarksByTheirClass) {
-  // Dot above (230) before dot below (220) in the source.
+  // Dot above (230) stands before dot below (220) in the source.
   EXPECT_EQ(normalize("q\u0307\u0323", NormalForm::nfd, test::plenty()), "q\u0323\u0307");
   EXPECT_EQ(normalize("s\u0307\u0323", NormalForm::nfc, test::plenty()), "\u1E69");
   // Equal classes keep their order, and the second one blocks nothing.

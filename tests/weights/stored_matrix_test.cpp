@@ -1,4 +1,4 @@
-// Matrices as other tools store them when they quantize: tests/data/stored, which
+// Tests matrices as other tools store them when they quantize: tests/data/stored, which
 // tools/make_stored_goldens.py writes with the values that the tools' own libraries decode.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ std::vector<float> values(const Tensor& tensor) {
   return out;
 }
 
-// A safetensors file whose tensors can be changed.
+// Holds a safetensors file whose tensors can be changed.
 class Altered {
  public:
   explicit Altered(const std::string& folder) {
@@ -67,7 +67,7 @@ class Altered {
     out.write(reinterpret_cast<const char*>(&length), 8);
     out << text << data;
   }
-  // The values of the matrix.
+  // Returns the values of the matrix.
   std::vector<float> read() const {
     test::TemporaryFolder work;
     write(work);

@@ -93,7 +93,7 @@ TEST_F(GpuCodedDecode, AreTheReferenceForEveryBatch) {
   expect_reference(c);
 }
 
-// So many rows and heads that a warp goes through its ring several times.
+// There are so many rows and heads that a warp goes through its ring several times.
 TEST_F(GpuCodedDecode, AreTheReferenceInLongParts) {
   for (const int bits : kBits) {
     Case c{64, 8, 1};

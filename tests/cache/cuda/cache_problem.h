@@ -1,5 +1,6 @@
-// Test helper: the coded cache of a sequence made of random words, decoded according to
-// kernels/cuda/attention/coded_tile.cuh on host and device, and query rows that attend to it.
+// Makes the coded cache of a sequence of random words for tests, decodes it as
+// kernels/cuda/attention/coded_tile.cuh says, on host and device, and makes query rows that attend
+// to it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -41,7 +42,7 @@ struct Case {
     return std::max(kept_positions(), std::max(0, p - exact) / kCacheBundle * kCacheBundle);
   }
   int border() const { return stored_end(end() - 1); }
-  // How the query at p sees j.
+  // Says how the query at p sees j.
   Form form(int p, int j) const {
     if (j > p || (window > 0 && j <= p - window)) return Form::none;
     if (j >= stored_end(p)) return Form::exact;
@@ -49,7 +50,7 @@ struct Case {
   }
 };
 
-// Keys or values on the host: everything that nothing may read is NaN.
+// Holds keys or values on the host: everything that nothing may read is NaN.
 struct HostSide {
   bool keys = false;
   int bits = 0, groups = 0, dim = 0, kv_heads = 0, ring_rows = 0;
@@ -64,7 +65,7 @@ struct HostSide {
     const unsigned char* at = tile + (index * 32 + lane) * 4;
     return uint32_t{half(at)} | uint32_t{half(at + 2)} << 16;
   }
-  // Nibble n of nibble word w of a lane.
+  // Returns nibble n of nibble word w of a lane.
   int code(const unsigned char* tile, int w, int n, int lane) const {
     if (bits == 8) return static_cast<int>(word(tile, 2 * w + n / 4, lane) >> (8 * (n % 4)) & 255);
     if (bits == 4) return static_cast<int>(word(tile, w, lane) >> (4 * n) & 15);
@@ -81,7 +82,7 @@ struct HostSide {
     const uint32_t low = levels.low[code % 8 / 4] >> (8 * (code % 4)) & 255;
     return f16_to_f32(static_cast<uint16_t>(high << 8 | low));
   }
-  // Position j of a tile.
+  // Returns position j of a tile.
   uint16_t stored(const unsigned char* tile, int head, int j, int c) const {
     if (bits == 0) return half(tile + (j * dim + c) * 2);
     const int b = c / 32, g = keys ? j % 8 : c % 8, t = (keys ? c : j) % 8 / 2;
@@ -163,7 +164,7 @@ class Problem {
     }
   }
 
-  // Value of every column of the rows that are read, by form.
+  // Sets the value of every column of the rows that are read, by form.
   void set_values(const std::function<float(Form, int, int)>& value) {
     for (int h = 0; h < c.kv_heads; ++h) {
       for (int d = 0; d < c.dim; ++d) {
@@ -240,7 +241,7 @@ class Problem {
   Random random_;
 };
 
-// A Problem on the device.
+// Puts a Problem on the device.
 class DeviceProblem {
  public:
   explicit DeviceProblem(const Problem& problem) : p_(problem) {
@@ -291,13 +292,13 @@ class DeviceProblem {
     if (p_.c.window > 0) from.keys.leading = from.values.leading = nullptr;
     load_bundles(from, {kSequence, 0, p_.c.border() / kCacheBundle}, old, nullptr);
   }
-  // A prompt.
+  // Attends as a prompt does.
   std::vector<float> attend() const {
     return attend([&](const CodedAttention& call) {
       attend_prefill(call, fresh, p_.c.border() > 0 ? old : FreshRows{}, p_.c.position, nullptr);
     });
   }
-  // Rows of decoding, twice over the same scratch, which must give the same bits.
+  // Attends with rows of decoding, twice over the same scratch, which must give the same bits.
   std::vector<float> attend_single(int64_t longest) const {
     const int heads = p_.c.kv_heads * p_.c.group;
     const AttentionScratch scratch(p_.c.rows, heads, p_.c.kv_heads, p_.c.dim);

@@ -1,4 +1,4 @@
-// Test helper: attention over a problem of cache_problem.h in double precision.
+// Computes attention over a problem of cache_problem.h in double precision, for tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@
 
 namespace walsh::cuda::test {
 
-// Rows of a side as doubles: stored ones with the leading positions, then exact ones from `first`
-// on.
+// Holds rows of a side as doubles: stored ones with the leading positions, then exact ones from
+// `first` on.
 struct WideRows {
   std::vector<double> values;
   int dim, border, first;
@@ -35,7 +35,7 @@ struct WideRows {
   }
 };
 
-// One query: the result in the rotated domain.
+// Computes one query; the result is in the rotated domain.
 inline std::vector<float> reference(const Case& c, const WideRows& keys, const WideRows& values,
                                     const float* q, float scale, int position) {
   std::vector<double> weights, out(static_cast<size_t>(c.dim));
@@ -94,8 +94,9 @@ inline void expect_reference(const Problem& p, const std::vector<float>& out, do
 
 inline constexpr int kExact[] = {0, 32, 100}, kWindows[] = {0, 60, 1000};
 
-// Equal weights, and values that are 0 but for one position per column, where they say the form in
-// which it is stored: which positions are seen, how, and how often. attend(device) gives the rows.
+// Checks with equal weights, and values that are 0 but for one position per column, where they say
+// the form in which it is stored, which positions are seen, how, and how often. attend(device)
+// gives the rows.
 template <typename Attend>
 void expect_each_position_once(int rows, const Attend& attend) {
   const auto size = [](Form form) {
@@ -111,7 +112,8 @@ void expect_each_position_once(int rows, const Attend& attend) {
       c.kept = i % 4 < 2;
       Problem p(c);
       std::fill(p.q.begin(), p.q.end(), 0.0f);
-      // In steps of a prime, so that every place within a tile and a unit has its turn.
+      // Columns are probed in steps of a prime, so that every place within a tile and a unit has
+      // its turn.
       const auto probe = [&](int d) { return d < 6 ? d : d * 37 % c.end(); };
       p.set_values([&](Form form, int j, int d) { return probe(d) == j ? size(form) : 0.0f; });
       p.fill_rings();
@@ -130,7 +132,7 @@ void expect_each_position_once(int rows, const Attend& attend) {
   }
 }
 
-// A query of row 1 and head 0 that is NaN reaches that row and head alone.
+// Checks that a query of row 1 and head 0 that is NaN reaches that row and head alone.
 template <typename Attend>
 void expect_nan_queries_stay(int rows, const Attend& attend) {
   Case c{64, 1, 2};

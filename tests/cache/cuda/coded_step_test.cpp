@@ -1,4 +1,4 @@
-// Attention to a coded cache in the persistent kernel against the single launches.
+// Tests attention to a coded cache in the persistent kernel against the single launches.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +22,7 @@ struct Heads {
   int64_t chunk = 0;
 };
 
-// A sequence in a layer's cache, and what its next row is made of.
+// Holds a sequence in a layer's cache, and what its next row is made of.
 class Sequence {
  public:
   Sequence(const Heads& h, int length)
@@ -56,7 +56,7 @@ class Sequence {
 
   int64_t width() const { return int64_t{h_.heads} * h_.dim; }
   int64_t kv_width() const { return int64_t{h_.kv_heads} * h_.dim; }
-  // The call for rows from `first` on.
+  // Returns the call for rows from `first` on.
   RopeCall rope(int64_t first, int64_t m) const {
     RopeCall call{q_.as<float>() + first * width(),
                   width(),
@@ -89,9 +89,9 @@ class Sequence {
     call.ldq = call.ldo = width();
     return call;
   }
-  // The bundle that leaves the window, or -1.
+  // Returns the bundle that leaves the window, or -1.
   int due() const { return stored(length_) > stored(length_ - 1) ? stored(length_ - 1) / 32 : -1; }
-  // All that a row may change.
+  // Returns all that a row may change.
   std::vector<uint16_t> content() const {
     std::vector<uint16_t> all;
     for (const CodedSide* side : {&view.keys, &view.values}) {
@@ -114,7 +114,7 @@ class Sequence {
     return length == 0 ? 0 : stored_positions(0, length - 1, view.window);
   }
 
-  // The prompt.
+  // Reads the prompt.
   void read_all_but_one() {
     // Nothing has been written behind the rows that are read.
     for (const CodedSide* side : {&view.keys, &view.values}) {

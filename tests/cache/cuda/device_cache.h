@@ -1,5 +1,5 @@
-// Test helper: a coded cache built by hand, and the content of its tiles according to
-// kernels/cuda/attention/coded_tile.cuh.
+// Builds a coded cache by hand for tests, and reads the content of its tiles as
+// kernels/cuda/attention/coded_tile.cuh says.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace walsh::cuda::test {
 
-// Types that a GPU stores.
+// Returns the types that a GPU stores.
 inline std::vector<const CacheType*> gpu_cache_types() {
   std::vector<const CacheType*> types;
   for (const CacheType& type : all_cache_types()) {
@@ -30,13 +30,13 @@ inline int tile_size(const CacheType& type, int head_dim) {
   return tile_code_size(type, head_dim) + kCacheTile * groups * 2;
 }
 
-// A tile of 16 positions.
+// Reads a tile of 16 positions.
 class TileReader {
  public:
   TileReader(const CacheType& type, bool key, int head_dim, const uint8_t* tile)
       : type_(type), key_(key), head_dim_(head_dim), tile_(tile) {}
 
-  // The code as encode_cache_rows has it.
+  // Returns the code as encode_cache_rows has it.
   int code(int row, int col) const {
     const int stored = stored_code(row, col), bits = type_.code.bits;
     if (bits == 8) return stored ^ 0x80;
@@ -49,7 +49,7 @@ class TileReader {
                            : (row % 8 / 2 * groups + group) * 4 + row / 8 * 2 + row % 2;
     return half(tile_code_size(type_, head_dim_) + 2 * index);
   }
-  // A value of a tile that is not coded.
+  // Returns a value of a tile that is not coded.
   uint16_t value(int row, int col) const { return half(2 * (row * head_dim_ + col)); }
 
  private:
@@ -109,7 +109,8 @@ struct CacheShape {
   int64_t heads() const { return int64_t{sequences} * kv_heads; }
 };
 
-// Scattered pages; tiles and leading positions are bytes of kBlank until something is stored.
+// Its pages are scattered; tiles and leading positions are bytes of kBlank until something is
+// stored.
 class DeviceCache {
  public:
   static constexpr uint8_t kBlank = 0xa5;
@@ -135,7 +136,7 @@ class DeviceCache {
     make_side(*shape.values, values_, view.values);
   }
 
-  // [sequence][kv_head][ring][head_dim]
+  // Rings are [sequence][kv_head][ring][head_dim].
   void set_rings(const std::vector<uint16_t>& keys, const std::vector<uint16_t>& values) {
     keys_.ring = to_device(keys);
     values_.ring = to_device(values);
@@ -143,7 +144,7 @@ class DeviceCache {
     view.values.ring = values_.ring.as<uint16_t>();
   }
 
-  // The current content of the device.
+  // Reads the current content of the device.
   void read() {
     for (Side* side : {&keys_, &values_}) {
       side->read_tiles = to_host<uint8_t>(side->tiles);
@@ -154,7 +155,7 @@ class DeviceCache {
   const std::vector<uint16_t>& leading(bool key) const { return of(key).read_leading; }
   const std::vector<float>& key_offsets() const { return read_offsets_; }
   const std::vector<uint8_t>& tiles(bool key) const { return of(key).read_tiles; }
-  // Where the tile of a position begins.
+  // Returns where the tile of a position begins.
   size_t tile_at(bool key, int sequence, int head, int position) const {
     const int page =
         pages_[static_cast<size_t>(sequence * shape_.per_sequence + position / kPageTokens)];

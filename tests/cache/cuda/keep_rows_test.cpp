@@ -25,7 +25,7 @@ std::vector<float> normal_values(int64_t count, Random& random) {
   return out;
 }
 
-// The rotation of a side, or none.
+// Holds the rotation of a side, or none.
 struct Turn {
   const CacheType& type;
   int dim;
@@ -44,8 +44,8 @@ class GpuKeepRows : public testing::Test {
   }
 };
 
-// Rows of two sequences that go to the rings, or of one that go to fresh rows. Without positions if
-// `rotated` is 0.
+// Checks rows of two sequences that go to the rings, or of one that go to fresh rows. They have no
+// positions if `rotated` is 0.
 void expect_rows(const CacheTypes& types, int dim, int rotated, int heads, int kv_heads, int64_t m,
                  bool norms, bool fresh) {
   SCOPED_TRACE(testing::Message() << types.keys->name << " " << types.values->name << " head_dim "

@@ -25,7 +25,8 @@ using walsh::test::StoredRows;
 constexpr uint16_t kHalfBlank = DeviceCache::kBlank * 0x101;
 constexpr uint16_t kHalfInfinity = 0x7c00;
 
-// fp16 rows [sequence][kv_head][position][head_dim], among them all kinds that are not normal.
+// Holds fp16 rows [sequence][kv_head][position][head_dim], among them all kinds that are not
+// normal.
 struct Text {
   int kv_heads, positions, dim;
   std::vector<uint16_t> rows;
@@ -78,7 +79,7 @@ std::vector<float> mean_key(const Text& text, int sequence, int head) {
   return mean;
 }
 
-// A cache, the texts of its sequences, and which bundles of them are to be stored.
+// Holds a cache, the texts of its sequences, and which bundles of them are to be stored.
 struct Problem {
   static constexpr int kPositions = 256;
   CacheShape shape;
@@ -99,7 +100,7 @@ struct Problem {
 
   const Text& text(bool key) const { return key ? keys : values; }
 
-  // Rings when sequences have come to these positions.
+  // Fills the rings as they are when sequences have come to these positions.
   void fill_rings(const std::vector<int32_t>& positions) {
     std::vector<uint16_t> rings[2];
     for (const bool key : {false, true}) {
@@ -118,7 +119,7 @@ struct Problem {
     cache.set_rings(rings[1], rings[0]);
   }
 
-  // Positions from `first` on of a sequence.
+  // Returns the positions from `first` on of a sequence.
   std::vector<uint16_t> fresh(bool key, int sequence, int first, int capacity) const {
     std::vector<uint16_t> out(static_cast<size_t>(shape.kv_heads * capacity * shape.head_dim),
                               kHalfNan);
@@ -135,7 +136,7 @@ struct Problem {
            std::to_string(shape.head_dim);
   }
 
-  // Whether the bundle 0 of a sequence was stored by the launch.
+  // Returns whether the launch stored bundle 0 of a sequence.
   bool started(int sequence) const { return stored[static_cast<size_t>(sequence)][0]; }
 
   std::vector<float> offset_of(int sequence, int head) const {
@@ -144,7 +145,7 @@ struct Problem {
     return {at, at + shape.head_dim};
   }
 
-  // Everything in the cache is what it should be, blank where nothing is stored.
+  // Checks that everything in the cache is what it should be, blank where nothing is stored.
   void check() {
     cache.read();
     for (const bool key : {true, false}) {
@@ -234,7 +235,7 @@ class GpuStoreUnits : public testing::Test {
     if (devices().empty()) GTEST_SKIP() << "no CUDA device: " << unavailable_reason();
   }
 
-  // f(types of keys and values, head_dim, seed)
+  // Calls f(types of keys and values, head_dim, seed).
   template <typename F>
   void for_each_type(F f) {
     const auto types = gpu_cache_types();
@@ -247,7 +248,7 @@ class GpuStoreUnits : public testing::Test {
   }
 };
 
-// A row of decoding and the bundle that it stores, if any.
+// A step is a row of decoding and the bundle that it stores, if any.
 struct Step {
   int position, kept;
   std::optional<int> due;

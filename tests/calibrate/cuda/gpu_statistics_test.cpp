@@ -1,4 +1,4 @@
-// Statistics measured on a GPU against those of the CPU.
+// Tests statistics measured on a GPU against those of the CPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -43,7 +43,8 @@ class GpuStatistics : public test::GpuTest {
     return {test::tiny_model(name), windows, pool_, {}, fold, on_gpu ? gpu_ : Device{}};
   }
 
-  // The largest difference of two moments, relative to the root mean squares of both columns.
+  // Returns the largest difference of two moments, relative to the root mean squares of both
+  // columns.
   static double difference(const InputMoments& a, const InputMoments& b) {
     EXPECT_EQ(a.width, b.width);
     EXPECT_EQ(a.tokens, b.tokens);
@@ -101,7 +102,7 @@ TEST_F(GpuStatistics, WithAFoldAreThoseOfTheCpu) {
   expect_those_of_the_cpu("qwen2-tiny", windows("qwen2-tiny", 3, 40), fold);
 }
 
-// More windows than one batch has room for.
+// There are more windows than one batch has room for.
 TEST_F(GpuStatistics, OfSeveralBatchesAreThoseOfTheCpu) {
   expect_those_of_the_cpu("qwen3-tiny", windows("qwen3-tiny", 50, 100));
 }

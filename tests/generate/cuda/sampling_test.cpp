@@ -20,14 +20,14 @@ using test::to_host;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-// m rows, each with a sampler of its own on the CPU and a state on the GPU.
+// Holds m rows, each with a sampler of its own on the CPU and a state on the GPU.
 class Rows {
  public:
   static constexpr int64_t kHistory = 100;
 
   Rows(const SamplerOptions& options, int64_t m, int64_t vocab)
       : Rows(std::vector<SamplerOptions>{options}, m, vocab) {}
-  // The options in turn.
+  // Rows take the options in turn.
   Rows(const std::vector<SamplerOptions>& options, int64_t m, int64_t vocab)
       : m_(m), vocab_(vocab), scratch_(m, vocab) {
     std::vector<SampleState> states;
@@ -78,8 +78,8 @@ class Rows {
   Buffer states_, history_, next_;
 };
 
-// Kinds of logits: normal, few distinct values (ties), all equal, one far above, with NaN and
-// negative infinity, zeros, infinity twice in every other row.
+// The kinds of logits are: normal, few distinct values (ties), all equal, one far above, with NaN
+// and negative infinity, zeros, infinity twice in every other row.
 std::vector<float> make_logits(int kind, int64_t m, int64_t stride, Random& random) {
   std::vector<float> out(static_cast<size_t>(m * stride));
   for (float& v : out) {
@@ -154,7 +154,7 @@ TEST_P(GpuSamplingChains, ChooseTheCpusTokens) {
 
 INSTANTIATE_TEST_SUITE_P(EveryTopK, GpuSamplingChains, testing::Values(0, 1, 5, 1000, 100000));
 
-// Without a draw, so that later ones are the same.
+// Infinity is chosen without a draw, so that later ones are the same.
 TEST_F(GpuSampling, InfinityIsChosenByEveryChain) {
   for (const SamplerOptions& options :
        {SamplerOptions{}, SamplerOptions{.top_k = 0, .top_p = 1, .min_p = 0},
@@ -263,7 +263,7 @@ TEST_F(GpuSampling, MakesTheNextBatchAndTellsTheHost) {
   EXPECT_EQ(to_host<int32_t>(asked), (std::vector<int32_t>{31, 9, 7}));
 }
 
-// The last rows of two prompts and a row between them.
+// The launch has the last rows of two prompts and a row between them.
 TEST_F(GpuSampling, ChoosesForSomeRowsOfABatch) {
   constexpr int64_t kVocab = 50, kRows = 3;
   const SampleScratch scratch(kRows, kVocab);

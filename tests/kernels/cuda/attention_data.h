@@ -29,7 +29,8 @@ struct AttentionShape {
   int64_t chunk = 0;
 };
 
-// Sequences whose pages are scattered over the pool, which holds NaN where nothing may be read.
+// Holds sequences whose pages are scattered over the pool, which holds NaN where nothing may be
+// read.
 struct AttentionProblem {
   AttentionShape shape;
   std::vector<int32_t> positions, sequences;  // per row
@@ -42,7 +43,8 @@ struct AttentionProblem {
   AttentionOptions options;
   std::vector<float> sinks;  // per head, or empty
 
-  // Rows of decoding stand at the ends of their sequences, which have the given lengths.
+  // Makes rows of decoding, which stand at the ends of their sequences; these have the given
+  // lengths.
   AttentionProblem(const AttentionShape& s, const std::vector<int64_t>& sequence_lengths,
                    uint64_t seed, double size = 1)
       : shape(s), lengths(sequence_lengths) {
@@ -52,7 +54,7 @@ struct AttentionProblem {
     }
     fill(seed, size);
   }
-  // A prompt: the last m positions of a sequence.
+  // Makes a prompt: the last m positions of a sequence.
   AttentionProblem(const AttentionShape& s, int64_t length, int64_t m, uint64_t seed,
                    double size = 1)
       : shape(s), lengths{70, length} {
@@ -141,8 +143,8 @@ struct AttentionProblem {
 
   int64_t longest() const { return *std::max_element(lengths.begin(), lengths.end()); }
 
-  // The result of attend(call, scratch), run twice with the same scratch, which must give the same
-  // bits.
+  // Returns the result of attend(call, scratch), run twice with the same scratch, which must give
+  // the same bits.
   template <typename Attend>
   std::vector<float> run(const Attend& attend) const {
     KvPool pool(shape.kv_heads, shape.head_dim, static_cast<int64_t>(table.size()) + 1);
@@ -182,7 +184,7 @@ struct AttentionProblem {
   }
 };
 
-// Against the CPU's results: what attend(call, scratch) gives.
+// Checks what attend(call, scratch) gives against the CPU's results.
 template <typename Attend>
 void expect_attention(const AttentionProblem& p, const Attend& attend, double tolerance) {
   const auto expected = p.expected(), out = p.run(attend);

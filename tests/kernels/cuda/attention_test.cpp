@@ -139,7 +139,7 @@ TEST_F(GpuAttention, ReadsPromptsAsTheCpuWithWindowsAndLargeLogits) {
   expect_cpu_prompt(Problem({128, 4, 2, 0}, 300, 200, 27, 30), 30);
 }
 
-// Sinks below, among and above the logits; parts of a row and whole rows.
+// Sinks lie below, among and above the logits; rows are in parts and whole.
 TEST_F(GpuAttention, GivesSinksTheirShareAsTheCpu) {
   for (const float middle : {-20.0f, 0.0f, 6.0f, 200.0f}) {
     SCOPED_TRACE(middle);
@@ -159,7 +159,7 @@ TEST_F(GpuAttention, GivesSinksTheirShareAsTheCpu) {
   }
 }
 
-// Caps below, among and above the logits, whose standard deviation is `size`.
+// Caps lie below, among and above the logits, whose standard deviation is `size`.
 TEST_F(GpuAttention, CapsLogitsAsTheCpu) {
   struct Capped {
     double size;
@@ -261,7 +261,7 @@ TEST_F(GpuAttention, RefusesShapesThatItCannotRead) {
   }
 }
 
-// Kernels of all caches share it; a row that is not split does not need it.
+// Kernels of all caches share the scratch; a row that is not split does not need it.
 TEST_F(GpuAttention, ScratchHoldsThePartsOfEveryBatch) {
   constexpr int64_t kRows = 16, kReach = int64_t{1} << 40;
   for (int kv_heads = 1; kv_heads <= 64; ++kv_heads) {
@@ -296,7 +296,7 @@ TEST(GpuAttentionCap, MakesOfAProductWhatScalesToTheCappedLogit) {
   }
 }
 
-// For a model, or a part of one, with recurrent layers only.
+// This is for a model, or a part of one, with recurrent layers only.
 TEST(GpuAttentionScratch, IsNothingWithoutHeads) {
   const CountedMemory counted;
   const AttentionScratch scratch(16, 0, 0, 0);

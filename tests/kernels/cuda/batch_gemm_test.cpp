@@ -113,7 +113,7 @@ TEST_F(BatchGemmTest, every_number_of_vectors) {
     expect_batch({m % 2 ? "itq3_s" : "tc3:h", 48, 768, m});
 }
 
-// Whole blocks of results, and so many of them that every multiprocessor has several.
+// There are whole blocks of results, and so many of them that every multiprocessor has several.
 TEST_F(BatchGemmTest, many_rows) {
   expect_batch({"tq3", 256 * 150, 256, 20});
   expect_batch({"itq3_s", 128 * 300 + 5, 512, 70});
@@ -186,7 +186,7 @@ TEST_F(BatchGemmTest, the_same_bits_every_time_and_nans_stay_in_their_vector) {
   }
 }
 
-// Blocks of results that blocks of the launch have alone, and a rest that they share.
+// Blocks of the launch have some blocks of results alone, and share a rest.
 TEST_F(BatchGemmTest, whole_blocks_of_results_and_parts_of_others) {
   for (const BatchShape& shape : detail::kBatchShapes) {
     const int64_t rows = int64_t{shape.groups} * 64 * 150;

@@ -9,7 +9,7 @@
 namespace walsh::cuda {
 namespace {
 
-// A plain matrix of random values on both sides.
+// Holds a plain matrix of random values on both sides.
 struct Plain {
   std::vector<float> values;  // as stored
   std::vector<std::byte> bytes;
@@ -38,7 +38,7 @@ struct Plain {
   }
 };
 
-// Largest error of W x in units of |W| |x|.
+// Returns the largest error of W x in units of |W| |x|.
 double error_of(const Plain& w, const std::vector<float>& x, const std::vector<float>& y,
                 int64_t m) {
   double worst = 0;

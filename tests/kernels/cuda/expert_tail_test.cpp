@@ -1,5 +1,5 @@
-// Products of experts that make their inputs and add up their results on a GPU: the same bits as
-// with separate launches.
+// Tests products of experts that make their inputs and add up their results on a GPU: they give the
+// same bits as with separate launches.
 #include <gtest/gtest.h>
 
 #include "base/cuda/graph.h"
@@ -9,7 +9,7 @@
 namespace walsh::cuda {
 namespace {
 
-// Results of the last product and their sums.
+// Holds results of the last product and their sums.
 struct Results {
   std::vector<uint32_t> products, sums;
 };
@@ -126,8 +126,8 @@ TEST(GpuExpertTail, HasTheBitsOfTheLaunchesThatItSaves) {
     expect_tail(get_format("tq3"), {128, 8, 2048, 768}, m);
 }
 
-// Choice, first product, last product, as a step has them: choices differ from replay to replay,
-// and the last product asks for them before the first one has ended.
+// A replay has choice, first product and last product, as a step has them: choices differ from
+// replay to replay, and the last product asks for them before the first one has ended.
 TEST(GpuExpertTail, FollowsTheChoicesOfAReplay) {
   WALSH_NEED_GPU();
   const Format& format = get_format("tq3");

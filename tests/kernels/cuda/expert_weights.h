@@ -1,4 +1,4 @@
-// Matrices of experts and choices of rows, for tests of their products on GPUs.
+// Makes matrices of experts and choices of rows, for tests of their products on GPUs.
 #pragma once
 
 #include <vector>
@@ -14,7 +14,7 @@ struct ExpertShape {
   int64_t experts, chosen, rows, cols;
 };
 
-// The matrices of one kind of all experts, on both sides, and their biases.
+// Holds the matrices of one kind of all experts, on both sides, and their biases.
 struct ExpertWeights {
   std::vector<RandomTensor> host;
   std::vector<std::vector<float>> bias;
@@ -57,7 +57,7 @@ struct ExpertWeights {
   }
 };
 
-// Choices of m rows and what a GPU makes of them.
+// Holds choices of m rows and what a GPU makes of them.
 struct RoutedRows {
   ExpertPlan plan;
   Buffer logits, choices, weights, row, slot, items;
@@ -66,7 +66,7 @@ struct RoutedRows {
   RoutedRows(const ExpertShape& shape, int64_t m, bool tiles, uint64_t seed)
       : RoutedRows(shape, m, tiles, random_values(m * shape.experts, seed)) {}
 
-  // scores[m][experts]
+  // Scores are [m][experts].
   RoutedRows(const ExpertShape& shape, int64_t m, bool tiles, const std::vector<float>& scores)
       : plan(plan_experts(m, shape.chosen, shape.experts, tiles)), logits(to_device(scores)) {
     const auto slots = static_cast<uint64_t>(m * shape.chosen);

@@ -1,5 +1,5 @@
-// Products of experts on a GPU against the CPU's products, expert by expert: every plan, every
-// format, and replayed as a graph.
+// Tests products of experts on a GPU against the CPU's products, expert by expert: every plan,
+// every format, and replayed as a graph.
 #include "kernels/cuda/experts/experts.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 namespace walsh::cuda {
 namespace {
 
-// A product of experts with inputs of rows, or of slots.
+// Holds a product of experts with inputs of rows, or of slots.
 struct ExpertProduct {
   const ExpertWeights weights;
   const ExpertShape shape;
@@ -58,7 +58,7 @@ struct ExpertProduct {
     return to_host<float>(y);
   }
 
-  // Every expert by all inputs, of which slots are chosen.
+  // Multiplies every expert by all inputs, of which slots are chosen.
   std::vector<float> on_cpu(const RoutedRows& routed) const {
     std::vector<std::vector<float>> all;
     for (const RandomTensor& of_expert : weights.host) {
@@ -141,7 +141,7 @@ TEST(GpuExperts, GroupChoicesThatAreGiven) {
   }
 }
 
-// One row, few, some, and enough for medium and large tiles.
+// The numbers of rows are one, few, some, and enough for medium and large tiles.
 TEST(GpuExperts, MultiplyAsTheCpuForEveryFormat) {
   WALSH_NEED_GPU();
   for (const Format& format : all_formats()) {
@@ -165,8 +165,8 @@ TEST(GpuExperts, MultiplyAsTheCpuByTiles) {
   }
 }
 
-// Experts whose last items have as many slots as here, behind whole ones or alone: blocks leave out
-// what an item does not have in steps of their own.
+// The last items of experts have as many slots as here, behind whole ones or alone: blocks leave
+// out what an item does not have in steps of their own.
 constexpr int kSlots[] = {1, 8, 9, 33, 64, 65, 127, 128, 0, 129, 257, 447};
 
 TEST(GpuExperts, MultiplyItemsOfAnyLengthAsTheCpuInTilesOfEveryShape) {
@@ -208,7 +208,7 @@ TEST(GpuExperts, MultiplyItemsOfAnyLengthAsTheCpuInTilesOfEveryShape) {
   }
 }
 
-// Gate and up in one launch, whose rows are not a whole number of blocks.
+// Gate and up are in one launch, and their rows are not a whole number of blocks.
 TEST(GpuExperts, MultiplyTwoProductsInOneLaunchAsOneByOne) {
   WALSH_NEED_GPU();
   const ExpertShape shape{3, 2, 200, 512};
@@ -305,7 +305,7 @@ TEST(GpuExperts, SumAndClampAsWritten) {
   EXPECT_EQ(to_host<float>(device_up), (std::vector<float>{-3, 0, 1.5f, 4}));
 }
 
-// Other choices than those that were recorded.
+// The choices are others than those that were recorded.
 TEST(GpuExperts, AGraphFollowsTheChoicesOfItsInputs) {
   WALSH_NEED_GPU();
   const ExpertShape shape{6, 2, 48, 256};

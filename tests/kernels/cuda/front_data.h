@@ -1,4 +1,4 @@
-// The front of a block, for tests on GPUs and on the host.
+// Tests the front of a block, on GPUs and on the host.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,12 +26,12 @@ inline std::vector<FrontCase> front_cases() {
   }
   return cases;
 }
-// Which take longer.
+// These take longer.
 inline std::vector<FrontCase> large_front_cases() {
   return {{1, 2048, 128, true}, {16, 2048, 128, true}, {1, 7168, 256, true}, {3, 4096, 512, true}};
 }
 
-// Four forms of an input, two products, and what they give.
+// Holds four forms of an input, two products, and what they give.
 struct Front {
   FrontCase c;
   int64_t padded, cols;
@@ -91,7 +91,7 @@ struct Front {
   }
   FrontCall call() const { return {source(), forms, products, nullptr, c.m}; }
 
-  // All that forms have.
+  // Returns all that forms have.
   std::vector<uint32_t> made() const {
     std::vector<uint32_t> all = bits_of(to_host<float>(floats));
     for (const Activations& a : quantized) {
@@ -116,7 +116,7 @@ inline void expect_front_inputs(const FrontCase& c) {
   EXPECT_EQ(front.made(), prepared.made());
 }
 
-// Results are those of the rows one by one, to the bit.
+// Checks that results are those of the rows one by one, to the bit.
 inline void expect_front_products(const FrontCase& c) {
   SCOPED_TRACE(testing::Message() << c.m << " rows of " << c.width);
   const Front all(c, 0);
@@ -156,7 +156,7 @@ inline void expect_front_products(const FrontCase& c) {
   }
 }
 
-// Choices of m rows, on the device.
+// Holds choices of m rows, on the device.
 struct FrontChoices {
   ExpertPlan plan;
   Buffer choices, weights, row, slot, items, arrived;
@@ -187,7 +187,7 @@ struct FrontChoices {
   SlotArrays slots() const {
     return {row.as<int32_t>(), slot.as<int32_t>(), items.as<ExpertItem>()};
   }
-  // Everything that a launch writes.
+  // Clears everything that a launch writes.
   void forget(Stream stream) const {
     for (const Buffer* part : {&choices, &weights, &row, &slot, &items})
       fill_zero(part->as(), part->bytes(), stream);

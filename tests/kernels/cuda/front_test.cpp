@@ -1,4 +1,4 @@
-// The front of a block on a GPU.
+// Tests the front of a block on a GPU.
 #include "front_data.h"
 
 #include "base/cuda/graph.h"
@@ -27,7 +27,7 @@ TEST(GpuFront, ChoosesExpertsAsALaunchOfItsOwn) {
       expect_front_choices(c);
 }
 
-// Launch behind launch, without a wait between them: the counter of one is that of the next.
+// Launch follows launch, without a wait between them: the counter of one is that of the next.
 TEST(GpuFront, FollowsItselfInAGraph) {
   WALSH_NEED_GPU();
   const FrontCase c{3, 1024, 64, true};

@@ -1,4 +1,4 @@
-// Rows of heads with gates, for tests on GPUs and on the host.
+// Makes rows of heads with gates, for tests on GPUs and on the host.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ inline std::vector<GatedCase> gated_cases() {
   return cases;
 }
 
-// The gated rows on the device.
+// Holds the gated rows on the device.
 struct GatedRows {
   std::vector<float> x, gate, gain;
   Buffer device_x, device_gate, device_gain;
@@ -76,7 +76,7 @@ inline void expect_gated(const GatedCase& c) {
   }
 }
 
-// Rotated float rows and int8 values: those of rows that were gated in place.
+// Checks rotated float rows and int8 values: they are those of rows that were gated in place.
 inline void expect_prepared(const GatedCase& c) {
   SCOPED_TRACE(testing::Message() << c.m << " rows of " << c.heads << " heads of " << c.dim);
   GatedRows rows(c);

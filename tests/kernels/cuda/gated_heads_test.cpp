@@ -1,4 +1,4 @@
-// Gates of heads on a GPU.
+// Tests gates of heads on a GPU.
 #include "gated_heads_data.h"
 
 namespace walsh::cuda {

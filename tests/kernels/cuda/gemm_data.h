@@ -1,4 +1,5 @@
-// Inputs and weights as integer products have them, for tests of GPU products of many vectors.
+// Makes inputs and weights as integer products have them, for tests of GPU products of many
+// vectors.
 #pragma once
 
 #include <algorithm>
@@ -9,12 +10,12 @@
 
 namespace walsh::cuda::test {
 
-// Random int8 inputs on the device in the order of Activations, and as floats [m][cols].
+// Holds random int8 inputs on the device in the order of Activations, and as floats [m][cols].
 struct RandomActivations {
   Activations device;
   std::vector<float> values;
 
-  // Zero from column `used` on, as prepared inputs are.
+  // Inputs are zero from column `used` on, as prepared inputs are.
   RandomActivations(int64_t m, int64_t used, int64_t cols, int group, int planes, uint64_t seed)
       : device(m, cols, group, planes), values(static_cast<size_t>(m * cols)) {
     Random random(seed);
@@ -46,13 +47,13 @@ struct RandomActivations {
   }
 };
 
-// The weights of a pass as integer kernels have them, [rows][cols of the matrix].
+// Returns the weights of a pass as integer kernels have them, [rows][cols of the matrix].
 inline std::vector<float> integer_weights(const RandomWeights& w, int pass) {
   const Tensor& t = w.tensor;
   const ScalarCode& code = t.format->code[pass];
   const int64_t padded = padded_cols(*t.format, t.cols), cols = w.pass[pass].cols;
   std::vector<float> all(static_cast<size_t>(t.rows * cols)), row(static_cast<size_t>(padded));
-  // The same tensor with other levels: the specification's decoder does the rest.
+  // The same tensor gets other levels: the specification's decoder does the rest.
   std::vector<float> levels;
   for (int c = 0; c < 1 << code.bits && code.levels_i8 != nullptr; ++c)
     levels.push_back(code.unit * code.levels_i8[c]);

@@ -17,7 +17,8 @@ using namespace test;
 
 constexpr int64_t kShapes[][2] = {{33, 896}, {16, 1376}, {50, 1024}, {7, 32}, {20, 2080}};
 
-// Largest relative rounding error of a type, twice: the level and the sum are rounded once more.
+// Returns the largest relative rounding error of a type, twice: the level and the sum are rounded
+// once more.
 double rounding(DType type) {
   return type == DType::bf16 ? 0x1p-8 : 0x1p-11;
 }

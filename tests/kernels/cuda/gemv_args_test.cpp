@@ -116,7 +116,7 @@ TEST(GemvLaunches, RefuseLevelsThatAreNotInOrder) {
   EXPECT_THROW(matrix_code(code), Error);
 }
 
-// As many slots of an expert as of other products' vectors.
+// Checks that an expert has as many slots as other products have vectors.
 void expect_no_fewer_slots(int architecture, int64_t shared, const GemvKind& of, GemvArgs args) {
   GemvKind many = of;
   many.experts = true;

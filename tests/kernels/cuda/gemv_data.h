@@ -1,4 +1,4 @@
-// Random tensors and inputs for the tests of GPU products.
+// Makes random tensors and inputs for the tests of GPU products.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,7 +28,8 @@ inline int64_t divide_up(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// A coded tensor of random codes and scales (one in sixteen is zero), and the memory it points at.
+// Holds a coded tensor of random codes and scales (one in sixteen is zero), and the memory it
+// points at.
 struct RandomTensor {
   Tensor tensor;
   std::vector<std::vector<std::byte>> arrays;
@@ -73,7 +74,7 @@ inline std::vector<float> random_values(int64_t count, uint64_t seed, double siz
   return out;
 }
 
-// Inputs of random int8 values and scales, as the CPU has them.
+// Returns inputs of random int8 values and scales, as the CPU has them.
 inline ActivationsI8 random_inputs(int64_t m, int64_t cols, int group, int planes, uint64_t seed) {
   Random random(seed);
   ActivationsI8 x(m, cols, group, planes);
@@ -89,7 +90,7 @@ inline ActivationsI8 random_inputs(int64_t m, int64_t cols, int group, int plane
   return x;
 }
 
-// The arrays of Activations, permuted and padded, from those of the CPU.
+// Holds the arrays of Activations, permuted and padded, made from those of the CPU.
 struct DeviceInputs {
   std::vector<int8_t> q;
   std::vector<float> scales;

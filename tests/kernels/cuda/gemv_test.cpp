@@ -12,7 +12,7 @@
 namespace walsh::cuda {
 namespace {
 
-// A tensor on both sides.
+// Holds a tensor on both sides.
 struct Weights {
   RandomTensor host;
   std::vector<PanelMatrix> panels;
@@ -30,7 +30,7 @@ struct Weights {
   }
 };
 
-// The inputs of a format's passes on both sides.
+// Holds the inputs of a format's passes on both sides.
 struct Inputs {
   std::vector<ActivationsI8> host;
   std::vector<Activations> device;

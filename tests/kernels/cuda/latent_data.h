@@ -1,4 +1,4 @@
-// Attention to latents, what is done in front of it and behind, against the CPU: for tests on GPUs
+// Tests attention to latents, and what is done in front of it and behind, against the CPU, on GPUs
 // and on the host.
 #pragma once
 
@@ -36,8 +36,8 @@ inline std::vector<float> normal_values(int64_t count, uint64_t seed) {
   return values;
 }
 
-// Two sequences whose pages lie in reverse order, with NaN where nothing may be read. Rows are the
-// last `m` positions of the second one, and one of the first.
+// Holds two sequences whose pages lie in reverse order, with NaN where nothing may be read. Rows
+// are the last `m` positions of the second one, and one of the first.
 struct LatentProblem {
   LatentShape shape;
   int64_t length, per_sequence, m;
@@ -84,7 +84,7 @@ struct LatentProblem {
   int64_t ldq() const { return int64_t{shape.heads} * shape.width(); }
   int64_t ldo() const { return int64_t{shape.heads} * shape.rank; }
 
-  // The CPU's attention to the same latents, each with its shared key behind it.
+  // Computes the CPU's attention to the same latents, each with its shared key behind it.
   std::vector<float> expected() const {
     std::vector<float> out(static_cast<size_t>(m * ldo()));
     const int width = shape.width();
@@ -140,7 +140,8 @@ inline void expect_latents_attended(const LatentProblem& p) {
   }
 }
 
-// The rows of two sequences are kept at their places; queries and shared keys turn.
+// Checks that the rows of two sequences are kept at their places, and that queries and shared keys
+// turn.
 inline void expect_latents_kept(const LatentShape& shape, int64_t m) {
   const int head_dim = shape.turned + 24, pairs = shape.turned / 2;
   const int64_t per_sequence = 2, ld = shape.heads * int64_t{head_dim};

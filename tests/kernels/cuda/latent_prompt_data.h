@@ -1,4 +1,4 @@
-// Attention of prompts to latents, against the formula: for tests on GPUs and on the host.
+// Tests attention of prompts to latents against the formula, on GPUs and on the host.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ struct PromptShape {
   int own() const { return key_dim - turned; }
 };
 
-// Numbers of a plain type, as they are stored and as they are read.
+// Holds numbers of a plain type, as they are stored and as they are read.
 struct PlainNumbers {
   std::vector<float> values;
   Buffer stored;
@@ -39,8 +39,8 @@ struct PlainNumbers {
   }
 };
 
-// The last `m` positions of the second of two sequences (LatentProblem), whose queries have heads
-// of key_dim values, first those for the shared key.
+// Holds the last `m` positions of the second of two sequences (LatentProblem), whose queries have
+// heads of key_dim values, first those for the shared key.
 struct PromptProblem {
   PromptShape shape;
   LatentProblem latents;
@@ -64,7 +64,7 @@ struct PromptProblem {
   int64_t ldq() const { return int64_t{shape.heads} * shape.key_dim; }
   int64_t ldo() const { return int64_t{shape.heads} * shape.value_dim; }
 
-  // Keys [length][key_dim] and values [length][value_dim] of a head.
+  // Return the keys [length][key_dim] and values [length][value_dim] of a head.
   std::vector<double> keys_of(int head) const {
     std::vector<double> all;
     for (int64_t i = 0; i < latents.length; ++i) {

@@ -1,4 +1,4 @@
-// The kernels of latent attention on a GPU.
+// Tests the kernels of latent attention on a GPU.
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/latent_data.h"

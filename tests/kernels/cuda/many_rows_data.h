@@ -42,7 +42,7 @@ class ManyRowsData {
     x_ = to_device(bits);
   }
 
-  // The bytes of each output array for rows [begin, begin + m), made in one call.
+  // Returns the bytes of each output array for rows [begin, begin + m), made in one call.
   std::vector<std::vector<std::byte>> make(int64_t begin, int64_t m) const {
     const int64_t padded = case_.padded(), stride = divide_up(padded, 8) * 8 + 8;
     InputForm form;
@@ -135,7 +135,7 @@ inline std::vector<ManyCase> many_cases() {
   };
 }
 
-// Sums of experts of as many rows, at once and a row at a time.
+// Compares sums of experts of as many rows, at once and a row at a time.
 inline void expect_many_sums(int64_t width, int chosen, int multiprocessors) {
   SCOPED_TRACE(testing::Message() << "width " << width << " chosen " << chosen);
   const int64_t m = divide_up(int64_t{multiprocessors} * 4096, width) + 1, slots = m * chosen;

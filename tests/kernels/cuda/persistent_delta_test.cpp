@@ -1,4 +1,4 @@
-// Delta nets in the persistent kernel against single launches.
+// Tests delta nets in the persistent kernel against single launches.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -19,7 +19,7 @@ struct Shape {
   const char* other = nullptr;  // format of the gates' and the last product; null: the same
 };
 
-// Slots of all layers, and the row that steps are for: sequences change from token to token.
+// Holds slots of all layers, and the row that steps are for: sequences change from token to token.
 struct States {
   int64_t floats = 0;  // of a slot
   Buffer memory, position{sizeof(int32_t)}, sequence{sizeof(int32_t)};
@@ -29,7 +29,7 @@ struct States {
   void make(int64_t slots) {
     memory = to_device(std::vector<float>(static_cast<size_t>(slots * floats), kBefore));
   }
-  // All slots, zeros where nothing has been written.
+  // Returns all slots, zeros where nothing has been written.
   std::vector<float> held() const {
     auto values = to_host<float>(memory);
     std::replace(values.begin(), values.end(), kBefore, 0.0f);
@@ -42,7 +42,7 @@ struct States {
   }
 };
 
-// x += O gated(delta rule of W norm(x)).
+// Computes x += O gated(delta rule of W norm(x)).
 class Layer {
  public:
   Layer(const Shape& s, uint64_t seed, int64_t slot_at)
@@ -82,7 +82,7 @@ class Layer {
            program.multiply(mixed(), into_x_.forms, {&last, 1});
   }
 
-  // The same with single launches.
+  // Computes the same with single launches.
   void launch(const States& states, float* x) {
     const FrontProduct small[] = {{decay_rows_.data.as<float>(), nullptr, decay_.as<float>(),
                                    s_.dims.value_heads, s_.dims.value_heads},
@@ -215,8 +215,8 @@ void expect_tokens(const Shape& s, int count, double tolerance) {
   }
 }
 
-// One layer. Where an int8 input is rounded the other way, since what is handed over has one bit
-// less and norms are rounded once more, a result differs by 4e-3; else by 3e-7.
+// This is for one layer. Where an int8 input is rounded the other way, since what is handed over
+// has one bit less and norms are rounded once more, a result differs by 4e-3; else by 3e-7.
 constexpr double kOneLayer = 1e-2;
 // Roundings of int8 inputs differ after the first layer.
 constexpr double kLayers = 0.05;
@@ -232,8 +232,8 @@ TEST(GpuStepDelta, IsThatOfTheLaunchesInEveryCode) {
   expect_tokens({"tq4", 1024, {2, 4, 64, 64, 4}, "tq2"}, 3, kLayers);
 }
 
-// Qwen 3.5 9B's shape; heads that are less than a piece or have as many as a head can; keys that
-// fill a thread's registers; more results than a pair of blocks makes inputs of.
+// The shapes are: Qwen 3.5 9B's; heads that are less than a piece or have as many as a head can;
+// keys that fill a thread's registers; more results than a pair of blocks makes inputs of.
 TEST(GpuStepDelta, MayHaveHeadsOfAnyShape) {
   WALSH_NEED_STEPS();
   for (const Shape& s :

@@ -1,4 +1,4 @@
-// Layers with experts in the persistent kernel against single launches.
+// Tests layers with experts in the persistent kernel against single launches.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -29,7 +29,7 @@ RouteRule rule_of(int experts, int chosen) {
   return rule;
 }
 
-// Gate, up and down of several experts, whose arrays have one distance.
+// Holds gate, up and down of several experts, whose arrays have one distance.
 struct Experts {
   std::vector<std::vector<Matrix>> all;  // [expert][gate, up, down]
 
@@ -67,7 +67,8 @@ struct Experts {
   }
 };
 
-// mixed = U norm(x) and x += V mixed, as attention reads and writes x, then x += experts(norm(x)).
+// Computes mixed = U norm(x) and x += V mixed, as attention reads and writes x, then x +=
+// experts(norm(x)).
 class Layer {
  public:
   Layer(const Shape& s, uint64_t seed)
@@ -111,7 +112,7 @@ class Layer {
            program.multiply(mixed_source(), into_x_.forms, {&adds, 1}) && program.experts(step);
   }
 
-  // The same with single launches.
+  // Computes the same with single launches.
   void launch(float* x, Stream stream) {
     const int64_t chosen = s_.rule.chosen;
     const Matmul mixes = into_mixed_.product(mixes_, mixed_.as<float>()), adds = into_x(x);
@@ -229,7 +230,7 @@ class Layer {
   Buffer mixed_ = floats(kMixed), gain_, bias_;
   Forms into_mixed_, into_x_, into_experts_, gated_, of_shared_;
   DenseMatrix router_, share_;
-  // The result of single launches.
+  // This is the result of single launches.
   Buffer row_ = floats(s_.hidden), logits_ = floats(s_.rule.experts + 1);
   Buffer choices_ = floats(s_.rule.chosen), weights_ = floats(s_.rule.chosen);
   Buffer rows_ = floats(s_.rule.chosen), slot_ = floats(s_.rule.chosen);
@@ -275,7 +276,7 @@ void expect_layers(const Shape& s, int layers, double tolerance) {
   }
 }
 
-// One layer, whose inputs are those of the launches but for the norm's rounding.
+// This is for one layer, whose inputs are those of the launches but for the norm's rounding.
 constexpr double kOneLayer = 2e-3;
 // Roundings of int8 inputs differ after the first layer.
 constexpr double kLayers = 0.05;
@@ -300,8 +301,8 @@ TEST(GpuStepExperts, MayHaveOtherCodesThanOtherMatrices) {
   }
 }
 
-// Few and many experts, small and large ones, and as many k-tiles of down as need a phase of their
-// own; 30b-a3b's shape.
+// Experts are few and many, small and large, and down has as many k-tiles as need a phase of their
+// own; the last is 30b-a3b's shape.
 TEST(GpuStepExperts, MayBeFewOrManySmallOrLarge) {
   WALSH_NEED_STEPS();
   for (const Shape& s :

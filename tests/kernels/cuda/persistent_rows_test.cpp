@@ -1,5 +1,5 @@
-// Programs of the persistent kernel for several rows beside single launches. Attention of several
-// rows is tested with models (tests/model/cuda/one_launch_test.cpp) and on the host
+// Tests programs of the persistent kernel for several rows against single launches. Attention of
+// several rows is tested with models (tests/model/cuda/one_launch_test.cpp) and on the host
 // (persistent_rows_emulated_test.cpp).
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 namespace walsh::cuda {
 namespace {
 
-// Two products of one input, one with a bias, one added to what is there.
+// Checks two products of one input, one with a bias, one added to what is there.
 void expect_products(const Format& format, int64_t cols, bool norm, int room, int rows) {
   SCOPED_TRACE(testing::Message() << format.name << ' ' << cols << (norm ? " norm " : " gate ")
                                   << rows << " of " << room);
@@ -66,7 +66,7 @@ TEST(GpuPersistentRows, MultiplyAsSingleLaunches) {
   }
 }
 
-// As in a feed-forward, again and again: blocks meet differently every time.
+// The products are those of a feed-forward, again and again: blocks meet differently every time.
 TEST(GpuPersistentRows, ResultsAreTheSameEveryTime) {
   WALSH_NEED_STEPS();
   constexpr int64_t kNarrow = 2048;

@@ -17,7 +17,7 @@
 namespace walsh::cuda {
 namespace {
 
-// Two products of one input, one with a bias, one added to what is there.
+// Checks two products of one input, one with a bias, one added to what is there.
 void expect_products(const Format& format, int64_t cols, bool norm) {
   constexpr int64_t kRows[] = {2500, 33};
   const auto a = upload_passes(format, kRows[0], cols, 1), b = upload_passes(format, 33, cols, 2);
@@ -52,8 +52,8 @@ void expect_products(const Format& format, int64_t cols, bool norm) {
   expect_close(run(true), run(false), 2e-5);
 }
 
-// Rows of trellis codes that end with several column blocks have scales per 32 columns, which a
-// step has no kernel for.
+// Returns whether rows of trellis codes end with several column blocks: then they have scales per
+// 32 columns, which a step has no kernel for.
 bool several_blocks_at_the_end(int64_t cols) {
   return cols == 96 || cols == 1376;
 }
@@ -77,7 +77,7 @@ TEST(GpuPersistent, MultipliesAsSingleLaunchesInEveryFormat) {
   }
 }
 
-// Products of one input in different formats, one with a bias, one added to what is there.
+// Checks products of one input in different formats, one with a bias, one added to what is there.
 void expect_products_of(std::span<const char* const> names, int64_t cols, bool norm) {
   constexpr int64_t kRows[] = {2500, 33, 900};
   const Buffer x = to_device(random_values(cols, 3)), up = to_device(random_values(cols, 4));
@@ -139,8 +139,8 @@ TEST(GpuPersistent, MultipliesProductsOfDifferentFormatsAsSingleLaunches) {
   }
 }
 
-// Layers of a feed-forward of itself, against single launches. The formats are of gate and up, and
-// of down.
+// Checks layers of a feed-forward by itself against single launches. The formats are of gate and
+// up, and of down.
 void expect_order(std::array<const char*, 3> names, int64_t width, int64_t inner) {
   constexpr int kLayers = 9;
   const Format& format = get_format(names[0]);
@@ -184,8 +184,8 @@ void expect_order(std::array<const char*, 3> names, int64_t width, int64_t inner
 
 TEST(GpuPersistent, ProductsThatReadEachOtherAreInOrderEveryTime) {
   WALSH_NEED_STEPS();
-  // Inputs of every block's own with fewer units than warps, those of a pair, shared ones, and such
-  // of one unit, which leave no pairs.
+  // Inputs are of every block's own with fewer units than warps, of a pair, shared, and of one
+  // unit, which leave no pairs.
   const std::pair<int64_t, int64_t> shapes[] = {
       {1536, 640}, {1536, 7680}, {1536, 9216}, {200, 2560}};
   for (const auto& [width, inner] : shapes) {
@@ -248,7 +248,7 @@ struct Heads {
   bool sinks = false;
 };
 
-// One row at the end of a sequence whose pages are scattered; the program's other phase is a
+// Checks one row at the end of a sequence whose pages are scattered; the program's other phase is a
 // product of what attention gives, of which every block has some of the `rows`.
 void expect_attention(const Heads& h, int64_t length, int64_t rows) {
   SCOPED_TRACE(testing::Message() << "head_dim " << h.dim << " heads " << h.heads << "/"
@@ -377,8 +377,8 @@ TEST(GpuPersistent, AttendsInChunksAndWithSinksAsSingleLaunches) {
   }
 }
 
-// Heads of 256 values, with gates behind their queries, of which a part is rotated, as hybrids have
-// them; one of these at a time, too.
+// Heads have 256 values and gates behind their queries, and a part of them is rotated, as hybrids
+// have them; then only one of these at a time.
 TEST(GpuPersistent, AttendsWithGatesAndPartsOfHeadsAsSingleLaunches) {
   WALSH_NEED_STEPS();
   for (const Heads& h :

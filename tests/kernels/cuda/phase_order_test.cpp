@@ -45,7 +45,7 @@ TEST(PhaseOrder, LayersFollowEachOtherWithoutBarriers) {
   }
 }
 
-// Two inputs, of which the second is read wholly by every block.
+// Adds a product of two inputs, the second of which every block reads wholly.
 bool product_of_choice(PhaseOrder& order, ExchangeArray& in, ExchangeArray& logits,
                        ExchangeArray& out) {
   ExchangeArray* const from[] = {&in, &logits};
@@ -53,7 +53,8 @@ bool product_of_choice(PhaseOrder& order, ExchangeArray& in, ExchangeArray& logi
   return order.add(Work::matmul, from, to);
 }
 
-// Router, gate and up, and down of the chosen experts; both may have inputs in phases of their own.
+// The phases are router, gate and up, and down of the chosen experts; both may have inputs in
+// phases of their own.
 TEST(PhaseOrder, LayersWithExpertsFollowEachOtherWithoutBarriers) {
   for (const bool shared : {false, true}) {
     for (const bool shared_down : {false, true}) {
@@ -132,8 +133,8 @@ TEST(PhaseOrder, ResultsThatOthersMayStillReadAreNotOverwritten) {
   EXPECT_TRUE(product(chain, z, y));
 }
 
-// Programs of random phases, and blocks that go through them at random speeds. Two and two of them
-// are pairs, which make inputs together (persistent/exchange.cuh).
+// Tests programs of random phases, and blocks that go through them at random speeds. Two and two of
+// them are pairs, which make inputs together (persistent/exchange.cuh).
 constexpr int kBlocks = 4, kArrays = 5, kPhases = 14;
 constexpr int kParts[kArrays] = {4, 4, 4, 1, 3};  // of an array: the blocks that write it
 
@@ -146,7 +147,8 @@ struct Phase {
   int also_read = 0;
 };
 
-// Parts are units of what products read; an input of one leaves nothing to the second of a pair.
+// Returns whether pairs make the input of a product. Parts are units of what products read; an
+// input of one leaves nothing to the second of a pair.
 bool for_pairs(const Phase& phase) {
   return phase.work == Work::matmul && kParts[phase.in] > 1;
 }
@@ -178,7 +180,7 @@ std::vector<Phase> random_program(Random& random) {
   return program;
 }
 
-// Which parts of its input a block reads, as a mask.
+// Returns which parts of its input a block reads, as a mask.
 uint32_t needed(const Phase& phase, int block) {
   const int parts = kParts[phase.out], inputs = kParts[phase.in];
   const uint32_t all = (1u << inputs) - 1;
@@ -191,7 +193,7 @@ uint32_t needed(const Phase& phase, int block) {
   return mask;
 }
 
-// Phases of a layer, over and over.
+// Adds the phases of a layer, over and over.
 class Layers {
  public:
   // Reads `in`, of which a part may be read by some blocks only, and `also`, if it is not -1.
@@ -217,8 +219,8 @@ class Layers {
   int turns_ = 0;
 };
 
-// Those of a model with experts, of which the router writes an array that only some blocks have
-// parts of.
+// Returns those of a model with experts, of which the router writes an array that only some blocks
+// have parts of.
 std::vector<Phase> expert_program(bool shared) {
   constexpr int kStream = 0, kMixed = 1, kGates = 2, kPackets = 3, kLogits = 4;
   Layers layers;
@@ -233,7 +235,8 @@ std::vector<Phase> expert_program(bool shared) {
   return layers.program;
 }
 
-// Those of a recurrent model: some blocks have pieces of a step, which reads the stream once more.
+// Returns those of a recurrent model: some blocks have pieces of a step, which reads the stream
+// once more.
 std::vector<Phase> delta_program(bool shared) {
   constexpr int kStream = 0, kChannels = 1, kGates = 2, kPackets = 3, kMixed = 4;
   Layers layers;
@@ -248,12 +251,12 @@ std::vector<Phase> delta_program(bool shared) {
   return layers.program;
 }
 
-// Progress of the blocks of pairs: each has two places for inputs, used in turn.
+// Tracks the progress of the blocks of pairs: each has two places for inputs, used in turn.
 struct Pairs {
   int sent[kBlocks] = {};  // turns whose units are in both blocks' places
   int done[kBlocks] = {};  // turns whose inputs are needed no more
 
-  // False if the other block still needs what is overwritten.
+  // Returns false if the other block still needs what is overwritten.
   bool send(int block, int turn) {
     sent[block] = turn + 1;
     return done[block ^ 1] > turn - 2;
@@ -263,7 +266,7 @@ struct Pairs {
   }
 };
 
-// False if a block reads what has been overwritten, or all wait for ever.
+// Returns false if a block reads what has been overwritten, or all wait for ever.
 bool runs(const std::vector<Phase>& program, Random& random) {
   int versions[kArrays][kBlocks] = {};
   size_t at[kBlocks] = {};
@@ -354,7 +357,7 @@ TEST(PhaseOrder, TheSimulationFindsAnOrderThatIsWrong) {
                       {Work::matmul, 0, 1, 0, 2},
                       {Work::matmul, 0, 1, 0, 3}}),
             0);
-  // Logits of the next layer while blocks still read those of this one.
+  // The logits of the next layer are written while blocks still read those of this one.
   EXPECT_GT(failures({{Work::part, 0, 4, 0, 1},
                       {Work::matmul, 0, 1, 0, 1, -1, 4, 1},
                       {Work::part, 0, 4, 0, 2},
@@ -362,8 +365,8 @@ TEST(PhaseOrder, TheSimulationFindsAnOrderThatIsWrong) {
             0);
 }
 
-// Three products of one input. Of one unit, the second block of a pair gives the first nothing to
-// wait for.
+// There are three products of one input. If it has one unit, the second block of a pair gives the
+// first nothing to wait for.
 TEST(PhaseOrder, PairsNeedTwoKTilesOfEveryInput) {
   const auto program = [](int in) {
     return std::vector<Phase>{{Work::matmul, in, 0, 0, 1, 0},

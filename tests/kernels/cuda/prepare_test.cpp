@@ -22,7 +22,7 @@ Rotation no_rotation() {
   return {.kind = RotationKind::none};
 }
 
-// The CPU's int8 planes of m rows.
+// Returns the CPU's int8 planes of m rows.
 ActivationsI8 quantize_on_cpu(const std::vector<float>& x, int64_t m, const Case& c) {
   const int64_t padded = divide_up(c.width, 32) * 32;
   ActivationsI8 out(m, padded, c.group, c.planes);
@@ -115,7 +115,7 @@ double gated(GateFunction function, double x) {
   return x / (1 + std::exp(-2 * kSlope * (x + 0.044715 * x * x * x)));
 }
 
-// function(x) * up, then the norm, in double.
+// Computes function(x) * up, then the norm, in double.
 std::vector<double> source_in_double(const std::vector<float>& x, const std::vector<float>& up,
                                      GateFunction function, const std::vector<float>& gain,
                                      double eps, int64_t width) {

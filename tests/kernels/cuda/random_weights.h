@@ -1,4 +1,4 @@
-// Random coded tensors on host and device, for tests of GPU products.
+// Makes random coded tensors on host and device, for tests of GPU products.
 #pragma once
 
 #include <cmath>
@@ -21,17 +21,17 @@ namespace walsh::cuda::test {
 
 using walsh::test::random_halves;
 
-// Whether every GPU product knows the format.
+// Returns whether every GPU product knows the format.
 inline bool scalar_code(const Format& format) {
   return format.kind == CodeKind::scalar;
 }
 
-// Also with product and trellis codes, which have no int8 tiles (int8_gemm).
+// Also knows product and trellis codes, which have no int8 tiles (int8_gemm).
 inline bool gpu_code(const Format& format) {
   return format.passes > 0 && has_kernel(format, Kernel::gpu_products);
 }
 
-// A tensor with random codes and scales, its memory, and its passes on the device.
+// Holds a tensor with random codes and scales, its memory, and its passes on the device.
 struct RandomWeights {
   Tensor tensor;
   std::vector<std::vector<std::byte>> arrays;
@@ -73,7 +73,7 @@ struct RandomWeights {
     }
   }
 
-  // After the last change of tensor.rotation.
+  // Call this after the last change of tensor.rotation.
   void upload() {
     Uploader uploader;
     Buffer staging;
@@ -93,7 +93,7 @@ struct RandomWeights {
     return result;
   }
 
-  // All rows in the model's basis.
+  // Returns all rows in the model's basis.
   std::vector<float> decoded() const {
     std::vector<float> out(static_cast<size_t>(tensor.rows * tensor.cols));
     decode_rows(tensor, 0, tensor.rows, out.data());
@@ -108,8 +108,8 @@ inline float widen(DType type, uint16_t h) {
   return type == DType::bf16 ? bf16_to_f32(h) : f16_to_f32(h);
 }
 
-// m random rows of `cols` values in rows of `stride`, zero beyond; as the device has them and as
-// floats [m][cols].
+// Holds m random rows of `cols` values in rows of `stride`, zero beyond; as the device has them and
+// as floats [m][cols].
 struct RandomRows {
   std::vector<float> values;
   Buffer buffer;
@@ -136,7 +136,8 @@ struct RandomRows {
   }
 };
 
-// y of a product and what it should be: sums in double precision of `w` [rows][cols] and x.
+// Compares y of a product with what it should be: sums in double precision of `w` [rows][cols] and
+// x.
 struct Outcome {
   double worst = 0;  // largest error over its allowance
   std::string where;

@@ -1,4 +1,4 @@
-// Norms, rope and the append to the cache against the CPU, for tests on GPUs and on the host.
+// Tests norms, rope and the append to the cache against the CPU, on GPUs and on the host.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,7 +25,8 @@ inline std::vector<float> normal_values(int64_t count, Random& random) {
   return values;
 }
 
-// Rows of queries, each head followed by as many other values, with one value after each row.
+// Returns rows of queries, each head followed by as many other values, with one value after each
+// row.
 inline std::vector<float> beside_gates(const std::vector<float>& q, int64_t m, int heads, int dim,
                                        int64_t ldq) {
   std::vector<float> both;
@@ -40,10 +41,10 @@ inline std::vector<float> beside_gates(const std::vector<float>& q, int64_t m, i
   return both;
 }
 
-// Queries, keys and values of m rows of two sequences, whose pages are scattered. Without positions
-// if `rotated` is 0; with norms queries have factors as well; `gated`: they are read from between
-// their gates. Values may have a norm too, or be the keys as they were before theirs, or there are
-// only queries.
+// Checks queries, keys and values of m rows of two sequences, whose pages are scattered. They have
+// no positions if `rotated` is 0; with norms queries have factors as well; if `gated`, they are
+// read from between their gates. Values may have a norm too, or be the keys as they were before
+// theirs, or there are only queries.
 enum class HeadValues { plain, normed, normed_keys, none };
 inline void expect_rope(int dim, int rotated, int heads, int kv_heads, int64_t m, bool norms,
                         bool gated = false, HeadValues kind = HeadValues::plain) {

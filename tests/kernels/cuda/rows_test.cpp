@@ -90,7 +90,7 @@ TEST(GpuRope, KnowsHowManyPairsACallRotates) {
   EXPECT_EQ(turned_pairs(call, 80), 40);
 }
 
-// The norm in ref, then the sum, in float32.
+// Checks against the norm in ref, then the sum, in float32.
 void expect_branch(int64_t m, int64_t width, bool normed, float scale, double size,
                    float factor = 0) {
   SCOPED_TRACE(testing::Message() << m << " x " << width << (normed ? " normed" : "") << " scale "
@@ -220,7 +220,7 @@ TEST_F(GpuRows, CapsOfUnusualLogits) {
   EXPECT_THROW(cap_logits(device.as<float>(), 1, 5, 1, -1, nullptr), Error);
 }
 
-// Some tokens of a table, the first and the last row among them.
+// Embeds some tokens of a table, the first and the last row among them.
 std::vector<float> embed_rows(const StoredTable& table, const std::vector<int32_t>& tokens,
                               int64_t ldx, float scale = 1) {
   const auto m = static_cast<int64_t>(tokens.size());

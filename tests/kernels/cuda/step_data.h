@@ -1,4 +1,4 @@
-// Test helper: the parts of programs for the persistent kernel.
+// Makes the parts of programs for the persistent kernel, for tests.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace walsh::cuda {
   WALSH_NEED_GPU();        \
   if (!PersistentProgram::available()) GTEST_SKIP() << "no GPU that runs the persistent kernel"
 
-// How often a program is launched, since blocks meet differently every time.
+// Returns how often a program is launched, since blocks meet differently every time.
 inline int launches() {
   return walsh::test::times(100, 1);
 }
@@ -35,7 +35,7 @@ inline std::vector<Matrix> upload_passes(const Format& format, int64_t rows, int
   return passes;
 }
 
-// The forms that the passes of a format read, and where they go.
+// Holds the forms that the passes of a format read, and where they go.
 struct Forms {
   std::vector<Activations> out;
   std::vector<InputForm> forms;
@@ -69,13 +69,13 @@ struct Forms {
   }
 };
 
-// Runs of a program, directly and as a recorded launch in turn.
+// Runs a program, directly and as a recorded launch in turn.
 class AlternateLaunches {
  public:
   AlternateLaunches(const PersistentProgram& program, Stream stream)
       : program_(program), stream_(stream) {}
 
-  // Waits for its end.
+  // Waits for the program's end.
   void run(int number) {
     if (number % 2 == 0) {
       program_.launch(stream_);

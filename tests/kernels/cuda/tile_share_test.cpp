@@ -18,7 +18,7 @@ std::vector<int> weights_of(const std::vector<TileRun>& runs) {
   return weights;
 }
 
-// The largest range, each of which has a tile.
+// Returns the largest range; checks that each has a tile.
 int64_t heaviest(const std::vector<int>& weights, const std::vector<int>& first) {
   int64_t most = 0;
   EXPECT_EQ(first.front(), 0);
@@ -33,7 +33,7 @@ int64_t heaviest(const std::vector<int>& weights, const std::vector<int>& first)
   return most;
 }
 
-// By trying everything.
+// Finds the least by trying everything.
 int64_t lightest(const std::vector<int>& weights, size_t begin, int blocks) {
   if (blocks == 0) return begin == weights.size() ? 0 : std::numeric_limits<int64_t>::max();
   int64_t best = std::numeric_limits<int64_t>::max(), sum = 0;
@@ -63,7 +63,7 @@ TEST(TileShare, TheHeaviestShareIsAsLightAsCanBe) {
   }
 }
 
-// q with 2 bits, k and v with 4, of an 8b model.
+// The runs are q with 2 bits, k and v with 4, of an 8b model.
 TEST(TileShare, WideTilesHaveMoreBlocks) {
   const std::vector<TileRun> runs = {{256, 28}, {64, 48}, {64, 48}};
   const std::vector<int> first = share_tiles(runs, 132);

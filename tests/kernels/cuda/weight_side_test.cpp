@@ -36,7 +36,7 @@ void expect_product(const char* name, int64_t rows, int64_t cols, int64_t m, boo
   p.ldy = ldy;
   p.add = add;
   multiply_weight_side({&p, 1}, x.rows, m, nullptr);
-  // f16 levels: 2^-11 each; bf16 weights: 2^-9.
+  // f16 levels are off by 2^-11 each, bf16 weights by 2^-9.
   const Outcome o = compare(to_host<float>(y), ldy, w.decoded(), x.values, rows, cols, m, {},
                             0.5f + (add ? 2.0f : 0.0f), vector ? 0x1p-11 : 0x1p-9);
   EXPECT_LT(o.worst, 1) << name << " " << rows << " x " << cols << " m = " << m << " block "

@@ -1,5 +1,5 @@
-// Concurrent blocks on the host: each is a thread, alone or in clusters whose blocks write to each
-// other's shared memory and read it.
+// Runs concurrent blocks on the host: each is a thread, alone or in clusters whose blocks write to
+// each other's shared memory and read it.
 #pragma once
 
 #include <barrier>
@@ -11,7 +11,7 @@
 
 namespace emulated {
 
-// Shared memory of a block by 32-bit addresses: the dynamic one by its offset, variables by a
+// Finds shared memory of a block by 32-bit addresses: the dynamic one by its offset, variables by a
 // number that they get when they are first asked for.
 class Window {
  public:
@@ -50,7 +50,7 @@ class Window {
   std::vector<const void*> variables_;
 };
 
-// A barrier that bytes complete.
+// Bytes complete this barrier.
 struct Arrivals {
   int missing = 1;
   int64_t bytes = 0;  // that are still to come; negative: came before they were announced

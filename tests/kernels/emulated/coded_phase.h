@@ -1,4 +1,4 @@
-// The phase of attention to a coded cache by itself, run on the host (emulated/device.h).
+// Runs the phase of attention to a coded cache by itself on the host (emulated/device.h).
 #pragma once
 
 #include "kernels/emulated/device.h"
@@ -7,7 +7,7 @@
 
 namespace walsh::cuda {
 
-// What a step gives a phase besides its arguments.
+// A step gives a phase this besides its arguments.
 struct CodedPhaseCall {
   AttentionPhase phase;  // queries, keys and values are plain arrays
   int position = 0, sequence = 0, kept = 0;

@@ -1,4 +1,4 @@
-// bf16 as kernels see it (emulated/device.h).
+// Defines bf16 as kernels see it (emulated/device.h).
 #pragma once
 
 #include "base/half.h"

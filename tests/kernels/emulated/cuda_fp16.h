@@ -1,4 +1,4 @@
-// fp16 as kernels see it (emulated/device.h).
+// Defines fp16 as kernels see it (emulated/device.h).
 #pragma once
 
 #include <cmath>

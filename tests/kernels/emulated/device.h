@@ -33,12 +33,12 @@ struct dim3 {
   unsigned x = 1, y = 1, z = 1;
   dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
 };
-// State of the running thread.
+// These are the state of the running thread.
 inline thread_local dim3 threadIdx(0, 0, 0), blockIdx(0, 0, 0), blockDim, gridDim;
 
 namespace emulated {
 
-// Threads that wait for each other.
+// Counts threads that wait for each other.
 struct Meeting {
   int present = 0, arrived = 0;
   unsigned number = 0;
@@ -93,7 +93,7 @@ class Block {
     }
   }
 
-  // State of the blocks that this thread has run.
+  // These are the state of the blocks that this thread has run.
   unsigned number() const { return number_; }
   void* shared() { return shared_.data(); }
   size_t shared_bytes() const { return shared_.size() * sizeof(Line); }
@@ -105,7 +105,7 @@ class Block {
   }
   void sync_block() { wait(block_); }
   void sync_warp() { wait(warps_[running_ / 32]); }
-  // Meetings of `threads` threads.
+  // Lets `threads` threads meet.
   void meet(int meeting, int threads) {
     some_[meeting].present = threads;
     wait(some_[meeting]);
@@ -116,7 +116,7 @@ class Block {
     some_[meeting].complete();
   }
 
-  // The value of lane `lane(own)` of the warp, or the own value if there is no such lane.
+  // Returns the value of lane `lane(own)` of the warp, or the own value if there is no such lane.
   template <typename T, typename Lane>
   T from_lane(T value, const Lane& lane) {
     const size_t own = running_ % 32, first = running_ - own;
@@ -129,7 +129,7 @@ class Block {
     return result;
   }
 
-  // The values of the warp's 32 lanes.
+  // Returns the values of the warp's 32 lanes.
   template <typename T>
   void from_all(const T& own, T (&all)[32]) {
     const size_t first = running_ / 32 * 32;
@@ -140,7 +140,7 @@ class Block {
     sync_warp();
   }
 
-  // Over the warp's values.
+  // Joins the warp's values.
   template <typename T, typename Join>
   T over_warp(T value, T start, const Join& join) {
     const size_t first = running_ / 32 * 32;
@@ -177,7 +177,7 @@ class Block {
     unsigned number = 0;               // to have another number
   };
 
-  // Stacks of fiber i of any block, allocated once.
+  // Returns the stack of fiber i of any block, allocated once.
   static char* stack(size_t i) {
     static thread_local std::vector<std::unique_ptr<char[]>> stacks;
     while (stacks.size() <= i)

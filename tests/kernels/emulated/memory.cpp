@@ -1,4 +1,4 @@
-// Emulated device memory, which is the host's.
+// Emulates device memory, which is the host's.
 #include <cstring>
 
 #include "kernels/emulated/device.h"
@@ -26,7 +26,7 @@ void copy_on_device(void* to, const void* from, uint64_t bytes, Stream) {
 }
 void synchronize(Stream) {}
 
-// One, so that tests of kernels run.
+// There is one, so that tests of kernels run.
 std::vector<DeviceInfo> devices() {
   return {DeviceInfo()};
 }

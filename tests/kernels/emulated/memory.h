@@ -1,4 +1,4 @@
-// Emulated device memory (emulated/device.h).
+// Emulates device memory (emulated/device.h).
 #pragma once
 
 #include <cstddef>

@@ -14,8 +14,8 @@ namespace {
 
 }  // namespace
 
-// The kernels that are emulated: of 3 bits with experts, of 3 bits with other mixers, of both, of 2
-// to 4 bits with experts, and of 3 bits for several rows. Every other one takes as long to compile.
+// These kernels are emulated: of 3 bits with experts, of 3 bits with other mixers, of both, of 2 to
+// 4 bits with experts, and of 3 bits for several rows. Every other one takes as long to compile.
 using Three = OneCode<ScalarDecoder<3>, 128>;
 template PersistentKernel persistent_kernel<Three, true, false>();
 template PersistentKernel persistent_kernel<Three, false, true>();

@@ -1,5 +1,5 @@
-// Test helper for programs on the host (include emulated/device.h first): matrices and inputs in
-// the form that kernels take, and their plain values.
+// Helps tests of programs on the host (include emulated/device.h first): makes matrices and inputs
+// in the form that kernels take, and their plain values.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace walsh::cuda {
 
 inline constexpr float kUnit = 0.01f, kEps = 1e-5f;
 
-// For codes with this many bits.
+// Returns a level of codes with this many bits.
 inline int8_t level_of(int bits, uint32_t code) {
   const int levels = 1 << bits;
   return static_cast<int8_t>((2 * static_cast<int>(code) + 1 - levels) * 120 / levels);
@@ -40,7 +40,8 @@ inline int64_t padded(int64_t cols, int64_t to) {
   return (cols + to - 1) / to * to;
 }
 
-// A matrix of 2, 3 or 4 bits with scales of 128 columns, as kernels and as the reference have it.
+// Holds a matrix of 2, 3 or 4 bits with scales of 128 columns, as kernels and as the reference have
+// it.
 struct Coded {
   Matrix device;
   int bits;
@@ -71,7 +72,7 @@ struct Coded {
         decode(piece / k_tiles, piece % k_tiles, lane);
   }
 
-  // A lane's words of a k-tile (weights/matrix.h).
+  // Decodes a lane's words of a k-tile (weights/matrix.h).
   void decode(int64_t tile, int64_t k_tile, int lane) {
     const int g = lane / 4, t = lane % 4;
     const auto* codes = device.codes.as<uint32_t>() + (tile * k_tiles() + k_tile) * bits * 128;
@@ -94,7 +95,7 @@ struct Coded {
     }
   }
 
-  // Code r of block i of a row in its words.
+  // Returns code r of block i of a row in its words.
   uint32_t code_of(const uint32_t* words, int i, int r) const {
     if (bits == 2) return words[i / 2] >> (4 * r + 2 * (i % 2)) & 3;
     if (bits == 4 || i < 3) return words[i] >> (4 * r) & (bits == 4 ? 15 : 7);
@@ -116,7 +117,7 @@ struct Coded {
   }
 };
 
-// A form of an input: rotated in blocks of 128.
+// Holds a form of an input that is rotated in blocks of 128.
 struct Form {
   Activations out;
   InputForm form;
@@ -128,13 +129,13 @@ struct Form {
     form.padded = padded(cols, 32);
   }
 
-  // For a program, while this stays where it is.
+  // Returns it for a program, while this stays where it is.
   InputForm described() {
     form.out = &out;
     return form;
   }
 
-  // The rotated values as int8 ones times their scales.
+  // Returns the rotated values as int8 ones times their scales.
   std::vector<float> of(std::vector<float> x) const {
     x.resize(static_cast<size_t>(form.padded));
     Rotator(form.rotation, form.padded).apply(x.data());
@@ -175,7 +176,8 @@ inline void add(std::vector<float>& x, const std::vector<double>& y, double weig
     x[i] = static_cast<float>(x[i] + weight * y[i]);
 }
 
-// Some 1e-7, but for values that are rounded to another int8 where it is close: then below 1e-2.
+// Errors are some 1e-7, but for values that are rounded to another int8 where it is close: then
+// below 1e-2.
 inline constexpr double kRounding = 0.02;
 
 }  // namespace walsh::cuda

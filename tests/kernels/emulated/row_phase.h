@@ -1,4 +1,4 @@
-// The phase of attention of several rows by itself, run on the host (emulated/device.h).
+// Runs the phase of attention of several rows by itself on the host (emulated/device.h).
 #pragma once
 
 #include "kernels/emulated/device.h"
@@ -7,7 +7,7 @@
 
 namespace walsh::cuda {
 
-// What a step gives a phase besides its arguments. Queries, keys and values have this tag bit, and
+// A step gives a phase this besides its arguments. Queries, keys and values have this tag bit, and
 // the results get it.
 struct RowPhaseCall {
   AttentionPhase phase;  // heads of 64 values

@@ -1,4 +1,4 @@
-// CUDA's vector types for the host.
+// Defines CUDA's vector types for the host.
 #pragma once
 
 struct uint2 {

@@ -1,4 +1,4 @@
-// Sessions with coded caches on the GPU against those on the CPU.
+// Tests sessions with coded caches on the GPU against those on the CPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,12 +26,12 @@ CacheTypes types_of(const char* keys, const char* values, int64_t window) {
   return {&get_cache_type(keys), &get_cache_type(values), window};
 }
 
-// Tolerance for another order of additions: a value near a threshold gets another code.
+// This tolerance is for another order of additions: a value near a threshold gets another code.
 constexpr double kSame = 5e-5;
 
 class CudaCaches : public test::GpuTest {
  protected:
-  // Dense weights: what differs from the CPU is what caches and attention make of it.
+  // The weights are dense: what differs from the CPU is what caches and attention make of it.
   Model on_gpu(const CacheTypes& types) {
     return load(source_, gpu_, ActivationMode::automatic, types);
   }
@@ -95,7 +95,8 @@ INSTANTIATE_TEST_SUITE_P(Types, CudaKeptSoMuch,
                                          Kept{"kt4", "q8_0", 7}, Kept{"f16", "kt3", 40},
                                          Kept{"q4_0", "f16", 0}, Kept{"kt2", "kt2", 100}));
 
-// Kept with the error of having been stored: near what it was, and exact where it never was.
+// Tokens are kept with the error of having been stored: near what they were, and exact where they
+// never were.
 TEST_F(CudaCaches, TruncateContinuesFromAnEarlierToken) {
   const Model model = on_gpu(types_of("kt4", "kt4", 32));
   const int64_t all = test::times(300, 110);
@@ -144,7 +145,7 @@ TEST_F(CudaCaches, ChunksOfAPromptAreThoseOfSingleTokens) {
   }
 }
 
-// Heads of 128 values; tokens are chosen by recorded steps.
+// Heads have 128 values; tokens are chosen by recorded steps.
 TEST_F(CudaCaches, ATrainedModelGoesOnAsOnTheCpu) {
   CheckpointSource source = CheckpointSource::open(test::model_folder("walsh-tiny-13m"));
   const CacheTypes types = types_of("tq3_0", "tq3_0", 0);

@@ -1,5 +1,5 @@
-// Every tiny checkpoint on the GPU against transformers, token by token; and its prompts against
-// that, since prompts use inputs in the weights' type.
+// Tests every tiny checkpoint on the GPU against transformers, token by token; and its prompts
+// against that, since prompts use inputs in the weights' type.
 #include "model/golden.h"
 #include "gpu_models.h"
 

@@ -1,4 +1,4 @@
-// Test helper: models on the GPU.
+// Loads models on the GPU, for tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ class GpuTest : public testing::Test {
     return Model::load(source, parse_config(source.config_json(), source.path()), options);
   }
 
-  // Whether no GPU computes layers of this kind; loading says so.
+  // Returns whether no GPU computes layers of this kind; loading says so.
   bool refused(WeightSource& source) {
     const ModelConfig config = parse_config(source.config_json(), source.path());
     if (why_not(config, gpu_).empty()) return false;
@@ -49,7 +49,7 @@ class GpuTest : public testing::Test {
     return true;
   }
 
-  // Logits behind the text, which follows what is there of the sequence.
+  // Returns logits behind the text, which follows what is there of the sequence.
   static std::vector<float> behind(Session& session, std::span<const int32_t> text,
                                    int64_t snapshot = -1, int64_t sequence = 0) {
     std::vector<float> result;
@@ -60,7 +60,7 @@ class GpuTest : public testing::Test {
     return result;
   }
 
-  // The plan is what loading and a session take.
+  // Checks that the plan is what loading and a session take.
   void expect_planned_memory(WeightSource& source, const char* cache) {
     const ModelConfig config = parse_config(source.config_json(), source.path());
     LoadOptions options;
@@ -95,7 +95,8 @@ inline Rows logits_of(const Model& model, const std::vector<int32_t>& tokens) {
   return all_logits(session, tokens);
 }
 
-// The same token by token, as in generation; from the third token on recorded steps are replayed.
+// Returns the same token by token, as in generation; from the third token on recorded steps are
+// replayed.
 inline Rows decode(const Model& model, const std::vector<int32_t>& tokens) {
   Session session(model, {static_cast<int64_t>(tokens.size())});
   Rows rows;

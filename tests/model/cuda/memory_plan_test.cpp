@@ -1,4 +1,4 @@
-// Decisions about a model on a GPU before anything is loaded.
+// Tests decisions about a model on a GPU before anything is loaded.
 #include "model/cuda/memory_plan.h"
 
 #include <gmock/gmock.h>
@@ -91,7 +91,7 @@ TEST_P(GpuMemoryPlan, IsWhatIsTaken) {
   expect_planned_memory(source, GetParam().cache);
 }
 
-// One of each family that GPUs run; mixed, the plan also counts what formats do not share.
+// There is one of each family that GPUs run; mixed, the plan also counts what formats do not share.
 class GpuMemoryPlanOfAFamily : public test::GpuTest,
                                public testing::WithParamInterface<std::string> {};
 

@@ -1,4 +1,4 @@
-// Whole models on the GPU against the exact path of the CPU.
+// Tests whole models on the GPU against the exact path of the CPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ using test::synthetic;
 
 class CudaModel : public test::GpuTest {};
 
-// A parameter as a part of a test's name, which has letters, digits and '_' only.
+// Turns a parameter into a part of a test's name, which has letters, digits and '_' only.
 constexpr auto kParamName = [](const auto& info) {
   std::string name = info.param;
   for (char& c : name)
@@ -43,7 +43,7 @@ std::vector<std::string> formats_of_the_gpu() {
   return names;
 }
 
-// One test for each format, so that each is short where a checker makes it slow.
+// There is one test for each format, so that each is short where a checker makes it slow.
 class CudaModelFormats : public CudaModel, public testing::WithParamInterface<std::string> {};
 
 TEST_P(CudaModelFormats, IsCloseToTheExactPathOfTheCpu) {
@@ -54,7 +54,7 @@ TEST_P(CudaModelFormats, IsCloseToTheExactPathOfTheCpu) {
   EXPECT_LT(divergence(expected, logits_of(load(source, gpu_), tokens)), 1e-3);
   if (format.dense) return;
   EXPECT_LT(divergence(expected, logits_of(load(source, gpu_, ActivationMode::f16), tokens)), 1e-4);
-  // Two planes: what is left are the levels rounded to int8.
+  // With two planes, what is left are the levels rounded to int8.
   EXPECT_LT(divergence(expected, logits_of(load(source, gpu_, ActivationMode::i8x2), tokens)),
             3e-4);
 }
@@ -304,7 +304,7 @@ TEST_F(CudaModel, ChoosingTokensAndReadingLogitsTakeTurns) {
 
 class CudaGolden : public CudaModel, public testing::WithParamInterface<const char*> {};
 
-// Real checkpoints of every family: biases, QK-norm, windows, tied heads.
+// These are real checkpoints of every family: biases, QK-norm, windows, tied heads.
 TEST_P(CudaGolden, UnquantizedModelsAreCloseToTheCpu) {
   const std::string folder = test::model_folder(GetParam());
   if (folder.empty()) GTEST_SKIP() << GetParam() << " is not here";
@@ -323,7 +323,7 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaGolden,
 
 class CudaModelCompressed : public CudaModel, public testing::WithParamInterface<const char*> {};
 
-// Encoded on the GPU and kept there, against a file that the CPU wrote.
+// A model that is encoded on the GPU and kept there is compared with a file that the CPU wrote.
 TEST_P(CudaModelCompressed, WhileLoadingEqualsTheFile) {
   const std::string folder = test::model_folder("walsh-tiny-13m");
   const std::string file =

@@ -1,5 +1,5 @@
-// Models that decode one or a few sequences with the persistent kernel: that they do, and that the
-// results equal those of single launches and of the CPU.
+// Tests models that decode one or a few sequences with the persistent kernel: that they do, and
+// that the results equal those of single launches and of the CPU.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -66,7 +66,7 @@ TEST_F(GpuOneLaunch, HasEveryKindOfLayer) {
     EXPECT_TRUE(is_one_launch(source("tiny", type))) << type;
 }
 
-// Those that are left to launches, so that the test above can fail.
+// These are left to launches, so that the test above can fail.
 TEST_F(GpuOneLaunch, HasNotWhatNoProgramIsFor) {
   EXPECT_FALSE(is_one_launch(source("tiny-latent", "tq3")));
   EXPECT_FALSE(is_one_launch(source("tiny", "q8_0")));  // two planes of inputs
@@ -86,7 +86,8 @@ class GpuRowsInOneLaunch : public GpuOneLaunch, public testing::WithParamInterfa
     SyntheticSource of("tiny", {&get_format(GetParam()), &ends, &ends});
     return load(of, gpu_);
   }
-  // Logits of the last of some tokens of every sequence, which are behind texts of several lengths.
+  // Returns logits of the last of some tokens of every sequence, which are behind texts of several
+  // lengths.
   static std::vector<std::vector<float>> together(const Model& model,
                                                   const std::vector<std::vector<int32_t>>& texts,
                                                   size_t tokens) {
@@ -201,7 +202,7 @@ TEST_P(GpuHybridSteps, MixWithLaunchesInEveryOrder) {
   expect_equal(last_of_other, behind(alone_other, others));
 }
 
-// Snapshots behind single tokens, which the program computes.
+// Snapshots are behind single tokens, which the program computes.
 TEST_P(GpuHybridSteps, GoBackToASnapshotOfASingleToken) {
   const Model model = open(gpu_);
   const auto text = test::random_tokens(30, model.config.vocab, 9);
@@ -254,7 +255,7 @@ TEST_P(GpuCodedSteps, AreAsOnTheCpuEveryTime) {
   EXPECT_EQ(rows, test::decode(on_gpu, text));
 }
 
-// The same of models with experts: those that a row gets may be others.
+// This is the same with models with experts: those that a row gets may be others.
 TEST_P(GpuCodedSteps, OfExpertsAreAsOnTheCpu) {
   const Model on_gpu = open(gpu_, "tiny-moe"), on_cpu = open(Device{}, "tiny-moe");
   ASSERT_TRUE(is_one_launch(on_gpu));

@@ -20,8 +20,8 @@ class CudaRaggedBatch : public test::GpuTest, public testing::WithParamInterface
   }
 };
 
-// Tolerance for the rounding of other kernels and, with coded caches, for the codes that depend on
-// it.
+// Returns the tolerance for the rounding of other kernels and, with coded caches, for the codes
+// that depend on it.
 double bound(std::string_view cache) {
   return cache == "f16" ? 1e-3 : 2e-2;
 }
@@ -60,7 +60,7 @@ TEST_F(CudaRaggedLatents, GiveEverySequenceWhatItGetsAlone) {
   }
 }
 
-// Sequences that join while others are being continued, one step ahead of the host, and leave.
+// Sequences join while others are being continued, one step ahead of the host, and leave.
 TEST_P(CudaRaggedBatch, ChoosesForSequencesThatComeAndGo) {
   const Model model = load_with(GetParam());
   constexpr size_t kTexts = 3;
@@ -125,7 +125,7 @@ TEST_P(CudaRaggedBatch, ChoosesForSequencesThatComeAndGo) {
   }
 }
 
-// More rows than the vector kernels take at once; the third step is a replay.
+// There are more rows than the vector kernels take at once; the third step is a replay.
 TEST_P(CudaRaggedBatch, ManySequencesEqualEachAlone) {
   const Model model = load_with(GetParam());
   constexpr int64_t kSequences = 40;

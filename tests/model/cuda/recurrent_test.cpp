@@ -1,5 +1,5 @@
-// Recurrent layers and experts on a GPU: texts divided at arbitrary positions, snapshots, ragged
-// batches, and replayed steps.
+// Tests recurrent layers and experts on a GPU: texts divided at arbitrary positions, snapshots,
+// ragged batches, and replayed steps.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace walsh {
 namespace {
 
-// Tolerance for another order of additions and other kernels.
+// This tolerance is for another order of additions and other kernels.
 constexpr double kRounding = 5e-3;
 // A row whose scores are nearly equal can get another expert.
 constexpr double kOtherExperts = 5e-2;
@@ -44,7 +44,7 @@ TEST_P(GpuStates, ATextGivesTheSameHoweverItIsCut) {
   }
 }
 
-// Snapshots in the middle of a prompt, at its end, and of a single token.
+// Snapshots are in the middle of a prompt, at its end, and of a single token.
 TEST_P(GpuStates, GoesBackToASnapshot) {
   const Model model = open();
   if (!is_recurrent(model.config)) GTEST_SKIP() << "keys and values are taken back by position";
@@ -111,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(Models, GpuStates,
 
 class GpuExpertModels : public test::GpuTest, public testing::WithParamInterface<const char*> {};
 
-// One row, few rows, and prompts, by tiles where the format has them.
+// Inputs are one row, few rows, and prompts, by tiles where the format has them.
 TEST_P(GpuExpertModels, AreAsOnTheCpu) {
   const Format &type = get_format(GetParam()), &ends = get_format("f16");
   SyntheticSource source("tiny-moe", {&type, &ends, &ends});
@@ -122,7 +122,7 @@ TEST_P(GpuExpertModels, AreAsOnTheCpu) {
     const auto expected = test::logits_of(on_cpu, text);
     EXPECT_LT(test::divergence(expected, test::logits_of(on_gpu, text)), kOtherExperts);
     if (length < 100) {
-      // One launch for each token where the format allows it.
+      // There is one launch for each token where the format allows it.
       const auto rows = test::decode(on_gpu, text);
       EXPECT_LT(test::divergence(expected, rows), kOtherExperts);
       EXPECT_EQ(rows, test::decode(on_gpu, text));

@@ -1,4 +1,4 @@
-// Models with some layers, or some experts, on the CPU.
+// Tests models with some layers, or some experts, on the CPU.
 #include "model/split.h"
 
 #include <gmock/gmock.h>
@@ -17,8 +17,8 @@ using test::divergence;
 using test::random_tokens;
 using testing::HasSubstr;
 
-// Tolerance for the rounding of other kernels, after experts that a rounding chose, and in codes of
-// keys and values.
+// These tolerances are for the rounding of other kernels, after experts that a rounding chose, and
+// in codes of keys and values.
 constexpr double kRounding = 1e-3, kChosen = 1e-2, kCoded = 2e-2, kChosenAndCoded = 1e-1;
 
 struct Divided {
@@ -60,7 +60,7 @@ class GpuSplitModels : public GpuSplit, public testing::WithParamInterface<Divid
   }
 };
 
-// A prompt of several batches, then single tokens, from the third on by recorded steps.
+// A prompt of several batches comes first, then single tokens, from the third on by recorded steps.
 TEST_P(GpuSplitModels, GiveTheLogitsOfTheCpu) {
   const Model cpu = load_cpu(), parts = load_parts();
   const auto tokens = random_tokens(test::times(300, 40), 500, 1);

@@ -1,5 +1,5 @@
-// The GPU encoder against the CPU's: the same bytes, errors and refusals. Its arithmetic is checked
-// on the host as well (host_team.h), so that most of it is tested without a GPU.
+// Tests the GPU encoder against the CPU's: the same bytes, errors and refusals. Its arithmetic is
+// checked on the host as well (host_team.h), so that most of it is tested without a GPU.
 #include "codec/encode/cuda/encoder.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ struct Dense {
   std::vector<std::byte> bytes;
 };
 
-// The values rounded to `type`. On the heap because the tensor points into it.
+// Returns the values rounded to `type`. They are on the heap because the tensor points into them.
 std::unique_ptr<Dense> dense(const Matrix& m, DType type) {
   auto d = std::make_unique<Dense>();
   for (float v : m.values) {
@@ -161,7 +161,7 @@ Result encode_on_gpu(cuda::GpuEncoder& encoder, const Case& c, const Tensor& sou
 
 using Encode = std::function<Result(const Case&, const Tensor&, std::span<const float>)>;
 
-// Where two results differ, for messages.
+// Says where two results differ, for messages.
 std::string difference(const Result& a, const Result& b) {
   if (a.refusal != b.refusal) return "refusals '" + a.refusal + "' and '" + b.refusal + "'";
   if (a.bytes.size() != b.bytes.size()) return "sizes";
@@ -220,7 +220,7 @@ void check_shapes(const Encode& encode) {
   }
 }
 
-// Rows of all kinds that are not normal.
+// Makes rows of all kinds that are not normal.
 Matrix odd_matrix(int64_t cols) {
   const float factors[] = {1e-45f, 1e-42f, 1e-40f, 1e-38f, 1e-30f, 2e-5f, 1e-7f,
                            0.01f,  300.0f, 7e4f,   3e5f,   1e8f,   1e30f, 1e36f};
@@ -314,7 +314,7 @@ void check_rotations(const Encode& encode) {
   }
 }
 
-// Many normal groups, so that rare roundings are met.
+// There are many normal groups, so that rare roundings are met.
 void check_many(const Encode& encode, int64_t rows) {
   const auto source = dense(normal_matrix(rows, 1024, 77), DType::bf16);
   for (const char* name : {"tq2", "tq3", "tq4", "itq3_s", "itq3_s:strict", "itq3_s:ternary",
@@ -367,7 +367,7 @@ TEST(EncoderPlan, roundsThePowerOfASubScaleAsTheCpuDoes) {
   }
 }
 
-// A small slice, so that tensors take several.
+// The slice is small, so that tensors take several.
 class GpuEncoderTest : public testing::Test {
  protected:
   void SetUp() override {

@@ -1,4 +1,4 @@
-// Files written with the help of a GPU.
+// Tests files written with the help of a GPU.
 #include <gtest/gtest.h>
 
 #include <fstream>

@@ -1,4 +1,4 @@
-// The GPU encoder's arithmetic on the host: one thread in the role of a team of 16 lanes, with
+// Runs the GPU encoder's arithmetic on the host: one thread in the role of a team of 16 lanes, with
 // arrays for values. Sums of doubles (error, norm) are added in another order than on the device.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace walsh::cuda::encoding {
 
-// A value per lane, with the operators that the kernels use on floats.
+// Holds a value per lane, with the operators that the kernels use on floats.
 template <class T>
 struct Lanes {
   T v[kLanes] = {};
@@ -136,7 +136,7 @@ struct HostBlock {
   static void keep_least(uint64_t* p, uint64_t v) { *p = std::min(*p, v); }
 };
 
-// Every span of rows [0, rows), as launch_pass does it on the device.
+// Runs every span of rows [0, rows), as launch_pass does it on the device.
 template <GroupKind kKind, int kThresholds>
 void run_pass(const PassArgs& args, int64_t rows) {
   struct alignas(16) Piece {

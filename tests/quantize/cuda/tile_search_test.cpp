@@ -37,7 +37,7 @@ TEST_F(GpuTilesTest, HaveTheBytesOfTheCpuForOddValues) {
     expect_same_tiles(*device_, name, odd_tiles(24, 160));
 }
 
-// Groups of two, four and eight tiles in a block, and several batches.
+// A block has groups of two, four and eight tiles, and there are several batches.
 TEST_F(GpuTilesTest, HaveTheBytesOfTheCpuForManyTiles) {
   expect_same_tiles(*device_, "tc3:h", normal_matrix(64, 1024));
   expect_same_tiles(*device_, "tc3:h", normal_matrix(128, 1536));

@@ -1,4 +1,4 @@
-// The GPU's tile search and error feedback, compiled for the host: kernels run as fibers, device
+// Compiles the GPU's tile search and error feedback for the host: kernels run as fibers, device
 // memory is the host's, and streams have always finished.
 #include "kernels/emulated/device.h"
 //

@@ -1,4 +1,4 @@
-// Texts sampled on a GPU, which computes the next token before the host has seen this one.
+// Tests texts sampled on a GPU, which computes the next token before the host has seen this one.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -223,7 +223,7 @@ TEST_F(GpuSchedulerTest, ARecurrentTextGoesOnWithItsStopToken) {
   EXPECT_EQ(more.tokens.size(), 30u);
 }
 
-// Texts that need their logits, texts that are cancelled, and others.
+// Some texts need their logits, some are cancelled, and others are ordinary.
 TEST_F(GpuSchedulerTest, TextsOfHostAndDeviceGoTogether) {
   Scheduler scheduler(*model_, small());
   std::vector<std::shared_ptr<Recorder>> sinks;
@@ -250,7 +250,7 @@ TEST_F(GpuSchedulerTest, TextsOfHostAndDeviceGoTogether) {
   EXPECT_EQ(scheduler.counts().cancelled, 2u);
 }
 
-// Pages for about two of the texts.
+// There are pages for about two of the texts.
 TEST_F(GpuSchedulerTest, TextsThatGaveUpTheirPagesGoOn) {
   SchedulerOptions options = small();
   options.cache_positions = 3 * kGpuPagePositions;

@@ -5,7 +5,7 @@
 
 namespace walsh::cuda {
 
-// Bit 3 of a selector's nibble: eight times the byte's sign.
+// Bit 3 of a selector's nibble asks for eight times the byte's sign.
 inline uint32_t permute(uint32_t low, uint32_t high, uint32_t select) {
   uint32_t bytes = __byte_perm(low, high, select);
   for (int i = 0; i < 4; ++i)

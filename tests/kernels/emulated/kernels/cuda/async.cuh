@@ -48,7 +48,7 @@ inline float2 halves(uint32_t word) {
 
 inline void prefetch(const void*) {}
 
-// A thread's delayed copies by groups, the open group last.
+// Holds a thread's delayed copies by groups, the open group last.
 struct LateCopies {
   struct Copy {
     uint32_t to;
@@ -104,8 +104,8 @@ inline uint32_t cluster_address(uint32_t address, int rank) {
   return emulated::Cluster::remote(address, rank);
 }
 
-// The fragments of mma.m16n8k32: of a lane 4 g + t rows g and g + 8 and columns 4 t.., 16 + 4 t..
-// of a, as rows of b those, column g; of the result columns 2 t and 2 t + 1.
+// Multiplies the fragments of mma.m16n8k32: lane 4 g + t has rows g and g + 8 and columns 4 t.., 16
+// + 4 t.. of a, as rows of b those, column g; of the result columns 2 t and 2 t + 1.
 inline void mma_int8(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
                      const int (&c)[4]) {
   struct Lane {

@@ -22,7 +22,7 @@ struct EmulatedBarrier {
     missing = count;
     parity ^= 1;
   }
-  // Those of the running block.
+  // Returns those of the running block.
   static EmulatedBarrier& at(uint32_t address) {
     static thread_local std::map<uint32_t, EmulatedBarrier> all;
     static thread_local unsigned block = 0;

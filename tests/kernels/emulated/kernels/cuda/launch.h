@@ -13,7 +13,7 @@
 
 namespace emulated {
 
-// Multiprocessors of the device; tests of concurrent blocks have few.
+// The device has so many multiprocessors; tests of concurrent blocks have few.
 inline int multiprocessors = 132;
 inline bool has_clusters = true;
 
@@ -29,7 +29,7 @@ struct LaunchShape {
   bool cooperative = false;
 };
 
-// A device with the shared memory of an H200.
+// Returns a device with the shared memory of an H200.
 inline const DeviceInfo& current_device() {
   static DeviceInfo device;
   device.shared_bytes = size_t{227} << 10;

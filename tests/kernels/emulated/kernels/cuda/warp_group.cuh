@@ -19,7 +19,7 @@ void give_registers() {}
 template <int Registers>
 void take_registers() {}
 
-// A barrier of 128 threads.
+// Lets 128 threads meet.
 inline void sync_group(int name) {
   struct Group {
     int arrived = 0;

@@ -1,4 +1,4 @@
-// Fragments of halves on the host (emulated/device.h).
+// Emulates fragments of halves on the host (emulated/device.h).
 #pragma once
 
 #include <cmath>
@@ -18,7 +18,7 @@ inline void copy_async_or_zero(uint32_t shared, const void* global, bool copy) {
   copy_async(shared, copy ? global : &kZeros);
 }
 
-// Element 0 or 1 of a word.
+// Returns element 0 or 1 of a word.
 inline uint32_t half_of(uint32_t word, unsigned i) {
   return word >> (16 * i) & 0xffff;
 }
