@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Computes the checksum of one matrix of the model in models/ encoded in a type. Rows of
-docs/results.json keep it, so that it can be told whether they are older than what made them.
+docs/results.json keep it, which shows whether the code that made them has changed since.
 
     tools/type_bits.py WALSH        fails if a table shows rows that today's walsh would not make,
                                     or if README.md or the guide shows a row without a checksum

@@ -115,7 +115,8 @@ struct BatchOptions {
 struct EngineOptions {
   int threads = 0;      // 0: one per core
   int64_t context = 0;  // positions; 0: the model's maximum, at most 4096
-  // "auto", "i8", "i8x2", "f16" (GPU), "f32" (CPU), "lut" (CPU: pq3 by lookup tables)
+  // Activations are "auto", "i8", "i8x2", "f16" (GPU), "f32" (CPU) or "lut" (CPU: pq3 by lookup
+  // tables).
   std::string activations = "auto";
   std::string device = "auto";  // "cpu", "cuda", "cuda:N"; auto: a GPU if there is one
   // Older cached keys and values have these types: "f16", "q8_0", "q4_0", "tq3_0", "kt2", "kt3",

@@ -46,7 +46,7 @@ void Unlocked::lock() {
   if (calls().over()) wait_for_the_end();
   try {
     PyEval_RestoreThread(state_);
-  } catch (...) {  // what unwinds the thread, and would go on behind this block
+  } catch (...) {  // the unwinding of the thread, which would go on behind this block
     wait_for_the_end();
   }
 }
@@ -91,7 +91,7 @@ std::atomic<bool>* Stoppable::current() {
 
 void end_calls() {
   Calls& all = calls();
-  if (all.process != this_process()) return;  // what it knows of ran in the parent
+  if (all.process != this_process()) return;  // the calls that it knows of ran in the parent
   const Unlocked others;
   std::unique_lock lock(all.mutex);
   all.last = std::this_thread::get_id();

@@ -18,7 +18,7 @@ void reading_files(const std::string& path, const Body& body) {
   survive_lost_files();
   try {
     body();
-  } catch (...) {  // may come of the zeros
+  } catch (...) {  // the zeros may be its cause
     throw_if_lost(path);
     throw;
   }

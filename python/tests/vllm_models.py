@@ -47,9 +47,8 @@ def random_model(tokenizer, place, family="llama"):
 
 
 def stored_by_transformers(folder, place, exact=True, **options):
-    """Writes the folder compressed and saved by transformers; returns it with the logits that it
-    has for tokens there, as a function of them: with inputs of products in float32 or, not exactly,
-    in int8."""
+    """Saves the folder at `place`, compressed by transformers; returns a function from tokens to
+    the logits that it has there, with inputs of products in float32 or, not exactly, in int8."""
     import transformers
     from walsh.transformers import WalshConfig
 

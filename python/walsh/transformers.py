@@ -105,8 +105,9 @@ class WalshConfig(QuantizationConfigMixin):  # type: ignore[misc]
 
 
 class _Encode(ConversionOps):  # type: ignore[misc]
-    """Replaces a plain layer by a quantized one when its weights arrive. Behind operations that
-    every weight of a checkpoint passes (those that decode FP8) it lets others go on."""
+    """Replaces a plain layer by a quantized one when its weights arrive. It passes other weights
+    on, which come to it behind operations for every weight of a checkpoint (those that decode
+    FP8)."""
 
     def __init__(self, quantizer: WalshQuantizer) -> None:
         self.hf_quantizer = quantizer

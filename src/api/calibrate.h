@@ -17,8 +17,8 @@
 namespace walsh {
 
 inline constexpr std::string_view kOwnText = "self";     // as the path of a text
-inline constexpr const char* kOwnTextFile = "self.txt";  // that a folder of curvature may hold
-inline constexpr int64_t kOwnTokens = 32768;             // that a model writes by default
+inline constexpr const char* kOwnTextFile = "self.txt";  // a folder of curvature may hold it
+inline constexpr int64_t kOwnTokens = 32768;             // a model writes so many by default
 
 struct GgufContent;
 
@@ -28,7 +28,7 @@ struct CalibrationRequest {
   std::function<void()> check;  // called now and then while measuring; may throw to stop
   std::shared_ptr<const std::string> content;  // the text, once it was read
   std::string curvature = {};  // folder of CurvatureFiles; empty: errors at outputs count alike
-  Device device = {};          // that runs the model
+  Device device = {};          // it runs the model
   // Is called before each token that the model writes, with their numbers so far and in all.
   std::function<void(int64_t, int64_t)> writing = {};
   std::shared_ptr<const std::vector<int32_t>> own = {};  // whole windows that the model wrote

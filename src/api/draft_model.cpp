@@ -14,7 +14,7 @@
 namespace walsh {
 namespace {
 
-// Guessed positions of a text where the context is as long as memory allows.
+// A text is assumed to have so many positions if the context is as long as memory allows.
 constexpr int64_t kPositions = 8192;
 
 uint64_t free_bytes(const Device& device) {

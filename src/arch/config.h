@@ -47,14 +47,14 @@ struct TokenTableDesc {
   bool present() const { return !weight.empty(); }
 };
 
-// This layer predicts the token behind the next one from what the model gives for a token and from
-// the next one (multi-token prediction; Gloeckle et al. 2024, DeepSeek-AI 2024). Embedding and head
-// are those of the model, and it can go on from what it gives itself.
+// This layer predicts the token behind the next one from the model's output for a token and from
+// the next token (multi-token prediction; Gloeckle et al. 2024, DeepSeek-AI 2024). Embedding and
+// head are those of the model, and it can go on from its own output.
 struct AheadDesc {
   std::vector<LayerDesc> layer;  // one that has a join; empty: there is none
   NormDesc norm = {};            // in front of the head
-  bool joins_normed = false;     // what the model gives is behind its final norm
-  bool goes_on_normed = false;   // what it gives itself is behind `norm`
+  bool joins_normed = false;     // it joins the model's output behind the final norm
+  bool goes_on_normed = false;   // it goes on from its own output behind `norm`
 
   bool present() const { return !layer.empty(); }
 };

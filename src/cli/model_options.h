@@ -36,10 +36,10 @@ void add_pooling(CLI::App& command, std::string& pooling);
 // What a model will be used for, for LoadOptions.
 struct ModelUse {
   int64_t positions = 0, sequences = 1;
-  int64_t texts = 1;  // that are continued together
+  int64_t texts = 1;  // so many are continued together
 };
 
-// Adds MODEL, --activations, and --quantize with its options.
+// Holds MODEL, --activations, and --quantize with its options.
 struct ModelOptions {
   std::string path;
   std::string activations = "auto";

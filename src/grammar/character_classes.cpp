@@ -16,7 +16,7 @@
 namespace walsh::grammar {
 namespace {
 
-constexpr size_t kMostNames = 512;       // that are remembered
+constexpr size_t kMostNames = 512;       // so many are remembered
 constexpr char32_t kPiece = 0x8000;      // characters that are looked at together
 constexpr uint64_t kSteps = 10'000'000;  // for one of them
 

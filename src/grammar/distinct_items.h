@@ -63,7 +63,7 @@ class DistinctItems {
     int depth_ = 0;
     uint64_t hash_ = 0;
     bool fresh_ = false;  // a new list has begun: of `from_` nothing counts
-    bool ended_ = false;  // so has the item that was open in `from_`
+    bool ended_ = false;  // the item that was open in `from_` has ended
     std::vector<uint64_t> items_, beginnings_, open_;  // more than `from_` has
   };
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kLargest = 9'999'999'999'999'999;  // default bound: 16 digits
 constexpr size_t kMoreDigits = 6;                    // behind the point, beyond those of the bounds
-constexpr size_t kSafeDigits = 15;                   // which a double represents exactly
+constexpr size_t kSafeDigits = 15;                   // a double represents so many exactly
 constexpr int kMaxDigits = 18;
 
 // Holds a non-negative bound.

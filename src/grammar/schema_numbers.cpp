@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kMaxMultiple = 1000;
 constexpr size_t kMostPlaces = 15;
 constexpr const char* kTooManyDigits = "its digits, or those of several together, are above 1000";
-constexpr size_t kSafeDigits = 15;     // which a double represents exactly
+constexpr size_t kSafeDigits = 15;     // a double represents so many exactly
 constexpr int64_t kRoundedOff = 2048;  // more than the distance between doubles of 18 digits
 
 // Moves a bound away so far that no number beyond it is read as the bound itself.

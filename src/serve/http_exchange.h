@@ -64,9 +64,9 @@ struct Exchange {
   // The handler failed: sends 500 if nothing was sent yet, otherwise cuts the stream off.
   void fail(HttpResponse error);
   void on_gone(std::function<void()> call);
-  // The client disconnected.
+  // Notes that the client disconnected.
   void leave();
-  // The connection does not need the exchange any more.
+  // Notes that the connection does not need the exchange any more.
   void close();
 
  private:

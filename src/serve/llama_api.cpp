@@ -137,7 +137,7 @@ class LlamaReply : public TranslatedReply {
   void done() override {}
 
  private:
-  // Counts a choice so far.
+  // Holds what was counted of a choice so far.
   struct State {
     size_t prompt_tokens = 0, tokens = 0;
     bool has_new_line = false;

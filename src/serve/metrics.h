@@ -1,4 +1,4 @@
-// Counts for Prometheus, in its text format.
+// Counts what happens, and writes the counters and histograms in Prometheus's text format.
 #pragma once
 
 #include <cstdint>

@@ -53,7 +53,7 @@ class RequestLog {
   void add(const RequestRecord& record);
 
  private:
-  // The thread uses these, and may outlive the log.
+  // The thread uses these, which may outlive the log.
   struct Shared {
     LogFormat format;
     std::function<void(const std::string&)> write;

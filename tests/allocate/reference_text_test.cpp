@@ -12,7 +12,7 @@ namespace {
 
 class ReferenceTextTest : public testing::Test {
  protected:
-  static constexpr int32_t kVocab = 50;  // that texts are made of
+  static constexpr int32_t kVocab = 50;  // texts are made of so many tokens
 
   Model model(const char* type, ThreadPool& pool) const {
     const Format& format = get_format(type);

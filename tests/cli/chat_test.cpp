@@ -76,7 +76,7 @@ TEST_F(ChatCommand, SettingsHoldFromThenOn) {
 }
 
 TEST_F(ChatCommand, AnswersEndWhereTheModelEndsThem) {
-  const std::string folder = copied_model();  // whose every token but the first ends a text
+  const std::string folder = copied_model();  // every token of it but the first ends a text
   const std::vector<std::string> run = {"run", folder, "--temp", "0",  "--device",
                                         "cpu", "-c",   "200",    "-p", "Hello"};
   const CommandResult long_one = walsh(run);

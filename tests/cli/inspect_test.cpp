@@ -102,7 +102,7 @@ TEST_F(InspectCommand, TextOfTheFileDoesNotActOnTheTerminal) {
   std::string bytes = slurp(path);
   const std::string producer = std::string("walsh ") + kVersion;
   bytes.replace(bytes.find(producer), producer.size(), "\x1b[2J\nwalsh:");
-  write_unsealed(bytes, path, 2);  // whose header has no checksum
+  write_unsealed(bytes, path, 2);  // its header has no checksum
   const CommandResult forged = walsh({"inspect", path});
   EXPECT_EQ((forged.out + forged.err).find_first_of("\x1b"), std::string::npos) << forged.out;
   EXPECT_EQ((forged.out + forged.err).find("\nwalsh:)"), std::string::npos) << forged.out;

@@ -1,4 +1,4 @@
-// Tests the table of kernels: what it says of every format, and that what it says is so.
+// Tests what the table of kernels says of every format, and that it is true.
 #include "codec/kernels.h"
 
 #include <gmock/gmock.h>

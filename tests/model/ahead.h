@@ -24,7 +24,7 @@ struct AheadModel {
         desc(model.config.ahead),
         layer(Model::load(source, ahead_config(model.config), with_ends(options))) {}
 
-  // Returns what the layer joins of what the model gave, or of what it gave itself.
+  // Returns what the layer joins of the model's output, or of its own.
   std::vector<float> joined(std::span<const float> stream) const {
     return desc.joins_normed ? normed(model, stream)
                              : std::vector<float>(stream.begin(), stream.end());

@@ -73,7 +73,7 @@ inline Rows all_logits(Session& session, const std::vector<int32_t>& tokens) {
   return rows;
 }
 
-// An executor on the CPU and one sequence, of which `positions` positions are reserved.
+// Holds an executor on the CPU and one sequence, for which `positions` positions are reserved.
 struct OneSequence {
   OneSequence(const Model& model, int64_t positions)
       : pages(shape(model, positions)), executor(model, reserved(positions), uint64_t{1} << 30) {}
@@ -94,13 +94,13 @@ struct OneSequence {
   }
 };
 
-// Submits the tokens to sequence 0; none: the one that was chosen last.
+// Submits the tokens to sequence 0; without tokens, the one that was chosen last.
 inline void submit(Session& session, std::span<const int32_t> tokens) {
   const SequenceTokens item{0, tokens, 1};
   session.submit({&item, 1});
 }
 
-// One more token for each of the sequences from 0 on.
+// Evaluates one more token for each of the sequences from 0 on.
 inline void decode(Session& session, const std::vector<int32_t>& tokens, BatchSink sink) {
   std::vector<SequenceTokens> batch;
   for (const int32_t& token : tokens)
@@ -108,8 +108,9 @@ inline void decode(Session& session, const std::vector<int32_t>& tokens, BatchSi
   session.evaluate(batch, sink);
 }
 
-// Four texts out of `tokens` of different lengths, the shortest 3, that are read one by one and
-// then go on together for `steps` tokens: what they are at the end, and the last logits of each.
+// Takes four texts out of `tokens` of different lengths, the shortest 3, which are read one by one
+// and then go on together for `steps` tokens: gives what they are at the end, and the last logits
+// of each.
 struct Together {
   std::vector<std::vector<int32_t>> texts;
   Rows rows;
@@ -143,7 +144,7 @@ inline Together decode_together(const Model& model, const std::vector<int32_t>& 
   return result;
 }
 
-// Mean KL divergence of the softmax of `found` from that of `expected`.
+// Returns the mean KL divergence of the softmax of `found` from that of `expected`.
 inline double divergence(const Rows& expected, const Rows& found) {
   double sum = 0;
   for (size_t r = 0; r < expected.size(); ++r) {

@@ -73,7 +73,7 @@ TEST_P(StepsOf, GiveOperandsTheWidthsOfTheirMatrices) {
 TEST_P(StepsOf, NeedOnlyWantedRowsBehindTheLastCache) {
   const ModelConfig c = config();
   const ModelSteps steps = make_steps(c);
-  size_t last = steps.layers.size() - 1;  // that has a cache or a state, or just the last one
+  size_t last = steps.layers.size() - 1;  // it has a cache or a state, or is just the last one
   while (last > 0 && c.layers[last].attention.cache_of >= 0)
     --last;
   for (size_t i = 0; i < steps.layers.size(); ++i) {

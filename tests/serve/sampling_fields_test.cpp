@@ -97,7 +97,7 @@ TEST_F(SamplingFields, EveryEndpointFollowsAllOfThem) {
     const std::string changed = text(chat_path, chat_body, more);
     EXPECT_NE(changed, plain) << one;
     for (const auto& [path, needed] : endpoints()) {
-      if (path == "/v1/completions") {  // whose prompt begins with BOS
+      if (path == "/v1/completions") {  // its prompt begins with BOS
         EXPECT_NE(text(path, needed, more), completion) << one;
       } else {
         EXPECT_EQ(text(path, needed, more), changed) << path << one;

@@ -129,7 +129,7 @@ TEST_F(ServiceFields, TheLogTellsOfTokensWithoutTheBosThatTextsHave) {
     testing::internal::CaptureStderr();
     const auto reply = post("/v1/completions", body);
     EXPECT_EQ(reply->response.status, 200) << reply->response.body;
-    service_ = make({});  // which ends the log of the one before
+    service_ = make({});  // this ends the log of the one before
     return testing::internal::GetCapturedStderr();
   };
   names_.log = LogFormat::text;

@@ -74,7 +74,7 @@ if [ "$what" != speed ]; then
   run_tests options python/tests/test_vllm_options.py $vllm -k "options or ignore_list or refused"
   run_tests sequences $vllm -k "sequences or command_line"
   run_tests placed python/tests/test_placed.py
-  # What others take of the memory would be counted by the one that is left out.
+  # The test that is left out would count what others take of the memory.
   run_tests torch python/tests/test_torch_cuda.py -k "not memory_of_the_gpu"
   wait "${tests[@]}"
   echo "tests after $((SECONDS - begin)) s:"

@@ -171,7 +171,7 @@
     $('stop').hidden = !next;
   };
 
-  // Shows the figures of an answer as it comes: it counts pieces until the server has sent its own
+  // Updates the figures of an answer as it comes: counts pieces until the server has sent its own
   // figures.
   const measure = (start, first, pieces, part) => {
     const now = performance.now();

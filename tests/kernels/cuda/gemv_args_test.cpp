@@ -109,7 +109,7 @@ TEST(GemvLaunches, RefuseLevelsThatAreNotInOrder) {
   std::copy_n(code.levels_i8, 16, levels);
   code.levels_i8 = levels;
   EXPECT_NO_THROW(matrix_code(code));
-  levels[0] = -128;  // which has no negative
+  levels[0] = -128;  // it has no negative
   EXPECT_THROW(matrix_code(code), Error);
   levels[0] = -127;
   std::reverse(levels, levels + 16);

@@ -157,7 +157,7 @@ TEST(GpuPrepare, NormalizesAndGatesFloatRows) {
         for (size_t i = 0; i < got.size(); ++i)
           ASSERT_NEAR(got[i], expected[i], 1e-6 * (std::abs(expected[i]) + 1e-3)) << i;
         if (width % 512 != 0) continue;
-        form.rotation = Rotation{.block = 512};  // which keeps lengths
+        form.rotation = Rotation{.block = 512};  // it keeps lengths
         prepare(source, {&form, 1}, kM, nullptr);
         const auto rotated = to_host<float>(out);
         for (size_t begin = 0; begin < rotated.size(); begin += static_cast<size_t>(width)) {

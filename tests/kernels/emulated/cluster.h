@@ -44,7 +44,7 @@ class Window {
     variables_.clear();
   }
 
-  unsigned block_ = 0;  // whose window it is
+  unsigned block_ = 0;  // the block of this window
   std::byte* base_ = nullptr;
   size_t bytes_ = 0;
   std::vector<const void*> variables_;
@@ -53,7 +53,7 @@ class Window {
 // Bytes complete this barrier.
 struct Arrivals {
   int missing = 1;
-  int64_t bytes = 0;  // that are still to come; negative: came before they were announced
+  int64_t bytes = 0;  // still to come; negative: they came before they were announced
   int parity = 0;     // of the phase at work
 
   void complete() {

@@ -38,7 +38,7 @@ inline thread_local dim3 threadIdx(0, 0, 0), blockIdx(0, 0, 0), blockDim, gridDi
 
 namespace emulated {
 
-// Counts threads that wait for each other.
+// Holds how many threads wait for each other.
 struct Meeting {
   int present = 0, arrived = 0;
   unsigned number = 0;
@@ -173,8 +173,8 @@ class Block {
   struct Fiber {
     ucontext_t context;
     bool done = false;
-    const Meeting* meeting = nullptr;  // that it waits for,
-    unsigned number = 0;               // to have another number
+    const Meeting* meeting = nullptr;  // it waits for this one
+    unsigned number = 0;               // until its number is another one
   };
 
   // Returns the stack of fiber i of any block, allocated once.

@@ -128,7 +128,7 @@ TEST_F(CudaCaches, AWindowOverTheWholeContextIsHalfFloatsAlone) {
 // Layers whose queries see a chunk alone have no exact first positions, in prompts as in decoding.
 // Sums in another order give a key or value near a threshold another code, which costs as much as
 // the code is coarse: with 8 bits next to nothing, with 2 bits a share of what coding costs. Layers
-// that attend to the cache of another one see of a prompt what that has kept.
+// that attend to another layer's cache see only what that cache has kept of a prompt.
 TEST_F(CudaCaches, ChunksOfAPromptAreThoseOfSingleTokens) {
   const Format& f32 = get_format("f32");
   const std::vector<int32_t> tokens(tokens_.begin(), tokens_.begin() + test::times(200, 100));

@@ -1,5 +1,5 @@
-// Tests queries and keys in every order of norms, rope, unit length and factors: a GPU, which does
-// some of it in another order than the CPU, gives what that gives.
+// Tests queries and keys in every order of norms, rope, unit length and factors: a GPU does some of
+// it in another order than the CPU, and has to give the same results.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -121,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(Rows, CudaModelParts, testing::Values(1, 5, 16, 40, 600
 
 class CudaModelMixes : public CudaModel, public testing::WithParamInterface<const char*> {};
 
-// Tokens one by one are one launch, as those of uniform models.
+// A single token is one launch, as with models of one format.
 TEST_P(CudaModelMixes, OfFormatsAreCloseToTheCpu) {
   std::vector<std::string> types;
   std::istringstream names(GetParam());

@@ -15,7 +15,7 @@ namespace {
 
 // This tolerance is for another order of additions and other kernels.
 constexpr double kRounding = 5e-3;
-// A row whose scores are nearly equal can get another expert.
+// This tolerance is for a row whose scores are nearly equal, which can get another expert.
 constexpr double kOtherExperts = 5e-2;
 
 class GpuStates : public test::GpuTest, public testing::WithParamInterface<const char*> {
