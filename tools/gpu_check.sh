@@ -61,8 +61,8 @@ sanitize() {
 }
 export -f sanitize
 
-# sanitize_all TOOL PROGRAM: a line for the summary. Tests share the GPU, except those whose blocks
-# wait for each other.
+# sanitize_all TOOL PROGRAM adds a line to the summary. Tests share the GPU, except those whose
+# blocks wait for each other.
 sanitize_all() {
   local tests results alone='(^|/)(GpuPersistent|CudaModel)'
   tests="$("$2" --gtest_list_tests --gtest_filter="$gpu_tests" |

@@ -17,7 +17,7 @@ import tempfile
 import numpy
 import safetensors.numpy
 
-# For each model: what the format cannot tell, so that it reads as the usual value ("config", "rope"
+# Each model has what the format cannot tell, so that it reads as the usual value ("config", "rope"
 # within it), metadata that llama.cpp reads and its converter does not write for these configs,
 # flags, and keys of published configs that the converter asks for ("given").
 MODELS = {

@@ -25,7 +25,8 @@ class TextBatch {
   // The callbacks of a text run on the stepping thread and delay all other texts. An exception ends
   // the text with that error.
   using OnText = std::function<bool(std::string_view piece)>;  // false: stop
-  // Called once, last. `error` is null, or why the text failed (valid during the call).
+  // This is called once, last. `error` is null, or says why the text failed (valid during the
+  // call).
   using OnEnd = std::function<void(const GenerationResult& result, const Error* error)>;
 
   // Keeps the engine's weights alive. Throws usage for numbers out of range, limit if memory does
@@ -37,14 +38,14 @@ class TextBatch {
 
   int64_t context() const;  // most positions of a text with its prompt
 
-  // Thread-safe. Returns an id for cancel(). Throws usage for a wrong prompt or wrong options,
-  // limit if too many texts wait; no callback is called then.
+  // This is thread-safe. Returns an id for cancel(). Throws usage for a wrong prompt or wrong
+  // options, limit if too many texts wait; no callback is called then.
   uint64_t add(std::span<const int32_t> prompt, const GenerationOptions& options, OnText on_text,
                OnEnd on_end);
   uint64_t add(std::string_view prompt, const GenerationOptions& options, OnText on_text,
                OnEnd on_end);
-  // Thread-safe. Ends the text before the next step with FinishReason::stopped, if it has not
-  // ended.
+  // This is thread-safe. Ends the text before the next step with FinishReason::stopped, if it has
+  // not ended.
   void cancel(uint64_t text);
 
   // Runs one step; returns false if there is nothing to do. An error ends the texts that it

@@ -66,8 +66,8 @@ struct GenerationOptions {
       logit_bias;                // token ids with the values to add to their logits
   std::optional<uint64_t> seed;  // default: random
   bool ignore_eos = false;       // continue after the end of the text
-  // Speculative decoding by prompt lookup: drafts tokens where the text repeats itself. The text is
-  // the same on the CPU; on a GPU logits are rounded differently. With recurrent layers
+  // Speculates by prompt lookup: drafts tokens where the text repeats itself. The text is the same
+  // on the CPU; on a GPU logits are rounded differently. With recurrent layers
   // EngineOptions::generation has to ask for it, too.
   bool lookup = false;
   int64_t max_drafted =
@@ -133,7 +133,8 @@ struct EngineOptions {
   // the same as without it, on a GPU but for rounding. "mtp" or "mtp:N": the model's own layer that
   // predicts further tokens, with at most N at once (CPU). Empty: none.
   std::string draft;
-  // Called with the tensors done, their total, and the next one's name; may throw to stop.
+  // This is called with the tensors done, their total, and the next one's name; it may throw to
+  // stop.
   std::function<void(size_t done, size_t count, const std::string& name)> progress;
   // Texts will be generated with these options, so that errors in them are reported before the
   // weights are read.

@@ -23,7 +23,7 @@ class TextStream {
   using Work = std::function<GenerationResult(const Sink&)>;
 
   explicit TextStream(Work work);
-  // Is called with the interpreter's lock held.
+  // This is called with the interpreter's lock held.
   ~TextStream();
 
   // Returns the next piece once there is one; nothing at the end. Throws what ended the work.

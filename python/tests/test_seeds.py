@@ -65,7 +65,7 @@ def test_single_pass_and_residual_quantization(name, tmp_path):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_quantize_model_and_loading_make_the_same_weights(name):
-    """What `walsh run` does with a saved folder has to be what quantize_model made."""
+    """`walsh run` has to compute from a saved folder what quantize_model has made."""
     made = quantize_model(load(name), TurboQuantConfig(bit_width=4, seed=42, ignore=[
         "lm_head", *(["re:in_proj_[ab]$"] if name == "recurrent" else [])]))
     loaded = load(name, quantization_config=WalshConfig(type="tq4", seed=42))

@@ -71,7 +71,7 @@ LIBRARY.define("decoded(int layer, int rows, int cols) -> Tensor")
 
 def _linear_cpu(x: torch.Tensor, layer: int, rows: int, exact: bool) -> torch.Tensor:
     matrix = as_rows(x)
-    # Made in the shape that it is returned in: a view may not be changed in place by its receiver
+    # This has the shape in which it is returned: a view may not be changed in place by its receiver
     # while gradients are recorded.
     y = x.new_empty((*x.shape[:-1], max(rows, 0)))
     _walsh.layer_multiply(layer, view_of(matrix, "input"), y.data_ptr(), rows, rows, exact)

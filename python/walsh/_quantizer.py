@@ -10,7 +10,7 @@ from ._arguments import flag, function, number, path as path_of, shown, texts, w
 from ._error import usage
 
 Path = Union[str, "os.PathLike[str]"]
-# Is told how much of how much is done; False ends the work.
+# A progress is told how much of how much is done; False ends the work.
 Progress = Callable[[int, int], Any]
 
 

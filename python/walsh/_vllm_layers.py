@@ -28,7 +28,7 @@ _PLAIN = re.compile(r"(^|\.)(shared_expert_gate|in_proj_(a|b|ba)|router(\.layer)
 
 def _install(layer: Any, packed: Sequence[Packed]) -> None:
     """Gives a module of vLLM its packed layers in place of weights."""
-    # Not a submodule: the stored arrays are no parameters that vLLM has to load.
+    # This is not a submodule: the stored arrays are no parameters that vLLM has to load.
     object.__setattr__(layer, "walsh_packed", list(packed))
     layer.register_buffer("walsh_layers", layer_table(packed), persistent=False)
     layer.walsh_rows = sum(one.out_features for one in packed)
@@ -118,7 +118,7 @@ class WalshStoredMethod(LinearMethodBase):  # type: ignore[misc]
             delattr(layer, name)
         layer.walsh_stored = None
         _install(layer, packed)
-        # As behind weights that were encoded here: LoRA asks it for type and device.
+        # Weights that were encoded here leave this behind, too: LoRA asks it for type and device.
         empty = torch.empty(0, dtype=self.dtype, device=current_platform.device_type)
         layer.register_parameter("weight", torch.nn.Parameter(empty, requires_grad=False))
 

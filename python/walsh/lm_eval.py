@@ -86,7 +86,8 @@ class WalshLM(TemplateLM):  # type: ignore[misc]
         self.add_bos_token = add_bos_token
         self.max_gen_toks = int(max_gen_toks)
         beginning = self.model._engine.encode_prompt("")
-        # As in transformers, BOS; a tokenizer without one has no token to begin a text with.
+        # As in transformers, this is BOS; a tokenizer without one has no token to begin a text
+        # with.
         self._prefix = int(beginning[0]) if beginning else None
         self._prefix_text = self.model.detokenize(beginning, skip_special=False)
 

@@ -1,4 +1,4 @@
-"""A quantizer for transformers; importing this module registers it.
+"""This is a quantizer for transformers; importing this module registers it.
 
     from walsh.transformers import WalshConfig
     model = AutoModelForCausalLM.from_pretrained(
@@ -39,7 +39,7 @@ from .torch import Linear, dequantize_model
 METHOD = "walsh"
 FORMAT_VERSION = 1
 
-# What walsh_autoload has put there until this module is imported.
+# walsh_autoload has put this there until this module is imported.
 if not issubclass(AUTO_QUANTIZATION_CONFIG_MAPPING.get(METHOD, QuantizationConfigMixin),
                   QuantizationConfigMixin):
     del AUTO_QUANTIZATION_CONFIG_MAPPING[METHOD]
@@ -66,7 +66,7 @@ class WalshConfig(QuantizationConfigMixin):  # type: ignore[misc]
                  modules: Optional[dict[str, Any]] = None, format_version: int = FORMAT_VERSION,
                  producer: str = "", recipe: Optional[dict[str, Any]] = None,
                  group_size: Optional[int] = None, **others: Any) -> None:
-        # What transformers adds to the options of every method.
+        # transformers adds these to the options of every method.
         unknown = [name for name in others
                    if name != "quant_method" and not name.startswith(("load_in_", "_load_in_"))]
         if unknown:

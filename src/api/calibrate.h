@@ -29,7 +29,7 @@ struct CalibrationRequest {
   std::shared_ptr<const std::string> content;  // the text, once it was read
   std::string curvature = {};  // folder of CurvatureFiles; empty: errors at outputs count alike
   Device device = {};          // it runs the model
-  // Is called before each token that the model writes, with their numbers so far and in all.
+  // This is called before each token that the model writes, with their numbers so far and in all.
   std::function<void(int64_t, int64_t)> writing = {};
   std::shared_ptr<const std::vector<int32_t>> own = {};  // whole windows that the model wrote
   // The header of `content` if that is a file of llama-imatrix.

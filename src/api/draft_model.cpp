@@ -38,7 +38,7 @@ void check_same_vocabulary(const Tokenizer& model, const Tokenizer& draft,
   if (common < all - all / 8) refuse(fmt::format("they share {} of {} tokens", common, all));
 }
 
-// What the smaller model takes is taken from load.device_bytes.
+// The memory of the smaller model is taken from load.device_bytes.
 std::unique_ptr<DraftModel> load_draft_model(const std::string& path, const std::string& of,
                                              int64_t texts, LoadOptions& load) {
   const auto source = open_weights(path, nullptr, *load.pool);

@@ -118,7 +118,7 @@ struct LayerWidths {
   // what a mixer gives.
   int64_t query_rows = 0, mixed = 0, channels = 0, value_heads = 0;
   int64_t latent = 0, query_latent = 0, shared_key = 0;  // about latent attention
-  // How many experts there are, how many are chosen per token, and how wide one is.
+  // These are the number of experts, how many are chosen per token, and how wide one is.
   int64_t experts = 0, chosen = 0, expert = 0;
 };
 LayerWidths widest(const ModelConfig& config);

@@ -41,11 +41,11 @@ struct TensorNames {
   std::string_view delta_b = "linear_attn.in_proj_b", delta_a = "linear_attn.in_proj_a";
   std::string_view delta_o = "linear_attn.out_proj", delta_norm = "linear_attn.norm";
   std::string_view convolution = "linear_attn.conv1d";
-  // Set if a checkpoint has qkv and z in one tensor, key head after key head, and b and a in
-  // another.
+  // These are set if a checkpoint has qkv and z in one tensor, key head after key head, and b and a
+  // in another.
   std::string_view delta_qkvz = "", delta_ba = "";
   std::string_view delta_rate = "linear_attn.A_log", delta_bias = "linear_attn.dt_bias";
-  // Set if a checkpoint has q, k and v in one tensor, or gate and up.
+  // These are set if a checkpoint has q, k and v in one tensor, or gate and up.
   std::string_view qkv = "", gate_up = "";
   // These are for layers with experts. A matrix of expert e is called `experts` + e + "." + its
   // name.

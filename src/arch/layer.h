@@ -174,7 +174,7 @@ struct MlpDesc {
   int gate = -1, up = -1, down = -1;
 };
 
-// How the experts of a token and their weights are chosen. The scores are the softmax of the
+// Says how the experts of a token and their weights are chosen. The scores are the softmax of the
 // router's logits, or the sigmoid of each.
 struct RoutingDesc {
   bool sigmoid = false;

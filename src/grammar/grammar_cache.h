@@ -14,7 +14,7 @@
 
 namespace walsh::grammar {
 
-// Thread-safe.
+// A cache is thread-safe.
 class GrammarCache {
  public:
   // `key` identifies the grammar; `make` is called if it is not cached, and its exceptions are

@@ -127,9 +127,9 @@ class HttpServer {
   uint16_t port() const;
   // Serves on the calling thread until shut_down() has completed. Call it once.
   void run();
-  // Thread-safe, does not wait: closes idle connections, gives running answers `drain_seconds` to
-  // end and answers further requests with 503 meanwhile, so that load balancers notice; then closes
-  // everything, and run() returns. A second call can shorten the time.
+  // This is thread-safe and does not wait. It closes idle connections, gives running answers
+  // `drain_seconds` to end and answers further requests with 503 meanwhile, so that load balancers
+  // notice; then closes everything, and run() returns. A second call can shorten the time.
   void shut_down(double drain_seconds);
   int64_t open_connections() const;
 

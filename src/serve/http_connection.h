@@ -90,7 +90,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   // Serves the connection until it is closed. The caller must keep it alive that long.
   boost::asio::awaitable<void> serve();
-  // Is called when the server starts to drain or end; wakes a connection that waits for a request.
+  // This is called when the server starts to drain or end; it wakes a connection that waits for a
+  // request.
   void drain();
   // Closes the connection at once.
   void abort();

@@ -20,7 +20,7 @@ std::vector<uint16_t> halves(int64_t count, uint64_t seed) {
   return result;
 }
 
-// What is loaded is what the code says of the rows, as fp16, with their shared keys behind.
+// Loading gives what the codes of the rows stand for, as fp16, with their shared keys behind.
 TEST(CacheLatents, GivesBackWhatWasStored) {
   for (const CacheType& type : all_cache_types()) {
     if (!type.coded) continue;

@@ -15,7 +15,7 @@
 namespace walsh {
 namespace {
 
-// Everything is off but what a test turns on.
+// Everything is off except what a test turns on.
 SamplerOptions plain() {
   SamplerOptions o;
   o.temperature = 1;

@@ -14,8 +14,8 @@ server=
 trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$work"' EXIT
 fail() { echo "error: $*"; exit 1; }
 
-# What built the library builds its users: compilers, pkg-config and the places where packages are
-# may be others than the first ones on the PATH and those of the distribution.
+# Users are built with what built the library: compilers, pkg-config and the places where packages
+# are may be others than the first ones on the PATH and those of the distribution.
 cached() { sed -n "s/^$1:[^=]*=//p" "$build/CMakeCache.txt"; }
 cxx=$(cached CMAKE_CXX_COMPILER)
 pkg_config=$(cached PKG_CONFIG_EXECUTABLE)

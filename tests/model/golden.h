@@ -72,8 +72,8 @@ inline void expect_logits(const Golden& golden, const std::vector<std::vector<fl
   testing::Test::RecordProperty("worst", std::to_string(worst));
 }
 
-// For prompts whose inputs are rounded to 16 bits: half of the rows must be close, and no row may
-// match another text. Some rows are further away, because rounding chooses another expert where
+// Checks prompts whose inputs are rounded to 16 bits: half of the rows must be close, and no row
+// may match another text. Some rows are further away, because rounding chooses another expert where
 // scores are nearly equal, or persists in a recurrent state.
 inline void expect_rounded_logits(const Golden& golden, const std::vector<std::vector<float>>& rows,
                                   double close, double far) {

@@ -35,8 +35,8 @@ if [ "$what" != tests ]; then
   done
 fi
 
-# run_tests NAME ARGUMENTS: pytest in the background, its log and its status under the name. What
-# takes too long is interrupted, and the log tells where it was.
+# run_tests NAME ARGUMENTS runs pytest in the background, with its log and its status under the
+# name. What takes too long is interrupted, and the log tells where it was.
 tests=()
 run_tests() {
   local name=$1

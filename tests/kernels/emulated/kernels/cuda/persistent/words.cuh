@@ -58,7 +58,7 @@ inline void announce_to(int meeting, int threads) {
   emulated::block().announce(meeting, threads);
 }
 
-// Where it is not read, nothing is wrong; what it names must be there.
+// It does not matter if nothing is read here, but what the pointer names must be there.
 inline void expect_line(const void* p) {
   static_cast<void>(*static_cast<const volatile char*>(p));
 }
