@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "import/gguf_family.h"
 #include "walsh/error.h"
@@ -95,6 +96,14 @@ void ImatrixStatistics::add(const GgufContent& header, std::span<const std::byte
   if (measured.counts.empty() || measured.sums.size() % measured.counts.size() != 0 ||
       measured.sums.empty())
     fail("has another number of matrices than its counts");
+  // A site adds the sums of its experts, in floats.
+  const size_t width = measured.sums.size() / measured.counts.size();
+  for (size_t i = 0; i < width; ++i) {
+    double all = 0;
+    for (size_t at = i; at < measured.sums.size(); at += width)
+      all += measured.sums[at];
+    if (all > std::numeric_limits<float>::max()) fail("has sums that overflow together");
+  }
   measured_[matrix] = std::move(measured);
 }
 

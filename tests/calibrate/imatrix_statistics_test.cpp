@@ -165,6 +165,8 @@ TEST(ImatrixStatistics, ThatDoNotFitAreRefused) {
   sums[3] = std::numeric_limits<float>::quiet_NaN();
   expect_refused({{"blk.0.attn_q.weight", sums, {8}}}, "no sum of squares");
   expect_refused({{"blk.0.attn_q.weight", rising(width), {-1}}}, "no count");
+  const std::vector<float> large(2 * width, std::numeric_limits<float>::max());
+  expect_refused({{"blk.0.attn_q.weight", large, {8, 8}}}, "attn_q.weight.in_sum2: has sums that");
 }
 
 TEST(ImatrixStatistics, OtherFilesAreNotTaken) {

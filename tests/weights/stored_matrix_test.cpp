@@ -222,6 +222,16 @@ TEST(StoredMatrix, TheStateOf4BitsIsChecked) {
   refused(R"({"shape": [16, 96], "blocksize": 32, "dtype": "float32"})", "absmax");
 }
 
+TEST(StoredMatrix, OffsetsOfNestedScalesThatNoFloatHoldsAreRefused) {
+  Altered altered(kData + "/bnb-nf4-nested");
+  Altered::Stored& state = altered["weight.quant_state.bitsandbytes__nf4"];
+  auto json = nlohmann::json::parse(state.data);
+  json["nested_offset"] = 1e300;
+  state.data = json.dump();
+  state.shape = {static_cast<int64_t>(state.data.size())};
+  altered.expect_refused("'nested_offset' is too large", "1e300");
+}
+
 // Tools for GPTQ write biases of zeros to models that have none.
 TEST(StoredMatrix, BiasesOfZerosAreNotSeen) {
   const std::string name = "layer.up.bias";

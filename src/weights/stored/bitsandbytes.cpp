@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "base/half.h"
 #include "codec/panels.h"
@@ -56,7 +57,10 @@ State read_state(const StoredArray& array, bool nested) {
   state.dtype = read_dtype(json, array.where);
   if (nested) {
     state.nested_block = get_int(json, "nested_blocksize", array.where, 1, int64_t{1} << 30);
-    state.offset = static_cast<float>(get_number(json, "nested_offset", array.where));
+    const double offset = get_number(json, "nested_offset", array.where);
+    if (std::fabs(offset) > std::numeric_limits<float>::max())
+      throw Error(ErrorCode::bad_input, array.where, "'nested_offset' is too large for a float");
+    state.offset = static_cast<float>(offset);
   }
   return state;
 }
