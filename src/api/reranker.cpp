@@ -4,6 +4,8 @@
 #include <cctype>
 #include <cmath>
 
+#include "walsh/error.h"
+
 namespace walsh {
 namespace {
 
@@ -56,6 +58,8 @@ std::vector<int32_t> Reranker::prompt(const Tokenizer& tokenizer, std::string_vi
 
 float Reranker::score(std::span<const float> logits) const {
   const double no = logits[static_cast<size_t>(no_)], yes = logits[static_cast<size_t>(yes_)];
+  if (!std::isfinite(no) || !std::isfinite(yes))
+    throw Error(ErrorCode::bad_input, "logits", "those of yes and no are not finite");
   return static_cast<float>(1 / (1 + std::exp(no - yes)));
 }
 

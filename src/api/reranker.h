@@ -24,7 +24,8 @@ class Reranker {
   // that of the model card.
   std::vector<int32_t> prompt(const Tokenizer& tokenizer, std::string_view instruction,
                               std::string_view query, std::string_view document) const;
-  // The probability of "yes" against "no" behind a prompt.
+  // The probability of "yes" against "no" behind a prompt. Throws bad_input where
+  // their logits are not finite.
   float score(std::span<const float> logits) const;
 
  private:

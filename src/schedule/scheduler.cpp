@@ -388,9 +388,11 @@ void Scheduler::finish(Active& active) {
     if (piece.active == &active) piece.active = nullptr;
   end_drafts(active);
   release(active);
+  {
+    const std::lock_guard lock(mutex_);
+    --unfinished_;  // its sink may add another text in its place
+  }
   tell_end(active);
-  const std::lock_guard lock(mutex_);
-  --unfinished_;
 }
 
 // A device that is ahead has evaluated the token that ended the text. That token is taken back, or

@@ -221,15 +221,18 @@ void Completion::start(Scheduler& scheduler) {
       texts.back().request.sampler.seed += static_cast<uint64_t>(i);
     }
   }
-  const std::lock_guard lock(mutex_);
-  try {
-    ids_ = scheduler.add(std::move(texts));
-  } catch (const Error& e) {
-    for (const auto& choice : choices_)
-      choice->drop();
-    choices_.clear();
-    throw e.code() == ErrorCode::limit ? ApiError(429, e.what()) : api_error(e);
+  {
+    const std::lock_guard lock(mutex_);
+    try {
+      ids_ = scheduler.add(std::move(texts));
+    } catch (const Error& e) {
+      for (const auto& choice : choices_)
+        choice->drop();
+      choices_.clear();
+      throw e.code() == ErrorCode::limit ? ApiError(429, e.what()) : api_error(e);
+    }
   }
+  // The mutex is free here: that a client has left already is told at once.
   reply_->on_gone([weak = weak_from_this(), &scheduler] {
     const auto self = weak.lock();
     if (!self) return;

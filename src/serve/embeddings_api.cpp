@@ -64,6 +64,7 @@ std::vector<std::vector<int32_t>> inputs_of(const Fields& fields, const char* ke
   if (several && input->size() > kMostReadTexts)
     fields.refuse(key, fmt::format("at most {} inputs", kMostReadTexts));
   std::vector<std::vector<int32_t>> prompts;
+  int64_t total = 0;
   const auto add = [&](const Json& one, const std::string& field) {
     if (one.is_string()) {
       const auto& text = one.get_ref<const std::string&>();
@@ -75,11 +76,11 @@ std::vector<std::vector<int32_t>> inputs_of(const Fields& fields, const char* ke
       fields.refuse(key, expected);
     }
     check_read_tokens(prompts.back(), limits, field);
+    check_read_total(total += std::ssize(prompts.back()), key);
   };
   if (!several) add(*input, key);
   for (size_t i = 0; several && i < input->size(); ++i)
     add((*input)[i], fmt::format("{}[{}]", key, i));
-  check_read_total(prompts, key);
   return prompts;
 }
 
@@ -211,14 +212,15 @@ TextReadings::Request parse_rerank(const OrderedJson& body, const Reranker& rera
   TextReadings::Request request;
   request.reading = Reading::logits;
   request.owner = owner;
+  int64_t total = 0;  // the query counts for every document
   for (size_t i = 0; i < documents->size(); ++i) {
     const std::string field = fmt::format("documents[{}]", i);
     check_read_text((*documents)[i].text, limits, field);
     request.prompts.push_back(
         reranker.prompt(model.tokenizer, instruction, *query, (*documents)[i].text));
     check_read_tokens(request.prompts.back(), limits, field);
+    check_read_total(total += std::ssize(request.prompts.back()), "documents");
   }
-  check_read_total(request.prompts, "documents");
   request.take = [documents, reranker](size_t index, std::span<const float> logits) {
     (*documents)[index].score = reranker.score(logits);
   };

@@ -25,15 +25,11 @@ void check_read_tokens(const std::vector<int32_t>& tokens, const PromptLimits& l
                  field, kContextLengthExceeded);
 }
 
-void check_read_total(const std::vector<std::vector<int32_t>>& prompts, const std::string& field) {
-  int64_t total = 0;
-  for (const auto& tokens : prompts)
-    total += std::ssize(tokens);
+void check_read_total(int64_t total, const std::string& field) {
   if (total <= kMostReadTokens) return;
-  throw ApiError(400,
-                 fmt::format("'{}' has {} tokens, but one request has at most {}", field, total,
-                             kMostReadTokens),
-                 field);
+  throw ApiError(
+      400, fmt::format("'{}' has more tokens than the {} of one request", field, kMostReadTokens),
+      field);
 }
 
 }  // namespace walsh

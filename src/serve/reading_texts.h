@@ -18,7 +18,8 @@ inline constexpr int64_t kMostReadTokens = 300000;
 void check_read_text(const std::string& text, const PromptLimits& limits, const std::string& field);
 void check_read_tokens(const std::vector<int32_t>& tokens, const PromptLimits& limits,
                        const std::string& field);
-// Refuses too many tokens of all texts.
-void check_read_total(const std::vector<std::vector<int32_t>>& prompts, const std::string& field);
+// Refuses too many tokens of all texts: `total` counts those of the texts so far, so that no more
+// are tokenized in vain.
+void check_read_total(int64_t total, const std::string& field);
 
 }  // namespace walsh

@@ -50,18 +50,22 @@ TextReadings::TextReadings(Request request, Scheduler& scheduler, Metrics& metri
       together_(static_cast<size_t>(std::max<int64_t>(1, scheduler.slots()))) {}
 
 void TextReadings::start() {
-  const std::lock_guard lock(mutex_);
-  try {
-    add_more();
-  } catch (const Error& e) {
-    answered_ = true;
-    cancel();
-    throw refusal(e);
+  {
+    const std::lock_guard lock(mutex_);
+    try {
+      add_more();
+    } catch (const Error& e) {
+      answered_ = true;
+      cancel();
+      throw refusal(e);
+    }
   }
+  // The mutex is free here: that a client has left already is told at once.
   reply_->on_gone([weak = weak_from_this()] {
     const auto self = weak.lock();
     if (!self) return;
     const std::lock_guard guard(self->mutex_);
+    self->left_ = true;
     self->cancel();
   });
 }
@@ -98,12 +102,14 @@ void TextReadings::ended(const RequestEnd& end, const Error* error) {
   if (error != nullptr)
     return fail(error->code() == ErrorCode::limit ? ApiError(503, error->what())
                                                   : api_error(*error));
+  if (ended_ == request_.prompts.size()) return finish();
+  // Texts that a step has just read are not cancelled any more, and no others may follow them.
+  if (left_) return fail(api_error(Error(ErrorCode::interrupted, "text", "cancelled")));
   try {
     add_more();
   } catch (const Error& e) {
     return fail(refusal(e));
   }
-  if (ended_ == request_.prompts.size()) finish();
 }
 
 // The other texts need not be read.

@@ -57,6 +57,7 @@ class TextReadings : public std::enable_shared_from_this<TextReadings> {
   size_t ended_ = 0;
   int64_t tokens_ = 0;
   bool answered_ = false;
+  bool left_ = false;  // the client has disconnected
 };
 
 }  // namespace walsh

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "api/embedding.h"
 #include "model/model_support.h"
@@ -58,6 +59,11 @@ class EmbeddingsTest : public ServiceTest {
   }
   std::vector<float> embedding(const Json& body) {
     return values_of(post("/v1/embeddings", body)->json()["data"][0]["embedding"]);
+  }
+  void serve_with(const SchedulerOptions& options) {
+    service_.reset();
+    scheduler_ = std::make_unique<Scheduler>(loaded_.model, options);
+    service_ = make({});
   }
   Json refusal(const std::string& path, const Json& body) {
     const auto reply = post(path, body);
@@ -197,7 +203,7 @@ TEST_F(EmbeddingsTest, WrongRequestsAreRefusedWithTheField) {
   // 1200 texts of 251 tokens.
   const Json many(std::vector<std::vector<int32_t>>(1200, std::vector<int32_t>(251, 5)));
   EXPECT_THAT(refusal("/v1/embeddings", {{"input", many}})["message"].get<std::string>(),
-              HasSubstr("'input' has 301200 tokens, but one request has at most 300000"));
+              HasSubstr("'input' has more tokens than the 300000 of one request"));
   EXPECT_EQ(post("/api/embed", Json::object())->response.status, 400);
   EXPECT_EQ(post("/embedding", {{"content", "a"}, {"embd_normalize", 1}})->response.status, 400);
   EXPECT_EQ(ask("GET", "/v1/embeddings")->response.status, 405);
@@ -219,6 +225,65 @@ TEST_F(EmbeddingsTest, AFullQueueAndAServerThatEndsAnswerSo) {
   }
   service_->drain();
   EXPECT_EQ(begin("POST", "/v1/embeddings", R"({"input": "a"})")->response.status, 503);
+}
+
+TEST_F(EmbeddingsTest, ATextTakesThePlaceOfTheOneBeforeInAFullQueue) {
+  SchedulerOptions options;
+  options.positions = 256;
+  options.running = 1;
+  options.waiting = 0;
+  serve_with(options);
+  const Json answer = post("/v1/embeddings", {{"input", {"a", "London", "ice"}}})->json();
+  ASSERT_EQ(answer["data"].size(), 3u) << answer;
+  EXPECT_THAT(values_of(answer["data"][1]["embedding"]), ElementsAreArray(expected("London")));
+}
+
+TEST_F(EmbeddingsTest, AClientThatLeavesWhileAllItsTextsEndGetsNoOthersRead) {
+  std::shared_ptr<test::Recorded> reply;
+  SchedulerOptions options;
+  options.positions = 256;
+  options.running = 4;
+  bool left = false;
+  options.clock = [&] {  // is read in the middle of a step
+    if (reply && !std::exchange(left, true)) reply->gone();
+    return 0.0;
+  };
+  serve_with(options);
+  reply = begin("POST", "/v1/embeddings",
+                Json({{"input", std::vector<std::string>(30, "London")}}).dump());
+  while (scheduler_->step()) {
+  }
+  EXPECT_TRUE(left);
+  EXPECT_EQ(reply->response.status, 503);
+  EXPECT_EQ(scheduler_->counts().requests, 4u);
+}
+
+// Tells at once that the client has left, where the answer's texts have just begun.
+class LeftReply : public test::Recorded {
+ public:
+  void on_gone(std::function<void()> what) override {
+    if (++calls_ > 1) what();  // the first call is that of the handler
+  }
+
+ private:
+  int calls_ = 0;
+};
+
+TEST_F(EmbeddingsTest, AClientThatHasLeftAlreadyEndsItsTexts) {
+  const std::pair<const char*, Json> cases[] = {{"/v1/embeddings", {{"input", {"a", "b"}}}},
+                                                {"/v1/completions", {{"prompt", "a"}}}};
+  for (const auto& [path, body] : cases) {
+    const auto reply = std::make_shared<LeftReply>();
+    HttpRequest request;
+    request.method = "POST";
+    request.path = path;
+    request.body = body.dump();
+    const uint64_t before = scheduler_->counts().cancelled;
+    service_->handle(request, reply);
+    while (scheduler_->step()) {
+    }
+    EXPECT_GT(scheduler_->counts().cancelled, before) << path;
+  }
 }
 
 TEST_F(EmbeddingsTest, AClientThatLeavesEndsItsTexts) {
@@ -343,6 +408,21 @@ TEST_F(RerankTest, WrongRequestsAreRefusedWithTheField) {
   EXPECT_THAT(error["message"].get<std::string>(),
               HasSubstr("maximum context length is 256 tokens, but 'documents[1]' has "));
   EXPECT_EQ(error["param"], "documents[1]");
+  // The query counts for every document.
+  std::string query;
+  for (int i = 0; i < 80; ++i)
+    query += " river";
+  EXPECT_THAT(refusal("/v1/rerank", {{"query", query},
+                                     {"documents", std::vector<std::string>(2048, "b")}})["message"]
+                  .get<std::string>(),
+              HasSubstr("'documents' has more tokens than the 300000 of one request"));
+}
+
+TEST_F(RerankTest, LogitsThatAreNotFiniteGiveNoScore) {
+  std::vector<float> logits(static_cast<size_t>(loaded_.model.config.vocab), 0);
+  EXPECT_FLOAT_EQ(reranker_->score(logits), 0.5f);
+  logits[static_cast<size_t>(*loaded_.tokenizer.token_id("yes"))] = NAN;
+  EXPECT_THROW(reranker_->score(logits), Error);
 }
 
 TEST_F(EmbeddingsTest, OtherModelsRefuseToRank) {
