@@ -1,9 +1,8 @@
-// `walsh embed MODEL TEXT...`: embeddings of texts, or of the lines of standard input, as lines of
-// JSON.
+// `walsh embed MODEL TEXT...` writes embeddings of texts, or of the lines of standard input, as
+// lines of JSON.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,12 +47,9 @@ void write_embeddings(TextBatch& batch, const Engine& engine, const Options& opt
   }
   const auto embeddings = batch.embed_tokens(tokens, options.embedding);
   for (size_t i = 0; i < texts.size(); ++i) {
-    std::string line =
-        fmt::format(R"({{"index":{},"tokens":{},"embedding":[)", first + i, tokens[i].size());
-    const auto to = std::back_inserter(line);
-    for (size_t k = 0; k < embeddings[i].size(); ++k)
-      fmt::format_to(to, "{}{}", k > 0 ? "," : "", embeddings[i][k]);
-    write_result(line + "]}\n");
+    write_result(fmt::format(R"({{"index":{},"tokens":{},"embedding":[{}]}})", first + i,
+                             tokens[i].size(), fmt::join(embeddings[i], ",")) +
+                 "\n");
   }
 }
 

@@ -23,12 +23,6 @@ Reading parse_pooling(std::string_view name) {
               "'" + std::string(name) + "' is unknown, expected last, mean or cls");
 }
 
-std::string_view pooling_name(Reading pooling) {
-  for (const auto& [text, known] : kPoolings)
-    if (known == pooling) return text;
-  return "";
-}
-
 EmbeddingConfig read_embedding_config(std::string_view json, const std::string& where) {
   EmbeddingConfig config;
   if (json.empty()) return config;

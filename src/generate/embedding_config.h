@@ -1,6 +1,6 @@
-// What a model's files say of the embeddings of texts: which of the states that its layers give for
-// the tokens of a text, behind the final norm, are taken, and whether the result has unit length.
-// They are files of sentence-transformers (weights/sentence_files.h).
+// Holds what a model's files (io/sentence_files.h) say about the embeddings of texts: which of the
+// states that its layers give for the tokens of a text, behind the final norm, are taken, and
+// whether the result has unit length.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace walsh {
 
-// What is read of a text instead of continuing it.
+// A text is read instead of continued, and this is what its sink gets.
 enum class Reading : uint8_t {
   none,
   logits,  // of its last token
@@ -19,20 +19,19 @@ enum class Reading : uint8_t {
   cls      // the state of its first token
 };
 
-// Whether it is made of states.
+// Returns whether a reading is made of states.
 inline bool is_pooling(Reading reading) {
   return reading == Reading::last || reading == Reading::mean || reading == Reading::cls;
 }
 
 Reading parse_pooling(std::string_view name);  // last, mean or cls; throws usage
-std::string_view pooling_name(Reading pooling);
 
 struct EmbeddingConfig {
   Reading pooling = Reading::last;
   bool normalize = true;
 };
 
-// Reads what embedding_json() of weights/open.h gives; the empty text stands for a decoder that
+// Reads what embedding_json() of weights/open.h returns; the empty text stands for a decoder that
 // says nothing. Throws bad_input naming `where`.
 EmbeddingConfig read_embedding_config(std::string_view json, const std::string& where);
 

@@ -51,61 +51,19 @@ CompletionRequest common_request(const Fields& fields, const LoadedModel& model,
   return request;
 }
 
-std::vector<int32_t> token_ids(const Json& list, const Fields& fields, int64_t vocab) {
-  std::vector<int32_t> ids;
-  for (const Json& id : list) {
-    if (!id.is_number_unsigned() || id.get<uint64_t>() >= static_cast<uint64_t>(vocab))
-      fields.refuse("prompt", fmt::format("made of token ids below {}", vocab));
-    ids.push_back(id.get<int32_t>());
-  }
-  return ids;
-}
-
-void check_bytes(const std::string& text, const PromptLimits& limits, const char* field) {
-  if (text.size() <= limits.bytes) return;
-  // Clients of OpenAI recognize these errors by the beginning of the message.
-  throw ApiError(400,
-                 fmt::format("this model's maximum context length is {} tokens, but the prompt has "
-                             "{} bytes, more than so many tokens can have",
-                             limits.positions, text.size()),
-                 field, kContextLengthExceeded);
-}
-
-// Returns a string, a list of strings, a list of ids, or a list of lists of ids.
 std::vector<std::vector<int32_t>> prompts_of(const Fields& fields, const LoadedModel& model,
                                              const PromptLimits& limits) {
-  const char* expected = "a string, a list of token ids, or a list of these";
-  const Json* prompt = fields.find("prompt");
-  if (prompt == nullptr) fields.refuse("prompt", expected);
-  const int64_t vocab = model.model.config.vocab;
-  const auto encode = [&](const Json& text) {
-    const std::string& prompt = text.get_ref<const std::string&>();
-    check_bytes(prompt, limits, "prompt");
-    return encode_prompt(model.tokenizer, prompt);
+  PromptReader reader{kMostPrompts, "prompts", model.model.config.vocab};
+  reader.encode = [&](const std::string& text, const std::string&) {
+    check_prompt_bytes(text, limits, "the prompt", "prompt");
+    return encode_prompt(model.tokenizer, text);
   };
-  if (prompt->is_string()) return {encode(*prompt)};
-  if (!prompt->is_array() || prompt->empty()) fields.refuse("prompt", expected);
-  if (prompt->front().is_number()) return {token_ids(*prompt, fields, vocab)};
-  if (prompt->size() > kMostPrompts)
-    fields.refuse("prompt", fmt::format("at most {} prompts", kMostPrompts));
-  std::vector<std::vector<int32_t>> prompts;
-  for (const Json& one : *prompt) {
-    if (!one.is_string() && !one.is_array()) fields.refuse("prompt", expected);
-    prompts.push_back(one.is_string() ? encode(one) : token_ids(one, fields, vocab));
-  }
-  return prompts;
+  return read_prompts(fields, "prompt", reader);
 }
 
 void check_lengths(const CompletionRequest& request, int64_t positions) {
-  for (const auto& prompt : request.prompts) {
-    if (prompt.empty()) throw ApiError(400, "the prompt has no tokens", "prompt");
-    if (static_cast<int64_t>(prompt.size()) <= positions) continue;
-    throw ApiError(
-        400,
-        fmt::format("this model's maximum context length is {} tokens, but the prompt has {}",
-                    positions, prompt.size()),
-        request.chat ? "messages" : "prompt", kContextLengthExceeded);
-  }
+  for (const auto& prompt : request.prompts)
+    check_prompt_tokens(prompt, positions, "the prompt", request.chat ? "messages" : "prompt");
 }
 
 // Reads max_tokens, or llama.cpp's n_predict, with which its clients send -1 for "until the end".
@@ -215,7 +173,7 @@ CompletionRequest parse_chat(const OrderedJson& body, const LoadedModel& model,
   request.text.owner = owner;
   refuse_other_answers(fields);
   request.chat = true;
-  check_bytes(prompt, limits, "messages");
+  check_prompt_bytes(prompt, limits, "the prompt", "messages");
   request.prompts = {model.tokenizer.encode(prompt, false)};
   request.text.max_tokens =
       either(fields.integer("max_completion_tokens", 0, INT32_MAX), most_tokens(fields))

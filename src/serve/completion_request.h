@@ -11,6 +11,7 @@
 #include "schedule/request.h"
 #include "serve/answer_reader.h"
 #include "serve/fields.h"
+#include "serve/prompts.h"
 
 namespace walsh {
 
@@ -28,13 +29,6 @@ struct CompletionRequest {
   // This says how the answer of a chat is parsed; without it the text is the content.
   std::optional<AnswerReaderOptions> reader;
   bool show_reasoning = true;
-};
-
-// A prompt has at most so many positions and bytes. Longer texts are refused before they are
-// tokenized.
-struct PromptLimits {
-  int64_t positions = 0;
-  uint64_t bytes = 0;
 };
 
 // `defaults` are the sampling options that the body leaves open; `owner` is that of its texts.

@@ -11,7 +11,7 @@
 
 #include "api/embedding.h"
 #include "serve/fields.h"
-#include "serve/reading_texts.h"
+#include "serve/prompts.h"
 
 namespace walsh {
 namespace {
@@ -35,53 +35,53 @@ std::string base64(std::span<const float> values) {
 }
 
 std::string list(std::span<const float> values) {
-  std::string text = "[";
-  for (const float value : values)
-    fmt::format_to(std::back_inserter(text), "{}{}", text.size() > 1 ? "," : "", value);
-  return text + "]";
+  return fmt::format("[{}]", fmt::join(values, ","));
 }
 
-std::vector<int32_t> ids_of(const Json& list, const Fields& fields, const char* key,
-                            int64_t vocab) {
-  std::vector<int32_t> ids;
-  for (const Json& id : list) {
-    if (!id.is_number_unsigned() || id.get<uint64_t>() >= static_cast<uint64_t>(vocab))
-      fields.refuse(key, fmt::format("made of token ids below {}", vocab));
-    ids.push_back(id.get<int32_t>());
+// OpenAI's limits of one request: 2048 inputs of 300,000 tokens together.
+constexpr size_t kMostTexts = 2048;
+constexpr int64_t kMostTokens = 300000;
+
+void check_text(const std::string& text, const PromptLimits& limits, const std::string& field) {
+  if (text.empty()) throw ApiError(400, fmt::format("'{}' is empty", field), field);
+  check_prompt_bytes(text, limits, fmt::format("'{}'", field), field);
+}
+
+// Counts the tokens of a request's texts, and refuses the request as soon as it has too many, so
+// that no more texts are tokenized in vain.
+class TokenCount {
+ public:
+  TokenCount(const PromptLimits& limits, std::string field)
+      : limits_(limits), field_(std::move(field)) {}
+
+  // `field` names one of the texts.
+  void add(const std::vector<int32_t>& tokens, const std::string& field) {
+    check_prompt_tokens(tokens, limits_.positions, fmt::format("'{}'", field), field);
+    total_ += std::ssize(tokens);
+    if (total_ <= kMostTokens) return;
+    throw ApiError(
+        400, fmt::format("'{}' has more tokens than the {} of one request", field_, kMostTokens),
+        field_);
   }
-  return ids;
-}
 
-// Returns the tokens of a string, a list of strings, a list of ids, or a list of lists of ids.
+ private:
+  const PromptLimits limits_;
+  const std::string field_;
+  int64_t total_ = 0;
+};
+
 std::vector<std::vector<int32_t>> inputs_of(const Fields& fields, const char* key,
                                             const LoadedModel& model, const PromptLimits& limits) {
-  const char* expected = "a string, a list of token ids, or a list of these";
-  const Json* input = fields.find(key);
-  if (input == nullptr) fields.refuse(key, expected);
-  const bool is_list = input->is_array();
-  if (!input->is_string() && (!is_list || input->empty())) fields.refuse(key, expected);
-  const bool several = is_list && !input->front().is_number();
-  if (several && input->size() > kMostReadTexts)
-    fields.refuse(key, fmt::format("at most {} inputs", kMostReadTexts));
-  std::vector<std::vector<int32_t>> prompts;
-  int64_t total = 0;
-  const auto add = [&](const Json& one, const std::string& field) {
-    if (one.is_string()) {
-      const auto& text = one.get_ref<const std::string&>();
-      check_read_text(text, limits, field);
-      prompts.push_back(model.tokenizer.encode(text, true));
-    } else if (one.is_array()) {
-      prompts.push_back(ids_of(one, fields, key, model.model.config.vocab));
-    } else {
-      fields.refuse(key, expected);
-    }
-    check_read_tokens(prompts.back(), limits, field);
-    check_read_total(total += std::ssize(prompts.back()), key);
+  TokenCount count(limits, key);
+  PromptReader reader{kMostTexts, "inputs", model.model.config.vocab};
+  reader.encode = [&](const std::string& text, const std::string& field) {
+    check_text(text, limits, field);
+    return model.tokenizer.encode(text, true);
   };
-  if (!several) add(*input, key);
-  for (size_t i = 0; several && i < input->size(); ++i)
-    add((*input)[i], fmt::format("{}[{}]", key, i));
-  return prompts;
+  reader.check = [&](const std::vector<int32_t>& tokens, const std::string& field) {
+    count.add(tokens, field);
+  };
+  return read_prompts(fields, key, reader);
 }
 
 EmbeddingForm form_of(const Fields& fields, const LoadedModel& model, EmbeddingsForm form) {
@@ -100,7 +100,7 @@ EmbeddingForm form_of(const Fields& fields, const LoadedModel& model, Embeddings
   }
 }
 
-// The answer around the embeddings, which are JSON already.
+// Puts the answer around the embeddings, which are JSON already.
 std::string embeddings_text(EmbeddingsForm form, std::span<const std::string> embeddings,
                             const std::string& model, int64_t tokens) {
   const std::string name = Json(model).dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -140,8 +140,8 @@ std::vector<Document> documents_of(const Fields& fields) {
   const char* expected = "a list of strings or of objects with 'text'";
   const Json* list = fields.find("documents");
   if (list == nullptr || !list->is_array() || list->empty()) fields.refuse("documents", expected);
-  if (list->size() > kMostReadTexts)
-    fields.refuse("documents", fmt::format("at most {} documents", kMostReadTexts));
+  if (list->size() > kMostTexts)
+    fields.refuse("documents", fmt::format("at most {} documents", kMostTexts));
   std::vector<Document> documents;
   for (const Json& one : *list) {
     const bool is_object = one.is_object() && one.contains("text") && one["text"].is_string();
@@ -204,7 +204,7 @@ TextReadings::Request parse_rerank(const OrderedJson& body, const Reranker& rera
   fields.text("model");
   const auto query = fields.text("query");
   if (!query || query->empty()) fields.refuse("query", "a text that is not empty");
-  check_read_text(*query, limits, "query");
+  check_text(*query, limits, "query");
   const std::string instruction = fields.text("instruction").value_or("");
   const auto documents = std::make_shared<std::vector<Document>>(documents_of(fields));
   const int64_t most = fields.integer("top_n", 1, INT32_MAX).value_or(std::ssize(*documents));
@@ -212,14 +212,13 @@ TextReadings::Request parse_rerank(const OrderedJson& body, const Reranker& rera
   TextReadings::Request request;
   request.reading = Reading::logits;
   request.owner = owner;
-  int64_t total = 0;  // the query counts for every document
+  TokenCount count(limits, "documents");  // the query counts for every document
   for (size_t i = 0; i < documents->size(); ++i) {
     const std::string field = fmt::format("documents[{}]", i);
-    check_read_text((*documents)[i].text, limits, field);
+    check_text((*documents)[i].text, limits, field);
     request.prompts.push_back(
         reranker.prompt(model.tokenizer, instruction, *query, (*documents)[i].text));
-    check_read_tokens(request.prompts.back(), limits, field);
-    check_read_total(total += std::ssize(request.prompts.back()), "documents");
+    count.add(request.prompts.back(), field);
   }
   request.take = [documents, reranker](size_t index, std::span<const float> logits) {
     (*documents)[index].score = reranker.score(logits);

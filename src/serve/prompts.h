@@ -1,0 +1,45 @@
+// Reads the prompts of completions, and the texts that are embedded or ranked, from a request's
+// fields, within the limits of the model.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "serve/fields.h"
+
+namespace walsh {
+
+// A prompt has at most so many positions and bytes. Longer texts are refused before they are
+// tokenized.
+struct PromptLimits {
+  int64_t positions = 0;
+  uint64_t bytes = 0;
+};
+
+// Both throw ApiError 400 naming `field`; `subject` stands for the prompt in the message, such as
+// "the prompt". The first refuses a text with more bytes than the context's tokens can have, the
+// second a prompt without tokens or with more of them than the context has positions.
+void check_prompt_bytes(const std::string& text, const PromptLimits& limits,
+                        const std::string& subject, const std::string& field);
+void check_prompt_tokens(const std::vector<int32_t>& tokens, int64_t positions,
+                         const std::string& subject, const std::string& field);
+
+// This says how prompts are read. encode(text, field) returns a text's tokens; check(tokens, field)
+// is called for each prompt before the next one is read. `field` names the prompt: "KEY[3]", or
+// "KEY" if it is not in a list.
+struct PromptReader {
+  size_t most = 0;  // prompts in one request
+  const char* plural = "";
+  int64_t vocab = 0;
+  std::function<std::vector<int32_t>(const std::string&, const std::string&)> encode = {};
+  std::function<void(const std::vector<int32_t>&, const std::string&)> check = {};
+};
+
+// Returns the tokens of a string, a list of strings, a list of token ids, or a list of lists of
+// ids. Throws ApiError 400 for anything else.
+std::vector<std::vector<int32_t>> read_prompts(const Fields& fields, const char* key,
+                                               const PromptReader& reader);
+
+}  // namespace walsh
