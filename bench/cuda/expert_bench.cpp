@@ -193,7 +193,8 @@ void bench_around(const Model& model, const Choices& routed, int64_t m, const Bu
              rate((slots + m) * model.hidden * 4, sum));
 }
 
-// A step of m sequences: what its launches take, and the bytes of the chosen experts' weights.
+// Prints how long the launches of a step of m sequences take, and the bytes of the chosen experts'
+// weights.
 void bench_step(const Model& model, const char* format_name, int64_t m) {
   const Format& format = get_format(format_name);
   const Choices routed(model, m);

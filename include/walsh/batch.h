@@ -64,8 +64,8 @@ class TextBatch {
                                                 const GenerationOptions& options = {},
                                                 const std::function<void(size_t)>& on_end = {});
 
-  // Embeddings of texts, as Engine::embed gives them, evaluated together. No other thread may step
-  // meanwhile.
+  // Returns the embeddings of texts as Engine::embed does, but evaluates the texts together. No
+  // other thread may step meanwhile.
   std::vector<std::vector<float>> embed(std::span<const std::string> texts,
                                         const EmbeddingOptions& options = {});
   std::vector<std::vector<float>> embed_tokens(std::span<const std::vector<int32_t>> texts,

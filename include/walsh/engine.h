@@ -157,12 +157,12 @@ struct DivergenceResult {
   int64_t tokens = 0;  // scored
 };
 
-// How a text becomes an embedding. Options that are not set come from the files that
+// Says how a text becomes an embedding. Options that are not set come from the files that
 // sentence-transformers puts beside a checkpoint; without them the last token is taken and the
 // embedding has unit length.
 struct EmbeddingOptions {
-  // Which states of the text's tokens, behind the final norm: "last", "mean", "cls" (the first);
-  // empty: the model's.
+  // It names the states of the text's tokens, behind the final norm, that are taken: "last",
+  // "mean", "cls" (the first); empty: the model's.
   std::string pooling;
   std::optional<bool> normalize;  // to unit length
   int64_t dimensions = 0;         // the first so many values, of unit length again; 0: all
@@ -223,9 +223,9 @@ class Engine {
   GenerationResult generate(std::span<const int32_t> prompt, const GenerationOptions& options = {},
                             const std::function<bool(std::string_view)>& on_text = {});
 
-  // Embeddings of texts, tokenized with special tokens, or of the tokens of texts, one after the
-  // other (TextBatch takes many together). Throws usage for options out of range and for a text
-  // without tokens or longer than the context.
+  // Returns the embeddings of texts, which are tokenized with special tokens, or of the tokens of
+  // texts, one after the other (TextBatch takes many together). Throws usage for options out of
+  // range and for a text without tokens or longer than the context.
   std::vector<std::vector<float>> embed(std::span<const std::string> texts,
                                         const EmbeddingOptions& options = {});
   std::vector<std::vector<float>> embed_tokens(std::span<const std::vector<int32_t>> texts,

@@ -229,7 +229,7 @@ nb::list generate_batch(const PyEngine& self, const std::vector<std::vector<int3
   return list;
 }
 
-// The embeddings of texts by their tokens, [texts][values].
+// Returns the embeddings of texts by their tokens, [texts][values].
 nb::object embed(const PyEngine& self, const std::vector<std::vector<int32_t>>& texts,
                  const EmbeddingOptions& options, int64_t running) {
   std::vector<float> all;

@@ -69,7 +69,7 @@ bool ErringModel::keeps_cache(int64_t layer) const {
   });
 }
 
-// On a GPU: the whole model errs so.
+// Lets the whole model on a GPU err so.
 void ErringModel::settle(std::span<const double> errors) {
   for (size_t t = 0; t < errors.size(); ++t)
     weights_.set(t, errors[t]);

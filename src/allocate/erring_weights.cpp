@@ -14,7 +14,7 @@
 namespace walsh {
 namespace {
 
-// A plain matrix in another type.
+// Returns a plain matrix in another type.
 Tensor converted(const Tensor& from, const Format& format, ThreadPool& pool) {
   if (from.format == &format) return from;
   const auto size = static_cast<uint64_t>(dtype_size(format.dtype));

@@ -1,4 +1,5 @@
-// The matrices of the unquantized model on any device, each exact or with an error of some size.
+// Holds the matrices of the unquantized model on any device, each exact or with an error of some
+// size.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@ class ErringWeights {
  public:
   static constexpr int64_t kEmbedding = -1;  // in front of layer 0; the head comes behind the last
 
-  // `tensors` and `stand_in` outlive this object. Loads the model on load.device; if a GPU refuses
-  // it, or cannot measure its layers one by one, on the CPU, and note() says why. A GPU gets the
+  // `tensors` and `stand_in` outlive this object. Loads the model on load.device, or on the CPU if
+  // a GPU refuses it or cannot measure its layers one by one; note() then says why. A GPU gets the
   // weights as f32 if these fit, because it rounds what a product reads to the type of the weights.
   ErringWeights(const std::vector<CandidateTensor>& tensors, StandIn& stand_in,
                 const LoadOptions& load);
@@ -27,7 +28,7 @@ class ErringWeights {
   const Model& model() const { return *model_; }
   const std::string& note() const { return note_; }
   int64_t head() const { return static_cast<int64_t>(model_->layers.size()); }
-  // The tensors of a layer.
+  // Returns the numbers of a layer's tensors.
   const std::vector<size_t>& of_layer(int64_t layer) const;
   // Lets a tensor err by this relative squared error from now on; 0: it is exact. On the CPU what
   // errs takes memory, on a GPU it is written to the place of what is exact.
@@ -36,7 +37,7 @@ class ErringWeights {
   void finish() { placement_->finish(); }
 
  private:
-  // Where a matrix is in the model.
+  // Says where a matrix is in the model.
   struct Place {
     int64_t layer = kEmbedding;
     int matrix = 0;

@@ -26,10 +26,10 @@ class StandIn {
   // The type of the `compressor`'s recipe is stand_in_for the formats.
   StandIn(std::unique_ptr<Compressor> compressor, ThreadPool& pool);
 
-  // The unquantized model, in the basis of erring(); with all matrices as f32 if it is `wide`.
+  // Returns the unquantized model, in the basis of erring(), with all matrices as f32 if `wide`.
   std::unique_ptr<WeightSource> plain(bool wide = false) const;
-  // The matrix `original`, of plain(), with an error of this relative size, as f32. Encodes it when
-  // it is asked for the first time, and keeps the code.
+  // Returns the matrix `original`, of plain(), with an error of this relative size, as f32. Encodes
+  // it when it is asked for the first time, and keeps the code.
   Tensor erring(const std::string& name, const Tensor& original, double nmse);
   uint64_t bytes() const { return bytes_; }  // of what is kept
 

@@ -32,7 +32,7 @@ struct CalibrationRequest {
   // This is called before each token that the model writes, with their numbers so far and in all.
   std::function<void(int64_t, int64_t)> writing = {};
   std::shared_ptr<const std::vector<int32_t>> own = {};  // whole windows that the model wrote
-  // The header of `content` if that is a file of llama-imatrix.
+  // This is the header of `content` if that is a file of llama-imatrix.
   std::shared_ptr<const GgufContent> imatrix = {};
 
   // Returns the path of the text; empty if there is none to read, or the model writes it.

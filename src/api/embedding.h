@@ -1,5 +1,5 @@
-// Embeddings of texts for Engine, TextBatch and the server: what is asked for, texts that a
-// scheduler reads, and what is made of their states.
+// Makes embeddings of texts for Engine, TextBatch and the server: it decides the options, has a
+// scheduler read the texts, and turns their states into embeddings.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace walsh {
 
-// EmbeddingOptions, decided.
+// Holds EmbeddingOptions after the model's files have filled in what they leave open.
 struct EmbeddingForm {
   Reading pooling = Reading::last;
   bool normalize = true;
@@ -27,7 +27,7 @@ struct EmbeddingForm {
 // rotation is folded into the residual stream, and the gain of the final norm is not known.
 EmbeddingForm embedding_form(const LoadedModel& model, const EmbeddingOptions& options);
 
-// A text to be read.
+// Returns the request for a text that is read.
 TextRequest reading_request(std::span<const int32_t> prompt, Reading reading);
 
 // Steps until the texts have been read. Returns what their sinks got, in their order. Throws the
@@ -35,7 +35,7 @@ TextRequest reading_request(std::span<const int32_t> prompt, Reading reading);
 std::vector<std::vector<float>> read_texts(Scheduler& scheduler,
                                            std::span<const std::vector<int32_t>> prompts,
                                            Reading reading);
-// Both, for the texts' embeddings.
+// Reads the texts as read_texts() does and returns their embeddings.
 std::vector<std::vector<float>> embed_texts(Scheduler& scheduler,
                                             std::span<const std::vector<int32_t>> prompts,
                                             const EmbeddingForm& form);

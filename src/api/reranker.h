@@ -15,17 +15,17 @@ namespace walsh {
 
 class Reranker {
  public:
-  // Nothing if the model lacks one of the tokens.
+  // Returns nothing if the model lacks one of the tokens.
   static std::optional<Reranker> of(const LoadedModel& model);
-  // Whether a model's name says that it ranks.
+  // Returns whether a model's name says that it ranks.
   static bool is_named(std::string_view name);
 
-  // The prompts of documents that begin alike, up to the document. An empty instruction stands for
-  // that of the model card.
+  // Returns the prompt of a document; up to the document all prompts of a query are alike. An empty
+  // instruction stands for that of the model card.
   std::vector<int32_t> prompt(const Tokenizer& tokenizer, std::string_view instruction,
                               std::string_view query, std::string_view document) const;
-  // The probability of "yes" against "no" behind a prompt. Throws bad_input where
-  // their logits are not finite.
+  // Returns the probability of "yes" against "no" behind a prompt. Throws bad_input where their
+  // logits are not finite.
   float score(std::span<const float> logits) const;
 
  private:

@@ -15,10 +15,10 @@
 
 namespace walsh {
 
-// What computes the layers of windows, on the model's device. Streams take turns with it.
+// Computes the layers of windows on the model's device. Streams take turns with it.
 class LayerRunner {
  public:
-  // `model` outlives the runner; `session` as session_for() has it. Throws limit for lack of
+  // `model` outlives the runner; `session` is what session_for() returns. Throws limit for lack of
   // memory.
   LayerRunner(const Model& model, const SessionOptions& session);
 
@@ -26,7 +26,7 @@ class LayerRunner {
   int64_t positions() const { return session_.max_positions; }
   int64_t sequences() const { return session_.sequences; }
   PartExecutor& executor() { return *executor_; }
-  // The same on the CPU, where it can do more.
+  // Returns the executor of a model on the CPU, which can do more.
   CpuExecutor& on_cpu() { return *on_cpu_; }
 
  private:
@@ -41,12 +41,12 @@ class LayerRunner {
 // whose keys and values others attend to.
 class LayerStream {
  public:
-  // `windows`: each a sequence of its own. `check` is called after each batch and may throw to
-  // stop. Throws usage for no tokens, for tokens outside the vocabulary and for windows that exceed
-  // the model's or the runner's positions, limit for lack of memory.
+  // Each of the `windows` is a sequence of its own. `check` is called after each batch and may
+  // throw to stop. Throws usage for no tokens, for tokens outside the vocabulary and for windows
+  // that exceed the model's or the runner's positions, limit for lack of memory.
   LayerStream(std::shared_ptr<LayerRunner> runner, std::vector<std::vector<int32_t>> windows,
               std::function<void()> check = {});
-  // With a runner of its own. `model` outlives the stream.
+  // This stream has a runner of its own. `model` outlives it.
   LayerStream(const Model& model, std::vector<std::vector<int32_t>> windows,
               std::function<void()> check = {});
 
@@ -66,8 +66,8 @@ class LayerStream {
   // Returns to the state before the first layer.
   void restart();
   void run_layer();  // the next one
-  // All layers up to this one. A GPU computes them without a break; it does not know layers that
-  // attend to keys and values of others.
+  // Runs all layers up to this one. A GPU computes them without a break; it does not know layers
+  // that attend to keys and values of others.
   void run_to(int64_t layer);
   // Calls body(rows) for the batches of all windows, with their residual stream in the executor.
   void for_batches(const std::function<void(int64_t rows)>& body);

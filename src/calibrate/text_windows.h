@@ -28,8 +28,8 @@ void check_windows(const ModelConfig& config, const std::vector<std::vector<int3
 // Windows that a GPU runs side by side have so many tokens together.
 inline constexpr int64_t kGpuBatchRows = 4096;
 
-// What runs windows on a device: the longest one's positions, and as many of them at once as the
-// device takes.
+// Returns the session that runs windows on a device: it has the longest one's positions, and as
+// many sequences as the device runs at once.
 SessionOptions session_for(const std::vector<std::vector<int32_t>>& windows, const Device& device);
 
 // Calls body(batch) until all tokens of the windows had their turn, in their order. A window is a

@@ -30,7 +30,7 @@ CLI::IsMember activation_modes();
 // Lets an option also take the name of a model that Hugging Face's tools have downloaded.
 void find_in_cache(CLI::Option& option);
 
-// --pooling, of embeddings.
+// Adds --pooling, for embeddings.
 void add_pooling(CLI::App& command, std::string& pooling);
 
 // What a model will be used for, for LoadOptions.

@@ -17,7 +17,8 @@ constexpr uint64_t kMostBytes = 1 << 20;
   throw Error(ErrorCode::bad_input, where, reason);
 }
 
-// sentence-transformers' names of poolings, as a flag and as a value of pooling_mode.
+// sentence-transformers names a pooling by a flag or by a value of pooling_mode; `own` is walsh's
+// name, null where walsh does not have it.
 struct PoolingName {
   const char *flag, *mode, *own;
 };

@@ -1,5 +1,5 @@
-// The files that sentence-transformers puts beside a checkpoint: which embedding is made of what
-// the layers give.
+// Reads the files that sentence-transformers puts beside a checkpoint: they say how the output of
+// the layers becomes an embedding.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// The final norm of a model, for those who read what its layers give (Session's streams).
+// Applies the final norm of a model for callers that read the output of its layers (Session's
+// streams).
 #pragma once
 
 #include <span>
@@ -8,7 +9,7 @@ namespace walsh {
 
 class Model;
 
-// x / rms(x) * gain. A model without such a norm, or without a head, changes nothing.
+// Computes x / rms(x) * gain. A model without such a norm, or without a head, changes nothing.
 class FinalNorm {
  public:
   FinalNorm() = default;

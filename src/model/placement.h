@@ -29,7 +29,7 @@ class Placement {
   // Puts other values of the same type in the place of a plain matrix or table on the device, which
   // does not use it, until finish().
   virtual void overwrite(const DeviceWeights&, const Tensor&) {}
-  // All matrices are placed.
+  // Is called when all matrices are placed.
   virtual void finish() {}
 };
 

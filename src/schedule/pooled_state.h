@@ -1,4 +1,4 @@
-// The states of a text's tokens as one vector.
+// Makes one vector of the states of a text's tokens.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@ namespace walsh {
 
 class PooledState {
  public:
-  // The number of the last of `rows` tokens, the first of them at `position`, whose states are
-  // needed; `ends`: these are the last ones of the text.
+  // Returns how many of the last ones of `rows` tokens need their states read; the first of the
+  // tokens is at `position`, and `ends` tells that the last of them is the text's last one.
   static int64_t needed(Reading pooling, int64_t position, int64_t rows, bool ends);
 
-  // What the model's layers gave for the token at a position; those of a text come in their order.
-  // Position 0 begins anew.
+  // Takes what the model's layers computed for the token at a position. The tokens of a text come
+  // in their order; position 0 begins anew.
   void add(Reading pooling, int64_t position, std::span<const float> stream, const FinalNorm& norm);
-  // Throws bad_input if they are not finite.
+  // Returns the vector. Throws bad_input if its values are not finite.
   std::span<const float> values();
 
  private:

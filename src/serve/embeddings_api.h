@@ -1,4 +1,4 @@
-// Requests for embeddings, in the forms of OpenAI, llama.cpp and Ollama, and for rankings of
+// Parses requests for embeddings, in the forms of OpenAI, llama.cpp and Ollama, and for rankings of
 // documents, in that of Jina and Cohere.
 #pragma once
 

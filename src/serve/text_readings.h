@@ -1,4 +1,4 @@
-// The texts of one request that are read and not continued: embeddings, and documents that are
+// Has the texts of one request read, which are not continued: embeddings, and documents that are
 // ranked. The scheduler gets a few at a time, so that a long list keeps no other request waiting.
 #pragma once
 

@@ -71,12 +71,12 @@ std::string left_out(const ModelPlan& plan, size_t tensors) {
          " tensors of its other parts are left out";
 }
 
-// Names of a model that was saved without its head, as those that make embeddings are: they lack
-// the prefix, and so does nothing else.
+// The tensors of a model that was saved without its head, as models for embeddings are, lack this
+// prefix in their names; all other names are the usual ones.
 constexpr std::string_view kBase = "model.";
 constexpr std::array<NameRule, 1> kBaseNames = {{{"", kBase}}};
 
-// config.json with a head that is tied to the embedding, or not.
+// Returns config.json with a head that is tied to the embedding, or with one that is not.
 std::string with_head(std::string_view config_json, const std::string& where, bool tied) {
   Json config = parse_json(config_json, where);
   if (!config.is_object()) {

@@ -81,10 +81,10 @@ class CheckpointSource : public WeightSource {
   // Returns the name of what a tensor of the checkpoint holds; empty if that is seen under another
   // name.
   std::string name_of(const TensorInfo& info) const;
-  // What the names of all tensors of quantized values begin with.
+  // Returns what the names of all tensors of a matrix of quantized values begin with.
   static std::string stem_of(const Stored& stored);
   std::vector<const TensorInfo*> beside(const Stored& stored) const;
-  // The matrix of quantized values. Throws bad_input where its tensors do not fit together.
+  // Returns the matrix of quantized values. Throws bad_input where its tensors do not fit together.
   StoredMatrixPtr open(const Stored& stored) const;
   // Returns `drop` for rows that change their places, which cannot come in codes.
   GgufCodes codes_of(const Stored& stored) const;

@@ -29,7 +29,7 @@ inline constexpr const char* kConfig = "walsh.hf.config";
 inline constexpr const char* kGenerationConfig = "walsh.hf.generation_config";
 inline constexpr const char* kTokenizer = "walsh.hf.tokenizer";
 inline constexpr const char* kTokenizerConfig = "walsh.hf.tokenizer_config";
-// Absent where nothing is said of embeddings.
+// It is absent where the checkpoint says nothing about embeddings.
 inline constexpr const char* kEmbedding = "walsh.embedding";
 // Parallel arrays, one element per tensor (shape, checksum: two; rotation: four per pass).
 inline constexpr const char* kNames = "walsh.tensor.name";
@@ -90,7 +90,7 @@ class WalshFile : public WeightSource {
   std::string path() const override { return file_->path(); }
   std::vector<std::string> notes() const override { return notes_; }
   std::string_view config_json() const override { return config_; }
-  // What the checkpoint said of embeddings (weights/open.h); empty: nothing.
+  // Returns what the checkpoint said about embeddings (weights/open.h); empty: nothing.
   std::string_view embedding_json() const { return embedding_; }
   std::string_view generation_config_json() const override { return generation_config_; }
   std::string_view tokenizer_json() const override { return tokenizer_; }

@@ -18,7 +18,8 @@ inline nlohmann::json ggml_goldens() {
   return nlohmann::json::parse(file);
 }
 
-// `clear` has the places of the upper bytes of fp16 numbers in a block, which are kept below 2.
+// Returns pseudo-random blocks. `clear` lists the places of the upper bytes of fp16 scales in a
+// block; a bit of their exponents is cleared there, so that the scales stay below 2.
 inline std::vector<std::byte> ggml_stream(size_t block_bytes, const nlohmann::json& clear) {
   std::vector<std::byte> bytes(kStreamBlocks * block_bytes);
   uint64_t state = 1;

@@ -1,4 +1,4 @@
-// How blocks share the tiles of experts, and the layout of inputs for tiles of many slots.
+// Tests how blocks share the tiles of experts, and the layout of inputs for tiles of many slots.
 #include <gtest/gtest.h>
 
 #include <algorithm>

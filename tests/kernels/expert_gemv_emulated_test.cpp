@@ -92,12 +92,12 @@ ExpertGemvArgs args_of(const ExpertCodes<Decoder>& codes, const Inputs& inputs, 
   return args;
 }
 
-// Two items of `count` slots, and places of items without any.
+// Returns two items of `count` slots, and places of items without any.
 std::vector<ExpertItem> items_of(int count) {
   return {{1, 0, 0, 0}, {2, 0, count, 0}, {1, 0, 0, 0}, {0, kFirst, count, 0}};
 }
 
-// The results of `args` by the kernel of experts, with `blocks` blocks.
+// Returns the results of the kernel of experts for `args`, with `blocks` blocks.
 template <typename Decoder, int Tiles8>
 std::vector<float> multiply(ExpertGemvArgs args, int count, int blocks) {
   std::vector<float> y(int64_t{kSlots} * kRows, -1);
@@ -116,7 +116,7 @@ std::vector<float> multiply(ExpertGemvArgs args, int count, int blocks) {
   return y;
 }
 
-// Some tiles of an item's rows with the kernel of ordinary products.
+// Multiplies some tiles of an item's rows with the kernel of ordinary products.
 template <typename Decoder, int Tiles8>
 void multiply_plain(const ExpertGemvArgs& args, const ExpertItem& item, int tile, int tiles,
                     std::vector<float>& y) {

@@ -177,7 +177,7 @@ struct ProductCall {
   SumByBlocks sum;
 };
 
-// Grid: x over units of tiles, y over pairs of items, which are the work of one block.
+// The grid's x counts units of tiles, y pairs of items, which are the work of one block.
 __global__ void product_kernel(ProductCall call) {
   WALSH_DYNAMIC_SHARED(SummedPart, complete);
   ExpertWork work[2];

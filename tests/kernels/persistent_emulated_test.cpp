@@ -286,7 +286,8 @@ TEST(PersistentKernel, MultipliesChosenExpertsAsDefined) {
   expect_layers({512, 256, rule_of(8, 3), 256, 0, false, false}, 2, 4);
 }
 
-// Widths are no whole k-tiles, and a shared expert has another width and a logit's weight.
+// The widths are not multiples of a k-tile; the shared expert has another width, and a logit of its
+// own decides its weight.
 TEST(PersistentKernel, HasSharedExpertsAndChoicesOfGroups) {
   RouteRule rule = rule_of(12, 2);
   rule.sigmoid = true;

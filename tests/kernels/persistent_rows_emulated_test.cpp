@@ -143,7 +143,7 @@ TEST(PersistentRows, MultiplyAsDefined) {
   expect_rows({512, 512, 256}, 4, 4, 2, 4);
 }
 
-// Widths are no whole k-tiles; there is room for a row that is not there.
+// The widths are not multiples of a k-tile, and there is room for one row more than there is.
 TEST(PersistentRows, HaveRaggedWidthsAndFewerRowsThanThereIsRoomFor) {
   expect_rows({800, 288, 416}, 2, 2, 1, 6);
   expect_rows({416, 288, 800}, 4, 3, 1, 6);

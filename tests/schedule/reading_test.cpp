@@ -1,5 +1,5 @@
-// Texts that are read instead of continued: states of transformers, and the same values whatever
-// else the scheduler does.
+// Tests texts that are read instead of continued: their states are those of transformers, and the
+// same whatever else the scheduler does.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -51,7 +51,7 @@ double length(const std::vector<float>& values) {
 class EmbeddingsTest : public ServiceTest {
  protected:
   std::vector<int32_t> ids(const std::string& text) { return loaded_.tokenizer.encode(text, true); }
-  // The embedding of one text by the library.
+  // Returns the library's embedding of one text.
   std::vector<float> expected(const std::string& text, const EmbeddingOptions& options = {}) {
     Scheduler scheduler(loaded_.model, SessionOptions{.max_positions = 256});
     const std::vector<std::vector<int32_t>> prompts = {ids(text)};
@@ -200,7 +200,7 @@ TEST_F(EmbeddingsTest, WrongRequestsAreRefusedWithTheField) {
   }
   EXPECT_EQ(refusal("/v1/embeddings", {{"input", std::vector<int32_t>(257, 5)}})["code"],
             "context_length_exceeded");
-  // 1200 texts of 251 tokens.
+  // These are 1200 texts of 251 tokens.
   const Json many(std::vector<std::vector<int32_t>>(1200, std::vector<int32_t>(251, 5)));
   EXPECT_THAT(refusal("/v1/embeddings", {{"input", many}})["message"].get<std::string>(),
               HasSubstr("'input' has more tokens than the 300000 of one request"));
@@ -297,7 +297,7 @@ TEST_F(EmbeddingsTest, AClientThatLeavesEndsItsTexts) {
   EXPECT_LT(scheduler_->counts().requests, 10u);
 }
 
-// A model whose tokenizer has "yes", in place of the token that ends texts.
+// Serves a model whose tokenizer has "yes" in place of the token that ends texts.
 class RerankTest : public EmbeddingsTest {
  protected:
   RerankTest() {
@@ -310,7 +310,7 @@ class RerankTest : public EmbeddingsTest {
     reranker_ = Reranker::of(loaded_);
   }
 
-  // The probability of "yes" behind the prompt, by its definition.
+  // Computes the probability of "yes" behind the prompt from the model's logits, by its definition.
   double expected_score(const std::string& instruction, const std::string& query,
                         const std::string& document) {
     Session session(loaded_.model, {256});

@@ -1,6 +1,6 @@
-// Reads GPTQ and AWQ: integers in 32-bit words, transposed matrices (inputs are rows), scales and
-// zero points per group of inputs. The layouts are those of AutoGPTQ, GPTQModel and AutoAWQ
-// ("gemm").
+// Reads GPTQ and AWQ, which have integers in 32-bit words, transposed matrices (inputs are rows),
+// and scales and zero points per group of inputs. The layouts are those of AutoGPTQ, GPTQModel and
+// AutoAWQ ("gemm").
 #include <algorithm>
 
 #include "codec/panels.h"

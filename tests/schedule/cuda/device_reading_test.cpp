@@ -1,5 +1,5 @@
-// Texts that are read on a GPU: the states that the CPU computes, in one launch per step or
-// several, among texts that the device chooses tokens for.
+// Tests texts that are read on a GPU: they have the states that the CPU computes, in one launch per
+// step or several, among texts that the device chooses tokens for.
 #include <gmock/gmock.h>
 
 #include <cmath>

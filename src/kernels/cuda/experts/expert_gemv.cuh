@@ -1,5 +1,5 @@
-// GEMV for products of experts: blocks as in gemv/gemv_kernel.cuh that go through the tiles of
-// several items (expert_share.h), with the weights of the next item on their way.
+// Multiplies experts by GEMV: blocks work as in gemv/gemv_kernel.cuh, but go through the tiles of
+// several items (expert_share.h), and the weights of the next item are on their way meanwhile.
 #pragma once
 
 #include "kernels/cuda/experts/expert_gemv.h"
@@ -33,7 +33,7 @@ class ExpertInputLoader {
         warp_(warp),
         lane_(lane) {}
 
-  // Called by all threads, which have to wait for their copies and for each other.
+  // All threads call this, and have to wait for their copies and for each other afterwards.
   __device__ __forceinline__ void start() {
     if (args_.makes_inputs) {
       make_slot_inputs({args_.in, args_.form, args_.clamp, item_.first, item_.count},
@@ -137,7 +137,7 @@ __device__ __forceinline__ int find_work(const ExpertGemvArgs& args, ExpertWork*
   return parts;
 }
 
-// The products of an item: results and what is read with them.
+// Describes the products of an item: their results, and what is read to make them.
 struct ExpertSets {
   TileSet set[kMaxMatmuls];
   int m;
@@ -158,8 +158,8 @@ struct ExpertBlock : TileStream<ExpertBlock<Decoder, Flush, Tiles8>, Decoder, Fl
   std::byte* const inputs;  // one or two buffers, per k-tile: q, then the scales
   const int buffer_bytes;   // from one to the other; 0: there is one
 
-  // State of the fetches: behind the current piece come k-tiles `fetch_at` to `fetch_end` of the
-  // round, then the next round (counted over all slices), then the next item.
+  // This is the state of the fetches: behind the current piece come k-tiles `fetch_at` to
+  // `fetch_end` of the round, then the next round (counted over all slices), then the next item.
   int fetch_work = 0, fetch_step = -1, fetch_at = 0, fetch_end = 0;
 
   __device__ ExpertBlock(const ExpertGemvArgs& a, const ExpertWork* w, int count, ExpertSets& s,
@@ -282,7 +282,7 @@ struct ExpertBlock : TileStream<ExpertBlock<Decoder, Flush, Tiles8>, Decoder, Fl
     copy_commit();
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
-      // The first ones, and those that were asked for since.
+      // This waits for the first inputs, and later for those that were asked for since.
       if (step == 0 || step >= args.input_buffers) copy_wait<0>();
       const int of = divide(step, slices);
       if (of * slices == step) begin_item(work[of].item);
@@ -315,7 +315,8 @@ __global__ void __maxnreg__(Decoder::kVectors == 8 ? 144 : 128)
   sum_behind_last(args.sum, args.share, work, count, reinterpret_cast<SummedPart*>(shared));
 }
 
-// For as many vectors as an item's slots have in two planes, which any code may be asked for.
+// Returns a kernel for as many vectors as an item's slots have in two planes, because inputs of any
+// code may have two planes.
 template <typename Decoder>
 ExpertGemvKernel expert_gemv_kernel(const GemvKind& kind) {
   return select_instance<Decoder, 2 * kVectorSlots>(

@@ -37,7 +37,7 @@ inline bool can_make_inputs(std::span<const InputForm> forms) {
   }
   return true;
 }
-// Most units of an item (expert_share.h) and most rows that products of few slots add up.
+// Products of few slots add up at most so many units of an item (expert_share.h) and rows.
 inline constexpr int64_t kMostItemUnits = 256, kMostSummedRows = 16;
 inline constexpr int64_t kSumCounters = kMostSummedRows * kMostItemUnits;
 

@@ -1,6 +1,6 @@
-// Which tiles of a launch's items a block multiplies. The tiles of all items with slots, one item
-// behind the other, are divided evenly among the blocks, so that all of them end together however
-// many experts were chosen.
+// Tells which tiles of a launch's items a block multiplies. The tiles of all items with slots, one
+// item behind the other, are divided evenly among the blocks, so that all of them end together
+// however many experts were chosen.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,18 @@ struct ExpertTiles {
   constexpr int units() const { return (tiles + grain - 1) / grain; }
 };
 
-// Consecutive units of the items with slots.
+// A share is consecutive units of the items with slots.
 struct ExpertShare {
   int begin = 0, end = 0;
 
   constexpr int first_item(const ExpertTiles& of) const { return begin / of.units(); }
-  // How many items have some of them.
+  // Returns how many items have some of them.
   constexpr int parts(const ExpertTiles& of) const {
     return begin == end ? 0 : (end - 1) / of.units() - first_item(of) + 1;
   }
 };
 
-// Units [begin, end) of the item number `part` of a share.
+// A part is units [begin, end) of one item of a share.
 struct ExpertPart {
   int begin = 0, end = 0;
 
@@ -41,14 +41,14 @@ struct ExpertPart {
   }
 };
 
-// Share number `block` of `blocks` of so many units.
+// Returns share number `block` of `blocks` shares of `units` units.
 constexpr ExpertShare even_share(int units, int block, int blocks) {
   const int each = units / blocks, more = units % blocks;
   const int begin = each * block + (block < more ? block : more);
   return {begin, begin + each + (block < more ? 1 : 0)};
 }
 
-// The share of block `block` of `blocks`, if `items` items have slots.
+// Returns the share of block `block` of `blocks`, if `items` items have slots.
 constexpr ExpertShare share_of(int items, const ExpertTiles& of, int block, int blocks) {
   const int units = of.units();
   if (of.blocks_of_item == 0) return even_share(items * units, block, blocks);
@@ -64,14 +64,14 @@ constexpr ExpertPart part_of(const ExpertShare& share, const ExpertTiles& of, in
           share.end - first < units ? share.end - first : units};
 }
 
-// A part of an item's work, in a block's memory.
+// A block keeps a part of an item's work in this form in its shared memory.
 struct alignas(16) ExpertWork {
   ExpertItem item;
   int32_t first_tile, tiles;
   ExpertPart part;
 };
 
-// The most items of a block. A launch has as many blocks as that takes.
+// A block has parts of at most so many items; a launch has as many blocks as that takes.
 inline constexpr int kMostExpertParts = 16;
 constexpr int64_t expert_blocks(int64_t places, int64_t processors) {
   const int64_t each = processors * (kMostExpertParts - 2);

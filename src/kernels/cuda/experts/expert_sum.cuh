@@ -53,8 +53,8 @@ __device__ __forceinline__ bool count_part(const SumByBlocks& call, const Expert
   return true;
 }
 
-// Called by all threads of a block after their last store, with its work and shared memory for as
-// many parts as the block has threads.
+// All threads of a block call this after their last store, with the block's work and with shared
+// memory for as many parts as the block has threads.
 __device__ __forceinline__ void sum_behind_last(const SumByBlocks& call, const ExpertTiles& of,
                                                 const ExpertWork* work, int works,
                                                 SummedPart* complete) {

@@ -16,7 +16,8 @@ namespace {
 
 constexpr int kRouteWarps = 4;  // rows per block
 constexpr int kGroupThreads = 512, kSumThreads = 256;
-// One block of so many threads chooses for up to so many rows, a warp for each, and groups them.
+// One block of kTogetherThreads threads chooses for up to kMostTogether rows, a warp for each, and
+// groups them.
 constexpr int kTogetherThreads = 1024, kMostTogether = kTogetherThreads / 32;
 constexpr int kTogetherLaneExperts = 8;
 constexpr int kSumColumns = 4, kSumChoices = 8;
@@ -84,7 +85,7 @@ __global__ void __launch_bounds__(kGroupThreads)
                slots);
 }
 
-// The shared memory of the block that has all rows.
+// This is the shared memory of the block that has all rows.
 struct TogetherMemory {
   unsigned* rows;    // [experts]: bit t: row t has the expert
   int32_t* first;    // [experts]: its first slot

@@ -78,8 +78,8 @@ struct ExpertSum {
 };
 void sum_experts(const ExpertSum& call, Stream stream);
 
-// The sum computed by the blocks of the down product, with up to kVectorSlots slots per item: each
-// unit of a row's tiles (expert_share.h) by the block that finishes last.
+// With this the blocks of the down product compute the sum, with up to kVectorSlots slots per item:
+// the block that finishes last adds up a unit of a row's tiles (expert_share.h).
 struct SumByBlocks {
   ExpertSum sum;
   const int32_t* row_of_slot = nullptr;

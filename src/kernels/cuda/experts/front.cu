@@ -45,7 +45,7 @@ struct FrontArgs {
   int32_t* arrived = nullptr;
 };
 
-// 1 / rms of m inputs from `first` on, as in prepare(): a k-tile of a row at a time.
+// Computes 1 / rms of m inputs from `first` on as prepare() does: a k-tile of a row at a time.
 __device__ __forceinline__ void find_norms(const InputView& in, int first, int m, int warp,
                                            int lane, float (&inverse)[kMostInputs]) {
   __shared__ double squares[kMostInputs * kMostKTiles];
@@ -105,7 +105,7 @@ __device__ __forceinline__ void add_products(const FrontArgs& args, const Produc
   }
 }
 
-// Rows [first, first + R) of a product with T inputs, by one block.
+// One block computes rows [first, first + R) of a product with T inputs.
 template <int R, int T>
 __device__ __forceinline__ void multiply_rows(const FrontArgs& args, const ProductView& product,
                                               int first, int first_input,

@@ -1,4 +1,4 @@
-// The choice of experts by a warp, and counts over the threads of a block.
+// Lets a warp choose experts, and counts over the threads of a block.
 #pragma once
 
 #include <cstdint>
@@ -70,7 +70,7 @@ struct SingleLane {
   static __device__ __forceinline__ Rank rank(bool flag) { return {0, flag ? 1 : 0}; }
 };
 
-// The sum of `own` over the threads before this one, and over all of them in `total`.
+// Returns the sum of `own` over the threads before this one, and in `total` the sum over all.
 __device__ __forceinline__ int count_before(int own, int& total) {
   constexpr int kMostWarps = 32;
   __shared__ int counts[kMostWarps];

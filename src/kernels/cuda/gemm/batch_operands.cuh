@@ -1,4 +1,4 @@
-// The codes of a warp, as they come into registers, and the f16 operands of wgmma that they become:
+// Loads the codes of a warp into registers and makes the f16 operands of wgmma from them:
 // level / 128 * scale + offset, rounded once. Codes of 2 and 3 bits are looked up in tables of the
 // operands of a row and 128 columns.
 #pragma once
@@ -24,11 +24,11 @@ struct RowPair {
   }
 };
 
-// Whether codes become operands by tables of all operands of a row.
+// This tells whether codes become operands by tables of all operands of a row.
 template <typename Decoder>
 inline constexpr bool kWeightTables = kScalarBits<Decoder> == 2 || kScalarBits<Decoder> == 3;
 
-// The low and high bytes of the f16 weights that the codes of a row mean.
+// Holds the low and the high bytes of the f16 weights that the codes of a row stand for.
 struct WeightTable {
   uint32_t low[2], high[2];
 

@@ -57,7 +57,8 @@ bool for_groups(std::span<const Matmul> products, int pass, const Together& toge
   return count == 0 || body({group, count});
 }
 
-// How many k-tiles' inputs of up to `most` tokens fit into so much shared memory, at most all.
+// Returns of how many k-tiles the inputs of up to `most` tokens fit into `shared` bytes of shared
+// memory, at most all.
 int64_t fitting_k_tiles(const GemvKind& kind, int64_t shared, int architecture,
                         const GemvArgs& args, int most) {
   int64_t fit = args.k_tiles;

@@ -21,8 +21,8 @@ struct GemvBlock : TileStream<GemvBlock<Decoder, Flush, Tiles8>, Decoder, Flush,
   const int tile_begin, tile_count, rounds;
   std::byte* const inputs;  // per k-tile: q, then the scales
 
-  // State of the fetches: behind the current piece come k-tiles `fetch_at` to `fetch_end` of the
-  // round, then the next round (counted over all slices).
+  // This is the state of the fetches: behind the current piece come k-tiles `fetch_at` to
+  // `fetch_end` of the round, then the next round (counted over all slices).
   int fetch_step = -1, fetch_at = 0, fetch_end = 0;
 
   __device__ GemvBlock(const GemvArgs& a, std::byte* shared)

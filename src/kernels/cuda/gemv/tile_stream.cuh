@@ -1,5 +1,5 @@
-// How the warps of a block multiply tiles: each brings the k-tiles of its runs through its own ring
-// in shared memory, whichever tiles they belong to.
+// Defines how the warps of a block multiply tiles: each brings the k-tiles of its runs through its
+// own ring in shared memory, whichever tiles they belong to.
 #pragma once
 
 #include "kernels/cuda/gemv/k_tile_dot.cuh"
@@ -45,12 +45,13 @@ struct TileStream {
       table.words[i] = __shfl_sync(~0u, a.table.words[i], 0);
     table = KTile::levels(table);
     second_scale = (4 >> a.scale_shift) * 32;
-    // Stored, because the compiler would otherwise recompute it for every k-tile.
+    // It is kept in a register, because the compiler would otherwise recompute it for every k-tile.
     side_offset = static_cast<uint32_t>(side.place - lane * 16);
     asm volatile("" : "+r"(side_offset));
   }
 
-  // Round number `round` of the tiles [begin, begin + count), in slice `slice` of the columns.
+  // Returns round number `round` of the tiles [begin, begin + count), in slice `slice` of the
+  // columns.
   __device__ TileRound round_of(int begin, int count, int slice, int round) const {
     TileRound r;
     const int first = round * kRoundTiles;
@@ -81,7 +82,7 @@ struct TileStream {
       fetch(ring + s * kMemory.stage_bytes);
   }
 
-  // The first piece of this warp's run in a round.
+  // Returns the first piece of this warp's run in a round.
   struct Start {
     TileRound r;
     int tile, k_tile;
