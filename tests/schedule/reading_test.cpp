@@ -126,7 +126,7 @@ TEST_F(ReadingOfOneModel, TextsOfOtherLengthsTogetherGiveWhatEachGivesAlone) {
       EXPECT_EQ(readers[i]->end->tokens, 0);
       EXPECT_EQ(readers[i]->end->prompt_tokens, std::ssize(requests[i].prompt));
       EXPECT_THAT(readers[i]->values, ElementsAreArray(read_alone(model_, requests[i])))
-          << pooling_name(what) << " of " << requests[i].prompt.size();
+          << "reading " << int{static_cast<uint8_t>(what)} << " of " << requests[i].prompt.size();
     }
     EXPECT_THAT(written->tokens, ElementsAreArray(test::plain_text(model_, written_request, 200)));
   }
@@ -143,7 +143,7 @@ TEST_F(ReadingOfOneModel, AStateIsTheSameBehindAPrefixThatWasKept) {
       test::finish(scheduler);
       ASSERT_TRUE(reader->end);
       EXPECT_EQ(reader->end->cached_tokens > 0, what == Reading::last && prompt == longer)
-          << pooling_name(what) << ' ' << prompt.size();
+          << "reading " << int{static_cast<uint8_t>(what)} << ' ' << prompt.size();
       EXPECT_THAT(reader->values, ElementsAreArray(read_alone(model_, reading(prompt, what))));
     }
     scheduler.forget();
