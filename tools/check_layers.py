@@ -5,8 +5,8 @@ import re
 import sys
 
 LAYERS = ["base", "io", "rotate", "codec", "arch", "import", "weights", "quantize", "kernels",
-          "cache", "model", "text", "grammar", "generate", "eval", "calibrate", "allocate",
-          "schedule", "api", "serve", "cli"]
+          "cache", "model", "text", "vision", "grammar", "generate", "eval", "calibrate",
+          "allocate", "schedule", "api", "serve", "cli"]
 # Running a model needs no pipeline that quantizes. (Their tests may use one to make models.)
 RUNNING = LAYERS[LAYERS.index("kernels"):LAYERS.index("calibrate")]
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.M)

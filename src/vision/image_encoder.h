@@ -1,0 +1,64 @@
+// Turns the file of an image into rows that stand in a prompt where the embeddings of tokens stand:
+// decoding, preprocessing, the vision tower of the model and its projector, on the CPU.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "codec/weight_source.h"
+#include "io/checksum.h"
+#include "text/tokenizer.h"
+
+namespace walsh {
+
+// Bounds what a file that somebody sent may cost.
+struct ImageLimits {
+  uint64_t bytes = uint64_t{32} << 20;  // of the file
+  int64_t pixels = int64_t{64} << 20;   // width times height, before anything is resized
+  int64_t milliseconds = 10000;         // for decoding the file
+};
+
+struct ImageEmbedding {
+  int64_t rows = 0, width = 0;  // `width` is the width of the model's residual stream
+  // These stand where embeddings of tokens stand, after what the family multiplies those with:
+  // [rows][width].
+  std::vector<float> values;
+  // These replace one placeholder of the image in a prompt: tokens that begin, divide and end an
+  // image as they are, and `image_token` for each of `rows`, in order.
+  std::vector<int32_t> tokens;
+  int32_t image_token = 0;
+  // Rows of one image see each other in both directions (Gemma 3).
+  bool bidirectional = false;
+  Checksum content;  // of the file's bytes; the same content gives the same rows
+};
+
+class ImageEncoder {
+ public:
+  virtual ~ImageEncoder() = default;
+
+  // Opens the tower of the model that `source` and `tokenizer` were opened from. Returns null where
+  // the model has none, or where its file has only the text part; missing_tower says which. The
+  // encoder has `threads` threads of its own (0: one per core). Throws bad_input for a tower that
+  // is not supported or whose tensors are missing.
+  static std::shared_ptr<const ImageEncoder> open(const WeightSource& source,
+                                                  const Tokenizer& tokenizer, int threads = 0,
+                                                  const ImageLimits& limits = {});
+
+  // Returns the token that chat templates write for an image, which `tokens` of its embedding
+  // replace.
+  virtual int32_t placeholder() const = 0;
+  // Any thread may call this; calls wait for each other. `where` names the image in messages.
+  // Throws bad_input for a file that is no JPEG, PNG or WebP image, is damaged or has a shape that
+  // the model refuses, limit for one beyond the limits.
+  virtual ImageEmbedding encode(std::span<const std::byte> file,
+                                const std::string& where) const = 0;
+};
+
+// Says in one sentence why ImageEncoder::open returns null for this source.
+std::string missing_tower(const WeightSource& source);
+
+}  // namespace walsh
