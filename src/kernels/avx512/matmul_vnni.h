@@ -1,7 +1,7 @@
-// Multiplies int8 matrices on VNNI and on tiles (AMX). A 32-bit lane is one row, and activations
-// are broadcast four columns at a time, so there are no horizontal sums. For few vectors, codes are
-// decoded in registers and reused for each vector. For many, a slab of two panels is decoded once
-// into the first-level cache, and a product blocked in registers or in AMX tiles runs over it.
+// Multiplies int8 matrices with many vectors, on VNNI and on tiles (AMX). A 32-bit lane is one row,
+// and activations are broadcast four columns at a time, so there are no horizontal sums. A slab of
+// two panels is decoded once into the first-level cache, and a product blocked in registers or in
+// AMX tiles runs over it. Few vectors take matmul_few.h.
 #pragma once
 
 #include <immintrin.h>
@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/avx512/matmul_few.h"
 #include "kernels/avx512/matmul_weights.h"
 #include "kernels/avx512/tile_sums.h"
 
@@ -29,21 +30,26 @@ class IntegerMatmul {
   template <class Table>
   static void run_scalar(const Call& call) {
     scalar::with_cpu_width(call.w.code->bits, [&](auto bits) {
-      run_with(call, ScalarWeights<bits, Table, kBias>(call.w));
+      run_slabs(call, ScalarWeights<bits, Table, kBias>(call.w));
     });
   }
 
   template <class Decoder>
   static void run_product(const Call& call) {
-    run_with(call, ProductWeights<Decoder>(call.w));
+    run_slabs(call, ProductWeights<Decoder>(call.w));
   }
 
-  // Decoder<steps> decodes trellis codes of these steps. `Steps` are those that this is compiled
-  // for; all if none are given.
+  // Takes few vectors too, because a trellis decoder is compiled in one unit. Decoder<steps>
+  // decodes trellis codes of these steps. `Steps` are those that this is compiled for; all if none
+  // are given.
   template <template <class> class Decoder, typename... Steps>
   static void run_trellis(const Call& call) {
     const auto run = [&](auto steps) {
-      run_with(call, TrellisWeights<Decoder<decltype(steps)>>(call.w));
+      const TrellisWeights<Decoder<decltype(steps)>> weights(call.w);
+      if constexpr (!Tiles::kPresent) {
+        if (FewVectors::fit(call)) return FewVectors::run(call, weights);
+      }
+      run_slabs(call, weights);
     };
     if constexpr (sizeof...(Steps) == 0) {
       with_trellis_steps(*call.w.trellis, run);
@@ -55,114 +61,6 @@ class IntegerMatmul {
  private:
   // Tiles multiply signed bytes, so that their slabs have no bias.
   static constexpr int kBias = Tiles::kPresent ? 0 : kSlabBias;
-
-  WALSH_INLINE static __m512i broadcast(const int8_t* quad) {
-    int32_t v;
-    std::memcpy(&v, quad, 4);
-    return _mm512_set1_epi32(v);
-  }
-
-  // ---- few vectors ----
-
-  static constexpr int kMostDirect = 8;
-  // Codes are read once; prefetching 4 KiB ahead keeps memory busy across panels. The prefetch
-  // never passes the end, because prefetching an unmapped page walks the page table every time.
-  static constexpr int64_t kPrefetchWords = 1024;
-
-  // Multiplies a panel with `Vectors` vectors from `v0`; codes are decoded in registers. `Parts` is
-  // 2 if scales are per half unit, else 1.
-  template <int Vectors, int Planes, int Parts, class Weights>
-  static void multiply_panel(const Call& call, const Weights& weights, int64_t panel, int64_t v0) {
-    // Several independent sums per vector hide the latency of vpdpbusd if there are few vectors.
-    constexpr int kChains = (Vectors <= 2 ? 4 : Vectors <= 4 ? 2 : Parts) / Parts;
-    const PanelMatrix& w = call.w;
-    constexpr int kUnitWords = Weights::kUnitWords;
-    const int64_t ldq = call.x.cols;
-    const uint32_t* words = w.codes.data() + panel * panel_units(w) * kUnitWords;
-    const uint32_t* last_unit = w.codes.end() - kUnitWords;
-    const int8_t* q = call.q(v0);
-    __m512 total[Vectors / Planes];
-    unroll<Vectors / Planes>([&](auto t) WALSH_INLINE { total[t] = _mm512_setzero_ps(); });
-    __m512 scale = _mm512_setzero_ps();
-    int64_t scale_end = 0, group = 0;
-    const auto load_scale = [&](int64_t c) WALSH_INLINE {
-      if (c != scale_end) return;
-      scale = weights.scale(call, panel, group);
-      weights.prefetch_scale(call, panel, group++);
-      scale_end += weights.group_columns(call, c);
-    };
-    for (int64_t c = 0, columns; c < w.cols; c += columns) {
-      if constexpr (Parts == 1) load_scale(c);
-      columns = Parts == 1 ? weights.columns(call, c) : kUnitColumns;
-      __m512i acc[Parts][Vectors][kChains];
-      int32_t sums[Parts][Vectors];
-      unroll<Parts * Vectors>([&](auto i) WALSH_INLINE {
-        constexpr int kPart = i % Parts, kVector = i / Parts;
-        const int64_t part_columns = columns / Parts;
-        sums[kPart][kVector] = call.x_sum(v0 + kVector, c + kPart * part_columns, part_columns);
-        __m512i(&a)[kChains] = acc[kPart][kVector];
-        a[0] = _mm512_set1_epi32(sums[kPart][kVector] * -Weights::kBias);
-        unroll<kChains - 1>([&](auto chain)
-                                WALSH_INLINE { a[chain + 1] = _mm512_setzero_si512(); });
-      });
-      for (int64_t u = c; u < c + columns; u += kUnitColumns) {
-        const uint32_t* ahead = std::min(words + kPrefetchWords, last_unit);
-        unroll<ceil_div(kUnitWords, kPanelRows)>([&](auto line) WALSH_INLINE {
-          _mm_prefetch(reinterpret_cast<const char*>(ahead + kPanelRows * line), _MM_HINT_T0);
-        });
-        weights.decode(words, [&](auto quad, __m512i bytes) WALSH_INLINE {
-          unroll<Vectors>([&](auto v) WALSH_INLINE {
-            __m512i& a = acc[quad * Parts / 8][v][quad % kChains];
-            a = _mm512_dpbusd_epi32(a, bytes, broadcast(q + v * ldq + u + 4 * quad));
-          });
-        });
-        words += kUnitWords;
-      }
-      unroll<Parts>([&](auto part) WALSH_INLINE {
-        const int64_t from = c + part * columns / Parts;
-        if constexpr (Parts == 2) load_scale(from);
-        unroll<Vectors>([&](auto v) WALSH_INLINE {
-          const __m512i(&a)[kChains] = acc[part][v];
-          __m512i sum = a[0];
-          unroll<kChains - 1>([&](auto i) WALSH_INLINE { sum = _mm512_add_epi32(sum, a[i + 1]); });
-          const float x_scale = call.x_scale(v0 + v, from);
-          __m512& t = total[v / Planes];
-          t = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum),
-                              _mm512_mul_ps(scale, _mm512_set1_ps(x_scale)), t);
-          if (w.offset_group) {
-            t = _mm512_fmadd_ps(call.offset(panel, from / w.offset_group),
-                                _mm512_set1_ps(static_cast<float>(sums[part][v]) * x_scale), t);
-          }
-        });
-      });
-    }
-    unroll<Vectors / Planes>([&](auto t) WALSH_INLINE {
-      call.store(panel, v0 / Planes + t, weights.finish(call, panel, total[t]));
-    });
-  }
-
-  template <int Planes, int Parts, class Weights>
-  static void run_direct(const Call& call, const Weights& weights) {
-    const int64_t vectors = call.m * Planes;
-    for (int64_t panel = call.panel_begin; panel < call.panel_end; ++panel) {
-      int64_t v = 0;
-      for (; vectors - v >= 8; v += 8)
-        multiply_panel<8, Planes, Parts>(call, weights, panel, v);
-      if (vectors - v >= 4) {
-        multiply_panel<4, Planes, Parts>(call, weights, panel, v);
-        v += 4;
-      }
-      if (vectors - v >= 2) {
-        multiply_panel<2, Planes, Parts>(call, weights, panel, v);
-        v += 2;
-      }
-      if constexpr (Planes == 1) {
-        if (vectors > v) multiply_panel<1, 1, Parts>(call, weights, panel, v);
-      }
-    }
-  }
-
-  // ---- many vectors ----
 
   static constexpr int64_t kSlabColumns = 512;
   static constexpr int kTile = 12;  // vectors whose sums stay in registers
@@ -196,7 +94,7 @@ class IntegerMatmul {
         if constexpr (kBias == 0) weights[p] = with_other_sign(weights[p]);
       });
       unroll<Vectors>([&](auto v) WALSH_INLINE {
-        const __m512i b = broadcast(q + v * ldq + i);
+        const __m512i b = broadcast_quad(q + v * ldq + i);
         unroll<Panels>([&](auto p) WALSH_INLINE {
           acc[v][p] = _mm512_dpbusd_epi32(acc[v][p], weights[p], b);
         });
@@ -392,22 +290,6 @@ class IntegerMatmul {
         }
       }
     }
-  }
-
-  // Tiles are not for few vectors: the caller then uses the matmul without them.
-  template <class Weights>
-  static void run_with(const Call& call, const Weights& weights) {
-    const bool few = !Tiles::kPresent && call.m * call.x.planes <= kMostDirect;
-    if constexpr (!Tiles::kPresent) {
-      if (few && call.step >= kUnitColumns) {
-        if (call.x.planes == 2) return run_direct<2, 1>(call, weights);
-        return run_direct<1, 1>(call, weights);
-      }
-      if constexpr (Weights::kHalfUnits) {
-        if (few && call.x.planes == 1) return run_direct<1, 2>(call, weights);
-      }
-    }
-    run_slabs(call, weights);
   }
 };
 

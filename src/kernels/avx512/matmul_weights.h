@@ -129,7 +129,6 @@ class ScalarWeights : public GroupedWeights {
  public:
   static constexpr int kBias = Bias;
   static constexpr int kUnitWords = Bits * kPanelRows;
-  static constexpr bool kHalfUnits = scalar::has_half_units(Bits);
 
   explicit ScalarWeights(const PanelMatrix& w) : decoder_(w.code->levels_i8) {}
 
@@ -147,7 +146,6 @@ class ProductWeights : public GroupedWeights {
  public:
   static constexpr int kBias = kSlabBias;
   static constexpr int kUnitWords = kProductWords * kPanelRows;
-  static constexpr bool kHalfUnits = false;
 
   explicit ProductWeights(const PanelMatrix& w) : decoder_(w) {}
 
@@ -192,7 +190,6 @@ class TrellisWeights : public TrellisScaledWeights {
  public:
   static constexpr int kBias = Decoder::kBias;
   static constexpr int kUnitWords = Decoder::kUnitWords;
-  static constexpr bool kHalfUnits = false;
 
   explicit TrellisWeights(const PanelMatrix& w) : decoder_(*w.trellis) {}
 

@@ -1,7 +1,9 @@
-// Multiplies int8 matrices with VBMI's byte permute. Trellis codes have a file of their own.
+// Multiplies int8 matrices with VBMI's byte permute. Trellis codes and few vectors have files of
+// their own.
 #include "codec/product/avx512vbmi/product_decoder.h"
 #include "kernels/avx512/matmul_vnni.h"
 #include "kernels/avx512vbmi/permute_lookup.h"
+#include "kernels/few_vectors.h"
 #include "kernels/isa_tables.h"
 
 namespace walsh::avx512vbmi {
@@ -10,6 +12,9 @@ void matmul_i8(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y
                int64_t panel_begin, int64_t panel_end, bool accumulate) {
   if (w.trellis) return matmul_trellis(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
   const avx512::VnniCall call(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
+  if (const auto few =
+          avx512::FewVectors::choose(call, matmul_few, matmul_few_planes, matmul_half_units))
+    return few(w, x, m, y, ldy, panel_begin, panel_end, accumulate);
   if (w.product) return avx512::MatmulVnni::run_product<ProductDecoder>(call);
   avx512::MatmulVnni::run_scalar<PermuteLookup>(call);
 }

@@ -1,0 +1,15 @@
+// Multiplies int8 matrices whose scales are for half a unit of columns with few vectors, on
+// processors with VNNI but without byte permutes across lanes.
+#include "kernels/avx512/matmul_few.h"
+#include "kernels/avx512/shuffle_lookup.h"
+#include "kernels/few_vectors.h"
+
+namespace walsh::avx512 {
+
+void matmul_half_units(const PanelMatrix& w, const ActivationsI8& x, int64_t m, float* y,
+                       int64_t ldy, int64_t panel_begin, int64_t panel_end, bool accumulate) {
+  FewVectors::run_half_units<ShuffleLookup>(
+      VnniCall(w, x, m, y, ldy, panel_begin, panel_end, accumulate));
+}
+
+}  // namespace walsh::avx512
