@@ -9,6 +9,7 @@
 
 #include "base/function_ref.h"
 #include "kernels/sampler_options.h"
+#include "model/image_rows.h"
 #include "model/kv_pages.h"
 #include "model/model.h"
 
@@ -46,6 +47,8 @@ struct Batch {
   std::span<const float> streams = {};
   // The outputs of the layers are read for the rows from this one on (Executor::read_streams).
   int64_t first_read = std::numeric_limits<int64_t>::max();
+  // These rows are read instead of the embeddings of their tokens (Executor::takes_images).
+  std::span<const PlacedRows> images = {};
 };
 
 class Executor {
@@ -67,6 +70,7 @@ class Executor {
   // they are there.
   virtual std::span<const float> logit_row(int64_t index) = 0;
 
+  virtual bool takes_images() const { return false; }
   // Returns whether the outputs of the layers can be read, by the function below.
   virtual bool has_streams() const { return false; }
   // Reads the outputs of the layers for `rows` rows of the last batch, [rows][hidden], in front of

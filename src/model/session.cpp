@@ -120,6 +120,7 @@ void Session::check(std::span<const SequenceTokens> batch, bool chosen) const {
       throw Error(ErrorCode::usage, "token",
                   fmt::format("id {} is outside the vocabulary of {}", token, model_.config.vocab));
     }
+    check_images(item);
   }
   std::sort(seen.begin(), seen.end());
   const auto twice = std::adjacent_find(seen.begin(), seen.end());
@@ -137,6 +138,42 @@ void Session::check_streams(std::span<const SequenceTokens> batch) const {
                               item.tokens.size(), width));
     if (item.read > 0 && !has_streams())
       throw Error(ErrorCode::usage, "streams", "the model's device does not give them out");
+  }
+}
+
+void Session::check_images(std::span<const ImageRows> images) const {
+  if (images.empty()) return;
+  if (!takes_images())
+    throw Error(ErrorCode::usage, "image",
+                "only models that are on the CPU as a whole read images");
+  const int64_t hidden = model_.config.hidden;
+  for (const ImageRows& image : images) {
+    if (image.values.empty() || std::ssize(image.values) % hidden != 0)
+      throw Error(ErrorCode::usage, "image",
+                  fmt::format("{} values, expected rows of {}", image.values.size(), hidden));
+    if (!image.together) continue;
+    if (image.rows(hidden) > max_rows())
+      throw Error(ErrorCode::usage, "image",
+                  fmt::format("has {} rows that see each other, at most {} are evaluated together",
+                              image.rows(hidden), max_rows()));
+    if (model_.cache.coded())
+      throw Error(ErrorCode::usage, "image",
+                  "its rows see each other, for which keys and values have to be f16");
+  }
+}
+
+// Rows that see each other have to be in one item.
+void Session::check_images(const SequenceTokens& item) const {
+  check_images(item.images);
+  const int64_t begin = position(item.sequence), end = begin + std::ssize(item.tokens);
+  for (const ImageRows& image : item.images) {
+    const int64_t first = image.position, last = first + image.rows(model_.config.hidden);
+    if (!image.together || last <= begin || first >= end) continue;
+    if (first < begin || last > end)
+      throw Error(ErrorCode::usage, "image",
+                  fmt::format("its rows at positions {} to {} see each other, but only {} to {} "
+                              "are evaluated",
+                              first, last - 1, begin, end - 1));
   }
 }
 
@@ -204,10 +241,16 @@ class Session::Batcher {
     const auto count = static_cast<int64_t>(item.tokens.size());
     for (int64_t begin = 0; begin < count;) {
       const int64_t most = session_.max_rows();
-      const int64_t m = std::min(count - begin, most - static_cast<int64_t>(tokens_.size()));
+      const int64_t room = std::min(count - begin, most - static_cast<int64_t>(tokens_.size()));
+      const int64_t m = whole_rows(item, room);
+      if (m == 0) {
+        finish();
+        continue;
+      }
       const auto part = item.tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(m));
       for (int64_t i = begin + std::max<int64_t>(0, count - item.read - begin); i < begin + m; ++i)
         read_.push_back({index, i, std::ssize(tokens_) + i - begin});
+      place_images(item, m);
       tokens_.insert(tokens_.end(), part.begin(), part.end());
       if (!item.streams.empty()) {
         const auto given = item.streams.subspan(static_cast<size_t>(begin) * width(),
@@ -221,7 +264,7 @@ class Session::Batcher {
         wanted_.push_back({index, i, 0});
       begin += m;
       prompts_ += m > 1 ? 1 : 0;
-      if (static_cast<int64_t>(tokens_.size()) == most ||
+      if (begin < count || static_cast<int64_t>(tokens_.size()) == most ||
           prompts_ == session_.executor_->max_prompts())
         finish();
     }
@@ -235,6 +278,7 @@ class Session::Batcher {
     behind_another_ = true;
     Batch batch{tokens_, runs_};
     batch.streams = streams_;
+    batch.images = images_;
     if (!read_.empty()) batch.first_read = read_.front().row;
     session_.run(batch, kept_);
     Executor& executor = *session_.executor_;
@@ -254,6 +298,7 @@ class Session::Batcher {
     wanted_.clear();
     read_.clear();
     streams_.clear();
+    images_.clear();
     prompts_ = 0;
   }
 
@@ -262,6 +307,30 @@ class Session::Batcher {
     size_t item;
     int64_t index, row;  // of the item, of the batch
   };
+
+  // Returns how many of the next `rows` rows of an item come into this batch: an image whose rows
+  // see each other does as a whole, or not at all.
+  int64_t whole_rows(const SequenceTokens& item, int64_t rows) const {
+    const int64_t begin = session_.position(item.sequence), end = begin + rows;
+    for (const ImageRows& image : item.images) {
+      const int64_t first = image.position, last = first + image.rows(hidden());
+      if (image.together && first < end && end < last) return std::max<int64_t>(0, first - begin);
+    }
+    return rows;
+  }
+
+  // Finds the images in the next `rows` rows of an item.
+  void place_images(const SequenceTokens& item, int64_t rows) {
+    const int64_t begin = session_.position(item.sequence), end = begin + rows;
+    for (const ImageRows& image : item.images) {
+      const int64_t first = std::max(begin, image.position),
+                    last = std::min(end, image.position + image.rows(hidden()));
+      if (first >= last) continue;
+      images_.push_back({std::ssize(tokens_) + first - begin, last - first,
+                         image.values.data() + (first - image.position) * hidden(),
+                         image.together});
+    }
+  }
 
   // Rows that are neighbours are read at once.
   void give_streams() {
@@ -278,7 +347,8 @@ class Session::Batcher {
     }
   }
 
-  size_t width() const { return static_cast<size_t>(session_.model_.config.hidden); }
+  int64_t hidden() const { return session_.model_.config.hidden; }
+  size_t width() const { return static_cast<size_t>(hidden()); }
 
   Session& session_;
   BatchSink sink_;
@@ -289,7 +359,8 @@ class Session::Batcher {
   std::vector<Wanted> wanted_;  // rows whose logits are wanted
   std::vector<Wanted> read_;    // rows whose streams are
   std::vector<float> streams_;  // of a model that joins
-  int64_t prompts_ = 0;         // runs of several rows
+  std::vector<PlacedRows> images_;
+  int64_t prompts_ = 0;  // runs of several rows
   bool behind_another_ = false;
 };
 

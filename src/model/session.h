@@ -29,6 +29,8 @@ struct SequenceTokens {
   // A model that joins (Model::joins) gets a stream for each of the tokens, [tokens][hidden].
   std::span<const float> streams = {};
   int64_t read = 0;  // number of its last tokens whose streams are wanted
+  // All images of the sequence, in their order; those at other positions have no effect.
+  std::span<const ImageRows> images = {};
 };
 
 // Receives the logits of one token: its index among the tokens given, and [vocab] values that are
@@ -99,6 +101,9 @@ class Session {
   // a device that has_streams() can do this.
   void evaluate(std::span<const SequenceTokens> batch, BatchSink sink, StreamSink streams);
   bool has_streams() const { return executor_->has_streams(); }
+  bool takes_images() const { return executor_->takes_images(); }
+  // Throws usage for images of a sequence that the device cannot take, whatever tokens are there.
+  void check_images(std::span<const ImageRows> images) const;
   // Evaluates one sequence. `sink` is called for each index >= first_logit; if that is
   // tokens.size(), never.
   void forward(std::span<const int32_t> tokens, LogitSink sink, int64_t first_logit = 0,
@@ -133,6 +138,7 @@ class Session {
   void drop_states(int64_t sequence, int64_t position);
   void check(std::span<const SequenceTokens> batch, bool chosen) const;
   void check_streams(std::span<const SequenceTokens> batch) const;
+  void check_images(const SequenceTokens& item) const;
   void reserve(std::span<const SequenceTokens> batch);
   // kept[i] is for run i; the marks of `batch` follow from it.
   void run(Batch batch, std::span<const KeptStates> kept);

@@ -6,13 +6,13 @@
 
 namespace walsh {
 
-const PrefixCache::Entry* PrefixCache::find(std::span<const int32_t> prompt,
-                                            const std::string& owner, int64_t least) const {
+const PrefixCache::Entry* PrefixCache::find(const TextKey& prompt, const std::string& owner,
+                                            int64_t least) const {
   const Entry* best = nullptr;
   int64_t longest = least - 1;
   for (const Entry& entry : entries_) {
     if (entry.owner != owner) continue;
-    const int64_t common = common_prefix(prompt, entry.tokens);
+    const int64_t common = common_prefix(prompt, entry.key());
     if (common < longest || (common == longest && best == nullptr)) continue;
     best = &entry;
     longest = common;
@@ -23,7 +23,7 @@ const PrefixCache::Entry* PrefixCache::find(std::span<const int32_t> prompt,
 std::vector<int64_t> PrefixCache::keep(Entry entry) {
   std::vector<int64_t> closed;
   for (auto it = entries_.begin(); it != entries_.end();) {
-    const bool begins = it->owner == entry.owner && common_prefix(it->tokens, entry.tokens) ==
+    const bool begins = it->owner == entry.owner && common_prefix(it->key(), entry.key()) ==
                                                         static_cast<int64_t>(it->tokens.size());
     if (begins) closed.push_back(it->sequence);
     it = begins ? entries_.erase(it) : std::next(it);

@@ -9,21 +9,24 @@
 #include <string>
 #include <vector>
 
-#include "base/common_prefix.h"
+#include "schedule/prompt_images.h"
 
 namespace walsh {
 
 class PrefixCache {
  public:
   struct Entry {
-    int64_t sequence = 0;         // number in the session
-    std::vector<int32_t> tokens;  // all that were evaluated
-    std::string owner;            // TextRequest::owner
+    int64_t sequence = 0;             // number in the session
+    std::vector<int32_t> tokens;      // all that were evaluated
+    std::string owner;                // TextRequest::owner
+    std::vector<PromptImage> images;  // without values
+
+    TextKey key() const { return {tokens, images}; }
   };
 
   // Returns the owner's entry with the longest common prefix with `prompt`; null if none shares
   // `least` tokens.
-  const Entry* find(std::span<const int32_t> prompt, const std::string& owner, int64_t least) const;
+  const Entry* find(const TextKey& prompt, const std::string& owner, int64_t least) const;
   // Adds `entry` as the most recent one. Entries of the same owner that are prefixes of it become
   // useless: their sequences are returned, for the caller to close.
   std::vector<int64_t> keep(Entry entry);

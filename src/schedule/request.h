@@ -9,13 +9,15 @@
 
 #include "generate/embedding_config.h"
 #include "generate/text_chooser.h"
+#include "schedule/prompt_images.h"
 #include "walsh/error.h"
 
 namespace walsh {
 
 struct TextRequest : ChoiceOptions {
   std::vector<int32_t> prompt;
-  int64_t max_tokens = -1;  // -1: until the context is full
+  std::vector<PromptImage> images;  // in the order of their positions
+  int64_t max_tokens = -1;          // -1: until the context is full
   // Natural logarithms of probabilities (before any sampling option) are wanted of each token that
   // is chosen and of this many best ones; -1: of none.
   int logprobs = -1;

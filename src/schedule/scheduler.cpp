@@ -97,10 +97,12 @@ std::unique_ptr<Scheduler::Active> Scheduler::checked(NewText text) const {
     throw Error(ErrorCode::usage, "prompt",
                 fmt::format("token {} is outside the vocabulary of {}", token, vocab));
   }
+  check_images(request.images, count, session_);
   check_sampler_options(request.sampler);
   auto active = std::make_unique<Active>();
   active->tokens = request.prompt;
   active->request = std::move(request);
+  active->images = rows_of(active->request.images);
   active->sink = std::move(text.sink);
   active->arrived = Clock::now();
   return active;
@@ -254,7 +256,7 @@ bool Scheduler::is_being_read(const Active& active, const Known& known) const {
   const auto most = static_cast<int64_t>(active.tokens.size()) - 1;
   return std::any_of(running_.begin(), running_.end(), [&](const auto& other) {
     if (other->missing() <= 1 || other->request.owner != active.request.owner) return false;
-    const int64_t common = std::min(most, common_prefix(active.tokens, other->tokens));
+    const int64_t common = std::min(most, common_prefix(active.key(), other->key()));
     return common >= std::max(known.common, other->evaluated) + least_prefix_;
   });
 }
@@ -322,19 +324,19 @@ bool Scheduler::shares_prefixes(const Active& active) const {
 Scheduler::Known Scheduler::known_prefix(const Active& active) const {
   Known known;
   if (!shares_prefixes(active)) return known;
-  const std::span<const int32_t> tokens(active.tokens);
   // The last token is always evaluated, because its logits are needed.
-  const auto most = static_cast<int64_t>(tokens.size()) - 1;
+  const auto most = std::ssize(active.tokens) - 1;
   const auto offer = [&](int64_t sequence, int64_t common, bool kept) {
-    const int64_t shared = session_.reachable(sequence, std::min(most, common));
+    const int64_t shared =
+        reachable_whole(session_, sequence, active.request.images, std::min(most, common));
     if (shared > known.common) known = {sequence, shared, kept};
   };
-  if (const PrefixCache::Entry* entry = prefixes_.find(tokens, active.request.owner, least_prefix_))
-    offer(entry->sequence, common_prefix(tokens, entry->tokens), true);
+  const TextKey key = active.key();
+  if (const PrefixCache::Entry* entry = prefixes_.find(key, active.request.owner, least_prefix_))
+    offer(entry->sequence, common_prefix(key, entry->key()), true);
   for (const auto& other : running_) {
     if (other->request.owner != active.request.owner) continue;
-    const auto evaluated = std::span(other->tokens).first(static_cast<size_t>(other->evaluated));
-    const int64_t common = std::min(most, common_prefix(tokens, evaluated));
+    const int64_t common = std::min({most, other->evaluated, common_prefix(key, other->key())});
     if (common >= least_prefix_) offer(other->sequence, common, false);
   }
   return known;
@@ -421,9 +423,10 @@ void Scheduler::release(Active& active) {
   }
   keep_known(active);
   active.sequence = -1;
-  const auto evaluated = active.tokens.begin() + active.evaluated;
+  active.tokens.resize(static_cast<size_t>(active.evaluated));
   for (const int64_t closed :
-       prefixes_.keep({sequence, {active.tokens.begin(), evaluated}, active.request.owner}))
+       prefixes_.keep({sequence, std::move(active.tokens), active.request.owner,
+                       keys_of(active.request.images)}))
     session_.close(closed);
   if (static_cast<int64_t>(prefixes_.size()) > options_.kept) drop_kept();
 }

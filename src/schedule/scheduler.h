@@ -120,6 +120,7 @@ class Scheduler {
     // These are the prompt and the generated tokens; the first `evaluated` of them are in the
     // sequence.
     std::vector<int32_t> tokens;
+    std::vector<ImageRows> images;       // those of the request
     int64_t generated = 0, choices = 0;  // choices also count the stop token
     int64_t drafted = 0, drafted_right = 0;
     double told_seconds = 0;             // time of its sink
@@ -138,6 +139,7 @@ class Scheduler {
     std::optional<Error> error;
 
     bool has_draft() const { return chooser && !chooser->drafted().empty(); }
+    TextKey key() const { return {tokens, request.images}; }
     int64_t missing() const { return static_cast<int64_t>(tokens.size()) - evaluated; }
   };
   // A piece is one text's part of a batch.

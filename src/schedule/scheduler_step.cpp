@@ -50,7 +50,8 @@ std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
     const int64_t logits = active->request.prompt_logprobs && active->generated == 0 ? rows
                            : last && !is_pooling(active->request.reading)            ? 1
                                                                                      : 0;
-    const SequenceTokens piece{active->sequence, tokens, logits, snapshot_in(*active, rows)};
+    SequenceTokens piece{active->sequence, tokens, logits, snapshot_in(*active, rows)};
+    piece.images = active->images;
     pieces.push_back({active, piece, last, prompt_rows});
   };
   auto to_come = static_cast<int64_t>(prompts.size());
@@ -58,7 +59,8 @@ std::vector<Scheduler::Piece> Scheduler::plan(bool drafts) {
   for (Active* active : prompts) {
     if (active->chooser) active->chooser->set_draft({});
     const int64_t share = long_ones > 0 ? for_prompts / to_come : 1;
-    const int64_t rows = std::min(active->missing(), std::max<int64_t>(1, share));
+    const int64_t rows = whole_rows(active->request.images, active->evaluated,
+                                    std::min(active->missing(), std::max<int64_t>(1, share)));
     if (rows > 1) --long_ones;
     add(active, rows, rows);
     left -= rows;

@@ -104,6 +104,7 @@ void CpuExecutor::run_parts(const Batch& batch, FunctionRef<void()> body) {
   runs_ = batch.runs;
   streams_ = batch.streams;
   first_read_ = batch.first_read;
+  images_ = batch.images;
   m_ = 0;
   wanted_.clear();
   for (const Run& run : runs_) {
@@ -113,6 +114,7 @@ void CpuExecutor::run_parts(const Batch& batch, FunctionRef<void()> body) {
     }
   }
   find_angles();
+  find_together();
   delta_net_.start(runs_, batch.marks);
   cache_->start(runs_);
   try {
@@ -169,6 +171,21 @@ void CpuExecutor::embed() {
     execute(step);
 }
 
+// Finds the positions of each run that see each other.
+void CpuExecutor::find_together() {
+  together_.clear();
+  int64_t first = 0;
+  size_t run = 0;
+  for (const PlacedRows& image : images_) {
+    if (!image.together) continue;
+    together_.resize(runs_.size());
+    while (image.row >= first + runs_[run].rows)
+      first += runs_[run++].rows;
+    const int64_t begin = runs_[run].position + image.row - first;
+    together_[run].push_back({begin, begin + image.rows});
+  }
+}
+
 void CpuExecutor::perform(const step::Embed& s, int, int64_t) {
   for_rows(m_, [&](int64_t row, float* scratch) {
     const TokenTable& table = s.of_layers ? model_.layer_embedding : model_.embedding;
@@ -178,6 +195,11 @@ void CpuExecutor::perform(const step::Embed& s, int, int64_t) {
     const Operand to = joined_stream(model_.config);
     std::copy_n(streams_.data() + row * to.width, to.width, rows(to.rows).row(row) + to.first);
   });
+  if (s.of_layers) return;
+  for (const PlacedRows& image : images_)
+    for (int64_t i = 0; i < image.rows; ++i)
+      std::copy_n(image.values + i * model_.config.hidden, model_.config.hidden,
+                  rows(s.to.rows).row(image.row + i) + s.to.first);
 }
 
 // Computes the angles of the rows' positions in float32, as the reference implementations do.

@@ -38,6 +38,7 @@ class CpuExecutor : public PartExecutor {
   void logits(int64_t first, int64_t rows) override;
   std::span<const float> logit_row(int64_t index) override;
   bool has_streams() const override { return true; }
+  bool takes_images() const override { return true; }
   void read_streams(int64_t first, int64_t count, float* to) override {
     read_rows(Rows::stream, first, count, to);
   }
@@ -89,6 +90,7 @@ class CpuExecutor : public PartExecutor {
   RowsView view(Rows which) { return {rows(which).values.data(), rows(which).stride}; }
   void allocate(int64_t positions, uint64_t max_bytes);
   void find_angles();
+  void find_together();
   // These run the steps over the rows from `skip` on.
   void perform(const step::Embed& s, int layer, int64_t skip);
   void perform(const step::Product& s, int layer, int64_t skip);
@@ -149,12 +151,14 @@ class CpuExecutor : public PartExecutor {
   std::span<const int32_t> tokens_;
   std::span<const Run> runs_;
   std::span<const float> streams_;
-  int64_t first_read_ = 0;                     // Batch
-  std::vector<int64_t> positions_;             // per row
-  std::vector<int64_t> wanted_;                // rows whose logits are wanted
-  int64_t first_logit_ = 0, logit_count_ = 0;  // of these, by the latest call of logits()
-  std::vector<Workspace> workspaces_;          // as ModelSteps::buffers
-  std::array<RowBuffer, kRowKinds> rows_;      // by Rows; those of logits are logit_rows_
+  std::span<const PlacedRows> images_;
+  std::vector<std::vector<SeenTogether>> together_;  // of each run; empty: of none
+  int64_t first_read_ = 0;                           // Batch
+  std::vector<int64_t> positions_;                   // per row
+  std::vector<int64_t> wanted_;                      // rows whose logits are wanted
+  int64_t first_logit_ = 0, logit_count_ = 0;        // of these, by the latest call of logits()
+  std::vector<Workspace> workspaces_;                // as ModelSteps::buffers
+  std::array<RowBuffer, kRowKinds> rows_;            // by Rows; those of logits are logit_rows_
   std::unique_ptr<KvCache> cache_;
   CpuDeltaNet delta_net_;
   std::vector<AlignedArray<float>> scratch_, log_sums_;  // per thread

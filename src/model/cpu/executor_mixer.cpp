@@ -164,6 +164,7 @@ void CpuExecutor::attend_run(const step::Attend& s, int layer, size_t index, int
                        out.row(row - skip) + first_head * out_dim,
                        out.stride,
                        s.options};
+    if (!together_.empty()) block.together = together_[index];
     const auto at = static_cast<size_t>(thread);
     if (s.sinks >= 0) block.log_sums = log_sums_[at].data();
     cache_->attend(s.cache, block, thread, scratch_[at].data());

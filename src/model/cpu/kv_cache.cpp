@@ -142,10 +142,47 @@ void HalfCache::store(int64_t layer, const float* keys, const float* values, int
 
 void HalfCache::attend(int64_t layer, const QueryRows& queries, int, float* scratch) {
   const Run& run = runs_[queries.run];
-  ops_.attention({view(layer, run.sequence), static_cast<int>(queries.head),
-                  static_cast<int>(queries.heads), queries.m, run.position + queries.row,
-                  queries.options, queries.q, queries.ldq, queries.out, queries.ldo,
-                  queries.log_sums, scratch});
+  const int64_t begin = run.position + queries.row, end = begin + queries.m;
+  GroupAttention call = {view(layer, run.sequence),
+                         static_cast<int>(queries.head),
+                         static_cast<int>(queries.heads),
+                         queries.m,
+                         begin,
+                         queries.options,
+                         queries.q,
+                         queries.ldq,
+                         queries.out,
+                         queries.ldo,
+                         queries.log_sums,
+                         scratch};
+  // Attends from the positions [from, to) on, which see what the options say.
+  const auto attend_to = [&](int64_t from, int64_t to) {
+    if (from >= to) return;
+    const int64_t first = from - begin;
+    call.m = to - from;
+    call.q = queries.q + first * queries.ldq;
+    call.out = queries.out + first * queries.ldo;
+    if (queries.log_sums != nullptr) call.log_sums = queries.log_sums + first * queries.heads;
+    ops_.attention(call);
+  };
+  int64_t next = begin;
+  for (const SeenTogether& all : queries.together) {
+    if (all.end <= next || all.begin >= end) continue;
+    call.position = next;
+    attend_to(next, all.begin);
+    // Each of them sees what it would see at the last position, as far back as from its own one or
+    // the first of them.
+    for (next = std::max(next, all.begin); next < std::min(end, all.end); ++next) {
+      const int64_t oldest = std::min(all.begin, queries.options.first_seen(next));
+      call.position = all.end - 1;
+      call.options.chunk = 0;
+      call.options.window = oldest == 0 ? 0 : all.end - oldest;
+      attend_to(next, next + 1);
+    }
+    call.options = queries.options;
+  }
+  call.position = next;
+  attend_to(next, end);
 }
 
 }  // namespace

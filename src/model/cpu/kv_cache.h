@@ -28,7 +28,8 @@ struct QueryRows {
   float* out;
   int64_t ldo;
   AttentionOptions options;
-  float* log_sums = nullptr;  // [m][heads], or null
+  float* log_sums = nullptr;                    // [m][heads], or null
+  std::span<const SeenTogether> together = {};  // of the run, ascending
 };
 
 class KvCache {

@@ -1,0 +1,55 @@
+// A prompt may have images: each stands in the place of some of its tokens.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "model/image_rows.h"
+#include "model/session.h"
+
+namespace walsh {
+
+struct PromptImage {
+  int64_t position = 0, rows = 0;  // which tokens of the prompt it stands for
+  // [rows][hidden], what the layers read; null in the key of a text that is only compared.
+  std::shared_ptr<const std::vector<float>> values;
+  std::string hash;       // of its content: equal for images that have the same rows, and only then
+  bool together = false;  // its rows see each other in both directions
+
+  int64_t end() const { return position + rows; }
+  bool same(const PromptImage& other) const {
+    return position == other.position && rows == other.rows && together == other.together &&
+           hash == other.hash;
+  }
+};
+
+// What was evaluated of a text follows from its tokens and, in the places of images, from these.
+struct TextKey {
+  std::span<const int32_t> tokens;
+  std::span<const PromptImage> images;  // in the order of their positions
+};
+
+// Returns the number of positions with which both begin.
+int64_t common_prefix(const TextKey& a, const TextKey& b);
+
+// Throws usage for images that are not in the order of their positions within `tokens` tokens, have
+// no room for their rows, or which the session cannot take.
+void check_images(std::span<const PromptImage> images, int64_t tokens, const Session& session);
+
+// Returns the images as sessions take them; their values belong to `images`.
+std::vector<ImageRows> rows_of(std::span<const PromptImage> images);
+// Returns copies without values.
+std::vector<PromptImage> keys_of(std::span<const PromptImage> images);
+
+// Returns the largest position, at most this one, to which the session can return in a sequence and
+// that is not inside of an image whose rows see each other.
+int64_t reachable_whole(const Session& session, int64_t sequence,
+                        std::span<const PromptImage> images, int64_t position);
+// Returns how many of `rows` rows from `position` on can be evaluated without the ones behind them.
+// Where the first of them belong to an image whose rows see each other, these are all its rows.
+int64_t whole_rows(std::span<const PromptImage> images, int64_t position, int64_t rows);
+
+}  // namespace walsh
