@@ -422,6 +422,39 @@ def scaled_values_seeds() -> list[bytes]:
     return [fp8, mxfp4]
 
 
+STORED_ENDINGS = (
+    ".weight .weight_packed .weight_scale .weight_shape .weight_zero_point .weight_g_idx"
+    " .weight_global_scale .qweight .qzeros .scales .g_idx .weight.absmax .weight.quant_map"
+    " .weight.nested_absmax .weight.nested_quant_map .weight.quant_state.bitsandbytes__nf4"
+    " .weight.quant_state.bitsandbytes__fp4 .SCB .weight_format"
+).split()
+STORED_TYPES = "F32 F16 BF16 I32 I64 F8_E4M3 F8_E8M0 U8 I8".split()
+
+
+def stored_forms_seeds() -> list[bytes]:
+    """Returns the checkpoints of tests/data/stored as the target reads them: the length of the
+    config and its text; tensors, each an ending, a type, the rank, sizes and bytes."""
+    folder = Path(__file__).resolve().parent.parent / "tests" / "data" / "stored"
+    seeds = []
+    for path in sorted(folder.iterdir()):
+        config = json.dumps(json.loads((path / "config.json").read_text(encoding="utf-8")))
+        seed = struct.pack("<H", len(config)) + config.encode()
+        data = (path / "model.safetensors").read_bytes()
+        length = struct.unpack("<Q", data[:8])[0]
+        header = json.loads(data[8 : 8 + length])
+        header.pop("__metadata__", None)
+        for name, tensor in header.items():
+            if name.startswith("layer.up"):
+                shape = tensor["shape"]
+                seed += bytes([STORED_ENDINGS.index(name.removeprefix("layer.up"))])
+                seed += bytes([STORED_TYPES.index(tensor["dtype"]), len(shape)])
+                seed += struct.pack(f"<{len(shape)}H", *shape)
+                begin, end = tensor["data_offsets"]
+                seed += data[8 + length + begin : 8 + length + end]
+        seeds.append(seed)
+    return seeds
+
+
 def grammar_seeds() -> list[bytes]:
     """Returns grammars and schemas that use every construct."""
     return [
@@ -460,6 +493,7 @@ def main() -> None:
         "sensitivity": sensitivity_seeds(),
         "config": config_seeds() + tiny_configs(),
         "scaled_values": scaled_values_seeds(),
+        "stored_forms": stored_forms_seeds(),
         "generation_config": generation_config_seeds(),
         "http": http_seeds(),
         "tokenizer": tokenizer_seeds(),
