@@ -3,29 +3,15 @@
 #include <algorithm>
 #include <string_view>
 
+#include "arch/block_shape.h"
 #include "arch/config_reader.h"
 
 namespace walsh {
 namespace {
 
-constexpr int64_t kMaxBlock = int64_t{1} << 20;
-
 // These kinds say nothing about the model. weights/stored/method.cpp reads how they store matrices.
 constexpr std::string_view kReadWithTheWeights[] = {"compressed-tensors", "gptq", "awq",
                                                     "bitsandbytes"};
-
-void read_block(ConfigReader& reader, StoredQuantization& stored) {
-  const char* key = "weight_block_size";
-  const Json* block = reader.value(key);
-  if (block == nullptr) return;
-  const auto is_size = [](const Json& size) {
-    return size.is_number_unsigned() && size > 0 && size <= kMaxBlock;
-  };
-  if (!block->is_array() || block->size() != 2 || !is_size((*block)[0]) || !is_size((*block)[1]))
-    reader.refuse(key, "expected rows and columns of a block");
-  stored.block_rows = (*block)[0].get<int64_t>();
-  stored.block_cols = (*block)[1].get<int64_t>();
-}
 
 }  // namespace
 
@@ -40,7 +26,9 @@ StoredQuantization read_stored_quantization(ConfigReader& reader) {
   if (method == "fp8") {
     stored.kind = StoredQuantization::Kind::fp8;
     own.only("fmt", "e4m3");
-    read_block(own, stored);
+    const BlockShape block = read_block_shape(own, "weight_block_size");
+    stored.block_rows = block.rows;
+    stored.block_cols = block.cols;
   } else if (method == "mxfp4") {
     stored.kind = StoredQuantization::Kind::mxfp4;
   } else if (std::ranges::find(kReadWithTheWeights, method) != std::end(kReadWithTheWeights)) {

@@ -5,12 +5,10 @@
 
 #include "base/half.h"
 #include "codec/scalar/encoder_search.h"
+#include "codec/trellis/trellis_feedback.h"
 
 namespace walsh::detail {
 namespace {
-
-// This is beyond every level; a larger target would only overflow the costs.
-constexpr float kLargestTarget = 64;
 
 uint16_t refit(double xq, double qq) {
   if (!(xq > 0) || !(qq > 0)) return 0;

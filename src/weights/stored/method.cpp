@@ -4,6 +4,7 @@
 #include <array>
 #include <string>
 
+#include "arch/block_shape.h"
 #include "arch/config_reader.h"
 
 namespace walsh {
@@ -12,18 +13,6 @@ namespace {
 using Kind = StoredMethod::Kind;
 
 constexpr int64_t kMaxBlock = int64_t{1} << 20;
-
-void read_block(ConfigReader& reader, const char* key, StoredMethod& stored) {
-  const Json* block = reader.value(key);
-  if (block == nullptr) return;
-  const auto is_size = [](const Json& size) {
-    return size.is_number_unsigned() && size > 0 && size <= kMaxBlock;
-  };
-  if (!block->is_array() || block->size() != 2 || !is_size((*block)[0]) || !is_size((*block)[1]))
-    reader.refuse(key, "expected rows and columns of a block");
-  stored.block_rows = (*block)[0].get<int64_t>();
-  stored.block_cols = (*block)[1].get<int64_t>();
-}
 
 void ignore(ConfigReader& reader, std::initializer_list<const char*> keys) {
   for (const char* key : keys)
@@ -71,7 +60,11 @@ void read_compressed_weights(const Json& object, const std::string& where, Store
   read_choice(reader, "strategy", {"tensor", "channel", "group", "tensor_group", "block"},
               strategy);
   if (strategy == "group" || strategy == "tensor_group") read_group(reader, "group_size", stored);
-  if (strategy == "block") read_block(reader, "block_structure", stored);
+  if (strategy == "block") {
+    const BlockShape block = read_block_shape(reader, "block_structure");
+    stored.block_rows = block.rows;
+    stored.block_cols = block.cols;
+  }
   ignore(reader, {"actorder", "block_structure", "dynamic", "group_size", "observer",
                   "observer_kwargs", "scale_dtype", "symmetric", "zp_dtype"});
   reader.finish();
