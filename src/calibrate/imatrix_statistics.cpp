@@ -48,10 +48,30 @@ std::string checkpoint_name(std::string_view gguf, std::string_view model_type) 
   return fmt::format("model.layers.{}.{}{}", number, name->checkpoint, kWeight);
 }
 
+// llama-imatrix wrote these (imatrix.dat) before GGUF: the number of matrices, and for each the
+// length of its name, the name, and numbers.
+bool looks_like_old_imatrix(std::span<const std::byte> bytes) {
+  uint32_t head[2];
+  if (bytes.size() < sizeof head) return false;
+  std::memcpy(head, bytes.data(), sizeof head);
+  const auto [matrices, length] = head;
+  constexpr uint32_t kMostMatrices = 1 << 20, kMostLength = 256;
+  const size_t left = bytes.size() - sizeof head;
+  if (matrices == 0 || matrices > kMostMatrices || length > std::min<size_t>(kMostLength, left))
+    return false;
+  const std::string_view name(reinterpret_cast<const char*>(bytes.data()) + sizeof head, length);
+  return name.ends_with(kWeight);
+}
+
 }  // namespace
 
 std::shared_ptr<const GgufContent> read_imatrix(std::span<const std::byte> bytes,
                                                 std::string_view where) {
+  if (looks_like_old_imatrix(bytes)) {
+    throw Error(ErrorCode::bad_input, std::string(where),
+                "is an imatrix of the old form, expected one in GGUF: llama-imatrix --in-file OLD "
+                "-o NEW.gguf converts it");
+  }
   if (!looks_like_gguf(bytes)) return nullptr;
   auto header = std::make_shared<const GgufContent>(parse_gguf(bytes, where));
   const GgufValue* type = header->find("general.type");

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "cli/notes.h"
@@ -12,7 +11,7 @@
 #include "cli/terminal.h"
 #include "io/json.h"
 #include "io/printable.h"
-#include "walsh/error.h"
+#include "weights/finite.h"
 #include "weights/open.h"
 
 namespace walsh::cli {
@@ -48,19 +47,6 @@ struct Totals {
     return 8.0 * static_cast<double>(coded_bytes) / static_cast<double>(coded_weights);
   }
 };
-
-// There are no checksums, so damage shows only as values that are not finite.
-void check_values(const Tensor& tensor, const std::string& where) {
-  constexpr int64_t kRows = 64;
-  std::vector<float> values(static_cast<size_t>(std::min(kRows, tensor.rows) * tensor.cols));
-  for (int64_t begin = 0; begin < tensor.rows; begin += kRows) {
-    const int64_t end = std::min(begin + kRows, tensor.rows);
-    decode_rows(tensor, begin, end, values.data());
-    const auto last = values.begin() + static_cast<ptrdiff_t>((end - begin) * tensor.cols);
-    if (std::all_of(values.begin(), last, [](float v) { return std::isfinite(v); })) continue;
-    throw Error(ErrorCode::bad_input, where, "holds values that are not finite");
-  }
-}
 
 void print_json(const WeightSource& source, const std::vector<Row>& rows, bool checked) {
   OrderedJson tensors = OrderedJson::array();
@@ -115,7 +101,8 @@ void inspect_folder(const std::string& path, bool check, bool json,
   for (const std::string& name : names) {
     step(rows.size(), names.size(), name);
     const Tensor tensor = source->load(name);
-    if (check) check_values(tensor, path + ": tensor " + printable(name));
+    // There are no checksums, so damage shows only as values that are not finite.
+    if (check) check_finite(tensor, path + ": tensor " + printable(name));
     rows.push_back({name, source->form_of(name), tensor.rows, tensor.cols,
                     tensor_bytes(*tensor.format, tensor.rows, tensor.cols)});
     source->release(name);

@@ -392,7 +392,8 @@ Action add_quantize(CLI::App& command) {
   options->machine.add_to(command);
   CLI::Option* calibrate = command
                                .add_option("--calibrate", options->calibration.text,
-                                           "Calibrate with this text, or with one that the model "
+                                           "Calibrate with this text, with an imatrix of "
+                                           "llama.cpp (GGUF), or with a text that the model "
                                            "writes itself (self): less error, more time")
                                ->type_name("FILE|self")
                                ->group("Compression");

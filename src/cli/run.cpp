@@ -29,6 +29,7 @@
 #include "text/chat_template.h"
 #include "walsh/engine.h"
 #include "walsh/error.h"
+#include "weights/finite.h"
 
 namespace walsh::cli {
 namespace {
@@ -243,6 +244,12 @@ void check_history(const Options& options) {
     check_outputs({options.history}, options.model.path, {options.model.path});
 }
 
+// A damaged tensor is the likeliest cause of logits that are not finite: it is named then.
+void find_damage(const std::string& path) {
+  ThreadPool pool(1);
+  check_finite(*open_weights(path, nullptr, pool));
+}
+
 int run(Options options) {
   options.model.machine.apply();
   check_history(options);
@@ -338,7 +345,15 @@ Action add_run(CLI::App& command) {
           ->description(
               "Tokens to generate, at most; 0: none, the prompt is only evaluated; -1: "
               "until the end [a conversation: -1, else 128]");
-  return [options] { return run(*options); };
+  return [options] {
+    try {
+      return run(*options);
+    } catch (const Error& e) {
+      if (e.code() == ErrorCode::bad_input && e.where() == "logits")
+        find_damage(options->model.path);
+      throw;
+    }
+  };
 }
 
 }  // namespace walsh::cli

@@ -176,5 +176,27 @@ TEST(ImatrixStatistics, OtherFilesAreNotTaken) {
   EXPECT_EQ(read_imatrix(std::as_bytes(std::span(std::string_view("A text."))), "x"), nullptr);
 }
 
+// llama-imatrix wrote this before it wrote GGUF.
+TEST(ImatrixStatistics, OfTheOldFormAreRefusedWithTheWayToConvertThem) {
+  const std::string name = "blk.0.attn_q.weight";
+  std::string bytes;
+  const auto add = [&](uint32_t number) {
+    bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
+  };
+  add(1);
+  add(static_cast<uint32_t>(name.size()));
+  bytes += name;
+  add(8);
+  try {
+    read_imatrix(std::as_bytes(std::span(bytes)), "imatrix.dat");
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::bad_input);
+    EXPECT_THAT(e.what(), HasSubstr("imatrix.dat: is an imatrix of the old form"));
+  }
+  bytes[4] = '\xff';  // a length that the file does not have
+  EXPECT_EQ(read_imatrix(std::as_bytes(std::span(bytes)), "x"), nullptr);
+}
+
 }  // namespace
 }  // namespace walsh

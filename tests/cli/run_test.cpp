@@ -180,6 +180,18 @@ TEST_F(RunCommand, RefusesOptionsThatAreOutOfRange) {
   expect_error(walsh({"run", model(), "-p", "a", "--ignore", "x"}), 2, "--quantize");
 }
 
+TEST_F(RunCommand, NamesTheTensorWhoseValuesLeaveNoFiniteLogit) {
+  const std::string folder = copied_model(), part = folder + "/model-00002-of-00002.safetensors";
+  std::string weights = slurp(part);
+  weights.replace(weights.size() - 2, 2, "\xc0\x7f");  // the last gain is NaN
+  spill(part, weights);
+  const CommandResult result = walsh({"run", folder, "--raw", "-p", "a", "-n", "2", "-q"});
+  EXPECT_EQ(result.status, 3);
+  EXPECT_NE(result.err.find("tensor model.norm.weight: holds values that are not finite"),
+            std::string::npos)
+      << result.err;
+}
+
 // `walsh run ... | head` does this.
 TEST_F(RunCommand, OutputThatNobodyReadsEndsItWithoutAnError) {
   const BrokenPipe pipe;
