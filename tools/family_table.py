@@ -37,6 +37,8 @@ NAMES = {
     "granite": "Granite",
     "granitemoe": "Granite MoE",
     "hunyuan_v1_dense": "HunYuan (dense)",
+    "lfm2": "LFM2",
+    "lfm2_moe": "LFM2 MoE",
     "llama": "Llama 1 to 3.3",
     "llama4_text": "Llama 4 (text)",
     "minimax_m2": "MiniMax-M2",

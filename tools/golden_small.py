@@ -72,6 +72,8 @@ def small_configs():
     yield from arcee()
     yield from hunyuan()
     yield from cohere2()
+    yield from lfm2()
+    yield from lfm2_moe()
 
 
 def seed_oss():
@@ -239,3 +241,72 @@ def cohere2():
         sliding_window_pattern=2,
         logit_scale=1.0,
     ), dict(drop=["layer_types"], add=dict(sliding_window_pattern=2))
+
+
+def lfm2_shape(layers, **changes):
+    """Returns a shape whose layers are convolutions ("c") or attention ("a")."""
+    types = ["conv" if kind == "c" else "full_attention" for kind in layers]
+    rope = dict(ROPE, rope_theta=1e6)
+    return {
+        **SHAPE,
+        "num_hidden_layers": len(layers),
+        "layer_types": types,
+        "rope_parameters": rope,
+        **changes,
+    }
+
+
+def lfm2():
+    yield "lfm2-tiny", hf.Lfm2Config(
+        **lfm2_shape("ccac", intermediate_size=48), block_multiple_of=16
+    ), dict(prompt=70)
+    yield "lfm2-bias-tiny", hf.Lfm2Config(
+        **lfm2_shape("cca", num_attention_heads=4),
+        conv_bias=True,
+        conv_L_cache=4,
+        block_auto_adjust_ff_dim=False,
+        tie_word_embeddings=False,
+    ), STEADY
+    # As published files of 2025 have it: 60 / 3 * 2 * 1.25 = 50, which becomes 56.
+    yield "lfm2-old-tiny", hf.Lfm2Config(
+        **lfm2_shape("cca", intermediate_size=60, num_key_value_heads=2),
+        block_multiple_of=8,
+        block_ffn_dim_multiplier=1.25,
+    ), dict(
+        drop=["layer_types", "intermediate_size", "rope_parameters", "tie_word_embeddings"],
+        add=dict(
+            full_attn_idxs=[2],
+            block_ff_dim=60,
+            rope_theta=1e6,
+            block_dim=32,
+            block_norm_eps=1e-5,
+            block_use_swiglu=True,
+            conv_dim=32,
+            conv_dim_out=32,
+            num_heads=2,
+            use_pos_enc=True,
+        ),
+    )
+
+
+def lfm2_moe():
+    experts = dict(moe_intermediate_size=16, num_experts=4, num_experts_per_tok=2)
+    yield "lfm2-moe-tiny", hf.Lfm2MoeConfig(
+        **lfm2_shape("cac"), **experts, num_dense_layers=1
+    ), STEADY
+    yield "lfm2-moe-plain-tiny", hf.Lfm2MoeConfig(
+        **lfm2_shape("ca", num_key_value_heads=2),
+        **experts,
+        num_dense_layers=0,
+        conv_bias=True,
+        use_expert_bias=False,
+        norm_topk_prob=False,
+        routed_scaling_factor=1.5,
+        tie_word_embeddings=False,
+    ), STEADY
+    yield "lfm2-moe-whole-tiny", hf.Lfm2MoeConfig(
+        **lfm2_shape("cca"),
+        **dict(experts, num_experts=5, num_experts_per_tok=3),
+        num_dense_layers=1,
+        conv_L_cache=5,
+    ), dict(STEADY, whole_experts=True)

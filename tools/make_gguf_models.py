@@ -51,6 +51,9 @@ MODELS = {
     "granitemoe-tiny": {},
     "hunyuan-tiny": {"given": {"max_position_embeddings": 32768},
                      "config": {"max_position_embeddings": 262144}},
+    "lfm2-moe-tiny": {},
+    "lfm2-old-tiny": {"given": {"layer_types": ["conv", "conv", "full_attention"]}},
+    "lfm2-tiny": {},
     "llama2-bias-tiny": {"type": "f32"},
     "llama31-tiny": {},
     "llama4-tiny": {"config": {"attention_chunk_size": 8192, "attn_scale": 0.1, "floor_scale": 8192,
@@ -245,10 +248,10 @@ def main():
     import gguf
     import gguf.quants
     from conversion import (base, command_r, deepseek, ernie, exaone, gemma, glm, gpt_oss,
-                            granite, hunyuan, llama, minimax, mistral3, olmo, phi, qwen)
+                            granite, hunyuan, lfm2, llama, minimax, mistral3, olmo, phi, qwen)
 
     for module in (base, command_r, deepseek, ernie, exaone, gemma, glm, gpt_oss, granite, hunyuan,
-                   llama, minimax, olmo, phi, qwen):
+                   lfm2, llama, minimax, olmo, phi, qwen):
         for value in list(vars(module).values()):
             if (isinstance(value, type) and issubclass(value, base.TextModel)
                     and value is not mistral3.Mistral3Model):  # the converter uses another class

@@ -320,8 +320,10 @@ def randomize(model, seed, embedding=0.25, gain=1.0, scaled_queries=False):
         for name, buffer in model.named_buffers():
             if name.endswith("e_score_correction_bias"):
                 buffer.copy_(0.1 * torch.randn(buffer.shape, generator=generator))
-            elif name.endswith("layer_scalar"):
+            elif name.endswith(".expert_bias"):
                 # Sixteenths, which every type has: buffers are not rounded before they are used.
+                buffer.copy_(torch.randint(-3, 4, buffer.shape, generator=generator) / 16)
+            elif name.endswith("layer_scalar"):  # sixteenths, too
                 buffer.copy_(torch.randint(8, 17, buffer.shape, generator=generator) / 16)
 
 

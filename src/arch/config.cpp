@@ -229,7 +229,7 @@ ModelConfig ahead_config(const ModelConfig& config) {
 
 bool is_recurrent(const ModelConfig& config) {
   return std::any_of(config.layers.begin(), config.layers.end(),
-                     [](const LayerDesc& layer) { return layer.delta_net.present(); });
+                     [](const LayerDesc& layer) { return layer.has_state(); });
 }
 
 std::vector<TensorShape> model_tensors(const ModelConfig& c) {

@@ -31,7 +31,9 @@ class LayerBuilder {
   }
 
   LayerDesc build() {
-    if (own_.recurrent) {
+    if (own_.recurrent && traits_.short_convolution.taps > 0) {
+      add_short_convolution();
+    } else if (own_.recurrent) {
       add_delta_net();
     } else {
       add_attention();
@@ -89,6 +91,8 @@ class LayerBuilder {
     for (const int index : matrices) {
       const MatrixDesc& m = layer_.matrix(index);
       config_.parts.push_back({m.weight, weight(name), first, m.rows, 0, 0});
+      if (!m.bias.empty())
+        config_.parts.push_back({m.bias, of_layer(name) + ".bias", first, m.rows, 0, 0});
       first += m.rows;
     }
   }
@@ -291,6 +295,28 @@ class LayerBuilder {
     add(d.z, names_.delta_qkvz, heads * step, {{2 * key + value, value, step, heads}});
     add(d.b, names_.delta_ba, 2 * d.value_heads, {{0, group, 2 * group, heads}});
     add(d.a, names_.delta_ba, 2 * d.value_heads, {{group, group, 2 * group, heads}});
+  }
+
+  // The rows of `after` multiply what o reads.
+  void add_short_convolution() {
+    const ShortConvolutionTraits& t = traits_.short_convolution;
+    ShortConvolutionDesc& c = layer_.short_convolution;
+    c.channels = config_.hidden;
+    c.taps = t.taps;
+    c.convolution = weight(names_.short_taps);
+    if (t.bias) c.bias = of_layer(names_.short_taps) + ".bias";
+    const int input = activation("attention", config_.hidden,
+                                 norm(names_.attention_norm, config_.hidden), Basis::residual);
+    const auto part = [&](const char* name) {
+      return matrix(std::string(names_.short_in) + name, t.bias, c.channels, input, Basis::own);
+    };
+    c.before = part("_before");
+    c.after = part("_after");
+    c.inner = part("_inner");
+    stack(names_.short_in, {c.before, c.after, c.inner});
+    const int gated =
+        activation("o", c.channels, {}, Basis::own, feeder(layer_.matrix(c.after), c.channels, 1));
+    c.o = matrix(names_.short_o, t.bias, config_.hidden, gated, Basis::residual);
   }
 
   void add_feed_forward() {

@@ -44,6 +44,10 @@ struct TensorNames {
   // These are set if a checkpoint has qkv and z in one tensor, key head after key head, and b and a
   // in another.
   std::string_view delta_qkvz = "", delta_ba = "";
+  // These are for short convolutions. One tensor has the rows of the gate in front, of the gate
+  // behind, and of the channels.
+  std::string_view short_in = "conv.in_proj", short_o = "conv.out_proj";
+  std::string_view short_taps = "conv.conv";
   std::string_view delta_rate = "linear_attn.A_log", delta_bias = "linear_attn.dt_bias";
   // These are set if a checkpoint has q, k and v in one tensor, or gate and up.
   std::string_view qkv = "", gate_up = "";
@@ -98,7 +102,7 @@ struct LayerTraits : AttentionOptions {
   bool values_are_keys = false;  // there is no matrix v
   bool experts = false;          // in place of the MLP of width `intermediate`
   int64_t shared = 0;      // width of the expert that every token gets besides its own; 0: none
-  bool recurrent = false;  // a delta net in place of attention
+  bool recurrent = false;  // a delta net or a short convolution in place of attention
 
   LayerTraits() { scale = 0; }
 };
@@ -112,6 +116,12 @@ struct LatentTraits {
 // These are the same in every delta net; see DeltaNetDesc.
 struct DeltaNetTraits {
   int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0, taps = 0;
+};
+
+// These are the same in every short convolution; see ShortConvolutionDesc.
+struct ShortConvolutionTraits {
+  int64_t taps = 0;   // 0: recurrent layers are delta nets
+  bool bias = false;  // of its matrices and of the convolution
 };
 
 // This layer predicts further tokens (AheadDesc). It is layer `index` of those that are called
@@ -149,6 +159,7 @@ struct DecoderTraits {
   int64_t layer_embedding = 0;  // width of the embeddings of layers; 0: there are none
   LatentTraits latent;
   DeltaNetTraits delta_net;
+  ShortConvolutionTraits short_convolution;
   ExpertTraits experts;
   AheadTraits ahead;
 };

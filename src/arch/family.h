@@ -29,9 +29,9 @@ const Family* find_family(std::string_view model_type);
 
 extern const Family kArcee, kCohere2, kDeepseekV2, kDeepseekV3, kErnie45, kErnie45Moe, kExaone4,
     kGemma, kGemma2, kGemma3, kGemma4, kGlm, kGlm4, kGlm4Moe, kGptOss, kGranite, kGraniteMoe,
-    kHunYuanDense, kLlama, kLlama4, kMiniMaxM2, kMinistral, kMinistral3, kMistral, kMixtral, kOlmo2,
-    kOlmo3, kOlmoe, kPhi3, kQwen2, kQwen2Moe, kQwen3, kQwen3Moe, kQwen35, kQwen35Moe, kQwen3Next,
-    kSeedOss, kSmolLm3;
+    kHunYuanDense, kLfm2, kLfm2Moe, kLlama, kLlama4, kMiniMaxM2, kMinistral, kMinistral3, kMistral,
+    kMixtral, kOlmo2, kOlmo3, kOlmoe, kPhi3, kQwen2, kQwen2Moe, kQwen3, kQwen3Moe, kQwen35,
+    kQwen35Moe, kQwen3Next, kSeedOss, kSmolLm3;
 
 constexpr int64_t kDefaultWindow = 4096;  // what transformers takes for most families
 

@@ -17,6 +17,7 @@ std::vector<VectorDesc> layer_vectors(const LayerDesc& layer) {
   };
   const AttentionDesc& a = layer.attention;
   const DeltaNetDesc& d = layer.delta_net;
+  const ShortConvolutionDesc& c = layer.short_convolution;
   gain(layer.join.token);
   gain(layer.join.stream);
   for (const ActivationDesc& activation : layer.activations)
@@ -31,6 +32,8 @@ std::vector<VectorDesc> layer_vectors(const LayerDesc& layer) {
   gain(layer.embedding.norm);
   gain(layer.embedding.after);
   stored(d.convolution, d.channels(), d.taps, Form::transposed);
+  stored(c.convolution, c.channels, c.taps, Form::transposed);
+  stored(c.bias, 1, c.channels, Form::stored);
   stored(d.rate, 1, d.value_heads, Form::exponential);
   stored(d.bias, 1, d.value_heads, Form::stored);
   stored(a.sinks, 1, a.heads, Form::stored);

@@ -165,6 +165,18 @@ struct DeltaNetDesc {
   int64_t channels() const { return 2 * key_width() + value_width(); }
 };
 
+// Describes a mixer that is a short convolution between two gates (LFM2): o(after(x) *
+// convolution(before(x) * inner(x))), where the convolution is over the last `taps` positions.
+struct ShortConvolutionDesc {
+  int64_t channels = 0;     // 0: no such mixer
+  int64_t taps = 0;         // 2 to 16
+  std::string convolution;  // tensor [channels, taps], the newest position last
+  std::string bias;         // tensor [channels], added to what the convolution gives; or empty
+  int before = -1, after = -1, inner = -1, o = -1;
+
+  bool present() const { return channels > 0; }
+};
+
 // The MLP is down(function(gate(x)) * up(x)). Without a matrix `gate`, what `up` gives is its own
 // gate.
 struct MlpDesc {
@@ -265,18 +277,19 @@ inline constexpr const char* kKeyLengthGain = "gain of key lengths";
 
 // A layer computes x += scale * after_attention(o(mixer(input))); x += scale *
 // after_mlp(down(...)). If they are `parallel`, both read the same activation, made of the x in
-// front of the layer. The mixer is attention or a delta net. In a layer with experts, their sum is
-// added to the output of `mlp`, which is the shared expert. Then comes the layer's embedding of the
-// token, if there is one.
+// front of the layer. The mixer is attention, a delta net or a short convolution. In a layer with
+// experts, their sum is added to the output of `mlp`, which is the shared expert. Then comes the
+// layer's embedding of the token, if there is one.
 struct LayerDesc {
   std::vector<ActivationDesc> activations;  // in the order of the computation
   std::vector<MatrixDesc> matrices;         // in the order of the computation
   JoinDesc join;
-  DeltaNetDesc delta_net;        // its matrices are indices into `matrices`,
-  AttentionDesc attention;       // and so are those of attention
-  MlpDesc mlp;                   // and gate, up and down
-  ExpertsDesc experts;           // their gates use the function of `mlp`
-  LayerEmbeddingDesc embedding;  // and so does its gate
+  DeltaNetDesc delta_net;                  // its matrices are indices into `matrices`,
+  ShortConvolutionDesc short_convolution;  // and so are those of this,
+  AttentionDesc attention;                 // of attention
+  MlpDesc mlp;                             // and gate, up and down
+  ExpertsDesc experts;                     // their gates use the function of `mlp`
+  LayerEmbeddingDesc embedding;            // and so does its gate
   // These norms are applied to what a branch adds to the residual stream.
   NormDesc after_attention = {}, after_mlp = {};
   float branch_scale = 1;  // multiplies what a branch adds to the residual stream
@@ -284,6 +297,8 @@ struct LayerDesc {
   // The residual stream is multiplied by this tensor [1] behind the layer; empty: it is not.
   std::string stream_factor = {};
 
+  // Returns whether a sequence has a state in this layer, besides keys and values.
+  bool has_state() const { return delta_net.present() || short_convolution.present(); }
   const MatrixDesc& matrix(int index) const { return matrices[static_cast<size_t>(index)]; }
   const ActivationDesc& input_of(const MatrixDesc& m) const {
     return activations[static_cast<size_t>(m.input)];

@@ -86,6 +86,30 @@ void describe_delta_nets(const GgufMetadata& m, Json& config) {
   config["attention_bias"] = bias;
 }
 
+// Describes the layers of LFM2: those without KV heads have a short convolution.
+void describe_short_convolutions(const GgufMetadata& m, Json& config) {
+  constexpr const char* kHeads = ".attention.head_count_kv";
+  config["norm_eps"] = config.at("rms_norm_eps");
+  config.erase("rms_norm_eps");
+  config["conv_L_cache"] = m.require(".shortconv.l_cache");
+  Json types = Json::array();
+  int64_t heads = 0;
+  bool bias = false;
+  const std::vector<int64_t> all = m.layer_integers(kHeads);
+  for (int64_t i = 0; i < m.layers(); ++i) {
+    const int64_t own = all[static_cast<size_t>(i)];
+    types.push_back(own == 0 ? "conv" : "full_attention");
+    bias = bias || in_gguf_layer(m, i, "shortconv.conv.bias");
+    if (own == 0) continue;
+    if (heads != 0 && own != heads) m.refuse(kHeads, "differs between layers with attention");
+    heads = own;
+  }
+  config["layer_types"] = std::move(types);
+  config["conv_bias"] = bias;
+  config["num_key_value_heads"] = heads == 0 ? config.at("num_attention_heads") : Json(heads);
+  config["intermediate_size"] = m.require(".feed_forward_length");
+}
+
 // Describes the latents of DeepSeek-V2 and V3.
 void describe_latents(const GgufMetadata& m, Json& config) {
   describe_counts(m, config);
@@ -243,6 +267,23 @@ void describe_gguf_glm4_moe(const GgufMetadata& m, Json& config) {
   config["n_shared_experts"] = m.require(".expert_shared_count");
   config["first_k_dense_replace"] = m.integer(".leading_dense_block_count").value_or(0);
   config["norm_topk_prob"] = normalized(m, false);
+  const double scale = m.number(".expert_weights_scale").value_or(0);
+  config["routed_scaling_factor"] = scale != 0 ? scale : 1;
+}
+
+void describe_gguf_lfm2(const GgufMetadata& m, Json& config) {
+  describe_short_convolutions(m, config);
+  config["block_auto_adjust_ff_dim"] = false;
+}
+
+void describe_gguf_lfm2_moe(const GgufMetadata& m, Json& config) {
+  describe_short_convolutions(m, config);
+  expect_gating(m, kSigmoid);
+  describe_counts(m, config);
+  config["moe_intermediate_size"] = expert_width(m);
+  config["num_dense_layers"] = m.integer(".leading_dense_block_count").value_or(0);
+  config["use_expert_bias"] = in_gguf_layer(m, m.layers() - 1, "exp_probs_b.bias");
+  config["norm_topk_prob"] = normalized(m, true);
   const double scale = m.number(".expert_weights_scale").value_or(0);
   config["routed_scaling_factor"] = scale != 0 ? scale : 1;
 }

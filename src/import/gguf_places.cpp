@@ -19,6 +19,7 @@ constexpr int64_t kMaxExperts = 4096;
 
 constexpr GgufName kOutside[] = {{"token_embd", "model.embed_tokens"},
                                  {"output_norm", "model.norm"},
+                                 {"token_embd_norm", "model.embedding_norm"},
                                  {"output", "lm_head"},
                                  {"per_layer_token_embd", "model.embed_tokens_per_layer"},
                                  {"per_layer_model_proj", "model.per_layer_model_projection"},

@@ -32,11 +32,13 @@ void keep_matrices(LayerDesc& layer, FunctionRef<bool(int matrix)> keeps) {
   AttentionDesc& a = layer.attention;
   LatentDesc& l = a.latent;
   DeltaNetDesc& d = layer.delta_net;
+  ShortConvolutionDesc& c = layer.short_convolution;
   ExpertsDesc& e = layer.experts;
   MlpDesc& mlp = layer.mlp;
-  for (int* matrix :
-       {&a.q, &a.k, &a.v, &a.o, &l.query_down, &l.down, &l.shared_key, &d.qkv, &d.z, &d.b, &d.a,
-        &d.o, &e.router, &e.shared_gate, &e.first, &mlp.gate, &mlp.up, &mlp.down})
+  for (int* matrix : {&a.q,          &a.k,      &a.v,     &a.o,     &l.query_down, &l.down,
+                      &l.shared_key, &d.qkv,    &d.z,     &d.b,     &d.a,          &d.o,
+                      &c.before,     &c.after,  &c.inner, &c.o,     &e.router,     &e.shared_gate,
+                      &e.first,      &mlp.gate, &mlp.up,  &mlp.down})
     if (*matrix >= 0) *matrix = places[static_cast<size_t>(*matrix)];
 }
 
@@ -49,6 +51,7 @@ LayerDesc experts_of(const LayerDesc& whole) {
     return matrix == e.router || matrix == e.shared_gate || whole.matrix(matrix).expert >= 0;
   });
   layer.delta_net = {};
+  layer.short_convolution = {};
   layer.attention = {};
   layer.after_attention = {};
   drop_unread_norms(layer);
@@ -88,7 +91,7 @@ std::optional<int64_t> fewest(int64_t most, FunctionRef<bool(int64_t count)> fit
 }  // namespace
 
 bool has_mixer(const LayerDesc& layer) {
-  return layer.attention.present() || layer.delta_net.present();
+  return layer.attention.present() || layer.has_state();
 }
 
 bool has_experts(const ModelConfig& config) {

@@ -9,8 +9,7 @@ namespace {
 // only for rows whose logits are wanted.
 bool is_tail(const ModelConfig& config, size_t layer) {
   for (size_t i = layer + 1; i < config.layers.size(); ++i)
-    if (config.layers[i].delta_net.present() || config.layers[i].attention.cache_of < 0)
-      return false;
+    if (config.layers[i].has_state() || config.layers[i].attention.cache_of < 0) return false;
   return true;
 }
 
@@ -33,6 +32,8 @@ class LayerBuilder {
     if (desc_.join.present()) add_join();
     if (desc_.delta_net.present()) {
       add_delta_net();
+    } else if (desc_.short_convolution.present()) {
+      add_short_convolution();
     } else if (desc_.attention.present()) {
       add_attention();
     }
@@ -68,7 +69,9 @@ class LayerBuilder {
     step.op = std::move(kind);
     step.layer = index_;
     step.only_wanted = is_tail_ && !before_state;
-    step.changes_state = std::holds_alternative<step::DeltaRule>(step.op);
+    const auto* convolve = std::get_if<step::Convolve>(&step.op);
+    step.changes_state = std::holds_alternative<step::DeltaRule>(step.op) ||
+                         (convolve != nullptr && convolve->gated());
   }
 
   // Takes the mean from the stream if the norm that is to come needs that.
@@ -285,6 +288,24 @@ class LayerBuilder {
     add(step::GateHeads{
         mixed, {Rows::mixer_gate, d.value_width()}, d.value_heads, d.value_dim, norm(d.norm)});
     add_exit(product(d.o, Rows::mixed), d.o, desc_.after_attention);
+  }
+
+  void add_short_convolution() {
+    const ShortConvolutionDesc& c = desc_.short_convolution;
+    step::Product first = product(c.inner, Rows::stream);
+    multiply(first, c.before, Rows::channel_gate);
+    multiply(first, c.after, Rows::mixer_gate);
+    multiply(first, c.inner, Rows::channels);
+    add(std::move(first), true);
+    step::Convolve convolve;
+    convolve.channels = {Rows::channels, c.channels};
+    convolve.before = {Rows::channel_gate, c.channels};
+    convolve.after = {Rows::mixer_gate, c.channels};
+    convolve.to = {Rows::mixed, c.channels};
+    convolve.taps = vector(c.convolution);
+    convolve.bias = vector(c.bias);
+    add(std::move(convolve));
+    add_exit(product(c.o, Rows::mixed), c.o, desc_.after_attention);
   }
 
   // The router and the shared expert read the input of the experts, so it is made once.

@@ -31,11 +31,12 @@ enum class Rows : uint8_t {
   latent_mixed,     // result of attention to latents: a latent per head
   query_latent,     // of queries
   shared_key,       // rotated part of the keys of latent attention, one for all heads
-  channels,         // of a delta net: queries, keys, values
+  channels,         // of a delta net: queries, keys, values; or of a short convolution
   decay,            // of each value head: a, then the logarithm of the decay
   strength,         // of each value head: b, then its sigmoid
-  mixed,            // result of attention or of the delta net
+  mixed,            // result of attention, of the delta net or of the short convolution
   mixer_gate,       // of mixed
+  channel_gate,     // of the channels of a short convolution
   gate,             // of the MLP
   up,               // of the MLP
   router,           // the logits of the experts
@@ -151,12 +152,17 @@ struct Attend {
   int64_t value_dim = 0;
 };
 
-// Turns channels into what the delta rule reads, and makes decay and strength those of the rule.
-// The last rows go to the sequence's state.
+// Convolves channels over the last positions of the sequence, the last rows of which go to its
+// state. In a delta net this turns channels into what the delta rule reads, and makes decay and
+// strength those of the rule. A short convolution has gates: to = after * (bias + convolution of
+// before * channels).
 struct Convolve {
   DeltaNetDesc net;
   Operand channels, decay, strength;
   int taps = -1, rate = -1, bias = -1, query_scale = -1, key_scale = -1;  // vectors
+  Operand before, after, to;                                              // of a short convolution
+
+  bool gated() const { return to.present(); }
 };
 
 // Computes to = the delta rule of channels, which changes the sequence's state.

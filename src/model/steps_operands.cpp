@@ -16,45 +16,45 @@ Overloaded(Cases...) -> Overloaded<Cases...>;
 }  // namespace
 
 std::vector<Operand> operands_of(const Step& step) {
-  const Overloaded each{[](const step::Embed& s) { return std::vector{s.to}; },
-                        [](const step::Product& s) {
-                          std::vector all{s.from, s.up};
-                          for (const auto& output : s.outputs)
-                            all.push_back(output.to);
-                          return all;
-                        },
-                        [](const step::PrepareHeads& s) {
-                          return std::vector{s.query, s.key,        s.value, s.to,
-                                             s.gates, s.shared_key, s.latent};
-                        },
-                        [](const step::MultiplyHeads& s) {
-                          return std::vector{s.from, s.to};
-                        },
-                        [](const step::Attend& s) {
-                          return std::vector{s.query, s.to};
-                        },
-                        [](const step::Convolve& s) {
-                          return std::vector{s.channels, s.decay, s.strength};
-                        },
-                        [](const step::DeltaRule& s) {
-                          return std::vector{s.channels, s.decay, s.strength, s.to};
-                        },
-                        [](const step::GateHeads& s) {
-                          return std::vector{s.x, s.gate};
-                        },
-                        [](const step::Route& s) { return std::vector{s.logits}; },
-                        [](const step::Experts& s) { return std::vector{s.from}; },
-                        [](const step::AddExperts& s) {
-                          return std::vector{s.share, s.branch, s.to};
-                        },
-                        [](const step::CenterRows& s) { return std::vector{s.x}; },
-                        [](const step::NormRows& s) { return std::vector{s.x}; },
-                        [](const step::AddBranch& s) {
-                          return std::vector{s.branch, s.to};
-                        },
-                        [](const step::Logits& s) {
-                          return std::vector{s.from, s.to};
-                        }};
+  const Overloaded each{
+      [](const step::Embed& s) { return std::vector{s.to}; },
+      [](const step::Product& s) {
+        std::vector all{s.from, s.up};
+        for (const auto& output : s.outputs)
+          all.push_back(output.to);
+        return all;
+      },
+      [](const step::PrepareHeads& s) {
+        return std::vector{s.query, s.key, s.value, s.to, s.gates, s.shared_key, s.latent};
+      },
+      [](const step::MultiplyHeads& s) {
+        return std::vector{s.from, s.to};
+      },
+      [](const step::Attend& s) {
+        return std::vector{s.query, s.to};
+      },
+      [](const step::Convolve& s) {
+        return std::vector{s.channels, s.decay, s.strength, s.before, s.after, s.to};
+      },
+      [](const step::DeltaRule& s) {
+        return std::vector{s.channels, s.decay, s.strength, s.to};
+      },
+      [](const step::GateHeads& s) {
+        return std::vector{s.x, s.gate};
+      },
+      [](const step::Route& s) { return std::vector{s.logits}; },
+      [](const step::Experts& s) { return std::vector{s.from}; },
+      [](const step::AddExperts& s) {
+        return std::vector{s.share, s.branch, s.to};
+      },
+      [](const step::CenterRows& s) { return std::vector{s.x}; },
+      [](const step::NormRows& s) { return std::vector{s.x}; },
+      [](const step::AddBranch& s) {
+        return std::vector{s.branch, s.to};
+      },
+      [](const step::Logits& s) {
+        return std::vector{s.from, s.to};
+      }};
   std::vector<Operand> all = std::visit(each, step.op);
   std::erase_if(all, [](const Operand& operand) { return !operand.present(); });
   return all;

@@ -114,6 +114,9 @@ class GpuLimits {
   std::string operator()(const step::Embed& s) const {
     return s.to.rows == Rows::pair ? "layers that predict further tokens" : "";
   }
+  std::string operator()(const step::Convolve& s) const {
+    return s.gated() ? "short convolutions between gates" : "";
+  }
   std::string operator()(const step::DeltaRule& s) const {
     if (std::max(s.net.key_dim, s.net.value_dim) <= kMostGpuDeltaDim) return {};
     return fmt::format("recurrent heads of more than {} values", kMostGpuDeltaDim);

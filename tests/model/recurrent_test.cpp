@@ -11,10 +11,11 @@
 namespace walsh {
 namespace {
 
-class RecurrentTest : public testing::Test {
+// The models have delta nets or short convolutions.
+class RecurrentTest : public testing::TestWithParam<const char*> {
  protected:
   ThreadPool pool_{test::kThreads};
-  Model model_ = test::load_folder(test::tiny_model("qwen35-tiny"), pool_);
+  Model model_ = test::load_folder(test::tiny_model(GetParam()), pool_);
 
   std::vector<int32_t> tokens(int64_t count, uint64_t seed = 1) const {
     return test::random_tokens(count, model_.config.vocab, seed);
@@ -40,13 +41,15 @@ class RecurrentTest : public testing::Test {
   }
 };
 
-TEST_F(RecurrentTest, LengthsAroundTheBordersOfChunksEqualTransformers) {
-  const Model model = test::load_folder(test::tiny_model("qwen35-wide-tiny"), pool_);
+TEST(RecurrentModel, LengthsAroundTheBordersOfChunksEqualTransformers) {
+  ThreadPool pool(test::kThreads);
+  const Model model = test::load_folder(test::tiny_model("qwen35-wide-tiny"), pool);
   const test::Golden golden = test::read_golden("qwen35-wide-tiny");
   for (size_t p = 0; p < golden.positions.size(); ++p) {
     const auto length = golden.positions[p] + 1;
     Session session(model, {static_cast<int64_t>(length)});
-    const std::vector<float> row = last_logits(session, std::span(golden.tokens).first(length));
+    const auto text = std::span(golden.tokens).first(length);
+    const std::vector<float> row = test::all_logits(session, {text.begin(), text.end()}).back();
     for (size_t i = 0; i < golden.ids.size(); ++i) {
       EXPECT_NEAR(row[golden.ids[i]], golden.logits[p][i], test::kTolerance * golden.max_abs[p])
           << length;
@@ -54,7 +57,7 @@ TEST_F(RecurrentTest, LengthsAroundTheBordersOfChunksEqualTransformers) {
   }
 }
 
-TEST_F(RecurrentTest, ATextGivesTheSameBitsHoweverItIsCut) {
+TEST_P(RecurrentTest, ATextGivesTheSameBitsHoweverItIsCut) {
   const auto text = tokens(200);
   const std::vector<float> whole = alone(text);
   for (const size_t piece : {1, 3, 31, 32, 33, 64, 100}) {
@@ -66,7 +69,7 @@ TEST_F(RecurrentTest, ATextGivesTheSameBitsHoweverItIsCut) {
   }
 }
 
-TEST_F(RecurrentTest, GoesBackToASnapshot) {
+TEST_P(RecurrentTest, GoesBackToASnapshot) {
   SessionOptions options{250};
   options.snapshots = 2;
   Session session(model_, options);
@@ -85,7 +88,7 @@ TEST_F(RecurrentTest, GoesBackToASnapshot) {
   EXPECT_EQ(last_logits(session, other), alone(other));
 }
 
-TEST_F(RecurrentTest, TokensThatMayBeWrongAreTakenBackOneByOne) {
+TEST_P(RecurrentTest, TokensThatMayBeWrongAreTakenBackOneByOne) {
   const auto text = tokens(60), draft = tokens(5, 2);
   for (const size_t together : {5u, 1u}) {
     for (int64_t kept = 0; kept <= 5; ++kept) {
@@ -111,7 +114,7 @@ TEST_F(RecurrentTest, TokensThatMayBeWrongAreTakenBackOneByOne) {
   }
 }
 
-TEST_F(RecurrentTest, WithoutSnapshotsItGoesBackToTheBeginning) {
+TEST_P(RecurrentTest, WithoutSnapshotsItGoesBackToTheBeginning) {
   Session session(model_, {250});
   const auto text = tokens(60);
   read(session, text, 50);
@@ -120,7 +123,7 @@ TEST_F(RecurrentTest, WithoutSnapshotsItGoesBackToTheBeginning) {
   EXPECT_EQ(last_logits(session, text), alone(text));
 }
 
-TEST_F(RecurrentTest, ForksShareSnapshots) {
+TEST_P(RecurrentTest, ForksShareSnapshots) {
   SessionOptions options{250};
   options.snapshots = 1;
   options.sequences = 3;
@@ -142,7 +145,7 @@ TEST_F(RecurrentTest, ForksShareSnapshots) {
   EXPECT_THROW(session.fork(part, 200), Error);
 }
 
-TEST_F(RecurrentTest, ABatchThatFailedIsAsIfItHadNotBeen) {
+TEST_P(RecurrentTest, ABatchThatFailedIsAsIfItHadNotBeen) {
   SessionOptions options{250};
   options.snapshots = 1;
   Session session(model_, options);
@@ -160,7 +163,7 @@ TEST_F(RecurrentTest, ABatchThatFailedIsAsIfItHadNotBeen) {
 }
 
 // On a GPU nobody else looks at the request.
-TEST_F(RecurrentTest, ARequestToStopInFrontOfABatchTakesNothingBack) {
+TEST_P(RecurrentTest, ARequestToStopInFrontOfABatchTakesNothingBack) {
   Session session(model_, {250});
   const auto text = tokens(60), other = tokens(20, 2);
   read(session, text, 0);
@@ -175,7 +178,7 @@ TEST_F(RecurrentTest, ARequestToStopInFrontOfABatchTakesNothingBack) {
   EXPECT_EQ(last_logits(session, other), alone(expected));
 }
 
-TEST_F(RecurrentTest, StatesCountAgainstTheLimitOfMemory) {
+TEST_P(RecurrentTest, StatesCountAgainstTheLimitOfMemory) {
   SessionOptions options{64};
   options.snapshots = 100000;
   options.max_bytes = uint64_t{64} << 20;
@@ -187,6 +190,11 @@ TEST_F(RecurrentTest, StatesCountAgainstTheLimitOfMemory) {
     EXPECT_EQ(e.where(), "states of recurrent layers");
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, RecurrentTest, testing::Values("qwen35-tiny", "lfm2-tiny"),
+                         [](const auto& info) {
+                           return std::string(info.index == 0 ? "delta_nets" : "convolutions");
+                         });
 
 }  // namespace
 }  // namespace walsh

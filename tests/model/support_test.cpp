@@ -344,6 +344,13 @@ TEST(Support, NamesWhatGpusDoNotComputeOfAFamily) {
   other.layers[0].activations[0].norm.centered = true;
   EXPECT_THAT(why_not(other, kGpu), HasSubstr("without the mean"));
   EXPECT_THAT(why_not(other, kCpu), IsEmpty());
+  const ModelConfig lfm2 = parse_config(R"({"model_type": "lfm2", "num_hidden_layers": 1,
+      "hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 2,
+      "num_key_value_heads": 2, "vocab_size": 100, "max_position_embeddings": 64,
+      "layer_types": ["conv"]})",
+                                        "test");
+  EXPECT_THAT(why_not(lfm2, kGpu), HasSubstr("short convolutions between gates work only"));
+  EXPECT_THAT(why_not(lfm2, kCpu), IsEmpty());
 }
 
 // No file describes such a layer, but a config that a program puts together may.

@@ -68,24 +68,27 @@ class SchedulerTest : public testing::Test {
 
 // The model's states can be restored to before the last token of a prompt.
 TEST_F(SchedulerTest, RecurrentModelsShareWhatTheyCanGoBackTo) {
-  const Model model = test::load_folder(test::tiny_model("qwen35-tiny"), pool_);
-  SchedulerOptions options = small();
-  options.positions = 250;
-  Scheduler scheduler(model, options);
-  const auto prompt = test::random_tokens(100, model.config.vocab, 1);
-  auto longer = prompt, other = prompt;
-  longer.insert(longer.end(), {5, 6, 7});
-  other[50] = (other[50] + 1) % 100 + 3;
-  const std::pair<std::vector<int32_t>, int64_t> expected[] = {
-      {prompt, 0}, {prompt, 99}, {longer, 99}, {other, 0}, {longer, 102}};
-  for (const auto& [text, cached] : expected) {
-    const TextRequest wanted = request(text, 12);
-    auto sink = std::make_shared<Recorder>();
-    scheduler.add(wanted, sink);
-    finish(scheduler);
-    ASSERT_TRUE(sink->end);
-    EXPECT_THAT(sink->tokens, ElementsAreArray(test::plain_text(model, wanted, 250)));
-    EXPECT_EQ(sink->end->cached_tokens, cached);
+  for (const char* name : {"qwen35-tiny", "lfm2-tiny"}) {
+    SCOPED_TRACE(name);
+    const Model model = test::load_folder(test::tiny_model(name), pool_);
+    SchedulerOptions options = small();
+    options.positions = 250;
+    Scheduler scheduler(model, options);
+    const auto prompt = test::random_tokens(100, model.config.vocab, 1);
+    auto longer = prompt, other = prompt;
+    longer.insert(longer.end(), {5, 6, 7});
+    other[50] = (other[50] + 1) % 40 + 3;
+    const std::pair<std::vector<int32_t>, int64_t> expected[] = {
+        {prompt, 0}, {prompt, 99}, {longer, 99}, {other, 0}, {longer, 102}};
+    for (const auto& [text, cached] : expected) {
+      const TextRequest wanted = request(text, 12);
+      auto sink = std::make_shared<Recorder>();
+      scheduler.add(wanted, sink);
+      finish(scheduler);
+      ASSERT_TRUE(sink->end);
+      EXPECT_THAT(sink->tokens, ElementsAreArray(test::plain_text(model, wanted, 250)));
+      EXPECT_EQ(sink->end->cached_tokens, cached);
+    }
   }
 }
 

@@ -36,12 +36,17 @@ CpuDeltaNet::CpuDeltaNet(const Model& model, int64_t slots, uint64_t max_bytes)
   int64_t scratch = 0;
   for (const LayerDesc& layer : model.config.layers) {
     LayerPlace& place = places_.emplace_back();
+    if (!layer.has_state()) continue;
     const DeltaNetDesc& d = layer.delta_net;
-    if (!d.present()) continue;
+    const ShortConvolutionDesc& c = layer.short_convolution;
+    place.channels = d.present() ? d.channels() : c.channels;
+    place.taps = d.present() ? d.taps : c.taps;
     place.rows = slot_floats_;
-    place.heads = place.rows + round_up((d.taps - 1) * d.channels(), kAlignment);
-    slot_floats_ = place.heads + d.key_heads * head_floats(d);
-    scratch = std::max({scratch, delta_rule_scratch(shape_of(d)), kMaxTaps * kChannelBlock});
+    place.heads = place.rows + round_up((place.taps - 1) * place.channels, kAlignment);
+    slot_floats_ = place.heads;
+    if (!d.present()) continue;
+    slot_floats_ += d.key_heads * head_floats(d);
+    scratch = std::max(scratch, delta_rule_scratch(shape_of(d)));
   }
   if (slot_floats_ == 0) return;
   const uint64_t bytes = checked_mul(static_cast<uint64_t>(slot_floats_) * sizeof(float),
@@ -96,44 +101,54 @@ std::vector<CpuDeltaNet::Part> CpuDeltaNet::parts() const {
 
 void CpuDeltaNet::keep_rows(int64_t layer, const Part& part, RowsView channels, int64_t rows,
                             int64_t begin, int64_t end, float* out, int64_t stride) {
-  const DeltaNetDesc& d = desc_of(layer);
+  const LayerPlace& place = places_[static_cast<size_t>(layer)];
   const float* before = rows_of(layer, static_cast<int32_t>(runs_[part.run].sequence));
-  const int64_t kept = d.taps - 1;
+  const int64_t kept = place.taps - 1;
   for (int64_t i = 0; i < kept; ++i) {
     const int64_t row = rows - kept + i;
     const float* from =
-        row >= 0 ? channels.row(part.first + row) : before + (row + kept) * d.channels();
+        row >= 0 ? channels.row(part.first + row) : before + (row + kept) * place.channels;
     std::copy_n(from + begin, end - begin, out + i * stride);
   }
 }
 
+void CpuDeltaNet::for_blocks(int64_t layer, FunctionRef<void(const Part&, int64_t, int64_t)> see) {
+  const int64_t channels = places_[static_cast<size_t>(layer)].channels;
+  const std::vector<Part> all = parts();
+  const int64_t blocks = (channels + kChannelBlock - 1) / kChannelBlock;
+  model_.pool().for_each(blocks * static_cast<int64_t>(all.size()), [&](int64_t item) {
+    const int64_t begin = item % blocks * kChannelBlock;
+    see(all[static_cast<size_t>(item / blocks)], begin, std::min(begin + kChannelBlock, channels));
+  });
+}
+
 // Goes from the last row to the first, since the convolution still reads the rows in front of each.
 void CpuDeltaNet::convolve_channels(const float* taps, int64_t layer, const Part& part,
-                                    RowsView channels, int64_t begin, int64_t end) {
-  const DeltaNetDesc& d = desc_of(layer);
-  const int64_t kept = d.taps - 1, n = end - begin;
+                                    RowsView channels, int64_t begin, int64_t end,
+                                    FunctionRef<void(int64_t row, const float* sums)> write) {
+  const LayerPlace& place = places_[static_cast<size_t>(layer)];
+  const int64_t kept = place.taps - 1, n = end - begin, stride = place.channels;
   float* before = rows_of(layer, static_cast<int32_t>(runs_[part.run].sequence));
   float last[kMaxTaps * kChannelBlock];
   for (const StateMark& mark : marks_) {
     if (mark.run != part.run) continue;
     keep_rows(layer, part, channels, mark.rows, begin, end, rows_of(layer, mark.slot) + begin,
-              d.channels());
+              stride);
   }
   keep_rows(layer, part, channels, part.rows, begin, end, last, n);
   for (int64_t t = part.rows; t-- > 0;) {
     float sums[kChannelBlock] = {};
-    for (int64_t tap = 0; tap < d.taps; ++tap) {
+    for (int64_t tap = 0; tap < place.taps; ++tap) {
       const int64_t row = t - kept + tap;
-      const float* x =
-          row >= 0 ? channels.row(part.first + row) : before + (row + kept) * d.channels();
-      const float* w = taps + tap * d.channels();
+      const float* x = row >= 0 ? channels.row(part.first + row) : before + (row + kept) * stride;
+      const float* w = taps + tap * stride;
       for (int64_t c = 0; c < n; ++c)
         sums[c] += w[begin + c] * x[begin + c];
     }
-    ops_.silu_mul(sums, ones_.data(), n, channels.row(part.first + t) + begin);
+    write(part.first + t, sums);
   }
   for (int64_t i = 0; i < kept; ++i)
-    std::copy_n(last + i * n, n, before + i * d.channels() + begin);
+    std::copy_n(last + i * n, n, before + i * stride + begin);
 }
 
 // Computes lengths of queries and keys, logarithms of decays, and strengths.
@@ -163,18 +178,33 @@ void CpuDeltaNet::finish_rows(const step::Convolve& s, int layer, RowsView chann
 
 void CpuDeltaNet::convolve(const step::Convolve& s, int layer, RowsView channels, RowsView decay,
                            RowsView strength) {
-  const DeltaNetDesc& d = s.net;
   const float* taps = model_.vector(layer, s.taps).data();
-  const std::vector<Part> all = parts();
-  const int64_t blocks = (d.channels() + kChannelBlock - 1) / kChannelBlock;
-  model_.pool().for_each(blocks * static_cast<int64_t>(all.size()), [&](int64_t item) {
-    const int64_t begin = item % blocks * kChannelBlock;
-    convolve_channels(taps, layer, all[static_cast<size_t>(item / blocks)], channels, begin,
-                      std::min(begin + kChannelBlock, d.channels()));
+  for_blocks(layer, [&](const Part& part, int64_t begin, int64_t end) {
+    convolve_channels(taps, layer, part, channels, begin, end, [&](int64_t row, const float* sums) {
+      ops_.silu_mul(sums, ones_.data(), end - begin, channels.row(row) + begin);
+    });
   });
-  const int64_t m = all.back().first + all.back().rows;
-  model_.pool().for_ranges(m, 1, [&](int64_t begin, int64_t end) {
+  const Part last = parts().back();
+  model_.pool().for_ranges(last.first + last.rows, 1, [&](int64_t begin, int64_t end) {
     finish_rows(s, layer, channels, decay, strength, begin, end);
+  });
+}
+
+void CpuDeltaNet::convolve_gated(const step::Convolve& s, int layer, RowsView channels,
+                                 RowsView before, RowsView after, RowsView to, int64_t skip) {
+  const float* taps = model_.vector(layer, s.taps).data();
+  const float* bias = s.bias >= 0 ? model_.vector(layer, s.bias).data() : nullptr;
+  for_blocks(layer, [&](const Part& part, int64_t begin, int64_t end) {
+    for (int64_t row = part.first; row < part.first + part.rows; ++row)
+      for (int64_t c = begin; c < end; ++c)
+        channels.row(row)[c] *= before.row(row)[c];
+    convolve_channels(taps, layer, part, channels, begin, end, [&](int64_t row, const float* sums) {
+      if (row < skip) return;
+      const float* gate = after.row(row);
+      float* out = to.row(row - skip);
+      for (int64_t c = begin; c < end; ++c)
+        out[c] = gate[c] * (sums[c - begin] + (bias != nullptr ? bias[c] : 0));
+    });
   });
 }
 

@@ -1,5 +1,5 @@
-// Computes gated delta nets on the CPU: the states of sequences, the short convolution and the
-// delta rule.
+// Computes on the CPU what lies between the matrices of recurrent layers: the states of sequences,
+// short convolutions and the delta rule.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/aligned.h"
+#include "base/function_ref.h"
 #include "kernels/ops.h"
 #include "model/executor.h"
 #include "model/model.h"
@@ -32,9 +33,13 @@ class CpuDeltaNet {
   // Begins a batch: sequences that begin with it have states of zeros.
   void start(std::span<const Run> runs, std::span<const StateMark> marks);
 
-  // Convolves all rows of the batch.
+  // Convolves all rows of the batch for a delta net.
   void convolve(const step::Convolve& s, int layer, RowsView channels, RowsView decay,
                 RowsView strength);
+  // Convolves all rows of the batch between two gates. Row `skip` of the batch is the first one
+  // that is written, to row 0 of `to`.
+  void convolve_gated(const step::Convolve& s, int layer, RowsView channels, RowsView before,
+                      RowsView after, RowsView to, int64_t skip);
   // Applies the delta rule. Row `skip` of the batch is the first one that is written, to row 0 of
   // `mixed`.
   void apply_rule(int64_t layer, RowsView channels, RowsView decay, RowsView strength,
@@ -45,6 +50,7 @@ class CpuDeltaNet {
   // the convolution has read, then the heads.
   struct LayerPlace {
     int64_t rows = 0, heads = 0;
+    int64_t channels = 0, taps = 0;
   };
   // A part is the rows of the batch that belong to one run.
   struct Part {
@@ -56,8 +62,13 @@ class CpuDeltaNet {
   float* rows_of(int64_t layer, int32_t slot);
   float* head_of(int64_t layer, int32_t slot, int64_t head);
   std::vector<Part> parts() const;
+  // Calls see(part, begin, end) for blocks of channels of every run, on all threads.
+  void for_blocks(int64_t layer, FunctionRef<void(const Part&, int64_t, int64_t)> see);
+  // Convolves the channels [begin, end) of a part. Calls write(row, sums) for its rows from the
+  // last one to the first; what is written may replace the channels of the row.
   void convolve_channels(const float* taps, int64_t layer, const Part& part, RowsView channels,
-                         int64_t begin, int64_t end);
+                         int64_t begin, int64_t end,
+                         FunctionRef<void(int64_t row, const float* sums)> write);
   // Copies the last of the first `rows` rows of a part; where these are too few, also of those in
   // the slot before them.
   void keep_rows(int64_t layer, const Part& part, RowsView channels, int64_t rows, int64_t begin,

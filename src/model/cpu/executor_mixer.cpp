@@ -1,4 +1,4 @@
-// Computes on the CPU what lies between the matrices of attention and of delta nets.
+// Computes on the CPU what lies between the matrices of attention and of recurrent layers.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -22,7 +22,11 @@ void CpuExecutor::perform(const step::Attend& s, int layer, int64_t skip) {
   }
 }
 
-void CpuExecutor::perform(const step::Convolve& s, int layer, int64_t) {
+void CpuExecutor::perform(const step::Convolve& s, int layer, int64_t skip) {
+  if (s.gated()) {
+    return delta_net_.convolve_gated(s, layer, view(s.channels.rows), view(s.before.rows),
+                                     view(s.after.rows), view(s.to.rows), skip);
+  }
   delta_net_.convolve(s, layer, view(s.channels.rows), view(s.decay.rows), view(s.strength.rows));
 }
 
