@@ -12,13 +12,17 @@ walsh answers otherwise on purpose. Any other failure ends the run with status 1
 needs pytest, requests, filelock, openai, prometheus-client and wget (of PyPI).
 """
 import argparse
+import atexit
 import collections
 import fnmatch
+import functools
 import json
 import os
 import re  # noqa: F401  (the tests take these names from `utils`)
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed  # noqa: F401
 from typing import *  # noqa: F401,F403
@@ -40,7 +44,8 @@ DIFFERENT = {
         "*test_completion_prompt_cache", "*test_completion_response_fields*response_fields1[]]",
         "*test_tokenize_with_bos", "*test_completion_unified*", "*with_openai_library*",
         "*test_completion_with_response_format*-3000*", "*test_nocache_long_input_prompt",
-        "*test_ctx_shift_disabled*", "*test_responses_stream_with_llama_telemetry"],
+        "*test_ctx_shift_disabled*", "*test_responses_stream_with_llama_telemetry",
+        "*test_embedding_usage*"],
     "the first delta of a chat has an empty content, as OpenAI's has": [
         "*test_logprobs_stream", "*test_chat_completion_with_timings_per_token"],
     "errors have OpenAI's types": ["*test_context_size_exceeded*"],
@@ -52,17 +57,18 @@ DIFFERENT = {
                                                    "*test_access_static_assets*"],
     "/props has other names": ["*test_server_props"],
     "/metrics is always there, with other names": ["*test_metrics*"],
-    "/completion has no n_probs, and biases are of token ids": ["*test_n_probs*",
-                                                               "*test_logit_bias[[]False*"],
+    "there are no probabilities after sampling": ["*test_n_probs_post*"],
+    "an empty text has no embedding": ["*test_embedding_mixed_input[[]-False]*"],
+    "the message of a text that is too long is OpenAI's": [
+        "*test_embedding_error_prompt_too_long*"],
     "/completions is OpenAI's": ["*test_correct_api_key*"],
     "there are no images": ["*_with_image", "*_vision_format_accepted"],
     "a conversation has messages": ["*test_anthropic_empty_messages"],
     "a server has one address": ["*test_server_multiple_addresses"],
     "walsh has no such field or endpoint": [
-        "*test_return_progress*", "*test_chat_completions_token_count", "*test_verbose_debug",
-        "*test_chat_template_assistant_prefill*", "*test_ignore_eos*", "*test_mcp_no_proxy",
+        "*test_return_progress*", "*test_verbose_debug",
+        "*test_chat_template_assistant_prefill*", "*test_mcp_no_proxy",
         "*test_clear_and_restore", "*final_message_vllm_compat", "*test_date_inside_prompt*"],
-    "a prompt is a text or tokens, not both": ["*test_completion_with_tokens_input"],
 }
 
 # Tests set these, which have no meaning for walsh, or are always so.
@@ -71,9 +77,11 @@ WITHOUT_EFFECT = {
     "fa", "server_continuous_batching", "kv_unified", "swa_full", "n_predict", "debug",
     "server_metrics", "jinja", "cache_prompt", "no_ui", "backend_sampling", "server_slots",
     "log_path", "model_file", "id_slot", "reasoning_format", "external_server", "cache_ram",
-    "no_cache_idle_slots"}
+    "no_cache_idle_slots", "server_embeddings"}
 TAKEN = {"server_host", "server_port", "process", "seed", "temperature", "n_ctx", "n_slots",
-         "api_key", "model_alias", "chat_template_file"}
+         "api_key", "model_alias", "chat_template_file", "pooling", "model"}
+# Tokens of Qwen2.5-Coder for filling in text, which the embedded model lacks.
+FILL_TOKENS = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 
 
 class ServerResponse:
@@ -100,14 +108,17 @@ class ServerProcess:
         return None
 
     def command(self):
-        command = [program, "serve", model, "--host", self.server_host, "--port", self.server_port,
-                   "--temp", self.temperature, "--seed", self.seed, "-t", 1]
+        command = [program, "serve", self.model or model, "--host", self.server_host,
+                   "--port", self.server_port, "--temp", self.temperature,
+                   "--seed", self.seed, "-t", 1]
         if self.model_alias:
             command += ["--alias", self.model_alias]
         if self.n_slots:
             command += ["--parallel", self.n_slots]
         if self.n_ctx:
             command += ["-c", min(self.n_ctx // (self.n_slots or 1), most_positions)]
+        if self.pooling:
+            command += ["--pooling", self.pooling]
         if self.api_key:
             command += ["--api-key", self.api_key]
         if self.chat_template_file or self.jinja:  # the embedded model's shows no tools
@@ -117,6 +128,8 @@ class ServerProcess:
     def start(self, timeout_seconds=DEFAULT_HTTP_TIMEOUT):
         if self.model_hf_repo:
             pytest.skip("needs a model of the network")
+        if self.pooling == "none":
+            pytest.skip("walsh serve has no embeddings of single tokens")
         for name, value in vars(self).items():
             if value and name not in WITHOUT_EFFECT | TAKEN:
                 pytest.skip(f"walsh serve has no {name}")
@@ -214,8 +227,43 @@ def _other(name):
     return staticmethod(make)
 
 
-for _name in ("bert_bge_small", "bert_bge_small_with_fa", "tinyllama_infill", "stories15m_moe",
-              "jina_reranker_tiny", "tinygemma3", "router"):
+@functools.lru_cache
+def fill_model():
+    """Returns a copy of the model whose last tokens are those for filling in text."""
+    folder = tempfile.mkdtemp(prefix="walsh-fill-")
+    atexit.register(shutil.rmtree, folder)
+    for name in os.listdir(model):
+        os.symlink(os.path.join(model, name), os.path.join(folder, name))
+    path = os.path.join(folder, "tokenizer.json")
+    with open(path, encoding="utf-8") as file:
+        tokenizer = json.load(file)
+    vocabulary = tokenizer["model"]["vocab"]
+    last = sorted(vocabulary, key=vocabulary.get)[-len(FILL_TOKENS):]
+    for token, old in zip(FILL_TOKENS, last):
+        vocabulary[token] = vocabulary.pop(old)
+        tokenizer["model"]["merges"].pop()
+        tokenizer["added_tokens"].append(
+            dict(tokenizer["added_tokens"][0], id=vocabulary[token], content=token))
+    os.remove(path)
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(tokenizer, file)
+    return folder
+
+
+def _reader(**more):
+    """Makes a preset that reads texts: the embedded model has embeddings, too."""
+    def make():
+        server = ServerProcess()
+        server.n_ctx, server.n_slots = 512, 1
+        vars(server).update({key: value() if callable(value) else value
+                             for key, value in more.items()})
+        return server
+    return staticmethod(make)
+
+
+ServerPreset.bert_bge_small = ServerPreset.bert_bge_small_with_fa = _reader()
+ServerPreset.tinyllama_infill = _reader(model=fill_model)
+for _name in ("jina_reranker_tiny", "stories15m_moe", "tinygemma3", "router"):
     setattr(ServerPreset, _name, _other(_name))
 
 

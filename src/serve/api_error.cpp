@@ -15,6 +15,8 @@ const char* type_of(int status) {
       return "not_found_error";
     case 429:
       return "rate_limit_error";
+    case 501:
+      return "not_supported_error";  // llama.cpp's
     case 503:
       return "unavailable_error";
     default:

@@ -270,7 +270,8 @@ Json Completion::usage() const {
 Json Completion::chat_logprob(const ScoredToken& token) const {
   const auto entry = [&](int32_t id, float logprob) -> Json {
     const std::string_view bytes = tokens_.bytes(id);
-    return {{"token", tokens_.text(id)},
+    return {{"id", id},
+            {"token", tokens_.text(id)},
             {"logprob", logprob},
             {"bytes", std::vector<uint8_t>(bytes.begin(), bytes.end())}};
   };
@@ -352,7 +353,11 @@ Json Completion::chunk(const Choice& choice, const AnswerDelta& delta, const Sco
     if (scored) one["logprobs"] = {{"content", Json::array({chat_logprob(*token)})}};
   } else {
     one["text"] = delta.content;
-    if (scored) add_logprob(one["logprobs"], *token, choice.offset);
+    if (scored && request_.scores_by_id) {
+      one["completion_probabilities"] = Json::array({chat_logprob(*token)});
+    } else if (scored) {
+      add_logprob(one["logprobs"], *token, choice.offset);
+    }
   }
   Json result = header(request_.chat ? "chat.completion.chunk" : "text_completion");
   result["choices"] = Json::array({std::move(one)});
@@ -396,8 +401,8 @@ void Completion::send(Choice& choice, const AnswerDelta& delta, const ScoredToke
   if (!request_.stream) return;
   start_events();
   if (!std::exchange(choice.begun, true)) send_begin(choice, delta);
-  const bool wanted = token != nullptr && (request_.text.logprobs >= 0 || request_.token_timings ||
-                                           request_.token_ids);
+  const bool wanted = token != nullptr &&
+                      (request_.text.logprobs >= 0 || request_.token_timings || request_.token_ids);
   if (delta.empty() && !wanted && !last) return;
   reply_->event(event(chunk(choice, delta, token, last)));
 }
@@ -432,7 +437,12 @@ std::string Completion::whole_choice(const Choice& choice) const {
       one["logprobs"]["content"].push_back(chat_logprob(token));
   } else {
     one["text"] = choice.text;
-    one["logprobs"] = all_logprobs(choice);
+    if (request_.scores_by_id) {
+      for (const ScoredToken& token : choice.scored)
+        one["completion_probabilities"].push_back(chat_logprob(token));
+    } else {
+      one["logprobs"] = all_logprobs(choice);
+    }
     if (request_.token_ids) one["prompt_token_ids"] = choice.prompt();
   }
   if (request_.token_ids) one["token_ids"] = choice.ids;
@@ -459,8 +469,7 @@ std::string Completion::answer() const {
   Json rest = header(request_.chat ? "chat.completion" : "text_completion");
   rest["usage"] = usage();
   rest["timings"] = timings(choices_.front()->end);
-  if (request_.chat && request_.token_ids)
-    rest["prompt_token_ids"] = choices_.front()->prompt();
+  if (request_.chat && request_.token_ids) rest["prompt_token_ids"] = choices_.front()->prompt();
   std::string text = "{\"choices\":[";
   for (const auto& choice : choices_) {
     if (choice->index > 0) text += ',';
@@ -480,6 +489,7 @@ void Completion::finish() {
       Json last = header(request_.chat ? "chat.completion.chunk" : "text_completion");
       last["choices"] = Json::array();
       last["usage"] = usage();
+      last["timings"] = timings(choices_.front()->end);
       reply_->event(event(last));
     }
     reply_->event("data: [DONE]\n\n");

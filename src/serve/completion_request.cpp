@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "serve/answer_grammar.h"
+#include "serve/fill_prompt.h"
 #include "serve/sampling_fields.h"
 
 namespace walsh {
@@ -37,7 +38,8 @@ CompletionRequest common_request(const Fields& fields, const LoadedModel& model,
   request.token_ids = fields.flag("return_token_ids").value_or(false);
   request.text.shares_prefix = fields.flag("cache_prompt").value_or(true);
   request.text.most_drafted = fields.integer("speculative.n_max", 0, 1024).value_or(-1);
-  const GenerationOptions options = read_sampling(fields, defaults, model.model.config.vocab);
+  const GenerationOptions options =
+      read_sampling(fields, defaults, model.model.config.vocab, model.tokenizer);
   try {
     request.text.sampler = model.generation.sampler(options);
     request.text.breakers =
@@ -54,11 +56,58 @@ CompletionRequest common_request(const Fields& fields, const LoadedModel& model,
 std::vector<std::vector<int32_t>> prompts_of(const Fields& fields, const LoadedModel& model,
                                              const PromptLimits& limits) {
   PromptReader reader{kMostPrompts, "prompts", model.model.config.vocab};
-  reader.encode = [&](const std::string& text, const std::string&) {
+  reader.encode = [&](const std::string& text, const std::string&, bool first) {
     check_prompt_bytes(text, limits, "the prompt", "prompt");
-    return encode_prompt(model.tokenizer, text);
+    return first ? encode_prompt(model.tokenizer, text) : model.tokenizer.encode(text, false);
   };
   return read_prompts(fields, "prompt", reader);
+}
+
+// Returns whether the text before a suffix is asked for.
+bool fills(const Fields& fields) {
+  return fields.find("input_extra") != nullptr || !fields.text("suffix").value_or("").empty();
+}
+
+std::vector<FillRequest::File> files_of(const Fields& fields) {
+  std::vector<FillRequest::File> files;
+  const Json* list = fields.find("input_extra");
+  if (list == nullptr) return files;
+  if (!list->is_array())
+    fields.refuse("input_extra", "a list of objects with 'filename' and 'text'");
+  for (size_t i = 0; i < list->size(); ++i) {
+    const Fields file((*list)[i], fmt::format("{}[{}]", fields.path("input_extra"), i));
+    const auto text = file.text("text");
+    if (!text) file.refuse("text", "a string");
+    files.push_back({file.text("filename").value_or("tmp"), *text});
+  }
+  return files;
+}
+
+// Reads the prompt that is the text before a suffix. The middle has the room that the request gives
+// it, or else a quarter of the context.
+void read_fill(const Fields& fields, const LoadedModel& model, const PromptLimits& limits,
+               CompletionRequest& request) {
+  const auto tokens = fill_tokens(model.tokenizer);
+  if (!tokens)
+    fields.refuse("suffix", "empty: the model has no tokens for filling in text before a suffix");
+  if (request.echo) fields.refuse("echo", "false, since there is a suffix");
+  const Json* prompt = fields.find("prompt");
+  if (prompt == nullptr || !prompt->is_string())
+    fields.refuse("prompt", "a string, since there is a suffix");
+  FillRequest fill;
+  fill.prefix = prompt->get<std::string>();
+  fill.suffix = fields.text("suffix").value_or("");
+  check_prompt_bytes(fill.prefix, limits, "the prompt", "prompt");
+  check_prompt_bytes(fill.suffix, limits, "the suffix", "suffix");
+  fill.files = files_of(fields);
+  for (const FillRequest::File& file : fill.files)
+    check_prompt_bytes(file.name + file.text, limits, "a file", "input_extra");
+  const int64_t quarter = limits.positions / 4, most = request.text.max_tokens;
+  const int64_t room =
+      limits.positions - (most < 0 ? quarter : std::min(most, limits.positions / 2));
+  request.prompts = {fill_prompt(model.tokenizer, *tokens, fill, room)};
+  auto& stops = request.text.stop_ids;
+  stops.insert(stops.end(), tokens->ends.begin(), tokens->ends.end());
 }
 
 void check_lengths(const CompletionRequest& request, int64_t positions) {
@@ -94,12 +143,15 @@ void check_scores(const CompletionRequest& request, int64_t positions) {
       "logprobs");
 }
 
-// Refuses fields of OpenAI's interface that would change the answer but are not supported.
-void refuse_other_texts(const Fields& fields, int64_t n) {
-  if (fields.integer("best_of", 1, INT32_MAX).value_or(n) != n)
-    fields.refuse("best_of", fmt::format("{}, the same as 'n'", n));
-  if (!fields.text("suffix").value_or("").empty())
-    fields.refuse("suffix", "empty: filling in text before a suffix is not supported");
+// Reads which log-probabilities an answer has: OpenAI's "logprobs" or llama.cpp's "n_probs".
+void read_scores(const Fields& fields, CompletionRequest& request) {
+  const auto logprobs = fields.integer("logprobs", 0, kMostLogprobs);
+  const int64_t by_id = fields.integer("n_probs", 0, kMostLogprobs).value_or(0);
+  if (logprobs && by_id > 0) fields.refuse("n_probs", "absent, since there is 'logprobs'");
+  request.scores_by_id = by_id > 0;
+  if (!logprobs && by_id == 0) return;
+  request.text.logprobs = static_cast<int>(logprobs.value_or(by_id));
+  request.text.prompt_logprobs = request.echo && logprobs;
 }
 
 void refuse_other_answers(const Fields& fields) {
@@ -149,14 +201,16 @@ CompletionRequest parse_completion(const OrderedJson& body, const LoadedModel& m
   const Fields fields(sorted, "");
   CompletionRequest request = common_request(fields, model, defaults);
   request.text.owner = owner;
-  refuse_other_texts(fields, request.n);
-  request.prompts = prompts_of(fields, model, limits);
+  if (fields.integer("best_of", 1, INT32_MAX).value_or(request.n) != request.n)
+    fields.refuse("best_of", fmt::format("{}, the same as 'n'", request.n));
   // OpenAI's default is 16 tokens.
   request.text.max_tokens = most_tokens(fields).value_or(16);
   request.echo = fields.flag("echo").value_or(false);
-  if (const auto logprobs = fields.integer("logprobs", 0, kMostLogprobs)) {
-    request.text.logprobs = static_cast<int>(*logprobs);
-    request.text.prompt_logprobs = request.echo;
+  read_scores(fields, request);
+  if (fills(fields)) {
+    read_fill(fields, model, limits, request);
+  } else {
+    request.prompts = prompts_of(fields, model, limits);
   }
   check_lengths(request, limits.positions);
   check_scores(request, limits.positions);

@@ -26,6 +26,7 @@ struct CompletionRequest {
   bool running_usage = false;  // every chunk of a stream has the usage so far
   bool token_timings = false;  // in every chunk of a stream
   bool token_ids = false;      // the answer has the ids of the prompt's tokens and of its own
+  bool scores_by_id = false;   // log-probabilities are given in llama.cpp's form, with ids
   // This says how the answer of a chat is parsed; without it the text is the content.
   std::optional<AnswerReaderOptions> reader;
   bool show_reasoning = true;

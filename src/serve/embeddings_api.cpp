@@ -74,9 +74,9 @@ std::vector<std::vector<int32_t>> inputs_of(const Fields& fields, const char* ke
                                             const LoadedModel& model, const PromptLimits& limits) {
   TokenCount count(limits, key);
   PromptReader reader{kMostTexts, "inputs", model.model.config.vocab};
-  reader.encode = [&](const std::string& text, const std::string& field) {
+  reader.encode = [&](const std::string& text, const std::string& field, bool first) {
     check_text(text, limits, field);
-    return model.tokenizer.encode(text, true);
+    return model.tokenizer.encode(text, first);
   };
   reader.check = [&](const std::vector<int32_t>& tokens, const std::string& field) {
     count.add(tokens, field);
@@ -87,6 +87,7 @@ std::vector<std::vector<int32_t>> inputs_of(const Fields& fields, const char* ke
 EmbeddingForm form_of(const Fields& fields, const LoadedModel& model, EmbeddingsForm form) {
   EmbeddingOptions options;
   options.dimensions = fields.integer("dimensions", 1, model.model.config.hidden).value_or(0);
+  if (form == EmbeddingsForm::old_ollama) options.normalize = false;
   // llama.cpp's norms: 2 is the length, -1 none; others are rare.
   if (form == EmbeddingsForm::llama)
     if (const auto norm = fields.integer("embd_normalize", -1, 2)) {
@@ -117,6 +118,7 @@ std::string embeddings_text(EmbeddingsForm form, std::span<const std::string> em
     }
   }
   if (form == EmbeddingsForm::llama) return "[" + text + "]";
+  if (form == EmbeddingsForm::old_ollama) return fmt::format(R"({{"embedding":{}}})", text);
   if (form == EmbeddingsForm::ollama)
     return fmt::format(R"({{"model":{},"embeddings":[{}],"prompt_eval_count":{}}})", name, text,
                        tokens);
@@ -136,32 +138,40 @@ struct Document {
   float score = 0;
 };
 
-std::vector<Document> documents_of(const Fields& fields) {
+std::vector<Document> documents_of(const Fields& fields, const char* key) {
   const char* expected = "a list of strings or of objects with 'text'";
-  const Json* list = fields.find("documents");
-  if (list == nullptr || !list->is_array() || list->empty()) fields.refuse("documents", expected);
+  const Json* list = fields.find(key);
+  if (list == nullptr || !list->is_array() || list->empty()) fields.refuse(key, expected);
   if (list->size() > kMostTexts)
-    fields.refuse("documents", fmt::format("at most {} documents", kMostTexts));
+    fields.refuse(key, fmt::format("at most {} documents", kMostTexts));
   std::vector<Document> documents;
   for (const Json& one : *list) {
     const bool is_object = one.is_object() && one.contains("text") && one["text"].is_string();
-    if (!one.is_string() && !is_object) fields.refuse("documents", expected);
+    if (!one.is_string() && !is_object) fields.refuse(key, expected);
     documents.push_back({is_object ? one["text"].get<std::string>() : one.get<std::string>()});
   }
   return documents;
 }
 
-Json ranking(std::span<const Document> documents, size_t most, bool with_texts) {
+// Says what a ranking tells of each document, and how many it has.
+struct RankingForm {
+  bool bare = false;  // that of text-embeddings-inference: a list without more around it
+  bool with_texts = false;
+  size_t most = 0;
+};
+
+Json ranking(std::span<const Document> documents, const RankingForm& form) {
   std::vector<size_t> order;
   for (size_t i = 0; i < documents.size(); ++i)
     order.push_back(i);
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return documents[a].score > documents[b].score; });
   Json results = Json::array();
-  for (size_t i = 0; i < std::min(most, order.size()); ++i) {
+  for (size_t i = 0; i < std::min(form.most, order.size()); ++i) {
     const Document& document = documents[order[i]];
-    Json result = {{"index", order[i]}, {"relevance_score", document.score}};
-    if (with_texts) result["document"] = {{"text", document.text}};
+    Json result = {{"index", order[i]}, {form.bare ? "score" : "relevance_score", document.score}};
+    if (form.with_texts && form.bare) result["text"] = document.text;
+    if (form.with_texts && !form.bare) result["document"] = {{"text", document.text}};
     results.push_back(std::move(result));
   }
   return results;
@@ -180,8 +190,14 @@ TextReadings::Request parse_embeddings(const OrderedJson& body, EmbeddingsForm f
     fields.refuse("encoding_format", "float or base64");
   const EmbeddingForm wanted = form_of(fields, model, form);
   const bool content = form == EmbeddingsForm::llama && fields.find("content") != nullptr;
+  const bool one = form == EmbeddingsForm::old_ollama;
+  if (one && !fields.text("prompt")) fields.refuse("prompt", "a string");
   TextReadings::Request request;
-  request.prompts = inputs_of(fields, content ? "content" : "input", model, limits);
+  request.prompts = inputs_of(fields,
+                              one       ? "prompt"
+                              : content ? "content"
+                                        : "input",
+                              model, limits);
   request.reading = wanted.pooling;
   request.owner = owner;
   const auto made = std::make_shared<std::vector<std::string>>(request.prompts.size());
@@ -206,15 +222,19 @@ TextReadings::Request parse_rerank(const OrderedJson& body, const Reranker& rera
   if (!query || query->empty()) fields.refuse("query", "a text that is not empty");
   check_text(*query, limits, "query");
   const std::string instruction = fields.text("instruction").value_or("");
-  const auto documents = std::make_shared<std::vector<Document>>(documents_of(fields));
-  const int64_t most = fields.integer("top_n", 1, INT32_MAX).value_or(std::ssize(*documents));
-  const bool with_texts = fields.flag("return_documents").value_or(false);
+  const char* key = fields.find("texts") != nullptr ? "texts" : "documents";
+  const auto documents = std::make_shared<std::vector<Document>>(documents_of(fields, key));
+  RankingForm form;
+  form.bare = fields.find("texts") != nullptr;
+  form.with_texts = fields.flag(form.bare ? "return_text" : "return_documents").value_or(false);
+  form.most =
+      static_cast<size_t>(fields.integer("top_n", 1, INT32_MAX).value_or(std::ssize(*documents)));
   TextReadings::Request request;
   request.reading = Reading::logits;
   request.owner = owner;
-  TokenCount count(limits, "documents");  // the query counts for every document
+  TokenCount count(limits, key);  // the query counts for every document
   for (size_t i = 0; i < documents->size(); ++i) {
-    const std::string field = fmt::format("documents[{}]", i);
+    const std::string field = fmt::format("{}[{}]", key, i);
     check_text((*documents)[i].text, limits, field);
     request.prompts.push_back(
         reranker.prompt(model.tokenizer, instruction, *query, (*documents)[i].text));
@@ -223,11 +243,13 @@ TextReadings::Request parse_rerank(const OrderedJson& body, const Reranker& rera
   request.take = [documents, reranker](size_t index, std::span<const float> logits) {
     (*documents)[index].score = reranker.score(logits);
   };
-  request.answer = [documents, model_name, most, with_texts](int64_t tokens) {
-    const Json answer = {{"object", "list"},
-                         {"model", model_name},
-                         {"results", ranking(*documents, static_cast<size_t>(most), with_texts)},
-                         {"usage", {{"prompt_tokens", tokens}, {"total_tokens", tokens}}}};
+  request.answer = [documents, model_name, form](int64_t tokens) {
+    Json answer = ranking(*documents, form);
+    if (!form.bare)
+      answer = {{"object", "list"},
+                {"model", model_name},
+                {"results", std::move(answer)},
+                {"usage", {{"prompt_tokens", tokens}, {"total_tokens", tokens}}}};
     return text_response(answer.dump(-1, ' ', false, Json::error_handler_t::replace));
   };
   return request;

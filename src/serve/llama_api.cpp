@@ -5,6 +5,7 @@
 
 #include "io/wide_integers.h"
 #include "serve/ordered_fields.h"
+#include "serve/prompts.h"
 #include "serve/sampling_fields.h"
 #include "serve/translated_reply.h"
 
@@ -13,9 +14,10 @@ namespace {
 
 // Refuses fields that would change the answer.
 void refuse_others(const OrderedJson& request) {
-  for (const char* key : {"n_probs", "n_indent", "t_max_predict_ms"}) {
+  for (const char* key : {"n_indent", "t_max_predict_ms", "post_sampling_probs"}) {
     const OrderedJson* value = find_value(request, key);
-    if (value != nullptr && *value != 0) refuse_value(key, "0 or absent: it is not supported");
+    if (value != nullptr && *value != 0 && *value != false)
+      refuse_value(key, "0, false or absent: it is not supported");
   }
   for (const char* key : {"image_data", "lora"}) {
     const OrderedJson* value = find_value(request, key);
@@ -32,31 +34,6 @@ OrderedJson most_tokens(const OrderedJson& request) {
     if (value != nullptr) return *value == -2 ? OrderedJson(-1) : *value;
   }
   return -1;
-}
-
-// Returns whether there are several prompts: a list of texts, or a list of lists of tokens.
-bool is_list(const OrderedJson& prompt) {
-  return prompt.is_array() && !prompt.empty() && !prompt.front().is_number();
-}
-
-// A prompt may be an object whose text is "prompt_string".
-OrderedJson prompt_text(const OrderedJson& prompt) {
-  if (!prompt.is_object()) return prompt;
-  const OrderedJson* images = find_value(prompt, "multimodal_data");
-  if (images != nullptr && !images->empty())
-    refuse_value("prompt.multimodal_data", "empty or absent: it is not supported");
-  return text_value(prompt, "prompt_string", "prompt");
-}
-
-OrderedJson prompts_of(const OrderedJson& request) {
-  const OrderedJson* prompt = find_value(request, "prompt");
-  if (prompt == nullptr)
-    refuse_value("prompt", "a string, a list of token ids, or a list of these");
-  if (!is_list(*prompt)) return prompt_text(*prompt);
-  OrderedJson all = OrderedJson::array();
-  for (const OrderedJson& one : *prompt)
-    all.push_back(prompt_text(one));
-  return all;
 }
 
 // Keeps the fields that the client asks for. "generation_settings/seed" is a field of a field.
@@ -91,7 +68,7 @@ class LlamaReply : public TranslatedReply {
   LlamaReply(std::shared_ptr<HttpReply> reply, const OrderedJson& request, LlamaRequest repeated)
       : TranslatedReply(std::move(reply)),
         repeated_(std::move(repeated)),
-        several_(is_list(request.at("prompt"))),
+        several_(has_several_prompts(request.value("prompt", OrderedJson()))),
         shows_tokens_(request.value("return_tokens", OrderedJson()) == true),
         fields_(wanted_fields(request)) {}
 
@@ -129,6 +106,7 @@ class LlamaReply : public TranslatedReply {
                   {"id_slot", -1},
                   {"tokens_predicted", state.tokens},
                   {"tokens_evaluated", state.prompt_tokens}};
+    add_scores(choice, piece);
     if (answer.contains("timings")) piece["timings"] = answer["timings"];
     put(piece);
   }
@@ -144,6 +122,11 @@ class LlamaReply : public TranslatedReply {
   };
 
   void put(const Json& data) { emit_text("data: " + dump_exact(data) + "\n\n"); }
+
+  static void add_scores(const Json& choice, Json& result) {
+    const auto scores = choice.find("completion_probabilities");
+    if (scores != choice.end()) result["completion_probabilities"] = *scores;
+  }
 
   // Returns the end of a choice, or all of it.
   Json last(const Json& choice, const Json& answer, const State& state) const {
@@ -170,6 +153,7 @@ class LlamaReply : public TranslatedReply {
                                          : "eos"},
         {"stopping_word", stop.is_string() ? stop : Json("")},
     };
+    add_scores(choice, result);
     if (answer.contains("timings")) result["timings"] = answer["timings"];
     return result;
   }
@@ -186,13 +170,33 @@ OrderedJson completion_of_llama(const OrderedJson& request) {
   refuse_others(request);
   OrderedJson completion = OrderedJson::object();
   copy_sampling(request, completion);
-  for (const char* key : {"stop", "stream", "cache_prompt", "cache_salt", "grammar", "json_schema",
-                          "response_format", "timings_per_token", "model", "speculative.n_max"})
+  for (const char* key :
+       {"stop", "stream", "cache_prompt", "cache_salt", "grammar", "json_schema", "response_format",
+        "timings_per_token", "model", "n_probs", "prompt", "speculative.n_max"})
     if (const OrderedJson* value = find_value(request, key)) completion[key] = *value;
-  completion["prompt"] = prompts_of(request);
   completion["max_tokens"] = most_tokens(request);
   completion["return_token_ids"] = true;
   return completion;
+}
+
+OrderedJson infill_of_llama(const OrderedJson& request) {
+  const auto text = [&](const char* key) {
+    const OrderedJson* value = find_value(request, key);
+    if (value == nullptr || !value->is_string()) refuse_value(key, "a string");
+    return value->get<std::string>();
+  };
+  const bool begun = find_value(request, "prompt") != nullptr;
+  OrderedJson completion = completion_of_llama(request);
+  completion["prompt"] = text("input_prefix") + (begun ? text("prompt") : "");
+  completion["suffix"] = text("input_suffix");
+  const OrderedJson* files = find_value(request, "input_extra");
+  completion["input_extra"] = files != nullptr ? *files : OrderedJson::array();
+  return completion;
+}
+
+const FieldNames& infill_names() {
+  static const FieldNames names = {{"suffix", "input_suffix"}, {"prompt", "input_prefix"}};
+  return names;
 }
 
 std::shared_ptr<HttpReply> llama_reply(std::shared_ptr<HttpReply> reply, const OrderedJson& request,

@@ -1,4 +1,4 @@
-// Translates llama.cpp's /completion to OpenAI's completions.
+// Translates llama.cpp's /completion and /infill to OpenAI's completions.
 #pragma once
 
 #include <memory>
@@ -6,13 +6,18 @@
 #include <vector>
 
 #include "io/json.h"
-#include "serve/http.h"
+#include "serve/translated_reply.h"
 
 namespace walsh {
 
 // Translates the request. Throws ApiError 400 for what would change the answer and is not
 // supported.
 OrderedJson completion_of_llama(const OrderedJson& request);
+
+// Translates a request to /infill: the prefix and the prompt are continued before the suffix.
+OrderedJson infill_of_llama(const OrderedJson& request);
+// What the fields of the completion are called there.
+const FieldNames& infill_names();
 
 // An answer repeats this of its request.
 struct LlamaRequest {

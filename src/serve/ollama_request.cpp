@@ -145,8 +145,6 @@ OrderedJson chat_of_ollama(const OrderedJson& request, OllamaForm form) {
                                                             : prompt_messages(request)}};
   if (form == OllamaForm::generate) {
     refuse_images(request, "");
-    if (!text_or_nothing(request, "suffix").empty())
-      refuse_value("suffix", "empty: filling in text before a suffix is not supported");
     if (!text_or_nothing(request, "template").empty())
       refuse_value("template", "absent: the model's own is used");
   }

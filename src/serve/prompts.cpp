@@ -5,15 +5,47 @@
 namespace walsh {
 namespace {
 
-std::vector<int32_t> token_ids(const Json& list, const Fields& fields, const char* key,
-                               int64_t vocab) {
-  std::vector<int32_t> ids;
-  for (const Json& id : list) {
-    if (!id.is_number_unsigned() || id.get<uint64_t>() >= static_cast<uint64_t>(vocab))
-      fields.refuse(key, fmt::format("made of token ids below {}", vocab));
-    ids.push_back(id.get<int32_t>());
+constexpr const char* kExpected = "a string, a list of token ids, or a list of these";
+
+// Returns the text of an object with "prompt_string", or with "content" as messages have it.
+std::string text_of_object(const Json& object, const Fields& fields, const char* key) {
+  const Fields parts(object, key);
+  const Json* media = parts.find("multimodal_data");
+  if (media != nullptr && !media->empty())
+    parts.refuse("multimodal_data", "empty or absent: it is not supported");
+  if (const auto text = parts.text("prompt_string")) return *text;
+  const Json* content = parts.find("content");
+  if (content == nullptr || !content->is_array() || content->empty()) fields.refuse(key, kExpected);
+  std::string text;
+  for (const Json& part : *content) {
+    const Fields one(part, parts.path("content"));
+    const auto piece = one.text("text");
+    if (one.text("type") != "text" || !piece)
+      parts.refuse("content", "made of parts with the type text");
+    text += *piece;
   }
-  return ids;
+  return text;
+}
+
+// Returns the tokens of one prompt; `field` names it.
+std::vector<int32_t> prompt_tokens(const Json& prompt, const Fields& fields, const char* key,
+                                   const std::string& field, const PromptReader& reader) {
+  if (prompt.is_string()) return reader.encode(prompt.get_ref<const std::string&>(), field, true);
+  if (prompt.is_object()) return reader.encode(text_of_object(prompt, fields, key), field, true);
+  if (!prompt.is_array()) fields.refuse(key, kExpected);
+  std::vector<int32_t> tokens;
+  for (const Json& part : prompt) {
+    if (part.is_string()) {
+      const auto& text = part.get_ref<const std::string&>();
+      const auto more = reader.encode(text, field, &part == &prompt.front());
+      tokens.insert(tokens.end(), more.begin(), more.end());
+      continue;
+    }
+    if (!part.is_number_unsigned() || part.get<uint64_t>() >= static_cast<uint64_t>(reader.vocab))
+      fields.refuse(key, fmt::format("made of token ids below {}", reader.vocab));
+    tokens.push_back(part.get<int32_t>());
+  }
+  return tokens;
 }
 
 }  // namespace
@@ -41,19 +73,14 @@ void check_prompt_tokens(const std::vector<int32_t>& tokens, int64_t positions,
 
 std::vector<std::vector<int32_t>> read_prompts(const Fields& fields, const char* key,
                                                const PromptReader& reader) {
-  const char* expected = "a string, a list of token ids, or a list of these";
   const Json* input = fields.find(key);
-  if (input == nullptr) fields.refuse(key, expected);
-  const bool is_list = input->is_array();
-  if (!input->is_string() && (!is_list || input->empty())) fields.refuse(key, expected);
-  const bool several = is_list && !input->front().is_number();
+  if (input == nullptr || (input->is_array() && input->empty())) fields.refuse(key, kExpected);
+  const bool several = has_several_prompts(*input);
   if (several && input->size() > reader.most)
     fields.refuse(key, fmt::format("at most {} {}", reader.most, reader.plural));
   std::vector<std::vector<int32_t>> prompts;
   const auto add = [&](const Json& one, const std::string& field) {
-    if (!one.is_string() && !one.is_array()) fields.refuse(key, expected);
-    prompts.push_back(one.is_string() ? reader.encode(one.get_ref<const std::string&>(), field)
-                                      : token_ids(one, fields, key, reader.vocab));
+    prompts.push_back(prompt_tokens(one, fields, key, field, reader));
     if (reader.check) reader.check(prompts.back(), field);
   };
   if (!several) add(*input, key);

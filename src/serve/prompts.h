@@ -2,6 +2,7 @@
 // fields, within the limits of the model.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -26,19 +27,29 @@ void check_prompt_bytes(const std::string& text, const PromptLimits& limits,
 void check_prompt_tokens(const std::vector<int32_t>& tokens, int64_t positions,
                          const std::string& subject, const std::string& field);
 
-// This says how prompts are read. encode(text, field) returns a text's tokens; check(tokens, field)
-// is called for each prompt before the next one is read. `field` names the prompt: "KEY[3]", or
-// "KEY" if it is not in a list.
+// This says how prompts are read. encode(text, field, first) returns a text's tokens, with those
+// that begin a prompt if it is the first part of one; check(tokens, field) is called for each
+// prompt before the next one is read. `field` names the prompt: "KEY[3]", or "KEY" if it is not in
+// a list.
 struct PromptReader {
   size_t most = 0;  // prompts in one request
   const char* plural = "";
   int64_t vocab = 0;
-  std::function<std::vector<int32_t>(const std::string&, const std::string&)> encode = {};
+  std::function<std::vector<int32_t>(const std::string&, const std::string&, bool)> encode = {};
   std::function<void(const std::vector<int32_t>&, const std::string&)> check = {};
 };
 
-// Returns the tokens of a string, a list of strings, a list of token ids, or a list of lists of
-// ids. Throws ApiError 400 for anything else.
+// Returns whether a field has several prompts: it is a list without numbers, which would be tokens
+// of a single one.
+template <typename AnyJson>
+bool has_several_prompts(const AnyJson& input) {
+  return input.is_array() &&
+         std::none_of(input.begin(), input.end(), [](const auto& one) { return one.is_number(); });
+}
+
+// Returns the tokens of a prompt or of each in a list. A prompt is a string, a list of token ids
+// among which there may be strings, as in llama.cpp, or an object with the text as "prompt_string"
+// or with parts of it as "content". Throws ApiError 400 for anything else.
 std::vector<std::vector<int32_t>> read_prompts(const Fields& fields, const char* key,
                                                const PromptReader& reader);
 

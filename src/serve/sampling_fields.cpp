@@ -32,26 +32,39 @@ std::string joined(const std::vector<std::string>& names) {
 using Biases = std::vector<std::pair<int32_t, float>>;
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
+// Holds what the ids of biases are checked with.
+struct Vocabulary {
+  int64_t size;
+  const Tokenizer& tokenizer;
+
+  // Returns the token ids that `text` means: its own, or those of a text, as in llama.cpp.
+  std::vector<int32_t> tokens(const std::string& text, const std::string& path) const {
+    const bool digits = !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+    if (!digits) return tokenizer.encode(text, false);
+    if (text.size() >= 10 || std::stoll(text) >= size)
+      throw ApiError(400, fmt::format("'{}' is not a token id below {}", path, size), path);
+    return {static_cast<int32_t>(std::stoll(text))};
+  }
+};
+
 // Reads OpenAI's form, {"15043": 1.5}.
 Biases read_bias_object(const Json& object, const std::string& path, const Option& option,
-                        int64_t vocab) {
+                        const Vocabulary& vocabulary) {
   Biases biases;
   const Fields entries(object, path);
   for (const auto& [id, value] : object.items()) {
-    const bool digits =
-        !id.empty() && id.size() < 10 && id.find_first_not_of("0123456789") == std::string::npos;
-    if (!digits || std::stoll(id) >= vocab)
-      throw ApiError(400, fmt::format("'{}' is not a token id below {}", entries.path(id), vocab),
-                     entries.path(id));
-    if (const auto bias = entries.number(id.c_str(), option.least, option.most))
-      biases.emplace_back(static_cast<int32_t>(std::stoll(id)), static_cast<float>(*bias));
+    const auto tokens = vocabulary.tokens(id, entries.path(id));
+    const auto bias = entries.number(id.c_str(), option.least, option.most);
+    for (const int32_t token : tokens)
+      if (bias) biases.emplace_back(token, static_cast<float>(*bias));
   }
   return biases;
 }
 
-// Reads llama.cpp's form, [[15043, 1.5], [29871, false]]; with false the token is never chosen.
+// Reads llama.cpp's form, [[15043, 1.5], ["text", -2], [29871, false]]; with false the token is
+// never chosen.
 Biases read_bias_list(const Json& list, const std::string& path, const Option& option,
-                      int64_t vocab) {
+                      const Vocabulary& vocabulary) {
   Biases biases;
   for (size_t i = 0; i < list.size(); ++i) {
     const Json& pair = list[i];
@@ -59,28 +72,35 @@ Biases read_bias_list(const Json& list, const std::string& path, const Option& o
     const auto refuse = [&](const std::string& expected) {
       throw ApiError(400, fmt::format("'{}' is not {}", where, expected), where);
     };
-    if (!pair.is_array() || pair.size() != 2 || !pair[0].is_number_integer())
-      refuse("a list of a token id and its bias");
-    if (pair[0] < 0 || pair[0] >= vocab) refuse(fmt::format("for a token id below {}", vocab));
+    if (!pair.is_array() || pair.size() != 2 ||
+        (!pair[0].is_number_integer() && !pair[0].is_string()))
+      refuse("a list of a token id, or a text, and its bias");
+    const bool text = pair[0].is_string();
+    if (!text && (pair[0] < 0 || pair[0] >= vocabulary.size))
+      refuse(fmt::format("for a token id below {}", vocabulary.size));
     const bool never = pair[1].is_boolean() && !pair[1].get<bool>();
     if (!never && (!pair[1].is_number() || !(pair[1].get<double>() >= option.least) ||
                    !(pair[1].get<double>() <= option.most)))
       refuse(fmt::format("a token id with a number from {} to {} or false", option.least,
                          option.most));
-    biases.emplace_back(pair[0].get<int32_t>(), never ? kNever : pair[1].get<float>());
+    const auto tokens = text ? vocabulary.tokenizer.encode(pair[0].get<std::string>(), false)
+                             : std::vector<int32_t>{pair[0].get<int32_t>()};
+    for (const int32_t token : tokens)
+      biases.emplace_back(token, never ? kNever : pair[1].get<float>());
   }
   return biases;
 }
 
-Biases read_biases(const Fields& fields, const Option& option, const char* key, int64_t vocab) {
+Biases read_biases(const Fields& fields, const Option& option, const char* key,
+                   const Vocabulary& vocabulary) {
   const Json& value = *fields.find(key);
   const auto read = value.is_array() ? read_bias_list : read_bias_object;
-  return read(value, fields.path(key), option, vocab);
+  return read(value, fields.path(key), option, vocabulary);
 }
 
 // Reads the field `key` of a row.
-void read_field(const Fields& fields, const Option& option, const char* key, int64_t vocab,
-                GenerationOptions& options) {
+void read_field(const Fields& fields, const Option& option, const char* key,
+                const Vocabulary& vocabulary, GenerationOptions& options) {
   if (fields.find(key) == nullptr) return;
   std::visit(
       [&](auto member) {
@@ -104,7 +124,7 @@ void read_field(const Fields& fields, const Option& option, const char* key, int
         } else if constexpr (std::is_same_v<T, Option::Texts>) {
           options.*member = fields.texts(key, kMostTexts);
         } else {
-          options.*member = read_biases(fields, option, key, vocab);
+          options.*member = read_biases(fields, option, key, vocabulary);
         }
       },
       option.member);
@@ -140,10 +160,12 @@ Json schema_of(const Option& option) {
 
 }  // namespace
 
-GenerationOptions read_sampling(const Fields& fields, GenerationOptions options, int64_t vocab) {
+GenerationOptions read_sampling(const Fields& fields, GenerationOptions options, int64_t vocab,
+                                const Tokenizer& tokenizer) {
+  const Vocabulary vocabulary{vocab, tokenizer};
   for (const Option& option : sampling_options()) {
     for (const char* name : option.names())
-      read_field(fields, option, name, vocab, options);
+      read_field(fields, option, name, vocabulary, options);
   }
   return options;
 }

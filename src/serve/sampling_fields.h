@@ -7,13 +7,16 @@
 #include "io/json.h"
 #include "kernels/sampler_options.h"
 #include "serve/fields.h"
+#include "text/tokenizer.h"
 #include "walsh/engine.h"
 
 namespace walsh {
 
 // Returns the options of the request, completed by `options`. Throws ApiError 400 for a value of
-// another type or out of range; ids in logit_bias must be below `vocab`.
-GenerationOptions read_sampling(const Fields& fields, GenerationOptions options, int64_t vocab);
+// another type or out of range; ids in logit_bias must be below `vocab`, and texts in it stand for
+// their tokens.
+GenerationOptions read_sampling(const Fields& fields, GenerationOptions options, int64_t vocab,
+                                const Tokenizer& tokenizer);
 
 // Copies the sampling fields of one request to another.
 void copy_sampling(const OrderedJson& from, OrderedJson& to);

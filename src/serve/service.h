@@ -87,6 +87,7 @@ class Service {
   void openapi(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void tokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void detokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void chat_tokens(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void apply_template(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void embeddings(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void rerank(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
@@ -95,7 +96,11 @@ class Service {
   // These answer clients of llama.cpp and Ollama.
   void llama_embedding(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void ollama_embed(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void ollama_embeddings(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void llama_completion(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void llama_infill(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void answer_llama(const HttpRequest& request, const OrderedJson& body,
+                    const OrderedJson& translated, const std::shared_ptr<HttpReply>& reply);
   void ollama_chat(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void ollama_generate(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void ollama_tags(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);

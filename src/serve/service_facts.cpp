@@ -73,12 +73,19 @@ void Service::props(const HttpRequest&, const std::shared_ptr<HttpReply>& reply)
   const Model& m = model_.model;
   const SamplerOptions sampler = model_.generation.sampler(options_.sampling);
   const Json params = sampling_values(sampler);
+  const auto token = [&](std::optional<int32_t> id) {
+    return id ? model_.tokenizer.token(*id).value_or("") : "";
+  };
   reply->send(json_response({
       {"model_alias", options_.model_name},
+      {"model_path", model_.path},
       {"build_info", fmt::format("walsh {}", kVersion)},
       {"total_slots", scheduler_.slots()},
       {"n_ctx", scheduler_.positions()},
       {"has_chat_template", static_cast<bool>(chat_)},
+      {"chat_template", model_.chat ? model_.chat->source(false) : ""},
+      {"bos_token", token(model_.tokenizer.bos())},
+      {"eos_token", token(model_.tokenizer.eos())},
       {"type", m.type_name()},
       {"bits_per_weight", m.bits_per_weight()},
       {"cache_type", cache_name(m.cache)},

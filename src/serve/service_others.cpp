@@ -3,8 +3,10 @@
 
 #include "io/json.h"
 #include "serve/chat_syntax.h"
+#include "serve/fill_prompt.h"
 #include "serve/llama_api.h"
 #include "serve/ollama_api.h"
+#include "serve/ordered_fields.h"
 #include "serve/sampling_fields.h"
 #include "serve/service.h"
 #include "serve/translated_reply.h"
@@ -22,15 +24,41 @@ constexpr const char* kNever = "9999-12-31T23:59:59Z";
 void Service::llama_completion(const HttpRequest& request,
                                const std::shared_ptr<HttpReply>& reply) {
   const OrderedJson body = read_body(request);
-  const OrderedJson translated = completion_of_llama(body);
+  answer_llama(request, body, completion_of_llama(body), reply);
+}
+
+void Service::llama_infill(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+  const OrderedJson body = read_body(request);
+  if (!fill_tokens(model_.tokenizer))
+    throw ApiError(501, options_.model_name +
+                            " cannot fill in text before a suffix: its tokenizer has no tokens for "
+                            "the prefix, the suffix and the middle");
+  const OrderedJson translated = infill_of_llama(body);
+  try {
+    answer_llama(request, body, translated, reply);
+  } catch (const ApiError& e) {
+    throw renamed(e, infill_names());
+  }
+}
+
+void Service::answer_llama(const HttpRequest& request, const OrderedJson& body,
+                           const OrderedJson& translated, const std::shared_ptr<HttpReply>& reply) {
   auto completion = parse_completion(translated, model_, prompt_limits(), options_.sampling,
                                      owner_of(request, translated));
+  const TextRequest& text = completion.text;
   LlamaRequest repeated;
-  repeated.settings = sampling_values(completion.text.sampler);
-  repeated.settings["seed"] = completion.text.sampler.seed;
-  repeated.settings["n_predict"] = completion.text.max_tokens;
+  repeated.settings = sampling_values(text.sampler);
+  repeated.settings["seed"] = text.sampler.seed;
+  repeated.settings["n_predict"] = text.max_tokens;
+  repeated.settings["n_probs"] = std::max(0, text.logprobs);
   repeated.settings["stop"] = completion.stop;
   repeated.settings["stream"] = completion.stream;
+  Json& biases = repeated.settings["logit_bias"] = Json::array();
+  for (const TokenBias& one : text.biases)  // null stands for minus infinity
+    biases.push_back({{"token", one.token}, {"bias", one.bias}});
+  if (text.stop_ids.empty())  // ignore_eos
+    for (const int32_t id : model_.generation.stop_ids())
+      biases.push_back({{"token", id}, {"bias", nullptr}});
   for (const auto& prompt : completion.prompts)
     repeated.prompts.push_back(model_.tokenizer.decode(prompt, true));
   start(std::move(completion), request, llama_reply(reply, body, std::move(repeated)));
@@ -40,8 +68,7 @@ void Service::ollama_chat(const HttpRequest& request, const std::shared_ptr<Http
   answer_ollama(request, reply, OllamaForm::chat);
 }
 
-void Service::ollama_generate(const HttpRequest& request,
-                              const std::shared_ptr<HttpReply>& reply) {
+void Service::ollama_generate(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
   answer_ollama(request, reply, OllamaForm::generate);
 }
 
@@ -50,7 +77,8 @@ void Service::answer_ollama(const HttpRequest& request, const std::shared_ptr<Ht
   const OrderedJson body = read_body(request);
   if (only_loads(body, form))
     return reply->send(json_response(ollama_loaded(options_.model_name, form)));
-  const bool raw = body.value("raw", OrderedJson()) == true;
+  const OrderedJson* suffix = find_value(body, "suffix");
+  const bool raw = body.value("raw", OrderedJson()) == true || (suffix != nullptr && *suffix != "");
   const auto translated = ollama_reply(reply, form);
   try {
     if (form == OllamaForm::generate && (raw || !chat_)) {

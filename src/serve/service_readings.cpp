@@ -31,6 +31,11 @@ void Service::ollama_embed(const HttpRequest& request, const std::shared_ptr<Htt
   embed(request, reply, EmbeddingsForm::ollama);
 }
 
+void Service::ollama_embeddings(const HttpRequest& request,
+                                const std::shared_ptr<HttpReply>& reply) {
+  embed(request, reply, EmbeddingsForm::old_ollama);
+}
+
 void Service::rerank(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
   const OrderedJson body = read_body(request);
   if (!reranker_)

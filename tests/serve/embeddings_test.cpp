@@ -165,6 +165,9 @@ TEST_F(EmbeddingsTest, OtherFormsHaveTheSameValues) {
   ASSERT_EQ(ollama["embeddings"].size(), 2u);
   EXPECT_EQ(values_of(ollama["embeddings"][1]), one);
   EXPECT_EQ(ollama["prompt_eval_count"], ids("a").size() + ids("London").size());
+  const Json old = post("/api/embeddings", {{"model", "tiny"}, {"prompt", "London"}})->json();
+  EXPECT_EQ(values_of(old["embedding"]), plain);
+  EXPECT_EQ(post("/api/embeddings", {{"input", "London"}})->response.status, 400);
   EXPECT_EQ(embedding({{"input", "London"}}),
             values_of(post("/embeddings", {{"input", "London"}})->json()["data"][0]["embedding"]));
 }
@@ -179,8 +182,8 @@ TEST_F(EmbeddingsTest, WrongRequestsAreRefusedWithTheField) {
       {{{"input", {"a", ""}}}, "'input[1]' is empty"},
       {{{"input", Json::array({Json::array()})}}, "'input[0]' has no tokens"},
       {{{"input", 3}}, "'input' must be a string, a list"},
-      {{{"input", {"a", 3}}}, "'input' must be a string, a list"},
-      {{{"input", {3, "a"}}}, "'input' must be made of token ids below"},
+      {{{"input", {"a", true}}}, "'input' must be a string, a list"},
+      {{{"input", {3, true}}}, "'input' must be made of token ids below"},
       {{{"input", {-1}}}, "'input' must be made of token ids below"},
       {{{"input", Json::array({Json::array({1, 99999999})})}}, "token ids below"},
       {{{"input", std::vector<std::string>(2049, "a")}}, "'input' must be at most 2048 inputs"},
@@ -361,6 +364,24 @@ TEST_F(RerankTest, ResultsAreSortedByTheProbabilityOfYes) {
     EXPECT_FALSE(result.contains("document"));
   }
   EXPECT_GT(answer["usage"]["total_tokens"], 4);
+}
+
+TEST_F(RerankTest, TextsAreRankedInTheFormOfTextEmbeddingsInference) {
+  const Json texts = Json::array({"Ice is frozen water.", "London", "The mill"});
+  const Json answer = post("/rerank", {{"query", "What is ice?"}, {"texts", texts}})->json();
+  const Json other = post("/rerank", {{"query", "What is ice?"}, {"documents", texts}})->json();
+  ASSERT_EQ(answer.size(), 3);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(answer[i]["index"], other["results"][i]["index"]);
+    EXPECT_EQ(answer[i]["score"], other["results"][i]["relevance_score"]);
+    EXPECT_FALSE(answer[i].contains("text"));
+  }
+  const Json best =
+      post("/rerank",
+           {{"query", "What is ice?"}, {"texts", texts}, {"top_n", 1}, {"return_text", true}})
+          ->json();
+  ASSERT_EQ(best.size(), 1);
+  EXPECT_EQ(best[0]["text"], texts[best[0]["index"].get<size_t>()]);
 }
 
 TEST_F(RerankTest, TheBestOnesComeWithTheirTexts) {

@@ -146,18 +146,63 @@ TEST_F(OtherApis, LlamasCompletionSaysWhyItEnded) {
 }
 
 TEST_F(OtherApis, LlamasCompletionTakesSeveralPromptsAndTokens) {
+  const Json parts = Json::array({*loaded_.tokenizer.added_bos(), "Rome"});
   const Json answer =
       post("/completion",
-           {{"prompt", Json::array({kPrompt, ids("Paris"), {{"prompt_string", "Rome"}}})},
+           {{"prompt",
+             Json::array(
+                 {kPrompt,
+                  ids("Paris"),
+                  {{"prompt_string", "Rome"}},
+                  parts,
+                  {{"content", Json::array({{{"type", "text"}, {"text", "The city"}},
+                                            {{"type", "text"}, {"text", " of London is"}}})}}})},
             {"n_predict", 3},
             {"temperature", 0}})
           ->json();
-  ASSERT_EQ(answer.size(), 3);
+  ASSERT_EQ(answer.size(), 5);
+  EXPECT_EQ(answer[3]["content"], greedy_text("Rome", 3));
+  EXPECT_EQ(answer[4]["content"], greedy_text(kPrompt, 3));
   EXPECT_EQ(answer[2]["content"], greedy_text("Rome", 3));
   EXPECT_EQ(answer[0]["content"], greedy_text(kPrompt, 3));
   EXPECT_EQ(answer[1]["content"], greedy_text("Paris", 3));
   EXPECT_EQ(answer[1]["index"], 1);
   EXPECT_EQ(answer[1]["tokens_evaluated"], ids("Paris").size());
+}
+
+TEST_F(OtherApis, LlamasCompletionHasProbabilitiesWithIds) {
+  Json body = {{"prompt", kPrompt}, {"n_predict", 4}, {"temperature", 0}, {"n_probs", 3}};
+  const Json answer = post("/completion", body)->json();
+  const Json& scores = answer["completion_probabilities"];
+  ASSERT_EQ(scores.size(), 4);
+  std::string text;
+  for (const Json& score : scores) {
+    EXPECT_EQ(score["top_logprobs"].size(), 3);
+    EXPECT_EQ(score["top_logprobs"][0]["id"], score["id"]);  // the text is greedy
+    EXPECT_LE(score["logprob"], 0);
+    text += score["token"].get<std::string>();
+  }
+  EXPECT_EQ(text, answer["content"]);
+  body["stream"] = true;
+  Json streamed = Json::array();
+  for (const Json& piece : events(*post("/completion", body)))
+    for (const Json& score : piece.value("completion_probabilities", Json::array()))
+      streamed.push_back(score);
+  EXPECT_EQ(streamed, scores);
+}
+
+TEST_F(OtherApis, LlamasCompletionTellsItsBiases) {
+  Json body = {{"prompt", kPrompt}, {"n_predict", 3}, {"logit_bias", {{" the", -2}}}};
+  const int32_t the = loaded_.tokenizer.encode(" the", false).front();
+  const Json bias = {{"token", the}, {"bias", -2}};
+  EXPECT_EQ(post("/completion", body)->json()["generation_settings"]["logit_bias"],
+            Json::array({bias}));
+  body["logit_bias"] = Json::array({Json::array({" the", -2})});
+  body["ignore_eos"] = true;
+  const Json all = post("/completion", body)->json()["generation_settings"]["logit_bias"];
+  EXPECT_EQ(all[0], bias);
+  EXPECT_EQ(all.size(), 1 + loaded_.generation.stop_ids().size());
+  EXPECT_TRUE(all[1]["bias"].is_null());
 }
 
 TEST_F(OtherApis, LlamasCompletionAnswersOnlyTheFieldsAskedFor) {
@@ -174,7 +219,8 @@ TEST_F(OtherApis, LlamasCompletionAnswersOnlyTheFieldsAskedFor) {
 
 TEST_F(OtherApis, LlamasCompletionRefusesWhatItCannotDo) {
   const std::pair<const char*, Json> cases[] = {
-      {"n_probs", 3},
+      {"n_probs", 21},
+      {"post_sampling_probs", true},
       {"t_max_predict_ms", 5},
       {"image_data", Json::array({Json::object()})},
       {"response_fields", "content"},

@@ -215,15 +215,16 @@ TEST_F(ServiceTest, WrongFieldsAreNamed) {
       {R"({"prompt": "a", "n": 2, "best_of": 1})", "'best_of' must be 2, the same as 'n'"},
       {R"({"prompt": "a", "best_of": "x"})", "'best_of' must be an integer"},
       {R"({"prompt": "a", "suffix": "b"})", "'suffix' must be empty"},
+      {R"({"prompt": "a", "logprobs": 1, "n_probs": 1})", "'n_probs'"},
       {R"({"prompt": "a", "logprobs": 21})", "'logprobs'"},
       {R"({"prompt": "a", "stop": 3})", "'stop'"},
       {R"({"prompt": "a", "stream": "yes"})", "'stream' must be a boolean"},
       {R"({"prompt": "a", "stream_options": {"include_usage": 1}})",
        "'stream_options.include_usage'"},
-      {R"({"prompt": "a", "logit_bias": {"x": 1}})", "'logit_bias.x'"},
+      {R"({"prompt": "a", "logit_bias": {"9999": 1}})", "'logit_bias.9999'"},
       {R"({"prompt": "a", "logit_bias": {"1": "x"}})", "'logit_bias.1' must be a number"},
       {R"({"prompt": "a", "response_format": {"type": "xml"}})", "'response_format.type'"},
-      {R"({"prompt": [1, "a"]})", "'prompt'"},
+      {R"({"prompt": [1, true]})", "'prompt'"},
       {R"({"prompt": [1, 99999999]})", "'prompt'"},
       {R"({"prompt": {}})", "'prompt'"},
       {R"({"prompt": []})", "'prompt'"},
@@ -372,6 +373,10 @@ TEST_F(ServiceTest, ThePageRunsItsOwnScriptAlone) {
 TEST_F(ServiceTest, TellsWhatAPageShows) {
   const Json props = ask("GET", "/props")->json();
   EXPECT_EQ(props["model_alias"], "tiny");
+  EXPECT_EQ(props["model_path"], loaded_.path);
+  EXPECT_EQ(props["bos_token"], "<|begin_of_text|>");
+  EXPECT_EQ(props["eos_token"], "<|end_of_text|>");
+  EXPECT_EQ(props["chat_template"], loaded_.chat->source(false));
   EXPECT_EQ(props["n_ctx"], 256);
   EXPECT_EQ(props["total_slots"], 4);
   EXPECT_EQ(props["bits_per_weight"], 16.0);

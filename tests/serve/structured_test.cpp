@@ -191,7 +191,8 @@ TEST_F(StructuredTest, StreamsHaveTheFormThatClientsRead) {
           text_end + ",\"usage\":null}\n\n" +
           R"(data: {"choices":[{"finish_reason":"stop","index":0,"logprobs":null,"text":""}])" +
           text_end + ",\"timings\":{},\"usage\":null}\n\n" + R"(data: {"choices":[])" + text_end +
-          R"(,"usage":{"completion_tokens":1,"completion_tokens_details":{"reasoning_tokens":0},)"
+          R"(,"timings":{},"usage":{"completion_tokens":1,)"
+          R"("completion_tokens_details":{"reasoning_tokens":0},)"
           R"("prompt_tokens":4,)"
           R"("prompt_tokens_details":{"cached_tokens":0},"total_tokens":5}})"
           "\n\ndata: [DONE]\n\n");
