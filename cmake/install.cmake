@@ -61,6 +61,7 @@ if(WALSH_STATIC_LIBRARIES)
   set(CPACK_DEB_COMPONENT_INSTALL OFF)
 else()
   # Programs with the library need these packages.
-  set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libfmt-dev, libpcre2-dev, libutf8proc-dev, libxxhash-dev")
+  set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libfmt-dev, libpcre2-dev, libutf8proc-dev, libxxhash-dev, \
+libjpeg-dev, libpng-dev, libwebp-dev")
 endif()
 include(CPack)

@@ -182,7 +182,9 @@ function(walsh_finish)
                                           $<INSTALL_INTERFACE:include>)
   target_compile_features(walsh PUBLIC cxx_std_20)
   target_link_libraries(walsh PUBLIC Threads::Threads ${WALSH_FMT} PkgConfig::PCRE2
-                                     PkgConfig::UTF8PROC PkgConfig::XXHASH)
+                                     PkgConfig::UTF8PROC PkgConfig::XXHASH
+                                     $<LINK_ONLY:PkgConfig::JPEG> $<LINK_ONLY:PkgConfig::PNG>
+                                     $<LINK_ONLY:PkgConfig::WEBP>)
   if(WALSH_HAS_CUDA)
     target_link_libraries(walsh PUBLIC ${WALSH_CUDA_LIBRARIES})
   endif()
@@ -204,6 +206,7 @@ function(walsh_finish)
     target_link_options(walsh_shared PRIVATE LINKER:--version-script=${symbols})
     target_link_libraries(walsh_shared PRIVATE Threads::Threads ${WALSH_FMT} PkgConfig::PCRE2
                                                PkgConfig::UTF8PROC PkgConfig::XXHASH
+                                               PkgConfig::JPEG PkgConfig::PNG PkgConfig::WEBP
                                                ${WALSH_CUDA_LIBRARIES})
   endif()
 

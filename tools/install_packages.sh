@@ -6,7 +6,7 @@
 WALSH_BUILD_PACKAGES=(
   build-essential cmake ninja-build pkg-config
   libfmt-dev nlohmann-json3-dev libcli11-dev libpcre2-dev libutf8proc-dev libxxhash-dev
-  libedit-dev
+  libedit-dev libjpeg-dev libpng-dev libwebp-dev
 )
 if grep -qs '^VERSION_CODENAME=bookworm' /etc/os-release; then
   WALSH_BUILD_PACKAGES+=(libboost1.81-dev)

@@ -6,6 +6,7 @@ usage: make_fuzz_corpus.py FOLDER
 
 import json
 import math
+import pathlib
 import struct
 import sys
 from pathlib import Path
@@ -455,6 +456,12 @@ def stored_forms_seeds() -> list[bytes]:
     return seeds
 
 
+def image_seeds() -> list[bytes]:
+    root = pathlib.Path(__file__).resolve().parent.parent
+    files = sorted((root / "tests/data/vision/images").iterdir())
+    return [f.read_bytes() for f in files if f.suffix != ".rgb"]
+
+
 def grammar_seeds() -> list[bytes]:
     """Returns grammars and schemas that use every construct."""
     return [
@@ -484,6 +491,7 @@ def main() -> None:
         sys.exit(__doc__)
     seeds = {
         "safetensors": safetensors_seeds(),
+        "image": image_seeds(),
         "gguf": gguf_seeds(),
         "walsh_file": walsh_file_seeds(),
         "gguf_model": gguf_model_seeds(),

@@ -61,7 +61,8 @@ tools/try_release.sh "$files" bookworm trixie noble
 boost=libboost-dev
 dpkg-query -W libboost1.81-dev >/dev/null 2>&1 && boost=libboost1.81-dev
 python3 tools/sbom.py "$version" "$files" libfmt-dev libpcre2-dev libutf8proc-dev libxxhash-dev \
-  libedit-dev libncurses-dev libbsd-dev libmd-dev nlohmann-json3-dev libcli11-dev "$boost"
+  libedit-dev libncurses-dev libbsd-dev libmd-dev libjpeg-dev libpng-dev libwebp-dev zlib1g-dev \
+  nlohmann-json3-dev libcli11-dev "$boost"
 cd "$files"
 sha256sum -- *.deb *.tar.gz *.json $(compgen -G '*.whl' || true) >SHA256SUMS
 cat SHA256SUMS

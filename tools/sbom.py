@@ -14,6 +14,8 @@ import subprocess
 import sys
 
 LICENCES = {"libfmt-dev": "MIT", "libpcre2-dev": "BSD-3-Clause", "libutf8proc-dev": "MIT",
+            "libjpeg-dev": "IJG AND BSD-3-Clause", "libpng-dev": "libpng-2.0",
+            "libwebp-dev": "BSD-3-Clause", "zlib1g-dev": "Zlib",
             "libxxhash-dev": "BSD-2-Clause", "libedit-dev": "BSD-3-Clause",
             "libncurses-dev": "X11", "libbsd-dev": "BSD-3-Clause", "libmd-dev": "BSD-3-Clause",
             "nlohmann-json3-dev": "MIT", "libcli11-dev": "BSD-3-Clause",

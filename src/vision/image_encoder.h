@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "codec/weight_source.h"
@@ -51,6 +52,10 @@ class ImageEncoder {
   // Returns the token that chat templates write for an image, which `tokens` of its embedding
   // replace.
   virtual int32_t placeholder() const = 0;
+  // Returns its text, and what has to be written in its place before the prompt is tokenized: what
+  // some families put around it becomes tokens together with the text beside it.
+  virtual std::string_view placeholder_text() const = 0;
+  virtual std::string_view prompt_text() const = 0;
   // Any thread may call this; calls wait for each other. `where` names the image in messages.
   // Throws bad_input for a file that is no JPEG, PNG or WebP image, is damaged or has a shape that
   // the model refuses, limit for one beyond the limits.

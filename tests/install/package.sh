@@ -14,7 +14,7 @@ cpack -G DEB --config "$build/CPackConfig.cmake" -B "$work" -D CPACK_DEBIAN_COMP
   >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 deb=$(echo "$work"/walsh_*.deb)
 depends=$(dpkg-deb -f "$deb" Depends)
-for library in libc6 libfmt libpcre2-8-0 libxxhash0 libedit2; do
+for library in libc6 libfmt libpcre2-8-0 libxxhash0 libedit2 libjpeg libpng16 libwebp7; do
   [[ $depends == *"$library"* ]] || fail "Depends: $depends lacks $library"
 done
 dpkg-deb -c "$deb" >"$work/list"

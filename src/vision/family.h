@@ -1,0 +1,78 @@
+// Reads the vision part of the config.json of each family that has one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "io/json.h"
+#include "text/tokenizer.h"
+#include "vision/preprocess.h"
+#include "vision/tower_desc.h"
+
+namespace walsh::vision {
+
+inline constexpr int32_t kNoToken = -1;
+
+// Says how an image stands in a prompt.
+struct PromptForm {
+  int32_t placeholder = kNoToken;  // the token that templates write
+  std::string text;                // what its text is replaced with before a prompt is tokenized
+  int32_t image = kNoToken;        // stands for each row
+  // These stand in front of the rows, behind each row of the grid, and behind all; where there are
+  // two of the last kinds, `end` replaces the last `row_end`.
+  int32_t begin = kNoToken, row_end = kNoToken, end = kNoToken;
+  bool bidirectional = false;
+};
+
+struct VisionModel {
+  TowerDesc tower;
+  PreprocessRule preprocess;
+  PromptForm prompt;
+};
+
+// What a family reads.
+struct VisionFiles {
+  const Json& config;     // of the whole model
+  const Json& processor;  // of images
+  const Tokenizer& tokenizer;
+  std::string where;  // of the config, for messages
+  std::string processor_where;
+};
+
+struct VisionFamily {
+  std::string_view model_type;  // of the whole model
+  VisionModel (*read)(const VisionFiles& files);
+};
+
+// Returns null for a model whose images are not supported.
+const VisionFamily* find_vision_family(std::string_view model_type);
+
+VisionModel read_mistral3(const VisionFiles& files);
+VisionModel read_gemma3(const VisionFiles& files);
+
+// Reads the part of config.json that describes the tower: sizes with defaults of transformers.
+class TowerReader {
+ public:
+  explicit TowerReader(const VisionFiles& files);
+
+  int64_t size(const char* key, int64_t fallback, int64_t most = 1 << 20) const;
+  double number(const char* key, double fallback) const;
+  Activation activation(const char* key, const char* fallback) const;
+  // Returns rope_theta, of rope_parameters or beside them.
+  double rope_theta(double fallback) const;
+  // Fills in width, heads, hidden size, layers and the patch from the usual keys, and checks that
+  // heads divide the width. Images have three channels.
+  void read_sizes(TowerDesc& tower, int64_t width, int64_t hidden, int64_t layers, int64_t heads,
+                  int64_t patch) const;
+  [[noreturn]] void refuse(const std::string& key, const std::string& reason) const;
+
+ private:
+  const Json& object_;
+  std::string where_;
+};
+
+// Returns the id of a token that the family writes for images. Throws bad_input if there is none.
+int32_t image_token(const VisionFiles& files, std::string_view text);
+
+}  // namespace walsh::vision

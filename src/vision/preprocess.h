@@ -1,0 +1,55 @@
+// Turns an image into the patches that a vision tower reads, as transformers' processors of images
+// do.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/aligned.h"
+#include "io/json.h"
+#include "vision/resize.h"
+
+namespace walsh::vision {
+
+// Says how the new size of an image follows from its own.
+enum class Sizing : uint8_t {
+  box,    // shrunk into height x width, then rounded up to the step
+  fixed,  // height x width
+  area    // rounded to the step, with min_pixels to max_pixels pixels
+};
+
+struct PreprocessRule {
+  Sizing sizing = Sizing::box;
+  int64_t height = 0, width = 0;
+  int64_t min_pixels = 0, max_pixels = 0;
+  int64_t step = 1;  // sides become multiples of it
+  bool resize = true;
+  Filter filter = Filter::bicubic;
+  // A pixel value x becomes (x - mean) / deviation, x in 0 ... 255.
+  float mean[3] = {}, deviation[3] = {1, 1, 1};
+};
+
+// Changes the defaults of a family by the JSON object of a processor of images. Throws bad_input
+// for values that are not supported.
+PreprocessRule read_preprocess(const Json& object, PreprocessRule defaults,
+                               const std::string& where);
+// Sets mean and deviation for values in 0 ... 1.
+void set_normalization(PreprocessRule& rule, const float (&mean)[3], const float (&deviation)[3]);
+
+struct ImageSize {
+  int64_t height, width;
+  bool operator==(const ImageSize&) const = default;
+};
+// Returns the size that an image of this size is resized to. Throws bad_input, naming the image,
+// for a shape that the rule refuses.
+ImageSize resized(const PreprocessRule& rule, ImageSize size, const std::string& where);
+
+// Holds the patches of an image row by row: [rows * columns][3][side][side].
+struct PatchGrid {
+  int64_t rows = 0, columns = 0, width = 0;
+  AlignedArray<float> values;
+};
+PatchGrid make_patches(const Image& image, const PreprocessRule& rule, int64_t side,
+                       const std::string& where);
+
+}  // namespace walsh::vision

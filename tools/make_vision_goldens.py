@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+"""Writes tests/data/vision: small images with the pixels that Pillow reads, and tiny random models
+that read images, each with what transformers' processor and tower make of them.
+
+Needs torch, torchvision, transformers, Pillow, safetensors. Pixels are those of the processors'
+own conversion to RGB, after the orientation of EXIF.
+"""
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import torch
+import transformers as hf
+from PIL import Image, ImageOps
+from safetensors.torch import save_file
+from transformers.image_transforms import convert_to_rgb
+from transformers.models.gemma3.image_processing_gemma3 import Gemma3ImageProcessor
+from transformers.models.pixtral.image_processing_pixtral import PixtralImageProcessor
+
+OUT = pathlib.Path(__file__).resolve().parent.parent / "tests" / "data" / "vision"
+ORIENTATION = 0x0112
+SPECIAL = ["<s>", "</s>", "[IMG]", "[IMG_BREAK]", "[IMG_END]", "<start_of_image>",
+           "<end_of_image>", "<image_soft_token>"]
+
+
+def picture(width, height, channels=3, seed=0):
+    """Returns waves with some noise and an edge."""
+    random = np.random.default_rng(seed)
+    y, x = np.mgrid[0:height, 0:width]
+    planes = []
+    for c in range(channels):
+        wave = np.sin(x / (3 + c) + c) * np.cos(y / (5 - c / 2) + seed)
+        wave += (x + 2 * y > width) * 0.5 + random.normal(0, 0.05, x.shape)
+        planes.append(127.5 + 80 * wave)
+    return np.clip(np.stack(planes, -1), 0, 255).astype(np.uint8)
+
+
+def exif(orientation):
+    tags = Image.Exif()
+    tags[ORIENTATION] = orientation
+    return tags
+
+
+def images():
+    """Yields name, image, options of saving."""
+    rgb = Image.fromarray(picture(61, 47))
+    yield "progressive.jpg", rgb, dict(quality=90, progressive=True)
+    yield "turned.jpg", rgb, dict(quality=80, exif=exif(6))
+    yield "grey.jpg", rgb.convert("L").crop((0, 0, 30, 20)), dict(quality=90)
+    yield "ink.jpg", Image.fromarray(picture(24, 17, 4), "CMYK"), dict(quality=90)
+    yield "colour.png", rgb.crop((0, 0, 20, 15)), {}
+    yield "grey.png", rgb.convert("L").crop((0, 0, 13, 9)), {}
+    yield "bits.png", rgb.convert("1").crop((0, 0, 21, 9)), {}
+    yield "alpha.png", Image.fromarray(picture(20, 11, 4), "RGBA"), {}
+    yield "grey_alpha.png", Image.fromarray(picture(20, 11, 4), "RGBA").convert("LA"), {}
+    yield "palette.png", rgb.crop((0, 0, 20, 15)).quantize(7), dict(transparency=2)
+    yield "colourless.webp", Image.fromarray(picture(19, 23, 4), "RGBA"), dict(lossless=True)
+    yield "lossy.webp", rgb, dict(quality=70, exif=exif(3))
+    for orientation in range(1, 9):
+        yield f"orientation{orientation}.png", rgb.crop((0, 0, 5, 3)), dict(exif=exif(orientation))
+
+
+def write_images():
+    folder = OUT / "images"
+    folder.mkdir(parents=True)
+    for name, image, options in images():
+        image.save(folder / name, **options)
+        pixels = read_rgb(folder / name)
+        (folder / f"{name}.rgb").write_bytes(
+            np.array(pixels.shape[:2], "<i4").tobytes() + pixels.tobytes())
+    frames = [Image.fromarray(picture(8, 8, seed=s)) for s in range(2)]
+    frames[0].save(folder / "animated.webp", save_all=True, append_images=frames[1:])
+
+
+def read_rgb(path):
+    return convert_to_rgb(ImageOps.exif_transpose(Image.open(path)), return_numpy=True)
+
+
+def write_tokenizer(folder):
+    """A token for each byte, and those of images."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({c: i for i, c in enumerate(letters)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(t, special=True) for t in SPECIAL])
+    tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
+    return {t: tokenizer.token_to_id(t) for t in SPECIAL}
+
+
+TEXT = dict(vocab_size=272, hidden_size=16, intermediate_size=16, num_hidden_layers=1,
+            num_attention_heads=2, num_key_value_heads=1, head_dim=8,
+            max_position_embeddings=256)
+
+
+def mistral3_models(ids):
+    token = dict(image_token_index=ids["[IMG]"])
+    tower = dict(intermediate_size=24, image_size=40)
+    yield "mistral3-a", hf.Mistral3Config(
+        text_config=dict(TEXT, model_type="mistral"), tie_word_embeddings=True, **token,
+        vision_config=dict(tower, model_type="pixtral", hidden_size=32, num_attention_heads=2,
+                           num_hidden_layers=2, patch_size=4, hidden_act="silu",
+                           rope_parameters=dict(rope_theta=10000.0, rope_type="axial"))), {}
+    yield "mistral3-b", hf.Mistral3Config(
+        text_config=dict(TEXT, model_type="ministral3", rms_norm_eps=1e-2), **token,
+        multimodal_projector_bias=True, spatial_merge_size=3, tie_word_embeddings=True,
+        vision_config=dict(tower, model_type="pixtral", hidden_size=32, num_attention_heads=4,
+                           num_hidden_layers=1, patch_size=2, hidden_act="gelu",
+                           rope_parameters=dict(rope_theta=50.0, rope_type="axial"))), dict(
+        size={"longest_edge": 23}, resample=2)
+    yield "mistral3-c", hf.Mistral3Config(
+        text_config=dict(TEXT, model_type="mistral"), spatial_merge_size=1, **token,
+        vision_feature_layer=-2, projector_hidden_act="silu", tie_word_embeddings=True,
+        vision_config=dict(tower, model_type="pixtral", hidden_size=36, num_attention_heads=3,
+                           num_hidden_layers=3, patch_size=5, hidden_act="silu",
+                           rope_parameters=dict(rope_theta=10000.0, rope_type="axial"))), dict(
+        size={"height": 25, "width": 48}, do_normalize=False)
+
+
+def gemma3_models(ids):
+    token = dict(boi_token_index=ids["<start_of_image>"], eoi_token_index=ids["<end_of_image>"],
+                 image_token_index=ids["<image_soft_token>"], tie_word_embeddings=True)
+    tower = dict(model_type="siglip_vision_model", vision_use_head=False)
+    for letter, sizes, tokens in (
+        ("a", dict(hidden_size=32, intermediate_size=40, num_hidden_layers=2,
+                   num_attention_heads=2, image_size=32, patch_size=4), 16),
+        ("b", dict(hidden_size=32, intermediate_size=24, num_hidden_layers=1, layer_norm_eps=1e-2,
+                   num_attention_heads=4, image_size=24, patch_size=8), 9),
+        ("c", dict(hidden_size=36, intermediate_size=16, num_hidden_layers=3, hidden_act="gelu",
+                   num_attention_heads=3, image_size=30, patch_size=3), 4),
+    ):
+        yield f"gemma3-{letter}", hf.Gemma3Config(
+            text_config=dict(TEXT, layer_types=["full_attention"]), mm_tokens_per_image=tokens,
+            vision_config=dict(tower, **sizes), **token), dict(
+            size={"height": sizes["image_size"], "width": sizes["image_size"]},
+            **(dict(resample=3) if letter == "c" else {}))
+
+
+def randomize(model, seed):
+    """Gives every tensor values that matter, as bfloat16 has them."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, p in model.named_parameters():
+        noise = torch.randn(p.shape, generator=generator)
+        if p.dim() == 1:
+            plain = name.endswith("bias") or "soft_emb_norm" in name or "language_model" in name
+            value = 0.2 * noise + (0 if plain else 1)
+        else:
+            value = noise * p[0].numel() ** -0.5
+        p.data = value.bfloat16().float()
+
+
+def features_of(model, pixels, **sizes):
+    with torch.no_grad():
+        out = model.get_image_features(pixels, return_dict=True, **sizes).pooler_output
+    return torch.cat(list(out)) if isinstance(out, (list, tuple)) else out[0]
+
+
+def write_model(name, config, seed, process):
+    """`process` returns pixels and what the tower takes beside them."""
+    torch.manual_seed(seed)
+    model = hf.AutoModelForImageTextToText.from_config(config, dtype=torch.float32).eval()
+    randomize(model, seed)
+    folder = OUT / name
+    processor = process(None)
+    expected = {}
+    for image in ("turned.jpg", "alpha.png"):
+        pixels, sizes = process(read_rgb(OUT / "images" / image))
+        expected[f"{image}.pixels"] = pixels[0].half().contiguous()
+        expected[f"{image}.features"] = features_of(model, pixels, **sizes).contiguous()
+    model.to(torch.bfloat16).save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    (folder / "processor_config.json").write_text(json.dumps(processor, indent=1) + "\n")
+    save_file(expected, folder / "expected.safetensors", metadata={"format": "pt"})
+
+
+def process_pixtral(config, options):
+    processor = PixtralImageProcessor(**{"size": {"longest_edge": 40}, **options})
+    patch = config.vision_config.patch_size * config.spatial_merge_size
+    kept = {k: v for k, v in processor.to_dict().items() if not callable(v)}
+
+    def process(rgb):
+        if rgb is None:
+            return dict(image_processor=kept, patch_size=config.vision_config.patch_size,
+                        spatial_merge_size=config.spatial_merge_size,
+                        processor_class="PixtralProcessor")
+        out = processor(Image.fromarray(rgb), patch_size={"height": patch, "width": patch},
+                        return_tensors="pt")
+        return out["pixel_values"], dict(image_sizes=out["image_sizes"])
+
+    return process
+
+
+def process_gemma3(_, options):
+    processor = Gemma3ImageProcessor(**options)
+
+    def process(rgb):
+        if rgb is None:
+            return dict(image_processor=processor.to_dict(), image_seq_length=256,
+                        processor_class="Gemma3Processor")
+        return processor(Image.fromarray(rgb), return_tensors="pt")["pixel_values"], {}
+
+    return process
+
+
+def main():
+    shutil.rmtree(OUT, ignore_errors=True)
+    write_images()
+    scratch = OUT / "scratch"
+    scratch.mkdir()
+    ids = write_tokenizer(scratch)
+    models = [(mistral3_models, process_pixtral), (gemma3_models, process_gemma3)]
+    seed = 0
+    for configs, process in models:
+        for name, config, options in configs(ids):
+            seed += 1
+            write_model(name, config, seed, process(config, options))
+            shutil.copy(scratch / "tokenizer.json", OUT / name)
+    shutil.rmtree(scratch)
+
+
+if __name__ == "__main__":
+    main()
