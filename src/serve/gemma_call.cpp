@@ -3,29 +3,26 @@
 #include <algorithm>
 
 #include "io/wide_integers.h"
+#include "serve/call_text.h"
 #include "walsh/error.h"
 
 namespace walsh {
 namespace {
 
 constexpr std::string_view kCall = "call:", kQuote = "<|\"|>", kSpace = " \n\r\t";
-constexpr int kMostLevels = 64;
 
 std::string_view trimmed(std::string_view text) {
   const size_t first = std::min(text.find_first_not_of(kSpace), text.size());
   return text.substr(first, text.find_last_not_of(kSpace) + 1 - first);
 }
 
-// This is thrown where a text has no value.
-struct NoValue {};
-
-class Values {
+class Values : CallText {
  public:
-  explicit Values(std::string_view text) : text_(text) {}
+  explicit Values(std::string_view text) : CallText(text) {}
 
   OrderedJson object() {
     OrderedJson members = OrderedJson::object();
-    if (++level_ > kMostLevels) throw NoValue();
+    enter();
     expect('{');
     while (!take('}')) {
       std::string key = next_is(kQuote) ? quoted() : bare(":");
@@ -33,7 +30,7 @@ class Values {
       members[std::move(key)] = value();
       if (!take(',') && !next_is("}")) throw NoValue();
     }
-    --level_;
+    leave();
     return members;
   }
 
@@ -60,13 +57,13 @@ class Values {
 
   OrderedJson list() {
     OrderedJson items = OrderedJson::array();
-    if (++level_ > kMostLevels) throw NoValue();
+    enter();
     expect('[');
     while (!take(']')) {
       items.push_back(value());
       if (!take(',') && !next_is("]")) throw NoValue();
     }
-    --level_;
+    leave();
     return items;
   }
 
@@ -87,25 +84,6 @@ class Values {
     text_.remove_prefix(end);
     return result;
   }
-
-  void skip_space() {
-    text_ = text_.substr(std::min(text_.find_first_not_of(kSpace), text_.size()));
-  }
-  bool next_is(std::string_view token) {
-    skip_space();
-    return text_.starts_with(token);
-  }
-  bool take(char token) {
-    if (!next_is({&token, 1})) return false;
-    text_.remove_prefix(1);
-    return true;
-  }
-  void expect(char token) {
-    if (!take(token)) throw NoValue();
-  }
-
-  std::string_view text_;
-  int level_ = 0;
 };
 
 }  // namespace
@@ -125,7 +103,7 @@ std::optional<GemmaCall> parse_gemma_call(std::string_view text) {
     Values values(text.substr(text.find('{')));
     call.arguments = values.object();
     if (!values.done()) return std::nullopt;
-  } catch (const NoValue&) {
+  } catch (const CallText::NoValue&) {
     return std::nullopt;
   }
   return call;

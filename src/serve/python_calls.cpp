@@ -3,21 +3,16 @@
 #include <algorithm>
 
 #include "io/wide_integers.h"
+#include "serve/call_text.h"
 #include "text/utf8.h"
 #include "walsh/error.h"
 
 namespace walsh {
 namespace {
 
-constexpr std::string_view kSpace = " \n\r\t";
-constexpr int kMostLevels = 64;
-
-// This is thrown where a text has no call or no value.
-struct NoValue {};
-
-class Calls {
+class Calls : CallText {
  public:
-  explicit Calls(std::string_view text) : text_(text) {}
+  explicit Calls(std::string_view text) : CallText(text) {}
 
   std::vector<PythonCall> read() {
     std::vector<PythonCall> calls;
@@ -62,7 +57,7 @@ class Calls {
   }
 
   OrderedJson value() {
-    if (++level_ > kMostLevels) throw NoValue();
+    enter();
     OrderedJson result;
     if (next_is('"') || next_is('\'')) {
       result = text();
@@ -75,7 +70,7 @@ class Calls {
     } else {
       result = word();
     }
-    --level_;
+    leave();
     return result;
   }
 
@@ -179,25 +174,6 @@ class Calls {
     append_utf8(code, out);
     return at + digits;
   }
-
-  void skip_space() {
-    text_ = text_.substr(std::min(text_.find_first_not_of(kSpace), text_.size()));
-  }
-  bool next_is(char token) {
-    skip_space();
-    return text_.starts_with(token);
-  }
-  bool take(char token) {
-    if (!next_is(token)) return false;
-    text_.remove_prefix(1);
-    return true;
-  }
-  void expect(char token) {
-    if (!take(token)) throw NoValue();
-  }
-
-  std::string_view text_;
-  int level_ = 0;
 };
 
 }  // namespace
@@ -205,7 +181,7 @@ class Calls {
 std::optional<std::vector<PythonCall>> parse_python_calls(std::string_view text) {
   try {
     return Calls(text).read();
-  } catch (const NoValue&) {
+  } catch (const CallText::NoValue&) {
     return std::nullopt;
   }
 }
