@@ -153,6 +153,15 @@ TEST_F(Drafts, ChangeNoTextOfRecurrentModels) {
   }
 }
 
+TEST_F(Drafts, ChangeNoTextOfModelsWithShortConvolutions) {
+  const Model model = folder("lfm2-tiny");
+  for (const int64_t every : {3, 1000000}) {
+    ModelDrafts drafts(model, 3, kPositions, &kCheap);
+    Careless careless(drafts, every);
+    EXPECT_GT(expect_same_texts(model, batching(&careless), "lfm2 ").drafted_right, 0U);
+  }
+}
+
 // The guesses are the same with the same random numbers: nearly every one is right.
 TEST_F(Drafts, OfTheSameModelAreRight) {
   const Model model = folder("qwen35-tiny");
