@@ -23,6 +23,7 @@ struct PromptForm {
   // two of the last kinds, `end` replaces the last `row_end`.
   int32_t begin = kNoToken, row_end = kNoToken, end = kNoToken;
   bool bidirectional = false;
+  bool has_axes = false;  // ImageEmbedding::grid_rows
 };
 
 struct VisionModel {
@@ -50,6 +51,7 @@ const VisionFamily* find_vision_family(std::string_view model_type);
 
 VisionModel read_mistral3(const VisionFiles& files);
 VisionModel read_gemma3(const VisionFiles& files);
+VisionModel read_qwen35(const VisionFiles& files);
 
 // Reads the part of config.json that describes the tower: sizes with defaults of transformers.
 class TowerReader {

@@ -48,6 +48,10 @@ class TowerEncoder : public ImageEncoder {
     result.tokens = tokens_of(rows);
     result.image_token = model_.prompt.image;
     result.bidirectional = model_.prompt.bidirectional;
+    if (model_.prompt.has_axes) {
+      result.grid_rows = rows.rows;
+      result.grid_columns = rows.columns;
+    }
     result.content = checksum(file);
     return result;
   }

@@ -34,6 +34,9 @@ struct ImageEmbedding {
   int32_t image_token = 0;
   // Rows of one image see each other in both directions (Gemma 3).
   bool bidirectional = false;
+  // If these are not 0, the rope of the text has three axes (Qwen), and rows stand in a grid of
+  // these sizes: an image has to be refused where its rows cannot get such positions.
+  int64_t grid_rows = 0, grid_columns = 0;
   Checksum content;  // of the file's bytes; the same content gives the same rows
 };
 

@@ -57,12 +57,12 @@ Tower::Norm Tower::read_norm(const TowerTensors& tensors, const std::string& nam
 TowerMatrix Tower::read_patches(const TowerTensors& tensors) const {
   const int64_t area = desc_.patch * desc_.patch, cols = 3 * area;
   std::vector<int64_t> shape = {desc_.width, 3, desc_.patch, desc_.patch};
-  if (desc_.frames > 1) shape.insert(shape.begin() + 2, desc_.frames);
+  if (desc_.frames > 0) shape.insert(shape.begin() + 2, desc_.frames);
   const std::vector<float> stored = tensors.values(desc_.patch_name + ".weight", shape);
   std::vector<float> sums(static_cast<size_t>(desc_.width * cols));
   for (size_t i = 0; i < stored.size(); ++i) {
     const auto place = static_cast<int64_t>(i);
-    const int64_t plane = place / area / desc_.frames;
+    const int64_t plane = place / area / std::max<int64_t>(desc_.frames, 1);
     sums[static_cast<size_t>(plane * area + place % area)] += stored[i];
   }
   TowerMatrix matrix = float_matrix(std::move(sums), desc_.width, cols);

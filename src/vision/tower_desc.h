@@ -48,7 +48,8 @@ struct TowerDesc {
   std::vector<std::string> prefixes;
   LayerNames names;
   std::string patch_name, position_name;
-  int64_t patch = 0, frames = 1;  // `frames` copies of an image are read together
+  int64_t patch = 0;
+  int64_t frames = 0;  // copies of an image that are read together; 0: the matrix has no such axis
   int64_t width = 0, heads = 0, hidden = 0, layers = 0;
   float eps = 0;
   bool rms = false;   // norms are RMSNorms, otherwise LayerNorms

@@ -54,6 +54,8 @@ std::shared_ptr<const ImageEncoder> open(const std::string& folder, int threads 
 
 const char* const kModels[] = {"gemma3-a",   "gemma3-b",   "gemma3-c",
                                "mistral3-a", "mistral3-b", "mistral3-c"};
+const char* const kTowers[] = {"gemma3-a",   "gemma3-b",   "gemma3-c", "mistral3-a",
+                               "mistral3-b", "mistral3-c", "qwen35-a", "qwen35-b"};
 const char* const kImages[] = {"turned.jpg", "alpha.png"};
 
 class Towers : public testing::TestWithParam<const char*> {
@@ -62,7 +64,7 @@ class Towers : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(Towers, RowsEqualTransformers) {
-  for (const std::string model : kModels) {
+  for (const std::string model : kTowers) {
     force_isa(GetParam());
     const auto encoder = open(test::vision_path(model), 2);
     ASSERT_NE(encoder, nullptr);
@@ -159,6 +161,19 @@ TEST(ImageEncoder, TokensOfGemma3StandBetweenBeginAndEnd) {
                                    *tokenizer.token_id("<end_of_image>")));
   EXPECT_TRUE(image.bidirectional);
   EXPECT_EQ(encoder->prompt_text(), "\n\n<start_of_image>\n\n");
+}
+
+TEST(ImageEncoder, RowsOfQwen35StandInAGrid) {
+  const std::string folder = test::vision_path("qwen35-b");
+  const auto encoder = open(folder);
+  const ImageEmbedding image = encoder->encode(test::read_image("alpha.png"), "image");
+  // 20 x 11 pixels become 18 x 12, and 6 x 6 of them a row.
+  EXPECT_EQ(image.grid_rows, 2);
+  EXPECT_EQ(image.grid_columns, 3);
+  EXPECT_EQ(image.tokens, std::vector<int32_t>(6, image.image_token));
+  EXPECT_EQ(
+      open(test::vision_path("gemma3-c"))->encode(test::read_image("alpha.png"), "image").grid_rows,
+      0);
 }
 
 TEST(ImageEncoder, TheSameBytesAreTheSameContentForAnyNumberOfThreads) {
