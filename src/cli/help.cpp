@@ -41,9 +41,11 @@ const std::vector<Brief>& briefs() {
         "--seed", "--json-schema", "--device", "--threads", "--quantize"}},
       {"serve",
        "  walsh serve model.gguf                                 http://127.0.0.1:8080/v1\n"
-       "  walsh serve model.gguf --host 0.0.0.0 --api-key KEY    for others on the network\n",
-       {"--host", "--port", "--api-key", "--alias", "--allowed-hosts", "--ctx-size", "--parallel",
-        "--device", "--threads"}},
+       "  walsh serve model.gguf --host 0.0.0.0 --api-key KEY    for others on the network\n"
+       "  walsh serve --models-dir DIR --device cpu              several models, loaded on "
+       "demand\n",
+       {"--host", "--port", "--api-key", "--alias", "--allowed-hosts", "--models-dir", "--ctx-size",
+        "--parallel", "--device", "--threads"}},
       {"embed",
        "  walsh embed model.gguf \"A text\" \"Another\"              a line of JSON for each text\n"
        "  walsh embed model.gguf < FILE                          for each line of a file\n",

@@ -9,6 +9,7 @@
 #include "base/cpu.h"
 #include "base/cuda/device.h"
 #include "base/cuda/first_device.h"
+#include "base/stop.h"
 #include "cli/interrupt.h"
 #include "cli/notes.h"
 #include "cli/terminal.h"
@@ -20,10 +21,11 @@ namespace {
 
 // Calls `load` with a progress bar, if there is a terminal.
 template <class Load>
-auto show_progress(LoadOptions options, const Load& load) {
-  ProgressBar bar(is_terminal(STDERR_FILENO));
+auto show_progress(LoadOptions options, const Load& load, bool quiet = false) {
+  ProgressBar bar(!quiet && is_terminal(STDERR_FILENO));
   options.progress = [&bar](size_t done, size_t total, const std::string& name) {
     InterruptGuard::check();
+    check_stop();
     bar.update(done, total, "loading " + name);
   };
   return load(options);
@@ -85,6 +87,15 @@ CLI::IsMember activation_modes() {
 
 void ModelOptions::add_to(CLI::App& command) {
   add_model_to(command, true);
+  add_threads_to(command);
+}
+
+void ModelOptions::add_loading_to(CLI::App& command) {
+  add_common_to(command);
+  add_threads_to(command);
+}
+
+void ModelOptions::add_threads_to(CLI::App& command) {
   command
       .add_option("-t,--threads", machine.threads,
                   "Threads (default: one per core, not per hyperthread)")
@@ -111,6 +122,10 @@ void ModelOptions::add_model_to(CLI::App& command, bool model_required) {
                                  "A walsh file, a Hugging Face folder or its name (walsh list), or "
                                  "a GGUF file of llama.cpp; also -m MODEL")
                      ->required(model_required));
+  add_common_to(command);
+}
+
+void ModelOptions::add_common_to(CLI::App& command) {
   command
       .add_option(
           "--activations", activations,
@@ -192,6 +207,10 @@ CLI::Option* ModelOptions::add_speculation_to(CLI::App& command) {
       ->type_name("MODEL");
 }
 
+CacheTypes ModelOptions::cache() const {
+  return {&get_cache_type(cache_keys), &get_cache_type(cache_values), cache_window};
+}
+
 std::string ModelOptions::draft_path() const {
   if (speculation == "none" || looks_up()) return "";
   return ahead_depth(speculation) ? speculation : found_model(speculation);
@@ -203,18 +222,23 @@ auto ModelOptions::with_progress(const ModelUse& use, const Load& load) const {
   options.may_use_cpu = device == "auto";
   if (speculation != "none") options.use.revocable = kRevocableTokens;
   options.rotate_weights = recipe.rotates_weights();
-  options.cache = {&get_cache_type(cache_keys), &get_cache_type(cache_values), cache_window};
+  options.cache = cache();
   if (window_option != nullptr && window_option->count() > 0 && !options.cache.coded())
-    print_note("--kv-window changes nothing: it needs a coded type such as -ctk q8_0");
+    tell({"--kv-window changes nothing: it needs a coded type such as -ctk q8_0"});
   options.gpu_layers = parse_layers(gpu_layers);
   if (!options.device.cuda && options.gpu_layers > 0) options.gpu_layers = kPlanned;
   options.cpu_experts = parse_layers(cpu_experts);
   if (!device_memory.empty()) options.device_bytes = parse_bytes(device_memory, "--device-memory");
-  return show_progress(std::move(options), load);
+  return show_progress(std::move(options), load, quiet);
+}
+
+void ModelOptions::tell(const std::vector<std::string>& notes) const {
+  if (!quiet) print_notes(notes);
 }
 
 // Notes flags that have no effect on this model and machine.
 void ModelOptions::tell_idle_flags(const Model& model) const {
+  if (quiet) return;
   if (!chosen_device().cuda) {
     const std::string why =
         cuda::first_device() ? "the CPU was asked for" : cuda::unavailable_reason();
@@ -243,8 +267,8 @@ std::optional<Recipe> ModelOptions::wanted_recipe() const {
   recipe.refuse_without_type();
   if (!recipe.given()) return std::nullopt;
   Recipe wanted = recipe.recipe();
-  print_notes(name_notes(wanted));
-  print_notes(recipe.idle_flags(wanted));
+  tell(name_notes(wanted));
+  tell(recipe.idle_flags(wanted));
   return wanted;
 }
 
@@ -265,11 +289,12 @@ LoadedModel ModelOptions::load(const ModelUse& use, ThreadPool& pool,
                                const TemplateText* chat_template,
                                const GenerationOptions* generation) const {
   const std::optional<Recipe> wanted = wanted_recipe();
-  LoadedModel loaded = with_notes_printed(with_progress(use, [&](LoadOptions options) {
+  LoadedModel loaded = with_progress(use, [&](LoadOptions options) {
     options.pool = &pool;
     return load_with_drafts(path, wanted ? &*wanted : nullptr, options, generation, chat_template,
                             draft_path(), use.texts);
-  }));
+  });
+  tell(loaded.notes);
   tell_idle_flags(loaded.model);
   return loaded;
 }
@@ -277,7 +302,7 @@ LoadedModel ModelOptions::load(const ModelUse& use, ThreadPool& pool,
 std::unique_ptr<WeightSource> ModelOptions::open(ThreadPool& pool) const {
   const std::optional<Recipe> wanted = wanted_recipe();
   auto source = open_weights(path, wanted ? &*wanted : nullptr, pool);
-  print_notes(source->notes());
+  tell(source->notes());
   return source;
 }
 

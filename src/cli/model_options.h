@@ -48,16 +48,20 @@ struct ModelOptions {
   std::string gpu_layers = "auto", cpu_experts = "auto";  // or numbers, as in LoadOptions
   std::string cache_keys = "f16", cache_values = "f16";
   int64_t cache_window = CacheTypes().window;
+  bool quiet = false;                          // neither notes nor progress are printed
   const CLI::Option* window_option = nullptr;  // --kv-window
   std::string speculation = "none";            // or "ngram", or a smaller model
   RecipeOptions recipe;
   MachineOptions machine;
 
   void add_to(CLI::App& command);
+  // Leaves out MODEL, for a command that takes several.
+  void add_loading_to(CLI::App& command);
   // Leaves out -t, for a command that defines it itself.
   void add_model_to(CLI::App& command, bool model_required);
   // Adds --spec, for commands that generate text.
   CLI::Option* add_speculation_to(CLI::App& command);
+  CacheTypes cache() const;
   bool looks_up() const { return speculation == "ngram"; }
   // Opens the model to generate text with these options, compressing it if --quantize was given.
   // Shows a progress bar on a terminal.
@@ -79,11 +83,14 @@ struct ModelOptions {
   Device chosen_device() const;
 
  private:
+  void add_threads_to(CLI::App& command);
+  void add_common_to(CLI::App& command);
   void add_split_to(CLI::App& command);
   void add_cache_to(CLI::App& command);
   std::string draft_path() const;  // empty: none
   template <class Load>
   auto with_progress(const ModelUse& use, const Load& load) const;
+  void tell(const std::vector<std::string>& notes) const;
   void tell_idle_flags(const Model& model) const;
   // Returns the recipe of --quantize, if given; throws usage.
   std::optional<Recipe> wanted_recipe() const;

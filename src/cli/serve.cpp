@@ -1,4 +1,5 @@
-// `walsh serve MODEL` runs an HTTP server with OpenAI's API for many users of one model.
+// `walsh serve MODEL...` runs an HTTP server with OpenAI's API for many users of one model or
+// several.
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -6,28 +7,29 @@
 #include <cctype>
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "base/thread_pool.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/sampling_options.h"
+#include "cli/serve_models.h"
 #include "cli/template_options.h"
 #include "io/error_output.h"
 #include "io/mapped_file.h"
 #include "io/printable.h"
 #include "model/part_executor.h"
-#include "schedule/scheduler.h"
+#include "model/positions.h"
+#include "schedule/memory_plan.h"
+#include "serve/household.h"
 #include "serve/http.h"
-#include "serve/service.h"
+#include "serve/served_model.h"
 #include "walsh/error.h"
-#include "weights/hub_cache.h"
+#include "weights/open.h"
 
 namespace walsh::cli {
 namespace {
@@ -38,7 +40,8 @@ constexpr uint64_t kMaxKeyBytes = 1 << 20;
 constexpr double kStepSeconds = 0.05;
 
 struct Options {
-  ModelOptions model;
+  ServedModels models;
+  ModelOptions model;  // its path is set for each of them
   TemplateOptions chat;
   SchedulerOptions scheduler;
   HttpOptions http;
@@ -67,14 +70,6 @@ std::vector<std::string> keys_of(const std::string& path) {
   return keys;
 }
 
-// Returns the name that clients use: that of the repository, folder or file.
-std::string name_of(const std::string& model) {
-  if (const std::string name = cached_name(model); !name.empty()) return name;
-  const std::filesystem::path path = std::filesystem::path(model).lexically_normal();
-  const std::filesystem::path last = path.has_filename() ? path : path.parent_path();
-  return (last.extension() == ".gguf" ? last.stem() : last.filename()).string();
-}
-
 ServiceOptions service_options(const Options& options) {
   ServiceOptions service = options.service;
   if (!options.key_file.empty()) {
@@ -84,9 +79,6 @@ ServiceOptions service_options(const Options& options) {
   // An empty key, for example from an unset variable, would admit requests without a key.
   for (const std::string& key : service.api_keys)
     if (key.empty()) throw Error(ErrorCode::usage, "--api-key", "a key is empty");
-  if (service.model_name.empty()) {
-    service.model_name = name_of(options.model.path);
-  }
   if (service.api_keys.empty() && !is_loopback(options.http.host) && !options.insecure) {
     throw Error(ErrorCode::usage, "--host",
                 fmt::format("everybody who reaches {} could use the model: give --api-key, or "
@@ -102,21 +94,14 @@ std::string address(const std::string& host, int port) {
   return fmt::format("http://{}{}{}:{}", v6 ? "[" : "", host, v6 ? "]" : "", port);
 }
 
-// Stops everything that was started, also if something cannot be started.
+// Stops the server when it ends, also if something else cannot be started.
 class Running {
  public:
-  Running(const LoadedModel& model, Scheduler& scheduler, HttpServer& server)
-      : scheduler_(scheduler),
-        server_(server),
-        steps_([&scheduler] { scheduler.run(); }),
-        connections_([&server] { server.run(); }),
-        preparation_([&model] { prepare(model); }) {}
+  explicit Running(HttpServer& server)
+      : server_(server), connections_([&server] { server.run(); }) {}
   ~Running() {
-    preparation_.join();
     server_.shut_down(drain_seconds);
     connections_.join();
-    scheduler_.stop();
-    steps_.join();
   }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
@@ -124,17 +109,25 @@ class Running {
   double drain_seconds = 0;
 
  private:
-  // Builds the vocabulary for grammars now, so that the first request that needs it does not wait.
-  static void prepare(const LoadedModel& model) {
-    try {
-      model.grammars->vocabulary(model.tokenizer, model.model.config.vocab);
-    } catch (...) {  // the request that needs it tries again and reports the error
-    }
-  }
-
-  Scheduler& scheduler_;
   HttpServer& server_;
-  std::thread steps_, connections_, preparation_;
+  std::thread connections_;
+};
+
+// Loads and unloads the models of a household as long as this exists.
+class KeptModels {
+ public:
+  explicit KeptModels(Household& household)
+      : household_(household), keeper_([&household] { household.run(); }) {}
+  ~KeptModels() {
+    household_.drain();
+    keeper_.join();
+  }
+  KeptModels(const KeptModels&) = delete;
+  KeptModels& operator=(const KeptModels&) = delete;
+
+ private:
+  Household& household_;
+  std::thread keeper_;
 };
 
 // Allows a connection for every text that may be requested, and some for clients that only query.
@@ -154,46 +147,125 @@ HttpOptions http_options(const Options& options) {
   return http;
 }
 
-int serve(const Options& options) {
-  options.model.machine.apply();
-  const InterruptGuard interrupt;
-  const ServiceOptions names = service_options(options);
-  ThreadPool pool(options.model.machine.threads);
-  const ModelUse use{.positions = options.scheduler.positions,
-                     .sequences = options.scheduler.running + options.scheduler.kept,
-                     .texts = options.scheduler.running};
-  const std::optional<TemplateText> given = options.chat.text();
-  const OrderedJson variables = options.chat.variables();
-  LoadedModel model = options.model.load(use, pool, given ? &*given : nullptr, &names.sampling);
-  if (!options.pooling.empty()) model.embedding.pooling = parse_pooling(options.pooling);
-  SchedulerOptions batching = options.scheduler;
-  batching.lookup = options.model.looks_up();
-  batching.drafts = model.drafts();
-  Scheduler scheduler(model.model, batching);
-  Service service(model, scheduler, names,
-                  model.chat ? make_chat_prompt(*model.chat, variables) : ChatPrompt());
+// Serves requests by `front`, a Service or a Household, until the process is asked to end.
+// `what` says what is served.
+template <class Front>
+int listen(const Options& options, Front& front, const std::string& what) {
   HttpServer server(
       http_options(options),
       [&](HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-        service.handle(request, reply);
+        front.handle(request, reply);
       },
       [&](int status, const std::string& message, const HttpRequest& request) {
-        return service.error_body(status, message, request);
+        return front.error_body(status, message, request);
       },
-      Service::turn_of, [&](HttpRequest& request) { return service.admit(request); });
-  Running running(model, scheduler, server);
-  message("listening at {}/v1: {}, up to {} texts at a time, each of up to {} tokens\n",
-          address(options.http.host, server.port()), one_line(names.model_name),
-          options.scheduler.running, scheduler.positions());
+      turn_of, [&](HttpRequest& request) { return front.admit(request); });
+  Running running(server);
+  message("listening at {}/v1: {}\n", address(options.http.host, server.port()), what);
   while (!InterruptGuard::requested())
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   // The end must not wait for a pipe that nobody reads.
   write_error_output(
       fmt::format("shutting down: running answers have at most {} s\n", options.drain_seconds),
       std::chrono::milliseconds(200));
-  service.drain();
+  front.drain();
   running.drain_seconds = options.drain_seconds;
   return 0;
+}
+
+// Returns how a model is loaded and served. `positions` are those of its texts.
+ServedModelOptions model_options(const Options& options, const ModelOptions& model,
+                                 const ServiceOptions& service, int64_t positions) {
+  ServedModelOptions served;
+  served.threads = options.model.machine.threads;
+  served.scheduler = options.scheduler;
+  served.scheduler.positions = positions;
+  served.scheduler.lookup = options.model.looks_up();
+  served.service = service;
+  served.template_variables = options.chat.variables();
+  const ModelUse use{.positions = positions,
+                     .sequences = options.scheduler.running + options.scheduler.kept,
+                     .texts = options.scheduler.running};
+  served.load = [&options, model, use, sampling = service.sampling](ThreadPool& pool) {
+    const std::optional<TemplateText> given = options.chat.text();
+    LoadedModel loaded = model.load(use, pool, given ? &*given : nullptr, &sampling);
+    if (!options.pooling.empty()) loaded.embedding.pooling = parse_pooling(options.pooling);
+    return loaded;
+  };
+  return served;
+}
+
+int serve_one(const Options& options, ServiceOptions service) {
+  ModelOptions model = options.model;
+  model.path = options.models.paths.front();
+  if (service.model_name.empty()) service.model_name = model_name(model.path);
+  ServedModel served(model_options(options, model, service, options.scheduler.positions));
+  return listen(options, served.service(),
+                fmt::format("{}, up to {} texts at a time, each of up to {} tokens",
+                            one_line(service.model_name), options.scheduler.running,
+                            served.scheduler().positions()));
+}
+
+// Returns how many positions a model has of those that are wanted for all.
+int64_t positions_of(const ModelConfig& config, int64_t wanted) {
+  return std::min(wanted, most_positions(config));
+}
+
+uint64_t planned_bytes_of(const Options& options, const ModelPlace& place) {
+  ThreadPool pool(1);
+  ModelOptions model = options.model;
+  model.quiet = true;
+  model.path = place.path;
+  const auto source = model.open(pool);
+  const ModelConfig config = read_config(*source);
+  SchedulerOptions scheduler = options.scheduler;
+  scheduler.positions = positions_of(config, scheduler.positions);
+  scheduler.lookup = options.model.speculation != "none";
+  return planned_bytes(*source, config, model.cache(), scheduler);
+}
+
+// Lists the names of models, but no more than a line has room for.
+std::string names_of(const std::vector<ModelPlace>& places) {
+  constexpr size_t kShown = 20;
+  std::string names;
+  for (size_t i = 0; i < std::min(kShown, places.size()); ++i)
+    names += (i == 0 ? "" : ", ") + places[i].name;
+  return one_line(names) + (places.size() > kShown ? ", ..." : "");
+}
+
+int serve_several(const Options& options, const ServiceOptions& service) {
+  refuse_for_several(options.model, service.model_name);
+  const std::vector<ModelPlace> places = options.models.places();
+  PoolOptions pool = options.models.pool_options();
+  pool.waiting = static_cast<size_t>(options.scheduler.running + options.scheduler.waiting);
+  pool.plan = [&](const ModelPlace& place) { return planned_bytes_of(options, place); };
+  const auto load = [&, tell = pool.tell](const ModelPlace& place, std::shared_ptr<Door> door,
+                                          std::shared_ptr<Metrics> metrics) {
+    ModelOptions model = options.model;
+    model.quiet = true;
+    model.path = place.path;
+    ServiceOptions named = service;
+    named.model_name = place.name;
+    const int64_t positions =
+        positions_of(read_config(*open_stored(place.path)), options.scheduler.positions);
+    auto served = std::make_unique<ServedModel>(model_options(options, model, named, positions),
+                                                std::move(door), std::move(metrics));
+    for (const std::string& note : served->model().notes)
+      tell("note: " + note);
+    return served;
+  };
+  Household household(places, pool, load, service);
+  const KeptModels kept(household);
+  return listen(options, household,
+                fmt::format("{} models, loaded when they are asked for: {}", places.size(),
+                            names_of(places)));
+}
+
+int serve(const Options& options) {
+  options.model.machine.apply();
+  const InterruptGuard interrupt;
+  const ServiceOptions service = service_options(options);
+  return options.models.single() ? serve_one(options, service) : serve_several(options, service);
 }
 
 void add_server_options(CLI::App& command, Options& options) {
@@ -207,7 +279,8 @@ void add_server_options(CLI::App& command, Options& options) {
   add("--api-key", options.service.api_keys, "Key that clients must send; several comma-separated")
       ->delimiter(',');
   add("--api-key-file", options.key_file, "File with a key per line")->type_name("FILE");
-  add("--alias", options.service.model_name, "The model's name (default: that of the file)");
+  add("--alias", options.service.model_name,
+      "The name of a single model (default: that of the file)");
   add("--allowed-hosts", options.service.hosts,
       "Host names that requests may use besides localhost and IP addresses, comma-separated")
       ->delimiter(',');
@@ -337,7 +410,8 @@ Action add_serve(CLI::App& command) {
   options->http.connections = 0;
   options->service.log = LogFormat::text;
   options->scheduler.step_seconds = kStepSeconds;
-  options->model.add_to(command);
+  options->models.add_to(command);
+  options->model.add_loading_to(command);
   options->chat.add_to(command);
   add_server_options(command, *options);
   add_scheduler_options(command, options->scheduler);

@@ -12,9 +12,19 @@ std::vector<double> time_bounds() {
   return {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60};
 }
 
-void value(std::string& out, const char* name, const char* type, const char* help, double number) {
-  fmt::format_to(std::back_inserter(out), "# HELP {0} {1}\n# TYPE {0} {2}\n{0} {3}\n", name, help,
-                 type, number);
+// Returns model="NAME"; empty for no name.
+std::string label_of(const std::string& model) {
+  if (model.empty()) return "";
+  std::string label = "model=\"";
+  for (const char c : model) {
+    if (c == '"' || c == '\\') label += '\\';
+    label += c == '\n' ? std::string("\\n") : std::string(1, c);
+  }
+  return label + '"';
+}
+
+void write_head(std::string& out, const char* name, const char* type, const char* help) {
+  fmt::format_to(std::back_inserter(out), "# HELP {0} {1}\n# TYPE {0} {2}\n", name, help, type);
 }
 
 }  // namespace
@@ -29,79 +39,136 @@ void Histogram::add(double value) {
   ++count_;
 }
 
-void Histogram::write(const std::string& name, const std::string& help, std::string& out) const {
+void Histogram::write(const std::string& name, const std::string& label, std::string& out) const {
   const auto to = std::back_inserter(out);
-  fmt::format_to(to, "# HELP {0} {1}\n# TYPE {0} histogram\n", name, help);
+  const std::string own = label.empty() ? "" : "{" + label + "}";
+  const std::string first = label.empty() ? "" : label + ",";
   uint64_t below = 0;
   for (size_t i = 0; i < bounds_.size(); ++i) {
     below += counts_[i];
-    fmt::format_to(to, "{}_bucket{{le=\"{}\"}} {}\n", name, bounds_[i], below);
+    fmt::format_to(to, "{}_bucket{{{}le=\"{}\"}} {}\n", name, first, bounds_[i], below);
   }
-  fmt::format_to(to, "{0}_bucket{{le=\"+Inf\"}} {1}\n{0}_sum {2}\n{0}_count {1}\n", name, count_,
-                 sum_);
+  fmt::format_to(to, "{0}_bucket{{{1}le=\"+Inf\"}} {3}\n{0}_sum{2} {4}\n{0}_count{2} {3}\n", name,
+                 first, own, count_, sum_);
 }
 
-Metrics::Metrics() : to_first_(time_bounds()), between_(time_bounds()), queued_(time_bounds()) {}
+Metrics::Metrics()
+    : times_{Histogram(time_bounds()), Histogram(time_bounds()), Histogram(time_bounds())} {}
 
 void Metrics::token(double seconds, bool first) {
   const std::lock_guard lock(mutex_);
-  (first ? to_first_ : between_).add(seconds);
+  (first ? times_.to_first : times_.between).add(seconds);
 }
 
 void Metrics::ended(const RequestEnd& end) {
   const std::lock_guard lock(mutex_);
-  queued_.add(end.queue_seconds);
-  prompt_seconds_ += end.prompt_seconds;
-  decode_seconds_ += end.decode_seconds;
+  times_.queued.add(end.queue_seconds);
+  times_.prompt_seconds += end.prompt_seconds;
+  times_.decode_seconds += end.decode_seconds;
 }
 
 void Metrics::ignored(uint64_t fields) {
   const std::lock_guard lock(mutex_);
-  ignored_ += fields;
+  times_.ignored += fields;
 }
 
-void Metrics::response(int status) {
+Metrics::Times Metrics::times() const {
   const std::lock_guard lock(mutex_);
-  ++responses_[status];
+  return times_;
 }
 
-std::string Metrics::text(const SchedulerCounts& c) const {
+SchedulerCounts Metrics::with_kept(SchedulerCounts counts) const {
+  using Counts = SchedulerCounts;
+  constexpr uint64_t Counts::*kTotals[] = {&Counts::steps,          &Counts::requests,
+                                           &Counts::ended,          &Counts::failed,
+                                           &Counts::cancelled,      &Counts::refused,
+                                           &Counts::preempted,      &Counts::prompt_tokens,
+                                           &Counts::cached_tokens,  &Counts::generated_tokens,
+                                           &Counts::drafted_tokens, &Counts::drafted_right};
+  const std::lock_guard lock(mutex_);
+  for (const auto total : kTotals)
+    counts.*total += kept_.*total;
+  return counts;
+}
+
+// What was running when it was unloaded runs no more.
+void Metrics::keep(const SchedulerCounts& counts) {
+  SchedulerCounts all = with_kept(counts);
+  const std::lock_guard lock(mutex_);
+  kept_ = all;
+}
+
+void write_metric(std::string& out, const char* name, const char* type, const char* help,
+                  const ModelSamples& samples) {
+  write_head(out, name, type, help);
+  for (const auto& [model, number] : samples) {
+    const std::string label = label_of(model);
+    fmt::format_to(std::back_inserter(out), "{}{} {}\n", name,
+                   label.empty() ? "" : "{" + label + "}", number);
+  }
+}
+
+std::string metrics_text(std::span<const ModelMetrics> models,
+                         const std::map<int, uint64_t>& responses) {
+  using Counts = SchedulerCounts;
+  using Times = Metrics::Times;
   std::string out;
-  const auto count = [&](const char* name, const char* help, uint64_t number) {
-    value(out, name, "counter", help, static_cast<double>(number));
+  std::vector<Times> times;
+  for (const ModelMetrics& model : models)
+    times.push_back(model.metrics->times());
+  const auto add = [&](const char* name, const char* type, const char* help, auto number) {
+    ModelSamples samples;
+    for (size_t i = 0; i < models.size(); ++i)
+      samples.emplace_back(models[i].model,
+                           static_cast<double>(number(models[i].counts, times[i])));
+    write_metric(out, name, type, help, samples);
   };
-  const auto gauge = [&](const char* name, const char* help, int64_t number) {
-    value(out, name, "gauge", help, static_cast<double>(number));
+  const auto count = [&](const char* name, const char* help, auto member) {
+    add(name, "counter", help, [&](const Counts& c, const Times&) { return c.*member; });
   };
-  count("walsh:prompt_tokens_total", "Prompt tokens evaluated", c.prompt_tokens);
-  count("walsh:cached_tokens_total", "Prompt tokens taken from the prefix cache", c.cached_tokens);
-  count("walsh:tokens_predicted_total", "Tokens generated", c.generated_tokens);
-  count("walsh:drafted_tokens_total", "Tokens that were guessed", c.drafted_tokens);
-  count("walsh:drafted_right_tokens_total", "Drafted tokens that were right", c.drafted_right);
-  count("walsh:requests_total", "Texts requested", c.requests);
-  count("walsh:requests_ended_total", "Texts completed", c.ended);
-  count("walsh:requests_failed_total", "Texts that failed", c.failed);
+  const auto gauge = [&](const char* name, const char* help, auto member) {
+    add(name, "gauge", help, [&](const Counts& c, const Times&) { return c.*member; });
+  };
+  const auto total = [&](const char* name, const char* help, auto member) {
+    add(name, "counter", help, [&](const Counts&, const Times& t) { return t.*member; });
+  };
+  const auto histogram = [&](const char* name, const char* help, Histogram Times::*member) {
+    write_head(out, name, "histogram", help);
+    for (size_t i = 0; i < models.size(); ++i)
+      (times[i].*member).write(name, label_of(models[i].model), out);
+  };
+  count("walsh:prompt_tokens_total", "Prompt tokens evaluated", &Counts::prompt_tokens);
+  count("walsh:cached_tokens_total", "Prompt tokens taken from the prefix cache",
+        &Counts::cached_tokens);
+  count("walsh:tokens_predicted_total", "Tokens generated", &Counts::generated_tokens);
+  count("walsh:drafted_tokens_total", "Tokens that were guessed", &Counts::drafted_tokens);
+  count("walsh:drafted_right_tokens_total", "Drafted tokens that were right",
+        &Counts::drafted_right);
+  count("walsh:requests_total", "Texts requested", &Counts::requests);
+  count("walsh:requests_ended_total", "Texts completed", &Counts::ended);
+  count("walsh:requests_failed_total", "Texts that failed", &Counts::failed);
   count("walsh:requests_cancelled_total", "Texts cancelled because their clients disconnected",
-        c.cancelled);
-  count("walsh:requests_refused_total", "Texts refused because too many were waiting", c.refused);
-  count("walsh:preemptions_total", "Texts preempted", c.preempted);
-  count("walsh:steps_total", "Batches evaluated", c.steps);
-  gauge("walsh:requests_processing", "Texts running", c.running);
-  gauge("walsh:requests_deferred", "Texts waiting", c.waiting);
-  gauge("walsh:kept_prefixes", "Texts in the prefix cache", c.kept);
-  gauge("walsh:kv_cache_pages", "Pages of the KV cache", c.pages);
-  gauge("walsh:kv_cache_free_pages", "Free pages of the KV cache", c.free_pages);
-  const std::lock_guard lock(mutex_);
-  value(out, "walsh:prompt_seconds_total", "counter", "Time that texts took to their first token",
-        prompt_seconds_);
-  value(out, "walsh:tokens_predicted_seconds_total", "counter",
-        "Time that texts took from there to their end", decode_seconds_);
-  count("walsh:ignored_fields_total", "Request fields without effect", ignored_);
-  to_first_.write("walsh:time_to_first_token_seconds", "From a request to its first token", out);
-  between_.write("walsh:time_between_tokens_seconds", "From a token to the next", out);
-  queued_.write("walsh:queue_seconds", "From a request to its first step", out);
-  out += "# HELP walsh:responses_total Answers by status\n# TYPE walsh:responses_total counter\n";
-  for (const auto& [status, number] : responses_)
+        &Counts::cancelled);
+  count("walsh:requests_refused_total", "Texts refused because too many were waiting",
+        &Counts::refused);
+  count("walsh:preemptions_total", "Texts preempted", &Counts::preempted);
+  count("walsh:steps_total", "Batches evaluated", &Counts::steps);
+  gauge("walsh:requests_processing", "Texts running", &Counts::running);
+  gauge("walsh:requests_deferred", "Texts waiting", &Counts::waiting);
+  gauge("walsh:kept_prefixes", "Texts in the prefix cache", &Counts::kept);
+  gauge("walsh:kv_cache_pages", "Pages of the KV cache", &Counts::pages);
+  gauge("walsh:kv_cache_free_pages", "Free pages of the KV cache", &Counts::free_pages);
+  total("walsh:prompt_seconds_total", "Time that texts took to their first token",
+        &Times::prompt_seconds);
+  total("walsh:tokens_predicted_seconds_total", "Time that texts took from there to their end",
+        &Times::decode_seconds);
+  total("walsh:ignored_fields_total", "Request fields without effect", &Times::ignored);
+  histogram("walsh:time_to_first_token_seconds", "From a request to its first token",
+            &Times::to_first);
+  histogram("walsh:time_between_tokens_seconds", "From a token to the next", &Times::between);
+  histogram("walsh:queue_seconds", "From a request to its first step", &Times::queued);
+  write_head(out, "walsh:responses_total", "counter", "Answers by status");
+  for (const auto& [status, number] : responses)
     fmt::format_to(std::back_inserter(out), "walsh:responses_total{{status=\"{}\"}} {}\n", status,
                    number);
   return out;

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "schedule/scheduler.h"
@@ -15,8 +17,8 @@ class Histogram {
  public:
   explicit Histogram(std::vector<double> bounds);
   void add(double value);
-  // Appends the lines of the text format; `name` has no suffix.
-  void write(const std::string& name, const std::string& help, std::string& out) const;
+  // Appends the samples in the text format; `name` has no suffix, `label` is model="..." or empty.
+  void write(const std::string& name, const std::string& label, std::string& out) const;
 
  private:
   std::vector<double> bounds_;    // upper bounds, without infinity
@@ -25,25 +27,48 @@ class Histogram {
   uint64_t count_ = 0;
 };
 
-// Collects what the server counts. It is thread-safe.
+// Collects what is counted for a model. It is thread-safe.
 class Metrics {
  public:
   Metrics();
   // Records a token: seconds since the token before it, or (first) since the request.
   void token(double seconds, bool first);
   void ended(const RequestEnd& end);
-  void response(int status);
   // Counts request fields that have no effect.
   void ignored(uint64_t fields);
 
-  std::string text(const SchedulerCounts& counts) const;
+  // Keeps what the scheduler of a model that is unloaded has counted.
+  void keep(const SchedulerCounts& counts);
+  // Returns `counts` with those that were kept.
+  SchedulerCounts with_kept(SchedulerCounts counts) const;
+
+  struct Times {
+    Histogram to_first, between, queued;
+    double prompt_seconds = 0, decode_seconds = 0;
+    uint64_t ignored = 0;
+  };
+  Times times() const;
 
  private:
   mutable std::mutex mutex_;
-  Histogram to_first_, between_, queued_;
-  std::map<int, uint64_t> responses_;
-  double prompt_seconds_ = 0, decode_seconds_ = 0;
-  uint64_t ignored_ = 0;
+  Times times_;
+  SchedulerCounts kept_;
 };
+
+// Has what is told of a model; without a name its samples have no label.
+struct ModelMetrics {
+  std::string model;
+  const Metrics* metrics;
+  SchedulerCounts counts;
+};
+
+// Returns the text of all models. `responses`: numbers of answers by their status.
+std::string metrics_text(std::span<const ModelMetrics> models,
+                         const std::map<int, uint64_t>& responses);
+
+// Appends a metric with a sample for each model, which may be empty.
+using ModelSamples = std::vector<std::pair<std::string, double>>;
+void write_metric(std::string& out, const char* name, const char* type, const char* help,
+                  const ModelSamples& samples);
 
 }  // namespace walsh

@@ -33,6 +33,11 @@ Json ollama_loaded(const std::string& model, OllamaForm form);
 // Converts OpenAI's error object to {"error": message}.
 Json ollama_error(const Json& error);
 
+// Clients compare this version of Ollama, whose requests are understood.
+inline constexpr const char* kOllamaVersion = "0.12.0";
+// A model that is never unloaded expires then.
+inline constexpr const char* kNeverUnloaded = "9999-12-31T23:59:59Z";
+
 // Returns a time in the form of RFC 3339, in UTC; `seconds` since 1970.
 std::string ollama_time(double seconds);
 

@@ -1,7 +1,6 @@
-// Serves the endpoints: authorization, parsing of requests, answers.
+// Serves the endpoints of a model: parsing of requests, answers.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -11,25 +10,21 @@
 
 #include "api/load.h"
 #include "schedule/scheduler.h"
-#include "serve/api_error.h"
 #include "serve/chat_prompt.h"
 #include "serve/completion_request.h"
+#include "serve/door.h"
 #include "serve/embeddings_api.h"
 #include "serve/http.h"
 #include "serve/metrics.h"
 #include "serve/ollama_api.h"
-#include "serve/request_log.h"
+#include "serve/routes.h"
 #include "serve/token_texts.h"
 
 namespace walsh {
 
-struct ServiceOptions {
-  std::string model_name;             // the name that clients use
-  std::vector<std::string> api_keys;  // empty: no key is needed
-  std::vector<std::string> hosts;     // values of Host accepted besides localhost and IP addresses
-  std::vector<std::string> origins;   // origins from which browsers may send requests; "*": all
-  LogFormat log = LogFormat::off;     // format of the request log on standard error
-  bool reranker = false;  // the model ranks documents whatever its name says (api/reranker.h)
+struct ServiceOptions : DoorOptions {
+  std::string model_name;  // the name that clients use
+  bool reranker = false;   // the model ranks documents whatever its name says (api/reranker.h)
   // Default sampling options; what they leave open the model decides.
   GenerationOptions sampling = {};
 };
@@ -38,42 +33,35 @@ HttpResponse json_response(const Json& body);
 
 class Service {
  public:
-  // The references must outlive this. `chat` is null if the model has no chat template.
-  Service(const LoadedModel& model, Scheduler& scheduler, ServiceOptions options, ChatPrompt chat);
+  // The references must outlive this. `chat` is null if the model has no chat template. Without a
+  // door it makes its own; services that share one share its keys and its log.
+  Service(const LoadedModel& model, Scheduler& scheduler, ServiceOptions options, ChatPrompt chat,
+          std::shared_ptr<Door> door = nullptr, std::shared_ptr<Metrics> metrics = nullptr);
 
   // These are callbacks for HttpServer, and thread-safe.
-  HttpAdmission admit(HttpRequest& request);
+  HttpAdmission admit(HttpRequest& request) { return door_->admit(request); }
   void handle(HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
-  static HttpTurn turn_of(const HttpRequest& request);
-  HttpResponse error_body(int status, const std::string& message, const HttpRequest& request);
+  HttpResponse error_body(int status, const std::string& message, const HttpRequest& request) {
+    return door_->error_body(status, message, request);
+  }
   // Lets /health answer 503 and refuses new work from now on.
-  void drain() { draining_ = true; }
+  void drain() { door_->drain(); }
+
+  static const std::vector<Route>& routes();
+  // Answers a request that a door has let in.
+  void answer(const Route& route, const HttpRequest& request,
+              const std::shared_ptr<HttpReply>& reply) {
+    (this->*route.handler)(request, reply);
+  }
+  // Describe the model for lists: in OpenAI's form, and in those of Ollama's /api/tags, /api/ps
+  // (without the time at which it is unloaded) and /api/show.
+  Json describe_model() const;
+  Json describe_to_ollama() const;
+  Json describe_running() const;
+  Json describe_in_full() const;
 
  private:
-  using Handler = void (Service::*)(const HttpRequest&, const std::shared_ptr<HttpReply>&);
-  struct Route {
-    const char *method, *path;
-    Handler handler;
-    bool open;  // needs no key
-    HttpTurn turn = HttpTurn::handlers;
-  };
-  static const std::vector<Route>& routes();
-  static void set_route(HttpRequest& request);
-  static HttpResponse error_for(const HttpRequest& request, const ApiError& error);
-
-  void check_host(const HttpRequest& request) const;
-  void check_origin(const HttpRequest& request) const;
-  bool allows_origin(std::string_view origin) const;
-  // Returns the number of the request's key, from 1; 0: it has no valid key.
-  size_t key_of(const HttpRequest& request) const;
-  // Returns the request's route, null for a preflight. Throws ApiError if the request is not
-  // allowed.
-  const Route* checked(const HttpRequest& request) const;
   std::string owner_of(const HttpRequest& request, const OrderedJson& body) const;
-  HttpResponse preflight(const HttpRequest& request) const;
-  void add_origin(const HttpRequest& request, HttpResponse& response) const;
-  const Route& route_of(const HttpRequest& request) const;
-
   void health(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void page(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void props(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
@@ -109,16 +97,15 @@ class Service {
   void ollama_version(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void answer_ollama(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply,
                      OllamaForm form);
-  Json describe_to_ollama() const;
   void metrics(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void answer_chat(const HttpRequest& request, OrderedJson body,
                    const std::shared_ptr<HttpReply>& reply);
   void version(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void of_several(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
   void start(CompletionRequest wanted, const HttpRequest& request,
              const std::shared_ptr<HttpReply>& reply);
   void start(TextReadings::Request wanted, const HttpRequest& request,
              const std::shared_ptr<HttpReply>& reply);
-  Json describe_model() const;
   // Parses the body, an object, and counts fields without effect.
   OrderedJson read_body(const HttpRequest& request);
   // Takes the messages out of the body.
@@ -131,10 +118,9 @@ class Service {
   const ChatPrompt chat_;
   const std::optional<Reranker> reranker_;
   const TokenTexts tokens_;
-  Metrics metrics_;
-  RequestLog log_;
+  const std::shared_ptr<Door> door_;
+  const std::shared_ptr<Metrics> metrics_;
   const int64_t started_;
-  std::atomic<bool> draining_ = false;
 };
 
 }  // namespace walsh

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "io/json.h"
+#include "serve/model_choice.h"
 #include "serve/openapi.h"
 #include "serve/page.h"
 #include "serve/sampling_fields.h"
@@ -14,23 +15,6 @@ namespace {
 std::string cache_name(const CacheTypes& types) {
   return types.keys == types.values ? std::string(types.keys->name)
                                     : fmt::format("{}/{}", types.keys->name, types.values->name);
-}
-
-// Decodes %XX; anything else stays.
-std::string percent_decoded(std::string_view text) {
-  constexpr std::string_view kDigits = "0123456789abcdefABCDEF";
-  std::string result;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const std::string_view code = text.substr(i, 3);
-    if (code.size() == 3 && code[0] == '%' &&
-        code.substr(1).find_first_not_of(kDigits) == code.npos) {
-      result += static_cast<char>(std::stoi(std::string(code.substr(1)), nullptr, 16));
-      i += 2;
-    } else {
-      result += text[i];
-    }
-  }
-  return result;
 }
 
 }  // namespace
@@ -96,6 +80,11 @@ void Service::props(const HttpRequest&, const std::shared_ptr<HttpReply>& reply)
 
 void Service::version(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {
   reply->send(json_response({{"version", kVersion}}));
+}
+
+// These endpoints are those of a server of several models.
+void Service::of_several(const HttpRequest& request, const std::shared_ptr<HttpReply>&) {
+  throw ApiError(404, "there is no " + request.path + ": one model is served, which stays loaded");
 }
 
 void Service::openapi(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {

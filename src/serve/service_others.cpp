@@ -12,14 +12,6 @@
 #include "serve/translated_reply.h"
 
 namespace walsh {
-namespace {
-
-// Clients compare this version of Ollama, whose requests are understood.
-constexpr const char* kOllamaVersion = "0.12.0";
-// A model is never unloaded.
-constexpr const char* kNever = "9999-12-31T23:59:59Z";
-
-}  // namespace
 
 void Service::llama_completion(const HttpRequest& request,
                                const std::shared_ptr<HttpReply>& reply) {
@@ -113,16 +105,19 @@ void Service::ollama_tags(const HttpRequest&, const std::shared_ptr<HttpReply>& 
   reply->send(json_response({{"models", Json::array({describe_to_ollama()})}}));
 }
 
-void Service::ollama_running(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {
+Json Service::describe_running() const {
   Json model = describe_to_ollama();
-  model["expires_at"] = kNever;
+  model["expires_at"] = kNeverUnloaded;
   model["size_vram"] = model_.model.device.cuda ? model["size"] : Json(0);
   model["context_length"] = scheduler_.positions();
-  reply->send(json_response({{"models", Json::array({std::move(model)})}}));
+  return model;
 }
 
-void Service::ollama_show(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-  read_body(request);  // there is only one model
+void Service::ollama_running(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {
+  reply->send(json_response({{"models", Json::array({describe_running()})}}));
+}
+
+Json Service::describe_in_full() const {
   const ModelConfig& config = model_.model.config;
   Json abilities = Json::array({"completion"});
   std::string source;
@@ -133,17 +128,22 @@ void Service::ollama_show(const HttpRequest& request, const std::shared_ptr<Http
     if (!syntax.think_end.empty()) abilities.push_back("thinking");
   }
   const Json described = describe_to_ollama();
-  reply->send(json_response({{"modelfile", ""},
-                             {"parameters", ""},
-                             {"template", source},
-                             {"details", described["details"]},
-                             {"model_info",
-                              {{"general.architecture", config.family},
-                               {config.family + ".context_length", scheduler_.positions()},
-                               {config.family + ".embedding_length", config.hidden},
-                               {config.family + ".block_count", config.layers.size()}}},
-                             {"capabilities", abilities},
-                             {"modified_at", described["modified_at"]}}));
+  return {{"modelfile", ""},
+          {"parameters", ""},
+          {"template", source},
+          {"details", described["details"]},
+          {"model_info",
+           {{"general.architecture", config.family},
+            {config.family + ".context_length", scheduler_.positions()},
+            {config.family + ".embedding_length", config.hidden},
+            {config.family + ".block_count", config.layers.size()}}},
+          {"capabilities", abilities},
+          {"modified_at", described["modified_at"]}};
+}
+
+void Service::ollama_show(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+  read_body(request);  // the model is this one whatever its name
+  reply->send(json_response(describe_in_full()));
 }
 
 void Service::ollama_version(const HttpRequest&, const std::shared_ptr<HttpReply>& reply) {

@@ -6,8 +6,8 @@ namespace walsh {
 
 void Service::start(TextReadings::Request wanted, const HttpRequest& request,
                     const std::shared_ptr<HttpReply>& reply) {
-  if (draining_) throw ApiError(503, "the server is shutting down");
-  std::make_shared<TextReadings>(std::move(wanted), scheduler_, metrics_, reply, request.record)
+  door_->refuse_if_draining();
+  std::make_shared<TextReadings>(std::move(wanted), scheduler_, *metrics_, reply, request.record)
       ->start();
 }
 

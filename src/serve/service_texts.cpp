@@ -29,7 +29,7 @@ std::string piece_text(std::string_view bytes) {
 // may be a token.
 void Service::tokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
   const Json body = parse_body(request.body);
-  metrics_.ignored(ignored_fields(request.path, body));
+  metrics_->ignored(ignored_fields(request.path, body));
   const Fields fields(body, "");
   // The field is "content" in llama.cpp and "prompt" in vLLM.
   const auto content = fields.text("content"), prompt = fields.text("prompt");
@@ -58,7 +58,7 @@ void Service::tokenize(const HttpRequest& request, const std::shared_ptr<HttpRep
 
 void Service::detokenize(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
   const Json body = parse_body(request.body);
-  metrics_.ignored(ignored_fields(request.path, body));
+  metrics_->ignored(ignored_fields(request.path, body));
   const Fields fields(body, "");
   const Json* list = fields.find("tokens");
   if (list == nullptr || !list->is_array()) fields.refuse("tokens", "a list of token ids");

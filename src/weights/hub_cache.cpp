@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "weights/model_folder.h"
+
 namespace walsh {
 namespace {
 
@@ -51,18 +53,6 @@ std::string snapshot(const fs::path& repository, std::string_view revision) {
   for (const std::string& commit : {commit_of(repository, revision), std::string(revision)})
     if (!commit.empty() && is_folder(all / commit)) return (all / commit).string();
   return "";
-}
-
-uint64_t bytes_in(const fs::path& folder) {
-  uint64_t bytes = 0;
-  std::error_code error;
-  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    std::error_code unreadable;
-    const uint64_t size = fs::file_size(entry->path(), unreadable);
-    if (!unreadable) bytes += size;
-  }
-  return bytes;
 }
 
 // Returns ORG/NAME for models--ORG--NAME; empty for another name.
@@ -119,11 +109,16 @@ std::vector<CachedModel> cached_models() {
     const std::string name = name_of(entry->path().filename().string());
     if (name.empty()) continue;
     const std::string folder = snapshot(entry->path(), kMainRevision);
-    if (!folder.empty()) models.push_back({name, folder, bytes_in(folder)});
+    if (!folder.empty()) models.push_back({name, folder, bytes_of_files(folder)});
   }
   std::sort(models.begin(), models.end(),
             [](const CachedModel& a, const CachedModel& b) { return a.name < b.name; });
   return models;
+}
+
+std::string cached_snapshot(const std::string& repository) {
+  if (name_of(fs::path(repository).filename().string()).empty()) return "";
+  return snapshot(repository, kMainRevision);
 }
 
 std::string cached_name(const std::string& folder) {

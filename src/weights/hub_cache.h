@@ -24,6 +24,10 @@ struct CachedModel {
 // Returns all models in the cache, by name.
 std::vector<CachedModel> cached_models();
 
+// Returns the folder of the main revision of a repository of the cache (models--ORG--NAME); empty
+// for any other folder.
+std::string cached_snapshot(const std::string& repository);
+
 // Returns ORG/NAME for a folder of the cache; empty for any other path.
 std::string cached_name(const std::string& folder);
 

@@ -135,9 +135,9 @@ TEST_F(ServiceKeysTest, LongBodiesDoNotHoldUpShortOnes) {
   HttpRequest request;
   request.path = "/v1/completions";
   request.body = std::string(1000, 'a');
-  EXPECT_EQ(Service::turn_of(request), HttpTurn::handlers);
+  EXPECT_EQ(turn_of(request), HttpTurn::handlers);
   request.body = std::string(1 << 20, 'a');
-  EXPECT_EQ(Service::turn_of(request), HttpTurn::long_bodies);
+  EXPECT_EQ(turn_of(request), HttpTurn::long_bodies);
 }
 
 TEST_F(ServiceKeysTest, BodiesHaveABoundedNumberOfValues) {

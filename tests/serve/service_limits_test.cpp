@@ -108,7 +108,7 @@ TEST_F(ServiceTest, HealthWaitsForNobodyAndNobodyForLongTexts) {
   const auto turn = [](const char* path) {
     HttpRequest request;
     request.path = path;
-    return Service::turn_of(request);
+    return turn_of(request);
   };
   for (const char* path : {"/health", "/v1/health", "/metrics"})
     EXPECT_EQ(turn(path), HttpTurn::at_once) << path;

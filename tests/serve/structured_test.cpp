@@ -56,7 +56,9 @@ class StructuredTest : public testing::Test {
     options.running = 4;
     service_.reset();
     scheduler_ = std::make_unique<Scheduler>(loaded_.model, options);
-    service_ = std::make_unique<Service>(loaded_, *scheduler_, ServiceOptions{"tiny", {}, {}, {}},
+    ServiceOptions names;
+    names.model_name = "tiny";
+    service_ = std::make_unique<Service>(loaded_, *scheduler_, names,
                                          make_chat_prompt(*loaded_.chat));
   }
 

@@ -32,10 +32,13 @@ const client = (() => {
     throw new Error((message || `The server answered with the status ${response.status}.`) + hint);
   };
 
-  const props = async () => {
-    const response = await request('props');
+  const json = async (path) => {
+    const response = await request(path);
     return explained(() => response.json(), kStrange);
   };
+  // A server of several models tells what it is where no name is given.
+  const props = (name) => json('props' + (name ? '?model=' + encodeURIComponent(name) : ''));
+  const models = async () => (await json('v1/models')).data;
 
   // Yields the objects of an event stream.
   async function* events(response) {
@@ -70,5 +73,5 @@ const client = (() => {
     }
   }
 
-  return {props, answer};
+  return {props, models, answer};
 })();

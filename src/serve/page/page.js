@@ -5,6 +5,7 @@
   let conversation = store.create();
   let views = [];
   let model = null;    // /props
+  let several = false;  // the server has several models, and #choice says which one is meant
   let running = null;  // {controller, view} of the answer that comes
   let editing = null;  // the message that the composer will replace; the draft waits
   let unused = null;   // the conversation that has not begun
@@ -153,7 +154,7 @@
   // Returns the path and the body of the request to the server.
   const requestOf = (messages, goesOn) => {
     const {max_tokens, ...sampling} = settings.values();
-    const limit = max_tokens && {max_tokens};
+    const limit = {...(max_tokens && {max_tokens}), ...(several && {model: model.model_alias})};
     if (!model.has_chat_template) {  // the model continues a text
       const prompt = [conversation.system, ...messages.map((m) => m.content)].join('');
       return ['v1/completions', {prompt, max_tokens: 512, ...limit, ...sampling}];
@@ -281,7 +282,7 @@
   const send = async () => {
     const owner = conversation;
     if (running || !$('input').value.trim()) return;
-    if (!model && !await loadModel(send)) return;
+    if (!model && !await loadModel(send, true)) return;
     const content = $('input').value;
     if (running || conversation !== owner || !content.trim()) return;
     if (editing) truncate(conversation.messages.indexOf(editing));
@@ -293,10 +294,27 @@
     answer();
   };
 
-  // `again` is what to do when a later attempt succeeds.
-  const loadModel = async (again = () => loadModel()) => {
+  // Shows the models of a server that has several. Returns whether the chosen one is loaded.
+  const listModels = async () => {
+    const all = await client.models(), loaded = all.filter(({status}) => status.value === 'loaded');
+    several = true;
+    $('choice').replaceChildren(...all.map(({id}) => markdown.element('option', id)));
+    $('choice').value = (loaded[0] ?? all[0]).id;
+    $('choice').hidden = false;
+    $('model').hidden = true;
+    return loaded.length > 0;
+  };
+
+  // `again` is what to do when a later attempt succeeds. Of several models none is loaded only
+  // because the page was opened, unless it is needed now.
+  const loadModel = async (again = () => loadModel(), now = false) => {
     try {
-      model = await client.props();
+      model = await client.props(several && $('choice').value);
+      if (model.role === 'router') {
+        model = null;
+        if (!await listModels() && !now) return false;
+        model = await client.props($('choice').value);
+      }
     } catch (error) {
       notice(error.message, again);
       return false;
@@ -330,6 +348,12 @@
     conversation.systemChanged = Date.now();
     save();
     showList();
+  });
+  $('choice').addEventListener('change', async () => {
+    const load = async () => {
+      if (!await loadModel(load, true)) model = null;
+    };
+    await load();
   });
   $('key').value = store.key();
   $('key').addEventListener('change', () => {

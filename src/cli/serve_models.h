@@ -1,0 +1,32 @@
+// Flags of `walsh serve` for several models behind one port, and what they mean.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/model_options.h"
+#include "serve/model_pool.h"
+
+namespace walsh::cli {
+
+struct ServedModels {
+  std::vector<std::string> paths;    // MODEL
+  std::vector<std::string> folders;  // --models-dir
+  std::string memory;                // of all loaded models together; empty: what is available
+  std::string keep_alive = "5m";
+
+  void add_to(CLI::App& command);
+  // Returns whether a single model is served, which is loaded at once and stays. Throws usage if
+  // there is none at all.
+  bool single() const;
+  // Returns all models, those of folders too. Throws usage if there are none.
+  std::vector<ModelPlace> places() const;
+  // Returns the options that the flags decide; throws usage.
+  PoolOptions pool_options() const;
+};
+
+// Throws usage for options that cannot be had with several models.
+void refuse_for_several(const ModelOptions& options, const std::string& alias);
+
+}  // namespace walsh::cli

@@ -1,0 +1,83 @@
+// Stands in front of all endpoints of a port: decides who may send requests, answers those that are
+// refused, and counts and logs every answer.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "serve/api_error.h"
+#include "serve/http.h"
+#include "serve/request_log.h"
+
+namespace walsh {
+
+struct Route;
+
+struct DoorOptions {
+  std::vector<std::string> api_keys;  // empty: no key is needed
+  std::vector<std::string> hosts;     // values of Host accepted besides localhost and IP addresses
+  std::vector<std::string> origins;   // origins from which browsers may send requests; "*": all
+  LogFormat log = LogFormat::off;     // format of the request log on standard error
+};
+
+class Door {
+ public:
+  explicit Door(DoorOptions options);
+
+  // Decides about a request whose header was read (HttpAdmit).
+  HttpAdmission admit(HttpRequest& request);
+  // Calls `answer` with the route of a request that is allowed and with a reply that is counted and
+  // logged. What it throws becomes the answer, as in guard().
+  using Answer = std::function<void(const Route& route, const std::shared_ptr<HttpReply>& reply)>;
+  void let_in(HttpRequest& request, const std::shared_ptr<HttpReply>& reply, const Answer& answer);
+  // Calls `handler`, which is stopped when the client leaves. What it throws becomes the answer, in
+  // the form of the interface that the request belongs to.
+  static void guard(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply,
+                    const std::function<void()>& handler);
+  static HttpResponse error_for(const HttpRequest& request, const ApiError& error);
+  // Makes the answer for an error outside a handler (HttpErrorBody).
+  HttpResponse error_body(int status, const std::string& message, const HttpRequest& request);
+
+  // Returns the number of the request's key, from 1; 0: it has no valid key.
+  size_t key_of(const HttpRequest& request) const;
+  // Returns whether the request may see what needs a key.
+  bool knows(const HttpRequest& request) const {
+    return options_.api_keys.empty() || key_of(request) != 0;
+  }
+
+  // New work is refused from now on.
+  void drain() { draining_ = true; }
+  bool draining() const { return draining_; }
+  void refuse_if_draining() const;  // throws ApiError 503
+
+  std::map<int, uint64_t> responses() const;  // numbers of answers by their status
+
+ private:
+  class CountedReply;
+
+  static void tell_errors(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply,
+                          const std::function<void()>& handler);
+  void check_host(const HttpRequest& request) const;
+  void check_origin(const HttpRequest& request) const;
+  bool allows_origin(std::string_view origin) const;
+  const Route* checked(const HttpRequest& request) const;
+  HttpResponse preflight(const HttpRequest& request) const;
+  void add_origin(const HttpRequest& request, HttpResponse& response) const;
+  void count(int status);
+  void log_whole(const HttpRequest& request, int status);
+
+  const DoorOptions options_;
+  RequestLog log_;
+  std::atomic<bool> draining_ = false;
+  mutable std::mutex mutex_;  // guards what follows
+  std::map<int, uint64_t> responses_;
+};
+
+}  // namespace walsh

@@ -1,0 +1,49 @@
+// Holds a loaded model with what answers requests for it: its threads, scheduler and service.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "api/load.h"
+#include "base/thread_pool.h"
+#include "schedule/scheduler.h"
+#include "serve/model_pool.h"
+#include "serve/service.h"
+
+namespace walsh {
+
+struct ServedModelOptions {
+  int threads = 0;  // of the thread pool; 0: one per core
+  std::function<LoadedModel(ThreadPool& pool)> load;
+  SchedulerOptions scheduler;  // its drafts are those of the model
+  ServiceOptions service;
+  OrderedJson template_variables = OrderedJson::object();
+};
+
+class ServedModel : public PooledModel {
+ public:
+  // Loads the model and begins to run its steps. Without a door the service makes its own.
+  explicit ServedModel(const ServedModelOptions& options, std::shared_ptr<Door> door = nullptr,
+                       std::shared_ptr<Metrics> metrics = nullptr);
+  // Cancels unfinished texts.
+  ~ServedModel() override;
+  ServedModel(const ServedModel&) = delete;
+  ServedModel& operator=(const ServedModel&) = delete;
+
+  Service& service() { return service_; }
+  const Scheduler& scheduler() const { return scheduler_; }
+  const LoadedModel& model() const { return model_; }
+
+ private:
+  void prepare() const;
+
+  ThreadPool pool_;
+  LoadedModel model_;
+  Scheduler scheduler_;
+  Service service_;
+  const std::shared_ptr<Metrics> metrics_;  // may be null
+  std::thread steps_, preparation_;
+};
+
+}  // namespace walsh
