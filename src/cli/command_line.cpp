@@ -62,11 +62,17 @@ void refuse_empty(const CLI::Option& option, const std::string& value) {
     throw Error(ErrorCode::usage, "command line", option.get_name() + ": a value is needed");
 }
 
+// Such as the models of `walsh serve MODEL...`.
+bool takes_several_positions(const CLI::Option& option) {
+  return option.get_positional() && option.get_items_expected_max() > 1;
+}
+
 }  // namespace
 
 void limit_to_one_value(CLI::App& command) {
   for (CLI::Option* option : command.get_options())
-    if (option->nonpositional()) option->allow_extra_args(false);
+    if (option->nonpositional() && !takes_several_positions(*option))
+      option->allow_extra_args(false);
 }
 
 Arguments parser_arguments(const CLI::App& root, int argc, const char* const* argv) {

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "cli/command.h"
 
 namespace walsh {
@@ -46,6 +48,22 @@ TEST_F(ServeCommand, AnswersUntilItIsAskedToEnd) {
   EXPECT_THAT(out, HasSubstr(R"({"status":"ok"})"));
   EXPECT_THAT(out, HasSubstr(R"("id":"tiny")"));
   EXPECT_THAT(out, HasSubstr(R"("completion_tokens":3)"));
+  EXPECT_THAT(out, HasSubstr("ended with 0"));
+}
+
+TEST_F(ServeCommand, SeveralModelsAnswerBehindOnePort) {
+  std::filesystem::create_symlink(model(), file("other"));
+  const auto completion = [&](const std::string& name) {
+    return "ask " + request("POST /v1/completions", R"({"model": ")" + name +
+                                                        R"(", "prompt": "The city of", )" +
+                                                        R"("max_tokens": 3, "temperature": 0})");
+  };
+  const std::string out =
+      with_server(file("other"), completion("other") + "\n" + completion("nobody") + "\nask " +
+                                     request("GET /v1/models"));
+  EXPECT_THAT(out, HasSubstr(R"("completion_tokens":3)"));
+  EXPECT_THAT(out, HasSubstr("there is no model 'nobody'"));
+  EXPECT_THAT(out, HasSubstr(R"("value":"unloaded")"));
   EXPECT_THAT(out, HasSubstr("ended with 0"));
 }
 
