@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "arch/plan.h"
+#include "model/convolved_rows.h"
 #include "model/positions.h"
 
 namespace walsh {
@@ -20,10 +21,10 @@ uint64_t weight_bytes(const WeightSource& source, const ModelConfig& config) {
 double state_bytes(const ModelConfig& config) {
   double floats = 0;
   for (const LayerDesc& layer : config.layers) {
+    if (!layer.has_state()) continue;
     const DeltaNetDesc& d = layer.delta_net;
-    if (d.present())
-      floats += static_cast<double>(d.value_heads * d.key_dim * d.value_dim +
-                                    (d.taps - 1) * d.channels());
+    floats += static_cast<double>(convolved_rows(layer).floats());
+    if (d.present()) floats += static_cast<double>(d.value_heads * d.key_dim * d.value_dim);
   }
   return floats * sizeof(float);
 }

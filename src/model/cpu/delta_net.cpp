@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "kernels/delta_norm.h"
+#include "model/convolved_rows.h"
 
 namespace walsh {
 namespace {
@@ -38,11 +39,11 @@ CpuDeltaNet::CpuDeltaNet(const Model& model, int64_t slots, uint64_t max_bytes)
     LayerPlace& place = places_.emplace_back();
     if (!layer.has_state()) continue;
     const DeltaNetDesc& d = layer.delta_net;
-    const ShortConvolutionDesc& c = layer.short_convolution;
-    place.channels = d.present() ? d.channels() : c.channels;
-    place.taps = d.present() ? d.taps : c.taps;
+    const ConvolvedRows convolved = convolved_rows(layer);
+    place.channels = convolved.channels;
+    place.taps = convolved.taps;
     place.rows = slot_floats_;
-    place.heads = place.rows + round_up((place.taps - 1) * place.channels, kAlignment);
+    place.heads = place.rows + round_up(convolved.floats(), kAlignment);
     slot_floats_ = place.heads;
     if (!d.present()) continue;
     slot_floats_ += d.key_heads * head_floats(d);
