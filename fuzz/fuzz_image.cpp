@@ -21,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     rule.sizing = Sizing::box;
     rule.height = rule.width = 64;
     rule.step = 16;
-    const PatchGrid grid = make_patches(image, rule, 8, "input");
+    const Rows grid = make_patches(image, rule, 8, "input");
     if (grid.values.size() != static_cast<size_t>(grid.rows * grid.columns * grid.width))
       std::abort();
   } catch (const walsh::Error&) {

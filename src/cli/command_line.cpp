@@ -62,7 +62,8 @@ void refuse_empty(const CLI::Option& option, const std::string& value) {
     throw Error(ErrorCode::usage, "command line", option.get_name() + ": a value is needed");
 }
 
-// Such as the models of `walsh serve MODEL...`.
+// Returns whether an option takes several arguments without a flag, as the models of `walsh serve
+// MODEL...` are given.
 bool takes_several_positions(const CLI::Option& option) {
   return option.get_positional() && option.get_items_expected_max() > 1;
 }

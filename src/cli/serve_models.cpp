@@ -16,8 +16,7 @@ void ServedModels::add_to(CLI::App& command) {
   find_in_cache(*command.add_option(
       "MODEL,-m,--model", paths,
       "A walsh file, a Hugging Face folder or its name (walsh list), a GGUF file of llama.cpp, or "
-      "a "
-      "folder of these; several are loaded when they are asked for; also -m MODEL"));
+      "a folder of these; several are loaded when they are asked for; also -m MODEL"));
   const std::string group = "Several models";
   command
       .add_option("--models-dir", folders,

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 
+#include "base/percent.h"
 #include "grammar/schema_references.h"
 #include "io/printable.h"
 #include "walsh/error.h"

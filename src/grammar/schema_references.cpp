@@ -3,12 +3,13 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cctype>
 #include <deque>
 #include <map>
 #include <set>
 #include <string_view>
 #include <vector>
+
+#include "base/percent.h"
 
 namespace walsh::grammar {
 namespace {
@@ -206,22 +207,6 @@ bool ignores_beside_ref(const OrderedJson& root) {
   for (const char* draft : {"draft-03", "draft-04", "draft-06", "draft-07"})
     if (name.find(draft) != name.npos) return true;
   return false;
-}
-
-std::string percent_decoded(std::string_view text) {
-  std::string result;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto digit = [&](size_t place) {
-      return place < text.size() && std::isxdigit(static_cast<unsigned char>(text[place])) != 0;
-    };
-    if (text[i] == '%' && digit(i + 1) && digit(i + 2)) {
-      result += static_cast<char>(std::stoi(std::string(text.substr(i + 1, 2)), nullptr, 16));
-      i += 2;
-    } else {
-      result += text[i];
-    }
-  }
-  return result;
 }
 
 std::string longer_pointer(const std::string& pointer, std::string_view name) {

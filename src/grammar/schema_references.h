@@ -17,9 +17,6 @@ OrderedJson with_pointers(const OrderedJson& root, const std::string& where, Ste
 // Returns whether the declared draft (up to 7) ignores keywords beside a $ref.
 bool ignores_beside_ref(const OrderedJson& root);
 
-// Decodes percent-encoding such as "%20".
-std::string percent_decoded(std::string_view text);
-
 // Appends the part `name` to a JSON pointer.
 std::string longer_pointer(const std::string& pointer, std::string_view name);
 

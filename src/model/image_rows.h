@@ -24,7 +24,7 @@ struct PlacedRows {
   bool together = false;
 };
 
-// Positions [begin, end) of a sequence that see each other.
+// Names the positions [begin, end) of a sequence that see each other.
 struct SeenTogether {
   int64_t begin = 0, end = 0;
 };

@@ -26,7 +26,8 @@ struct PromptImage {
   }
 };
 
-// What was evaluated of a text follows from its tokens and, in the places of images, from these.
+// Tells what was evaluated of a text: it follows from the tokens and, where an image stands, from
+// the image.
 struct TextKey {
   std::span<const int32_t> tokens;
   std::span<const PromptImage> images;  // in the order of their positions

@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "base/percent.h"
 #include "serve/ollama_api.h"
 #include "serve/openapi.h"
 #include "serve/page.h"

@@ -40,7 +40,7 @@ class Household {
 
  private:
   using Reply = std::shared_ptr<HttpReply>;
-  // Endpoints of the whole server.
+  // These are endpoints of the whole server.
   using Own = void (Household::*)(const HttpRequest& request, const Reply& reply);
   static Own own_endpoint(const std::string& path);
 
@@ -66,7 +66,7 @@ class Household {
   void ollama_running(const HttpRequest& request, const Reply& reply);
   void ollama_version(const HttpRequest& request, const Reply& reply);
 
-  // What is known of a model since it was loaded for the first time.
+  // Holds what is known of a model since it was loaded for the first time.
   struct Facts {
     Json openai, ollama, in_full;
   };
@@ -76,7 +76,7 @@ class Household {
   std::vector<std::shared_ptr<Metrics>> metrics_;  // of the models
   std::mutex mutex_;                               // guards what follows
   std::vector<Facts> facts_;
-  // Is the last member: its models use the others.
+  // This is the last member, because its models use the others.
   ModelPool pool_;
 };
 

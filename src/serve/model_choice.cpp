@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/percent.h"
 #include "serve/fields.h"
 
 namespace walsh {
@@ -148,22 +149,6 @@ std::optional<double> parse_duration(std::string_view text) {
   }
   if (!(seconds < 1e12)) return std::nullopt;
   return negative && seconds > 0 ? -1 : seconds;
-}
-
-std::string percent_decoded(std::string_view text) {
-  constexpr std::string_view kDigits = "0123456789abcdefABCDEF";
-  std::string result;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const std::string_view code = text.substr(i, 3);
-    if (code.size() == 3 && code[0] == '%' &&
-        code.substr(1).find_first_not_of(kDigits) == code.npos) {
-      result += static_cast<char>(std::stoi(std::string(code.substr(1)), nullptr, 16));
-      i += 2;
-    } else {
-      result += text[i];
-    }
-  }
-  return result;
 }
 
 }  // namespace walsh

@@ -22,7 +22,4 @@ ModelChoice choice_of(const HttpRequest& request);
 // returned as -1. Returns nothing for another text.
 std::optional<double> parse_duration(std::string_view text);
 
-// Decodes %XX; anything else stays.
-std::string percent_decoded(std::string_view text);
-
 }  // namespace walsh

@@ -224,7 +224,7 @@ bool ModelPool::unload_due(Lock& lock) {
   return false;
 }
 
-// Its memory counts until it is free.
+// Unloads a model, whose memory counts until it is free.
 void ModelPool::unload_now(Lock& lock, Entry& entry, const char* why) {
   std::unique_ptr<PooledModel> model = std::move(entry.model);
   entry.state = ModelState::unloaded;

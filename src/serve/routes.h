@@ -1,4 +1,4 @@
-// The table of endpoints, and how a request finds its own.
+// Describes endpoints, and finds that of a request.
 #pragma once
 
 #include <string>

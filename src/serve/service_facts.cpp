@@ -1,8 +1,8 @@
 // Serves the endpoints about the server and its model, and the chat page.
 #include <fmt/format.h>
 
+#include "base/percent.h"
 #include "io/json.h"
-#include "serve/model_choice.h"
 #include "serve/openapi.h"
 #include "serve/page.h"
 #include "serve/sampling_fields.h"

@@ -1,5 +1,5 @@
-// Attention of an image's rows to each other: two products per head by the kernels that multiply
-// plain weights, with keys, and with values turned, in the place of weights.
+// Computes the attention of an image's rows to each other by two products per head: the kernels
+// that multiply plain weights take keys, and values turned, in the place of weights.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -70,6 +70,11 @@ void TowerReader::refuse(const std::string& key, const std::string& reason) cons
   throw Error(ErrorCode::bad_input, where_ + ": " + key, reason);
 }
 
+int32_t token_of(const VisionFiles& files, const char* key, int64_t fallback) {
+  return static_cast<int32_t>(
+      find_int(files.config, key, files.where, 0, INT32_MAX).value_or(fallback));
+}
+
 int32_t image_token(const VisionFiles& files, std::string_view text) {
   if (const auto id = files.tokenizer.token_id(text)) return *id;
   throw Error(ErrorCode::bad_input, files.where,

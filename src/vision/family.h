@@ -32,7 +32,7 @@ struct VisionModel {
   PromptForm prompt;
 };
 
-// What a family reads.
+// Holds what a family reads.
 struct VisionFiles {
   const Json& config;     // of the whole model
   const Json& processor;  // of images
@@ -74,6 +74,8 @@ class TowerReader {
   std::string where_;
 };
 
+// Returns the id of a token that config.json of the whole model has under a key.
+int32_t token_of(const VisionFiles& files, const char* key, int64_t fallback);
 // Returns the id of a token that the family writes for images. Throws bad_input if there is none.
 int32_t image_token(const VisionFiles& files, std::string_view text);
 

@@ -9,11 +9,6 @@ namespace {
 
 using Kind = RowStep::Kind;
 
-int32_t token_of(const VisionFiles& files, const char* key, int64_t fallback) {
-  return static_cast<int32_t>(
-      find_int(files.config, key, files.where, 0, INT32_MAX).value_or(fallback));
-}
-
 }  // namespace
 
 VisionModel read_gemma3(const VisionFiles& files) {

@@ -72,13 +72,11 @@ VisionModel read_mistral3(const VisionFiles& files) {
   PreprocessRule defaults;
   defaults.sizing = Sizing::box;
   defaults.height = defaults.width = 1024;
-  set_normalization(defaults, {0.48145466F, 0.4578275F, 0.40821073F},
-                    {0.26862954F, 0.26130258F, 0.27577711F});
+  set_normalization(defaults, kClipMean, kClipDeviation);
   model.preprocess = read_preprocess(files.processor, defaults, files.processor_where);
   model.preprocess.step = model.tower.patch * side;
 
-  model.prompt.image = static_cast<int32_t>(
-      find_int(files.config, "image_token_index", files.where, 0, INT32_MAX).value_or(10));
+  model.prompt.image = token_of(files, "image_token_index", 10);
   model.prompt.placeholder = model.prompt.image;
   model.prompt.row_end = image_token(files, "[IMG_BREAK]");
   model.prompt.end = image_token(files, "[IMG_END]");

@@ -53,13 +53,11 @@ VisionModel read_qwen35(const VisionFiles& files) {
   defaults.sizing = Sizing::area;
   defaults.min_pixels = 56 * 56;
   defaults.max_pixels = 28 * 28 * 1280;
-  set_normalization(defaults, {0.48145466F, 0.4578275F, 0.40821073F},
-                    {0.26862954F, 0.26130258F, 0.27577711F});
+  set_normalization(defaults, kClipMean, kClipDeviation);
   model.preprocess = read_preprocess(files.processor, defaults, files.processor_where);
   model.preprocess.step = tower.patch * side;
 
-  model.prompt.image = static_cast<int32_t>(
-      find_int(files.config, "image_token_id", files.where, 0, INT32_MAX).value_or(248056));
+  model.prompt.image = token_of(files, "image_token_id", 248056);
   model.prompt.placeholder = model.prompt.image;
   model.prompt.has_axes = true;
   return model;

@@ -30,7 +30,7 @@ Image turn_image(Image image, int orientation);
 // Returns the orientation in a TIFF header and its first directory; 1 if there is none.
 int exif_orientation(std::span<const std::byte> tiff);
 
-// What decoders of the kinds of files give. `pixels` has 3 channels, or 4 with alpha.
+// Holds what the decoder of each kind of file gives. `pixels` has 3 channels, or 4 with alpha.
 struct DecodedFile {
   int64_t width = 0, height = 0;
   int channels = 3;

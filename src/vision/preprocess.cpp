@@ -136,15 +136,11 @@ ImageSize resized(const PreprocessRule& rule, ImageSize size, const std::string&
   return result;
 }
 
-PatchGrid make_patches(const Image& image, const PreprocessRule& rule, int64_t side,
-                       const std::string& where) {
+Rows make_patches(const Image& image, const PreprocessRule& rule, int64_t side,
+                  const std::string& where) {
   const ImageSize size = resized(rule, {image.height, image.width}, where);
   const Image pixels = resize_image(image, size.width, size.height, rule.filter);
-  PatchGrid grid;
-  grid.rows = size.height / side;
-  grid.columns = size.width / side;
-  grid.width = 3 * side * side;
-  grid.values = AlignedArray<float>(static_cast<size_t>(grid.rows * grid.columns * grid.width));
+  Rows grid(size.height / side, size.width / side, 3 * side * side);
   float* to = grid.values.data();
   for (int64_t row = 0; row < grid.rows; ++row) {
     for (int64_t column = 0; column < grid.columns; ++column) {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "base/aligned.h"
 #include "io/json.h"
+#include "vision/image_grid.h"
 #include "vision/resize.h"
 
 namespace walsh::vision {
@@ -33,6 +33,10 @@ struct PreprocessRule {
 // for values that are not supported.
 PreprocessRule read_preprocess(const Json& object, PreprocessRule defaults,
                                const std::string& where);
+// These are the statistics of the images of CLIP, with which many towers were trained.
+inline constexpr float kClipMean[3] = {0.48145466F, 0.4578275F, 0.40821073F};
+inline constexpr float kClipDeviation[3] = {0.26862954F, 0.26130258F, 0.27577711F};
+
 // Sets mean and deviation for values in 0 ... 1.
 void set_normalization(PreprocessRule& rule, const float (&mean)[3], const float (&deviation)[3]);
 
@@ -44,12 +48,8 @@ struct ImageSize {
 // for a shape that the rule refuses.
 ImageSize resized(const PreprocessRule& rule, ImageSize size, const std::string& where);
 
-// Holds the patches of an image row by row: [rows * columns][3][side][side].
-struct PatchGrid {
-  int64_t rows = 0, columns = 0, width = 0;
-  AlignedArray<float> values;
-};
-PatchGrid make_patches(const Image& image, const PreprocessRule& rule, int64_t side,
-                       const std::string& where);
+// Returns the patches of an image, each as [3][side][side].
+Rows make_patches(const Image& image, const PreprocessRule& rule, int64_t side,
+                  const std::string& where);
 
 }  // namespace walsh::vision

@@ -1,31 +1,16 @@
-// Holds the rows of an image between the steps of a vision tower, and computes the steps.
+// Computes the steps of a vision tower on the rows of an image.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
-#include "base/aligned.h"
 #include "base/thread_pool.h"
 #include "kernels/ops.h"
+#include "vision/image_grid.h"
 #include "vision/tower_desc.h"
 #include "vision/tower_tensors.h"
 
 namespace walsh::vision {
-
-struct Rows {
-  int64_t rows = 0, columns = 0, width = 0;  // of the grid; of a row
-  AlignedArray<float> values;                // [rows * columns][width]
-
-  Rows() = default;
-  Rows(int64_t grid_rows, int64_t grid_columns, int64_t row_width)
-      : rows(grid_rows),
-        columns(grid_columns),
-        width(row_width),
-        values(static_cast<size_t>(grid_rows * grid_columns * row_width)) {}
-  int64_t count() const { return rows * columns; }
-  float* row(int64_t i) { return values.data() + i * width; }
-  const float* row(int64_t i) const { return values.data() + i * width; }
-};
 
 // Computes y[i][0 ... rows of w) = W x_i + bias; rows of y lie `ldy` apart.
 void multiply(const TowerMatrix& w, const Rows& x, float* y, int64_t ldy, ThreadPool& pool);

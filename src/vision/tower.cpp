@@ -253,15 +253,9 @@ Rows Tower::run_steps(const std::vector<RowStep>& steps, const std::vector<StepW
   return x;
 }
 
-Rows Tower::run(const PatchGrid& patches, ThreadPool& pool) const {
-  Rows pixels;
-  pixels.rows = patches.rows;
-  pixels.columns = patches.columns;
-  pixels.width = patches.width;
-  pixels.values = AlignedArray<float>(patches.values.size());
-  std::copy(patches.values.begin(), patches.values.end(), pixels.values.begin());
+Rows Tower::run(const Rows& patches, ThreadPool& pool) const {
   Rows x(patches.rows, patches.columns, desc_.width);
-  multiply(patches_, pixels, x.values.data(), x.width, pool);
+  multiply(patches_, patches, x.values.data(), x.width, pool);
   add_positions(x);
   x = run_steps(desc_.before, before_, std::move(x), pool);
   const std::vector<float> angles = find_angles(x);

@@ -16,7 +16,7 @@ class Tower {
   Tower(const TowerDesc& desc, std::shared_ptr<const Checkpoint> checkpoint);
 
   // Returns the rows that stand in the prompt.
-  Rows run(const PatchGrid& patches, ThreadPool& pool) const;
+  Rows run(const Rows& patches, ThreadPool& pool) const;
   int64_t width() const { return width_; }  // of these rows
 
  private:

@@ -15,7 +15,7 @@ enum class Activation : uint8_t { silu, gelu, gelu_tanh };
 // Throws bad_input for a function that is not supported.
 Activation parse_activation(const std::string& name, const std::string& where);
 
-// An operation on the rows of an image, which stand in a grid.
+// Describes an operation on the rows of an image, which stand in a grid.
 struct RowStep {
   enum class Kind : uint8_t {
     rms_norm,

@@ -10,7 +10,7 @@
 
 namespace walsh::vision {
 
-// A matrix as the checkpoint has it, in place, with its bias.
+// Holds a matrix as the checkpoint has it, in place, with its bias.
 struct TowerMatrix {
   Tensor weights;
   std::vector<float> bias;  // [rows] or empty

@@ -103,7 +103,7 @@ TEST(Preprocess, PatchesEqualTransformers) {
     const test::Expected expected(model);
     for (const std::string name : kImages) {
       const Image image = decode_image(test::read_image(name), name, {});
-      const PatchGrid grid = make_patches(image, rule, side, name);
+      const Rows grid = make_patches(image, rule, side, name);
       const auto pixels = expected.values(name + ".pixels");
       const auto& shape = expected.shape(name + ".pixels");
       ASSERT_EQ(grid.rows, shape[1] / side) << model << name;

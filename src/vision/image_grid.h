@@ -1,0 +1,26 @@
+// Holds numbers for each place of a grid over an image: its patches, and what the steps of a vision
+// tower make of them.
+#pragma once
+
+#include <cstdint>
+
+#include "base/aligned.h"
+
+namespace walsh::vision {
+
+struct Rows {
+  int64_t rows = 0, columns = 0, width = 0;  // of the grid; of a row
+  AlignedArray<float> values;                // [rows * columns][width]
+
+  Rows() = default;
+  Rows(int64_t grid_rows, int64_t grid_columns, int64_t row_width)
+      : rows(grid_rows),
+        columns(grid_columns),
+        width(row_width),
+        values(static_cast<size_t>(grid_rows * grid_columns * row_width)) {}
+  int64_t count() const { return rows * columns; }
+  float* row(int64_t i) { return values.data() + i * width; }
+  const float* row(int64_t i) const { return values.data() + i * width; }
+};
+
+}  // namespace walsh::vision
