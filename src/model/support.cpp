@@ -85,7 +85,8 @@ class GpuLimits {
           "latents of {} and shared keys of {} values, which are no multiples of {},",
           s.latent.width, s.shared_key.width, kGpuHeadUnit);
     }
-    if (s.norms_turned) return "norms of queries and keys behind their rotation";
+    if (s.norms_turned && (s.norms_all_heads() || s.unit.present()))
+      return "norms of queries and keys behind their rotation that are not of single heads";
     if (s.shape.dim > kMostGpuHeadDim)
       return fmt::format("heads of more than {} values", kMostGpuHeadDim);
     if (s.shape.dim % kGpuHeadUnit != 0)
@@ -107,15 +108,10 @@ class GpuLimits {
   }
   std::string operator()(const step::Product& s) const {
     const bool clamped = s.up.present() && s.gate.function == GateFunction::clamped_silu;
-    if (s.up.present() && s.gate.function == GateFunction::relu) return "gates by relu";
     return clamped ? "clamped gates outside experts" : "";
   }
-  std::string operator()(const step::CenterRows&) const { return "norms without the mean"; }
   std::string operator()(const step::Embed& s) const {
     return s.to.rows == Rows::pair ? "layers that predict further tokens" : "";
-  }
-  std::string operator()(const step::Convolve& s) const {
-    return s.gated() ? "short convolutions between gates" : "";
   }
   std::string operator()(const step::DeltaRule& s) const {
     if (std::max(s.net.key_dim, s.net.value_dim) <= kMostGpuDeltaDim) return {};

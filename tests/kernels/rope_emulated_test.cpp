@@ -30,6 +30,13 @@ TEST(RopeKernel, NormsValuesOrMakesThemOfKeysOrLeavesThemOut) {
   }
 }
 
+TEST(RopeKernel, NormsComeBehindTheRotationToo) {
+  for (const int dim : {64, 80, 512}) {
+    for (const int64_t m : {1, 6, 40})
+      expect_rope(dim, dim / 2, 4, 2, m, true, false, HeadValues::plain, true);
+  }
+}
+
 TEST(RopeKernel, ReadsQueriesBesideTheirGates) {
   for (const int dim : {64, 256}) {
     for (const int64_t m : {1, 2, 16, 17, 100})

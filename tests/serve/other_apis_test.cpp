@@ -182,7 +182,7 @@ TEST_F(OtherApis, LlamasCompletionHasProbabilitiesWithIds) {
     EXPECT_LE(score["logprob"], 0);
     text += score["token"].get<std::string>();
   }
-  EXPECT_EQ(text, answer["content"]);
+  EXPECT_EQ(text, answer["content"].get<std::string>());
   body["stream"] = true;
   Json streamed = Json::array();
   for (const Json& piece : events(*post("/completion", body)))

@@ -36,17 +36,20 @@ std::vector<StateMark> marks_of(std::span<const StateMark> marks, size_t run) {
 
 }  // namespace
 
-CudaDeltaNet::CudaDeltaNet(const ModelSteps& steps, const CudaVectors* vectors, int64_t slots,
-                           int64_t max_rows)
+CudaDeltaNet::CudaDeltaNet(const ModelConfig& config, const ModelSteps& steps,
+                           const CudaVectors* vectors, int64_t slots, int64_t max_rows)
     : layers_(steps.layers.size()) {
-  int64_t channels = 0;
+  int64_t channels = 0;  // the most of delta nets, whose convolution has results of its own
   const auto place = [&](const step::Convolve& s, int index) {
     Layer& layer = layers_[static_cast<size_t>(index)];
     layer.dims = dims_of(s.net);
+    layer.convolved = convolved_rows(config.layers[static_cast<size_t>(index)]);
     layer.rows_at = slot_floats_;
-    layer.states_at = layer.rows_at + round_up(layer.dims.kept_floats(), kAlignment);
-    slot_floats_ = layer.states_at + layer.dims.state_floats();
-    channels = std::max(channels, s.channels.width);
+    layer.states_at =
+        layer.rows_at +
+        round_up(cuda::kept_floats(layer.convolved.channels, layer.convolved.taps), kAlignment);
+    layer.end = slot_floats_ = layer.states_at + layer.dims.state_floats();
+    if (!s.gated()) channels = std::max(channels, s.channels.width);
     if (vectors == nullptr) return;
     layer.taps = vectors->at(index, s.taps);
     layer.rate = vectors->at(index, s.rate);
@@ -94,16 +97,11 @@ cuda::ConvolveCall CudaDeltaNet::convolve_call(const Layer& layer, const Rows& r
   return call;
 }
 
-// After the launch, which still reads the rows that were kept before, the last rows of runs of
-// several rows are kept: those of marks, then the sequence's own. apply_rule() does so for single
-// rows.
-void CudaDeltaNet::convolve(int64_t index, const Rows& rows, std::span<const Run> runs,
-                            std::span<const StateMark> marks, cuda::Stream stream) const {
-  const Layer& layer = at(index);
-  const cuda::ConvolveCall call = convolve_call(layer, rows);
-  const bool several =
-      std::any_of(runs.begin(), runs.end(), [](const Run& run) { return run.rows > 1; });
-  if (several) cuda::convolve(call, stream);
+// Keeps the last rows of runs of several rows behind the launch that convolves them, which still
+// reads the rows that were kept before: those of marks, then the sequence's own.
+template <typename Call>
+void CudaDeltaNet::keep_runs(const Call& call, std::span<const Run> runs,
+                             std::span<const StateMark> marks, cuda::Stream stream) const {
   int64_t first = 0;
   for (size_t i = 0; i < runs.size(); first += runs[i].rows, ++i) {
     const Run& run = runs[i];
@@ -112,6 +110,31 @@ void CudaDeltaNet::convolve(int64_t index, const Rows& rows, std::span<const Run
       cuda::keep_convolved(call, first + mark.rows - 1, mark.slot, stream);
     cuda::keep_convolved(call, first + run.rows - 1, run.sequence, stream);
   }
+}
+
+// The launch keeps single rows itself.
+void CudaDeltaNet::convolve_gated(int64_t index, cuda::GatedConvolveCall call,
+                                  std::span<const Run> runs, std::span<const StateMark> marks,
+                                  cuda::Stream stream) const {
+  const Layer& layer = at(index);
+  call.channels = static_cast<int>(layer.convolved.channels);
+  call.taps = static_cast<int>(layer.convolved.taps);
+  call.memory = memory(layer);
+  cuda::convolve(call, stream);
+  keep_runs(call, runs, marks, stream);
+  for (const StateMark& mark : marks)
+    if (runs[mark.run].rows == 1) keep_single(layer, runs[mark.run], mark, stream);
+}
+
+// apply_rule() keeps single rows.
+void CudaDeltaNet::convolve(int64_t index, const Rows& rows, std::span<const Run> runs,
+                            std::span<const StateMark> marks, cuda::Stream stream) const {
+  const Layer& layer = at(index);
+  const cuda::ConvolveCall call = convolve_call(layer, rows);
+  const bool several =
+      std::any_of(runs.begin(), runs.end(), [](const Run& run) { return run.rows > 1; });
+  if (several) cuda::convolve(call, stream);
+  keep_runs(call, runs, marks, stream);
 }
 
 void CudaDeltaNet::apply_rule(int64_t index, const Rows& rows, std::span<const Run> runs,
@@ -135,8 +158,7 @@ void CudaDeltaNet::apply_rule(int64_t index, const Rows& rows, std::span<const R
     for (int64_t i = 0; i < group.rows && !marks.empty(); ++i) {
       const size_t run = group.run + static_cast<size_t>(i);
       for (const StateMark& mark : marks_of(marks, run))
-        copy_part(runs[run].sequence, mark.slot, layer.rows_at,
-                  layer.states_at - layer.rows_at + layer.dims.state_floats(), stream);
+        keep_single(layer, runs[run], mark, stream);
     }
   }
 }

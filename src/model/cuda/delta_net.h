@@ -1,5 +1,5 @@
-// Computes gated delta nets on a GPU: the states of sequences and snapshots, and their steps over
-// the rows of a batch.
+// Computes recurrent layers on a GPU, which are gated delta nets and short convolutions: the states
+// of sequences and snapshots, and their steps over the rows of a batch.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/cuda/delta/delta.h"
+#include "model/convolved_rows.h"
 #include "model/cuda/vectors.h"
 #include "model/executor.h"
 #include "model/row_groups.h"
@@ -28,8 +29,8 @@ class CudaDeltaNet {
   // Allocates states in `slots` slots (model/state_snapshots.h), and workspaces for batches of up
   // to max_rows rows; nothing without recurrent layers. `vectors` has what these layers have
   // besides matrices; without it this only allocates memory.
-  CudaDeltaNet(const ModelSteps& steps, const CudaVectors* vectors, int64_t slots,
-               int64_t max_rows);
+  CudaDeltaNet(const ModelConfig& config, const ModelSteps& steps, const CudaVectors* vectors,
+               int64_t slots, int64_t max_rows);
 
   void copy(int32_t from, int32_t to, cuda::Stream stream) const;
 
@@ -38,7 +39,11 @@ class CudaDeltaNet {
     return convolve_call(at(layer), rows);
   }
 
-  // Convolves all rows of a batch, whose runs and marks live until its end.
+  // Convolves all rows of a batch between two gates: `call` names the rows and weights. Runs and
+  // marks are as below.
+  void convolve_gated(int64_t layer, cuda::GatedConvolveCall call, std::span<const Run> runs,
+                      std::span<const StateMark> marks, cuda::Stream stream) const;
+  // Convolves all rows of a batch for a delta net; runs and marks live until the end of the batch.
   void convolve(int64_t layer, const Rows& rows, std::span<const Run> runs,
                 std::span<const StateMark> marks, cuda::Stream stream) const;
   // Applies the delta rule; rows before `skip` are not written.
@@ -48,8 +53,9 @@ class CudaDeltaNet {
 
  private:
   struct Layer {
-    cuda::DeltaDims dims;
-    int64_t rows_at = 0, states_at = 0;  // in a slot
+    cuda::DeltaDims dims;                         // of a delta net
+    ConvolvedRows convolved;                      // of it or of a short convolution
+    int64_t rows_at = 0, states_at = 0, end = 0;  // places in a slot
     const float *taps = nullptr, *rate = nullptr, *bias = nullptr;
     const float *query_scale = nullptr, *key_scale = nullptr;
   };
@@ -59,11 +65,18 @@ class CudaDeltaNet {
   cuda::ConvolveCall convolve_call(const Layer& layer, const Rows& rows) const;
   void copy_part(int64_t from, int64_t to, int64_t begin, int64_t floats,
                  cuda::Stream stream) const;
+  template <typename Call>
+  void keep_runs(const Call& call, std::span<const Run> runs, std::span<const StateMark> marks,
+                 cuda::Stream stream) const;
+  void keep_single(const Layer& layer, const Run& run, const StateMark& mark,
+                   cuda::Stream stream) const {
+    copy_part(run.sequence, mark.slot, layer.rows_at, layer.end - layer.rows_at, stream);
+  }
   void run_rows(const Layer& layer, const cuda::DeltaCall& call, const RowGroup& group,
                 const Run& run, std::span<const StateMark> marks, int64_t skip,
                 cuda::Stream stream) const;
 
-  std::vector<Layer> layers_;  // of the model, without dims where a layer has none
+  std::vector<Layer> layers_;  // of the model, without rows where a layer has no state
   int64_t slot_floats_ = 0;
   cuda::Buffer states_;     // float [slots][slot_floats_]
   cuda::Buffer convolved_;  // float [max_rows][channels]

@@ -69,7 +69,7 @@ CudaMemory::CudaMemory(const CudaSizes& sizes, const KvShape& shape, int64_t row
       history_stride(2 * shape.capacity),
       cache(sizes.config, sizes.cache, shape, max_rows),
       vectors(sizes.steps),
-      delta_net(sizes.steps, &vectors, shape.sequences + sizes.snapshots, max_rows),
+      delta_net(sizes.config, sizes.steps, &vectors, shape.sequences + sizes.snapshots, max_rows),
       linear(sizes, max_rows),
       experts(expert_shapes(sizes), sizes.config.hidden, max_rows) {
   const ModelConfig& c = sizes.config;

@@ -237,6 +237,11 @@ void CudaLaunches::attend_expanded(const step::Attend& s, int64_t begin, int64_t
 }
 
 void CudaLaunches::perform(const step::Convolve& s) {
+  if (s.gated()) {
+    return memory_.delta_net.convolve_gated(layer_,
+                                            operands_.gated_convolve_call(s, layer_, batch_.rows()),
+                                            batch_.runs(), batch_.marks(), stream_);
+  }
   convolved_ = &s;
   memory_.delta_net.convolve(layer_, operands_.delta_rows(s, {}, batch_.rows()), batch_.runs(),
                              batch_.marks(), stream_);
@@ -289,6 +294,11 @@ void CudaLaunches::perform(const step::AddExperts& s) {
   }
   call.m = rows();
   memory_.experts.finish(operands_.experts(*experts_, layer_), call, stream_, meter_);
+}
+
+void CudaLaunches::perform(const step::CenterRows& s) {
+  const int64_t first = s.x.keeps_places() ? skip_ : 0;
+  cuda::center_rows(operands_.row(s.x, first), rows(), s.x.width, stream_);
 }
 
 void CudaLaunches::perform(const step::NormRows& s) {

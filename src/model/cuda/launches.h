@@ -39,7 +39,7 @@ class CudaLaunches {
   void perform(const step::Route& s);
   void perform(const step::Experts& s);
   void perform(const step::AddExperts& s);
-  void perform(const step::CenterRows&) const {}  // refused before (model/support.h)
+  void perform(const step::CenterRows& s);
   void perform(const step::NormRows& s);
   void perform(const step::AddBranch& s);
   void perform(const step::Logits& s);

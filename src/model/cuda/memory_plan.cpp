@@ -135,7 +135,7 @@ MemoryPlan plan_cuda_memory(const WeightSource& source, const ModelConfig& confi
   plan.max_rows = choose_cuda_rows(sizes, shape, available > fixed ? available - fixed : 0);
   plan.cache = counted([&] {
     CudaKvMemory(config, options.cache, shape, plan.max_rows);
-    CudaDeltaNet(steps, nullptr, shape.sequences + sizes.snapshots, 0);
+    CudaDeltaNet(config, steps, nullptr, shape.sequences + sizes.snapshots, 0);
   });
   plan.workspace = cuda_memory_bytes(sizes, shape, plan.max_rows) - plan.cache;
   if (plan.total() <= available) return plan;

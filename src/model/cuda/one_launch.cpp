@@ -9,8 +9,9 @@ namespace {
 
 // Returns whether the phase of attention can do all that the step does.
 bool is_phase(const step::PrepareHeads& heads) {
-  return !heads.norms_all_heads() && !heads.unit.present() && !heads.latent.present() &&
-         heads.key.present() && !heads.values_are_keys && !heads.value_norm.present();
+  return !heads.norms_all_heads() && !heads.norms_turned && !heads.unit.present() &&
+         !heads.latent.present() && heads.key.present() && !heads.values_are_keys &&
+         !heads.value_norm.present();
 }
 
 // Names the matrices of one expert, or of the shared one.
@@ -115,6 +116,7 @@ bool OneLaunch::add(const step::Attend& s) {
 }
 
 bool OneLaunch::add(const step::Convolve& s) {
+  if (s.gated()) return false;
   waiting_.convolve = &s;
   return true;
 }

@@ -121,6 +121,7 @@ cuda::RopeCall CudaOperands::rope_call(const step::PrepareHeads& s, int layer, i
     call.q_norm = vector(layer, s.query_norm.gain);
     call.k_norm = vector(layer, s.key_norm.gain);
     call.eps = s.query_norm.eps;
+    call.norms_turned = s.norms_turned;
   }
   if (s.factors >= 0)
     call.q_scale = memory_.query_factors[static_cast<size_t>(s.factors)].as<float>();
@@ -181,6 +182,20 @@ CudaDeltaNet::Rows CudaOperands::delta_rows(const step::Convolve& s, const Opera
   rows.places = places();
   rows.m = m;
   return rows;
+}
+
+cuda::GatedConvolveCall CudaOperands::gated_convolve_call(const step::Convolve& s, int layer,
+                                                          int64_t m) const {
+  cuda::GatedConvolveCall call;
+  call.places = places();
+  call.in = row(s.channels);
+  call.before = row(s.before);
+  call.after = row(s.after);
+  call.out = row(s.to);
+  call.weights = vector(layer, s.taps);
+  call.bias = vector(layer, s.bias);
+  call.m = m;
+  return call;
 }
 
 }  // namespace walsh

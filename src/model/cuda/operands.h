@@ -57,6 +57,8 @@ class CudaOperands {
   // attention stand where its queries do, behind the queries of their head.
   cuda::HeadGates head_gates(const step::GateHeads& s, int layer, int64_t skip) const;
   CudaDeltaNet::Rows delta_rows(const step::Convolve& s, const Operand& mixed, int64_t m) const;
+  // Returns the rows and weights of a short convolution between gates.
+  cuda::GatedConvolveCall gated_convolve_call(const step::Convolve& s, int layer, int64_t m) const;
   ExpertLayer experts(const step::Experts& s, int layer) const {
     return {model_, s, layer, expert_strides_[static_cast<size_t>(layer)]};
   }

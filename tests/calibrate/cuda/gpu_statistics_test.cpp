@@ -85,12 +85,14 @@ class GpuStatistics : public test::GpuTest {
 
 TEST_F(GpuStatistics, AreThoseOfTheCpu) {
   for (const char* name : {"qwen2-tiny", "qwen3-tiny", "mistral-tiny", "llama2-bias-tiny",
-                           "olmo2-tiny", "glm4-tiny", "granite-tiny", "gemma2-tiny"})
+                           "olmo2-tiny", "glm4-tiny", "granite-tiny", "gemma2-tiny", "cohere2-tiny",
+                           "arcee-tiny", "hunyuan-tiny"})
     expect_those_of_the_cpu(name, windows(name, 5, 40));
 }
 
 TEST_F(GpuStatistics, OfRecurrentLayersAreThoseOfTheCpu) {
-  expect_those_of_the_cpu("qwen35-tiny", windows("qwen35-tiny", 5, 70));
+  for (const char* name : {"qwen35-tiny", "lfm2-tiny"})
+    expect_those_of_the_cpu(name, windows(name, 5, 70));
 }
 
 TEST_F(GpuStatistics, OfLatentAttentionAreThoseOfTheCpu) {

@@ -33,6 +33,7 @@ inline std::vector<BatchInputs> batch_inputs() {
       {.width = 9216, .m = 1, .gated = true, .planes = 2},
       {.width = 14336, .m = 1, .gated = true},
       {.width = 5120, .m = 3, .gated = true, .function = GateFunction::gelu_tanh},
+      {.width = 5120, .m = 3, .gated = true, .function = GateFunction::relu},
       {.width = 32736, .m = 1, .gated = true, .block = 256},
       {.width = 17000, .m = 1},
   };

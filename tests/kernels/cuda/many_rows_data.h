@@ -120,6 +120,7 @@ inline std::vector<ManyCase> many_cases() {
       {.width = 640, .normed = true, .planes = 2},
       {.width = 768, .gated = true},
       {.width = 768, .gated = true, .block = 256, .function = GateFunction::gelu_tanh},
+      {.width = 768, .gated = true, .block = 256, .function = GateFunction::relu},
       {.width = 736, .gated = true, .block = 64, .group = 32},
       {.width = 768, .normed = true, .gated = true},
       {.width = 2048, .group = 128},

@@ -200,6 +200,28 @@ TEST(GpuPrepare, GatesByGeluAsTheCpu) {
   }
 }
 
+TEST(GpuPrepare, GatesByReluAsTheCpu) {
+  WALSH_NEED_GPU();
+  for (const int64_t width : {8, 301, 1376}) {
+    std::vector<float> x = random_values(2 * width, 16, 3);
+    const float unusual[] = {0.0f, -0.0f, 1e30f, -1e30f, 1e-30f};
+    std::copy(std::begin(unusual), std::end(unusual), x.begin());
+    const Buffer dx = to_device(x);
+    Buffer out(static_cast<uint64_t>(2 * width) * sizeof(float));
+    InputSource source{dx.as<float>(), dx.as<float>(), nullptr, 0, width, width};  // relu(x)^2
+    source.function = GateFunction::relu;
+    InputForm form;
+    form.rotation = no_rotation();
+    form.padded = form.stride = width;
+    form.rows = out.as();
+    prepare(source, {&form, 1}, 2, nullptr);
+    std::vector<float> expected;
+    for (const float value : x)
+      expected.push_back(std::max(value, 0.0f) * value);
+    EXPECT_EQ(to_host<float>(out), expected);
+  }
+}
+
 TEST(GpuPrepare, SumsSquaresOfLargeValuesWithoutOverflow) {
   WALSH_NEED_GPU();
   constexpr int64_t kWidth = 512;

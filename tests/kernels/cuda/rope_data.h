@@ -44,10 +44,12 @@ inline std::vector<float> beside_gates(const std::vector<float>& q, int64_t m, i
 // Checks queries, keys and values of m rows of two sequences, whose pages are scattered. They have
 // no positions if `rotated` is 0; with norms queries have factors as well; if `gated`, they are
 // read from between their gates. Values may have a norm too, or be the keys as they were before
-// theirs, or there are only queries.
+// theirs, or there are only queries. If norms are `turned`, those of queries and keys come behind
+// the rotation.
 enum class HeadValues { plain, normed, normed_keys, none };
 inline void expect_rope(int dim, int rotated, int heads, int kv_heads, int64_t m, bool norms,
-                        bool gated = false, HeadValues kind = HeadValues::plain) {
+                        bool gated = false, HeadValues kind = HeadValues::plain,
+                        bool turned = false) {
   SCOPED_TRACE(testing::Message() << "head_dim " << dim << " rotated " << rotated << " heads "
                                   << heads << "/" << kv_heads << (norms ? " norms" : ""));
   Random random(static_cast<uint64_t>(dim * 100 + heads));
@@ -103,6 +105,7 @@ inline void expect_rope(int dim, int rotated, int heads, int kv_heads, int64_t m
   call.k_norm = norms ? dk_norm.as<float>() : nullptr;
   call.q_scale = norms ? dfactors.as<float>() : nullptr;
   call.eps = 1e-6f;
+  call.norms_turned = turned;
   call.cos = rotated > 0 ? dcos.as<float>() : nullptr;
   call.sin = rotated > 0 ? dsin.as<float>() : nullptr;
   call.rotated = rotated == dim && m == 1 ? 0 : rotated;  // both say: the whole head
@@ -125,11 +128,15 @@ inline void expect_rope(int dim, int rotated, int heads, int kv_heads, int64_t m
   auto expected_keys = empty, expected_values = empty;
   for (int64_t t = 0; t < m; ++t) {
     const int64_t position = positions[static_cast<size_t>(t)];
-    const auto turn = [&](float* x, int count, const std::vector<float>& gain) {
+    const auto norm = [&](float* x, int count, const std::vector<float>& gain) {
       for (int h = 0; norms && h < count; ++h)
         cpu.rms_norm(x + h * dim, gain.data(), dim, 1e-6f, x + h * dim);
+    };
+    const auto turn = [&](float* x, int count, const std::vector<float>& gain) {
+      if (!turned) norm(x, count, gain);
       cpu.rope(x, count, dim, rotated, cos.data() + position * pairs,
                sin.data() + position * pairs);
+      if (turned) norm(x, count, gain);
     };
     turn(q.data() + t * ldq, heads, q_norm);
     for (int i = 0; norms && i < heads * dim; ++i)

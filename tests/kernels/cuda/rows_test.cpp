@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -45,6 +47,13 @@ TEST_F(GpuRows, RopeOfAPartOfAHeadGivesTheBitsOfTheCpu) {
       expect_rope(dim, rotated, 4, 2, 1, norms);
       expect_rope(dim, rotated, 3, 3, 100, norms);
     }
+  }
+}
+
+TEST_F(GpuRows, NormsComeBehindTheRotationToo) {
+  for (const int dim : {64, 80, 512}) {
+    for (const int64_t m : {1, 6, 40})
+      expect_rope(dim, dim / 2, 4, 2, m, true, false, HeadValues::plain, true);
   }
 }
 
@@ -147,6 +156,28 @@ TEST_F(GpuRows, NormsWholeRowsWithTheBitsOfTheCpu) {
       for (int64_t t = 0; t < m; ++t)
         ops(Isa::ref).rms_norm(x.data() + t * width, gain.data(), width, 1e-5f,
                                x.data() + t * width);
+      EXPECT_EQ(to_host<float>(dx), x) << m << " x " << width;
+    }
+  }
+}
+
+TEST_F(GpuRows, TakesTheMeanOfRowsAwayAsTheCpu) {
+  for (const int64_t width : {1, 32, 513, 5120}) {
+    for (const int64_t m : {1, 70}) {
+      Random random(static_cast<uint64_t>(width + m));
+      auto x = normal_values(m * width, random);
+      for (float& v : x)
+        v += 100;
+      const Buffer dx = to_device(x);
+      center_rows(dx.as<float>(), m, width, nullptr);
+      synchronize(nullptr);
+      for (int64_t t = 0; t < m; ++t) {
+        const auto row =
+            std::span(x).subspan(static_cast<size_t>(t * width), static_cast<size_t>(width));
+        const double sum = std::accumulate(row.begin(), row.end(), 0.0);
+        for (float& v : row)
+          v -= static_cast<float>(sum / static_cast<double>(width));
+      }
       EXPECT_EQ(to_host<float>(dx), x) << m << " x " << width;
     }
   }

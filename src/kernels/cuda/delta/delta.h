@@ -1,9 +1,9 @@
-// Computes gated delta nets: the short convolution, and the delta rule for single rows and for
-// prompts.
+// Computes recurrent layers: the short convolution of gated delta nets and their delta rule, for
+// single rows and for prompts, and short convolutions between gates.
 //
 // A sequence has a slot of device memory: for every layer the last rows that the convolution has
-// read, followed by a state matrix per value head, as of its last position. Rows of a launch find
-// position and sequence in device arrays, so that recorded launches can be replayed.
+// read, followed in a delta net by a state matrix per value head, as of its last position. Rows of
+// a launch find position and sequence in device arrays, so that recorded launches can be replayed.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace walsh::cuda {
 
-// Describes the slots of one layer's delta net.
+// Describes the slots of one recurrent layer.
 struct DeltaMemory {
   float* slots = nullptr;
   int64_t slot_floats = 0;
@@ -47,6 +47,23 @@ void convolve(const ConvolveCall& call, Stream stream);
 // The slots of the rows' sequence must still have their content from before the batch, unless
 // `slot` is its own.
 void keep_convolved(const ConvolveCall& call, int64_t row, int64_t slot, Stream stream);
+
+// Computes out = after * (bias + convolution of before * in) for m rows of `channels` values each.
+struct GatedConvolveCall {
+  int channels = 0, taps = 0;
+  DeltaMemory memory;  // keeps rows of before * in; there are no states
+  RowPlaces places;    // of the batch's rows, in which those of a sequence are neighbours
+  const float *in = nullptr, *before = nullptr, *after = nullptr;
+  float* out = nullptr;
+  const float* weights = nullptr;  // [taps][channels], the newest position last
+  const float* bias = nullptr;     // [channels] or null
+  int64_t m = 0;
+};
+// Also keeps rows that are the only ones of their sequence; of several rows of a sequence,
+// keep_convolved() keeps the last ones.
+void convolve(const GatedConvolveCall& call, Stream stream);
+// Does what keep_convolved() does behind delta nets.
+void keep_convolved(const GatedConvolveCall& call, int64_t row, int64_t slot, Stream stream);
 
 // Takes rows [begin, end), each the only one of its sequence, in one launch: convolve() (without
 // writing the call's `out`, `decay` and `strength`), then the delta rule. It writes

@@ -10,6 +10,11 @@ inline constexpr int kDeltaColumns = 32;  // columns of a state per block
 inline constexpr int kMostTaps = 16;
 inline constexpr int kMostDeltaDim = 256;  // largest head dimension
 
+// Returns the numbers of a slot's ring of rows (kept_place()).
+constexpr int64_t kept_floats(int64_t channels, int64_t taps) {
+  return channels * taps;
+}
+
 // Holds DeltaNetDesc in the form that kernels take. A row of channels is queries, keys, values.
 struct DeltaDims {
   int key_heads = 0, value_heads = 0;
@@ -21,7 +26,7 @@ struct DeltaDims {
   constexpr int value_width() const { return value_heads * value_dim; }
   constexpr int channels() const { return 2 * key_width() + value_width(); }
   constexpr int64_t state_floats() const { return int64_t{value_heads} * key_dim * value_dim; }
-  constexpr int64_t kept_floats() const { return int64_t{taps} * channels(); }
+  constexpr int64_t kept_floats() const { return walsh::cuda::kept_floats(channels(), taps); }
   // Returns where the queries, keys and values of a value head begin in a row.
   constexpr int query_of(int head) const { return head / group() * key_dim; }
   constexpr int key_of(int head) const { return key_width() + query_of(head); }

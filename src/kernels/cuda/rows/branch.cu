@@ -1,5 +1,5 @@
-// Adds a branch to the residual stream, applies norms to whole rows, and gathers rows of the
-// stream. A block works on one row.
+// Adds a branch to the residual stream, applies norms to whole rows, takes their mean away, and
+// gathers rows of the stream. A block works on one row.
 #include <limits>
 #include <string>
 
@@ -13,13 +13,15 @@ namespace {
 
 constexpr int kThreads = 512, kWarps = kThreads / 32;
 
-// Returns 1 / rms of a row to all threads of the block.
-__device__ float inverse_rms(const float* row, int64_t width, float eps) {
+// Returns the sum of of_value(x) over the values x of a row to all threads of the block.
+template <typename OfValue>
+__device__ __forceinline__ double row_sum(const float* row, int64_t width,
+                                          const OfValue& of_value) {
   __shared__ double parts[kWarps];
   double sum = 0;
 #pragma unroll 4
   for (int64_t i = threadIdx.x; i < width; i += kThreads)
-    sum += static_cast<double>(row[i]) * static_cast<double>(row[i]);
+    sum += of_value(static_cast<double>(row[i]));
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2)
     sum += __shfl_xor_sync(~0u, sum, distance);
@@ -29,8 +31,14 @@ __device__ float inverse_rms(const float* row, int64_t width, float eps) {
 #pragma unroll
   for (const double part : parts)
     total += part;
+  return total;
+}
+
+// Returns 1 / rms of a row to all threads of the block.
+__device__ float inverse_rms(const float* row, int64_t width, float eps) {
+  const double squares = row_sum(row, width, [](double x) { return x * x; });
   return static_cast<float>(1.0 /
-                            sqrt(total / static_cast<double>(width) + static_cast<double>(eps)));
+                            sqrt(squares / static_cast<double>(width) + static_cast<double>(eps)));
 }
 
 __global__ void __launch_bounds__(kThreads) branch_kernel(const __grid_constant__ BranchCall call) {
@@ -63,6 +71,18 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll 4
   for (int64_t i = threadIdx.x; i < width; i += kThreads)
     x[i] = x[i] * inverse * gain[i];
+}
+
+__global__ void __launch_bounds__(kThreads) center_kernel(float* rows, int64_t width) {
+  allow_next_kernel();
+  wait_previous_kernel();
+  float* x = rows + blockIdx.x * width;
+  const double sum = row_sum(x, width, [](double v) { return v; });
+  const auto mean = static_cast<float>(sum / static_cast<double>(width));
+  __syncthreads();  // all threads have read what some of them write
+#pragma unroll 4
+  for (int64_t i = threadIdx.x; i < width; i += kThreads)
+    x[i] -= mean;
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -98,6 +118,12 @@ void norm_rows(float* x, int64_t m, int64_t width, const float* gain, float eps,
   if (m == 0) return;
   const LaunchShape shape{dim3(static_cast<unsigned>(m)), dim3(kThreads)};
   launch("normed rows", norm_kernel, shape, stream, x, width, gain, eps);
+}
+
+void center_rows(float* x, int64_t m, int64_t width, Stream stream) {
+  if (m == 0) return;
+  const LaunchShape shape{dim3(static_cast<unsigned>(m)), dim3(kThreads)};
+  launch("centered rows", center_kernel, shape, stream, x, width);
 }
 
 void gather_rows(const float* x, int64_t width, const int32_t* rows, int64_t m, float* out,

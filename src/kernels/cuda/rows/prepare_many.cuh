@@ -97,20 +97,6 @@ __device__ __forceinline__ void values_of(const RawLane<Element>& lane, float (&
   }
 }
 
-// This branches once for all columns instead of once for each.
-__device__ __forceinline__ void apply_gate(GateFunction function, const float (&up)[kLaneColumns],
-                                           float (&v)[kLaneColumns]) {
-  if (function == GateFunction::gelu_tanh) {
-#pragma unroll
-    for (int e = 0; e < kLaneColumns; ++e)
-      v[e] = gate(v[e], gelu_exponent(v[e])) * up[e];
-  } else {
-#pragma unroll
-    for (int e = 0; e < kLaneColumns; ++e)
-      v[e] = silu(v[e]) * up[e];
-  }
-}
-
 // Returns 1 / rms of the row whose k-tiles are with the warps from `first` on. `turn` alternates
 // between 0 and 1, because sums of one row may still be read while those of the next are written.
 __device__ __forceinline__ float rms_of_warps(const InputView& in, const float (&v)[kLaneColumns],

@@ -139,18 +139,27 @@ __device__ __forceinline__ void multiply(PairsOf<N>& v, float factor) {
 struct HeadRule {
   const float* gain;  // [head_dim] of an RMSNorm, or null
   float eps;
-  const float* factors;  // [positions], or null
+  const float* factors;    // [positions], or null
+  bool is_turned = false;  // the norm is behind the rotation
 };
+
+// Returns whether the norms of a call are behind the rotation. The phases of a single launch have
+// no such norms, so their calls have no such member and their kernel no code for it.
+template <typename Call>
+__device__ __forceinline__ bool norms_turned(const Call& call) {
+  if constexpr (requires { call.norms_turned; }) return call.norms_turned;
+  return false;
+}
 
 // These take the rules of queries and of keys from a RopeCall, or from what has the same members.
 template <typename Call>
 __device__ __forceinline__ HeadRule query_rule(const Call& call) {
-  return {call.q_norm, call.eps, call.q_scale};
+  return {call.q_norm, call.eps, call.q_scale, norms_turned(call)};
 }
 
 template <typename Call>
 __device__ __forceinline__ HeadRule key_rule(const Call& call) {
-  return {call.k_norm, call.eps, nullptr};
+  return {call.k_norm, call.eps, nullptr, norms_turned(call)};
 }
 
 template <typename Call>
@@ -158,20 +167,24 @@ __device__ __forceinline__ HeadRule value_rule(const Call& call) {
   return {call.v_norm, call.v_eps, nullptr};
 }
 
-// Prepares heads of the row at `position`: norm, rope, factor, in this order. One warp calls it.
+// Prepares heads of the row at `position`: norm and rope in the rule's order, then the factor. One
+// warp calls it.
 template <int Count, int N>
 __device__ __forceinline__ void prepare_heads(PairsOf<N> (&v)[Count], const HeadRule& rule,
                                               const PairsOf<N>& angles, int64_t position,
                                               const HeadPairs& pairs, int lane,
                                               bool rotates = true) {
-  if (rule.gain != nullptr) normalize(v, rule.gain, rule.eps, pairs, lane);
-  const bool scaled = rule.factors != nullptr;
-  const float factor = scaled ? rule.factors[position] : 1.0f;
+  const bool normed = rule.gain != nullptr;
+  if (normed && !rule.is_turned) normalize(v, rule.gain, rule.eps, pairs, lane);
 #pragma unroll
-  for (int h = 0; h < Count; ++h) {
+  for (int h = 0; h < Count; ++h)
     if (rotates) rotate(v[h], angles, pairs.turned, lane);
-    if (scaled) multiply(v[h], factor);
-  }
+  if (normed && rule.is_turned) normalize(v, rule.gain, rule.eps, pairs, lane);
+  if (rule.factors == nullptr) return;
+  const float factor = rule.factors[position];
+#pragma unroll
+  for (int h = 0; h < Count; ++h)
+    multiply(v[h], factor);
 }
 
 // Converts a key or a value to the cache's fp16. Values beyond its range become its largest number.

@@ -52,6 +52,25 @@ __device__ __forceinline__ float gelu_exponent(float x) {
   return kSlope * fmaf(0.044715f * (x * x), x, x);
 }
 
+// Computes v = function(v) * up for a lane's columns. This branches once for all of them instead of
+// once for each.
+__device__ __forceinline__ void apply_gate(GateFunction function, const float (&up)[kLaneColumns],
+                                           float (&v)[kLaneColumns]) {
+  if (function == GateFunction::gelu_tanh) {
+#pragma unroll
+    for (int e = 0; e < kLaneColumns; ++e)
+      v[e] = gate(v[e], gelu_exponent(v[e])) * up[e];
+  } else if (function == GateFunction::relu) {
+#pragma unroll
+    for (int e = 0; e < kLaneColumns; ++e)
+      v[e] = (v[e] < 0 ? 0.0f : v[e]) * up[e];
+  } else {
+#pragma unroll
+    for (int e = 0; e < kLaneColumns; ++e)
+      v[e] = silu(v[e]) * up[e];
+  }
+}
+
 // Loads columns from `column` on of input t, before the norm.
 __device__ __forceinline__ void load_input(const InputView& in, int64_t t, int column,
                                            float (&v)[kLaneColumns]) {
@@ -59,10 +78,7 @@ __device__ __forceinline__ void load_input(const InputView& in, int64_t t, int c
   if (!in.up) return;
   float up[kLaneColumns];
   load8(in.up + t * in.ldx, column, in, up);
-  const bool gelu = in.function == GateFunction::gelu_tanh;
-#pragma unroll
-  for (int e = 0; e < kLaneColumns; ++e)
-    v[e] = gate(v[e], gelu ? gelu_exponent(v[e]) : -v[e]) * up[e];
+  apply_gate(in.function, up, v);
 }
 
 // Returns the sum of squares of a k-tile to all lanes. It is summed in double, because inputs of

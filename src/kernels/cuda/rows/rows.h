@@ -26,6 +26,7 @@ struct RopeCall {
   const float* q_norm = nullptr;  // [head_dim] gains of a per-head RMSNorm, or null
   const float* k_norm = nullptr;
   float eps = 0;
+  bool norms_turned = false;      // q_norm and k_norm come behind the rotation
   const float* v_norm = nullptr;  // [head_dim] or null
   float v_eps = 0;
   // Angles are [positions][rotated / 2] on the device; null for no rotation.
@@ -43,6 +44,10 @@ int turned_pairs(const RopeCall& call, int head_dim);
 // Computes x = x * gain / sqrt(mean(x^2) + eps) for m rows of `width` values, in place and in one
 // launch. Bits equal those of the CPU, except for the order in which squares are added in double.
 void norm_rows(float* x, int64_t m, int64_t width, const float* gain, float eps, Stream stream);
+
+// Computes x = x - mean(x) for m rows of `width` values, in place and in one launch. Bits equal
+// those of the CPU, except for the order in which values are added in double.
+void center_rows(float* x, int64_t m, int64_t width, Stream stream);
 
 // Applies norm and rope and fills the cache in one launch. Bits equal those of the CPU's norm, rope
 // and conversion to fp16, except for the order in which squares are added in double.
