@@ -216,19 +216,24 @@ std::string ModelOptions::draft_path() const {
   return ahead_depth(speculation) ? speculation : found_model(speculation);
 }
 
-template <class Load>
-auto ModelOptions::with_progress(const ModelUse& use, const Load& load) const {
+LoadOptions ModelOptions::loading(const ModelUse& use) const {
   LoadOptions options = load_options(chosen_device(), parse_activation_mode(activations), use);
   options.may_use_cpu = device == "auto";
   if (speculation != "none") options.use.revocable = kRevocableTokens;
   options.rotate_weights = recipe.rotates_weights();
   options.cache = cache();
-  if (window_option != nullptr && window_option->count() > 0 && !options.cache.coded())
-    tell({"--kv-window changes nothing: it needs a coded type such as -ctk q8_0"});
   options.gpu_layers = parse_layers(gpu_layers);
   if (!options.device.cuda && options.gpu_layers > 0) options.gpu_layers = kPlanned;
   options.cpu_experts = parse_layers(cpu_experts);
   if (!device_memory.empty()) options.device_bytes = parse_bytes(device_memory, "--device-memory");
+  return options;
+}
+
+template <class Load>
+auto ModelOptions::with_progress(const ModelUse& use, const Load& load) const {
+  LoadOptions options = loading(use);
+  if (window_option != nullptr && window_option->count() > 0 && !options.cache.coded())
+    tell({"--kv-window changes nothing: it needs a coded type such as -ctk q8_0"});
   return show_progress(std::move(options), load, quiet);
 }
 

@@ -78,6 +78,8 @@ struct ModelOptions {
   static LoadedModel load_plain(const std::string& path, const Device& device,
                                 ActivationMode activations, const ModelUse& use, const Model& model,
                                 ThreadPool& pool);
+  // Returns how a model is loaded whose sessions are used so; the caller sets `pool`.
+  LoadOptions loading(const ModelUse& use) const;
   // Returns the device of --device. auto means the first GPU, or the CPU if there is none, for f32
   // and lut activations, and if no layers are to be on a GPU.
   Device chosen_device() const;

@@ -22,6 +22,7 @@
 #include "io/error_output.h"
 #include "io/mapped_file.h"
 #include "io/printable.h"
+#include "model/cuda/cuda_model.h"
 #include "model/part_executor.h"
 #include "model/positions.h"
 #include "schedule/memory_plan.h"
@@ -173,6 +174,12 @@ int listen(const Options& options, Front& front, const std::string& what) {
   return 0;
 }
 
+ModelUse model_use(const Options& options, int64_t positions) {
+  return {.positions = positions,
+          .sequences = options.scheduler.running + options.scheduler.kept,
+          .texts = options.scheduler.running};
+}
+
 // Returns how a model is loaded and served. `positions` are those of its texts.
 ServedModelOptions model_options(const Options& options, const ModelOptions& model,
                                  const ServiceOptions& service, int64_t positions) {
@@ -183,9 +190,7 @@ ServedModelOptions model_options(const Options& options, const ModelOptions& mod
   served.scheduler.lookup = options.model.looks_up();
   served.service = service;
   served.template_variables = options.chat.variables();
-  const ModelUse use{.positions = positions,
-                     .sequences = options.scheduler.running + options.scheduler.kept,
-                     .texts = options.scheduler.running};
+  const ModelUse use = model_use(options, positions);
   served.load = [&options, model, use, sampling = service.sampling](ThreadPool& pool) {
     const std::optional<TemplateText> given = options.chat.text();
     LoadedModel loaded = model.load(use, pool, given ? &*given : nullptr, &sampling);
@@ -211,7 +216,9 @@ int64_t positions_of(const ModelConfig& config, int64_t wanted) {
   return std::min(wanted, most_positions(config));
 }
 
-uint64_t planned_bytes_of(const Options& options, const ModelPlace& place) {
+// Returns the memory that a model takes, of the GPU if it is served there. `most` is what all
+// models may have.
+uint64_t planned_bytes_of(const Options& options, const ModelPlace& place, uint64_t most) {
   ThreadPool pool(1);
   ModelOptions model = options.model;
   model.quiet = true;
@@ -221,6 +228,9 @@ uint64_t planned_bytes_of(const Options& options, const ModelPlace& place) {
   SchedulerOptions scheduler = options.scheduler;
   scheduler.positions = positions_of(config, scheduler.positions);
   scheduler.lookup = options.model.speculation != "none";
+  if (model.chosen_device().cuda)
+    return cuda_model_bytes(*source, config, model.loading(model_use(options, scheduler.positions)),
+                            most);
   return planned_bytes(*source, config, model.cache(), scheduler);
 }
 
@@ -236,9 +246,11 @@ std::string names_of(const std::vector<ModelPlace>& places) {
 int serve_several(const Options& options, const ServiceOptions& service) {
   refuse_for_several(options.model, service.model_name);
   const std::vector<ModelPlace> places = options.models.places();
-  PoolOptions pool = options.models.pool_options();
+  PoolOptions pool = options.models.pool_options(options.model.chosen_device());
   pool.waiting = static_cast<size_t>(options.scheduler.running + options.scheduler.waiting);
-  pool.plan = [&](const ModelPlace& place) { return planned_bytes_of(options, place); };
+  pool.plan = [&, most = pool.most_bytes](const ModelPlace& place) {
+    return planned_bytes_of(options, place, most);
+  };
   const auto load = [&, tell = pool.tell](const ModelPlace& place, std::shared_ptr<Door> door,
                                           std::shared_ptr<Metrics> metrics) {
     ModelOptions model = options.model;

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "api/draft_model.h"
+#include "base/cuda/device.h"
 #include "base/memory.h"
 #include "cli/terminal.h"
 #include "io/error_output.h"
@@ -66,14 +67,15 @@ std::vector<ModelPlace> ServedModels::places() const {
   return places;
 }
 
-PoolOptions ServedModels::pool_options() const {
+PoolOptions ServedModels::pool_options(const Device& device) const {
   PoolOptions options;
   const std::optional<double> keep = parse_duration(keep_alive);
   if (!keep)
     throw Error(ErrorCode::usage, "--keep-alive",
                 printable(keep_alive) + " is no time such as 5m, 300 or -1");
   options.keep_seconds = *keep;
-  const uint64_t available = available_memory();
+  const uint64_t available =
+      device.cuda ? cuda::use_device(device.index).free_bytes : available_memory();
   if (!memory.empty()) {
     options.most_bytes = parse_bytes(memory, "--models-memory");
   } else if (available > 0) {
@@ -87,9 +89,12 @@ PoolOptions ServedModels::pool_options() const {
 
 void refuse_for_several(const ModelOptions& options, const std::string& alias) {
   const std::string& drafts = options.speculation;
-  if (options.chosen_device().cuda)
-    throw Error(ErrorCode::usage, "--device",
-                "several models are served on CPUs only so far: give --device cpu");
+  const LoadOptions load = options.loading({});
+  const bool in_parts = load.gpu_layers > 0 && load.gpu_layers != kAllLayers;
+  if (load.device.cuda && (in_parts || load.cpu_experts > 0 || load.device_bytes > 0))
+    throw Error(ErrorCode::usage, "--gpu-layers, --cpu-experts, --device-memory",
+                "each of several models is on the GPU as a whole: give --models-memory, or "
+                "--device cpu");
   if (!alias.empty()) throw Error(ErrorCode::usage, "--alias", "names one model, not several");
   if (drafts != "none" && !options.looks_up() && !ahead_depth(drafts))
     throw Error(ErrorCode::usage, "--spec",

@@ -22,8 +22,8 @@ struct ServedModels {
   bool single() const;
   // Returns all models, those of folders too. Throws usage if there are none.
   std::vector<ModelPlace> places() const;
-  // Returns the options that the flags decide; throws usage.
-  PoolOptions pool_options() const;
+  // Returns the options that the flags decide for models on this device; throws usage.
+  PoolOptions pool_options(const Device& device) const;
 };
 
 // Throws usage for options that cannot be had with several models.

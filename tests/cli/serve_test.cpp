@@ -4,6 +4,8 @@
 
 #include <filesystem>
 
+#include "base/cuda/device.h"
+#include "base/cuda/first_device.h"
 #include "cli/command.h"
 
 namespace walsh {
@@ -15,11 +17,12 @@ class ServeCommand : public CommandTest {
  protected:
   // Starts a server at a free port, waits until it listens, runs a script with its address as $port
   // and its process as $pid, and asks it to end.
-  std::string with_server(const std::string& flags, const std::string& script) {
+  std::string with_server(const std::string& flags, const std::string& script,
+                          const std::string& device = "cpu") {
     const std::string text =
         "exec 2> " + file("log") + "\n" +
-        fmt::format("{} serve {} --device cpu -t 2 --port 0 {} & pid=$!\n", WALSH_COMMAND, model(),
-                    flags) +
+        fmt::format("{} serve {} --device {} -t 2 --port 0 {} & pid=$!\n", WALSH_COMMAND, model(),
+                    device, flags) +
         "for i in $(seq 600); do grep -q http:// " + file("log") + " && break; sleep 0.05; done\n" +
         "port=$(sed -n 's/.*127.0.0.1:\\([0-9]*\\).*/\\1/p' " + file("log") + ")\n" +
         "ask() { exec 3<>/dev/tcp/127.0.0.1/$port; printf '%s' \"$1\" >&3; cat <&3; exec 3>&-; "
@@ -65,6 +68,31 @@ TEST_F(ServeCommand, SeveralModelsAnswerBehindOnePort) {
   EXPECT_THAT(out, HasSubstr("there is no model 'nobody'"));
   EXPECT_THAT(out, HasSubstr(R"("value":"unloaded")"));
   EXPECT_THAT(out, HasSubstr("ended with 0"));
+}
+
+// There is room for one of the models, so that the second one takes the place of the first.
+TEST_F(ServeCommand, SeveralModelsTakeTurnsOnAGpu) {
+  if (!cuda::first_device()) GTEST_SKIP() << "no CUDA device: " << cuda::unavailable_reason();
+  std::filesystem::create_symlink(model(), file("other"));
+  const auto completion = [&](const std::string& name) {
+    return "ask " + request("POST /v1/completions", R"({"model": ")" + name +
+                                                        R"(", "prompt": "The city of", )" +
+                                                        R"("max_tokens": 3, "temperature": 0})");
+  };
+  const std::string first = std::filesystem::path(model()).filename();
+  const std::string out =
+      with_server(file("other") + " --ctx 512 --parallel 2 --models-memory 640MiB",
+                  completion("other") + "; echo; " + completion(first) + "; echo; " +
+                      completion("other") + "; cat " + file("log"),
+                  "cuda");
+  EXPECT_THAT(out, testing::ContainsRegex("completion_tokens.:3.*\n.*\n.*completion_tokens.:3"));
+  EXPECT_THAT(out, HasSubstr("unloaded other: another model needs its memory"));
+  EXPECT_THAT(out, HasSubstr("unloaded " + first + ": another model needs its memory"));
+  EXPECT_THAT(out, HasSubstr("ended with 0"));
+  const CommandResult in_parts =
+      walsh({"serve", model(), file("other"), "--device", "cuda", "--gpu-layers", "1"},
+            "unset CUDA_VISIBLE_DEVICES;");
+  expect_error(in_parts, 2, "each of several models is on the GPU as a whole");
 }
 
 // Which host a request is for decides whether it is answered, and the target says it last.

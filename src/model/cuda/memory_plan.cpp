@@ -10,6 +10,7 @@
 #include "codec/codec.h"
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/weights/matrix.h"
+#include "model/cuda/cuda_model.h"
 #include "model/cuda/executor_memory.h"
 #include "model/part_executor.h"
 #include "model/support.h"
@@ -88,6 +89,12 @@ int64_t choose_cuda_rows(const CudaSizes& sizes, const KvShape& cache, uint64_t 
     if (cuda_memory_bytes(sizes, cache, chosen) <= available) return chosen;
   }
   return std::min(kMinRows, useful);
+}
+
+uint64_t cuda_model_bytes(const WeightSource& source, const ModelConfig& config,
+                          const LoadOptions& options, uint64_t available) {
+  cuda::select_device(options.device.index);
+  return plan_cuda_memory(source, config, options, available).total();
 }
 
 MemoryPlan plan_cuda_memory(const WeightSource& source, const ModelConfig& config,

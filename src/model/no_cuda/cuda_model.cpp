@@ -19,6 +19,11 @@ std::unique_ptr<MeteringExecutor> make_cuda_executor(const Model& model, const K
   refuse(model.device);
 }
 
+uint64_t cuda_model_bytes(const WeightSource&, const ModelConfig&, const LoadOptions& options,
+                          uint64_t) {
+  refuse(options.device);
+}
+
 uint64_t cuda_meter_bytes(const ModelConfig&, int64_t) {
   return 0;
 }
