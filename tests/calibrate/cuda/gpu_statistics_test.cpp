@@ -84,9 +84,9 @@ class GpuStatistics : public test::GpuTest {
 };
 
 TEST_F(GpuStatistics, AreThoseOfTheCpu) {
-  for (const char* name : {"qwen2-tiny", "qwen3-tiny", "mistral-tiny", "llama2-bias-tiny",
-                           "olmo2-tiny", "glm4-tiny", "granite-tiny", "gemma2-tiny", "cohere2-tiny",
-                           "arcee-tiny", "hunyuan-tiny"})
+  for (const char* name :
+       {"qwen2-tiny", "qwen3-tiny", "mistral-tiny", "llama2-bias-tiny", "olmo2-tiny", "glm4-tiny",
+        "granite-tiny", "gemma2-tiny", "cohere2-tiny", "arcee-tiny", "hunyuan-tiny"})
     expect_those_of_the_cpu(name, windows(name, 5, 40));
 }
 
@@ -193,12 +193,11 @@ TEST_F(GpuStatistics, AreTheSameEveryTime) {
 }
 
 TEST_F(GpuStatistics, OfWhatTheGpuDoesNotRunAreTheCpus) {
-  for (const char* name : {"gemma4-tiny", "cohere2-tiny"}) {
-    const Windows text = windows(name, 2, 30);
-    LayerStatistics asked = measure(name, text, true), cpu = measure(name, text, false);
-    EXPECT_NE(asked.note(), "") << name;
-    EXPECT_EQ(difference(asked.moments(1), cpu.moments(1)), 0) << name;
-  }
+  const char* name = "gemma4-tiny";
+  const Windows text = windows(name, 2, 30);
+  LayerStatistics asked = measure(name, text, true), cpu = measure(name, text, false);
+  EXPECT_NE(asked.note(), "");
+  EXPECT_EQ(difference(asked.moments(1), cpu.moments(1)), 0);
 }
 
 // Other programs may use the GPU, so its memory is not taken away for this.
