@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "base/random.h"
@@ -195,6 +196,24 @@ TEST_F(GpuSampling, EveryRowHasItsOwnOptions) {
     Rows rows(options, 9, vocab);
     for (int step = 0; step < 12; ++step) {
       const auto logits = make_logits(step % 2, 9, vocab + 1, random);
+      ASSERT_EQ(rows.gpu(logits), rows.cpu(logits)) << "vocabulary " << vocab << " step " << step;
+    }
+  }
+}
+
+// Blocks go through several slices of a row then, up to sixteen.
+TEST_F(GpuSampling, ManyRowsHaveTheCpusTokens) {
+  const std::vector<SamplerOptions> options = {
+      {},
+      {.temperature = 0, .repeat_penalty = 1.5f},
+      {.temperature = 1.4f, .top_k = 0, .top_p = 0.9f, .min_p = 0},
+      {.temperature = 0.7f, .top_k = 3, .repeat_penalty = 0.7f},
+      {.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0.1f}};
+  for (const auto& [m, vocab] : {std::pair{45, 32001}, std::pair{70, 128256}}) {
+    Random random(6);
+    Rows rows(options, m, vocab);
+    for (int step = 0; step < 3; ++step) {
+      const auto logits = make_logits(step % 2, m, vocab + 1, random);
       ASSERT_EQ(rows.gpu(logits), rows.cpu(logits)) << "vocabulary " << vocab << " step " << step;
     }
   }

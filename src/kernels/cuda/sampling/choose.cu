@@ -207,7 +207,7 @@ __device__ int choose_any(const SampleArgs& args, const SampleState& rules, int6
 
 }  // namespace
 
-// The grid spans slices of the vocabulary in x, and rows in y.
+// The grid spans slices of the vocabulary in x, of which a block has block_slices, and rows in y.
 __global__ void __launch_bounds__(kSampleThreads)
     sample_choose_kernel(const __grid_constant__ SampleArgs args) {
   __shared__ ChooseMemory memory;
@@ -220,20 +220,25 @@ __global__ void __launch_bounds__(kSampleThreads)
   wait_previous_kernel();
   if (greedy) return;  // the first pass has chosen already
   SampleRow& state = args.rows[row];
-  uint32_t key[kPerSampleThread];
-  const int first = static_cast<int>(blockIdx.x * kSlice + threadIdx.x);
-#pragma unroll
-  for (int j = 0; j < kPerSampleThread; ++j) {
-    const int id = first + j * kSampleThreads;
-    key[j] = id < args.vocab ? args.keys[row * args.vocab + id] : 0;
-  }
+  const int begin = static_cast<int>(blockIdx.x) * args.block_slices * kSlice;
+  const int end = min(begin + args.block_slices * kSlice, args.vocab);
   const uint32_t lowest = state.lowest;
+#pragma unroll 4
+  for (int base = begin; base < end; base += kSlice) {
+    uint32_t key[kPerSampleThread];
+    const int first = base + static_cast<int>(threadIdx.x);
 #pragma unroll
-  for (int j = 0; j < kPerSampleThread; ++j) {
-    const int id = first + j * kSampleThreads;
-    if (id >= args.vocab || key[j] < lowest) continue;
-    const uint32_t slot = atomicAdd(&state.candidates, 1u);
-    if (slot < kCandidates) args.ranks[row * kCandidates + slot] = rank_of(key[j], id);
+    for (int j = 0; j < kPerSampleThread; ++j) {
+      const int id = first + j * kSampleThreads;
+      key[j] = id < end ? args.keys[row * args.vocab + id] : 0;
+    }
+#pragma unroll
+    for (int j = 0; j < kPerSampleThread; ++j) {
+      const int id = first + j * kSampleThreads;
+      if (id >= end || key[j] < lowest) continue;
+      const uint32_t slot = atomicAdd(&state.candidates, 1u);
+      if (slot < kCandidates) args.ranks[row * kCandidates + slot] = rank_of(key[j], id);
+    }
   }
   if (!last_block(&state.gathered, gridDim.x)) return;
 

@@ -12,7 +12,8 @@ namespace walsh::cuda {
 inline constexpr int kSampleThreads = 512;
 inline constexpr int kSampleWarps = kSampleThreads / 32;
 inline constexpr int kPerSampleThread = 4;
-inline constexpr int kSlice = kSampleThreads * kPerSampleThread;  // logits per block
+inline constexpr int kSlice = kSampleThreads * kPerSampleThread;
+inline constexpr int kMostSlices = 16;  // of a block
 inline constexpr int kBins = 2048;                                // by the highest bits of keys
 inline constexpr int kBinShift = 32 - 11;
 // At most this many are sorted; beyond that a slower search is used.
@@ -31,7 +32,7 @@ struct SampleRow {
   uint32_t unused;
 };
 
-struct BlockSum {
+struct SliceSum {
   double sum;  // of exp(logit - largest)
   double largest;
 };
@@ -46,11 +47,13 @@ struct SampleArgs {
   int64_t history_stride = 0;
   int32_t* next = nullptr;
   int32_t* host = nullptr;
+  int slices = 0;        // of kSlice logits, of a row
+  int block_slices = 1;  // a block has so many, up to kMostSlices
 
   SampleRow* rows = nullptr;
   uint32_t* bins = nullptr;             // [m][kBins], zero between launches
   unsigned long long* ranks = nullptr;  // [m][kCandidates]
-  BlockSum* sums = nullptr;             // [m][blocks]
+  SliceSum* sums = nullptr;             // [m][slices]
   uint32_t* keys = nullptr;             // [m][vocab]
 };
 

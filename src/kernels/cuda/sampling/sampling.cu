@@ -1,6 +1,7 @@
 // Prepares sampling on the host.
 #include "kernels/cuda/sampling/sampling.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -11,8 +12,20 @@
 namespace walsh::cuda {
 namespace {
 
+int64_t divide_up(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
 int64_t slices(int64_t vocab) {
-  return (vocab + kSlice - 1) / kSlice;
+  return divide_up(vocab, kSlice);
+}
+
+// Returns how many slices a block goes through, so that the blocks of many rows run at once. What
+// a block does before and after its slices takes longer than a slice.
+int block_slices(int64_t all_slices) {
+  constexpr int64_t kBlocksAtOnce = 2;  // on a multiprocessor, by their registers
+  const int64_t each = divide_up(all_slices, kBlocksAtOnce * current_device().multiprocessors);
+  return static_cast<int>(std::min<int64_t>(each, kMostSlices));
 }
 
 // Holds the offsets of the parts of the scratch memory.
@@ -30,7 +43,7 @@ struct Layout {
     rows = take(m * sizeof(SampleRow));
     bins = take(m * kBins * sizeof(uint32_t));
     ranks = take(m * kCandidates * sizeof(unsigned long long));
-    sums = take(m * static_cast<uint64_t>(slices(vocab)) * sizeof(BlockSum));
+    sums = take(m * static_cast<uint64_t>(slices(vocab)) * sizeof(SliceSum));
     keys = take(m * static_cast<uint64_t>(vocab) * sizeof(uint32_t));
     bytes = at;
   }
@@ -87,11 +100,13 @@ void sample(const SampleCall& call, const SampleScratch& scratch, Stream stream)
   args.rows = reinterpret_cast<SampleRow*>(data + layout.rows);
   args.bins = reinterpret_cast<uint32_t*>(data + layout.bins);
   args.ranks = reinterpret_cast<unsigned long long*>(data + layout.ranks);
-  args.sums = reinterpret_cast<BlockSum*>(data + layout.sums);
+  args.sums = reinterpret_cast<SliceSum*>(data + layout.sums);
   args.keys = reinterpret_cast<uint32_t*>(data + layout.keys);
-  const LaunchShape shape{
-      dim3(static_cast<unsigned>(slices(call.vocab)), static_cast<unsigned>(call.m)),
-      dim3(kSampleThreads)};
+  args.slices = static_cast<int>(slices(call.vocab));
+  args.block_slices = block_slices(args.slices * call.m);
+  const LaunchShape shape{dim3(static_cast<unsigned>(divide_up(args.slices, args.block_slices)),
+                               static_cast<unsigned>(call.m)),
+                          dim3(kSampleThreads)};
   launch("sampling: scan", sample_scan_kernel, shape, stream, args);
   if (call.draws) launch("sampling: choose", sample_choose_kernel, shape, stream, args);
 }

@@ -7,7 +7,7 @@ namespace {
 
 struct ScanMemory {
   uint32_t bins[kBins];
-  uint32_t recent[kSlice / 32];
+  uint32_t recent[kMostSlices * kSlice / 32];
   double sums[kSampleWarps];
   unsigned long long best[kSampleWarps];
   uint32_t bound;
@@ -22,7 +22,8 @@ __device__ void mark_recent(const SampleArgs& args, int64_t sequence, const Samp
   const int32_t* history = args.history + sequence * args.history_stride;
   for (int i = begin + static_cast<int>(threadIdx.x); i < length; i += kSampleThreads) {
     const int token = history[i] - first;
-    if (token >= 0 && token < kSlice) atomicOr(&recent[token / 32], 1u << token % 32);
+    if (token >= 0 && token < args.block_slices * kSlice)
+      atomicOr(&recent[token / 32], 1u << token % 32);
   }
 }
 
@@ -76,37 +77,62 @@ __device__ uint32_t bin_bound(const SampleArgs& args, const SampleState& rules, 
   return memory.bound;
 }
 
-// Returns the sum of all blocks' weights, relative to the row's best logit.
+// Returns the sum of all slices' weights, relative to the row's best logit.
 __device__ double total_weight(const SampleArgs& args, int64_t row, double best,
                                ScanMemory& memory) {
   double sum = 0;
-  const BlockSum* sums = args.sums + row * gridDim.x;
-  for (unsigned b = threadIdx.x; b < gridDim.x; b += kSampleThreads) {
-    const double largest = __ldcg(&sums[b].largest);
-    if (largest > -1e300) sum += __ldcg(&sums[b].sum) * exp(largest - best);
+  const SliceSum* sums = args.sums + row * args.slices;
+  for (int s = static_cast<int>(threadIdx.x); s < args.slices; s += kSampleThreads) {
+    const double largest = __ldcg(&sums[s].largest);
+    if (largest > -1e300) sum += __ldcg(&sums[s].sum) * exp(largest - best);
   }
   return block_sum(sum, memory.sums);
 }
 
+// Loads a thread's logits of the slice that begins with token `first`.
+__device__ __forceinline__ void load_logits(const float* logits, int first, int vocab,
+                                            float (&v)[kPerSampleThread]) {
+#pragma unroll
+  for (int j = 0; j < kPerSampleThread; ++j) {
+    const int id = first + j * kSampleThreads + static_cast<int>(threadIdx.x);
+    v[j] = id < vocab ? logits[id] : -INFINITY;
+  }
+}
+
+// Stores the sum of a slice's weights, relative to the slice's best logit.
+__device__ __forceinline__ void sum_slice(const float (&v)[kPerSampleThread],
+                                          unsigned long long best, SliceSum* to,
+                                          ScanMemory& memory) {
+  const auto largest = static_cast<double>(logit_of_rank(block_best(best, memory.best)));
+  double sum = 0;
+#pragma unroll
+  for (int j = 0; j < kPerSampleThread; ++j)
+    if (v[j] > -INFINITY) sum += exp(static_cast<double>(v[j]) - largest);
+  sum = block_sum(sum, memory.sums);
+  if (threadIdx.x == 0) *to = {sum, largest > -INFINITY ? largest : -1e300};
+}
+
 }  // namespace
 
-// The grid spans slices of the vocabulary in x, and rows in y.
+// The grid spans slices of the vocabulary in x, of which a block has block_slices, and rows in y.
 __global__ void __launch_bounds__(kSampleThreads)
     sample_scan_kernel(const __grid_constant__ SampleArgs args) {
   __shared__ ScanMemory memory;
   const int64_t row = blockIdx.y;
-  const int first = static_cast<int>(blockIdx.x) * kSlice;
-  const int thread = static_cast<int>(threadIdx.x);
+  const int first_slice = static_cast<int>(blockIdx.x) * args.block_slices;
+  const int end_slice = min(first_slice + args.block_slices, args.slices);
+  const int begin = first_slice * kSlice, thread = static_cast<int>(threadIdx.x);
   allow_next_kernel();
   for (int i = thread; i < kBins; i += kSampleThreads)
     memory.bins[i] = 0;
-  if (thread < kSlice / 32) memory.recent[thread] = 0;
+  for (int i = thread; i < args.block_slices * kSlice / 32; i += kSampleThreads)
+    memory.recent[i] = 0;
   __syncthreads();
   // The results of the last step are complete before this step's first kernel lets others start;
   // only the logits must be waited for.
   const int64_t sequence = sequence_of(args, row);
   const SampleState& rules = args.states[sequence];
-  if (rules.penalty) mark_recent(args, sequence, rules, first, memory.recent);
+  if (rules.penalty) mark_recent(args, sequence, rules, begin, memory.recent);
   __syncthreads();
 
   const bool greedy = rules.greedy, sum_all = rules.sum_all;
@@ -114,41 +140,38 @@ __global__ void __launch_bounds__(kSampleThreads)
   const float penalty = rules.options.repeat_penalty;
   const float* logits = args.logits + row * args.ldl;
   wait_previous_kernel();
-  float v[kPerSampleThread];
+  float next[kPerSampleThread];
+  load_logits(logits, begin, args.vocab, next);
   unsigned long long best = 0;
   bool finite = false;
+#pragma unroll 1
+  for (int slice = first_slice; slice < end_slice; ++slice) {
+    float v[kPerSampleThread];
 #pragma unroll
-  for (int j = 0; j < kPerSampleThread; ++j) {
-    const int id = first + j * kSampleThreads + thread;
-    v[j] = id < args.vocab ? logits[id] : -INFINITY;
-  }
+    for (int j = 0; j < kPerSampleThread; ++j)
+      v[j] = next[j];
+    if (slice + 1 < end_slice) load_logits(logits, (slice + 1) * kSlice, args.vocab, next);
+    unsigned long long best_of_slice = 0;
 #pragma unroll
-  for (int j = 0; j < kPerSampleThread; ++j) {
-    const int slot = j * kSampleThreads + thread, id = first + slot;
-    if (id >= args.vocab) break;
-    if (isnan(v[j])) v[j] = -INFINITY;
-    finite |= isfinite(v[j]);
-    if (memory.recent[slot / 32] >> slot % 32 & 1)
-      v[j] = v[j] > 0 ? v[j] / penalty : v[j] * penalty;
-    const uint32_t key = key_of_logit(v[j]);
-    best = max(best, rank_of(key, id));
-    if (!greedy) args.keys[row * args.vocab + id] = key;
-    if (bins) atomicAdd(&memory.bins[key >> kBinShift], 1u);
+    for (int j = 0; j < kPerSampleThread; ++j) {
+      const int id = slice * kSlice + j * kSampleThreads + thread, slot = id - begin;
+      if (id >= args.vocab) break;
+      if (isnan(v[j])) v[j] = -INFINITY;
+      finite |= isfinite(v[j]);
+      if (memory.recent[slot / 32] >> slot % 32 & 1)
+        v[j] = v[j] > 0 ? v[j] / penalty : v[j] * penalty;
+      const uint32_t key = key_of_logit(v[j]);
+      best_of_slice = max(best_of_slice, rank_of(key, id));
+      if (!greedy) args.keys[row * args.vocab + id] = key;
+      if (bins) atomicAdd(&memory.bins[key >> kBinShift], 1u);
+    }
+    best = max(best, best_of_slice);
+    if (sum_all) sum_slice(v, best_of_slice, &args.sums[row * args.slices + slice], memory);
   }
   best = block_best(best, memory.best);
   SampleRow& state = args.rows[row];
   if (thread == 0) atomicMax(&state.best, best);
   if (__any_sync(~0u, finite) && thread % 32 == 0) atomicOr(&state.finite, 1u);
-  if (sum_all) {
-    const auto largest = static_cast<double>(logit_of_rank(best));
-    double sum = 0;
-#pragma unroll
-    for (int j = 0; j < kPerSampleThread; ++j)
-      if (v[j] > -INFINITY) sum += exp(static_cast<double>(v[j]) - largest);
-    sum = block_sum(sum, memory.sums);
-    if (thread == 0)
-      args.sums[row * gridDim.x + blockIdx.x] = {sum, largest > -INFINITY ? largest : -1e300};
-  }
   if (bins) {
     for (int i = thread; i < kBins; i += kSampleThreads)
       if (memory.bins[i] > 0) atomicAdd(&args.bins[row * kBins + i], memory.bins[i]);
