@@ -42,6 +42,12 @@ __device__ __forceinline__ void copy_bulk(uint32_t shared, const void* global, i
       : "memory");
 }
 
+// Arrives at a barrier as soon as the copies that this thread has asked for by copy_async() are
+// done.
+__device__ __forceinline__ void arrive_when_copied(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
 #endif
 
 }  // namespace walsh::cuda

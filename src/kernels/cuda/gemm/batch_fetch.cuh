@@ -139,12 +139,16 @@ struct StageRing {
 };
 
 // A warp of this kind asks for the codes of one of the warp groups that multiply, and the first
-// such warp asks for the inputs too. Lane i asks for the codes of the group's warp i.
+// such warp asks for the inputs too. Lane i asks for the codes of the group's warp i. Lane 8 i + j
+// copies 16 bytes of the scales and offsets of these, which are 32 bytes for 16 rows each: bulk
+// copies of them would take longer than those of the codes, because a warp asks for one after the
+// other.
 template <typename Decoder, typename Memory>
 struct BatchFetch {
   using Inputs = StageRing<Memory::kInputStage>;
   using Codes = StageRing<Memory::kCodeStage>;
   static constexpr int kCodeBytes = Decoder::kWords * 128, kSideBytes = 32;
+  static constexpr int kArrivals = 33;  // of a warp at a stage of codes: its lanes, and lane 0
 
   const BatchLaunch& p;
   Codes ring;
@@ -152,8 +156,8 @@ struct BatchFetch {
   BatchSteps at;              // the step whose codes are asked for next
   int column = 0, plane = 0;  // those of the step
   const uint4* codes = nullptr;
-  const uint4* scales = nullptr;
-  const uint4* offsets = nullptr;
+  const std::byte* side = nullptr;  // scales or offsets
+  int side_column = 0, side_shift = 0;
 
   static __device__ __forceinline__ void run(const BatchLaunch& p, const BatchShare& share,
                                              Inputs inputs, const Codes& ring, int group) {
@@ -194,45 +198,46 @@ struct BatchFetch {
     if (!at.ended()) find();
   }
 
+  // Returns the warp that a lane asks for codes for, and the one that it copies scales for.
   __device__ __forceinline__ int warp() const {
     return group * 4 + static_cast<int>(threadIdx.x % 4);
   }
+  __device__ __forceinline__ int side_warp() const {
+    return group * 4 + static_cast<int>(threadIdx.x % 32 / 8);
+  }
+  static __device__ __forceinline__ int side_unit() { return static_cast<int>(threadIdx.x % 8); }
 
   __device__ __forceinline__ void find() {
     const BatchMatrix& matrix = batch_matrix_of(p, at.piece.tile);
     const int block = at.piece.tile / p.vector_blocks - matrix.first_block;
-    const int64_t of = min(block * Memory::kWarps + warp(), matrix.tiles - 1);
+    const int first = block * Memory::kWarps, last = matrix.tiles - 1;
     const int k_tile = at.step / p.planes;
     column = k_tile * kKTileColumns, plane = at.step - k_tile * p.planes;
-    codes = matrix.codes + (of * p.k_tiles + k_tile) * (kCodeBytes / 16);
-    scales = reinterpret_cast<const uint4*>(matrix.scales) + of * p.groups * 2;
-    offsets = reinterpret_cast<const uint4*>(matrix.offsets) + of * p.offset_groups * 2;
+    codes = matrix.codes +
+            (int64_t{min(first + warp(), last)} * p.k_tiles + k_tile) * (kCodeBytes / 16);
+    // Units are scales of the first 128 columns, those of the others, and offsets, two of each.
+    const bool offset = side_unit() >= 4;
+    const int64_t groups = offset ? p.offset_groups : p.groups;
+    side = reinterpret_cast<const std::byte*>(offset ? matrix.offsets : matrix.scales) +
+           min(first + side_warp(), last) * groups * kSideBytes + side_unit() % 2 * 16;
+    side_column = side_unit() / 2 == 1 ? kChunkColumns : 0;
+    side_shift = offset ? p.offset_shift : p.group_shift;
   }
 
   // Asks for the codes of one more step, if there is one.
   __device__ __forceinline__ void next() {
     if (at.ended()) return;
     ring.wait_empty();
-    const bool has_offsets = p.offset_groups > 0;
+    using Stage = BatchCodes<Decoder>;
     if (threadIdx.x % 32 < 4) {
-      if (threadIdx.x % 32 == 0) {
-        arrive_expecting(ring.full(), 4 * (kCodeBytes + (has_offsets ? 3 : 2) * kSideBytes));
-      }
-      const uint32_t to = ring.place() + warp() * BatchCodes<Decoder>::kBytes;
-      const uint32_t side = to + BatchCodes<Decoder>::kSideAt;
-      copy_bulk(to, codes, kCodeBytes, ring.full());
-      const uint4* first = scales + (column >> p.group_shift) * 2;
-      if ((1 << p.group_shift) == kChunkColumns) {  // both chunks have scales of their own
-        copy_bulk(side, first, 2 * kSideBytes, ring.full());
-      } else {
-        copy_bulk(side, first, kSideBytes, ring.full());
-        copy_bulk(side + kSideBytes, first, kSideBytes, ring.full());
-      }
-      if (has_offsets) {
-        copy_bulk(side + 2 * kSideBytes, offsets + (column >> p.offset_shift) * 2, kSideBytes,
-                  ring.full());
-      }
+      if (threadIdx.x % 32 == 0) arrive_expecting(ring.full(), 4 * kCodeBytes);
+      copy_bulk(ring.place() + warp() * Stage::kBytes, codes, kCodeBytes, ring.full());
     }
+    if (side_unit() < (p.offset_groups > 0 ? 6 : 4)) {
+      copy_async(ring.place() + side_warp() * Stage::kBytes + Stage::kSideAt + side_unit() * 16,
+                 side + ((column + side_column) >> side_shift) * kSideBytes);
+    }
+    arrive_when_copied(ring.full());
     __syncwarp();
     ring.advance();
     if (at.advance()) {

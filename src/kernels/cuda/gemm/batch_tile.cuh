@@ -38,6 +38,7 @@ struct BatchTile {
   using Sums = BatchSums<Vectors>;
   using Inputs = StageRing<Memory::kInputStage>;
   using Codes = StageRing<Memory::kCodeStage>;
+  using Fetch = BatchFetch<Decoder, Memory>;
   using Fragments = uint32_t[kBatchProducts][4];
   // All warp groups begin with the same number of registers per thread, a multiple of eight. The
   // group that fetches keeps a few of them, and the others share the rest.
@@ -54,7 +55,7 @@ struct BatchTile {
     const Codes ring(behind, barriers + p.input_stages * 16, Memory::kCodeStages);
     if (threadIdx.x == 0) {
       inputs.start(1, Memory::kWarps);
-      ring.start(Groups, Memory::kWarps);
+      ring.start(Fetch::kArrivals * Groups, Memory::kWarps);
       show_barriers();
     }
     __syncthreads();
@@ -65,7 +66,7 @@ struct BatchTile {
     if (warp >= Memory::kWarps) {
       give_registers<kFetchRegisters>();
       const int group = warp - Memory::kWarps;
-      if (group < Groups) BatchFetch<Decoder, Memory>::run(p, share, inputs, ring, group);
+      if (group < Groups) Fetch::run(p, share, inputs, ring, group);
     } else {
       take_registers<kRegisters>();
       multiply(p, share, inputs, ring, warp);

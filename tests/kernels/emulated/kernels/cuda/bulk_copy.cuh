@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 
+#include "kernels/cuda/async.cuh"
 #include "kernels/emulated/cluster.h"
 #include "kernels/emulated/device.h"
 
@@ -45,6 +46,11 @@ inline void arrive_expecting(uint32_t barrier, int bytes) {
 }
 inline void arrive_barrier(uint32_t barrier) {
   arrive_expecting(barrier, 0);
+}
+inline void arrive_when_copied(uint32_t barrier) {
+  copy_commit();
+  copy_wait<0>();
+  arrive_barrier(barrier);
 }
 inline void wait_barrier(uint32_t barrier, int parity) {
   for (int64_t asked = 0; EmulatedBarrier::at(barrier).parity == parity; ++asked) {
