@@ -1,6 +1,10 @@
 #!/usr/bin/env python3
 """Writes tests/data/vision: small images with the pixels that Pillow reads, and tiny random models
-that read images, each with what transformers' processor and tower make of them.
+that read images, each with what transformers' processor and tower make of them, and, for some
+(*-chat), with how the whole model continues messages that have images.
+
+    make_vision_goldens.py            # everything
+    make_vision_goldens.py --chats    # the last kind only
 
 Needs torch, torchvision, transformers, Pillow, safetensors. Pixels are those of the processors'
 own conversion to RGB, after the orientation of EXIF.
@@ -8,6 +12,7 @@ own conversion to RGB, after the orientation of EXIF.
 import json
 import pathlib
 import shutil
+import sys
 
 import numpy as np
 import torch
@@ -16,7 +21,9 @@ from PIL import Image, ImageOps
 from safetensors.torch import load_file, save_file
 from transformers.image_transforms import convert_to_rgb
 from transformers.models.gemma3.image_processing_gemma3 import Gemma3ImageProcessor
+from transformers.models.gemma3.processing_gemma3 import Gemma3Processor
 from transformers.models.pixtral.image_processing_pixtral import PixtralImageProcessor
+from transformers.models.pixtral.processing_pixtral import PixtralProcessor
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
 
 OUT = pathlib.Path(__file__).resolve().parent.parent / "tests" / "data" / "vision"
@@ -242,16 +249,136 @@ def process_qwen(_, options):
     return process
 
 
+# These write an image where a part of a message is one, as templates of the families do.
+CHAT_TEMPLATE = (
+    "{{ '<s>' }}{% for message in messages %}{{ '[' + message['role'] + ']' }}"
+    "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
+    "{% for part in message['content'] %}{% if part['type'] == 'image' %}{{ 'IMAGE' }}"
+    "{% elif part['type'] == 'text' %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '[assistant]' }}{% endif %}")
+CHATS = [("Look", ["turned.jpg"]), ("Look", ["alpha.png"]),
+         ("Compare", ["alpha.png", "lossy.webp"]), ("Look", [])]
+GENERATED = 8
+# Continuations are compared where the best token is better than the next one by this much.
+MARGIN = 2e-2
+
+
+def chat_models(ids):
+    """Yields name, config, processor, the token that stands for an image."""
+    text = dict(TEXT, hidden_size=32, intermediate_size=48, num_hidden_layers=2, head_dim=16,
+                eos_token_id=ids["</s>"], bos_token_id=ids["<s>"])
+    tower = dict(hidden_size=32, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2)
+    image = PixtralImageProcessor(size={"longest_edge": 40})
+    yield "mistral3-chat", hf.Mistral3Config(
+        text_config=dict(text, model_type="mistral"), tie_word_embeddings=True,
+        image_token_index=ids["[IMG]"],
+        vision_config=dict(tower, model_type="pixtral", patch_size=4, image_size=40,
+                           rope_parameters=dict(rope_theta=10000.0, rope_type="axial"))), (
+        lambda tokenizer: PixtralProcessor(image, tokenizer, patch_size=4, spatial_merge_size=2)), (
+        "[IMG]")
+    size = dict(height=24, width=24)
+    yield "gemma3-chat", hf.Gemma3Config(
+        text_config=dict(text, layer_types=["sliding_attention", "full_attention"],
+                         sliding_window=16, query_pre_attn_scalar=16),
+        mm_tokens_per_image=9, tie_word_embeddings=True,
+        boi_token_index=ids["<start_of_image>"], eoi_token_index=ids["<end_of_image>"],
+        image_token_index=ids["<image_soft_token>"],
+        vision_config=dict(tower, model_type="siglip_vision_model", vision_use_head=False,
+                           image_size=24, patch_size=4)), (
+        lambda tokenizer: Gemma3Processor(Gemma3ImageProcessor(size=size), tokenizer,
+                                          image_seq_length=9)), "<start_of_image>"
+
+
+def continued(model, inputs):
+    """Returns the logits behind the prompt, the best tokens and the least margin of a choice."""
+    inputs = dict(inputs)
+    first, tokens, margin = None, [], 1e9
+    for _ in range(GENERATED):
+        with torch.no_grad():
+            logits = model(**inputs, use_cache=False).logits[0, -1]
+        first = logits if first is None else first
+        best = logits.topk(2)
+        margin = min(margin, float(best.values[0] - best.values[1]))
+        tokens.append(int(best.indices[0]))
+        inputs["input_ids"] = torch.cat([inputs["input_ids"], best.indices[None, :1]], 1)
+        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+        if "token_type_ids" in inputs:
+            inputs["token_type_ids"] = torch.cat(
+                [inputs["token_type_ids"], torch.zeros(1, 1, dtype=torch.int64)], 1)
+    return first, tokens, margin
+
+
+def chats_of(model, processor, template, image_token):
+    chats, least = [], 1e9
+    for words, names in CHATS:
+        parts = [{"type": "image"} for _ in names] + [{"type": "text", "text": words}]
+        prompt = template.render(messages=[{"role": "user", "content": parts}],
+                                 add_generation_prompt=True)
+        pixels = [Image.fromarray(read_rgb(OUT / "images" / name)) for name in names]
+        inputs = processor(text=prompt, images=pixels or None, return_tensors="pt",
+                           add_special_tokens=False)
+        logits, tokens, margin = continued(model, inputs)
+        least = min(least, margin)
+        chats.append(dict(text=words, images=names, prompt=prompt,
+                          input_ids=inputs["input_ids"][0].tolist(), tokens=tokens,
+                          logits=[round(float(v), 5) for v in logits]))
+    assert len({tuple(c["tokens"]) for c in chats}) == len(chats), "images change nothing"
+    return chats, least
+
+
+def write_chat(name, config, processor_of, image_token, tokenizer_file):
+    from jinja2 import Template
+
+    folder = OUT / name
+    shutil.rmtree(folder, ignore_errors=True)
+    tokenizer = hf.PreTrainedTokenizerFast(
+        tokenizer_file=str(tokenizer_file), bos_token="<s>", eos_token="</s>",
+        extra_special_tokens=dict(boi_token="<start_of_image>", eoi_token="<end_of_image>",
+                                  image_token="<image_soft_token>"))
+    processor = processor_of(tokenizer)
+    source = CHAT_TEMPLATE.replace("IMAGE", image_token)
+    for seed in range(100, 200):
+        torch.manual_seed(seed)
+        model = hf.AutoModelForImageTextToText.from_config(config, dtype=torch.float32).eval()
+        randomize(model, seed)
+        try:
+            chats, margin = chats_of(model, processor, Template(source), image_token)
+        except AssertionError:
+            continue
+        if margin > MARGIN:
+            break
+    else:
+        raise RuntimeError(f"{name}: no seed has a text with clear choices")
+    model.to(torch.bfloat16).save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    kept = {k: v for k, v in processor.image_processor.to_dict().items() if not callable(v)}
+    (folder / "processor_config.json").write_text(
+        json.dumps(dict(image_processor=kept), indent=1) + "\n")
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps(dict(bos_token="<s>", eos_token="</s>", chat_template=source), indent=1) + "\n")
+    (folder / "chats.json").write_text(json.dumps(chats) + "\n")
+    shutil.copy(tokenizer_file, folder)
+    print(f"{name}: seed {seed}, least margin {margin:.4f}")
+
+
+def write_chats(ids, tokenizer_file):
+    for name, config, processor_of, image_token in chat_models(ids):
+        write_chat(name, config, processor_of, image_token, tokenizer_file)
+
+
 def main():
-    shutil.rmtree(OUT, ignore_errors=True)
-    write_images()
+    chats_only = sys.argv[1:] == ["--chats"]
+    if not chats_only:
+        shutil.rmtree(OUT, ignore_errors=True)
+        write_images()
     scratch = OUT / "scratch"
     scratch.mkdir()
     ids = write_tokenizer(scratch)
+    write_chats(ids, scratch / "tokenizer.json")
     models = [(mistral3_models, process_pixtral), (gemma3_models, process_gemma3),
               (qwen35_models, process_qwen)]
     seed = 0
-    for configs, process in models:
+    for configs, process in [] if chats_only else models:
         for name, config, options in configs(ids):
             seed += 1
             write_model(name, config, seed, process(config, options))

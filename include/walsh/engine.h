@@ -78,6 +78,10 @@ struct GenerationOptions {
   // Constrains the text by at most one of: a grammar in GBNF (llama.cpp's language), a JSON schema
   // (docs/structured_output.md).
   std::string grammar, json_schema;
+  // Contents of image files (JPEG, PNG, WebP), one for each placeholder of an image in the prompt,
+  // in their order; chat templates write it for parts {"type": "image"} of a message. Every prompt
+  // of a batch has all of them. For models with a vision tower that are on the CPU.
+  std::vector<std::string> images;
   // Reuses the cache of the common prefix of this prompt and the text before it, for conversations.
   // Coded keys and values of the prefix stay as they are, which can change what is generated.
   bool keep_context = false;
@@ -205,6 +209,8 @@ class Engine {
   // that the template rejects.
   std::string chat_prompt(std::string_view messages, bool add_generation_prompt = true) const;
   bool has_chat_template() const;
+  // Returns why the model takes no images; empty if it does.
+  const std::string& missing_images() const;
 
   // Returns the logits [vocab_size] after the last of `tokens`, which start a new sequence.
   std::vector<float> logits(std::span<const int32_t> tokens);

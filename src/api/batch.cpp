@@ -57,7 +57,7 @@ uint64_t TextBatch::add(std::span<const int32_t> prompt, const GenerationOptions
 
 uint64_t TextBatch::add(std::string_view prompt, const GenerationOptions& options, OnText on_text,
                         OnEnd on_end) {
-  return add(encode_prompt(impl_->model->tokenizer, prompt), options, std::move(on_text),
+  return add(prompt_tokens(*impl_->model, prompt, options), options, std::move(on_text),
              std::move(on_end));
 }
 
@@ -78,7 +78,7 @@ std::vector<GenerationResult> TextBatch::generate(std::span<const std::string> p
                                                   const GenerationOptions& options) {
   std::vector<std::vector<int32_t>> tokens;
   for (const std::string& prompt : prompts)
-    tokens.push_back(encode_prompt(impl_->model->tokenizer, prompt));
+    tokens.push_back(prompt_tokens(*impl_->model, prompt, options));
   return generate_tokens(tokens, options);
 }
 

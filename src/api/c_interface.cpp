@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "api/json_options.h"
@@ -19,6 +20,7 @@ struct walsh_model {
 struct walsh_session {
   walsh::TextSession session;
   std::atomic<bool> stop = false;
+  std::vector<std::string> images = {};  // of the next prompt
 };
 
 namespace walsh {
@@ -90,7 +92,9 @@ walsh_status generate(walsh_session* session, const Prompt& prompt, const char* 
                       walsh_callback callback, void* user, walsh_result* result) {
   return guarded([&] {
     require(session != nullptr, "session");
-    const GenerationOptions wanted = parse_generation_options(options_text(options));
+    std::vector<std::string> images = std::exchange(session->images, {});
+    GenerationOptions wanted = parse_generation_options(options_text(options));
+    wanted.images = std::move(images);
     session->stop = false;
     const StopScope scope(session->stop);
     const GenerationResult done =
@@ -226,6 +230,14 @@ walsh_status walsh_generate_tokens(walsh_session* session, const int32_t* prompt
     return std::span<const int32_t>(prompt, count);
   };
   return walsh::generate(session, tokens, options, callback, user, result);
+}
+
+walsh_status walsh_session_add_image(walsh_session* session, const void* data, size_t length) {
+  return guarded([&] {
+    require(session != nullptr, "session");
+    require(data != nullptr || length == 0, "data");
+    session->images.emplace_back(static_cast<const char*>(data), length);
+  });
 }
 
 void walsh_session_stop(walsh_session* session) {

@@ -246,6 +246,10 @@ bool Engine::has_chat_template() const {
   return impl_->loaded.chat.has_value();
 }
 
+const std::string& Engine::missing_images() const {
+  return impl_->loaded.images->missing();
+}
+
 std::string Engine::chat_prompt(std::string_view messages, bool add_generation_prompt) const {
   if (!impl_->loaded.chat) {
     throw Error(ErrorCode::usage, impl_->loaded.path, "the model has no chat template");
@@ -297,7 +301,7 @@ std::vector<int32_t> Engine::encode_prompt(std::string_view text) const {
 
 GenerationResult Engine::generate(std::string_view prompt, const GenerationOptions& options,
                                   const std::function<bool(std::string_view)>& on_text) {
-  return generate(encode_prompt(prompt), options, on_text);
+  return generate(prompt_tokens(impl_->loaded, prompt, options), options, on_text);
 }
 
 GenerationResult Engine::generate(std::span<const int32_t> prompt, const GenerationOptions& options,
@@ -369,7 +373,7 @@ const std::vector<int32_t>& TextSession::tokens() const {
 
 GenerationResult TextSession::generate(std::string_view prompt, const GenerationOptions& options,
                                        const std::function<bool(std::string_view)>& on_text) {
-  return generate(encode_prompt(impl_->model->tokenizer, prompt), options, on_text);
+  return generate(prompt_tokens(*impl_->model, prompt, options), options, on_text);
 }
 
 GenerationResult TextSession::generate(std::span<const int32_t> prompt,

@@ -3,6 +3,7 @@
 #include "api/draft_model.h"
 #include "api/missing_tokenizer.h"
 #include "arch/config.h"
+#include "base/thread_pool.h"
 #include "walsh/error.h"
 #include "weights/open.h"
 
@@ -23,6 +24,24 @@ std::optional<ChatTemplate> read_chat_template(const WeightSource& source,
                     e.what());
     return std::nullopt;
   }
+}
+
+// The encoder is opened from the path again, when an image comes.
+std::shared_ptr<const ImageReader> image_reader(const WeightSource& source, const Model& model) {
+  std::string missing = missing_tower(source);
+  if (missing.empty() && has_grid_rows(source))
+    missing = "images of this model need positions with three axes, which walsh does not have";
+  if (missing.empty() && (model.device.cuda || !model.parts.empty()))
+    missing = "images need a model that is on the CPU as a whole (--device cpu)";
+  if (missing.empty() && source.folded())
+    missing = "images need a model whose residual stream is not rotated";
+  if (!missing.empty()) return std::make_shared<ImageReader>(std::move(missing));
+  const int threads = model.pool().size();
+  return std::make_shared<ImageReader>([path = source.path(), threads] {
+    ThreadPool pool(1);
+    const auto again = open_weights(path, nullptr, pool);
+    return ImageEncoder::open(*again, read_tokenizer(*again), threads);
+  });
 }
 
 }  // namespace
@@ -63,6 +82,7 @@ LoadedModel load_model(WeightSource& source, const std::string& path, const Load
   if (load.use.max_positions == kFittingPositions)
     load.use.max_positions = Model::fitting_positions(source, config, load);
   Model model = Model::load(source, config, load);
+  const std::shared_ptr<const ImageReader> images = image_reader(source, model);
   std::vector<std::string> notes = source.notes();
   if (!model.device_note.empty()) notes.push_back(model.device_note);
   notes.insert(notes.end(), chat_notes.begin(), chat_notes.end());
@@ -76,7 +96,8 @@ LoadedModel load_model(WeightSource& source, const std::string& path, const Load
           std::make_shared<grammar::GrammarCache>(),
           nullptr,
           embedding,
-          source.folded()};
+          source.folded(),
+          images};
 }
 
 DraftSource* LoadedModel::drafts() const {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "api/image_reader.h"
 #include "codec/weight_source.h"
 #include "eval/evaluator.h"
 #include "generate/draft_source.h"
@@ -38,6 +39,9 @@ struct LoadedModel {
   std::shared_ptr<DraftModel> draft = nullptr;
   EmbeddingConfig embedding = {};
   bool folded = false;  // a rotation is folded into its residual stream
+  // This puts images into its prompts.
+  std::shared_ptr<const ImageReader> images =
+      std::make_shared<ImageReader>("the model takes only text");
 
   // Returns what drafts its texts; null: nothing.
   DraftSource* drafts() const;

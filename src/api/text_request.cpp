@@ -1,5 +1,7 @@
 #include "api/text_request.h"
 
+#include <limits>
+
 #include "io/json.h"
 #include "schedule/failure.h"
 #include "walsh/error.h"
@@ -32,10 +34,21 @@ FinishReason public_reason(StopReason reason) {
 
 }  // namespace
 
+std::vector<int32_t> prompt_tokens(const LoadedModel& model, std::string_view prompt,
+                                   const GenerationOptions& options) {
+  if (options.images.empty()) return encode_prompt(model.tokenizer, prompt);
+  return encode_prompt(model.tokenizer, model.images->prompt_text(std::string(prompt)));
+}
+
 TextRequest text_request(const LoadedModel& model, std::span<const int32_t> prompt,
                          const GenerationOptions& options) {
   TextRequest result;
   result.prompt.assign(prompt.begin(), prompt.end());
+  if (!options.images.empty()) {
+    const int64_t positions = model.use.max_positions;
+    model.images->show(result.prompt, options.images, result.images, "",
+                       positions > 0 ? positions : std::numeric_limits<int64_t>::max());
+  }
   result.max_tokens = options.max_tokens;
   result.lookup = options.lookup;
   result.most_drafted = options.max_drafted;

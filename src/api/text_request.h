@@ -18,6 +18,9 @@ namespace walsh {
 
 using TextCallback = std::function<bool(std::string_view)>;
 
+// Returns the tokens of a prompt, in which there may be the images of the options.
+std::vector<int32_t> prompt_tokens(const LoadedModel& model, std::string_view prompt,
+                                   const GenerationOptions& options);
 // Returns how a prompt is to be continued, with a seed that is drawn if none is given. Throws usage
 // for options out of range, bad_input for wrong ones in the model's files.
 TextRequest text_request(const LoadedModel& model, std::span<const int32_t> prompt,

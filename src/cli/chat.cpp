@@ -13,6 +13,7 @@
 #include "api/outputs.h"
 #include "base/spelling.h"
 #include "cli/conversation.h"
+#include "cli/images.h"
 #include "cli/interrupt.h"
 #include "cli/line_editor.h"
 #include "cli/notes.h"
@@ -60,6 +61,7 @@ class Chat {
       : engine_(engine),
         settings_(std::move(settings)),
         conversation_(to_valid_utf8(settings_.system)),
+        images_(std::move(settings_.images)),
         editor_(settings_.max_bytes, settings_.history,
                 [](std::string_view before) { return completions(before); }) {
     settings_.generation.keep_context = true;
@@ -153,6 +155,7 @@ class Chat {
         {"/continue", "", "continue the last answer", &Chat::go_on},
         {"/set", "NAME VALUE", "change a flag of walsh run, as in /set temp 0.5", &Chat::set},
         {"/save", "FILE", "save the conversation", &Chat::save, true},
+        {"/image", "FILE", "show an image with the next message", &Chat::image, true},
         {"/load", "FILE", "continue a saved conversation", &Chat::load, true},
         {"/help", "", "this list", &Chat::help},
         {"/exit", "", "end; also Ctrl-D, /quit and /bye", &Chat::exit},
@@ -191,6 +194,7 @@ class Chat {
 
   void clear(const std::string&) {
     conversation_.clear();
+    images_.clear();
     message("The conversation starts over.\n");
   }
 
@@ -231,6 +235,14 @@ class Chat {
     message("loaded {} from {}\n", counted(messages(), "message"), file);
   }
 
+  void image(const std::string& rest) {
+    const std::string& file = file_name("/image", rest);
+    if (!model().images->present())
+      throw Error(ErrorCode::usage, "/image", model().images->missing());
+    images_.push_back(read_image(file));
+    message("the next message has {}\n", counted(std::ssize(images_), "image"));
+  }
+
   void set(const std::string& rest) {
     const auto [name, value] = split_word(rest);
     if (value.empty()) throw Error(ErrorCode::usage, "/set", "a name and a value are needed");
@@ -261,8 +273,10 @@ class Chat {
 
   void ask(const std::string& text) {
     asked_ = true;
+    // An image that cannot be shown must not come with the next message again.
+    const std::vector<std::string> images = std::exchange(images_, {});
     unless_it_fails([&] {
-      conversation_.say("user", to_valid_utf8(text));  // as any other prompt
+      conversation_.say("user", to_valid_utf8(text), images);  // as any other prompt
       answer("");
     });
   }
@@ -290,6 +304,7 @@ class Chat {
     std::optional<GenerationResult> all;
     do {
       const std::vector<int32_t> prompt = fitting_prompt(begun, all.has_value());
+      options.images = conversation_.images();
       if (settings_.show_tokens && !all) show_tokens(engine_, prompt);
       const GenerationResult part = engine_.generate(prompt, options, emit);
       begun += part.text;
@@ -313,8 +328,17 @@ class Chat {
     return all;
   }
 
+  // Returns how many positions a prompt of the conversation takes.
+  int64_t size_of(const Conversation& conversation, std::vector<int32_t> prompt) const {
+    std::vector<PromptImage> images;
+    const std::vector<std::string> files = conversation.images();
+    if (!files.empty()) model().images->show(prompt, files, images);
+    return std::ssize(prompt);
+  }
+
   std::vector<int32_t> prompt_of(const Conversation& conversation, const std::string& begun) const {
-    return conversation.prompt(*model().chat, settings_.variables, model().tokenizer, begun);
+    return conversation.prompt(*model().chat, settings_.variables, model().tokenizer, begun,
+                               model().images.get());
   }
 
   // Returns the least number of turns without which the prompt has at most `wanted` tokens, or all
@@ -326,7 +350,7 @@ class Chat {
       const size_t middle = (least + most) / 2;
       Conversation shorter = conversation_;
       shorter.forget_oldest(middle);
-      if (static_cast<int64_t>(prompt_of(shorter, begun).size()) <= wanted)
+      if (size_of(shorter, prompt_of(shorter, begun)) <= wanted)
         most = middle;
       else
         least = middle + 1;
@@ -340,7 +364,7 @@ class Chat {
   std::vector<int32_t> fitting_prompt(const std::string& begun, bool full) {
     std::vector<int32_t> prompt = prompt_of(conversation_, begun);
     const int64_t context = engine_.context();
-    const auto size = [&] { return static_cast<int64_t>(prompt.size()); };
+    const auto size = [&] { return size_of(conversation_, prompt); };
     const int64_t wanted = context - context / 4;
     if (size() > (full ? wanted : context) && forget(turns_too_many(begun, wanted)))
       prompt = prompt_of(conversation_, begun);
@@ -371,6 +395,7 @@ class Chat {
   Engine& engine_;
   ChatSettings settings_;
   Conversation conversation_;
+  std::vector<std::string> images_;  // of the next message
   LineEditor editor_;
   bool ended_ = false, asked_ = false;
   bool told_ = false;  // the user was told that messages are forgotten

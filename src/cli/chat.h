@@ -5,6 +5,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "io/json.h"
 #include "walsh/engine.h"
@@ -15,8 +16,9 @@ struct ChatSettings {
   GenerationOptions generation;
   OrderedJson variables = OrderedJson::object();  // for the template
   std::string system;                             // empty: none
-  std::string first;    // the first message, before anything is read; empty: none
-  bool single = false;  // ends after the first answer
+  std::string first;                // the first message, before anything is read; empty: none
+  std::vector<std::string> images;  // contents of files, shown with the first message
+  bool single = false;              // ends after the first answer
   bool stream = true;
   std::string history;                                  // file of the line editor; empty: none
   size_t max_bytes = 0;                                 // limit of a message

@@ -23,12 +23,32 @@ bool is_text(const OrderedJson& message, const char* key) {
 void Conversation::clear(std::string system) {
   system_ = std::move(system);
   messages_ = OrderedJson::array();
+  images_.clear();
   forgotten_ = 0;
   if (!system_.empty()) say("system", system_);
 }
 
-void Conversation::say(const std::string& role, const std::string& content) {
-  messages_.push_back({{"role", role}, {"content", content}});
+void Conversation::say(const std::string& role, const std::string& content,
+                       const std::vector<std::string>& images) {
+  OrderedJson parts = OrderedJson::array();
+  for (const std::string& image : images) {
+    parts.push_back({{"type", "image"}});
+    images_.emplace_back(messages_.size(), image);
+  }
+  parts.push_back({{"type", "text"}, {"text", content}});
+  messages_.push_back({{"role", role}, {"content", images.empty() ? OrderedJson(content) : parts}});
+}
+
+std::vector<std::string> Conversation::images() const {
+  std::vector<std::string> images;
+  for (const auto& [message, image] : images_)
+    if (is_remembered(message)) images.push_back(image);
+  return images;
+}
+
+bool Conversation::is_remembered(size_t message) const {
+  const size_t system = has_system() ? 1 : 0;
+  return message < system || message >= system + forgotten_;
 }
 
 std::string Conversation::take_back() {
@@ -67,18 +87,22 @@ std::string Conversation::last_role() const {
 
 std::vector<int32_t> Conversation::prompt(const ChatTemplate& chat_template,
                                           const OrderedJson& variables, const Tokenizer& tokenizer,
-                                          const std::string& begun) const {
+                                          const std::string& begun,
+                                          const ImageReader* images) const {
   ChatOptions options;
   options.variables = variables;
   options.add_generation_prompt = true;
   OrderedJson remembered = OrderedJson::array();
-  const size_t system = has_system() ? 1 : 0;
   for (size_t i = 0; i < messages_.size(); ++i)
-    if (i < system || i >= system + forgotten_) remembered.push_back(messages_[i]);
-  return tokenizer.encode(chat_template.apply(remembered, options) + begun, false);
+    if (is_remembered(i)) remembered.push_back(messages_[i]);
+  std::string text = chat_template.apply(remembered, options) + begun;
+  if (images != nullptr && !this->images().empty()) text = images->prompt_text(std::move(text));
+  return tokenizer.encode(text, false);
 }
 
 void Conversation::save(const std::string& path) const {
+  if (!images_.empty())
+    throw Error(ErrorCode::usage, path, "conversations with images are not saved");
   const OrderedJson object = {{"messages", messages_}};
   const std::string text = object.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
   AtomicFile file(path);
@@ -102,6 +126,7 @@ void Conversation::load(const std::string& path) {
     messages.push_back(message);
   }
   messages_ = std::move(messages);
+  images_.clear();
   system_ = has_system() ? messages_[0]["content"].get<std::string>() : "";
   forgotten_ = 0;
 }

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "api/image_reader.h"
 #include "io/json.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -18,9 +20,10 @@ class Conversation {
 
   void clear(std::string system);
   void clear() { clear(system_); }
-  // `content` is UTF-8.
-  void say(const std::string& role, const std::string& content);
-  // Removes the last message and returns its content.
+  // `content` is UTF-8. In front of it the message has images, the contents of files.
+  void say(const std::string& role, const std::string& content,
+           const std::vector<std::string>& images = {});
+  // Removes the last message, which has no images, and returns its content.
   std::string take_back();
   std::string last_role() const;  // empty before the first message
   size_t size() const { return messages_.size(); }
@@ -32,12 +35,17 @@ class Conversation {
   size_t forgettable_turns() const;
 
   // Returns the prompt's tokens, after which the model answers or continues an answer that begins
-  // with `begun`; the template sees the members of `variables`. Throws as ChatTemplate::apply.
+  // with `begun`; `images` is needed if there are images. The template sees the members of
+  // `variables`. Throws as ChatTemplate::apply.
   std::vector<int32_t> prompt(const ChatTemplate& chat_template, const OrderedJson& variables,
-                              const Tokenizer& tokenizer, const std::string& begun = "") const;
+                              const Tokenizer& tokenizer, const std::string& begun = "",
+                              const ImageReader* images = nullptr) const;
+
+  // Returns the images of the messages that the prompt has, in their order.
+  std::vector<std::string> images() const;
 
   // Writes {"messages": [{"role": ..., "content": ...}, ...]}, the format of OpenAI's endpoints.
-  // Throws as AtomicFile.
+  // Throws as AtomicFile, and usage for a conversation with images, which such a file would lack.
   void save(const std::string& path) const;
   // Throws bad_input for another format, limit for more than 64 MiB, and as read_text_input; the
   // conversation is unchanged then.
@@ -46,9 +54,11 @@ class Conversation {
  private:
   bool has_system() const;
   bool is_user(size_t message) const;
+  bool is_remembered(size_t message) const;
 
   std::string system_;
   OrderedJson messages_;
+  std::vector<std::pair<size_t, std::string>> images_;  // the number of a message, and its image
   size_t forgotten_ = 0;  // messages after the system prompt that prompts leave out
 };
 

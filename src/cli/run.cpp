@@ -12,11 +12,13 @@
 #include "api/engine_access.h"
 #include "api/load.h"
 #include "api/outputs.h"
+#include "api/text_request.h"
 #include "base/spelling.h"
 #include "base/thread_pool.h"
 #include "cli/chat.h"
 #include "cli/commands.h"
 #include "cli/escapes.h"
+#include "cli/images.h"
 #include "cli/interrupt.h"
 #include "cli/line_editor.h"
 #include "cli/model_options.h"
@@ -49,6 +51,7 @@ struct Options {
   bool stream = true, hide_prompt = false, quiet = false;
   bool color = true, show_tokens = false, escapes = false;
   std::string grammar, schema;
+  std::vector<std::string> images;  // files
   const CLI::Option *prompt_option = nullptr, *file_option = nullptr, *tokens_option = nullptr;
 };
 
@@ -82,7 +85,8 @@ class Completer {
 
   GenerationResult complete(const std::string& prompt) {
     // Tokenizes first, so that errors come before the prompt is shown.
-    const std::vector<int32_t> tokens = engine_.encode_prompt(prompt);
+    const std::vector<int32_t> tokens =
+        prompt_tokens(EngineAccess::model(engine_), prompt, options_.generation);
     if (static_cast<int64_t>(tokens.size()) > engine_.context()) {
       throw Error(ErrorCode::usage, "context",
                   fmt::format("the prompt has {}, but the context has room for {}",
@@ -204,6 +208,7 @@ int hold_conversation(Engine& engine, const Options& options, const std::string&
   settings.generation = options.generation;
   settings.system = options.system;
   settings.first = prompt;
+  settings.images = std::move(settings.generation.images);
   // With -p there is one answer, unless -cnv asks for more.
   settings.single = options.single_turn || (!prompt.empty() && !given(options.conversation_option));
   if (!given(options.tokens_option)) settings.generation.max_tokens = -1;
@@ -261,6 +266,7 @@ int run(Options options) {
   }
   if (given(options.file_option)) prompt = read_text_input(options.prompt_file, kMaxPromptBytes);
   read_rules(options);
+  options.generation.images = read_images(options.images);
   options.generation.lookup = options.model.looks_up();
   options.chat.variables();  // refuses anything but an object before any work
   const std::optional<TemplateText> chat = options.chat.text();
@@ -270,6 +276,8 @@ int run(Options options) {
   Engine engine = options.model.open_engine({.positions = positions}, options.generation,
                                             chat ? &*chat : nullptr);
   const LoadedModel& model = EngineAccess::model(engine);
+  if (!options.images.empty() && !model.images->present())
+    throw Error(ErrorCode::usage, "--image", model.images->missing());
   const bool conversation = wants_conversation(options, prompt, model);
   tell_idle_flags(options, conversation);
   if (conversation) return hold_conversation(engine, options, prompt, watch.seconds());
@@ -288,6 +296,12 @@ void add_text_options(CLI::App& command, Options& options) {
       command.add_option("-f,--file", options.prompt_file, "Read the prompt from this file")
           ->type_name("FILE")
           ->excludes("--prompt");
+  command
+      .add_option("--image", options.images,
+                  "Show this image (JPEG, PNG, WebP) with the first message; may be repeated. "
+                  "With --raw the prompt has the model's placeholder for each")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
   command
       .add_option("-c,--ctx,--ctx-size", options.ctx,
                   "Context in tokens; 0: the model's, limited by memory")

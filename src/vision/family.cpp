@@ -10,8 +10,8 @@ namespace {
 constexpr auto kFamilies = std::to_array<VisionFamily>({
     {"gemma3", read_gemma3},
     {"mistral3", read_mistral3},
-    {"qwen3_5", read_qwen35},
-    {"qwen3_5_moe", read_qwen35},
+    {"qwen3_5", read_qwen35, true},
+    {"qwen3_5_moe", read_qwen35, true},
 });
 
 }  // namespace

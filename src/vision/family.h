@@ -23,7 +23,6 @@ struct PromptForm {
   // two of the last kinds, `end` replaces the last `row_end`.
   int32_t begin = kNoToken, row_end = kNoToken, end = kNoToken;
   bool bidirectional = false;
-  bool has_axes = false;  // ImageEmbedding::grid_rows
 };
 
 struct VisionModel {
@@ -44,6 +43,7 @@ struct VisionFiles {
 struct VisionFamily {
   std::string_view model_type;  // of the whole model
   VisionModel (*read)(const VisionFiles& files);
+  bool has_axes = false;  // ImageEmbedding::grid_rows
 };
 
 // Returns null for a model whose images are not supported.

@@ -59,7 +59,6 @@ VisionModel read_qwen35(const VisionFiles& files) {
 
   model.prompt.image = token_of(files, "image_token_id", 248056);
   model.prompt.placeholder = model.prompt.image;
-  model.prompt.has_axes = true;
   return model;
 }
 

@@ -22,9 +22,11 @@ constexpr uint64_t kMaxProcessorBytes = 1 << 20;
 
 class TowerEncoder : public ImageEncoder {
  public:
-  TowerEncoder(vision::VisionModel model, std::shared_ptr<const Checkpoint> checkpoint,
-               std::string placeholder_text, int threads, const ImageLimits& limits)
+  TowerEncoder(vision::VisionModel model, bool has_axes,
+               std::shared_ptr<const Checkpoint> checkpoint, std::string placeholder_text,
+               int threads, const ImageLimits& limits)
       : model_(std::move(model)),
+        has_axes_(has_axes),
         tower_(model_.tower, std::move(checkpoint)),
         placeholder_text_(std::move(placeholder_text)),
         limits_(limits),
@@ -48,7 +50,7 @@ class TowerEncoder : public ImageEncoder {
     result.tokens = tokens_of(rows);
     result.image_token = model_.prompt.image;
     result.bidirectional = model_.prompt.bidirectional;
-    if (model_.prompt.has_axes) {
+    if (has_axes_) {
       result.grid_rows = rows.rows;
       result.grid_columns = rows.columns;
     }
@@ -71,6 +73,7 @@ class TowerEncoder : public ImageEncoder {
   }
 
   vision::VisionModel model_;
+  bool has_axes_;
   vision::Tower tower_;
   std::string placeholder_text_;
   ImageLimits limits_;
@@ -132,17 +135,21 @@ std::shared_ptr<const ImageEncoder> ImageEncoder::open(const WeightSource& sourc
                     ", which stands for an image");
   }
   auto checkpoint = std::make_shared<const Checkpoint>(Checkpoint::open(path));
-  return std::make_shared<const TowerEncoder>(std::move(model), std::move(checkpoint), *text,
-                                              threads, limits);
+  return std::make_shared<const TowerEncoder>(std::move(model), family->has_axes,
+                                              std::move(checkpoint), *text, threads, limits);
 }
 
 std::string missing_tower(const WeightSource& source) {
   const Json config = config_of(source);
-  if (!config.contains("vision_config")) return source.path() + ": the model takes no images";
-  if (family_of(config) == nullptr)
-    return source.path() + ": images of this kind of model are not supported";
-  return source.path() +
-         ": has only the text part of its model; its checkpoint folder has to be opened for images";
+  if (!config.contains("vision_config")) return "the model takes no images";
+  if (family_of(config) == nullptr) return "images of this kind of model are not supported";
+  if (is_checkpoint_folder(source.path())) return "";
+  return "there is only the text part of the model: open its checkpoint folder for images";
+}
+
+bool has_grid_rows(const WeightSource& source) {
+  const vision::VisionFamily* family = family_of(config_of(source));
+  return family != nullptr && family->has_axes;
 }
 
 }  // namespace walsh

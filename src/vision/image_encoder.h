@@ -66,7 +66,9 @@ class ImageEncoder {
                                 const std::string& where) const = 0;
 };
 
-// Says in one sentence why ImageEncoder::open returns null for this source.
+// Says in one sentence why ImageEncoder::open returns null for this source; empty if it does not.
 std::string missing_tower(const WeightSource& source);
+// Returns whether rows of the source's tower stand in a grid (ImageEmbedding::grid_rows).
+bool has_grid_rows(const WeightSource& source);
 
 }  // namespace walsh

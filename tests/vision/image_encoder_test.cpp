@@ -243,6 +243,7 @@ TEST(ImageEncoder, AModelWithoutATowerHasNone) {
   const Source other(folder.path());
   EXPECT_EQ(ImageEncoder::open(other, tokenizer), nullptr);
   EXPECT_THAT(missing_tower(other), HasSubstr("not supported"));
+  EXPECT_EQ(missing_tower(Source(test::vision_path("gemma3-a"))), "");
 }
 
 }  // namespace
