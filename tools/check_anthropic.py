@@ -135,7 +135,7 @@ def messages(client, model):
     yield from tools(client, model)
     image = [{"role": "user", "content": [{"type": "image", "source": {
         "type": "base64", "media_type": "image/png", "data": "AA=="}}]}]
-    yield "an image is refused", refused(
+    yield "a broken image is refused", refused(
         lambda: ask(client, model, messages=image), anthropic.BadRequestError)
 
 

@@ -19,6 +19,7 @@
 #include "cli/sampling_options.h"
 #include "cli/serve_models.h"
 #include "cli/template_options.h"
+#include "cli/terminal.h"
 #include "io/error_output.h"
 #include "io/mapped_file.h"
 #include "io/printable.h"
@@ -48,6 +49,7 @@ struct Options {
   HttpOptions http;
   ServiceOptions service;
   std::string key_file;
+  std::string max_body;  // empty: what the models need
   double drain_seconds = 30;
   bool insecure = false;
   std::string pooling;  // of embeddings; empty: the model's
@@ -131,10 +133,27 @@ class KeptModels {
   std::thread keeper_;
 };
 
+// Returns the largest body that was asked for.
+uint64_t body_bytes(const std::string& size) {
+  constexpr uint64_t kLeast = uint64_t{64} << 10, kMost = uint64_t{1} << 30;
+  const uint64_t bytes = parse_bytes(size, "--max-body");
+  if (bytes < kLeast || bytes > kMost)
+    throw Error(ErrorCode::usage, "--max-body", size + " is not between 64KiB and 1GiB");
+  return bytes;
+}
+
 // Allows a connection for every text that may be requested, and some for clients that only query.
-HttpOptions http_options(const Options& options) {
+// A body has room for the largest image in base64 where there may be images.
+HttpOptions http_options(const Options& options, bool takes_images) {
   constexpr int64_t kLeast = 1024, kOthers = 256;
+  constexpr uint64_t kWithImages = uint64_t{48} << 20;
   HttpOptions http = options.http;
+  if (!options.max_body.empty()) {
+    http.body_bytes = body_bytes(options.max_body);
+  } else if (takes_images) {
+    http.body_bytes = kWithImages;
+  }
+  http.held_bytes = std::max(http.held_bytes, 2 * http.body_bytes);
   if (http.connections == 0)
     http.connections =
         std::max(kLeast, options.scheduler.running + options.scheduler.waiting + kOthers);
@@ -149,11 +168,11 @@ HttpOptions http_options(const Options& options) {
 }
 
 // Serves requests by `front`, a Service or a Household, until the process is asked to end.
-// `what` says what is served.
+// `what` says what is served, `takes_images` whether a model may take images.
 template <class Front>
-int listen(const Options& options, Front& front, const std::string& what) {
+int listen(const Options& options, Front& front, const std::string& what, bool takes_images) {
   HttpServer server(
-      http_options(options),
+      http_options(options, takes_images),
       [&](HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
         front.handle(request, reply);
       },
@@ -208,7 +227,8 @@ int serve_one(const Options& options, ServiceOptions service) {
   return listen(options, served.service(),
                 fmt::format("{}, up to {} texts at a time, each of up to {} tokens",
                             one_line(service.model_name), options.scheduler.running,
-                            served.scheduler().positions()));
+                            served.scheduler().positions()),
+                served.model().images->present());
 }
 
 // Returns how many positions a model has of those that are wanted for all.
@@ -268,14 +288,16 @@ int serve_several(const Options& options, const ServiceOptions& service) {
   };
   Household household(places, pool, load, service);
   const KeptModels kept(household);
-  return listen(options, household,
-                fmt::format("{} models, loaded when they are asked for: {}", places.size(),
-                            names_of(places)));
+  return listen(
+      options, household,
+      fmt::format("{} models, loaded when they are asked for: {}", places.size(), names_of(places)),
+      true);
 }
 
 int serve(const Options& options) {
   options.model.machine.apply();
   const InterruptGuard interrupt;
+  if (!options.max_body.empty()) body_bytes(options.max_body);  // refuses it before any work
   const ServiceOptions service = service_options(options);
   return options.models.single() ? serve_one(options, service) : serve_several(options, service);
 }
@@ -319,6 +341,9 @@ void add_server_options(CLI::App& command, Options& options) {
           "Seconds for a request's body, and for a client that does not read [30]")
       ->check(CLI::Range(0.1, 86400.0))
       ->group("Server");
+  add("--max-body", options.max_body,
+      "Largest body of a request, such as 16MiB [8MiB; 48MiB where models take images]")
+      ->type_name("SIZE");
   add("--connections", options.http.connections,
       "Connections of admitted clients; 0: enough for --parallel and --queue [0]")
       ->check(CLI::Range(0, 1 << 20));

@@ -20,19 +20,26 @@ void check_content(const OrderedJson& message, const std::string& path) {
     refuse_value(path + ".content", "a string or a list of parts");
 }
 
-// Joins a list of text parts to one text.
+// Returns the text of a part.
+const std::string& part_text(const OrderedJson& part, const std::string& path) {
+  if (!part.is_object() || !is_text(part, "type", "text"))
+    refuse_value(path, "a part of type \"text\"");
+  return text_value(part, "text", path);
+}
+
+// Joins a list of text parts to one text. Beside images (take_images) parts stay as they are.
 void join_parts(OrderedJson& message, const std::string& path) {
   const auto content = message.find("content");
   if (content == message.end() || !content->is_array()) return;
   std::string text;
+  bool shows = false;
   for (size_t i = 0; i < content->size(); ++i) {
     const OrderedJson& part = (*content)[i];
-    const std::string at = fmt::format("{}.content[{}]", path, i);
-    if (!part.is_object() || !is_text(part, "type", "text"))
-      refuse_value(at, "a part of type \"text\"");
-    text += text_value(part, "text", at);
+    const bool image = part.is_object() && is_text(part, "type", "image");
+    if (!image) text += part_text(part, fmt::format("{}.content[{}]", path, i));
+    shows = shows || image;
   }
-  *content = text;
+  if (!shows) *content = text;
 }
 
 // Parses the arguments of calls, which clients send as strings. `values` limits the JSON values of

@@ -14,10 +14,10 @@ namespace walsh {
 using ChatPrompt = std::function<std::string(OrderedJson& request)>;
 
 // Uses the model's template, which must outlive the result, with the request's messages (text parts
-// are joined, arguments of tool calls become objects, as transformers' templates expect), tools,
-// add_generation_prompt, continue_final_message, chat_template_kwargs and documents. `variables`
-// (an object) are defaults for chat_template_kwargs. Throws ApiError 400 for what the template
-// rejects.
+// are joined unless there are images beside them, arguments of tool calls become objects, as
+// transformers' templates expect), tools, add_generation_prompt, continue_final_message,
+// chat_template_kwargs and documents. `variables` (an object) are defaults for
+// chat_template_kwargs. Throws ApiError 400 for what the template rejects.
 ChatPrompt make_chat_prompt(const ChatTemplate& chat_template,
                             OrderedJson variables = OrderedJson::object());
 

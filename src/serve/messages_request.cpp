@@ -6,6 +6,7 @@
 
 #include "io/wide_integers.h"
 #include "serve/api_error.h"
+#include "serve/image_parts.h"
 #include "serve/messages_api.h"
 #include "serve/messages_tools.h"
 #include "serve/ordered_fields.h"
@@ -32,16 +33,30 @@ std::string plain_text(const OrderedJson& content, const std::string& path) {
   return text;
 }
 
+// Returns the image of a block as a part of a chat.
+OrderedJson image_of(const OrderedJson& block, const std::string& path) {
+  const OrderedJson* source = find_value(block, "source");
+  if (source == nullptr || type_of(*source, path + ".source") != "base64")
+    refuse_value(path + ".source", "of type \"base64\": this server fetches nothing");
+  return image_part(text_value(*source, "data", path + ".source"),
+                    text_value(*source, "media_type", path + ".source"));
+}
+
 // A message with tool results becomes several messages.
 void add_blocks(const OrderedJson& content, const std::string& role, const std::string& path,
                 OrderedJson& messages) {
   std::string text, reasoning;
-  OrderedJson calls = OrderedJson::array();
+  OrderedJson calls = OrderedJson::array(), parts = OrderedJson::array();
+  bool shows = false;
   for (size_t i = 0; i < content.size(); ++i) {
     const OrderedJson& block = content[i];
     const std::string at = fmt::format("{}[{}]", path, i), type = type_of(block, at);
     if (type == "text") {
       text += text_value(block, "text", at);
+      parts.push_back({{"type", "text"}, {"text", block["text"]}});
+    } else if (type == "image") {
+      parts.push_back(image_of(block, at));
+      shows = true;
     } else if (type == "thinking") {
       reasoning += text_value(block, "thinking", at);
     } else if (type == "tool_use") {
@@ -59,11 +74,11 @@ void add_blocks(const OrderedJson& content, const std::string& role, const std::
                                           ? ""
                                           : plain_text(*result, at + ".content")}});
     } else {
-      refuse_value(at, "a block of type text, tool_use or tool_result");
+      refuse_value(at, "a block of type text, image, tool_use or tool_result");
     }
   }
-  if (text.empty() && calls.empty() && !content.empty() && role == "user") return;
-  OrderedJson message = {{"role", role}, {"content", text}};
+  if (text.empty() && !shows && calls.empty() && !content.empty() && role == "user") return;
+  OrderedJson message = {{"role", role}, {"content", shows ? parts : OrderedJson(text)}};
   if (!reasoning.empty()) message["reasoning_content"] = reasoning;
   if (!calls.empty()) message["tool_calls"] = std::move(calls);
   messages.push_back(std::move(message));

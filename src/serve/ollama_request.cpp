@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "io/wide_integers.h"
+#include "serve/image_parts.h"
 #include "serve/ollama_api.h"
 #include "serve/ordered_fields.h"
 #include "serve/sampling_fields.h"
@@ -17,9 +18,21 @@ bool is_empty(const OrderedJson* value) {
   return value == nullptr || value->empty() || *value == "";
 }
 
-void refuse_images(const OrderedJson& object, const std::string& path) {
-  if (!is_empty(find_value(object, "images")))
-    refuse_value(path + "images", "empty or absent: the server takes no images");
+// Returns the content of a message with the images of an object, files in base64, in front.
+OrderedJson with_images(const OrderedJson& content, const OrderedJson& object,
+                        const std::string& path) {
+  const OrderedJson* images = find_value(object, "images");
+  if (is_empty(images)) return content;
+  if (!images->is_array()) refuse_value(path + "images", "a list of images in base64");
+  if (!content.is_string()) refuse_value(path + "content", "a string");
+  OrderedJson parts = OrderedJson::array();
+  for (size_t i = 0; i < images->size(); ++i) {
+    if (!(*images)[i].is_string())
+      refuse_value(fmt::format("{}images[{}]", path, i), "an image in base64");
+    parts.push_back(image_part((*images)[i].get_ref<const std::string&>()));
+  }
+  if (content != "") parts.push_back({{"type", "text"}, {"text", content}});
+  return parts;
 }
 
 // Gives ids to the calls of a conversation, which has none.
@@ -38,16 +51,15 @@ OrderedJson calls_of(const OrderedJson& list, const std::string& path, Calls& ca
   OrderedJson result = OrderedJson::array();
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string at = fmt::format("{}[{}]", path, i);
-    const OrderedJson* function =
-        list[i].is_object() ? find_value(list[i], "function") : nullptr;
+    const OrderedJson* function = list[i].is_object() ? find_value(list[i], "function") : nullptr;
     if (function == nullptr || !function->is_object()) refuse_value(at + ".function", "an object");
     const std::string& name = text_value(*function, "name", at + ".function");
-    result.push_back({{"id", calls.add(name)},
-                      {"type", "function"},
-                      {"function",
-                       {{"name", name},
-                        {"arguments", dump_exact(function->value("arguments",
-                                                                 OrderedJson::object()))}}}});
+    result.push_back(
+        {{"id", calls.add(name)},
+         {"type", "function"},
+         {"function",
+          {{"name", name},
+           {"arguments", dump_exact(function->value("arguments", OrderedJson::object()))}}}});
   }
   return result;
 }
@@ -61,10 +73,10 @@ OrderedJson messages_of(const OrderedJson& request) {
     const OrderedJson& given = (*list)[i];
     const std::string path = fmt::format("messages[{}]", i);
     if (!given.is_object()) refuse_value(path, "an object");
-    refuse_images(given, path + ".");
     OrderedJson message = {{"role", text_value(given, "role", path)}};
     const OrderedJson* content = find_value(given, "content");
-    message["content"] = content == nullptr ? OrderedJson("") : *content;
+    message["content"] =
+        with_images(content == nullptr ? OrderedJson("") : *content, given, path + ".");
     if (const OrderedJson* thinking = find_value(given, "thinking"); !is_empty(thinking))
       message["reasoning_content"] = *thinking;
     if (const OrderedJson* list = find_value(given, "tool_calls"); !is_empty(list))
@@ -91,7 +103,8 @@ OrderedJson prompt_messages(const OrderedJson& request) {
   OrderedJson messages = OrderedJson::array();
   const std::string system = text_or_nothing(request, "system");
   if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
-  messages.push_back({{"role", "user"}, {"content", text_or_nothing(request, "prompt")}});
+  messages.push_back({{"role", "user"},
+                      {"content", with_images(text_or_nothing(request, "prompt"), request, "")}});
   return messages;
 }
 
@@ -141,10 +154,9 @@ bool only_loads(const OrderedJson& request, OllamaForm form) {
 }
 
 OrderedJson chat_of_ollama(const OrderedJson& request, OllamaForm form) {
-  OrderedJson chat = {{"messages", form == OllamaForm::chat ? messages_of(request)
-                                                            : prompt_messages(request)}};
+  OrderedJson chat = {
+      {"messages", form == OllamaForm::chat ? messages_of(request) : prompt_messages(request)}};
   if (form == OllamaForm::generate) {
-    refuse_images(request, "");
     if (!text_or_nothing(request, "template").empty())
       refuse_value("template", "absent: the model's own is used");
   }
@@ -156,7 +168,8 @@ OrderedJson chat_of_ollama(const OrderedJson& request, OllamaForm form) {
 }
 
 OrderedJson completion_of_ollama(const OrderedJson& request) {
-  refuse_images(request, "");
+  if (!is_empty(find_value(request, "images")))
+    refuse_value("images", "empty or absent with \"raw\", or without a chat template");
   const std::string system = text_or_nothing(request, "system");
   const std::string prompt = text_or_nothing(request, "prompt");
   OrderedJson completion = {{"prompt", system.empty() ? prompt : system + "\n\n" + prompt}};

@@ -12,21 +12,43 @@
 namespace walsh {
 namespace {
 
+const std::string& part_text(const OrderedJson& part, const std::string& path) {
+  if (!part.is_object()) refuse_value(path, "an object");
+  const std::string& type = text_value(part, "type", path);
+  if (type != "input_text" && type != "output_text" && type != "text" && type != "reasoning_text" &&
+      type != "summary_text")
+    refuse_value(path, "a part of type input_text, input_image or output_text");
+  return text_value(part, "text", path);
+}
+
 // Returns a string, or a list of text parts.
 std::string plain_text(const OrderedJson& content, const std::string& path) {
   if (content.is_string()) return content.get<std::string>();
   if (!content.is_array()) refuse_value(path, "a string or a list of parts");
   std::string text;
-  for (size_t i = 0; i < content.size(); ++i) {
-    const std::string at = fmt::format("{}[{}]", path, i);
-    if (!content[i].is_object()) refuse_value(at, "an object");
-    const std::string& type = text_value(content[i], "type", at);
-    if (type != "input_text" && type != "output_text" && type != "text" &&
-        type != "reasoning_text" && type != "summary_text")
-      refuse_value(at, "a part of type input_text or output_text");
-    text += text_value(content[i], "text", at);
-  }
+  for (size_t i = 0; i < content.size(); ++i)
+    text += part_text(content[i], fmt::format("{}[{}]", path, i));
   return text;
+}
+
+// Returns what plain_text does, or, with images, a list of parts of a chat.
+OrderedJson content_of(const OrderedJson& content, const std::string& path) {
+  OrderedJson parts = OrderedJson::array();
+  bool shows = false;
+  for (size_t i = 0; content.is_array() && i < content.size(); ++i) {
+    const std::string at = fmt::format("{}[{}]", path, i);
+    if (content[i].is_object() && is_text(content[i], "type", "input_image")) {
+      // "image_url" is a string here.
+      if (find_value(content[i], "file_id") != nullptr)
+        refuse_value(at + ".file_id", "absent: nothing is stored between requests");
+      parts.push_back({{"type", "image_url"},
+                       {"image_url", {{"url", text_value(content[i], "image_url", at)}}}});
+      shows = true;
+    } else {
+      parts.push_back({{"type", "text"}, {"text", part_text(content[i], at)}});
+    }
+  }
+  return shows ? parts : OrderedJson(plain_text(content, path));
 }
 
 void add_call(const OrderedJson& item, const std::string& path, OrderedJson& messages) {
@@ -59,7 +81,7 @@ void add_item(const OrderedJson& item, const std::string& path, OrderedJson& mes
     if (role != "system" && role != "developer" && role != "user" && role != "assistant")
       refuse_value(path + ".role", "user, assistant, system or developer");
     if (content == item.end()) refuse_value(path + ".content", "a string or a list of parts");
-    messages.push_back({{"role", role}, {"content", plain_text(*content, path + ".content")}});
+    messages.push_back({{"role", role}, {"content", content_of(*content, path + ".content")}});
   } else if (type != "reasoning") {  // templates leave reasoning out
     refuse_value(path, "a message, a function_call or a function_call_output");
   }

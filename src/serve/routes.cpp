@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "serve/api_error.h"
+#include "serve/image_parts.h"
 #include "serve/service.h"
 
 namespace walsh {
@@ -39,7 +40,7 @@ std::string methods_of(std::string_view path) {
 HttpTurn turn_of(const HttpRequest& request) {
   // It takes more than a few milliseconds to parse bodies of this size.
   constexpr size_t kLongBody = size_t{128} << 10;
-  const bool is_long = request.body.size() > kLongBody;
+  const bool is_long = request.body.size() > kLongBody || may_have_images(request.body);
   for (const Route& route : Service::routes())
     if (request.path == route.path && (route.turn != HttpTurn::handlers || !is_long))
       return route.turn;

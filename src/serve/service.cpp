@@ -138,21 +138,20 @@ void Service::completions(const HttpRequest& request, const std::shared_ptr<Http
   start(std::move(completion), request, reply);
 }
 
-std::string Service::chat_prompt(OrderedJson& body) const {
-  if (!chat_)
-    throw ApiError(400, "the model has no chat template: use /v1/completions", "messages");
-  return chat_(body);
-}
-
 void Service::chat(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
   answer_chat(request, read_body(request), reply);
 }
 
 void Service::answer_chat(const HttpRequest& request, OrderedJson body,
                           const std::shared_ptr<HttpReply>& reply) {
-  const std::string prompt = chat_prompt(body);
+  const ChatText text = chat_prompt(body);
+  const std::string owner = owner_of(request, body);
   auto completion =
-      parse_chat(body, model_, prompt_limits(), options_.sampling, owner_of(request, body), prompt);
+      parse_chat(body, model_, prompt_limits(), options_.sampling, owner, text.prompt);
+  show_images(text, owner, completion.prompts.front(), completion.text.images);
+  if (!text.images.empty())
+    check_prompt_tokens(completion.prompts.front(), scheduler_.positions(), "the prompt",
+                        "messages");
   start(std::move(completion), request, reply);
 }
 

@@ -108,8 +108,18 @@ class Service {
              const std::shared_ptr<HttpReply>& reply);
   // Parses the body, an object, and counts fields without effect.
   OrderedJson read_body(const HttpRequest& request);
+  // This is the prompt of a chat, with a placeholder for each of its images.
+  struct ChatText {
+    std::string prompt;
+    std::vector<std::string> images;  // contents of files
+  };
   // Takes the messages out of the body.
-  std::string chat_prompt(OrderedJson& body) const;
+  ChatText chat_prompt(OrderedJson& body) const;
+  // Puts what stands for the images into a prompt and names their rows in `images`.
+  void show_images(const ChatText& text, const std::string& owner, std::vector<int32_t>& prompt,
+                   std::vector<PromptImage>& images) const;
+  // Returns the number of tokens of a chat.
+  int64_t count_chat(const HttpRequest& request, OrderedJson& body) const;
   PromptLimits prompt_limits() const;
 
   const LoadedModel& model_;

@@ -41,9 +41,7 @@ void Service::messages(const HttpRequest& request, const std::shared_ptr<HttpRep
 
 void Service::count_tokens(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
   OrderedJson chat = chat_of_messages(read_body(request), true);
-  const std::string prompt = chat_prompt(chat);
-  const size_t count = model_.tokenizer.encode(prompt, false).size();
-  reply->send(json_response({{"input_tokens", count}}));
+  reply->send(json_response({{"input_tokens", count_chat(request, chat)}}));
 }
 
 }  // namespace walsh

@@ -17,6 +17,10 @@ std::string cache_name(const CacheTypes& types) {
                                     : fmt::format("{}/{}", types.keys->name, types.values->name);
 }
 
+Json input_modalities(const ImageReader& images) {
+  return images.present() ? Json::array({"text", "image"}) : Json::array({"text"});
+}
+
 }  // namespace
 
 HttpResponse json_response(const Json& body) {
@@ -31,6 +35,8 @@ Json Service::describe_model() const {
           {"object", "model"},
           {"created", started_},
           {"owned_by", "walsh"},
+          {"input_modalities", input_modalities(*model_.images)},
+          {"output_modalities", Json::array({"text"})},
           {"meta",
            {{"n_vocab", m.config.vocab},
             {"n_ctx", scheduler_.positions()},
@@ -70,6 +76,7 @@ void Service::props(const HttpRequest&, const std::shared_ptr<HttpReply>& reply)
       {"chat_template", model_.chat ? model_.chat->source(false) : ""},
       {"bos_token", token(model_.tokenizer.bos())},
       {"eos_token", token(model_.tokenizer.eos())},
+      {"modalities", {{"vision", model_.images->present()}, {"audio", false}}},
       {"type", m.type_name()},
       {"bits_per_weight", m.bits_per_weight()},
       {"cache_type", cache_name(m.cache)},

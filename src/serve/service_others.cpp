@@ -120,6 +120,7 @@ void Service::ollama_running(const HttpRequest&, const std::shared_ptr<HttpReply
 Json Service::describe_in_full() const {
   const ModelConfig& config = model_.model.config;
   Json abilities = Json::array({"completion"});
+  if (model_.images->present()) abilities.push_back("vision");
   std::string source;
   if (model_.chat) {
     source = model_.chat->source(true);

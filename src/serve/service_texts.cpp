@@ -83,14 +83,13 @@ void Service::detokenize(const HttpRequest& request, const std::shared_ptr<HttpR
 // Counts the tokens that the chat template makes of messages, as llama.cpp does.
 void Service::chat_tokens(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
   OrderedJson body = read_body(request);
-  const std::string prompt = chat_prompt(body);
-  const size_t count = model_.tokenizer.encode(prompt, false).size();
+  const int64_t count = count_chat(request, body);
   reply->send(json_response({{"object", "response.input_tokens"}, {"input_tokens", count}}));
 }
 
 void Service::apply_template(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
   OrderedJson body = read_body(request);
-  reply->send(json_response({{"prompt", chat_prompt(body)}}));
+  reply->send(json_response({{"prompt", chat_prompt(body).prompt}}));
 }
 
 }  // namespace walsh

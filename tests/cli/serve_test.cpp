@@ -18,10 +18,10 @@ class ServeCommand : public CommandTest {
   // Starts a server at a free port, waits until it listens, runs a script with its address as $port
   // and its process as $pid, and asks it to end.
   std::string with_server(const std::string& flags, const std::string& script,
-                          const std::string& device = "cpu") {
+                          const std::string& device = "cpu", const std::string& served = model()) {
     const std::string text =
         "exec 2> " + file("log") + "\n" +
-        fmt::format("{} serve {} --device {} -t 2 --port 0 {} & pid=$!\n", WALSH_COMMAND, model(),
+        fmt::format("{} serve {} --device {} -t 2 --port 0 {} & pid=$!\n", WALSH_COMMAND, served,
                     device, flags) +
         "for i in $(seq 600); do grep -q http:// " + file("log") + " && break; sleep 0.05; done\n" +
         "port=$(sed -n 's/.*127.0.0.1:\\([0-9]*\\).*/\\1/p' " + file("log") + ")\n" +
@@ -52,6 +52,24 @@ TEST_F(ServeCommand, AnswersUntilItIsAskedToEnd) {
   EXPECT_THAT(out, HasSubstr(R"("id":"tiny")"));
   EXPECT_THAT(out, HasSubstr(R"("completion_tokens":3)"));
   EXPECT_THAT(out, HasSubstr("ended with 0"));
+}
+
+TEST_F(ServeCommand, TheLargestBodyIsLargerWhereAModelTakesImages) {
+  // Prints the status that a body of so many bytes gets before it is sent.
+  const auto begun = [](int64_t bytes) {
+    return fmt::format(
+        "exec 3<>/dev/tcp/127.0.0.1/$port; printf '%s' $'POST /v1/chat/completions HTTP/1.1\\r\\n"
+        "Host: localhost\\r\\nExpect: 100-continue\\r\\nContent-Length: {}\\r\\n\\r\\n' >&3; "
+        "head -c 12 <&3; echo; exec 3>&-\n",
+        bytes);
+  };
+  const std::string seeing = std::string(WALSH_TEST_DATA) + "/vision/mistral3-chat";
+  EXPECT_THAT(with_server("", begun(9 << 20)), HasSubstr("HTTP/1.1 413"));
+  const std::string larger = with_server("", begun(45 << 20) + begun(49 << 20), "cpu", seeing);
+  EXPECT_THAT(larger, testing::StartsWith("HTTP/1.1 100\nHTTP/1.1 413\n"));
+  EXPECT_THAT(with_server("--max-body 64KiB", begun(1 << 17), "cpu", seeing),
+              HasSubstr("HTTP/1.1 413"));
+  expect_error(walsh({"serve", model(), "--max-body", "1KiB"}), 2, "--max-body");
 }
 
 TEST_F(ServeCommand, SeveralModelsAnswerBehindOnePort) {

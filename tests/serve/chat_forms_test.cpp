@@ -232,8 +232,15 @@ TEST(MessagesApi, RefusesByName) {
   EXPECT_THAT(refusal(message_chat, R"({"messages": [{"role": "user", "content": 3}]})"),
               HasSubstr("'messages[0].content'"));
   EXPECT_THAT(
-      refusal(message_chat, R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})"),
+      refusal(message_chat, R"({"messages": [{"role": "user", "content": [{"type": "video"}]}]})"),
       HasSubstr("'messages[0].content[0]'"));
+  for (const char* image :
+       {R"({"type": "image"})",
+        R"({"type": "image", "source": {"type": "url", "url": "http://127.0.0.1/a.png"}})"})
+    EXPECT_THAT(refusal(message_chat, R"({"messages": [{"role": "user", "content": [)" +
+                                          std::string(image) + "]}]}"),
+                HasSubstr("'messages[0].content[0].source'"))
+        << image;
   EXPECT_THAT(refusal(message_chat, "[]"), HasSubstr("object"));
 }
 

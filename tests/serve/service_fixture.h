@@ -52,7 +52,8 @@ class Recorded : public HttpReply {
 
 class ServiceTest : public testing::Test {
  protected:
-  ServiceTest() : loaded_(load_model(kServedModel, nullptr, load_options())) {
+  explicit ServiceTest(const std::string& model = kServedModel)
+      : loaded_(load_model(model, nullptr, load_options())) {
     SchedulerOptions options;
     options.positions = 256;
     options.running = 4;

@@ -138,6 +138,14 @@ TEST_F(ServiceKeysTest, LongBodiesDoNotHoldUpShortOnes) {
   EXPECT_EQ(turn_of(request), HttpTurn::handlers);
   request.body = std::string(1 << 20, 'a');
   EXPECT_EQ(turn_of(request), HttpTurn::long_bodies);
+  // So do images, however short their files are.
+  for (const char* body : {R"([{"type": "image_url", "image_url": "data:"}])", R"({"images": []})",
+                           R"([{"type": "input_image"}])", R"({"im\u0061ges": []})"}) {
+    request.body = body;
+    EXPECT_EQ(turn_of(request), HttpTurn::long_bodies) << body;
+  }
+  request.body = R"({"prompt": "an image \u00e9 \u001b"})";
+  EXPECT_EQ(turn_of(request), HttpTurn::handlers);
 }
 
 TEST_F(ServiceKeysTest, BodiesHaveABoundedNumberOfValues) {
