@@ -1,7 +1,7 @@
 # Combines the files of the page to one HTML text, and writes it and the OpenAPI document as a C++
 # source.
 # cmake -DFOLDER=src/serve/page -DOUTPUT=page_text.cpp -P embed_page.cmake
-set(scripts math.js markdown.js store.js client.js messages.js settings.js page.js)
+set(scripts math.js markdown.js store.js client.js pictures.js messages.js settings.js page.js)
 file(READ ${FOLDER}/index.html page)
 file(READ ${FOLDER}/style.css style)
 file(READ ${FOLDER}/openapi.json openapi)

@@ -9,6 +9,7 @@ with texts that the case chooses, so that even a hostile model can be simulated.
 number of cases, status 1 if one failed, 77 with a message where there is no browser or no selenium.
 """
 import argparse
+import base64
 import pathlib
 import re
 import sys
@@ -366,6 +367,65 @@ def key_cases(page, options):
         walsh.stop()
 
 
+# Gives the page a file as if it were pasted or dropped; large ones are made in the browser.
+GIVE = """
+const [kind, text, name, type, side] = arguments, data = new DataTransfer();
+const give = (file) => {
+  data.items.add(file);
+  const init = {bubbles: true, cancelable: true};
+  document.getElementById('input').dispatchEvent(kind === 'paste'
+      ? new ClipboardEvent(kind, {...init, clipboardData: data})
+      : new DragEvent(kind, {...init, dataTransfer: data}));
+};
+if (!side) {
+  give(new File([Uint8Array.from(atob(text), (c) => c.charCodeAt(0))], name, {type}));
+} else {
+  const canvas = document.createElement('canvas');
+  canvas.width = canvas.height = side;
+  const to = canvas.getContext('2d'), noise = to.createImageData(side, side);
+  for (let i = 0; i < noise.data.length; ++i) noise.data[i] = (i * 7919) ** 2 % 251;
+  to.putImageData(noise, 0, 0);
+  canvas.toBlob((blob) => give(new File([blob], name, {type})), type);
+}
+"""
+VISION = pathlib.Path(__file__).resolve().parent.parent / "tests" / "data" / "vision"
+
+
+def picture_cases(page, walsh, options):
+    """Yields cases of images that are pasted and dropped."""
+    file = base64.b64encode((VISION / "images" / "alpha.png").read_bytes()).decode()
+    page.open(walsh.url)
+    page.run(GIVE, "paste", file, "a.png", "image/png", 0)
+    yield "a model without a tower takes no image", "takes no images" in page.notice()
+    seeing = Walsh(options.walsh, str(VISION / "mistral3-chat"))
+    shown = "return [...document.querySelectorAll('%s img')].map((image) => image.src)"
+    waiting, said = (lambda: page.run(shown % "#pictures")), (lambda: page.run(shown % ".shown"))
+    try:
+        page.open(seeing.url)
+        page.set_sampling(max_tokens=8, temperature=0)
+        page.run(GIVE, "paste", file, "a.png", "image/png", 0)
+        page.wait(waiting)
+        yield "a pasted image waits as it is", waiting() == ["data:image/png;base64," + file]
+        page.run(GIVE, "drop", "", "large.png", "image/png", 1500)
+        page.wait(lambda: len(waiting()) == 2)
+        yield "a large one is made smaller", waiting()[1].startswith("data:image/jpeg") and (
+            len(waiting()[1]) < 2_000_000)
+        page.find("#pictures button:last-child").click()
+        yield "an image can be removed", len(waiting()) == 1
+        page.ask("Look")
+        yield "the model answers to it", len(page.texts()) == 2 and not page.notice()
+        yield "the message shows it", len(said()) == 1 and not waiting()
+        page.browser.refresh()
+        page.wait(lambda: len(page.texts()) == 2)
+        yield "a reload keeps it", len(said()) == 1
+        page.run(GIVE, "paste", "AAAA", "broken.png", "image/png", 0)
+        page.wait(waiting)
+        page.ask("Look")
+        yield "the server's reason is told", "image 2" in page.notice()
+    finally:
+        seeing.stop()
+
+
 def take_picture(page, options):
     """Takes a picture of a conversation with the real model in three bits."""
     walsh = Walsh(options.walsh, options.model, "--quantize", "tq3", "-ctk", "tq3_0", "-ctv",
@@ -387,7 +447,7 @@ def cases(page, walsh, options):
     groups += [made(page, front) for made in (
         stream_cases, markdown_cases, draft_cases, failure_cases, tab_cases, hostile_cases,
         phone_cases)]
-    for group in [*groups, key_cases(page, options)]:
+    for group in [*groups, key_cases(page, options), picture_cases(page, walsh, options)]:
         name = group.__name__
         last = name
         try:

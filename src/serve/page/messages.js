@@ -26,7 +26,11 @@ class MessageView {
     this.body.className = 'body';
     this.tools = element('div');
     this.tools.className = 'tools';
-    this.node = element('article', this.who, this.body, this.tools);
+    this.shown = element('div');
+    this.shown.className = 'shown';
+    this.shown.hidden = !message.images?.length;
+    this.shown.append(...(message.images ?? []).map(pictures.image));
+    this.node = element('article', this.who, this.shown, this.body, this.tools);
     this.node.className = 'message ' + message.role;
     this.markdown = new markdown.View(this.body);
     const copy = this.button('Copy', () => copyText(message.content, copy));

@@ -134,6 +134,7 @@
   const keepDraft = () => editing || store.saveDraft(conversation.id, $('input').value);
   const endEditing = () => {
     editing = null;
+    pictures.set([]);
     setInput(store.draft(conversation.id));
   };
 
@@ -160,7 +161,10 @@
       return ['v1/completions', {prompt, max_tokens: 512, ...limit, ...sampling}];
     }
     const system = conversation.system ? [{role: 'system', content: conversation.system}] : [];
-    const said = messages.map(({role, content}) => ({role, content}));
+    const said = messages.map(({role, content, images = []}) => ({role, content: !images.length
+        ? content
+        : [...images.map((url) => ({type: 'image_url', image_url: {url}})),
+           {type: 'text', text: content}]}));
     const rest = goesOn ? {continue_final_message: true, add_generation_prompt: false} : {};
     return ['v1/chat/completions', {messages: [...system, ...said], ...rest, ...limit,
                                     ...sampling}];
@@ -276,6 +280,7 @@
     if (running) return;
     editing = conversation.messages[at];
     setInput(editing.content);
+    pictures.set(editing.images ?? []);
     $('input').focus();
   };
 
@@ -287,11 +292,22 @@
     if (running || conversation !== owner || !content.trim()) return;
     if (editing) truncate(conversation.messages.indexOf(editing));
     else store.saveDraft(conversation.id, '');
-    const message = store.add(conversation, 'user', content);
+    const message = store.add(conversation, 'user', content), images = pictures.get();
+    if (images.length) message.images = images;
     conversation.title ||= content.trim().replace(/\s+/g, ' ').slice(0, kMostTitle);
     append(message);
     endEditing();
     answer();
+  };
+
+  // Takes images that were pasted or dropped.
+  const takePictures = (event, data) => {
+    const files = pictures.files(data);
+    if (!files.length) return;
+    event.preventDefault();
+    if (model && !model.modalities?.vision) return notice('This model takes no images.');
+    pictures.add(files).then(() => notice(''), (error) => notice(error.message));
+    $('input').focus();
   };
 
   // Shows the models of a server that has several. Returns whether the chosen one is loaded.
@@ -368,6 +384,11 @@
     if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
     event.preventDefault();
     send();
+  });
+  document.addEventListener('paste', (event) => takePictures(event, event.clipboardData));
+  document.addEventListener('drop', (event) => takePictures(event, event.dataTransfer));
+  document.addEventListener('dragover', (event) => {
+    if (event.dataTransfer?.types.includes('Files')) event.preventDefault();
   });
   document.addEventListener('keydown', (event) => {
     const control = event.ctrlKey || event.metaKey;

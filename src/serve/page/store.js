@@ -1,6 +1,7 @@
 // Keeps conversations and settings in the browser's local storage, which all tabs share, and the
 // key and drafts until the tab is closed. A conversation is {id, title, updated, system,
 // systemChanged, messages: [{id, time, changed, role, content, ...}], removed: [ids of messages]}.
+// `images` of a message are data: URLs.
 // Several tabs may change the same conversation: pull() merges what another one has written.
 const store = (() => {
   const kPrefix = 'walsh.conversation.', kSettings = 'walsh.settings', kKey = 'walsh.key';
@@ -27,6 +28,7 @@ const store = (() => {
       message.id ??= String(i);
       message.time ??= i;
       message.changed ??= 0;
+      if (!Array.isArray(message.images)) delete message.images;
     });
     return found;
   };
