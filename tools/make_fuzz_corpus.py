@@ -224,6 +224,17 @@ def journal_seeds() -> list[bytes]:
     return [b"", first, first + second, first + second[:-5], record(b"wshrese1", 1, b"older")]
 
 
+def prefix_seeds() -> list[bytes]:
+    """Returns files with a number of a session in front; the target makes their checksums right."""
+    def file(kind: int, tokens: int, saved: bytes) -> bytes:
+        lengths = struct.pack("<QQ", tokens, len(saved))
+        head = b"walshkv\n" + struct.pack("<Q", 1) + bytes(64) + lengths + bytes(32)
+        return bytes([kind]) + head + struct.pack(f"<{tokens}i", *range(tokens)) + saved
+
+    return [file(kind, tokens, struct.pack("<q", tokens // 32 * 32) + bytes(1000))
+            for kind in range(4) for tokens in (1, 32, 100)]
+
+
 def recipe_seeds() -> list[bytes]:
     rules = [
         {"tensor": "re:v_proj|o_proj$", "type": "tc4:L12"},
@@ -496,6 +507,7 @@ def main() -> None:
         "walsh_file": walsh_file_seeds(),
         "gguf_model": gguf_model_seeds(),
         "resume": journal_seeds(),
+        "prefix": prefix_seeds(),
         "recipe": recipe_seeds(),
         "recipe_pattern": recipe_pattern_seeds(),
         "sensitivity": sensitivity_seeds(),

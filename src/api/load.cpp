@@ -97,7 +97,8 @@ LoadedModel load_model(WeightSource& source, const std::string& path, const Load
           nullptr,
           embedding,
           source.folded(),
-          images};
+          images,
+          checksum(std::as_bytes(std::span(source.config_json())))};
 }
 
 DraftSource* LoadedModel::drafts() const {

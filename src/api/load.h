@@ -14,6 +14,7 @@
 #include "generate/embedding_config.h"
 #include "generate/generation_config.h"
 #include "grammar/grammar_cache.h"
+#include "io/checksum.h"
 #include "model/model.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -42,6 +43,7 @@ struct LoadedModel {
   // This puts images into its prompts.
   std::shared_ptr<const ImageReader> images =
       std::make_shared<ImageReader>("the model takes only text");
+  Checksum config_checksum = {};  // of its config.json
 
   // Returns what drafts its texts; null: nothing.
   DraftSource* drafts() const;

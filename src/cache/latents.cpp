@@ -80,6 +80,12 @@ void CacheLatents::copy_block(int64_t from, int64_t to) {
   copy(shared_keys_, turned_);
 }
 
+void CacheLatents::visit_block(int64_t block, MemoryVisitor visit) {
+  walsh::visit_block(visit, codes_, block, kCacheBlock * row_bytes_);
+  walsh::visit_block(visit, scales_, block, kCacheBlock * groups_);
+  walsh::visit_block(visit, shared_keys_, block, kCacheBlock * turned_);
+}
+
 uint64_t CacheLatents::bytes() const {
   return codes_.size() + (scales_.size() + shared_keys_.size()) * sizeof(uint16_t);
 }

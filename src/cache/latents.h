@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/memory_visitor.h"
 #include "cache/cache_type.h"
 #include "kernels/ops.h"
 
@@ -27,6 +28,7 @@ class CacheLatents {
   void load(const Ops& ops, int64_t first, int64_t count, uint16_t* rows) const;
   // Copies block `from` to block `to`.
   void copy_block(int64_t from, int64_t to);
+  void visit_block(int64_t block, MemoryVisitor visit);
   uint64_t bytes() const;
 
  private:

@@ -92,6 +92,13 @@ void copy_matrix(std::vector<PanelMatrix>& blocks, int64_t from, int64_t to) {
   std::copy(a.scales.begin(), a.scales.end(), b.scales.begin());
 }
 
+void visit_matrix(std::vector<PanelMatrix>& blocks, int64_t block, MemoryVisitor visit) {
+  if (blocks.empty()) return;
+  PanelMatrix& w = blocks[static_cast<size_t>(block)];
+  visit_elements(visit, w.codes.data(), std::ssize(w.codes));
+  visit_elements(visit, w.scales.data(), std::ssize(w.scales));
+}
+
 // Returns the rows of the identity that select `rows` rows from `first` on.
 CacheRows bundle_rows(int64_t rows, int64_t cols, int64_t first) {
   CacheRows x(rows, cols, 0, 0);
@@ -170,6 +177,11 @@ void CacheKeys::multiply(const Ops& ops, int64_t block, int64_t count, const Cac
 void CacheKeys::copy_block(int64_t from, int64_t to) {
   copy_matrix(blocks_, from, to);
   copy_part(halves_, kCacheBlock * cols_, from, to);
+}
+
+void CacheKeys::visit_block(int64_t block, MemoryVisitor visit) {
+  visit_matrix(blocks_, block, visit);
+  walsh::visit_block(visit, halves_, block, kCacheBlock * cols_);
 }
 
 void CacheKeys::load(const Ops& ops, int64_t bundle, float* x) const {
@@ -279,6 +291,12 @@ void CacheValues::copy_block(int64_t from, int64_t to) {
   copy_matrix(blocks_, from, to);
   copy_part(halves_, kCacheBlock * cols_, from, to);
   copy_part(scales_, groups() * kCacheBlock, from, to);
+}
+
+void CacheValues::visit_block(int64_t block, MemoryVisitor visit) {
+  visit_matrix(blocks_, block, visit);
+  walsh::visit_block(visit, halves_, block, kCacheBlock * cols_);
+  walsh::visit_block(visit, scales_, block, groups() * kCacheBlock);
 }
 
 void CacheValues::load(const Ops& ops, int64_t bundle, float* x) const {

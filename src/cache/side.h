@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/memory_visitor.h"
 #include "cache/cache_type.h"
 #include "kernels/ops.h"
 
@@ -39,6 +40,7 @@ class CacheKeys {
                 float* out) const;
   // Copies block `from` to block `to`.
   void copy_block(int64_t from, int64_t to);
+  void visit_block(int64_t block, MemoryVisitor visit);
   // Decodes the keys of a bundle to x [kCacheBundle][cols].
   void load(const Ops& ops, int64_t bundle, float* x) const;
   uint64_t bytes() const;
@@ -65,6 +67,7 @@ class CacheValues {
            float* sums) const;
   // Copies block `from` to block `to`.
   void copy_block(int64_t from, int64_t to);
+  void visit_block(int64_t block, MemoryVisitor visit);
   // Decodes the values of a bundle to x [kCacheBundle][cols].
   void load(const Ops& ops, int64_t bundle, float* x) const;
   uint64_t bytes() const;

@@ -1,6 +1,7 @@
 #include "generate/token_chooser.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace walsh {
 
@@ -9,7 +10,8 @@ bool ChoiceOptions::stops(int32_t token) const {
 }
 
 TokenChooser::TokenChooser(const ChoiceOptions& options)
-    : sampler_(options.sampler, options.biases, options.breakers) {
+    : sampler_(options.sampler, options.biases, options.breakers), limit_(options.thinking) {
+  if (limit_) budget_.emplace(*limit_);
   if (options.grammar) constraint_.emplace(options.grammar, options.stop_ids);
 }
 
@@ -17,9 +19,15 @@ std::optional<int32_t> TokenChooser::choose(std::span<const float> logits) {
   std::span<const float> allowed = logits;
   if (constraint_) allowed = constraint_->allowed(logits);
   if (allowed.empty()) return std::nullopt;
-  const int32_t token = sampler_.sample(allowed);
+  int32_t token = budget_ ? budget_->forced() : -1;
+  if (token >= 0 && constraint_ && std::isinf(allowed[static_cast<size_t>(token)])) {
+    budget_->give_up();
+    token = -1;
+  }
+  if (token < 0) token = sampler_.sample(allowed);
   sampler_.accept(token);
   if (constraint_) constraint_->accept(token);
+  if (budget_) budget_->accept(token);
   return token;
 }
 

@@ -11,6 +11,7 @@
 #include "generate/constraint.h"
 #include "generate/sampler.h"
 #include "generate/sampling_options.h"
+#include "generate/thinking_budget.h"
 
 namespace walsh {
 
@@ -22,8 +23,12 @@ struct ChoiceOptions {
   std::vector<int32_t> stop_ids;                         // end the text and are not part of it
   std::shared_ptr<const grammar::TokenGrammar> grammar;  // the text has to match; null: any
 
+  std::shared_ptr<const ThinkingLimit> thinking;  // null: it may think as long as it wants
+
   // Returns whether a device that chooses tokens by itself can do it.
-  bool on_devices() const { return walsh::on_devices(sampler) && biases.empty() && !grammar; }
+  bool on_devices() const {
+    return walsh::on_devices(sampler) && biases.empty() && !grammar && !thinking;
+  }
   bool stops(int32_t token) const;
 };
 
@@ -42,6 +47,8 @@ class TokenChooser {
  private:
   Sampler sampler_;
   std::optional<Constraint> constraint_;
+  std::shared_ptr<const ThinkingLimit> limit_;
+  std::optional<ThinkingBudget> budget_;
 };
 
 }  // namespace walsh

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/function_ref.h"
+#include "base/memory_visitor.h"
 #include "kernels/sampler_options.h"
 #include "model/image_rows.h"
 #include "model/kv_pages.h"
@@ -83,6 +84,16 @@ class Executor {
   // Copies the states of recurrent layers in slot `from` to slot `to`; slot s < sequences belongs
   // to sequence s. A sequence that begins at position 0 needs no state.
   virtual void copy_state(int32_t from, int32_t to) = 0;
+
+  // Returns whether the memory of sequences can be visited, by the functions below.
+  virtual bool has_memory() const { return false; }
+  // Visits what holds the first `positions` tokens of a sequence, whose pages are reserved. If
+  // `restores`, the visitor writes it, and the sequence then has these tokens; throws bad_input if
+  // what was written is impossible.
+  virtual void visit_sequence(int64_t /*sequence*/, int64_t /*positions*/, bool /*restores*/,
+                              MemoryVisitor) {}
+  // Visits the states of recurrent layers in a slot.
+  virtual void visit_state(int32_t /*slot*/, MemoryVisitor) {}
 
   // A device may choose the next tokens itself, by the rules of generate/sampler.h; the functions
   // below are called only if it does.

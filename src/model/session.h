@@ -74,6 +74,17 @@ class Session {
   // Empties all open sequences.
   void reset();
 
+  // Returns whether sequences can be saved and restored: on the CPU.
+  bool saves() const { return executor_->has_memory(); }
+  // Returns everything that a sequence holds: keys, values and states, of recurrent layers also the
+  // latest snapshots (session_memory.cpp).
+  std::vector<std::byte> save(int64_t sequence);
+  // Opens a sequence of `positions` tokens with what was saved of one in a session of the same
+  // model and the same options; `read` fills parts of memory with the saved bytes, one after the
+  // other. Throws what open(), evaluate() and `read` throw, and bad_input for what cannot have been
+  // saved.
+  int64_t restore(int64_t positions, MemoryVisitor read);
+
   int64_t position(int64_t sequence = 0) const { return pages_.length(sequence); }
   int64_t capacity() const { return pages_.shape().capacity; }    // of each sequence
   int64_t sequences() const { return pages_.shape().sequences; }  // the most that can be open
@@ -134,6 +145,8 @@ class Session {
     int64_t snapshot, revocable;
   };
 
+  void visit(int64_t sequence, int64_t positions, bool restores, MemoryVisitor visit);
+  void visit_states(int64_t sequence, int64_t positions, bool restores, MemoryVisitor visit);
   StateSnapshots::Snapshot state_before(int64_t sequence, int64_t position) const;
   void drop_states(int64_t sequence, int64_t position);
   void check(std::span<const SequenceTokens> batch, bool chosen) const;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace walsh {
@@ -21,6 +22,10 @@ class StateSnapshots {
 
   // Returns the last snapshot of a sequence at or before a position.
   Snapshot find(int64_t sequence, int64_t position) const;
+  // Returns the snapshots of a sequence, ordered by position.
+  std::span<const Snapshot> of(int64_t sequence) const {
+    return entries_[static_cast<size_t>(sequence)];
+  }
   // Returns a slot for the state of a sequence at this position; it replaces the least recently
   // used snapshot. Returns -1 if there is room for none, or if the sequence has a snapshot at this
   // position.

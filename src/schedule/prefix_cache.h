@@ -20,6 +20,7 @@ class PrefixCache {
     std::vector<int32_t> tokens;      // all that were evaluated
     std::string owner;                // TextRequest::owner
     std::vector<PromptImage> images;  // without values
+    int64_t place = -1;               // that its text had
 
     TextKey key() const { return {tokens, images}; }
   };
@@ -38,6 +39,7 @@ class PrefixCache {
   // Removes the least recently used entry.
   std::optional<Entry> take_oldest();
   size_t size() const { return entries_.size(); }
+  const std::list<Entry>& entries() const { return entries_; }
 
  private:
   std::list<Entry> entries_;  // the least recently used first

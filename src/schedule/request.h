@@ -30,6 +30,14 @@ struct TextRequest : ChoiceOptions {
   // recurrent layers SessionOptions::revocable has to be set.
   bool lookup = false;
   int64_t most_drafted = -1;  // tokens that are drafted for one step at most; -1: any number
+  // The place (Scheduler::places) that it gets if that is free; -1: any.
+  int64_t place = -1;
+  // A text that fills the context goes on without a part of it: the first `keep` tokens stay (-1:
+  // the prompt; at most half of the context), half of the rest is dropped, and what is behind it is
+  // evaluated again at its new positions. A prompt that is too long is cut in the same way. Not
+  // for texts with images.
+  bool shifts = false;
+  int64_t keep = 0;
   // Only texts of one owner share beginnings: figures and times show what was taken over, and
   // anybody could guess the texts of others from them, token by token.
   std::string owner;
@@ -51,7 +59,8 @@ struct RequestEnd {
   StopReason reason = StopReason::max_tokens;
   // The prompt has `cached_tokens` that were not evaluated again.
   int64_t prompt_tokens = 0, cached_tokens = 0;
-  int64_t tokens = 0;  // generated, stop token not counted
+  int64_t tokens = 0;   // generated, stop token not counted
+  int64_t dropped = 0;  // tokens of prompt and text that the context lost (TextRequest::shifts)
   // These were chosen behind the first token, which comes with the prompt; a stop token counts.
   int64_t decoded_tokens = 0;
   int64_t drafted = 0, drafted_right = 0;  // tokens that were drafted, and those that were right

@@ -65,6 +65,8 @@ Scheduler::Scheduler(const Model& model, const SchedulerOptions& options,
     throw Error(ErrorCode::usage, "requests",
                 fmt::format("{} together, expected 1 to {}", options.running, session_.max_rows()));
   }
+  if (options.store != nullptr && !session_.saves())
+    throw Error(ErrorCode::usage, "prefixes", "only what lies on the CPU can be kept in files yet");
   session_.close(0);
   if (options_.drafts != nullptr) options_.drafts->serve(model);
   publish();
@@ -84,13 +86,12 @@ Scheduler::~Scheduler() {
 std::unique_ptr<Scheduler::Active> Scheduler::checked(NewText text) const {
   TextRequest& request = text.request;
   const auto count = static_cast<int64_t>(request.prompt.size());
+  request.shifts = request.shifts && request.images.empty();
   const int64_t vocab = model().config.vocab;
   if (count == 0) throw Error(ErrorCode::usage, "prompt", "has no tokens");
-  const KvShape& shape = session_.pages().shape();
-  const int64_t room = std::min(shape.capacity, shape.pages * shape.page_positions);
-  if (count > room) {
+  if (count > room() && !request.shifts) {
     throw Error(ErrorCode::usage, "prompt",
-                fmt::format("has {} tokens, but there are only {} positions", count, room));
+                fmt::format("has {} tokens, but there are only {} positions", count, room()));
   }
   for (const int32_t token : request.prompt) {
     if (token >= 0 && token < vocab) continue;
@@ -105,6 +106,7 @@ std::unique_ptr<Scheduler::Active> Scheduler::checked(NewText text) const {
   active->images = rows_of(active->request.images);
   active->sink = std::move(text.sink);
   active->arrived = Clock::now();
+  if (count > room()) cut_prompt(*active);
   return active;
 }
 
@@ -149,6 +151,13 @@ SchedulerCounts Scheduler::counts() const {
   return counts;
 }
 
+void Scheduler::between_steps(std::function<void()> task) {
+  const std::lock_guard lock(mutex_);
+  if (stopping_) throw Error(ErrorCode::interrupted, "request", "the server is shutting down");
+  tasks_.push_back(std::move(task));
+  changed_.notify_all();
+}
+
 void Scheduler::stop() {
   const std::lock_guard lock(mutex_);
   stopping_ = true;
@@ -175,7 +184,9 @@ void Scheduler::run() {
       break;
     }
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return stopping_ || !added_.empty() || !cancelled_.empty(); });
+    changed_.wait(lock, [&] {
+      return stopping_ || !added_.empty() || !cancelled_.empty() || !tasks_.empty();
+    });
     if (stopping_) break;
   }
   take_requests();
@@ -184,11 +195,13 @@ void Scheduler::run() {
   for (auto& active : waiting_)
     active->ended = StopReason::callback;
   remove_ended();
+  store_kept();
   publish();
 }
 
 void Scheduler::take_requests() {
   std::vector<uint64_t> cancelled;
+  std::vector<std::function<void()>> tasks;
   {
     const std::lock_guard lock(mutex_);
     for (auto& active : added_)
@@ -196,7 +209,10 @@ void Scheduler::take_requests() {
     totals_.requests += added_.size();
     added_.clear();
     cancelled.swap(cancelled_);
+    tasks.swap(tasks_);
   }
+  for (const auto& task : tasks)
+    task();
   const auto mark = [&](Active& active) {
     if (std::find(cancelled.begin(), cancelled.end(), active.id) == cancelled.end()) return;
     active.ended = StopReason::callback;
@@ -218,6 +234,7 @@ bool Scheduler::step() {
   if (!pieces.empty()) ++totals_.steps;
   if ((!pieces.empty() || !open_.empty()) && evaluate(pieces))
     pace_.took(now() - start, prompt_rows_);
+  shift_full();
   remove_ended();
   publish();
   if (!running_.empty() || !waiting_.empty()) return true;
@@ -230,6 +247,7 @@ void Scheduler::admit() {
   while (!crowded_ && next != waiting_.end() &&
          static_cast<int64_t>(running_.size()) < options_.running) {
     Active& active = **next;
+    if (options_.store != nullptr) find_stored(active);
     const Known known = known_prefix(active);
     if (is_being_read(active, known)) {
       ++next;
@@ -238,6 +256,7 @@ void Scheduler::admit() {
     if (!make_room(active, known)) return;
     active.error = failure_of([&] {
       give_sequence(active, known);
+      active.place = free_place(active.request.place);
       start_choosing(active);
     });
     if (active.error) {  // the device or this request failed
@@ -291,20 +310,27 @@ void Scheduler::end_drafts(Active& active) {
   active.drafts = nullptr;
 }
 
+bool Scheduler::may_be_on_device(const TextRequest& request) const {
+  return session_.can_sample() && request.logprobs < 0 && !request.prompt_logprobs &&
+         request.on_devices();
+}
+
+void Scheduler::begin_drafts(Active& active) {
+  const TextRequest& request = active.request;
+  DraftSource* const drafts = drafts_of(request);
+  const bool asked = drafts != &ngrams_ || request.lookup;
+  if (drafts == nullptr || (!asked && may_be_on_device(request))) return;
+  active.draft_text = drafts->begin(active.tokens, request.owner);
+  if (active.draft_text >= 0) active.drafts = drafts;
+}
+
 void Scheduler::start_choosing(Active& active) {
   // A request that was preempted keeps the time when it was first admitted.
   if (active.admitted == Clock::time_point()) active.admitted = Clock::now();
   const TextRequest& request = active.request;
   if (request.reading != Reading::none) return;
-  DraftSource* const drafts = drafts_of(request);
-  const bool by_device = session_.can_sample() && request.logprobs < 0 &&
-                         !request.prompt_logprobs && request.on_devices();
-  const bool asked = drafts != &ngrams_ || request.lookup;
-  if (drafts != nullptr && (asked || !by_device)) {
-    active.draft_text = drafts->begin(active.tokens, request.owner);
-    if (active.draft_text >= 0) active.drafts = drafts;
-  }
-  active.on_device = by_device && active.drafts == nullptr;
+  begin_drafts(active);
+  active.on_device = may_be_on_device(request) && active.drafts == nullptr;
   if (active.on_device) {
     session_.start_sampling(after_draws(request.sampler, active.generated), active.tokens,
                             active.sequence);
@@ -313,58 +339,6 @@ void Scheduler::start_choosing(Active& active) {
     for (const int32_t token : active.tokens)
       active.chooser->read(token);
   }
-}
-
-bool Scheduler::shares_prefixes(const Active& active) const {
-  const TextRequest& request = active.request;
-  return options_.share_prefixes && request.shares_prefix && !request.prompt_logprobs &&
-         request.reading != Reading::mean && request.reading != Reading::cls;
-}
-
-Scheduler::Known Scheduler::known_prefix(const Active& active) const {
-  Known known;
-  if (!shares_prefixes(active)) return known;
-  // The last token is always evaluated, because its logits are needed.
-  const auto most = std::ssize(active.tokens) - 1;
-  const auto offer = [&](int64_t sequence, int64_t common, bool kept) {
-    const int64_t shared =
-        reachable_whole(session_, sequence, active.request.images, std::min(most, common));
-    if (shared > known.common) known = {sequence, shared, kept};
-  };
-  const TextKey key = active.key();
-  if (const PrefixCache::Entry* entry = prefixes_.find(key, active.request.owner, least_prefix_))
-    offer(entry->sequence, common_prefix(key, entry->key()), true);
-  for (const auto& other : running_) {
-    if (other->request.owner != active.request.owner) continue;
-    const int64_t common = std::min({most, other->evaluated, common_prefix(key, other->key())});
-    if (common >= least_prefix_) offer(other->sequence, common, false);
-  }
-  return known;
-}
-
-// Returns whether running texts and kept prefixes have taken all sequences of the session.
-bool Scheduler::is_full() const {
-  return static_cast<int64_t>(running_.size() + prefixes_.size()) >= session_.sequences();
-}
-
-// Opens a sequence of the session that shares what it can with a known one. A kept sequence is
-// taken over itself if nothing has to be taken back, or if there is no place for another.
-void Scheduler::give_sequence(Active& active, const Known& known) {
-  if (is_full() && !known.kept) drop_kept();
-  if (known.sequence < 0) {
-    active.sequence = session_.open();
-  } else if (known.kept && (is_full() || known.common == session_.position(known.sequence))) {
-    prefixes_.take(known.sequence);
-    session_.truncate(known.common, known.sequence);
-    active.sequence = known.sequence;
-  } else {
-    if (known.kept) prefixes_.touch(known.sequence);
-    active.sequence = session_.fork(known.sequence, known.common);
-  }
-  active.evaluated = known.common;
-  if (active.generated != 0) return;  // the prompt was counted when the request was first admitted
-  active.cached = known.common;
-  totals_.cached_tokens += static_cast<uint64_t>(known.common);
 }
 
 void Scheduler::remove_ended() {
@@ -397,52 +371,13 @@ void Scheduler::finish(Active& active) {
   tell_end(active);
 }
 
-// A device that is ahead has evaluated the token that ended the text. That token is taken back, or
-// becomes a part of what is kept where the state behind the text is gone.
-void Scheduler::keep_known(Active& active) {
-  const auto known = static_cast<int64_t>(active.tokens.size());
-  if (active.evaluated <= known) return;
-  if (session_.reachable(active.sequence, known) == known) {
-    session_.truncate(known, active.sequence);
-  } else {
-    active.tokens.push_back(active.stop);
-  }
-  active.evaluated = session_.position(active.sequence);
-}
-
-// Keeps the sequence of a request for others, or closes it.
-void Scheduler::release(Active& active) {
-  if (active.sequence < 0) return;
-  crowded_ = false;
-  const int64_t sequence = active.sequence;
-  if (!options_.share_prefixes || options_.kept == 0 || active.error ||
-      active.evaluated < least_prefix_) {
-    active.sequence = -1;
-    session_.close(sequence);
-    return;
-  }
-  keep_known(active);
-  active.sequence = -1;
-  active.tokens.resize(static_cast<size_t>(active.evaluated));
-  for (const int64_t closed :
-       prefixes_.keep({sequence, std::move(active.tokens), active.request.owner,
-                       keys_of(active.request.images)}))
-    session_.close(closed);
-  if (static_cast<int64_t>(prefixes_.size()) > options_.kept) drop_kept();
-}
-
-bool Scheduler::drop_kept() {
-  const auto oldest = prefixes_.take_oldest();
-  if (oldest) session_.close(oldest->sequence);
-  return oldest.has_value();
-}
-
 void Scheduler::tell_end(const Active& active) {
   RequestEnd end;
   end.reason = active.ended.value_or(StopReason::callback);
   end.prompt_tokens = static_cast<int64_t>(active.request.prompt.size());
   end.cached_tokens = active.cached;
   end.tokens = active.generated;
+  end.dropped = active.dropped;
   end.decoded_tokens = std::max<int64_t>(0, active.choices - 1);
   end.drafted = active.drafted;
   end.drafted_right = active.drafted_right;
@@ -473,16 +408,6 @@ void Scheduler::forward(std::span<const int32_t> tokens, LogitSink sink, int64_t
     throw;
   }
   session_.close(sequence);
-}
-
-std::span<const int32_t> Scheduler::kept_tokens() const {
-  const PrefixCache::Entry* latest = prefixes_.latest();
-  return latest != nullptr ? std::span<const int32_t>(latest->tokens) : std::span<const int32_t>();
-}
-
-void Scheduler::forget() {
-  while (drop_kept()) {
-  }
 }
 
 void Scheduler::publish() {

@@ -24,6 +24,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "generate/draft_source.h"
@@ -37,6 +40,9 @@
 #include "schedule/step_pace.h"
 
 namespace walsh {
+
+class PrefixReader;
+class PrefixStore;
 
 struct SchedulerOptions {
   int64_t positions = 0;      // of a text with its prompt; 0: the default of SessionOptions
@@ -55,6 +61,10 @@ struct SchedulerOptions {
   // Drafts tokens of all texts without look-up, which are then chosen on the host; null: none. Must
   // outlive the scheduler, and serve no other one at the same time.
   DraftSource* drafts = nullptr;
+  // Prefixes that are dropped are written here, and read again where a text begins as they do;
+  // null: they are lost. It must outlive the scheduler, which throws usage if its sequences cannot
+  // be saved (Session::saves).
+  PrefixStore* store = nullptr;
   // Steps are measured by this clock, in seconds; empty: the machine's.
   std::function<double()> clock;
 };
@@ -65,8 +75,26 @@ struct SchedulerCounts {
   uint64_t requests = 0, ended = 0, failed = 0, cancelled = 0, refused = 0, preempted = 0;
   uint64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
   uint64_t drafted_tokens = 0, drafted_right = 0;
+  uint64_t restored = 0;  // prefixes that were read from the store
+  uint64_t shifts = 0;    // of contexts
   int64_t running = 0, waiting = 0, kept = 0;
   int64_t pages = 0, free_pages = 0;
+};
+
+// Says what is at one of the places of texts that are continued together: a running text, or the
+// prefix that the last one has left. Valid until the next step.
+struct PlaceState {
+  uint64_t id = 0;                       // of the running text; 0: none runs
+  const TextRequest* request = nullptr;  // of the running text
+  std::span<const int32_t> tokens;       // that are evaluated
+  int64_t generated = 0;
+  std::string_view owner;
+};
+
+// Counts what was written to a file, or read from it.
+struct PlaceFile {
+  int64_t tokens = 0;
+  uint64_t bytes = 0;
 };
 
 class Scheduler {
@@ -88,6 +116,23 @@ class Scheduler {
   void cancel(uint64_t request);
   SchedulerCounts counts() const;
 
+  // Has the thread that runs the steps call `task` before the next step. Thread-safe. Throws
+  // interrupted after stop(). The task must not throw.
+  void between_steps(std::function<void()> task);
+
+  // The following functions are for tasks. They throw usage for a place that there is not.
+  // Returns all places, slots() of them.
+  std::vector<PlaceState> places() const;
+  // These write what the owner's text at a place has left to a file of this name in the store, and
+  // read it again. Throw usage without a store or such a text, and what PrefixStore throws.
+  PlaceFile save_place(int64_t place, const std::string& owner, const std::string& name);
+  PlaceFile restore_place(int64_t place, const std::string& owner, const std::string& name);
+  // Drops what the owner's texts at a place have left; returns the number of tokens of the last
+  // one.
+  int64_t erase_place(int64_t place, const std::string& owner);
+  // Writes all kept prefixes to the store.
+  void store_kept();
+
   // Runs one step; not thread-safe. Returns false if there is nothing to do.
   bool step();
   // As step(), but an exception ends all requests, and their sinks are told.
@@ -105,6 +150,7 @@ class Scheduler {
 
   int64_t positions() const { return session_.capacity(); }
   int64_t slots() const { return options_.running; }  // texts that are continued together
+  const PrefixStore* store() const { return options_.store; }
   int64_t most() const { return options_.running + options_.waiting; }  // including waiting ones
   const Model& model() const { return session_.model(); }
 
@@ -117,6 +163,10 @@ class Scheduler {
     std::shared_ptr<RequestSink> sink;
     Clock::time_point arrived, admitted, first_token;
     int64_t sequence = -1;  // the session's sequence; -1: waiting
+    int64_t place = -1;
+    bool searched = false;  // the store was asked for its prefix
+    bool full = false;      // the context has to be shifted
+    int64_t dropped = 0;    // tokens, by shifts
     // These are the prompt and the generated tokens; the first `evaluated` of them are in the
     // sequence.
     std::vector<int32_t> tokens;
@@ -156,13 +206,16 @@ class Scheduler {
     bool kept = false;  // in prefixes_; otherwise the sequence of a running request
   };
 
-  // scheduler.cpp defines these: they admit requests, give them sequences and end them.
+  // scheduler.cpp and scheduler_prefixes.cpp define these: they admit requests, give them sequences
+  // and end them.
   Scheduler(const Model& model, const SchedulerOptions& options, const SessionOptions& session);
   std::unique_ptr<Active> checked(NewText text) const;
   void take_requests();
   void admit();
+  bool may_be_on_device(const TextRequest& request) const;
   void start_choosing(Active& active);
   DraftSource* drafts_of(const TextRequest& request);
+  void begin_drafts(Active& active);
   static void end_drafts(Active& active);
   bool shares_prefixes(const Active& active) const;
   Known known_prefix(const Active& active) const;
@@ -171,6 +224,7 @@ class Scheduler {
   bool is_full() const;
   void give_sequence(Active& active, const Known& known);
   void keep_known(Active& active);
+  int64_t free_place(int64_t wanted) const;
   void remove_ended();
   void finish(Active& active);
   void release(Active& active);
@@ -203,6 +257,19 @@ class Scheduler {
   static void tell_read(Active& active, std::span<const float> values);
   static void count_choice(Active& active);
   void accept(Active& active, const ScoredToken& token);
+  // scheduler_store.cpp defines these: they exchange prefixes with files.
+  bool make_room_for(int64_t tokens);
+  void find_stored(Active& active);
+  void store_prefix(const PrefixCache::Entry& entry, bool waits);
+  void take_restored(PrefixCache::Entry entry, PrefixReader& reader);
+  void check_place(int64_t place) const;
+  PrefixStore& files_of_places() const;
+  // scheduler_shift.cpp defines these: texts lose the middle of what they are too long for.
+  int64_t room() const;
+  int64_t kept_at_shift(const TextRequest& request) const;
+  void cut_prompt(Active& active) const;
+  bool shift(Active& active);
+  void shift_full();
 
   const SchedulerOptions options_;
   Session session_;
@@ -226,6 +293,7 @@ class Scheduler {
   std::condition_variable changed_;
   std::vector<std::unique_ptr<Active>> added_;
   std::vector<uint64_t> cancelled_;
+  std::vector<std::function<void()>> tasks_;
   uint64_t next_id_ = 1;
   int64_t unfinished_ = 0;
   uint64_t refused_ = 0;

@@ -167,7 +167,9 @@ std::vector<Scheduler::Piece> Scheduler::fitting_plan() {
       continue;
     }
     // A single text has all pages, so the context is full.
-    running_.front()->ended = StopReason::context_full;
+    Active& only = *running_.front();
+    if (only.request.shifts && only.generated > 0 && shift(only)) continue;
+    only.ended = StopReason::context_full;
     return {};
   }
 }
@@ -298,7 +300,8 @@ void Scheduler::receive(const Piece& piece, int64_t index, std::span<const float
   Active& active = *piece.active;
   const auto rows = static_cast<int64_t>(piece.tokens.tokens.size());
   if (active.has_draft()) {
-    if (active.chooser->is_right() && !active.ended && !active.error) choose(active, logits);
+    const bool goes_on = !active.ended && !active.error && !active.full;
+    if (active.chooser->is_right() && goes_on) choose(active, logits);
     return;
   }
   if (piece.last && index + 1 == rows) return choose(active, logits);
@@ -374,6 +377,8 @@ void Scheduler::accept(Active& active, const ScoredToken& token) {
   const bool wanted = active.sink->chosen(token);
   active.told_seconds += std::chrono::duration<double>(Clock::now() - start).count();
   active.ended = progress_of(active).end(wanted, active.chooser && active.chooser->ended());
+  active.full = active.ended == StopReason::context_full && request.shifts;
+  if (active.full) active.ended.reset();
 }
 
 }  // namespace walsh

@@ -33,6 +33,7 @@ class CodedCache : public KvCache {
   void abandon() override;
   void copy_page(const PageCopy& copy) override;
   void fork(int64_t from, int64_t to) override;
+  void visit(int64_t sequence, int64_t positions, bool restores, MemoryVisitor visit) override;
   void store(int64_t layer, const float* keys, const float* values, int64_t stride) override;
   void attend(int64_t layer, const QueryRows& queries, int thread, float* scratch) override;
 
@@ -126,6 +127,7 @@ class CodedCache : public KvCache {
   void allocate();
   Scratch make_scratch(int64_t head_dim, const HeadSize& size) const;
   void make_latent_scratch(int64_t head_dim, const HeadSize& size, Scratch& scratch) const;
+  void visit_rows(int64_t index, MemoryVisitor visit);
   // Cuts sequence `index` so that it ends at `position`.
   void take_back(int64_t index, int64_t position);
   void restore_tail(int64_t index, const LayerCache& layer, int64_t head, int64_t rows);

@@ -80,6 +80,10 @@ void CpuDeltaNet::copy(int32_t from, int32_t to) {
               memory_.data() + to * slot_floats_);
 }
 
+void CpuDeltaNet::visit(int32_t slot, MemoryVisitor visit) {
+  visit_block(visit, memory_, slot, slot_floats_);
+}
+
 void CpuDeltaNet::start(std::span<const Run> runs, std::span<const StateMark> marks) {
   runs_ = runs;
   marks_ = marks;

@@ -8,6 +8,7 @@
 
 #include "base/aligned.h"
 #include "base/function_ref.h"
+#include "base/memory_visitor.h"
 #include "kernels/ops.h"
 #include "model/executor.h"
 #include "model/model.h"
@@ -30,6 +31,8 @@ class CpuDeltaNet {
 
   uint64_t bytes() const { return memory_.size() * sizeof(float); }
   void copy(int32_t from, int32_t to);
+  // Visits the states in a slot.
+  void visit(int32_t slot, MemoryVisitor visit);
   // Begins a batch: sequences that begin with it have states of zeros.
   void start(std::span<const Run> runs, std::span<const StateMark> marks);
 

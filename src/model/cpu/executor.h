@@ -45,6 +45,12 @@ class CpuExecutor : public PartExecutor {
   void copy_pages(std::span<const PageCopy> copies) override;
   void fork(int64_t from, int64_t to) override { cache_->fork(from, to); }
   void copy_state(int32_t from, int32_t to) override { delta_net_.copy(from, to); }
+  bool has_memory() const override { return true; }
+  void visit_sequence(int64_t sequence, int64_t positions, bool restores,
+                      MemoryVisitor visit) override {
+    cache_->visit(sequence, positions, restores, visit);
+  }
+  void visit_state(int32_t slot, MemoryVisitor visit) override { delta_net_.visit(slot, visit); }
 
   void observe(InputObserver observer) { observer_ = std::move(observer); }
   void run_parts(const Batch& batch, FunctionRef<void()> body) override;

@@ -24,6 +24,7 @@ class HalfCache final : public KvCache {
   void abandon() override {}
   void copy_page(const PageCopy& copy) override;
   void fork(int64_t, int64_t) override {}
+  void visit(int64_t sequence, int64_t positions, bool restores, MemoryVisitor visit) override;
   void store(int64_t layer, const float* keys, const float* values, int64_t stride) override;
   void attend(int64_t layer, const QueryRows& queries, int thread, float* scratch) override;
 
@@ -105,6 +106,23 @@ void HalfCache::copy_page(const PageCopy& copy) {
     const auto layer = static_cast<int64_t>(i);
     copy_in(keys_.data() + layer_keys_[i], key_page(layer));
     copy_in(values_.data() + layer_values_[i], value_page(layer));
+  }
+}
+
+void HalfCache::visit(int64_t sequence, int64_t positions, bool, MemoryVisitor visit) {
+  for (size_t i = 0; i < layer_keys_.size(); ++i) {
+    const auto layer = static_cast<int64_t>(i);
+    if (key_page(layer) == 0) continue;
+    const KvView at = view(layer, sequence);
+    for (int64_t first = 0; first < positions; first += at.page_positions) {
+      const int64_t size = std::min(at.page_positions, positions - first) * at.head_dim;
+      for (int64_t head = 0; head < at.kv_heads; ++head) {
+        const int64_t offset = at.offset(head, first);
+        visit_elements(visit, keys_.data() + (at.keys - keys_.data()) + offset, size);
+        if (value_page(layer) > 0)
+          visit_elements(visit, values_.data() + (at.values - values_.data()) + offset, size);
+      }
+    }
   }
 }
 

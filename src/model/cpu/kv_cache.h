@@ -47,6 +47,7 @@ class KvCache {
   // These are as in Executor.
   virtual void copy_page(const PageCopy& copy) = 0;
   virtual void fork(int64_t from, int64_t to) = 0;
+  virtual void visit(int64_t sequence, int64_t positions, bool restores, MemoryVisitor visit) = 0;
   // Stores rotated keys, and values, of all rows of the batch, [row][stride]; without values where
   // these are the beginnings of keys. Called before the queries of the layer.
   virtual void store(int64_t layer, const float* keys, const float* values, int64_t stride) = 0;
