@@ -1,6 +1,8 @@
 #include "base/percent.h"
 
+#include <algorithm>
 #include <cctype>
+#include <string>
 
 namespace walsh {
 
@@ -18,6 +20,20 @@ std::string percent_decoded(std::string_view text) {
     }
   }
   return result;
+}
+
+std::string query_value(std::string_view query, std::string_view key) {
+  while (!query.empty()) {
+    const size_t end = std::min(query.find('&'), query.size());
+    const std::string_view part = query.substr(0, end);
+    if (part.starts_with(key) && part.substr(key.size()).starts_with('=')) {
+      std::string value(part.substr(key.size() + 1));
+      std::replace(value.begin(), value.end(), '+', ' ');
+      return percent_decoded(value);
+    }
+    query.remove_prefix(std::min(end + 1, query.size()));
+  }
+  return "";
 }
 
 }  // namespace walsh

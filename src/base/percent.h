@@ -9,4 +9,7 @@ namespace walsh {
 // Decodes codes such as "%20"; anything else stays.
 std::string percent_decoded(std::string_view text);
 
+// Returns the decoded value that a key has in the query of a URL; empty if it is not there.
+std::string query_value(std::string_view query, std::string_view key);
+
 }  // namespace walsh

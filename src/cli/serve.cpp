@@ -16,6 +16,7 @@
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
+#include "cli/prefix_options.h"
 #include "cli/sampling_options.h"
 #include "cli/serve_models.h"
 #include "cli/template_options.h"
@@ -50,6 +51,7 @@ struct Options {
   ServiceOptions service;
   std::string key_file;
   std::string max_body;  // empty: what the models need
+  PrefixOptions prefixes;
   double drain_seconds = 30;
   bool insecure = false;
   std::string pooling;  // of embeddings; empty: the model's
@@ -199,11 +201,14 @@ ModelUse model_use(const Options& options, int64_t positions) {
           .texts = options.scheduler.running};
 }
 
-// Returns how a model is loaded and served. `positions` are those of its texts.
+// Returns how a model is loaded and served. `positions` are those of its texts, and `folder` is its
+// name if it is one of several models.
 ServedModelOptions model_options(const Options& options, const ModelOptions& model,
-                                 const ServiceOptions& service, int64_t positions) {
+                                 const ServiceOptions& service, int64_t positions,
+                                 const std::string& folder = "") {
   ServedModelOptions served;
   served.threads = options.model.machine.threads;
+  served.open_store = options.prefixes.opener(positions, folder);
   served.scheduler = options.scheduler;
   served.scheduler.positions = positions;
   served.scheduler.lookup = options.model.looks_up();
@@ -280,8 +285,9 @@ int serve_several(const Options& options, const ServiceOptions& service) {
     named.model_name = place.name;
     const int64_t positions =
         positions_of(read_config(*open_stored(place.path)), options.scheduler.positions);
-    auto served = std::make_unique<ServedModel>(model_options(options, model, named, positions),
-                                                std::move(door), std::move(metrics));
+    auto served =
+        std::make_unique<ServedModel>(model_options(options, model, named, positions, place.name),
+                                      std::move(door), std::move(metrics));
     for (const std::string& note : served->model().notes)
       tell("note: " + note);
     return served;
@@ -299,6 +305,7 @@ int serve(const Options& options) {
   const InterruptGuard interrupt;
   if (!options.max_body.empty()) body_bytes(options.max_body);  // refuses it before any work
   const ServiceOptions service = service_options(options);
+  options.prefixes.prepare();
   return options.models.single() ? serve_one(options, service) : serve_several(options, service);
 }
 
@@ -321,6 +328,14 @@ void add_server_options(CLI::App& command, Options& options) {
   add("--cors-origins", options.service.origins,
       "Origins whose pages may send requests, comma-separated; *: all (default: none)")
       ->delimiter(',');
+  command
+      .add_flag("--slots,!--no-slots", options.service.slots,
+                "Show at /slots what is generated (default)")
+      ->group("Server");
+  add("--reasoning-budget", options.service.reasoning_budget,
+      "Tokens that a model may think before it answers; -1: any number")
+      ->capture_default_str()
+      ->check(CLI::Range(-1, 1 << 30));
   command
       .add_flag("--reranker", options.service.reranker,
                 "Rank documents (/v1/rerank) by yes and no, as Qwen3-Reranker does; without it, if "
@@ -452,6 +467,8 @@ Action add_serve(CLI::App& command) {
   options->chat.add_to(command);
   add_server_options(command, *options);
   add_scheduler_options(command, options->scheduler);
+  options->prefixes.add_to(command);
+  add_shift_options(command, options->service);
   options->model.add_speculation_to(command)->group("Batching");
   add_pooling(command, options->pooling);
   add_sampling_options(command, options->service.sampling);

@@ -10,6 +10,7 @@
 
 #include "base/common_prefix.h"
 #include "base/stop.h"
+#include "io/atomic_file.h"
 #include "io/descriptor.h"
 #include "io/system_error.h"
 #include "io/temporary.h"
@@ -64,7 +65,7 @@ void PrefixStore::make_folder(const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) throw_system_error(path, "look at", errno);
   if (!S_ISDIR(info.st_mode)) throw Error(ErrorCode::usage, path, "is no folder");
-  if (::access(path.c_str(), R_OK | W_OK | X_OK) != 0) throw_system_error(path, "use", errno);
+  check_output((fs::path(path) / (std::string("new") + kSuffix)).string(), {});
 }
 
 PrefixStore::PrefixStore(Options options) : options_(std::move(options)) {
@@ -100,8 +101,8 @@ void PrefixStore::scan() {
   for (const auto& [path, entry] : entries_)
     others += entry.tokens.empty() ? 1 : 0;
   if (others > 0)
-    note_once("others", fmt::format("{}: {} prefixes are of another model, or of other settings of "
-                                    "its cache, and not used",
+    note_once("others", fmt::format("{}: prefixes of another model, or of other settings of its "
+                                    "cache, are not used: {}",
                                     options_.folder, others));
 }
 

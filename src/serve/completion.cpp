@@ -455,14 +455,16 @@ Json Completion::timings(const RequestEnd& end) {
   const auto rate = [](int64_t tokens, double seconds) {
     return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
   };
-  return {{"queue_ms", end.queue_seconds * 1e3},
-          {"cache_n", end.cached_tokens},
-          {"prompt_n", read},
-          {"prompt_ms", end.prompt_seconds * 1e3},
-          {"prompt_per_second", rate(read, end.prompt_seconds)},
-          {"predicted_n", end.tokens},
-          {"predicted_ms", end.decode_seconds * 1e3},
-          {"predicted_per_second", rate(end.tokens, end.decode_seconds)}};
+  Json timings = {{"queue_ms", end.queue_seconds * 1e3},
+                  {"cache_n", end.cached_tokens},
+                  {"prompt_n", read},
+                  {"prompt_ms", end.prompt_seconds * 1e3},
+                  {"prompt_per_second", rate(read, end.prompt_seconds)},
+                  {"predicted_n", end.tokens},
+                  {"predicted_ms", end.decode_seconds * 1e3},
+                  {"predicted_per_second", rate(end.tokens, end.decode_seconds)}};
+  if (end.dropped > 0) timings["dropped_n"] = end.dropped;
+  return timings;
 }
 
 std::string Completion::answer() const {

@@ -22,7 +22,7 @@ std::optional<T> either(std::optional<T> first, std::optional<T> second) {
 
 // Reads the fields that both endpoints share.
 CompletionRequest common_request(const Fields& fields, const LoadedModel& model,
-                                 const GenerationOptions& defaults) {
+                                 const PromptLimits& limits, const GenerationOptions& defaults) {
   CompletionRequest request;
   fields.text("model");  // checked and ignored: there is only one model
   request.n = fields.integer("n", 1, kMostChoices).value_or(1);
@@ -38,6 +38,9 @@ CompletionRequest common_request(const Fields& fields, const LoadedModel& model,
   request.token_ids = fields.flag("return_token_ids").value_or(false);
   request.text.shares_prefix = fields.flag("cache_prompt").value_or(true);
   request.text.most_drafted = fields.integer("speculative.n_max", 0, 1024).value_or(-1);
+  request.text.shifts = fields.flag("context_shift").value_or(limits.shifts);
+  request.text.keep = fields.integer("n_keep", -1, INT32_MAX).value_or(limits.keep);
+  request.text.place = fields.integer("id_slot", -1, INT32_MAX).value_or(-1);
   const GenerationOptions options =
       read_sampling(fields, defaults, model.model.config.vocab, model.tokenizer);
   try {
@@ -111,6 +114,7 @@ void read_fill(const Fields& fields, const LoadedModel& model, const PromptLimit
 }
 
 void check_lengths(const CompletionRequest& request, int64_t positions) {
+  if (request.text.shifts) return;  // longer prompts are cut
   for (const auto& prompt : request.prompts)
     check_prompt_tokens(prompt, positions, "the prompt", request.chat ? "messages" : "prompt");
 }
@@ -161,9 +165,37 @@ void refuse_other_answers(const Fields& fields) {
     if (kind != "text") fields.refuse("modalities", R"(["text"])");
 }
 
+// Reads how many tokens the model may think; -1: any number.
+int64_t thinking_tokens(const Fields& fields, int64_t otherwise) {
+  for (const char* key : {"reasoning_budget", "thinking_budget_tokens", "thinking_budget"})
+    if (const auto tokens = fields.integer(key, -1, INT32_MAX)) return *tokens;
+  return otherwise;
+}
+
+// Returns how the reasoning is ended that a model writes; nothing if it does not mark it.
+std::optional<ThinkingLimit> thinking_limit(const ChatSyntax& syntax, int64_t tokens,
+                                            const Tokenizer& tokenizer) {
+  if (tokens < 0) return std::nullopt;
+  ThinkingLimit limit;
+  limit.tokens = tokens;
+  limit.begin = syntax.think_begin;
+  limit.end = syntax.think_end;
+  limit.inside = syntax.thinking;
+  std::string forced = syntax.think_end;
+  if (syntax.tools == ToolSyntax::harmony) {  // channels of GPT-OSS
+    limit.begin = "<|channel|>analysis<|message|>";
+    limit.end = "<|end|>";
+    forced = limit.end + "<|start|>assistant<|channel|>final<|message|>";
+  }
+  if (limit.end.empty()) return std::nullopt;
+  limit.forced = tokenizer.encode(forced, false);
+  return limit;
+}
+
 // Reads tools, the handling of reasoning, and the required form of the answer.
 void read_answer_fields(const OrderedJson& body, const Fields& fields, const LoadedModel& model,
-                        const std::string& prompt, CompletionRequest& request) {
+                        const PromptLimits& limits, const std::string& prompt,
+                        CompletionRequest& request) {
   const ToolRequest tools = tool_request(body);
   ChatSyntax syntax;
   if (model.chat) syntax = chat_syntax(model.chat->source(tools.any()), prompt);
@@ -174,6 +206,8 @@ void read_answer_fields(const OrderedJson& body, const Fields& fields, const Loa
   const std::string format = fields.text("reasoning_format").value_or("auto");
   if (format != "auto" && format != "deepseek" && format != "none")
     fields.refuse("reasoning_format", "auto, deepseek or none");
+  request.thinking =
+      thinking_limit(syntax, thinking_tokens(fields, limits.thinking), model.tokenizer);
   request.show_reasoning = fields.flag("include_reasoning").value_or(true);
   request.text.grammar = chat_grammar(model, syntax, tools, text, request.text.owner);
   const bool harmony = syntax.tools == ToolSyntax::harmony;
@@ -199,7 +233,7 @@ CompletionRequest parse_completion(const OrderedJson& body, const LoadedModel& m
                                    const std::string& owner) {
   const Json sorted = body;
   const Fields fields(sorted, "");
-  CompletionRequest request = common_request(fields, model, defaults);
+  CompletionRequest request = common_request(fields, model, limits, defaults);
   request.text.owner = owner;
   if (fields.integer("best_of", 1, INT32_MAX).value_or(request.n) != request.n)
     fields.refuse("best_of", fmt::format("{}, the same as 'n'", request.n));
@@ -223,7 +257,7 @@ CompletionRequest parse_chat(const OrderedJson& body, const LoadedModel& model,
                              const std::string& owner, const std::string& prompt) {
   const Json sorted = body;
   const Fields fields(sorted, "");
-  CompletionRequest request = common_request(fields, model, defaults);
+  CompletionRequest request = common_request(fields, model, limits, defaults);
   request.text.owner = owner;
   refuse_other_answers(fields);
   request.chat = true;
@@ -237,7 +271,7 @@ CompletionRequest parse_chat(const OrderedJson& body, const LoadedModel& model,
     request.text.logprobs = static_cast<int>(best.value_or(0));
   check_lengths(request, limits.positions);
   check_scores(request, limits.positions);
-  read_answer_fields(body, fields, model, prompt, request);
+  read_answer_fields(body, fields, model, limits, prompt, request);
   return request;
 }
 

@@ -9,6 +9,7 @@
 
 #include "io/error_output.h"
 #include "io/json.h"
+#include "io/sha256.h"
 #include "serve/messages_api.h"
 #include "serve/ollama_api.h"
 #include "serve/routes.h"
@@ -54,6 +55,13 @@ HttpResponse in_form_of(const HttpRequest& request, HttpResponse error) {
   if (translate != nullptr)
     error.body = format_json(translate(parse_json(error.body, "error")), -1);
   return error;
+}
+
+std::vector<std::string> names_of(const std::vector<std::string>& keys) {
+  std::vector<std::string> names = {""};  // of no key
+  for (const std::string& key : keys)
+    names.push_back(hex(sha256("API key " + key)));
+  return names;
 }
 
 bool has_body(const HttpRequest& request) {
@@ -104,9 +112,10 @@ class Door::CountedReply : public HttpReply {
 };
 
 Door::Door(DoorOptions options)
-    : options_(std::move(options)), log_(options_.log, [](const std::string& lines) {
-        write_error_output(lines, std::chrono::hours(24));
-      }) {}
+    : options_(std::move(options)),
+      key_names_(names_of(options_.api_keys)),
+      log_(options_.log,
+           [](const std::string& lines) { write_error_output(lines, std::chrono::hours(24)); }) {}
 
 void Door::count(int status) {
   const std::lock_guard lock(mutex_);

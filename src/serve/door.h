@@ -47,6 +47,11 @@ class Door {
 
   // Returns the number of the request's key, from 1; 0: it has no valid key.
   size_t key_of(const HttpRequest& request) const;
+  // Returns a name of the request's key that gets into files: it is the same after a restart, and
+  // the key cannot be found from it. It is empty for requests without a valid key.
+  const std::string& key_name(const HttpRequest& request) const {
+    return key_names_[key_of(request)];
+  }
   // Returns whether the request may see what needs a key.
   bool knows(const HttpRequest& request) const {
     return options_.api_keys.empty() || key_of(request) != 0;
@@ -74,6 +79,7 @@ class Door {
   void log_whole(const HttpRequest& request, int status);
 
   const DoorOptions options_;
+  const std::vector<std::string> key_names_;  // by key_of()
   RequestLog log_;
   std::atomic<bool> draining_ = false;
   mutable std::mutex mutex_;  // guards what follows

@@ -26,8 +26,7 @@ void refuse_others(const OrderedJson& request) {
   }
 }
 
-// Maps -1 to "until the end". -2, "until the context is full", is the same, since contexts do not
-// shift.
+// Maps -1 to "until the end". -2, "until the context is full", is the same unless contexts shift.
 OrderedJson most_tokens(const OrderedJson& request) {
   for (const char* key : {"n_predict", "max_tokens"}) {
     const OrderedJson* value = find_value(request, key);
@@ -147,7 +146,7 @@ class LlamaReply : public TranslatedReply {
         {"generation_settings", repeated_.settings},
         {"prompt", repeated_.prompts.at(index % repeated_.prompts.size())},
         {"has_new_line", state.has_new_line || text.find('\n') != text.npos},
-        {"truncated", false},
+        {"truncated", answer.value("timings", Json::object()).contains("dropped_n")},
         {"stop_type", limit              ? "limit"
                       : stop.is_string() ? "word"
                                          : "eos"},
@@ -170,9 +169,9 @@ OrderedJson completion_of_llama(const OrderedJson& request) {
   refuse_others(request);
   OrderedJson completion = OrderedJson::object();
   copy_sampling(request, completion);
-  for (const char* key :
-       {"stop", "stream", "cache_prompt", "cache_salt", "grammar", "json_schema", "response_format",
-        "timings_per_token", "model", "n_probs", "prompt", "speculative.n_max"})
+  for (const char* key : {"stop", "stream", "cache_prompt", "cache_salt", "grammar", "json_schema",
+                          "response_format", "timings_per_token", "model", "n_probs", "prompt",
+                          "speculative.n_max", "context_shift", "n_keep", "id_slot"})
     if (const OrderedJson* value = find_value(request, key)) completion[key] = *value;
   completion["max_tokens"] = most_tokens(request);
   completion["return_token_ids"] = true;

@@ -173,6 +173,8 @@ void set_thinking(const OrderedJson& thinking, OrderedJson& chat) {
   if (!variables.is_null() && !variables.is_object())
     refuse_value("chat_template_kwargs", "an object");
   variables["enable_thinking"] = type != "disabled";
+  if (const OrderedJson* budget = find_value(thinking, "budget_tokens"))
+    chat["reasoning_budget"] = *budget;
 }
 
 }  // namespace
@@ -197,7 +199,7 @@ OrderedJson chat_of_messages(const OrderedJson& request, bool only_count) {
     refuse_value("max_tokens", "an integer of at least 1");
   if (has("tool_choice")) set_tool_choice(request["tool_choice"], chat);
   copy_sampling(request, chat);
-  for (const char* key : {"model", "max_tokens", "stream"})
+  for (const char* key : {"model", "max_tokens", "stream", "context_shift", "n_keep"})
     if (has(key)) chat[key] = request[key];
   if (has("stop_sequences")) chat["stop"] = request["stop_sequences"];
   chat["stream_options"] = {{"include_usage", true}, {"continuous_usage_stats", true}};
@@ -210,6 +212,7 @@ const FieldNames& messages_names() {
                                    {"response_format.json_schema", "output_config.format"},
                                    {"response_format", "output_config.format"},
                                    {"reasoning_effort", "output_config.effort"},
+                                   {"reasoning_budget", "thinking.budget_tokens"},
                                    {".function.parameters", ".input_schema"},
                                    {".function", ""}};
   return names;

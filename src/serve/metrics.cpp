@@ -84,7 +84,8 @@ SchedulerCounts Metrics::with_kept(SchedulerCounts counts) const {
                                            &Counts::cancelled,      &Counts::refused,
                                            &Counts::preempted,      &Counts::prompt_tokens,
                                            &Counts::cached_tokens,  &Counts::generated_tokens,
-                                           &Counts::drafted_tokens, &Counts::drafted_right};
+                                           &Counts::drafted_tokens, &Counts::drafted_right,
+                                           &Counts::restored,       &Counts::shifts};
   const std::lock_guard lock(mutex_);
   for (const auto total : kTotals)
     counts.*total += kept_.*total;
@@ -152,6 +153,9 @@ std::string metrics_text(std::span<const ModelMetrics> models,
   count("walsh:requests_refused_total", "Texts refused because too many were waiting",
         &Counts::refused);
   count("walsh:preemptions_total", "Texts preempted", &Counts::preempted);
+  count("walsh:restored_prefixes_total", "Prefixes read from files (--cache-dir)",
+        &Counts::restored);
+  count("walsh:context_shifts_total", "Contexts shifted (--context-shift)", &Counts::shifts);
   count("walsh:steps_total", "Batches evaluated", &Counts::steps);
   gauge("walsh:requests_processing", "Texts running", &Counts::running);
   gauge("walsh:requests_deferred", "Texts waiting", &Counts::waiting);

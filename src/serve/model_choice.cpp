@@ -90,22 +90,6 @@ std::optional<double> keep_of(const Json& value) {
   return seconds;
 }
 
-std::string model_of_query(std::string_view query) {
-  constexpr std::string_view kKey = "model=";
-  while (!query.empty()) {
-    const size_t end = std::min(query.find('&'), query.size());
-    const std::string_view part = query.substr(0, end);
-    if (part.starts_with(kKey)) {
-      std::string value(part.substr(kKey.size()));
-      for (char& c : value)
-        if (c == '+') c = ' ';
-      return percent_decoded(value);
-    }
-    query.remove_prefix(std::min(end + 1, query.size()));
-  }
-  return "";
-}
-
 }  // namespace
 
 ModelChoice choice_of(const HttpRequest& request) {
@@ -118,7 +102,7 @@ ModelChoice choice_of(const HttpRequest& request) {
     if (choice.name.empty()) choice.name = text_of(reader.name, "name");
     choice.keep_seconds = keep_of(reader.keep_alive);
   }
-  if (choice.name.empty()) choice.name = model_of_query(request.query);
+  if (choice.name.empty()) choice.name = query_value(request.query, "model");
   return choice;
 }
 

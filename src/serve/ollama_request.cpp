@@ -133,6 +133,9 @@ void set_common(const OrderedJson& request, OrderedJson& result) {
   if (!options->is_object()) refuse_value("options", "an object");
   copy_sampling(*options, result);
   if (const OrderedJson* stop = find_value(*options, "stop")) result["stop"] = *stop;
+  if (const OrderedJson* keep = find_value(*options, "num_keep")) result["n_keep"] = *keep;
+  for (const char* key : {"reasoning_budget", "context_shift"})
+    if (const OrderedJson* value = find_value(*options, key)) result[key] = *value;
   // Both -1 and -2 mean "until the end".
   if (const OrderedJson* most = find_value(*options, "num_predict"))
     result["max_tokens"] = *most == -2 ? OrderedJson(-1) : *most;
@@ -181,6 +184,9 @@ OrderedJson completion_of_ollama(const OrderedJson& request) {
 const FieldNames& ollama_names() {
   static const FieldNames names = {{"max_tokens", "options.num_predict"},
                                    {"stop", "options.stop"},
+                                   {"n_keep", "options.num_keep"},
+                                   {"reasoning_budget", "options.reasoning_budget"},
+                                   {"context_shift", "options.context_shift"},
                                    {"response_format.json_schema.schema", "format"},
                                    {"response_format.json_schema", "format"},
                                    {"response_format", "format"},

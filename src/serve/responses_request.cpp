@@ -172,6 +172,8 @@ OrderedJson chat_of_responses(const OrderedJson& request) {
   if (has("reasoning") && request["reasoning"].is_object() &&
       request["reasoning"].contains("effort") && request["reasoning"]["effort"].is_string())
     chat["reasoning_effort"] = request["reasoning"]["effort"];
+  for (const char* key : {"reasoning_budget", "context_shift", "n_keep"})
+    if (has(key)) chat[key] = request[key];
   chat["stream_options"] = {{"include_usage", true}};
   return chat;
 }

@@ -6,8 +6,10 @@
 namespace walsh {
 namespace {
 
-SchedulerOptions with_drafts(SchedulerOptions options, const LoadedModel& model) {
+SchedulerOptions options_of(SchedulerOptions options, const LoadedModel& model,
+                            PrefixStore* store) {
   options.drafts = model.drafts();
+  options.store = store;
   return options;
 }
 
@@ -17,7 +19,8 @@ ServedModel::ServedModel(const ServedModelOptions& options, std::shared_ptr<Door
                          std::shared_ptr<Metrics> metrics)
     : pool_(options.threads),
       model_(options.load(pool_)),
-      scheduler_(model_.model, with_drafts(options.scheduler, model_)),
+      store_(options.open_store ? options.open_store(model_) : nullptr),
+      scheduler_(model_.model, options_of(options.scheduler, model_, store_.get())),
       service_(
           model_, scheduler_, options.service,
           model_.chat ? make_chat_prompt(*model_.chat, options.template_variables) : ChatPrompt(),

@@ -7,6 +7,7 @@
 
 #include "api/load.h"
 #include "base/thread_pool.h"
+#include "schedule/prefix_store.h"
 #include "schedule/scheduler.h"
 #include "serve/model_pool.h"
 #include "serve/service.h"
@@ -16,7 +17,9 @@ namespace walsh {
 struct ServedModelOptions {
   int threads = 0;  // of the thread pool; 0: one per core
   std::function<LoadedModel(ThreadPool& pool)> load;
-  SchedulerOptions scheduler;  // its drafts are those of the model
+  // Opens the files of its prefixes; empty: it has none.
+  std::function<std::unique_ptr<PrefixStore>(const LoadedModel& model)> open_store;
+  SchedulerOptions scheduler;  // its drafts and its store are those of the model
   ServiceOptions service;
   OrderedJson template_variables = OrderedJson::object();
 };
@@ -26,7 +29,7 @@ class ServedModel : public PooledModel {
   // Loads the model and begins to run its steps. Without a door the service makes its own.
   explicit ServedModel(const ServedModelOptions& options, std::shared_ptr<Door> door = nullptr,
                        std::shared_ptr<Metrics> metrics = nullptr);
-  // Cancels unfinished texts.
+  // Cancels unfinished texts, and waits until prefixes are in files.
   ~ServedModel() override;
   ServedModel(const ServedModel&) = delete;
   ServedModel& operator=(const ServedModel&) = delete;
@@ -40,6 +43,7 @@ class ServedModel : public PooledModel {
 
   ThreadPool pool_;
   LoadedModel model_;
+  const std::unique_ptr<PrefixStore> store_;  // may be null
   Scheduler scheduler_;
   Service service_;
   const std::shared_ptr<Metrics> metrics_;  // may be null

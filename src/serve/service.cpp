@@ -70,6 +70,8 @@ const std::vector<Route>& Service::routes() {
       {"GET", "/metrics", &Service::metrics, false, HttpTurn::at_once},
       {"POST", "/completion", &Service::llama_completion, false},
       {"POST", "/infill", &Service::llama_infill, false},
+      {"GET", "/slots", &Service::slots, false},
+      {"POST", "/slots/*", &Service::act_on_slot, false},
       {"POST", "/api/chat", &Service::ollama_chat, false},
       {"POST", "/api/generate", &Service::ollama_generate, false},
       {"GET", "/api/tags", &Service::ollama_tags, false},
@@ -90,7 +92,7 @@ std::string Service::owner_of(const HttpRequest& request, const OrderedJson& bod
     if (!given->is_string() || *given == "") refuse_value("cache_salt", "a non-empty string");
     salt = given->get<std::string>();
   }
-  return fmt::format("{} {}", door_->key_of(request), salt);
+  return door_->key_name(request) + " " + salt;
 }
 
 void Service::handle(HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
@@ -107,6 +109,10 @@ void Service::health(const HttpRequest&, const std::shared_ptr<HttpReply>& reply
 void Service::start(CompletionRequest wanted, const HttpRequest& request,
                     const std::shared_ptr<HttpReply>& reply) {
   door_->refuse_if_draining();
+  if (wanted.thinking) {
+    wanted.thinking->bytes = [this](int32_t token) { return tokens_.bytes(token); };
+    wanted.text.thinking = std::make_shared<ThinkingLimit>(std::move(*wanted.thinking));
+  }
   const auto completion =
       std::make_shared<Completion>(std::move(wanted), model_.tokenizer, tokens_, *metrics_, reply,
                                    request.record, options_.model_name);
@@ -117,7 +123,8 @@ void Service::start(CompletionRequest wanted, const HttpRequest& request,
 PromptLimits Service::prompt_limits() const {
   constexpr uint64_t kLeastBytes = uint64_t{64} << 10;
   const auto positions = static_cast<uint64_t>(scheduler_.positions());
-  return {scheduler_.positions(), std::max(kLeastBytes, positions * tokens_.longest())};
+  return {scheduler_.positions(), std::max(kLeastBytes, positions * tokens_.longest()),
+          options_.shifts, options_.keep, options_.reasoning_budget};
 }
 
 OrderedJson Service::read_body(const HttpRequest& request) {

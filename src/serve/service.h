@@ -25,6 +25,10 @@ namespace walsh {
 struct ServiceOptions : DoorOptions {
   std::string model_name;  // the name that clients use
   bool reranker = false;   // the model ranks documents whatever its name says (api/reranker.h)
+  bool slots = true;       // whether /slots answers
+  bool shifts = false;     // TextRequest::shifts and keep, where requests leave them open
+  int64_t keep = 0;
+  int64_t reasoning_budget = -1;  // tokens that a model may think, at most; -1: any number
   // Default sampling options; what they leave open the model decides.
   GenerationOptions sampling = {};
 };
@@ -98,6 +102,10 @@ class Service {
   void answer_ollama(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply,
                      OllamaForm form);
   void metrics(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  // These are in service_slots.cpp.
+  void slots(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  void act_on_slot(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);
+  Json describe_slots(const std::string& key) const;
   void answer_chat(const HttpRequest& request, OrderedJson body,
                    const std::shared_ptr<HttpReply>& reply);
   void version(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply);

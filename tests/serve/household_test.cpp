@@ -8,7 +8,9 @@
 #include <mutex>
 #include <thread>
 
+#include "api/prefix_files.h"
 #include "io/json.h"
+#include "temporary_folder.h"
 #include "threads.h"
 #include "walsh/error.h"
 
@@ -106,6 +108,11 @@ class HouseholdTest : public testing::Test {
       };
       served.scheduler.positions = 256;
       served.scheduler.running = 4;
+      if (!cache_folder.empty())
+        served.open_store = [this, name = place.name](const LoadedModel& model) {
+          const auto note = [](const std::string& text) { ADD_FAILURE() << text; };
+          return open_prefix_files(model, 256, prefix_folder(cache_folder, name), 1 << 24, note);
+        };
       served.service.model_name = place.name;
       return std::make_unique<ServedModel>(served, std::move(door), std::move(metrics));
     };
@@ -153,6 +160,7 @@ class HouseholdTest : public testing::Test {
   PoolOptions options;
   uint64_t most_bytes = 100;
   std::vector<std::string> keys;
+  std::string cache_folder;  // of prefixes; empty: they are not kept in files
   std::atomic<double> time{1000};
   std::vector<std::shared_ptr<Answer>> answers_;
   std::unique_ptr<Household> household_;
@@ -289,6 +297,27 @@ TEST_F(HouseholdTest, OllamaUnloadsAModelAtOnceWhereItIsAskedTo) {
     std::this_thread::yield();
   EXPECT_EQ(post("/api/show", {{"model", "a"}}).status, 200);
   EXPECT_TRUE(names("loaded").empty()) << "what it is was known";
+}
+
+TEST_F(HouseholdTest, AModelThatWasUnloadedHasItsOwnPrefixesAgain) {
+  const test::TemporaryFolder folder;
+  cache_folder = folder.path();
+  most_bytes = 10;
+  const auto cached = [&](const std::string& model, const char* city) {
+    std::string prompt;
+    for (int i = 0; i < 30; ++i)
+      prompt += std::string(" the river of ") + city;
+    Json body = text_of(model);
+    body["prompt"] = prompt;
+    const Json answer = json(post("/v1/completions", body));
+    return answer["usage"]["prompt_tokens_details"]["cached_tokens"].get<int>();
+  };
+  EXPECT_EQ(cached("a", "London"), 0);
+  EXPECT_EQ(cached("org/b", "Paris"), 0);
+  EXPECT_THAT(folder.names(), ElementsAre("a", "org%2Fb"));
+  EXPECT_GT(cached("a", "London"), 32);
+  EXPECT_LT(cached("org/b", "London"), 32) << "that is in the folder of the other model";
+  EXPECT_GT(cached("a", "London"), 32);
 }
 
 TEST_F(HouseholdTest, AtTheEndRequestsThatWaitAreAnswered) {

@@ -1,0 +1,67 @@
+#include "cli/prefix_options.h"
+
+#include <chrono>
+
+#include "api/prefix_files.h"
+#include "cli/terminal.h"
+#include "io/error_output.h"
+#include "io/printable.h"
+
+namespace walsh::cli {
+namespace {
+
+// A note must not wait for a pipe that nobody reads, since texts would wait with it.
+void tell(const std::string& note) {
+  write_error_output("walsh: note: " + one_line(note) + "\n", std::chrono::milliseconds(200));
+}
+
+}  // namespace
+
+void PrefixOptions::add_to(CLI::App& command) {
+  command
+      .add_option("--cache-dir", folder_,
+                  "Folder in which cached prefixes survive a restart; only its owner can read the "
+                  "files, which hold the texts (CPU)")
+      ->type_name("DIR")
+      ->group("Batching");
+  command
+      .add_option("--cache-size", size_,
+                  "Bytes of that folder, of each model, such as 20G; the files that were not used "
+                  "for the longest time are removed [8GiB]")
+      ->type_name("SIZE")
+      ->group("Batching");
+}
+
+uint64_t PrefixOptions::bytes() const {
+  return size_.empty() ? PrefixStore::Options{}.bytes : parse_bytes(size_, "--cache-size");
+}
+
+void PrefixOptions::prepare() const {
+  bytes();
+  if (!folder_.empty()) PrefixStore::make_folder(folder_);
+}
+
+std::function<std::unique_ptr<PrefixStore>(const LoadedModel& model)> PrefixOptions::opener(
+    int64_t positions, const std::string& name) const {
+  if (folder_.empty()) return {};
+  const std::string folder = name.empty() ? folder_ : prefix_folder(folder_, name);
+  return [folder, positions, bytes = bytes()](const LoadedModel& model) {
+    return open_prefix_files(model, positions, folder, bytes, tell);
+  };
+}
+
+void add_shift_options(CLI::App& command, ServiceOptions& options) {
+  command
+      .add_flag("--context-shift,!--no-context-shift", options.shifts,
+                "A text that fills its context goes on without half of what is behind --keep")
+      ->group("Batching");
+  command
+      .add_option("--keep", options.keep,
+                  "Tokens of the prompt that such a text keeps; -1: all, at most half of the "
+                  "context")
+      ->capture_default_str()
+      ->check(CLI::Range(-1, 1 << 30))
+      ->group("Batching");
+}
+
+}  // namespace walsh::cli
