@@ -1,13 +1,13 @@
-// The options of softmax attention are one struct, which goes from the description of a layer over
-// the step that executors run to the kernels of every device.
+// Softmax attention has its options in one struct, which goes from a layer's description through
+// the steps that executors run to the kernels of every device.
 #pragma once
 
 #include <cstdint>
 
 namespace walsh {
 
-// Returns the first position that the query at `position` sees (AttentionOptions). Kernels of GPUs
-// call it with ints.
+// Returns the first position that the query at `position` sees (AttentionOptions). GPU kernels call
+// it with ints.
 template <typename T>
 constexpr T first_seen(T window, T chunk, T position) {
   T first = 0;
@@ -19,13 +19,14 @@ constexpr T first_seen(T window, T chunk, T position) {
   return first;
 }
 
-// Attention computes softmax(cap(scale * q K^T)) V over the positions that a query sees. Learned
-// sinks are a vector of the layer and stand beside these options.
+// Attention computes softmax(cap(scale * q K^T)) V over the positions that a query sees. Sinks are
+// not among the options, because they are a vector of the layer.
 struct AttentionOptions {
-  int64_t window = 0;   // positions that a query sees, itself included; 0: all
-  int64_t chunk = 0;    // a query sees positions from the last multiple of this on; 0: no chunks
-  float scale = 1;      // of the products of queries and keys
-  float logit_cap = 0;  // c: logits become c tanh(logit / c); 0: no cap
+  int64_t window = 0;  // A query sees this many positions, itself included; 0: all.
+  // A query sees positions from the last multiple of this on; 0: there are no chunks.
+  int64_t chunk = 0;
+  float scale = 1;      // It multiplies the products of queries and keys.
+  float logit_cap = 0;  // With a cap c, logits become c tanh(logit / c); 0: no cap.
 
   bool sees_all() const { return window == 0 && chunk == 0; }
   int64_t first_seen(int64_t position) const { return walsh::first_seen(window, chunk, position); }

@@ -1,4 +1,4 @@
-// Reads the shape of the blocks of a matrix that share a scale.
+// Reads the shape of those blocks of a stored matrix that share a scale.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@ struct BlockShape {
   int64_t rows = 0, cols = 0;
 };
 
-// Reads [rows, columns]; zeros if the key is absent. Throws bad_input for anything else.
+// Reads a list [rows, columns]. Returns zeros if the key is absent; throws bad_input for anything
+// else.
 BlockShape read_block_shape(ConfigReader& reader, const char* key);
 
 }  // namespace walsh

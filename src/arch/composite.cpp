@@ -20,7 +20,7 @@ constexpr auto kComposites = std::to_array<Composite>({
 
 constexpr const char* kText = "text_config";
 
-// These keys are about the other parts, and about tokens that stand for them.
+// These keys describe other parts than the text part, and the tokens that stand for their input.
 constexpr auto kOtherParts = std::to_array<const char*>({
     "audio_config",
     "audio_token_id",
@@ -45,11 +45,11 @@ constexpr auto kOtherParts = std::to_array<const char*>({
     "vision_start_token_id",
 });
 
-// These keys override the same key of the text part.
+// These keys of the whole model replace the same keys of the text part.
 constexpr auto kForAllParts = std::to_array<const char*>(
     {"bos_token_id", "eos_token_id", "quantization_config", "tie_word_embeddings"});
 
-// transformers named tensors in one way before 4.52, and names them in another since.
+// transformers changed the names of these tensors in version 4.52; checkpoints have either.
 constexpr auto kTextNames = std::to_array<NameRule>({
     {"language_model.model.", "model."},
     {"language_model.lm_head.", "lm_head."},

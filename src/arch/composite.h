@@ -1,4 +1,5 @@
-// Some models have several parts (text, vision, ...), of which walsh reads the text part.
+// Reads configs of models with several parts (text, vision, ...). The decoder is made of the text
+// part.
 #pragma once
 
 #include <span>
@@ -11,17 +12,18 @@
 namespace walsh {
 
 struct Composite {
-  std::string_view model_type, architecture;  // as in Family
-  std::string_view text_type;                 // model_type of text parts that do not state it
+  std::string_view model_type, architecture;  // They have the meaning that they have in Family.
+  std::string_view text_type;                 // A text part that states no model_type has this one.
 };
 
-// Returns the kind of multi-part model that config.json describes; null if it is none.
+// Returns the kind of multi-part model that config.json describes; null if it describes a model of
+// one part.
 const Composite* find_composite(const Json& object);
-// Returns the config of the text part, merged with what the whole states for all parts. Throws
-// bad_input for an unknown key.
+// Returns the config of the text part, with the keys that the whole model states for all parts.
+// Throws bad_input for an unknown key.
 Json text_config(const Json& object, const Composite& composite, const std::string& where);
-// Renames the text part's tensors in a checkpoint of the whole model.
+// Returns the rules that turn names of the text part's tensors into those of the checkpoint.
 std::span<const NameRule> text_names();
-std::string supported_composites();  // architectures, for messages
+std::string supported_composites();  // Returns the architectures, for messages.
 
 }  // namespace walsh

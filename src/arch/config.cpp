@@ -12,14 +12,15 @@
 namespace walsh {
 namespace {
 
-// These are far above every published model, and so low that products of two cannot overflow.
+// These limits are far above every published model, and low enough that products of two cannot
+// overflow.
 constexpr int64_t kMaxLayers = 1024;
 constexpr int64_t kMaxWidth = int64_t{1} << 20;
 constexpr int64_t kMaxHeads = 4096;
 constexpr int64_t kMaxHeadDim = 1024;
 constexpr int64_t kMaxVocab = int64_t{1} << 24;
 constexpr int64_t kMaxPositions = int64_t{1} << 31;
-constexpr int64_t kHeadDimUnit = 8;  // the attention kernels work in units of this
+constexpr int64_t kHeadDimUnit = 8;  // Attention kernels process this many values at once.
 
 std::string supported_architectures() {
   std::string list;
@@ -56,7 +57,7 @@ const Family& choose_family(ConfigReader& reader) {
   return *family;
 }
 
-// Reads the shape that all layers have.
+// Reads the shape that all layers share, and returns traits that have it.
 DecoderTraits read_shape(ConfigReader& reader, const char* norm_eps, ModelConfig& config) {
   DecoderTraits traits;
   const int64_t layers = reader.integer("num_hidden_layers", 1, kMaxLayers);
@@ -76,7 +77,8 @@ DecoderTraits read_shape(ConfigReader& reader, const char* norm_eps, ModelConfig
   return traits;
 }
 
-// Refuses known keys that change the function, unless they have the only value that walsh supports.
+// Refuses keys that change what the model computes, unless they have the one value that walsh
+// supports.
 void refuse_unsupported(ConfigReader& reader) {
   for (const char* key : {"hidden_act", "hidden_activation"})
     reader.only(key, "silu");
@@ -131,8 +133,8 @@ void check_layer(const LayerTraits& layer, const ConfigReader& reader) {
   }
 }
 
-// If there are two ropes, layers with a window use the second. All heads that a rope rotates have
-// one size.
+// Gives layers a rope: if there are two, layers with a window use the second. All heads that use
+// one rope have one size.
 void choose_ropes(DecoderTraits& traits, const ModelConfig& config, const ConfigReader& reader) {
   for (const RopeConfig& rope : config.ropes) {
     if (rope.share == 1 || rope.kind == RopeKind::proportional || traits.partial_rope) continue;
@@ -174,7 +176,7 @@ ModelConfig read_text_model(Json object, const std::string& where) {
   DecoderTraits traits = read_shape(reader, family.norm_eps, config);
   config.ropes = read_ropes(reader, family.rope);
   for (const RopeConfig& rope : config.ropes) {
-    if (rope.kind != RopeKind::dynamic) continue;  // may exceed the training context
+    if (rope.kind != RopeKind::dynamic) continue;  // The context may exceed the training's.
     config.max_positions =
         std::min(kMaxPositions, static_cast<int64_t>(static_cast<double>(config.max_positions) *
                                                      std::min(rope.factor, 1e6)));
@@ -213,7 +215,7 @@ int64_t rope_head_dim(const ModelConfig& config, size_t rope) {
     if (a.rope == static_cast<int>(rope)) return a.head_dim;
     widest = std::max(widest, a.head_dim);
   }
-  return widest;  // no layer, or none of this part of a model, has it
+  return widest;  // Then no layer, or none of this part of a model, uses it.
 }
 
 ModelConfig ahead_config(const ModelConfig& config) {

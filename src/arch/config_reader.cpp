@@ -8,9 +8,9 @@
 namespace walsh {
 namespace {
 
-// These keys have no effect on next-token logits: bookkeeping, training, defaults of generation
-// (which generate/generation_config.h reads) and keys that old versions of transformers wrote into
-// every file.
+// These keys have no effect on the logits of the next token. They are bookkeeping, about training,
+// defaults of generation (which generate/generation_config.h reads), or keys that old versions of
+// transformers wrote into every file.
 constexpr auto kInertKeys = std::to_array<std::string_view>({
     "_attn_implementation",
     "_attn_implementation_autoset",
@@ -18,7 +18,7 @@ constexpr auto kInertKeys = std::to_array<std::string_view>({
     "architectures",
     "attention_dropout",
     "attn_implementation",
-    "auto_map",  // names Python code in the folder, which walsh does not run
+    "auto_map",  // It names Python code in the folder, which walsh never runs.
     "bad_words_ids",
     "begin_suppress_tokens",
     "cache_implementation",
@@ -77,8 +77,8 @@ constexpr auto kInertKeys = std::to_array<std::string_view>({
     "unsloth_version",
     "use_bfloat16",
     "use_cache",
-    // Other models have features with these switches; HF's code for the supported families never
-    // reads them.
+    // These keys switch features of other models; transformers' code for the supported families
+    // never reads them.
     "attention_probs_dropout_prob",
     "embd_pdrop",
     "hidden_dropout",

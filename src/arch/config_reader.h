@@ -1,5 +1,5 @@
-// Reads a config.json and tracks which keys were used. A key that is neither used nor known to be
-// inert is refused, because it may change what the model computes.
+// Reads a config.json and tracks which keys have been used. A key that is neither used nor known to
+// have no effect is refused, because it may change what the model computes.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@ namespace walsh {
 
 class ConfigReader {
  public:
-  // `object` must outlive the reader. `where` is the file, for messages.
+  // `object` must outlive the reader. `where` is the file's name for messages.
   ConfigReader(const Json& object, std::string where);
 
   const std::string& where() const { return where_; }
   // Returns whether the key is present, even as null.
   bool has(const char* key) const;
-  bool is_null(const char* key) const;  // false if the key is absent
-  // Returns the value, or nullptr if absent or null; counts as understood.
+  bool is_null(const char* key) const;  // Returns false if the key is absent.
+  // Returns the value, or null if the key is absent or its value is null. The key counts as used.
   const Json* value(const char* key);
 
-  // The key must be present.
+  // These throw bad_input if the key is absent or its value is out of range.
   int64_t integer(const char* key, int64_t min, int64_t max);
   double number(const char* key, double min, double max);
   // An absent key gives the fallback. transformers keeps an explicit null and fails where it
@@ -33,7 +33,7 @@ class ConfigReader {
   int64_t integer_or(const char* key, int64_t fallback, int64_t min, int64_t max);
   double number_or(const char* key, double fallback, double min, double max);
   bool boolean_or(const char* key, bool fallback);
-  // Reads numbers for which transformers takes null as absent, or which it does not read.
+  // These read numbers for which transformers takes null as absent, or which it does not read.
   int64_t optional_integer(const char* key, int64_t fallback, int64_t min, int64_t max);
   double optional_number(const char* key, double fallback, double min, double max);
   std::optional<std::string> text(const char* key);
@@ -42,13 +42,13 @@ class ConfigReader {
 
   // Throws "'key' is FOUND: EXPECTED".
   [[noreturn]] void refuse(const char* key, std::string_view expected) const;
-  // Returns whether the key has a value that was not read yet.
+  // Returns whether the key has a value that has not been read yet.
   bool pending(const char* key) const;
-  // Refuses a value other than `supported`, unless the key was read already.
+  // Refuses a value other than `supported`, unless the key has been read already.
   void only(const char* key, const Json& supported);
 
-  // Throws for a key that was neither read nor is on the list of inert ones. Null means "not set"
-  // and is inert.
+  // Throws bad_input for a key that has neither been read nor is on the list of keys without
+  // effect. A null value means "not set" and passes.
   void finish() const;
 
  private:

@@ -16,7 +16,7 @@ class LayerBuilder {
         index_(std::to_string(index)),
         config_(config) {}
 
-  // Returns a layer behind the others, which joins a token and what they give.
+  // Describes a layer that predicts ahead, which joins a token and the model's output.
   LayerDesc build(const AheadTraits& ahead) {
     const int64_t hidden = config_.hidden;
     activations_ = "ahead.";
@@ -84,7 +84,7 @@ class LayerBuilder {
     return static_cast<int>(layer_.matrices.size()) - 1;
   }
 
-  // Describes matrices that the checkpoint stores below each other in one tensor.
+  // Describes matrices whose rows the checkpoint stores below each other in one tensor.
   void stack(std::string_view name, std::initializer_list<int> matrices) {
     if (name.empty()) return;
     int64_t first = 0;
@@ -97,8 +97,7 @@ class LayerBuilder {
     }
   }
 
-  // Describes rows that the checkpoint stores so that the two values of a rotated pair are
-  // neighbours.
+  // Says that the checkpoint stores the two values of a turned pair as neighbours.
   void pair_rows(const MatrixDesc& m) {
     const int64_t turned =
         rotated_values(config_.ropes[static_cast<size_t>(own_.rope)], own_.head_dim);
@@ -107,7 +106,7 @@ class LayerBuilder {
       config_.parts.push_back({m.bias, m.bias, 0, m.rows, turned, own_.head_dim});
   }
 
-  // Returns the feeder of an activation whose values are computed from the rows of a matrix.
+  // Returns the feeder for an activation that is computed from the rows of a matrix.
   static Feeder feeder(const MatrixDesc& m, int64_t dim, int64_t repeat) {
     return {m.weight, m.bias, dim, repeat};
   }
@@ -149,7 +148,8 @@ class LayerBuilder {
       add_other_values(a, input);
       return;
     }
-    // A rotation of a head's values cannot be moved past the gates, which multiply them one by one.
+    // Gates multiply the values of a head one by one, so a rotation of these values cannot be moved
+    // past them.
     const Basis values = a.gated ? Basis::own : Basis::heads;
     a.k = matrix(names_.k, traits_.qkv_bias, a.kv_width(), input, Basis::own);
     a.v = matrix(names_.v, traits_.qkv_bias, a.kv_width(), input, values);
@@ -163,8 +163,8 @@ class LayerBuilder {
     a.o = matrix(names_.o, traits_.o_bias, config_.hidden, attended, Basis::residual);
   }
 
-  // Adds attention to keys and values of another layer, with values that are keys, or with values
-  // that have a norm. What o reads is then no multiple of rows of v that could be scaled.
+  // Adds attention with another layer's values, or values that are keys or have a norm. What o
+  // reads is then no multiple of rows of v that could be scaled.
   void add_other_values(AttentionDesc& a, int input) {
     if (a.has_cache()) {
       a.k = matrix(names_.k, traits_.qkv_bias, a.kv_width(), input, Basis::own);
@@ -179,7 +179,7 @@ class LayerBuilder {
     a.o = matrix(names_.o, traits_.o_bias, config_.hidden, attended, Basis::residual);
   }
 
-  // Everything between the input of the attention and the input of o keeps the checkpoint's basis.
+  // Adds latent attention; all between its input and the input of o keeps the checkpoint's basis.
   void add_latent(int input) {
     const LatentTraits& t = traits_.latent;
     AttentionDesc& a = layer_.attention;
@@ -209,9 +209,9 @@ class LayerBuilder {
     a.o = matrix(names_.o, traits_.o_bias, config_.hidden, attended, Basis::residual);
   }
 
-  // In checkpoints the rotated values of a query come after the others. The rows of the latent and
-  // of the shared key are below each other in one tensor, and so are the rows of keys and values of
-  // each head.
+  // Says where the parts are in a checkpoint. In a query the turned values come after the others.
+  // One tensor has the rows of the latent above those of the shared key; in another each head's
+  // rows of keys are above its rows of values.
   void describe_latent_parts(const AttentionDesc& a) {
     const LatentDesc& l = a.latent;
     const int64_t plain = a.head_dim - l.rope_dim, head = plain + l.value_dim;
@@ -242,7 +242,7 @@ class LayerBuilder {
              {{plain, l.value_dim, head, a.heads}});
   }
 
-  // Describes a matrix whose rows are these row groups of a tensor with `rows` rows.
+  // Describes a matrix that consists of these row groups of a tensor with `rows` rows.
   void add_rows(const MatrixDesc& m, const std::string& source, int64_t rows,
                 std::vector<TensorPart::RowGroups> groups) {
     TensorPart part;
@@ -281,8 +281,8 @@ class LayerBuilder {
     if (!names_.delta_qkvz.empty()) describe_delta_parts(d);
   }
 
-  // The checkpoint stores, for each key head, the rows of its query, its key, its values and its
-  // gates; b and a are stored in the same way.
+  // Says where the parts are in a checkpoint. It stores, for each key head, the rows of its query,
+  // key, values and gates; b and a are stored in the same way.
   void describe_delta_parts(const DeltaNetDesc& d) {
     const int64_t heads = d.key_heads, group = d.group();
     const int64_t key = d.key_dim, value = group * d.value_dim, step = 2 * (key + value);
@@ -297,7 +297,7 @@ class LayerBuilder {
     add(d.a, names_.delta_ba, 2 * d.value_heads, {{group, group, 2 * group, heads}});
   }
 
-  // The rows of `after` multiply what o reads.
+  // The rows of `after` multiply what o reads, so they are its feeder.
   void add_short_convolution() {
     const ShortConvolutionTraits& t = traits_.short_convolution;
     ShortConvolutionDesc& c = layer_.short_convolution;
@@ -323,7 +323,7 @@ class LayerBuilder {
     layer_.mlp.function = traits_.gate_function;
     layer_.mlp.slope = traits_.gate_slope;
     layer_.mlp.limit = traits_.gate_limit;
-    // The first activation of the layer is that of attention.
+    // A parallel MLP reads the activation of attention, which is the layer's first.
     const int input = traits_.parallel
                           ? 0
                           : activation("mlp", config_.hidden, norm(names_.mlp_norm, config_.hidden),
@@ -350,15 +350,15 @@ class LayerBuilder {
     mlp.width = width;
     if (!traits_.ungated) mlp.gate = matrix(gate, traits_.mlp_bias, width, input, Basis::own);
     mlp.up = matrix(up, traits_.mlp_bias, width, input, Basis::own);
-    // Without a gate a factor of the rows of up would not be one of what their function gives.
+    // Without a gate, scaling rows of up would not scale what their function gives alike.
     const Feeder up_rows = traits_.ungated ? Feeder() : feeder(layer_.matrix(mlp.up), width, 1);
     const int gated = activation("down", width, {}, Basis::own, up_rows);
     mlp.down = matrix(down, traits_.mlp_bias, config_.hidden, gated, Basis::residual);
   }
 
-  // Router and experts have norms of their own in front of them, and experts and MLP behind. The
-  // norm of the router has no gain: it is followed by a product with a vector, divided by the root
-  // of its length.
+  // Adds experts beside the MLP, with norms in front of router and experts, and behind experts and
+  // MLP. The router's norm has no gain: a product with a vector, divided by the root of its length,
+  // follows.
   void add_experts_apart() {
     const int64_t hidden = config_.hidden;
     NormDesc in_front = {of_layer(names_.router_norm), hidden, traits_.norm_eps, 0};
@@ -382,8 +382,8 @@ class LayerBuilder {
       const int token = activation("token", config_.hidden, {}, Basis::own);
       e.project = matrix("", false, layers * e.width, token, Basis::own);
       layer_.matrices.back().weight = std::string(names_.layer_projection) + ".weight";
-      // The sum of two rows is divided by the root of 2. The product is divided by the root of the
-      // width, which a norm does not see but for its eps.
+      // The factor divides the sum of two rows by the root of 2. The product is divided by the root
+      // of the width, which a norm undoes, except that its eps changes.
       e.norm = {std::string(names_.layer_projection_norm), e.width,
                 traits_.norm_eps * static_cast<float>(config_.hidden), traits_.gain_offset};
       e.norm.factor = std::sqrt(0.5f);
@@ -426,7 +426,7 @@ class LayerBuilder {
     }
   }
 
-  // Describes where expert i is in tensors that contain all experts.
+  // Says where expert i is in the tensors that contain all experts.
   void describe_parts(int64_t i) {
     const ExpertTraits& traits = traits_.experts;
     const ExpertsDesc& e = layer_.experts;
@@ -505,7 +505,7 @@ void build_layers(const DecoderTraits& traits, ModelConfig& config) {
   config.head.weight = config.tied_head ? config.embedding : config.head_name;
   config.head.rows = config.vocab;
   config.head.cols = config.hidden;
-  // Old checkpoints store the frequencies of rope, which follow from the config.
+  // Old checkpoints store the frequencies of rope, which the config determines.
   config.ignored.push_back("model.rotary_emb.inv_freq");
   for (size_t i = 0; i < traits.layers.size(); ++i) {
     config.ignored.push_back(std::string(names.layers) + std::to_string(i) +

@@ -28,7 +28,7 @@ int64_t read_window(ConfigReader& reader, int64_t fallback) {
 }
 
 void read_layers_without_rope(ConfigReader& reader, DecoderTraits& traits) {
-  constexpr int64_t kDefaultInterval = 4;  // transformers' default for an absent key
+  constexpr int64_t kDefaultInterval = 4;  // transformers assumes this for an absent key.
   const auto interval = static_cast<size_t>(
       reader.optional_integer("no_rope_layer_interval", kDefaultInterval, 1, int64_t{1} << 31));
   const Json* list = reader.value("no_rope_layers");

@@ -10,17 +10,17 @@
 namespace walsh {
 
 struct Family {
-  std::string_view model_type;    // config.json's "model_type"
-  std::string_view architecture;  // the only supported entry of "architectures"
+  std::string_view model_type;    // It stands under "model_type" in config.json.
+  std::string_view architecture;  // It is the only supported entry of "architectures".
   // Reads what is special about the family. The shape of the model has been read before: every
-  // layer of `traits` has it, and config.ropes has the ropes; if there are two, layers with a
+  // layer of `traits` has it, and config.ropes has the ropes. If there are two ropes, layers with a
   // window get the second.
   void (*read)(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config);
   RopeDefaults rope = {};
-  // These defaults of the shape, a JSON object, are for families whose published files omit these
+  // Holds defaults of the shape, as a JSON object, for families whose published files omit these
   // keys.
   std::string_view defaults = {};
-  const char* norm_eps = "rms_norm_eps";  // the key of the eps of its norms
+  const char* norm_eps = "rms_norm_eps";  // The eps of its norms has this key.
 };
 
 std::span<const Family> families();
@@ -33,7 +33,7 @@ extern const Family kArcee, kCohere2, kDeepseekV2, kDeepseekV3, kErnie45, kErnie
     kMixtral, kOlmo2, kOlmo3, kOlmoe, kPhi3, kQwen2, kQwen2Moe, kQwen3, kQwen3Moe, kQwen35,
     kQwen35Moe, kQwen3Next, kSeedOss, kSmolLm3;
 
-constexpr int64_t kDefaultWindow = 4096;  // what transformers takes for most families
+constexpr int64_t kDefaultWindow = 4096;  // transformers assumes this for most families.
 
 // Reads `sliding_window`. An absent key gives the fallback, null gives no window (0).
 int64_t read_window(ConfigReader& reader, int64_t fallback);
@@ -48,29 +48,30 @@ bool read_layer_types(ConfigReader& reader, int64_t window, DecoderTraits& trait
 void read_gemma(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config);
 // Reads the norms after both blocks of Gemma 2 and 3, and their attention scale.
 void read_gemma_blocks(ConfigReader& reader, DecoderTraits& traits);
-// Returns a cap of logits. An absent key gives the fallback, null gives no cap (0).
+// Reads a cap of logits. An absent key gives the fallback, null gives no cap (0).
 float read_cap(ConfigReader& reader, const char* key, double fallback);
 
 // Reads how many experts there are, how many a token gets and, under the key `width`, how wide one
-// is; all layers get them. Refuses contradicting numbers.
+// is. All layers get experts. Throws bad_input if numbers contradict each other.
 void read_expert_counts(ConfigReader& reader, const char* width, DecoderTraits& traits);
-// Sets the names that Mixtral gave the matrices of experts.
+// Sets the names that Mixtral's checkpoints have for the matrices of experts.
 void set_mixtral_names(TensorNames& names);
-// Gives layers a dense MLP instead where `decoder_sparse_step` and `mlp_only_layers` say so.
+// Gives a dense MLP instead of experts to the layers that `decoder_sparse_step` and
+// `mlp_only_layers` name.
 void read_dense_layers(ConfigReader& reader, DecoderTraits& traits);
-// Reads the groups of experts (`n_group`, `topk_group`), each scored by its best `group_best`
-// experts, and the factor of the weights. If not `grouped`, all experts are one group, whatever the
-// keys say.
+// Reads the groups of experts (`n_group`, `topk_group`) and the factor of their weights. A group is
+// scored by its best `group_best` experts. If not `grouped`, all experts are one group, whatever
+// the keys say.
 void read_expert_groups(ConfigReader& reader, int64_t group_best, DecoderTraits& traits,
                         bool grouped = true);
-// The first layers have a dense MLP (`first_k_dense_replace`), the others `n_shared_experts` shared
-// experts, combined to one.
+// Reads shared experts: the first layers have a dense MLP (`first_k_dense_replace`), the others
+// have `n_shared_experts` shared experts, which are combined to one.
 void read_shared_experts(ConfigReader& reader, int64_t dense_layers, DecoderTraits& traits);
-// Reads layers of multi-token prediction after the others, as DeepSeek-V3 has them: the first one
-// predicts ahead, the tensors of the others are left out. Call it when all layers are known.
+// Reads layers of multi-token prediction that follow the others, as in DeepSeek-V3. The first one
+// predicts ahead; the tensors of the others are left out. Call this when all layers are known.
 void read_guessing_layers(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config);
-// Takes rope from the layers that `no_rope_layers` marks with 0, or from every
-// `no_rope_layer_interval`-th one.
+// Takes rope away from the layers that `no_rope_layers` marks with 0, or from every
+// `no_rope_layer_interval`-th layer.
 void read_layers_without_rope(ConfigReader& reader, DecoderTraits& traits);
 
 }  // namespace walsh

@@ -1,15 +1,15 @@
 // Command R7B and Command A have LayerNorm without biases and compute attention and MLP in
-// parallel; neighbours in a head are rotated together; layers without a window have no rope.
+// parallel. Rope turns neighbours in a head as a pair; layers without a window have no rope.
 #include "arch/family.h"
 
 namespace walsh {
 namespace {
 
-constexpr int64_t kDefaultPattern = 4;  // transformers' default for an absent key
+constexpr int64_t kDefaultPattern = 4;  // transformers assumes this for an absent key.
 constexpr double kDefaultLogitScale = 0.0625, kLeast = 1e-6, kMost = 1e6;
 
-// The layers with a window are those that `layer_types` lists, or all but the last of every
-// `sliding_window_pattern`.
+// Gives a window to the layers that `layer_types` lists or, without the list, to all but the last
+// of every `sliding_window_pattern`.
 void read_windows(ConfigReader& reader, DecoderTraits& traits) {
   constexpr const char* kPattern = "sliding_window_pattern";
   const int64_t window = read_window(reader, kDefaultWindow);
@@ -34,7 +34,7 @@ void read_published(ConfigReader& reader) {
   for (const char* key : {"use_gated_activation", "use_parallel_block", "use_embedding_sharing"})
     reader.only(key, true);
   reader.only("use_parallel_embedding", false);
-  reader.value("layer_switch");  // sliding_window_pattern, or layer_types, says the same
+  reader.value("layer_switch");  // sliding_window_pattern, or layer_types, says the same.
 }
 
 void read_cohere2(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {

@@ -1,6 +1,6 @@
 // DeepSeek-V2 and V3 have latent attention, routed experts in groups, of which only the best take
 // part, and shared experts; the first layers have a dense MLP. V2 scores experts by softmax, V3 by
-// sigmoids with a bias that counts for the choice only.
+// sigmoids with a bias that affects only the choice.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -12,8 +12,8 @@ namespace walsh {
 namespace {
 
 constexpr int64_t kMaxRank = int64_t{1} << 16;
-constexpr int64_t kMaxDim = 1024;        // of a head, as elsewhere
-constexpr float kLatentNormEps = 1e-6F;  // fixed, whatever rms_norm_eps is
+constexpr int64_t kMaxDim = 1024;        // A head has at most this many values, as elsewhere.
+constexpr float kLatentNormEps = 1e-6F;  // It is fixed; rms_norm_eps does not change it.
 
 // transformers has these defaults for absent keys.
 struct Defaults {
@@ -26,14 +26,15 @@ void read_latent(ConfigReader& reader, DecoderTraits& traits, ModelConfig& confi
   LatentTraits& l = traits.latent;
   l.norm_eps = kLatentNormEps;
   l.rank = reader.integer_or("kv_lora_rank", kDefaults.rank, 1, kMaxRank);
-  // Null means that there is none; an absent key means transformers' default.
+  // Null means that queries have no latent; for an absent key transformers has a default.
   const int64_t absent = reader.has("q_lora_rank") ? 0 : kDefaults.query_rank;
   l.query_rank = reader.optional_integer("q_lora_rank", absent, 1, kMaxRank);
   l.rope_dim = reader.integer_or("qk_rope_head_dim", kDefaults.rope_dim, 2, kMaxDim);
   l.value_dim = reader.integer_or("v_head_dim", kDefaults.value_dim, 1, kMaxDim);
   const int64_t plain = reader.integer_or("qk_nope_head_dim", kDefaults.plain_dim, 1, kMaxDim);
   const int64_t head_dim = plain + l.rope_dim;
-  // Files of transformers 5 name the rotated part and the whole of a head separately.
+  // transformers 5 writes the size of a head's turned part as head_dim, and that of a whole head as
+  // qk_head_dim.
   if (reader.value("head_dim") != nullptr && traits.layers[0].head_dim != l.rope_dim)
     reader.refuse("head_dim", "expected qk_rope_head_dim");
   reader.only("qk_head_dim", head_dim);
@@ -57,7 +58,7 @@ void read_both(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config)
   traits.qkv_bias = traits.o_bias = reader.boolean_or("attention_bias", false);
   read_expert_counts(reader, "moe_intermediate_size", traits);
   reader.only("moe_layer_freq", 1);
-  // These keys are for training, and for distributing experts over machines elsewhere.
+  // These keys are for training, and for distributing experts over machines in other programs.
   for (const char* key : {"aux_loss_alpha", "seq_aux", "ep_size"})
     reader.value(key);
 }
@@ -67,7 +68,8 @@ void read_v2(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   traits.paired_rope = true;
   traits.mlp_bias = reader.boolean_or("mlp_bias", false);
   reader.only("scoring_func", "softmax");
-  // The models do not apply their factor to normalized weights; no published model normalizes them.
+  // transformers' code does not apply the factor to normalized weights. No published model
+  // normalizes them.
   reader.only("norm_topk_prob", false);
   traits.experts.routing.normalized = false;
   const std::string method = reader.text("topk_method").value_or("greedy");

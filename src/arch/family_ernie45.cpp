@@ -1,5 +1,6 @@
-// ERNIE 4.5 is Llama with neighbours in a head rotated together. In models with experts the layers
-// of a range have them, chosen by the probabilities of a softmax and a bias, beside shared experts.
+// ERNIE 4.5 is Llama whose rope turns neighbours in a head as a pair. In models with experts, the
+// layers of a range have them, beside shared experts. Experts are chosen by the probabilities of a
+// softmax and a bias.
 #include <fmt/format.h>
 
 #include "arch/family.h"
@@ -12,8 +13,8 @@ void read_ernie45(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
   traits.qkv_bias = traits.o_bias = traits.mlp_bias = reader.boolean_or("use_bias", false);
 }
 
-// Every `moe_layer_interval`-th layer from `moe_layer_start_index` to `moe_layer_end_index` has
-// experts; -1 is the last layer.
+// Gives experts to every `moe_layer_interval`-th layer from `moe_layer_start_index` to
+// `moe_layer_end_index`; -1 is the last layer.
 void read_expert_layers(ConfigReader& reader, DecoderTraits& traits) {
   constexpr int64_t kMost = int64_t{1} << 31;
   const auto layers = static_cast<int64_t>(traits.layers.size());
@@ -39,9 +40,9 @@ void read_published(ConfigReader& reader) {
 }
 
 void read_ernie45_moe(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
-  constexpr double kMostOfSums = 1e-6;  // a sum of chosen probabilities is larger in practice
+  constexpr double kMostOfSums = 1e-6;  // A sum of chosen probabilities is larger in practice.
   traits.paired_rope = true;
-  reader.only("use_bias", false);  // the head would have one as well
+  reader.only("use_bias", false);  // The head would have a bias as well.
   read_expert_counts(reader, "moe_intermediate_size", traits);
   traits.experts.choice_bias = "mlp.moe_statics.e_score_correction_bias";
   reader.number_or("moe_norm_min", 1e-12, 0, kMostOfSums);

@@ -5,10 +5,11 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kDefaultPattern = 4;  // transformers' default for an absent key
+constexpr int64_t kDefaultPattern = 4;  // transformers assumes this for an absent key.
 
-// The layers with a window are those that `layer_types` lists, or all but the last of every
-// `sliding_window_pattern`. That key may be a text, which says the same as the list beside it.
+// Gives a window to the layers that `layer_types` lists or, without the list, to all but the last
+// of every `sliding_window_pattern`. That key may be a text, which says the same as the list beside
+// it.
 void read_windows(ConfigReader& reader, int64_t window, DecoderTraits& traits) {
   constexpr const char* kPattern = "sliding_window_pattern";
   if (read_layer_types(reader, window, traits)) {

@@ -1,4 +1,4 @@
-// Helps families with experts: reads the numbers of experts, and which layers have them.
+// Helps families with experts. It reads the numbers of experts, and which layers have them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +25,8 @@ void set_mixtral_names(TensorNames& names) {
 void read_expert_counts(ConfigReader& reader, const char* width, DecoderTraits& traits) {
   constexpr int64_t kMaxWidth = int64_t{1} << 20;
   ExpertTraits& e = traits.experts;
-  // The key depends on the family and the version of transformers; some files have two.
+  // The name of the key depends on the family and on the version of transformers; some files have
+  // two of them.
   const char* count = nullptr;
   for (const char* key :
        {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"}) {
@@ -43,7 +44,7 @@ void read_expert_counts(ConfigReader& reader, const char* width, DecoderTraits& 
   e.width = reader.integer(width, 1, kMaxWidth);
   for (LayerTraits& layer : traits.layers)
     layer.experts = true;
-  // These are for training only.
+  // These keys are for training only.
   for (const char* key : {"router_aux_loss_coef", "output_router_logits", "router_jitter_noise"})
     reader.value(key);
 }
@@ -111,7 +112,7 @@ void read_guessing_layers(ConfigReader& reader, DecoderTraits& traits, ModelConf
   a.stream_norm = name(0) + "hnorm";
   a.norm = name(0) + "shared_head.norm";
   a.joins_normed = true;
-  // These are copies of the model's own embedding and head.
+  // These tensors are copies of the model's own embedding and head.
   config.left_out = {name(0) + "embed_tokens.", name(0) + "shared_head.head."};
   for (int64_t i = 1; i < count; ++i)
     config.left_out.push_back(name(i));

@@ -6,7 +6,7 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kDefaultHeadDim = 256;  // transformers' default for an absent key
+constexpr int64_t kDefaultHeadDim = 256;  // transformers assumes this for an absent key.
 constexpr double kDefaultScale = 256;
 constexpr double kLargestCap = 1e6;
 

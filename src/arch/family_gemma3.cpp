@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t kDefaultPattern = 6;
 
-// The text part of models with vision states only what differs from these.
+// The text part of models with vision states only what differs from these defaults.
 constexpr std::string_view kDefaults = R"({
     "vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
     "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,

@@ -1,6 +1,7 @@
-// This is the text part of Gemma 4. Layers with a window and layers without one have heads of two
-// sizes and ropes of two kinds, values have a norm, late layers may attend to keys and values of
-// earlier ones, experts stand beside the MLP, and every layer may have an embedding of the token.
+// Gemma 4 (its text part) has two kinds of layers, with and without a window, whose heads differ in
+// size and whose ropes differ in kind. Values have a norm. Late layers may attend to keys and
+// values of earlier ones, experts stand beside the MLP, and every layer may have an embedding of
+// the token.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,8 +36,8 @@ void read_kinds(ConfigReader& reader, DecoderTraits& traits) {
   traits.layers.back().window = 0;
 }
 
-// Since 5.10 transformers writes an object of layers in place of the global sizes; each layer in it
-// has the sizes that differ.
+// Reads sizes that differ between layers. transformers 5.10 and later writes them as an object of
+// layers in place of the global sizes.
 void read_sizes_of_layers(const Json& sizes, ConfigReader& reader, DecoderTraits& traits) {
   constexpr const char* kKey = "per_layer_config";
   if (!sizes.is_object()) reader.refuse(kKey, "expected an object of layers");
@@ -72,9 +73,9 @@ void read_heads(ConfigReader& reader, DecoderTraits& traits) {
   if (sizes != nullptr) read_sizes_of_layers(*sizes, reader, traits);
 }
 
-// The last `num_kv_shared_layers` layers attend to what the last layer of their kind before them
-// has stored, and may have MLPs of twice the width. Published files have matrices of keys and
-// values of these layers, too, which nothing reads.
+// Makes the last `num_kv_shared_layers` layers attend to what the last layer of their kind before
+// them has stored; they may have MLPs of twice the width. Published files also have matrices of
+// keys and values for these layers, which nothing reads.
 void read_shared_caches(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   constexpr const char* kKey = "num_kv_shared_layers";
   const auto layers = static_cast<int64_t>(traits.layers.size());
@@ -103,7 +104,7 @@ void read_experts(ConfigReader& reader, DecoderTraits& traits) {
   const int64_t count = reader.optional_integer("num_experts", 0, 1, kMaxExperts);
   const int64_t chosen = reader.optional_integer("top_k_experts", 0, 1, kMaxExperts);
   const int64_t width = reader.optional_integer("moe_intermediate_size", 0, 1, kMaxWidth);
-  // The width of an expert has an older name, too.
+  // Older files have another name for the width of an expert.
   const int64_t old = reader.optional_integer("expert_intermediate_size", 0, 1, kMaxWidth);
   if (!present) return;
   e.count = count;
@@ -139,7 +140,7 @@ void read_layer_embedding(ConfigReader& reader, DecoderTraits& traits, const Mod
 }
 
 void read_gemma4(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
-  // A text is read in one direction, whatever images are.
+  // A text is read in one direction, whatever this says about images.
   if (reader.pending("use_bidirectional_attention") &&
       *reader.value("use_bidirectional_attention") != "vision")
     reader.refuse("use_bidirectional_attention", "not supported, expected 'vision' or null");

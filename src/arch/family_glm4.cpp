@@ -1,11 +1,11 @@
-// GLM-4 rotates a part of every head, with neighbours paired; gate and up are one tensor. The later
-// models (glm4) also have norms after both blocks.
+// GLM-4 has rope on a part of every head, which turns neighbours as pairs; gate and up are one
+// tensor. Later models (glm4) also have norms after both blocks.
 #include "arch/family.h"
 
 namespace walsh {
 namespace {
 
-constexpr int64_t kDefaultHeadDim = 128;  // transformers' default for an absent key
+constexpr int64_t kDefaultHeadDim = 128;  // transformers assumes this for an absent key.
 
 void read_glm(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
   traits.names.gate_up = "mlp.gate_up_proj";

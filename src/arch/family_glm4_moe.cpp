@@ -1,4 +1,4 @@
-// GLM-4.5 and 4.6 score experts by sigmoids with a bias that counts for the choice only, in groups,
+// GLM-4.5 and 4.6 score experts by sigmoids with a bias that affects only the choice, in groups,
 // and have a shared expert; the first layers have a dense MLP.
 #include "arch/family.h"
 

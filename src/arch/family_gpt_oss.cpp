@@ -6,7 +6,7 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kGptOssWindow = 128;  // transformers' default for an absent key
+constexpr int64_t kGptOssWindow = 128;  // transformers assumes this for an absent key.
 constexpr int64_t kGptOssHeadDim = 64;
 constexpr double kDefaultSlope = 1.702, kDefaultLimit = 7;
 
@@ -29,7 +29,7 @@ void read_gpt_oss(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
       traits.layers[i].window = window;
   }
   read_expert_counts(reader, "intermediate_size", traits);
-  // These duplicate other keys.
+  // These keys repeat what other keys say.
   for (const char* key : {"experts_per_token", "initial_context_length"})
     reader.value(key);
   traits.experts.router_bias = traits.experts.bias = true;

@@ -1,5 +1,5 @@
-// The dense HunYuan is Llama with norms of queries and keys behind their rotation. A fixed factor
-// may stretch the base of the rotation.
+// The dense HunYuan is Llama with norms of queries and keys after their rope. A fixed factor may
+// stretch the base of the rope.
 #include <cmath>
 
 #include "arch/family.h"
@@ -7,8 +7,8 @@
 namespace walsh {
 namespace {
 
-// transformers does not read these keys of published files, in which only these values exist, nor
-// those for training, pictures and other classes.
+// transformers does not read these keys of published files, in which only these values exist. It
+// does not read those for training, pictures and other classes either.
 void read_published(ConfigReader& reader, const DecoderTraits& traits) {
   reader.only("use_qk_norm", true);
   reader.only("use_rotary_pos_emb", true);

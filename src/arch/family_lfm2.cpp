@@ -1,5 +1,5 @@
-// LFM2 has short convolutions between gates in most layers and attention, with norms of queries and
-// keys, in the others; with experts, the first layers have a dense MLP.
+// LFM2 has short convolutions between gates in most layers, and attention with norms of queries and
+// keys in the others. In models with experts, the first layers have a dense MLP.
 #include <fmt/format.h>
 
 #include "arch/family.h"
@@ -39,8 +39,8 @@ void read_layer_list(ConfigReader& reader, const Json& types, DecoderTraits& tra
   }
 }
 
-// Where there is no list of types, published files of the dense models list the layers with
-// attention, which are all layers if that list is absent, too.
+// Reads which layers have attention from files of dense models, which have no list of types:
+// `full_attn_idxs` lists them, and without it all layers have attention.
 void read_layers_with_attention(ConfigReader& reader, DecoderTraits& traits) {
   constexpr const char* kKey = "full_attn_idxs";
   const Json* list = reader.value(kKey);
@@ -60,7 +60,7 @@ void read_shared(ConfigReader& reader, DecoderTraits& traits, ModelConfig& confi
   traits.qk_norm = true;
   traits.short_convolution.taps = reader.integer_or("conv_L_cache", 3, 2, kMaxTaps);
   traits.short_convolution.bias = reader.boolean_or("conv_bias", false);
-  if (reader.value("tie_embedding") != nullptr)  // this key is the stronger one
+  if (reader.value("tie_embedding") != nullptr)  // This key takes precedence.
     config.tied_head = reader.boolean_or("tie_embedding", true);
   // transformers does not read these keys of published files, in which only these values exist.
   reader.only("block_use_swiglu", true);
@@ -73,8 +73,8 @@ void read_shared(ConfigReader& reader, DecoderTraits& traits, ModelConfig& confi
     reader.value(key);
 }
 
-// The width of the MLP is two thirds of what the file states, unless it says otherwise, multiplied
-// and rounded up as other keys say.
+// Returns the width of the MLP. It is two thirds of what the file states, unless the file says
+// otherwise, multiplied and rounded up as other keys say.
 int64_t mlp_width(ConfigReader& reader, int64_t stated) {
   int64_t width = reader.optional_integer("block_ff_dim", stated, 1, kMaxWidth);
   const bool adjusted = reader.boolean_or("block_auto_adjust_ff_dim", true);
@@ -102,7 +102,7 @@ void read_lfm2(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config)
 
 void read_lfm2_moe(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
   read_shared(reader, traits, config);
-  reader.value("full_attn_idxs");  // is not read where layers have experts
+  reader.value("full_attn_idxs");  // Models with experts do not use it.
   const Json* types = reader.value("layer_types");
   if (types == nullptr) reader.refuse("layer_types", "expected one entry per layer");
   read_layer_list(reader, *types, traits);

@@ -1,5 +1,6 @@
-// This is the text part of Llama 4. Layers with rope attend to chunks of positions, the others to
-// all; expert weights multiply the experts' inputs, and there is a shared expert.
+// Llama 4 (its text part) has layers with rope, which attend to chunks of positions, and layers
+// without, which attend to all. Expert weights multiply the experts' inputs, and there is a shared
+// expert.
 #include <string>
 
 #include "arch/family.h"
@@ -12,7 +13,8 @@ constexpr int64_t kDefaultChunk = 8192, kDefaultGrowthStep = 8192, kDefaultMlp =
 constexpr double kDefaultGrowth = 0.1;
 constexpr int64_t kMost = int64_t{1} << 31, kMaxWidth = int64_t{1} << 20;
 
-// The layers that `layer_types` lists attend to chunks; without the list, the layers with rope do.
+// Gives chunks to the layers that `layer_types` lists or, without the list, to the layers with
+// rope.
 void read_chunks(ConfigReader& reader, DecoderTraits& traits) {
   const int64_t absent = reader.has("attention_chunk_size") ? 0 : kDefaultChunk;
   const int64_t chunk = reader.optional_integer("attention_chunk_size", absent, 1, kMost);
@@ -41,7 +43,7 @@ bool read_growth(ConfigReader& reader) {
   return reader.boolean_or(key, true);
 }
 
-// Reads what replaces rope in layers without it, and the norm after rope in layers with it.
+// Reads what replaces rope in layers without it, and the norm that follows rope in layers with it.
 void read_queries(ConfigReader& reader, DecoderTraits& traits) {
   const bool unit = reader.boolean_or("use_qk_norm", true);
   const bool grow = read_growth(reader);
@@ -55,7 +57,7 @@ void read_queries(ConfigReader& reader, DecoderTraits& traits) {
   }
 }
 
-// Experts are in the layers that `moe_layers` lists, or in every `interleave_moe_layer_step`-th.
+// Gives experts to the layers that `moe_layers` lists, or to every `interleave_moe_layer_step`-th.
 void read_expert_layers(ConfigReader& reader, DecoderTraits& traits) {
   const auto step =
       static_cast<size_t>(reader.integer_or("interleave_moe_layer_step", 1, 1, kMost));
@@ -97,7 +99,7 @@ void read_llama4(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
     layer.intermediate = mlp;
     layer.shared = e.width;
   }
-  reader.value("for_llm_compressor");  // written by a quantization tool
+  reader.value("for_llm_compressor");  // A quantization tool writes this key.
 }
 
 }  // namespace

@@ -1,12 +1,12 @@
-// MiniMax-M2 has experts as Mixtral has them, scored by sigmoids with a bias that counts for the
-// choice only, and norms over the queries and the keys of all heads; a part of every head is
-// rotated.
+// MiniMax-M2 has experts as Mixtral has them, scored by sigmoids with a bias that affects only the
+// choice. It has norms over the queries and over the keys of all heads, and rope on a part of every
+// head.
 #include "arch/family.h"
 
 namespace walsh {
 namespace {
 
-// Returns whether the file states a share of rotated values, in which case `rotary_dim` has no
+// Returns whether the file states which share of a head rope turns; `rotary_dim` then has no
 // effect.
 bool states_share(ConfigReader& reader) {
   constexpr const char* kShare = "partial_rotary_factor";
@@ -18,7 +18,7 @@ bool states_share(ConfigReader& reader) {
   return stated;
 }
 
-// Published files state the length of the rotated part of a head under this key.
+// Reads the length of the turned part of a head, which published files state under this key.
 void read_rotated(ConfigReader& reader, const DecoderTraits& traits, ModelConfig& config) {
   constexpr const char* kKey = "rotary_dim";
   if (reader.value(kKey) == nullptr) return;

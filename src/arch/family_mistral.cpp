@@ -21,7 +21,8 @@ void read_ministral(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
 }
 
 void read_ministral3(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
-  // Without them transformers assumes a long table, which is too unusual for a default.
+  // Without these keys transformers assumes a table for long contexts, which is too unusual for a
+  // default.
   if (reader.value("rope_parameters") == nullptr && reader.value("rope_scaling") == nullptr)
     reader.refuse("rope_parameters", "expected parameters");
   set_windows(read_window(reader, 0), traits);

@@ -1,4 +1,4 @@
-// OLMoE: queries and keys are normed over all heads together; every layer has experts.
+// OLMoE norms queries and keys over all heads together and has experts in every layer.
 #include "arch/family.h"
 
 namespace walsh {

@@ -1,4 +1,4 @@
-// Phi 3, 3.5 and 4 are Llama with q, k and v in one tensor, and gate and up in one; a part of a
+// Phi 3, 3.5 and 4 are Llama with q, k and v in one tensor, and gate and up in one. A part of a
 // head may have no rope, and long contexts have other frequencies.
 #include "arch/family.h"
 

@@ -7,7 +7,8 @@ namespace {
 constexpr int64_t kDefaultMaxWindowLayers = 28;
 constexpr int64_t kMaxWidth = int64_t{1} << 20;
 
-// Unlike in the dense models, every second of the first `max_window_layers` layers has a window.
+// Gives windows: unlike in the dense models, every second of the first `max_window_layers` layers
+// has one.
 void read_windows(ConfigReader& reader, DecoderTraits& traits) {
   const bool enabled = reader.boolean_or("use_sliding_window", false);
   const int64_t fallback = reader.has("sliding_window") ? 0 : kDefaultWindow;

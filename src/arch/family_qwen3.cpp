@@ -4,7 +4,7 @@
 namespace walsh {
 namespace {
 
-// transformers has this default, not hidden / heads.
+// transformers assumes this if the key is absent, instead of hidden / heads.
 constexpr int64_t kDefaultHeadDim = 128;
 
 void read_qwen3(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {

@@ -17,7 +17,8 @@ constexpr int64_t kMaxWidth = int64_t{1} << 20;
 
 constexpr int64_t kMostAhead = 64;
 
-// transformers saves the text part of a model with vision under the names that it has in the whole.
+// transformers saves the text part of a model with vision under the names that it has in the whole
+// model.
 constexpr auto kStoredNames = std::to_array<NameRule>({{"model.language_model.", "model."}});
 
 DeltaNetTraits read_delta_net(ConfigReader& reader) {
@@ -81,9 +82,9 @@ void read_qwen35(ConfigReader& reader, DecoderTraits& traits, ModelConfig& confi
   reader.value("mamba_ssm_dtype");
 }
 
-// The first of the layers that predict further tokens has attention; the others are left out. One
-// with an embedding of its own is left out, too. `absent` is the number of such layers if no key
-// states it.
+// Reads the layers that predict further tokens. The first one becomes AheadDesc and has attention;
+// the others, and one with an embedding of its own, are left out. `absent` is the number of such
+// layers if no key states it.
 void read_ahead(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config, int64_t absent) {
   const int64_t count = reader.optional_integer("mtp_num_hidden_layers", absent, 0, kMostAhead);
   if (reader.boolean_or("mtp_use_dedicated_embeddings", false) || count == 0) {
@@ -120,7 +121,7 @@ void read_qwen35_moe(ConfigReader& reader, DecoderTraits& traits, ModelConfig& c
 }
 
 void read_qwen3_next(ConfigReader& reader, DecoderTraits& traits, ModelConfig& config) {
-  read_experts_too(reader, traits, config, 1);  // published files have the layer and no key
+  read_experts_too(reader, traits, config, 1);  // Published files have the layer, but no key.
   traits.names.delta_qkvz = "linear_attn.in_proj_qkvz";
   traits.names.delta_ba = "linear_attn.in_proj_ba";
   traits.experts.routing.normalized = reader.boolean_or("norm_topk_prob", true);

@@ -1,5 +1,5 @@
-// In Qwen 3 with experts, weights are the softmax of the router's logits, renormalized over the
-// chosen experts if the config says so; some layers may have a dense MLP instead.
+// Qwen 3 with experts weighs them by the softmax of the router's logits, renormalized over the
+// chosen experts if the config says so. Some layers may have a dense MLP instead.
 #include "arch/family.h"
 
 namespace walsh {
@@ -10,7 +10,7 @@ void read_qwen3_moe(ConfigReader& reader, DecoderTraits& traits, ModelConfig&) {
   traits.qkv_bias = traits.o_bias = reader.boolean_or("attention_bias", false);
   const bool enabled = reader.boolean_or("use_sliding_window", false);
   const int64_t window = read_window(reader, kDefaultWindow);
-  reader.value("max_window_layers");  // present in files, but all layers have the window
+  reader.value("max_window_layers");  // Files have this key, but all layers have the window.
   for (LayerTraits& layer : traits.layers)
     layer.window = enabled ? window : 0;
   read_expert_counts(reader, "moe_intermediate_size", traits);

@@ -1,6 +1,6 @@
-// Describes a decoder layer as data: its activations, the matrices that read them, and how the
-// results are combined. Names, shapes, rotations, balancing, calibration, placement, memory and
-// operation counts are derived from it. Only the forward pass gives the parts a meaning.
+// Describes a decoder layer as data: its activations, the matrices that read them, and how results
+// are combined. Names, shapes, rotations, balancing, calibration, placement, memory and operation
+// counts follow from it. Only the forward pass knows what the parts mean.
 #pragma once
 
 #include <cstdint>
@@ -11,84 +11,89 @@
 
 namespace walsh {
 
-// Computes y = x / rms(x) * factor * (gain_offset + weight), over `width` values. If it is
-// `centered`, x is without its mean (LayerNorm).
+// Computes y = x / rms(x) * factor * (gain_offset + weight) over each `width` values. If it is
+// `centered`, the mean is subtracted from x before (LayerNorm).
 struct NormDesc {
-  std::string weight;  // tensor [width]; empty: no norm
+  std::string weight;  // It names a tensor [width]; if empty, there is no norm.
   int64_t width = 0;
   float eps = 0;
-  float gain_offset = 0;  // 1 if checkpoints store the gain minus one
+  float gain_offset = 0;  // It is 1 if checkpoints store the gain minus one.
   float factor = 1;
   bool centered = false;
 
   bool present() const { return !weight.empty(); }
 };
 
-// The outputs of this matrix become an activation, each multiplied by a factor that does not depend
-// on it (v before o: a weighted mean over positions; up before down: the gate). Therefore the
-// channels of the activation can be scaled by scaling rows of this matrix. Channel c comes from row
-// c / (dim * repeat) * dim + c % dim.
+// Names the matrix whose outputs become an activation, each multiplied by a factor that does not
+// depend on it. v feeds o that way (the factors are a weighted mean over positions), and up feeds
+// down (the factor is the gate). Scaling rows of this matrix therefore scales channels of the
+// activation. Channel c comes from row c / (dim * repeat) * dim + c % dim.
 struct Feeder {
-  std::string matrix, bias;  // empty: no feeder
+  std::string matrix, bias;  // They name tensors; if empty, there is no feeder.
   int64_t dim = 1, repeat = 1;
 
   int64_t row(int64_t channel) const { return channel / (dim * repeat) * dim + channel % dim; }
 };
 
-// The rows (outputs) or columns (inputs) of a matrix have this basis when a rotation is folded into
-// the residual stream (quantize/source/fold.h).
+// Says in which basis the rows (outputs) or columns (inputs) of a matrix are when a rotation is
+// folded into the residual stream (quantize/source/fold.h).
 enum class Basis : uint8_t {
-  own,       // that of the checkpoint
-  residual,  // the one orthogonal matrix of the residual stream
-  heads      // one orthogonal matrix per key-value head
+  own,  // The basis stays that of the checkpoint.
+  // The one orthogonal matrix of the residual stream defines it.
+  residual,
+  heads  // Each key-value head has an orthogonal matrix.
 };
 
-// Matrices read these values. All matrices that read an activation share its rotation and its
-// channel balancing.
+// Describes values that matrices read. All matrices that read an activation share its rotation and
+// its channel balancing.
 struct ActivationDesc {
-  std::string name;  // e.g. "layers.0.attention"; determines the seed of its rotation
+  // Identifies the activation, e.g. "layers.0.attention", and determines the seed of its rotation.
+  std::string name;
   int64_t width = 0;
-  NormDesc norm = {};  // applied before it, if present
+  NormDesc norm = {};  // If present, it is applied before.
   Basis basis = Basis::own;
   Feeder feeder = {};
 };
 
 struct MatrixDesc {
-  std::string weight;  // tensor [rows, cols]
-  std::string bias;    // tensor [rows], or empty
+  std::string weight;  // It names a tensor [rows, cols].
+  std::string bias;    // It names a tensor [rows], or nothing.
   int64_t rows = 0, cols = 0;
-  int input = 0;  // index of the activation that it reads
+  int input = 0;  // It is the index of the activation that the matrix reads.
   Basis outputs = Basis::own;
-  bool plain = false;  // never coded: a router, whose choices rounding would change
-  int expert = -1;     // the expert that it belongs to; -1: none
+  // If true, the matrix is never coded. Routers are not, because rounding would change their
+  // choices.
+  bool plain = false;
+  int expert = -1;  // It is the expert that has the matrix; -1: none.
 };
 
-// This function is applied to a gate.
+// Names the function that is applied to a gate.
 enum class GateFunction : uint8_t {
-  silu,          // x / (1 + exp(-x))
-  gelu_tanh,     // x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
-  clamped_silu,  // x / (1 + exp(-slope x)) of x = min(gate, limit), times 1 + up, up being cut at
-                 // both limits
-  relu           // max(x, 0)
+  silu,       // x / (1 + exp(-x))
+  gelu_tanh,  // x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
+  // This is x / (1 + exp(-slope x)) of x = min(gate, limit), times 1 + up, where up is limited to
+  // [-limit, limit].
+  clamped_silu,
+  relu  // max(x, 0)
 };
 
-// In multi-head latent attention (DeepSeek-V2), the keys and values of all heads are products of
-// one short vector per position, the latent, which is normalized first. The first `rope_dim` values
-// of a head's query and key are rotated. For keys these come from a separate product of the input
-// and are the same for all heads.
+// Describes multi-head latent attention (DeepSeek-V2). The keys and values of all heads are
+// products of one short vector per position, the latent, which is normalized first. Rope turns the
+// first `rope_dim` values of a head's query and key. For keys these come from a separate product of
+// the input, the shared key, which all heads have.
 //
-// The cache holds the latent and the shared key, as one head for all queries: [latent, shared key],
-// whose first `rank` values are its value. Queries go to latents by the transposed parts of k that
-// their heads have, and what attention gives leaves latents by the heads' parts of v.
+// The cache holds the latent and the shared key as one head for all queries: [latent, shared key],
+// whose first `rank` values are its value. The transposed parts of k that heads have take queries
+// to the space of latents, and the heads' parts of v take the result of attention back from it.
 struct LatentDesc {
-  int64_t rank = 0;  // values of the latent; 0: no latent attention
-  // The latent of the queries has this size; 0: queries are a product of the input.
+  int64_t rank = 0;  // The latent has this many values; 0: there is no latent attention.
+  // The latent of queries has this many values; 0: queries are a product of the input.
   int64_t query_rank = 0;
-  int64_t rope_dim = 0;   // part of head_dim
-  int64_t value_dim = 0;  // values per head that `o` reads, at most head_dim
-  // These matrices are [query_rank, hidden] (-1: none), [rank, hidden] and [rope_dim, hidden]. Of
-  // the attention's matrices, q reads the latent of queries; k [heads * (head_dim - rope_dim),
-  // rank] and v [heads * value_dim, rank] read the normalized latent.
+  int64_t rope_dim = 0;   // Rope turns this many of the head_dim values.
+  int64_t value_dim = 0;  // `o` reads this many values per head, at most head_dim.
+  // These are indices of matrices [query_rank, hidden] (-1: none), [rank, hidden] and [rope_dim,
+  // hidden]. Of the attention's matrices, q reads the latent of queries; k [heads * (head_dim -
+  // rope_dim), rank] and v [heads * value_dim, rank] read the normalized latent.
   int query_down = -1, down = -1, shared_key = -1;
 
   bool present() const { return rank > 0; }
@@ -98,50 +103,53 @@ struct LatentDesc {
 // / (heads / kv_heads).
 struct AttentionDesc : AttentionOptions {
   int64_t heads = 0;
-  int64_t kv_heads = 0;  // divides heads
-  int64_t head_dim = 0;  // a multiple of 8
-  int rope = -1;         // index into ModelConfig::ropes; -1: queries and keys are not rotated
-  NormDesc q_norm = {}, k_norm = {};  // over the head_dim values of each head, or over all heads
-  bool norms_turned = false;          // these norms are behind the rotation, not in front of it
-  // Rotated queries and keys are divided by sqrt(mean square of their head + this); 0: they are
+  int64_t kv_heads = 0;  // It divides heads.
+  int64_t head_dim = 0;  // It has to be a multiple of 8.
+  // It is an index into ModelConfig::ropes; -1: queries and keys are not turned.
+  int rope = -1;
+  // These are over the head_dim values of each head, or over all heads.
+  NormDesc q_norm = {}, k_norm = {};
+  bool norms_turned = false;  // If true, these norms follow rope instead of preceding it.
+  // After rope, queries and keys are divided by sqrt(mean square of their head + this); 0: they are
   // not.
   float unit_eps = 0;
   // Values are divided by sqrt(mean square of their head + this); 0: they are not.
   float value_eps = 0;
-  // This layer attends to the keys and values of that earlier one; -1: it has its own. If it has
-  // none, there are no matrices k and v, and no norm of keys.
+  // This layer attends to the keys and values of that earlier layer; -1: it has its own. Without
+  // its own there are no matrices k and v, and no norm of keys.
   int cache_of = -1;
   // Queries at position p are multiplied by 1 + growth log(1 + floor((p + 1) / growth_step)).
   float growth = 0;
   int64_t growth_step = 1;
-  // This tensor [heads] has one logit per head, which takes part in the softmax but has no value.
-  // Empty: no sinks.
+  // Names a tensor [heads] with one logit per head, which takes part in the softmax but has no
+  // value; if empty, there are no sinks.
   std::string sinks = {};
-  // The matrix q gives, for each head, head_dim values of a query and then as many values of a
-  // gate. The output of the head is multiplied by the sigmoid of its gate.
+  // If true, the matrix q gives, for each head, head_dim values of a query and then as many values
+  // of a gate. The output of the head is multiplied by the sigmoid of its gate.
   bool gated = false;
   LatentDesc latent = {};
-  int q = -1, k = -1, v = -1, o = -1;  // without v, values are what k gives
+  int q = -1, k = -1, v = -1, o = -1;  // If there is no v, what k gives are the values, too.
 
   bool present() const { return heads > 0; }
   bool has_cache() const { return present() && cache_of < 0; }
   int64_t query_width() const { return heads * head_dim; }
   int64_t query_rows() const { return gated ? 2 * query_width() : query_width(); }
   int64_t kv_width() const { return kv_heads * head_dim; }
-  // Returns how many heads of keys the cache has, and how many values each has. Latent attention
-  // has one head, and the beginning of its key is its value.
+  // Returns how many heads of keys the cache has, and how many values each has. In latent attention
+  // the cache has one head, whose key begins with its value.
   int64_t cache_heads() const { return latent.present() ? 1 : kv_heads; }
   int64_t cache_dim() const { return latent.present() ? latent.rank + latent.rope_dim : head_dim; }
-  // Return how many numbers the cache keeps of a position, as keys and as values.
+  // These return how many numbers the cache keeps per position as keys, and as values.
   int64_t cached_keys() const { return has_cache() ? cache_heads() * cache_dim() : 0; }
   int64_t cached_values() const { return latent.present() ? 0 : cached_keys(); }
   // Returns the number of values that o reads.
   int64_t value_width() const { return heads * (latent.present() ? latent.value_dim : head_dim); }
-  // Returns whether the norms are over whole rows. Where there are two, both or neither are.
+  // Returns whether the norms are over whole rows instead of heads. If there are two norms, they
+  // agree.
   bool norms_all_heads() const { return q_norm.present() && q_norm.width != head_dim; }
 };
 
-// Describes a mixer with the gated delta rule (Yang, Kautz and Hatamizadeh 2024). In place of keys
+// Describes a mixer with the gated delta rule (Yang, Kautz and Hatamizadeh 2024). Instead of keys
 // and values of all positions, every value head has a state S [key_dim, value_dim]: S <- d S + k
 // (strength (v - (d S)^T k))^T, and its output is S^T q, with d = exp(-exp(rate) softplus(a +
 // bias)) and strength = sigmoid(b). q, k and v come from a convolution over the last `taps`
@@ -149,13 +157,15 @@ struct AttentionDesc : AttentionOptions {
 // sqrt(key_dim) as well. Value head h reads the queries and keys of head h / (value_heads /
 // key_heads). The output of a head is normalized, then multiplied by silu(z).
 struct DeltaNetDesc {
-  int64_t key_heads = 0, value_heads = 0;  // key_heads divides value_heads; 0: no delta net
-  int64_t key_dim = 0, value_dim = 0;      // per head, multiples of 16
-  int64_t taps = 0;                        // of the convolution: 2 to 16
-  std::string convolution;                 // tensor [channels, taps], the newest position last
-  std::string rate, bias;                  // tensors [value_heads]
-  NormDesc norm = {};                      // over the value_dim values of each head
-  // The rows of qkv are queries, keys and values; a and b have one row per value head.
+  // key_heads divides value_heads; 0: there is no delta net.
+  int64_t key_heads = 0, value_heads = 0;
+  int64_t key_dim = 0, value_dim = 0;  // They are sizes of heads, multiples of 16.
+  int64_t taps = 0;                    // The convolution has 2 to 16 taps.
+  // Names a tensor [channels, taps], with the newest position last.
+  std::string convolution;
+  std::string rate, bias;  // They name tensors [value_heads].
+  NormDesc norm = {};      // It is over the value_dim values of each head.
+  // The rows of qkv are queries, then keys, then values; a and b have one row per value head.
   int qkv = -1, z = -1, b = -1, a = -1, o = -1;
 
   bool present() const { return value_heads > 0; }
@@ -168,150 +178,165 @@ struct DeltaNetDesc {
 // Describes a mixer that is a short convolution between two gates (LFM2): o(after(x) *
 // convolution(before(x) * inner(x))), where the convolution is over the last `taps` positions.
 struct ShortConvolutionDesc {
-  int64_t channels = 0;     // 0: no such mixer
-  int64_t taps = 0;         // 2 to 16
-  std::string convolution;  // tensor [channels, taps], the newest position last
-  std::string bias;         // tensor [channels], added to what the convolution gives; or empty
+  int64_t channels = 0;  // 0 means that there is no such mixer.
+  int64_t taps = 0;      // The convolution has 2 to 16 taps.
+  // Names a tensor [channels, taps], with the newest position last.
+  std::string convolution;
+  // Names a tensor [channels] that is added to what the convolution gives, or nothing.
+  std::string bias;
   int before = -1, after = -1, inner = -1, o = -1;
 
   bool present() const { return channels > 0; }
 };
 
-// The MLP is down(function(gate(x)) * up(x)). Without a matrix `gate`, what `up` gives is its own
-// gate.
+// Describes the MLP down(function(gate(x)) * up(x)). Without a matrix `gate`, what `up` gives is
+// its own gate.
 struct MlpDesc {
-  int64_t width = 0;  // 0: no MLP; there may be experts
+  int64_t width = 0;  // 0 means that there is no MLP; there may be experts.
   GateFunction function = GateFunction::silu;
-  float slope = 1, limit = 0;  // of clamped_silu
+  float slope = 1, limit = 0;  // clamped_silu uses these.
   int gate = -1, up = -1, down = -1;
 };
 
-// Says how the experts of a token and their weights are chosen. The scores are the softmax of the
+// Says how the experts of a token are chosen and weighed. The scores are the softmax of the
 // router's logits, or the sigmoid of each.
 struct RoutingDesc {
   bool sigmoid = false;
-  std::string bias;  // tensor [experts], added to the scores for the choice only; empty: none
-  // In the end the weight of each expert is multiplied by its value in this tensor [experts];
-  // empty: by nothing.
+  // Names a tensor [experts] that is added to the scores for the choice only; if empty, there is
+  // none.
+  std::string bias;
+  // Names a tensor [experts]. In the end the weight of each expert is multiplied by its value
+  // there; if empty, by nothing.
   std::string factors;
   // Consecutive experts form groups of equal size, and only the `groups_chosen` best groups take
-  // part. The score of a group is the sum of its `group_best` highest scores.
+  // part. A group's score is the sum of its `group_best` highest scores.
   int64_t groups = 1, groups_chosen = 1, group_best = 1;
-  bool normalized = true;  // the weights (scores of the chosen experts) are divided by their sum
-  float scale = 1;         // and multiplied by this
-  bool of_input = false;   // a weight multiplies the input of its expert instead of its output
+  // If true, the weights (the scores of the chosen experts) are divided by their sum.
+  bool normalized = true;
+  float scale = 1;  // Then weights are multiplied by this.
+  // If true, a weight multiplies the input of its expert instead of the output.
+  bool of_input = false;
 };
 
-// The experts give the sum over the chosen ones, e, of weight_e * down_e(function(gate_e(x)) *
-// up_e(x)). All experts read one activation, which may be that of the router; the inputs of all
-// down matrices are one activation, too.
+// Describes experts, which give the sum over the chosen ones, e, of weight_e *
+// down_e(function(gate_e(x)) * up_e(x)). All experts read one activation, which may be the
+// router's. The inputs of all down matrices are one activation, too.
 struct ExpertsDesc {
-  int64_t count = 0;   // 0: the layer has no experts
-  int64_t chosen = 0;  // per token
-  int64_t width = 0;   // of each expert
+  int64_t count = 0;   // 0 means that the layer has no experts.
+  int64_t chosen = 0;  // A token gets this many experts.
+  int64_t width = 0;   // Each expert has this width.
   RoutingDesc routing;
-  int router = -1;       // matrix [count, hidden]
-  int shared_gate = -1;  // matrix [1, hidden] whose sigmoid multiplies the output of `mlp`; -1: 1
-  int first = -1;        // matrix: gate, up and down of expert 0, then those of expert 1, ...
-  // These norms are applied to the sum, and to what `mlp` gives, before they are added.
+  int router = -1;  // It is the index of a matrix [count, hidden].
+  // It is the index of a matrix [1, hidden]; the sigmoid of its product multiplies the output of
+  // `mlp`. -1: the factor is 1.
+  int shared_gate = -1;
+  // It is the index of the first matrix of gate, up and down of expert 0, then of expert 1, ...
+  int first = -1;
+  // `after` is applied to the sum, and `after_shared` to the output of `mlp`, before both are
+  // added.
   NormDesc after = {}, after_shared = {};
 
   bool present() const { return count > 0; }
-  // Returns whether experts, router and `mlp` have inputs of their own.
+  // Returns whether experts, router and `mlp` have separate inputs.
   bool apart() const { return after.present(); }
   int gate(int64_t expert) const { return first + static_cast<int>(3 * expert); }
   int up(int64_t expert) const { return gate(expert) + 1; }
   int down(int64_t expert) const { return gate(expert) + 2; }
 };
 
-// Each layer may have an embedding of the token (Gemma 3n): x += after(out(function(gate(x)) * e)),
-// where e is the layer's part of the sum of two rows: what a table has for the token
-// (ModelConfig::layer_embedding) and the normed product of a matrix with the token's embedding.
+// Describes a layer's own embedding of the token (Gemma 3n): x += after(out(function(gate(x)) *
+// e)). Here e is the layer's part of a sum of two rows: what a table has for the token
+// (ModelConfig::layer_embedding), and the normed product of a matrix with the token's embedding.
 // Layer 0 has that matrix, which is for all layers.
 struct LayerEmbeddingDesc {
-  int64_t width = 0;  // of one layer; 0: there are none
+  int64_t width = 0;  // A layer has this many values; 0: there are none.
   int gate = -1, out = -1;
   NormDesc after = {};
-  int project = -1;    // of layer 0
-  NormDesc norm = {};  // of layer 0: over the values of one layer
+  int project = -1;    // Layer 0 has this matrix.
+  NormDesc norm = {};  // Layer 0 has this norm, over the values of one layer.
 
   bool present() const { return width > 0; }
 };
 
-// This stands in front of a layer that predicts further tokens (ModelConfig::ahead): x =
-// project([token(e), stream(y)]), where e is the embedding of a token and y what the model gave for
-// the token before.
+// Describes what a layer that predicts ahead begins with (ModelConfig::ahead): x =
+// project([token(e), stream(y)]). Here e is the embedding of a token, and y is what the model gave
+// for the token before.
 struct JoinDesc {
   NormDesc token = {}, stream = {};
-  bool stream_first = false;  // [stream(y), token(e)]
-  int project = -1;           // matrix [hidden, 2 hidden]
+  bool stream_first = false;  // If true, the pair is [stream(y), token(e)].
+  int project = -1;           // It is the index of a matrix [hidden, 2 hidden].
 
   bool present() const { return project >= 0; }
 };
 
-// A layer stores these vectors besides matrices and their biases.
+// Describes a vector that a layer stores besides matrices and their biases.
 struct VectorDesc {
-  // This says how stored values become the values that are used.
+  // Says how values are computed from the stored ones.
   enum class Form : uint8_t {
     stored,
-    exponential,  // e to the power of each value
-    transposed,   // [cols][rows] of a tensor [rows, cols]
-    constant      // nothing is stored: every value is `offset`
+    exponential,  // They are e to the power of each stored value.
+    transposed,   // They are [cols][rows] of a stored tensor [rows, cols].
+    constant      // Nothing is stored: every value is `offset`.
   };
 
-  std::string name;  // tensor [rows, cols]; for constants, a name that no tensor has
+  // Names a tensor [rows, cols]; a constant has a name that no tensor has.
+  std::string name;
   int64_t rows = 1, cols = 0;
-  float offset = 0;  // added to the stored values, which are then multiplied by the factor
+  // It is added to the stored values, which are then multiplied by the factor.
+  float offset = 0;
   Form form = Form::stored;
-  bool is_gain = false;  // whether it is the gain of a norm
+  bool is_gain = false;  // If true, it is the gain of a norm.
   float factor = 1;
 
   int64_t size() const { return rows * cols; }
 };
 
-// Constants have these names: the gain of heads that are divided by the root of their mean square,
-// and the gains of a delta net's queries and keys, which are divided by their length.
+// These are the names of constants: the gain of heads that are divided by the root of their mean
+// square, and the gains of a delta net's queries and keys, which are divided by their length.
 inline constexpr const char* kUnitGain = "unit gain";
 inline constexpr const char* kQueryLengthGain = "gain of query lengths";
 inline constexpr const char* kKeyLengthGain = "gain of key lengths";
 
-// A layer computes x += scale * after_attention(o(mixer(input))); x += scale *
-// after_mlp(down(...)). If they are `parallel`, both read the same activation, made of the x in
-// front of the layer. The mixer is attention, a delta net or a short convolution. In a layer with
-// experts, their sum is added to the output of `mlp`, which is the shared expert. Then comes the
-// layer's embedding of the token, if there is one.
+// Describes a layer, which computes x += scale * after_attention(o(mixer(input))), then x += scale
+// * after_mlp(down(...)). If the two are `parallel`, both read the same activation, made of the x
+// in front of the layer. The mixer is attention, a delta net or a short convolution. In a layer
+// with experts, their sum is added to the output of `mlp`, which is the shared expert. Then comes
+// the layer's embedding of the token, if there is one.
 struct LayerDesc {
-  std::vector<ActivationDesc> activations;  // in the order of the computation
-  std::vector<MatrixDesc> matrices;         // in the order of the computation
+  std::vector<ActivationDesc> activations;  // They are in the order of the computation.
+  std::vector<MatrixDesc> matrices;         // They are in the order of the computation.
   JoinDesc join;
-  DeltaNetDesc delta_net;                  // its matrices are indices into `matrices`,
-  ShortConvolutionDesc short_convolution;  // and so are those of this,
-  AttentionDesc attention;                 // of attention
-  MlpDesc mlp;                             // and gate, up and down
-  ExpertsDesc experts;                     // their gates use the function of `mlp`
-  LayerEmbeddingDesc embedding;            // and so does its gate
-  // These norms are applied to what a branch adds to the residual stream.
+  // The matrices of the mixer and the MLP are indices into `matrices`.
+  DeltaNetDesc delta_net;
+  ShortConvolutionDesc short_convolution;
+  AttentionDesc attention;
+  MlpDesc mlp;
+  ExpertsDesc experts;           // The gates of experts use the function of `mlp`.
+  LayerEmbeddingDesc embedding;  // So does its gate.
+  // These norms are applied to what the mixer and the MLP add to the residual stream.
   NormDesc after_attention = {}, after_mlp = {};
-  float branch_scale = 1;  // multiplies what a branch adds to the residual stream
+  // Multiplies what a branch adds to the residual stream.
+  float branch_scale = 1;
   bool parallel = false;
-  // The residual stream is multiplied by this tensor [1] behind the layer; empty: it is not.
+  // Names a tensor [1] that multiplies the residual stream behind the layer; if empty, nothing
+  // does.
   std::string stream_factor = {};
 
-  // Returns whether a sequence has a state in this layer, besides keys and values.
+  // Returns whether a sequence has a state in this layer besides keys and values.
   bool has_state() const { return delta_net.present() || short_convolution.present(); }
   const MatrixDesc& matrix(int index) const { return matrices[static_cast<size_t>(index)]; }
   const ActivationDesc& input_of(const MatrixDesc& m) const {
     return activations[static_cast<size_t>(m.input)];
   }
-  // Returns whether a token is multiplied by the matrix, where the first experts stand for the
-  // chosen ones: all experts have the same shapes.
+  // Returns whether decoding a token multiplies the matrix. All experts have the same shapes, so
+  // the first ones stand for the chosen ones.
   bool of_one_token(const MatrixDesc& m) const { return m.expert < experts.chosen; }
 };
 
-// Returns all vectors of a layer. Names, loading, memory and the steps of the forward pass all
-// follow this list. Gains come first, in the order of the computation.
+// Returns all vectors of a layer. Gains come first, in the order of the computation. Names,
+// loading, memory and the steps of the forward pass all follow this list.
 std::vector<VectorDesc> layer_vectors(const LayerDesc& layer);
-// Returns the index of a vector in such a list, -1 if there is none of this name.
+// Returns the index of the vector with this name in such a list; -1 if there is none.
 int find_vector(const std::vector<VectorDesc>& vectors, const std::string& name);
 
 }  // namespace walsh

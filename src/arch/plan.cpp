@@ -31,8 +31,8 @@ void add_experts(const LayerDesc& layer, std::map<std::string, ExpertMatrix>& ex
   }
 }
 
-// Adds everything that is not a matrix, in the order of the file: gains, biases of matrices,
-// others.
+// Adds the names of everything that is not a matrix, in the order of the file: gains, biases of
+// matrices, others.
 void add_vectors(const LayerDesc& layer, std::vector<std::string>& vectors) {
   const std::vector<VectorDesc> own = layer_vectors(layer);
   for (const VectorDesc& v : own)
@@ -60,7 +60,7 @@ std::string residual_refusal(const ModelConfig& c) {
 }
 
 void add_folded(const LayerDesc& layer, ResidualPlan& plan) {
-  std::string heads;  // the activation whose basis is Basis::heads
+  std::string heads;  // It names the activation whose basis is Basis::heads.
   for (const ActivationDesc& a : layer.activations) {
     if (a.basis == Basis::heads) heads = a.name;
     if (a.basis == Basis::residual) add_name(a.norm.weight, plan.norms);

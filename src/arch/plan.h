@@ -1,6 +1,6 @@
-// Says what the quantizer knows of a model: the activations ("sites") that linear weights read,
-// each of which may be rotated. It is derived from the description of the model; the quantizer
-// needs nothing else of the architecture.
+// Says what the quantizer knows of a model. These are mainly the sites, i.e. the activations that
+// linear weights read, each of which may be rotated. The plan is derived from the description of
+// the model; the quantizer needs nothing else of the architecture.
 #pragma once
 
 #include <array>
@@ -14,73 +14,82 @@
 
 namespace walsh {
 
-// A site is one activation and the weights [rows, width] that read it. They share the seed of the
+// Names one activation and the weights [rows, width] that read it. They share the seed of the
 // rotation and the channel balancing.
 struct Site {
-  std::string name;   // e.g. "layers.0.attention"; determines the seed of the rotation
-  int64_t width = 0;  // columns of every matrix
-  std::string norm;   // weight of the RMSNorm before it, empty if there is none
-  std::vector<std::string> matrices;  // tensor names, in file order
+  // Identifies the site, e.g. "layers.0.attention", and determines the seed of the rotation.
+  std::string name;
+  int64_t width = 0;  // Every matrix has this many columns.
+  // Names the weight of the RMSNorm before it; empty if there is none.
+  std::string norm;
+  std::vector<std::string> matrices;  // They name tensors, in file order.
   Feeder feeder = {};
-  std::vector<std::string> plain = {};  // matrices that read it as well but are never coded
+  std::vector<std::string> plain = {};  // These matrices read it as well, but are never coded.
 };
 
 // Describes a matrix that belongs to an expert.
 struct ExpertMatrix {
   int expert = 0;
-  std::string kind;  // the same for all experts of a layer: the name with "*" as the number
+  // It is the name with "*" as the number, which all experts of a layer share.
+  std::string kind;
 };
 
-// This tensor belongs to the model whose residual stream is rotated: W' = R_rows W diag(gain)
+// Describes a tensor of the model with a rotated residual stream: W' = R_rows W diag(gain)
 // R_cols^T.
 struct FoldedTensor {
-  std::string name;    // in the folded model
-  std::string source;  // in the checkpoint
-  std::string gain;    // weight of the RMSNorm that multiplies the columns, empty if none
+  std::string name;    // The folded model has this name.
+  std::string source;  // The checkpoint has this name.
+  // Names the weight of the RMSNorm that multiplies the columns; empty if there is none.
+  std::string gain;
   Basis rows = Basis::own, cols = Basis::own;
-  std::string heads = {};  // the activation that Basis::heads refers to
+  std::string heads = {};  // Basis::heads refers to this activation.
 };
 
-// Says how a rotation is folded into the residual stream (quantize/source/fold.h): it lists all
+// Says how a rotation is folded into the residual stream (quantize/source/fold.h): lists all
 // tensors that read or write the stream, and the per-head rotation between v and o.
 struct ResidualPlan {
-  // Says why nothing can be folded; empty if it can.
+  // Says why nothing can be folded; empty if a rotation can be.
   std::string refusal = "this architecture does not describe its residual stream";
   int64_t hidden = 0, head_dim = 0, kv_heads = 0;
-  std::string head;  // name of the output head, which is never tied when folded
-  // The gains of these norms are folded; they are 1 in the folded model.
+  std::string head;  // It names the output head, which is never tied when folded.
+  // The gains of these norms are folded into matrices; they are 1 in the folded model.
   std::vector<std::string> norms;
   std::vector<FoldedTensor> tensors;
 };
 
 struct ModelPlan {
-  std::string embedding;        // token embedding [vocab, hidden]
-  std::string layer_embedding;  // [vocab, values of all layers], or empty
-  std::string head;             // output head [vocab, hidden]; empty if tied to the embedding
-  std::string final_norm;       // norm before the head
-  float gain_offset = 0;        // added to the stored gain of every site's norm (NormDesc)
-  std::vector<Site> sites;      // in layer order
-  std::vector<Site> ahead;      // those of ModelConfig::ahead, which nothing is measured at
+  std::string embedding;        // It names the embedding of tokens [vocab, hidden].
+  std::string layer_embedding;  // It names a tensor [vocab, values of all layers], or nothing.
+  // Names the output head [vocab, hidden]; empty if it is tied to the embedding.
+  std::string head;
+  std::string final_norm;  // It names the norm in front of the head.
+  // It is added to the stored gain of every site's norm (NormDesc).
+  float gain_offset = 0;
+  std::vector<Site> sites;  // Sites are in the order of layers.
+  // These belong to ModelConfig::ahead; nothing is measured at them.
+  std::vector<Site> ahead;
   std::vector<std::string> ahead_vectors;
-  std::string ahead_join;  // a matrix that a checkpoint lacks if it lacks that layer; or empty
-  // The config gives each matrix, embedding and head included, this shape [rows, columns].
+  // Names a matrix that a checkpoint without that layer lacks; or nothing.
+  std::string ahead_join;
+  // Maps the name of each matrix, embedding and head included, to the shape [rows, columns] that
+  // the config gives it.
   std::map<std::string, std::array<int64_t, 2>> shapes;
-  // All remaining tensors (norms, biases, convolutions) are kept as they are.
+  // All remaining tensors (norms, biases, convolutions) are copied unchanged.
   std::vector<std::string> vectors;
-  // A checkpoint may contain tensors with exactly these names, which the architecture does not read
-  // (a copy of a tied head, rotary buffers). Any other tensor is an error.
+  // A checkpoint may contain tensors with exactly these names, which the model does not read (a
+  // copy of a tied head, rotary buffers). Any other unknown tensor is an error.
   std::vector<std::string> ignored;
   ResidualPlan residual;
-  std::vector<TensorPart> parts;  // of tensors that the checkpoint stores in another form
-  std::map<std::string, ExpertMatrix> experts;  // by the name of the matrix
-  std::span<const NameRule> stored_names;       // as in ModelConfig
+  std::vector<TensorPart> parts;  // The checkpoint stores these tensors in another form.
+  std::map<std::string, ExpertMatrix> experts;  // The key is the name of the matrix.
+  std::span<const NameRule> stored_names;       // ModelConfig explains these.
   std::string whole;
   std::vector<std::string> left_out;
   StoredQuantization stored;
 };
 
 ModelPlan make_plan(const ModelConfig& config);
-// Returns the same from the text of config.json. Throws what parse_config throws.
+// Makes the same from the text of config.json. Throws what parse_config throws.
 ModelPlan read_plan(std::string_view config_json, std::string_view where);
 
 }  // namespace walsh

@@ -14,15 +14,15 @@ constexpr double kMaxFactor = 1e9;
 constexpr double kMaxTheta = 1e15;
 constexpr size_t kMaxFactors = 1024;
 constexpr int64_t kMaxPositions = int64_t{1} << 31;
-// These kinds of layers have their own parameters, in the order of the result.
+// Each of these kinds of layers may have its own parameters. The results have this order.
 constexpr auto kKinds = std::to_array<const char*>({"full_attention", "sliding_attention"});
 
-// The config states these outside the rope parameters, for those that the parameters omit.
+// Holds what the config states outside of the rope parameters, for parameters that do not state it.
 struct Outside {
   double theta = 10000, share = 1;
   int64_t original_max_positions = 0, max_positions = 0;
   bool query_growth = false;
-  bool proportional = false;  // this kind is known
+  bool proportional = false;  // If true, this kind is known.
   bool alpha = false;
 };
 
@@ -39,8 +39,8 @@ std::vector<float> read_factors(ConfigReader& reader, const char* key) {
   return factors;
 }
 
-// Returns the context length of the training. A value outside the parameters counts too, as in
-// transformers.
+// Returns how many positions the training had. As in transformers, a value outside the parameters
+// counts, too.
 int64_t original_positions(ConfigReader& reader, const Outside& outside, int64_t absent,
                            int64_t least) {
   constexpr const char* kKey = "original_max_position_embeddings";
@@ -79,7 +79,7 @@ void read_yarn(ConfigReader& reader, const Outside& outside, RopeConfig& rope) {
   const double longer =
       static_cast<double>(outside.max_positions) / static_cast<double>(rope.original_max_positions);
   rope.factor = reader.optional_number("factor", longer, 1e-6, kMaxFactor);
-  // Zero means the default, as in transformers.
+  // Zero stands for the default, as in transformers.
   const auto positive = [&](const char* key, double absent) {
     const double value = reader.optional_number(key, 0, 0, kMaxFactor);
     return value > 0 ? value : absent;
@@ -118,7 +118,8 @@ void read_sections(ConfigReader& reader) {
     if (!section.is_number_unsigned()) reader.refuse("mrope_section", "expected a list of numbers");
 }
 
-// Reads a fixed stretch of the base, which files call dynamic. Of the other keys none is used.
+// Reads a fixed stretch of the base. Files call it dynamic; the other keys of that kind are not
+// used.
 void read_alpha(ConfigReader& reader, RopeConfig& rope) {
   rope.alpha = reader.number("alpha", 1e-6, kMaxFactor);
   for (const char* key : {"factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"})
@@ -146,7 +147,7 @@ void read_kind(ConfigReader& reader, const char* key, const std::string& kind,
   } else if (kind == "proportional" && outside.proportional) {
     rope.kind = RopeKind::proportional;
     rope.factor = reader.optional_number("factor", 1, 1e-6, kMaxFactor);
-  } else if (kind == "longrope" || kind == "su") {  // early Phi-3 files say "su"
+  } else if (kind == "longrope" || kind == "su") {  // Early Phi-3 files say "su".
     read_longrope(reader, outside, rope);
   } else {
     reader.refuse(key,
@@ -157,7 +158,7 @@ void read_kind(ConfigReader& reader, const char* key, const std::string& kind,
 
 void read_query_growth(ConfigReader& reader, RopeConfig& rope) {
   rope.query_beta = reader.optional_number("llama_4_scaling_beta", 0, 0, kMaxFactor);
-  reader.value("max_position_embeddings");  // a copy of the value outside
+  reader.value("max_position_embeddings");  // It is a copy of the value outside.
   if (rope.original_max_positions == 0) {
     rope.original_max_positions =
         reader.optional_integer("original_max_position_embeddings", 0, 1, kMaxPositions);
@@ -166,8 +167,8 @@ void read_query_growth(ConfigReader& reader, RopeConfig& rope) {
     reader.refuse("original_max_position_embeddings", "expected a number of positions");
 }
 
-// Reads one set of parameters. Keys that its kind does not use are refused like unknown keys,
-// except those that transformers writes for every kind.
+// Reads one set of parameters. Refuses keys that its kind does not use like unknown keys, except
+// those that transformers writes for every kind.
 RopeConfig read_parameters(const Json& object, const std::string& where, const Outside& outside) {
   ConfigReader reader(object, where);
   RopeConfig rope;
@@ -189,7 +190,8 @@ bool is_nested(const Json& object) {
   return object.is_object() && !object.empty() && object.begin()->is_object();
 }
 
-// Reads one set per kind of layer. For a family without such kinds, all sets must be equal.
+// Reads one set of parameters per kind of layer. For a family without such kinds, all sets must be
+// equal.
 std::vector<RopeConfig> read_nested(const Json& object, const std::string& where,
                                     std::array<Outside, 2> outside, bool per_kind) {
   std::vector<RopeConfig> sets;
@@ -216,10 +218,11 @@ std::vector<RopeConfig> read_nested(const Json& object, const std::string& where
 }  // namespace
 
 std::vector<RopeConfig> read_ropes(ConfigReader& reader, const RopeDefaults& defaults) {
-  std::array<Outside, 2> outside;  // for layers with full attention, and for layers with a window
+  // The first is for layers with full attention, the second for layers with a window.
+  std::array<Outside, 2> outside;
   Outside& whole = outside[0];
   whole.theta = reader.number_or("rope_theta", defaults.theta, 1, kMaxTheta);
-  // transformers takes null as whole heads, whatever the family's default.
+  // For transformers null means whole heads, whatever the family's default is.
   const double share = reader.is_null("partial_rotary_factor") ? 1 : defaults.share;
   whole.share = reader.optional_number("partial_rotary_factor", share, 1e-3, 1);
   whole.original_max_positions =
@@ -241,7 +244,7 @@ std::vector<RopeConfig> read_ropes(ConfigReader& reader, const RopeDefaults& def
   }
   if (scaling != nullptr) {
     old_style[0] = read_parameters(*scaling, reader.where() + ": rope_scaling", whole);
-    // Versions of transformers differ in which of the two they use.
+    // If both state it, it depends on the version of transformers which one is used.
     if (has_theta && old_style[0].theta != whole.theta)
       reader.refuse("rope_scaling", "its rope_theta contradicts the one beside it");
   }

@@ -8,14 +8,14 @@
 namespace walsh {
 namespace {
 
-// In Llama 3.1 long wavelengths are divided by `factor`, short ones are kept, and those in between
-// are interpolated.
+// Scales a frequency as Llama 3.1 does: long wavelengths are divided by `factor`, short ones are
+// kept, and those in between are interpolated.
 double scale_llama3(const RopeConfig& rope, double frequency) {
   const double wavelength = 2 * std::numbers::pi / frequency;
   const double original = static_cast<double>(rope.original_max_positions);
   const double shortest = original / rope.high_freq_factor,
                longest = original / rope.low_freq_factor;
-  // Llama 4 has no range in between.
+  // Llama 4 sets both bounds to the same value, so no range lies in between.
   if (wavelength < shortest || (shortest == longest && wavelength == longest)) return frequency;
   if (wavelength > longest) return frequency / rope.factor;
   const double blend = (original / wavelength - rope.low_freq_factor) /
@@ -23,8 +23,8 @@ double scale_llama3(const RopeConfig& rope, double frequency) {
   return (1 - blend) * frequency / rope.factor + blend * frequency;
 }
 
-// In YaRN (Peng et al. 2023) frequencies change gradually from kept to divided between two pairs,
-// which are derived from numbers of turns.
+// Scales frequencies as YaRN does (Peng et al. 2023). They change gradually from kept to divided
+// between two pairs, which are derived from numbers of turns.
 class YarnBlend {
  public:
   YarnBlend(const RopeConfig& rope, int64_t rotated) : factor_(rope.factor) {
@@ -54,7 +54,7 @@ class YarnBlend {
   double factor_, low_, high_;
 };
 
-// In dynamic NTK scaling the base grows with the context.
+// Returns the base of dynamic NTK scaling, which grows with the context.
 double dynamic_theta(const RopeConfig& rope, int64_t rotated, int64_t positions) {
   if (positions <= rope.original_max_positions) return rope.theta;
   const double longer =
@@ -72,7 +72,8 @@ bool depends_on_context(const RopeConfig& rope) {
 int64_t rotated_values(const RopeConfig& rope, int64_t head_dim) {
   if (rope.dim != 0) return rope.dim;
   if (rope.kind == RopeKind::proportional) return head_dim;
-  // Adds a small amount, so that a share computed as a quotient does not lose a value to rounding.
+  // A small amount is added so that a share computed as a quotient does not lose a value to
+  // rounding.
   return static_cast<int64_t>(static_cast<double>(head_dim) * rope.share + 1e-9);
 }
 

@@ -37,8 +37,8 @@ StoredQuantization read_stored_quantization(ConfigReader& reader) {
     own.refuse("quant_method",
                "not supported, expected fp8, mxfp4, compressed-tensors, gptq, awq or bitsandbytes");
   }
-  // These are ignored: how activations are rounded elsewhere (walsh does not round them), which
-  // tensors are not quantized (their types show it), and how transformers loads them.
+  // These keys are ignored: how other programs round activations (walsh does not), which tensors
+  // are not quantized (their types show it), and how transformers loads them.
   for (const char* inert :
        {"activation_scheme", "modules_to_not_convert", "ignored_layers", "scale_fmt", "dequantize"})
     own.value(inert);

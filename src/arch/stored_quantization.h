@@ -10,11 +10,15 @@ class ConfigReader;
 struct StoredQuantization {
   enum class Kind : uint8_t {
     none,
-    fp8,   // X as F8_E4M3 with X_scale_inv: one factor per block or per tensor
-    mxfp4  // X as X_blocks, two 4-bit floats per byte, with X_scales: a power of two per 32 columns
+    // X is stored as F8_E4M3, with X_scale_inv: a factor per block or one for the tensor.
+    fp8,
+    // X is stored as X_blocks, two 4-bit floats per byte, with X_scales: a power of two per 32
+    // columns.
+    mxfp4
   };
   Kind kind = Kind::none;
-  int64_t block_rows = 0, block_cols = 0;  // of fp8; 0: one factor
+  // fp8 has blocks of this shape; 0: one factor for the tensor.
+  int64_t block_rows = 0, block_cols = 0;
 
   bool operator==(const StoredQuantization&) const = default;
 };

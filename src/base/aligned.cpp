@@ -24,8 +24,8 @@ constexpr size_t kSmallestShared = kHugePage;
 constexpr size_t kSmallestShared = size_t{16} << 10;
 #endif
 
-// The system gives large arrays as zero pages, which take memory only when they are written: a
-// cache for a long context costs nothing before it is used.
+// Allocates zeroed memory. The system gives large arrays as zero pages, which take memory only when
+// they are written, so a cache for a long context costs nothing before it is used.
 std::shared_ptr<void> allocate(size_t bytes, size_t alignment) {
   size_t larger;
   if (__builtin_add_overflow(bytes, 2 * alignment, &larger)) {
@@ -38,11 +38,12 @@ std::shared_ptr<void> allocate(size_t bytes, size_t alignment) {
   }
   const std::shared_ptr<void> owner(memory, std::free);
   void* aligned = std::align(alignment, rounded, memory, larger);
-  if (alignment == kHugePage) madvise(aligned, rounded, MADV_HUGEPAGE);  // a hint: may be refused
+  // This is a hint, which may be refused.
+  if (alignment == kHugePage) madvise(aligned, rounded, MADV_HUGEPAGE);
   return {owner, aligned};
 }
 
-// Returns the next piece of the current block. A block lives as long as one of its arrays.
+// Returns the next piece of the current block. A block lives as long as any of its arrays.
 std::shared_ptr<void> allocate_shared(size_t bytes) {
   static std::mutex mutex;
   static std::shared_ptr<void> block;

@@ -1,4 +1,4 @@
-// Arrays on the heap are aligned to 64 bytes, so that SIMD loads of a panel or row start are.
+// Aligns arrays on the heap to 64 bytes, so that SIMD loads of a panel or row are aligned.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@ namespace walsh {
 namespace detail {
 
 // Returns zeroed memory aligned to 64 bytes; null for 0 bytes. It comes from huge pages where the
-// system has them, arrays of less than one huge page sharing a block: the weights are read once per
-// token, and looking up 4 KiB pages costs a quarter of the speed. Throws ErrorCode::limit when the
-// memory cannot be had.
+// system has them, because the weights are read once per token, and looking up 4 KiB pages costs a
+// quarter of the speed. Arrays of less than one huge page share a block. Throws ErrorCode::limit if
+// there is not enough memory.
 std::shared_ptr<void> allocate_zeroed(size_t bytes);
 
 }  // namespace detail
@@ -26,7 +26,7 @@ class AlignedArray {
 
  public:
   AlignedArray() = default;
-  // Makes `count` zeroed elements. Throws ErrorCode::limit when the memory cannot be had.
+  // Makes `count` zeroed elements. Throws ErrorCode::limit if there is not enough memory.
   explicit AlignedArray(size_t count) : size_(count) {
     size_t bytes;
     if (__builtin_mul_overflow(count, sizeof(T), &bytes)) {

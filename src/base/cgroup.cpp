@@ -7,7 +7,7 @@
 namespace walsh {
 namespace {
 
-// "max" and -1 are no limits.
+// Returns how many cores a quota grants, rounded up; 0 for "max" and -1, which are no limits.
 int cores_of(std::istream& quota_text, std::istream& period_text) {
   double quota = 0, period = 0;
   if (!(quota_text >> quota) || !(period_text >> period) || quota <= 0 || period <= 0) return 0;
@@ -36,7 +36,7 @@ bool names_cpu(const std::string& controllers) {
 int cgroup_cores(const std::string& root) {
   std::ifstream groups(root + "/proc/self/cgroup");
   int least = 0;
-  // Lines are "ID:CONTROLLERS:PATH"; version 2 has no controllers.
+  // Lines are "ID:CONTROLLERS:PATH". In version 2 CONTROLLERS is empty.
   for (std::string line; std::getline(groups, line);) {
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (first == line.npos || second == line.npos) continue;

@@ -1,4 +1,4 @@
-// Says how much CPU time the control groups of this process grant, as containers limit it.
+// Says how much CPU time this process's control groups grant; containers limit it in this way.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// Computes with sizes that come from files: every overflow is an Error, never a wrap-around.
+// Computes with sizes that come from files. Every overflow throws an Error instead of wrapping
+// around.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +45,7 @@ To narrow(From value, std::string_view where) {
   return result;
 }
 
-// Returns the smallest multiple of `alignment` >= a, for sizes already known to be sane.
+// Returns the smallest multiple of `alignment` >= a, for sizes that are known to be small enough.
 constexpr int64_t round_up(int64_t a, int64_t alignment) {
   return (a + alignment - 1) / alignment * alignment;
 }

@@ -31,16 +31,17 @@ Isa parse(std::string_view name, const char* where) {
 }
 
 #if defined(__x86_64__)
-// Asks CPUID leaf 1; clang 14's __builtin_cpu_supports does not know the name.
+// Asks CPUID leaf 1 for F16C, because clang 14's __builtin_cpu_supports does not know the name.
 bool has_f16c() {
   unsigned eax, ebx, ecx, edx;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
 }
 
-// Returns whether there are tiles for int8 and Linux lets this process use them. The registers are
-// so large that it has to be asked first (arch_prctl(2)); what it grants holds for all threads.
+// Returns whether the processor multiplies tiles of int8 and Linux lets this process use them.
+// Their registers are so large that the process has to ask first (arch_prctl(2)); the permission
+// holds for all threads.
 bool has_amx() {
-  constexpr unsigned kTile = 1u << 24, kInt8 = 1u << 25;  // CPUID leaf 7, EDX
+  constexpr unsigned kTile = 1u << 24, kInt8 = 1u << 25;  // CPUID leaf 7 has these in EDX.
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
   unsigned eax, ebx, ecx, edx;
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
@@ -71,7 +72,7 @@ bool isa_supported(Isa isa) {
   if (isa == Isa::ref) return true;
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  static const bool f16c = has_f16c();  // CPUID costs microseconds in a virtual machine
+  static const bool f16c = has_f16c();  // CPUID costs microseconds in a virtual machine.
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16c;
   if (isa == Isa::avx2) return avx2;
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&

@@ -8,14 +8,14 @@ namespace walsh {
 
 struct Device {
   bool cuda = false;
-  int index = 0;  // number of the GPU
+  int index = 0;  // It is the number of the GPU.
 
   bool operator==(const Device&) const = default;
-  std::string name() const;  // "cpu", "cuda:0"
+  std::string name() const;  // It returns "cpu" or "cuda:0", for example.
 };
 
-// Accepts "cpu", "cuda", "cuda:N", and "auto": the first usable GPU, or the CPU without one. Throws
-// usage for another name and for a GPU that is not there.
+// Returns the device with a name: "cpu", "cuda", "cuda:N", or "auto" for the first usable GPU, or
+// the CPU if there is none. Throws usage for another name and for a GPU that is not there.
 Device parse_device(std::string_view name);
 
 }  // namespace walsh

@@ -1,4 +1,4 @@
-// Plain (not quantized) tensors have these element types.
+// Names the element types of plain (not quantized) tensors.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Refers to a callable without owning it; cheaper than std::function and never allocates.
+// Refers to a callable without owning it. It is cheaper than std::function and never allocates.
 #pragma once
 
 #include <memory>

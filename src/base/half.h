@@ -6,14 +6,14 @@
 
 namespace walsh {
 
-inline constexpr uint16_t kHalfNan = 0x7e00;  // quiet NaN in fp16
+inline constexpr uint16_t kHalfNan = 0x7e00;  // It is a quiet NaN in fp16.
 inline constexpr float kLargestHalf = 65504.0f;
 
 inline float bf16_to_f32(uint16_t h) {
   return std::bit_cast<float>(uint32_t{h} << 16);
 }
 
-// NaN stays NaN (quiet), overflow goes to infinity as IEEE asks.
+// Converts with NaN staying NaN (quiet). Overflow goes to infinity, as IEEE asks.
 inline uint16_t f32_to_bf16(float f) {
   const uint32_t u = std::bit_cast<uint32_t>(f);
   if ((u & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((u >> 16) | 0x40u);
@@ -24,7 +24,7 @@ inline float f16_to_f32(uint16_t h) {
   const uint32_t sign = uint32_t{h & 0x8000u} << 16;
   const uint32_t magnitude = h & 0x7fffu;
   if (magnitude >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | (magnitude << 13));
-  if (magnitude < 0x0400u) {  // zero or subnormal: the integer times 2^-24 is exact
+  if (magnitude < 0x0400u) {  // Zero or subnormal: the integer times 2^-24 is exact.
     const float v = static_cast<float>(magnitude) * 0x1p-24f;
     return std::bit_cast<float>(std::bit_cast<uint32_t>(v) | sign);
   }
@@ -35,9 +35,9 @@ inline uint16_t f32_to_f16(float f) {
   const uint32_t u = std::bit_cast<uint32_t>(f);
   const uint16_t sign = static_cast<uint16_t>((u >> 16) & 0x8000u);
   const uint32_t a = u & 0x7fffffffu;
-  if (a > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);   // NaN
-  if (a >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // rounds to infinity
-  if (a < 0x38800000u) {  // subnormal half: adding 0.5 leaves the rounded integer in the low bits
+  if (a > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);   // This is a NaN.
+  if (a >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // This rounds to infinity.
+  if (a < 0x38800000u) {  // Subnormal half: adding 0.5 leaves the rounded integer in the low bits.
     const float v = std::bit_cast<float>(a) + 0.5f;
     return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(v) - 0x3f000000u));
   }

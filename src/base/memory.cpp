@@ -22,11 +22,12 @@ uint64_t number_of(const std::string& file, const std::string& key) {
   return 0;
 }
 
-// Returns what a control group leaves; the page cache that it is charged with can be reclaimed.
+// Returns how much memory a control group leaves. The page cache that is charged to it can be
+// reclaimed, so it counts as free.
 uint64_t left_in_group(const std::string& folder) {
   std::ifstream most_text(folder + "/memory.max"), used_text(folder + "/memory.current");
   uint64_t most = 0, used = 0;
-  if (!(most_text >> most) || !(used_text >> used)) return kUnlimited;  // "max" is no number
+  if (!(most_text >> most) || !(used_text >> used)) return kUnlimited;  // "max" is no number.
   const std::string stat = folder + "/memory.stat";
   const uint64_t cached = number_of(stat, "inactive_file") + number_of(stat, "active_file");
   used -= std::min(used, cached);

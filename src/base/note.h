@@ -1,4 +1,5 @@
-// The library prints nothing; in this way it reports what is not an error but worth knowing.
+// Lets the library report what is worth knowing but no error, because the library itself prints
+// nothing.
 #pragma once
 
 #include <functional>
@@ -6,7 +7,7 @@
 
 namespace walsh {
 
-// It is called with a sentence that names file or tensor, and may be empty.
+// Is called with a sentence that names the file or the tensor. The function may be empty.
 using NoteFunction = std::function<void(const std::string&)>;
 
 }  // namespace walsh

@@ -6,7 +6,7 @@
 
 namespace walsh {
 
-// Decodes codes such as "%20"; anything else stays.
+// Replaces codes such as "%20" by their characters; anything else stays.
 std::string percent_decoded(std::string_view text);
 
 // Returns the decoded value that a key has in the query of a URL; empty if it is not there.

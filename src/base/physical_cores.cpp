@@ -26,9 +26,9 @@ std::vector<int> allowed_cpus() {
 }
 
 int physical_cores(std::span<const int> cpus, const std::string& root) {
-  std::set<int> cores;  // each by its first CPU
+  std::set<int> cores;  // A core is named by its first CPU.
   for (const int cpu : cpus) {
-    // The file says "0,8" or "0-1".
+    // The file has a text such as "0,8" or "0-1".
     std::ifstream siblings(root + "/sys/devices/system/cpu/cpu" + std::to_string(cpu) +
                            "/topology/thread_siblings_list");
     int first = 0;

@@ -1,4 +1,4 @@
-// Makes stateless hashes and deterministic random numbers, which are the same on every machine.
+// Makes hashes without state and deterministic random numbers. Both are the same on every machine.
 #pragma once
 
 #include <cmath>
@@ -6,7 +6,7 @@
 
 namespace walsh {
 
-// This is murmur3's 32-bit finalizer.
+// Mixes the bits of h with murmur3's 32-bit finalizer.
 constexpr uint32_t fmix32(uint32_t h) {
   h ^= h >> 16;
   h *= 0x85EBCA6Bu;
@@ -15,7 +15,7 @@ constexpr uint32_t fmix32(uint32_t h) {
   return h ^ (h >> 16);
 }
 
-// This is SplitMix64 (Steele, Lea, Flood 2014).
+// Generates random numbers with SplitMix64 (Steele, Lea, Flood 2014).
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
@@ -26,11 +26,12 @@ class Random {
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
     return z ^ (z >> 31);
   }
-  // Returns a uniform number in [0, 1) of 53 bits.
+  // Returns a uniform number in [0, 1) with 53 random bits.
   double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
-  // Returns a uniform number in [0, n), 0 < n <= 2^32 (Lemire's multiply-shift without rejection).
+  // Returns a uniform number in [0, n) for 0 < n <= 2^32 (Lemire's multiply-shift without
+  // rejection).
   uint64_t below(uint64_t n) { return ((next() >> 32) * n) >> 32; }
-  // Returns a standard normal number (Box-Muller, one value per call).
+  // Returns a standard normal number (Box-Muller; each call makes one).
   double normal() {
     if (has_spare_) {
       has_spare_ = false;

@@ -9,7 +9,8 @@ namespace walsh {
 namespace {
 
 constexpr size_t kMaxPatternBytes = 16384;
-constexpr uint32_t kHeapLimitKib = 256 * 1024;  // backtracking memory of the interpreter
+// The interpreter may use this much memory for backtracking.
+constexpr uint32_t kHeapLimitKib = 256 * 1024;
 
 struct Release {
   void operator()(pcre2_code* p) const { pcre2_code_free(p); }
@@ -39,7 +40,7 @@ Handle<T> allocated(T* p) {
   return Handle<T>(p);
 }
 
-// Returns where the character after the one at `at` begins: at the next byte that is not a
+// Returns where the character after the one at `at` begins, i.e. the next byte that is not a
 // continuation byte of UTF-8.
 size_t next_character(std::string_view text, size_t at) {
   ++at;
@@ -55,9 +56,10 @@ struct Regex::Program {
   std::string where;
   Handle<pcre2_code> code;
 
-  // A callout in front of every item of the pattern counts steps: PCRE2's own limits are per match,
-  // not per text, and leave out the bytes that an item passes over. Optimizations that search
-  // without items (looking ahead for a possible start) are turned off for the same reason.
+  // Compiles the pattern with a callout in front of every item, which counts steps. PCRE2's own
+  // limits do not suffice: they are per match, not per text, and leave out the bytes that an item
+  // passes over. Optimizations that search without items (looking ahead for a possible start) are
+  // turned off for the same reason.
   Program(std::string_view pattern, std::string_view place, uint32_t options) : where(place) {
     const auto settings = allocated(pcre2_compile_context_create(nullptr));
     pcre2_set_newline(settings.get(), PCRE2_NEWLINE_LF);
@@ -74,7 +76,7 @@ struct Regex::Program {
   }
 };
 
-// A search in one text has its own state, so that several may run at the same time.
+// Holds the state of a search in one text, so that several searches may run at the same time.
 class Regex::Search {
  public:
   Search(const Program& program, std::string_view text, StepBudget& budget)
@@ -83,17 +85,18 @@ class Regex::Search {
         budget_(budget),
         data_(allocated(pcre2_match_data_create(1, nullptr))),
         context_(allocated(pcre2_match_context_create(nullptr))) {
-    pcre2_set_match_limit(context_.get(), UINT32_MAX);  // the budget is the limit
+    pcre2_set_match_limit(context_.get(), UINT32_MAX);  // The budget is the limit.
     pcre2_set_depth_limit(context_.get(), UINT32_MAX);
     pcre2_set_heap_limit(context_.get(), kHeapLimitKib);
     pcre2_set_callout(context_.get(), count, this);
   }
 
-  // Finds the first match at or after `start`; false if there is none.
+  // Finds the first match at or after `start`. Returns false if there is none.
   bool find(size_t start) {
     int rc = match(start, 0);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
-      // Backtracking went too deep for compiled code; the interpreter keeps its state on the heap.
+      // The backtracking was too deep for compiled code. The interpreter can do it, because it
+      // keeps its state on the heap.
       rc = match(start, PCRE2_NO_JIT);
     }
     if (rc == PCRE2_ERROR_NOMATCH) {
@@ -109,7 +112,7 @@ class Regex::Search {
     return true;
   }
 
-  // The result is valid after find() returned true.
+  // Returns the match, after find() has returned true.
   Span found() const {
     const size_t* bounds = pcre2_get_ovector_pointer(data_.get());
     return {bounds[0], bounds[1]};
@@ -122,7 +125,7 @@ class Regex::Search {
                        options | PCRE2_NO_UTF_CHECK, data_.get(), context_.get());
   }
 
-  // This must not throw, because PCRE2 is C.
+  // Counts a step. It must not throw, because its caller is C.
   static int count(pcre2_callout_block* callout, void* self) {
     auto& search = *static_cast<Search*>(self);
     const size_t at = callout->current_position;
@@ -136,17 +139,17 @@ class Regex::Search {
   StepBudget& budget_;
   Handle<pcre2_match_data> data_;
   Handle<pcre2_match_context> context_;
-  size_t reached_ = 0;  // where the last counted item began
+  size_t reached_ = 0;  // The last counted item began here.
 };
 
 Regex Regex::for_text(std::string_view pattern, std::string_view where) {
   auto program = std::make_shared<Program>(pattern, where, PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE);
-  // Without JIT support the interpreter is used; the matches are the same.
+  // Without JIT support PCRE2 uses its interpreter, which finds the same matches.
   pcre2_jit_compile(program->code.get(), PCRE2_JIT_COMPLETE);
   return Regex(std::move(program));
 }
 
-// Names are matched by the interpreter: compiling the pattern would take longer than the few
+// The interpreter matches names, because compiling the pattern would take longer than the few
 // searches in short texts.
 Regex Regex::for_names(std::string_view pattern, std::string_view where) {
   return Regex(std::make_shared<Program>(pattern, where, PCRE2_NEVER_UTF | PCRE2_DOLLAR_ENDONLY));
@@ -158,7 +161,8 @@ void Regex::find_all(std::string_view text, StepBudget& budget, std::vector<Span
   size_t start = 0;
   while (start <= text.size() && search.find(start)) {
     const Span span = search.found();
-    // An empty match right behind a match would split nothing off; look one character further.
+    // An empty match right behind another match would split nothing off, so the search goes on one
+    // character further.
     const bool touches = !matches.empty() && matches.back().end == span.end;
     if (span.begin == span.end && touches) {
       start = next_character(text, start);

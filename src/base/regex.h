@@ -1,4 +1,4 @@
-// Bounds the work of regular expressions (PCRE2), for the patterns of untrusted files.
+// Matches regular expressions of untrusted files with PCRE2 and bounds their work.
 #pragma once
 
 #include <memory>
@@ -10,20 +10,20 @@
 
 namespace walsh {
 
-// A match, or a piece of a text, is a range of bytes.
+// Names a range of bytes: a match, or a piece of a text.
 struct Span {
   size_t begin, end;
 };
 
-// This is a compiled pattern, whose const functions are thread-safe. Searches count one step for
-// every item of the pattern that is tried and for every byte that an item passes over.
+// Holds a compiled pattern. Its const functions are thread-safe. Searches count one step for every
+// item of the pattern that is tried and for every byte that an item passes over.
 class Regex {
  public:
-  // The pattern has PCRE2 syntax over valid UTF-8 text, with Unicode properties; ^ and $ match at
-  // line feeds too. Throws bad_input if it cannot be compiled.
+  // Compiles a pattern with PCRE2 syntax over valid UTF-8 text, with Unicode properties; ^ and $
+  // match at line feeds, too. Throws bad_input if it cannot be compiled.
   static Regex for_text(std::string_view pattern, std::string_view where);
-  // The pattern has PCRE2 syntax over arbitrary bytes, for short subjects such as names; ^ and $
-  // match only at the ends. Throws bad_input if it cannot be compiled.
+  // Compiles a pattern with PCRE2 syntax over arbitrary bytes, for short subjects such as names; ^
+  // and $ match only at the ends. Throws bad_input if it cannot be compiled.
   static Regex for_names(std::string_view pattern, std::string_view where);
 
   // Finds successive matches from left to right, including empty ones unless they touch the
@@ -31,7 +31,7 @@ class Regex {
   // throws.
   void find_all(std::string_view text, StepBudget& budget, std::vector<Span>& matches) const;
 
-  // Returns whether the pattern matches somewhere in `text`. Throws as find_all.
+  // Returns whether the pattern matches somewhere in `text`. Throws what find_all throws.
   bool matches(std::string_view text, StepBudget& budget) const;
 
  private:

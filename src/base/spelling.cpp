@@ -7,7 +7,7 @@
 namespace walsh {
 namespace {
 
-constexpr size_t kLongest = 256;  // longest name that is compared
+constexpr size_t kLongest = 256;  // Longer names are not compared.
 
 std::string lower_case(std::string_view text) {
   std::string lower;

@@ -1,4 +1,4 @@
-// Spells names and numbers for messages.
+// Suggests names and counts things in messages.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,15 @@
 
 namespace walsh {
 
-// Returns the candidate nearest to `name`, counting letters that are inserted, omitted, changed or
-// swapped with their neighbour and ignoring case; empty if none is within a change per three
-// letters.
+// Returns the candidate that is nearest to `name`, empty if none is within a change per three
+// letters. A change is a letter that is inserted, omitted, replaced or swapped with its neighbour;
+// case is ignored.
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates);
 
 // Returns "; did you mean NAME?", or an empty text if no candidate is near.
 std::string did_you_mean(std::string_view name, std::span<const std::string> candidates);
 
-// Returns "1 token" or "2 tokens": a number with its noun, whose plural ends in "s".
+// Returns a number with its noun, such as "1 token" or "2 tokens". The plural ends in "s".
 std::string counted(int64_t count, std::string_view noun);
 
 }  // namespace walsh

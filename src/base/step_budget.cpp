@@ -10,7 +10,8 @@ namespace walsh {
 namespace {
 
 constexpr uint64_t kCheckEvery = uint64_t{1} << 18;
-constexpr uint64_t kShortText = 20'000'000;  // steps granted to any text; some tenths of a second
+// Any text gets this many steps, which take some tenths of a second.
+constexpr uint64_t kShortText = 20'000'000;
 constexpr uint64_t kPerByte = 200;
 
 }  // namespace

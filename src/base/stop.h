@@ -11,7 +11,8 @@ namespace walsh {
 // flag of the caller whose task it runs.
 const std::atomic<bool>* stop_flag();
 
-// Throws Error(interrupted). check_stop() is cheap enough for every word of a text or matrix row.
+// throw_stopped() throws Error(interrupted). check_stop() does so if a stop was requested, and is
+// cheap enough to be called for every word of a text or matrix row.
 [[noreturn]] void throw_stopped();
 inline void check_stop(const std::atomic<bool>* flag) {
   if (flag != nullptr && flag->load(std::memory_order_relaxed)) throw_stopped();
@@ -20,13 +21,13 @@ inline void check_stop() {
   check_stop(stop_flag());
 }
 
-// This flag is never set. It is for a StopScope around work that is short and whose result must not
+// This flag is never set. A StopScope takes it around work that is short and whose result must not
 // be lost.
 inline const std::atomic<bool> kNotStopped = false;
 
 namespace detail {
 
-// Workers of a pool take over the caller's flag, which may be null.
+// Sets this thread's flag. Workers of a pool take over the caller's flag, which may be null.
 void set_stop_flag(const std::atomic<bool>* flag);
 
 }  // namespace detail

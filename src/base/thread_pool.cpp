@@ -13,9 +13,10 @@ namespace walsh {
 namespace {
 
 // A worker that spins this often, about 50 us, bridges the serial part between two operations of a
-// layer; it then sleeps, so that an idle pool costs nothing.
+// layer. It then sleeps, so that an idle pool costs nothing.
 constexpr int kSpins = 2000;
-// With more threads than free cores, the thread that is waited for may itself wait for this core.
+// Spinning threads yield after this many spins: with more threads than free cores, the thread that
+// is waited for may itself wait for this core.
 constexpr int kSpinsPerYield = 64;
 
 void spin(int spins) {

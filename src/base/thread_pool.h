@@ -1,4 +1,5 @@
-// Forks and joins over a fixed set of threads, cheaply enough to be used several times per layer.
+// Runs tasks on a fixed set of threads. Forking and joining are cheap enough to do several times
+// per layer.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +19,8 @@ namespace walsh {
 
 class ThreadPool {
  public:
-  // `threads` >= 1 counts the caller; 0 means one per available core. Throws limit when the
-  // system refuses to start so many.
+  // Starts `threads` threads, of which the caller is one; 0 means one per available core. Throws
+  // limit if the system refuses to start this many.
   explicit ThreadPool(int threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -27,14 +28,14 @@ class ThreadPool {
 
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls task(thread, size()) once on every thread, thread 0 being the caller; returns when all
+  // Calls task(thread, size()) once on every thread, where thread 0 is the caller. Returns when all
   // are done. The first exception is rethrown. It is not reentrant and has one caller at a time.
   // Stop requests (base/stop.h) are checked here and between the indices of for_each.
   void run(FunctionRef<void(int, int)> task);
 
   // Splits [0, count) into one contiguous range per thread, cut at multiples of `grain`, and calls
-  // body(begin, end) for those that are not empty. The split depends on count, grain and size()
-  // only.
+  // body(begin, end) for those that are not empty. The split depends only on count, grain and
+  // size().
   template <typename Body>
   void for_ranges(int64_t count, int64_t grain, Body&& body) {
     run([&](int thread, int threads) {
@@ -43,8 +44,8 @@ class ThreadPool {
     });
   }
 
-  // Calls body(i), or body(i, thread), for every i in [0, count), handed out one by one to
-  // whichever thread is free.
+  // Calls body(i), or body(i, thread), for every i in [0, count). Each i goes to the next thread
+  // that is free.
   template <typename Body>
   void for_each(int64_t count, Body&& body) {
     std::atomic<int64_t> next{0};
@@ -79,12 +80,13 @@ class ThreadPool {
   std::atomic<int> pending_{0};
   std::atomic<bool> stop_{false};
   const FunctionRef<void(int, int)>* task_ = nullptr;
-  const std::atomic<bool>* stop_flag_ = nullptr;  // the caller's
+  const std::atomic<bool>* stop_flag_ = nullptr;  // It is the caller's.
   std::mutex error_mutex_;
   std::exception_ptr error_;
 };
 
-// Returns how many cores this process may use: its affinity mask, limited by its control groups.
+// Returns how many cores this process may use, according to its affinity mask and its control
+// groups.
 int available_cores();
 
 }  // namespace walsh

@@ -1,5 +1,5 @@
-// A loop with a constant count is unrolled by the compiler here, so that an array indexed by its
-// counter stays in registers.
+// Unrolls loops with a constant count at compile time, so that an array indexed by the counter
+// stays in registers.
 #pragma once
 
 #include <type_traits>

@@ -11,9 +11,9 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kGroup = 32;  // of types with largest_scale
+constexpr int64_t kGroup = 32;  // Types with largest_scale have groups of this size.
 
-// Encodes a group of TQ3_0: the largest value becomes the largest level, two bits select the
+// Encodes a group of TQ3_0. The largest value becomes the largest level, two bits select the
 // nearest of four levels, and the third bit is the sign of the remainder.
 uint16_t encode_largest(const float* x, int64_t n, const ScalarCode& code, uint8_t* codes) {
   float largest = 0;

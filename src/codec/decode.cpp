@@ -1,4 +1,4 @@
-// Dequantizes rows of any format. All kernels are tested against this.
+// Dequantizes rows of any format. All kernels are tested against this code.
 #include <algorithm>
 
 #include "codec/codec.h"

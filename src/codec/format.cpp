@@ -19,9 +19,9 @@
 namespace walsh {
 namespace {
 
-constexpr int kUnit = 32;  // weights in the packing unit
+constexpr int kUnit = 32;  // Codes are packed in units of this many weights.
 
-// Listings have this order.
+// Joins the tables of the rooms in the order that listings have.
 template <size_t... Sizes>
 constexpr auto joined(const Format (&... rows)[Sizes]) {
   std::array<Format, (Sizes + ...)> all;
@@ -45,7 +45,7 @@ const Format* find_format(std::string_view name) {
   return nullptr;
 }
 
-// Returns a name as the registry writes it, however it was typed: "TC3:h:l14" is "tc3:h:L14".
+// Returns a name in the registry's spelling, however it was typed: "TC3:h:l14" is "tc3:h:L14".
 std::string spelled(std::string_view name) {
   std::string text;
   for (size_t i = 0; i < name.size(); ++i) {
@@ -57,8 +57,8 @@ std::string spelled(std::string_view name) {
   return text;
 }
 
-// Names the types with about the bits of one that only llama.cpp writes: q4_k_m, iq3_xxs. Returns
-// an empty text for other names.
+// Returns which walsh types have about the bits of a type that only llama.cpp writes, such as
+// q4_k_m or iq3_xxs; empty for other names.
 std::string instead_of(std::string_view name) {
   std::string_view rest = name.substr(name.starts_with("iq") ? 1 : 0);
   if (rest.size() < 4 || rest[0] != 'q' || rest[2] != '_') return {};
@@ -90,7 +90,8 @@ std::string instead_of(std::string_view name) {
                   (meant.empty() ? ", expected one of " + known : meant));
 }
 
-// Returns the format that a rate stands for, by the part of a name in front of its first colon.
+// Returns the short name of a rate that stands in front of the first colon of a name; null if there
+// is none.
 const ShortName* rate_of(std::string_view name) {
   for (const ShortName& rate : kRates)
     if (rate.name == name.substr(0, name.find(':'))) return &rate;
@@ -101,7 +102,8 @@ std::string profile_of_rate(const ShortName& rate, std::string_view name) {
   return std::string(rate.format).append(name.ends_with(kBlocks) ? kBlocks : "");
 }
 
-// Returns what a name means that no format has: a rate, or a retired code of one.
+// Returns the format that is meant by a name that no format has (a rate, or a retired code of one);
+// null if it means none.
 const Format* find_meant(std::string_view name) {
   const ShortName* rate = rate_of(name);
   if (rate == nullptr) return nullptr;

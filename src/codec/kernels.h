@@ -1,7 +1,7 @@
-// This is the one table of the kernels that compute with stored weights: which there are, on which
-// device, and what a user is told where one is missing. The rooms say which formats a kernel knows
-// (Codec::has_kernel). Refusals of models, `walsh formats --kernels` and notes of flags that would
-// change nothing are made from both.
+// Holds the one table of the kernels that compute with stored weights: which kernels exist, on
+// which device, and what a user is told if one is missing. The rooms say which formats a kernel
+// knows (Codec::has_kernel). Refusals of models, `walsh formats --kernels` and notes about flags
+// without effect follow from both.
 #pragma once
 
 #include <span>
@@ -13,15 +13,16 @@
 
 namespace walsh {
 
-// --rotate weights rotates back codes of at most this many bits.
+// --rotate weights can rotate back codes of at most this many bits.
 inline constexpr int kMostWeightSideBits = 4;
 
 struct KernelRow {
   Kernel kernel;
-  std::string_view name;     // as `walsh formats --kernels` calls it
-  bool gpu;                  // the device
-  std::string_view what;     // what it does, for listings
-  std::string_view refusal;  // "{}" is the format's name; empty where something else does the work
+  std::string_view name;  // It is the name in `walsh formats --kernels`.
+  bool gpu;               // If true, it runs on GPUs.
+  std::string_view what;  // Listings say with it what the kernel does.
+  // In this text "{}" is the format's name; it is empty if something else does the work.
+  std::string_view refusal;
 };
 std::span<const KernelRow> all_kernels();
 
@@ -30,7 +31,7 @@ bool has_kernel(const Format& format, Kernel kernel);
 
 // Returns why a kernel cannot be used with a format; empty if it can.
 std::string why_not(Kernel kernel, const Format& format);
-// Returns why no kernel on `device` computes with tensors of a format, whatever their rotation;
+// Returns why no kernel on `device` computes with tensors of a format, whatever their rotation is;
 // empty if one does.
 std::string why_not(const Device& device, const Format& format);
 

@@ -7,7 +7,7 @@ namespace walsh {
 
 struct OpCount {
   uint64_t multiplications = 0, additions = 0, lookups = 0;
-  uint64_t transforms = 0;  // rotations of an activation at run time
+  uint64_t transforms = 0;  // It counts rotations of activations at run time.
 
   OpCount& operator+=(const OpCount& other) {
     multiplications += other.multiplications;

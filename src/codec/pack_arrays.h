@@ -1,4 +1,4 @@
-// The rooms share this when they repack stored rows into panels.
+// Repacks stored rows into panels, in the ways that several rooms share.
 #pragma once
 
 #include <cstring>
@@ -28,8 +28,8 @@ inline uint16_t load_u16(std::span<const std::byte> array, int64_t index) {
   return v;
 }
 
-// Word k of a stored row, changed by `permute`, goes to lane `row % 16` of vector k of its panel:
-// for packed codes this is [unit][word], for 8 bits [quad].
+// Moves word k of a stored row, changed by `permute`, to lane `row % 16` of vector k of its panel.
+// For packed codes a vector is [unit][word], for 8 bits [quad].
 template <typename Permute>
 void pack_words(std::span<const std::byte> codes, int64_t words, PanelMatrix& w,
                 const Permute& permute) {
@@ -44,7 +44,7 @@ void pack_words(std::span<const std::byte> codes, int64_t words, PanelMatrix& w,
   }
 }
 
-// Does the reverse of pack_words, into the rows of `codes`.
+// Reverses pack_words, into the rows of `codes`.
 template <typename Restore>
 void unpack_words(const PanelMatrix& w, std::span<std::byte> codes, const Restore& restore) {
   const int64_t words = static_cast<int64_t>(codes.size()) / 4 / w.rows;

@@ -1,5 +1,5 @@
-// Coded matrices lie in the memory of a CPU as panels of 16 interleaved rows. What a panel of a
-// kind of code looks like inside, its room says (panels.h and panels.cpp there).
+// Defines how coded matrices lie in the memory of a CPU: as panels of 16 interleaved rows. The room
+// of a kind of code says what a panel looks like inside (panels.h and panels.cpp there).
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace walsh {
 
 struct Codec;
 
-inline constexpr int kPanelRows = 16;  // rows interleaved in a panel
+inline constexpr int kPanelRows = 16;  // A panel interleaves this many rows.
 
 // Holds one pass of a coded tensor, repacked for the kernels: panels of 16 rows, so that a 32-bit
 // lane of a vector is one row. Rows are padded to 16 with scale 0. The room of the code says what
@@ -23,15 +23,17 @@ struct PanelMatrix {
   const TrellisCode* trellis = nullptr;
   const ProductCode* product = nullptr;
   const Codec* codec = nullptr;
-  int64_t rows = 0;          // logical
-  int64_t cols = 0;          // padded, a multiple of 32
-  int64_t group = 0;         // columns per scale (cols when one per row)
-  int64_t offset_group = 0;  // columns per offset, 0 without offsets
+  int64_t rows = 0;          // It is the number without padding.
+  int64_t cols = 0;          // They are padded to a multiple of 32.
+  int64_t group = 0;         // This many columns share a scale (all if a row has one).
+  int64_t offset_group = 0;  // This many columns share an offset; 0: there are none.
   AlignedArray<uint32_t> codes;
   AlignedArray<uint16_t> scales;
   AlignedArray<uint16_t> offsets;
-  AlignedArray<float> col_factors;  // trellis without block_scales: [column block]
-  AlignedArray<int8_t> codebook;    // product: entry + residual [256][4], then the same [4][256]
+  // It has the shape [column block]; a trellis without block_scales uses it.
+  AlignedArray<float> col_factors;
+  // A product code uses it: [256][4] of entry + residual, then the same as [4][256].
+  AlignedArray<int8_t> codebook;
 
   int64_t panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
   uint64_t bytes() const {
@@ -42,15 +44,15 @@ struct PanelMatrix {
 
 // Repacks pass `pass` of a coded tensor. Throws bad_input if its arrays are too small.
 PanelMatrix pack_panels(const Tensor& tensor, int pass);
-// Converts panels back to the codes that files store: those of the pass from which pack_panels made
-// `w`. `codes` has their size (pass_fields).
+// Converts panels back to the codes of the pass from which pack_panels made `w`, as files store
+// them. `codes` has their size (pass_fields).
 void unpack_codes(const PanelMatrix& w, std::span<std::byte> codes);
 
 namespace detail {
 
-inline constexpr int64_t kUnitColumns = 32;  // columns of one unit of packed codes
+inline constexpr int64_t kUnitColumns = 32;  // A unit of packed codes has this many columns.
 
-// Returns how many 32-bit words of codes one panel has.
+// Returns how many 32-bit words the codes of one panel have.
 constexpr int64_t panel_words(const PanelMatrix& w, int bits) {
   return w.cols / kUnitColumns * bits * kPanelRows;
 }
@@ -64,9 +66,9 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// `decode(words, emit)` of a room's decoder for an instruction set calls emit(Quad<n>, weights) for
-// quads 0..7 of a unit in any order: a 32-bit lane of `weights` holds columns 4 n .. 4 n + 3 of one
-// row.
+// A room's decoder for an instruction set has `decode(words, emit)`. It calls emit(Quad<n>,
+// weights) for quads 0..7 of a unit in any order; a 32-bit lane of `weights` holds columns 4 n .. 4
+// n + 3 of one row.
 template <int Index>
 using Quad = std::integral_constant<int, Index>;
 

@@ -1,6 +1,6 @@
-// Earlier versions of walsh wrote these trellis codes, and none writes them any more
-// (docs/formats/retired.md). They have no kernels. The reference decoder reads them. A matrix that
-// is loaded has their levels, which are int8 numbers, as codes of eight bits with a scale per 32
+// Reads trellis codes that earlier versions of walsh wrote and none writes any more
+// (docs/formats/retired.md). They have no kernels; the reference decoder reads them. Their levels
+// are int8 numbers, so a matrix that is loaded becomes codes of eight bits with a scale per 32
 // weights.
 #pragma once
 
@@ -12,7 +12,8 @@
 
 namespace walsh {
 
-// Returns the retired format that files call so ("tc3" is "tc3:L12"), or null.
+// Returns the retired format that files call by this name ("tc3" is "tc3:L12"); null if there is
+// none.
 const Format* retired_format(std::string_view name);
 
 // Returns the format that a tensor of `format` has once it is loaded: eight bits for a retired

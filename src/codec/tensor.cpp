@@ -9,7 +9,7 @@ namespace walsh {
 namespace {
 
 void check_shape(int64_t rows, int64_t cols) {
-  // Leaves a margin, so that padding and rounding up to groups stay within int64_t.
+  // This leaves a margin, so that padding and rounding up to groups stay within int64_t.
   constexpr int64_t kLargest = std::numeric_limits<int64_t>::max() / 16;
   if (rows < 1 || cols < 1 || rows > kLargest || cols > kLargest) {
     throw Error(ErrorCode::bad_input, "shape",

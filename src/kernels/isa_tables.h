@@ -1,7 +1,7 @@
-// Declares the implementations of each instruction set: one namespace per folder, with functions of
-// exactly the types in Ops. avx512vbmi has its own matmuls and takes everything else from avx512,
-// which takes products by look-up from avx2. amx has its own matmul of many vectors and takes
-// everything else from avx512vbmi.
+// Declares the implementations of each instruction set. There is one namespace per folder, with
+// functions of exactly the types in Ops. avx512vbmi has its own matmuls and takes everything else
+// from avx512, which takes products by look-up from avx2. amx has its own matmul of many vectors
+// and takes everything else from avx512vbmi.
 #pragma once
 
 #include <type_traits>
@@ -56,25 +56,25 @@ namespace avx2 {
 detail::MatmulI8 matmul_i8;
 detail::MatmulF32 matmul_f32;
 detail::MatmulLookup matmul_lookup;
-void set_lane_ops(Ops& ops);  // all others
+void set_lane_ops(Ops& ops);  // It sets all others.
 }  // namespace avx2
 
 namespace avx512 {
 detail::MatmulI8 matmul_i8;
-detail::MatmulI8 matmul_trellis;  // called by matmul_i8
+detail::MatmulI8 matmul_trellis;  // matmul_i8 calls it.
 detail::MatmulF32 matmul_f32;
-void set_lane_ops(Ops& ops);  // all others but products by look-up
+void set_lane_ops(Ops& ops);  // It sets all others but products by look-up.
 }  // namespace avx512
 
 namespace avx512vbmi {
 detail::MatmulI8 matmul_i8;
-detail::MatmulI8 matmul_trellis;  // called by matmul_i8
+detail::MatmulI8 matmul_trellis;  // matmul_i8 calls it.
 detail::MatmulLookup matmul_lookup;
 }  // namespace avx512vbmi
 
 namespace amx {
 detail::MatmulI8 matmul_i8;
-detail::MatmulI8 matmul_trellis;  // called by matmul_i8
+detail::MatmulI8 matmul_trellis;  // matmul_i8 calls it.
 }  // namespace amx
 
 }  // namespace walsh

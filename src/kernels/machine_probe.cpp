@@ -17,7 +17,7 @@ constexpr int64_t kLines = (int64_t{544} << 20) / 64;
 // This many lines are written between two checks for a stop request.
 constexpr int64_t kPiece = (int64_t{4} << 20) / 64;
 constexpr int kPasses = 7;
-constexpr int64_t kRounds = 20000;  // well below a scheduler's time slice
+constexpr int64_t kRounds = 20000;  // They take well below a scheduler's time slice.
 constexpr int kPeakRepeats = 100;
 
 double seconds() {
@@ -30,7 +30,7 @@ ReadLines* best_read_lines() {
   return isa_supported(Isa::avx2) ? avx2::read_lines : ref::read_lines;
 }
 
-// Returns the loop of the unit that the kernels in use multiply with.
+// Returns the loop of the unit with which the kernels in use multiply.
 MultiplyAdd* multiply_add_in_use() {
   switch (current_isa()) {
     case Isa::amx:
@@ -46,7 +46,7 @@ MultiplyAdd* multiply_add_in_use() {
   return ref::multiply_add;
 }
 
-// Results are added here so that no loop is optimized away.
+// Results are added to this, so that no loop is optimized away.
 std::atomic<uint64_t> consumed{0};
 
 }  // namespace
@@ -54,7 +54,7 @@ std::atomic<uint64_t> consumed{0};
 double measure_read_bandwidth(ThreadPool& pool) {
   ReadLines* const read = best_read_lines();
   AlignedArray<uint64_t> buffer(static_cast<size_t>(kLines) * 8);
-  // Untouched pages all map to the same zero page, so every page is written.
+  // Every page is written, because untouched pages all map to the same zero page.
   pool.for_each(kLines / kPiece, [&](int64_t piece) {
     std::fill_n(buffer.data() + piece * kPiece * 8, kPiece * 8, uint64_t{1});
   });

@@ -5,12 +5,13 @@
 
 namespace walsh {
 
-// Returns the bytes per second that all threads of the pool together read from a buffer larger than
-// 512 MB; the best of several passes. Throws limit if the buffer cannot be allocated.
+// Returns how many bytes per second all threads of the pool together read from a buffer larger than
+// 512 MB, in the best of several passes. Throws limit if the buffer cannot be allocated.
 double measure_read_bandwidth(ThreadPool& pool);
 
-// Returns the int8 multiply-adds per second of all threads together, in registers, with the unit
-// that the int8 matmul of the current instruction set (base/cpu.h) multiplies many vectors with.
+// Returns how many int8 multiply-adds per second all threads together compute in registers, with
+// the unit with which the int8 matmul of the current instruction set (base/cpu.h) multiplies many
+// vectors.
 double measure_int8_peak(ThreadPool& pool);
 
 }  // namespace walsh

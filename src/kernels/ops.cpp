@@ -63,7 +63,8 @@ const Ops& ops(Isa isa) {
     throw Error(ErrorCode::usage, "instruction set",
                 "this machine cannot run " + std::string(isa_name(isa)));
   }
-  // Functions of an instruction set, even those that set a table, run only where it is.
+  // Functions of an instruction set may run only where it is supported, even those that set a
+  // table.
   switch (isa) {
     case Isa::ref:
       return kRefOps;
@@ -99,9 +100,9 @@ ActivationsI8::ActivationsI8(int64_t max_m, int64_t columns, int group_size, int
   sums = AlignedArray<int32_t>(of_vectors(cols / detail::kUnitColumns));
 }
 
-// The size suits the blocks of the vector versions, or one weight per position for ref.
+// Returns a size that suits the blocks of the vector versions, and one weight per position for ref.
 int64_t attention_scratch(int64_t m, int64_t end_position, int head_dim) {
-  (void)m;  // queries are taken in blocks of a fixed size
+  (void)m;  // Queries are taken in blocks of a fixed size.
   return std::max(simd::AttentionBlocks::floats(head_dim), (end_position + 15) / 16 * 16);
 }
 

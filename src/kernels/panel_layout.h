@@ -1,4 +1,4 @@
-// Matmuls sum integers over these groups of columns. All instruction sets share them.
+// Says over which groups of columns matmuls sum integers. All instruction sets share these.
 #pragma once
 
 #include <algorithm>
@@ -12,15 +12,17 @@
 
 namespace walsh::detail {
 
-inline constexpr int64_t kF32Block = 128;   // columns summed before adding to the total
-inline constexpr int64_t kQuadColumns = 4;  // columns of a 32-bit lane of int8
+// This many columns are summed before adding to the total.
+inline constexpr int64_t kF32Block = 128;
+inline constexpr int64_t kQuadColumns = 4;  // A 32-bit lane of int8 has this many columns.
 
-// Returns the columns that are summed in integers before the sum is scaled and added to the total.
+// Returns how many columns are summed in integers before the sum is scaled and added to the total.
 constexpr int64_t flush_columns(const PanelMatrix& w, const ActivationsI8& x) {
   return std::min({w.group, int64_t{x.group}, w.cols});
 }
 
-// Does so for a trellis, from column c on: at most 128 columns, never across a column block.
+// Returns the same for a trellis, from column c on: at most 128 columns, and never across a column
+// block.
 constexpr int64_t trellis_flush_columns(const PanelMatrix& w, const ActivationsI8& x, int64_t c) {
   const uint64_t rest = static_cast<uint64_t>(std::min<int64_t>(w.cols - c, kF32Block));
   return std::min<int64_t>(x.group, static_cast<int64_t>(std::bit_floor(rest)));

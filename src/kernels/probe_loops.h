@@ -6,7 +6,7 @@
 
 namespace walsh {
 
-// Reads `count` aligned 64-byte lines and returns a value that depends on all of them.
+// Reads `count` aligned 64-byte lines, and returns a value that depends on all of them.
 using ReadLines = uint64_t(const uint64_t* lines, int64_t count);
 // Runs `rounds` rounds of int8 multiply-adds, stores a value that depends on all of them in `sink`,
 // and returns the number of multiply-adds.

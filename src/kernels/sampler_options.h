@@ -1,4 +1,4 @@
-// Holds sampling options, common to all devices, with llama.cpp's meaning.
+// Holds sampling options, which all devices share, with llama.cpp's meaning.
 #pragma once
 
 #include <array>
@@ -7,8 +7,8 @@
 
 namespace walsh {
 
-// These are the sampling steps, by llama.cpp's names, numbered in their default order. A new step
-// goes before temperature, which is the last one.
+// Names the steps of sampling as llama.cpp does, numbered in their default order. A new step goes
+// before temperature, which is the last one.
 enum class SamplerStep : uint8_t {
   penalties,
   dry,
@@ -30,19 +30,20 @@ constexpr SamplerOrder default_sampler_order() {
   return order;
 }
 
-// Tokens are sampled by these values. Devices that sample have some of them only
+// Says how tokens are sampled. Devices that sample support only some of these
 // (generate/sampling_options.h).
 struct SamplerOptions {
-  float temperature = 0.8f;  // 0: the best token (of equal ones the lowest id)
-  // The dynamic temperature is between temperature - range and + range, growing with the entropy's
-  // share of its maximum to the power of the exponent; range 0: off.
+  float temperature = 0.8f;  // With 0 the best token is taken (of equal ones the lowest id).
+  // The dynamic temperature is between temperature - range and temperature + range. It grows with
+  // the entropy's share of its maximum to the power of the exponent. Range 0: off.
   float dynatemp_range = 0, dynatemp_exponent = 1;
-  int top_k = 40;            // keep the k best tokens; 0: all
-  float top_p = 0.95f;       // keep the fewest tokens with this total probability; 1: all
-  float min_p = 0.05f;       // keep tokens with this share of the best one's probability; 0: all
-  float repeat_penalty = 1;  // divides positive logits of earlier tokens; 1: off
-  int repeat_last_n = -1;    // recent tokens that it covers; 0: none, -1: all
-  // Logits of generated tokens lose this: presence once, frequency per occurrence.
+  int top_k = 40;       // The k best tokens are kept; 0: all.
+  float top_p = 0.95f;  // The fewest tokens with this total probability are kept; 1: all.
+  // Tokens with this share of the best one's probability are kept; 0: all.
+  float min_p = 0.05f;
+  float repeat_penalty = 1;  // It divides positive logits of earlier tokens; 1: off.
+  int repeat_last_n = -1;    // The penalty covers this many recent tokens; 0: none, -1: all.
+  // Logits of generated tokens lose this: presence once, frequency once per occurrence.
   float presence_penalty = 0, frequency_penalty = 0;
   // Keeps the fewest tokens with this total probability whose surprise is closest to the expected
   // one; 1: all.
@@ -52,12 +53,12 @@ struct SamplerOptions {
   // With this probability, a step removes all tokens of at least the threshold's probability except
   // the least probable of them; 0: never.
   float xtc_probability = 0, xtc_threshold = 0.1f;
-  // With DRY, a token that would extend a repeated sequence loses multiplier * base^(length -
-  // allowed_length); multiplier 0: off. Repetitions are looked for in the last last_n tokens; 0:
-  // none, -1: all.
+  // DRY takes multiplier * base^(length - allowed_length) from a token that would extend a repeated
+  // sequence; multiplier 0: off. Repetitions are looked for in the last last_n tokens; 0: none, -1:
+  // all.
   float dry_multiplier = 0, dry_base = 1.75f;
   int dry_allowed_length = 2, dry_penalty_last_n = -1;
-  SamplerOrder order = default_sampler_order();  // the first `steps` of these are run
+  SamplerOrder order = default_sampler_order();  // The first `steps` of these are run.
   int steps = kSamplerSteps;
   uint64_t seed = 42;
 };

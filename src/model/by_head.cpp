@@ -8,7 +8,7 @@
 namespace walsh {
 namespace {
 
-// Returns the values [rows, cols], with outputs rotated back.
+// Decodes the matrix to float32 [rows, cols] and, with `output`, rotates its outputs back.
 AlignedArray<float> decode(const Tensor& stored, const Rotator* output, ThreadPool& pool) {
   const int64_t rows = stored.rows, cols = stored.cols;
   AlignedArray<float> values(static_cast<size_t>(rows * cols));
@@ -45,7 +45,8 @@ Tensor decode_heads(const Tensor& stored, const Rotator* output, int64_t heads, 
   const int64_t rows = stored.rows / heads, cols = stored.cols;
   const AlignedArray<float> values = decode(stored, output, pool);
   Tensor plain;
-  plain.format = stored.format->dense ? stored.format : &get_format("f16");  // as MatrixForm
+  // What is not plain becomes fp16, as MatrixForm says.
+  plain.format = stored.format->dense ? stored.format : &get_format("f16");
   plain.rows = transposed ? heads * cols : stored.rows;
   plain.cols = transposed ? rows : cols;
   const DType type = plain.format->dtype;

@@ -1,4 +1,5 @@
-// Says what a sequence keeps of the rows that a recurrent layer convolves.
+// Says how many earlier rows a sequence keeps for a layer that convolves its rows (delta net, short
+// convolution).
 #pragma once
 
 #include <cstdint>
@@ -10,11 +11,11 @@ namespace walsh {
 struct ConvolvedRows {
   int64_t channels = 0, taps = 0;
 
-  // Returns how many numbers the rows in front of the next one have.
+  // Returns how many numbers a sequence keeps: the rows of its last taps - 1 positions.
   int64_t floats() const { return (taps - 1) * channels; }
 };
 
-// The layer has a state: it is a delta net or a short convolution.
+// Call it only for a layer with a state, i.e. a delta net or a short convolution.
 inline ConvolvedRows convolved_rows(const LayerDesc& layer) {
   const DeltaNetDesc& d = layer.delta_net;
   const ShortConvolutionDesc& c = layer.short_convolution;

@@ -5,7 +5,7 @@
 
 namespace walsh {
 
-// The last part of a model on two devices has the head.
+// In a model on two devices the last part has the head.
 FinalNorm::FinalNorm(const Model& model) : eps_(model.config.head_input.norm.eps) {
   const Model& last = model.all_parts().back();
   if (!last.head_vectors.empty()) gain_ = last.head_vectors.front();

@@ -9,7 +9,7 @@ namespace walsh {
 
 class Model;
 
-// Computes x / rms(x) * gain. A model without such a norm, or without a head, changes nothing.
+// Computes x / rms(x) * gain. Nothing changes if the model has no such norm, or no head.
 class FinalNorm {
  public:
   FinalNorm() = default;

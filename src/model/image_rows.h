@@ -1,5 +1,5 @@
-// Rows of images stand in a text where a prompt has tokens in their place: the layers read them
-// instead of the embeddings of these tokens.
+// An image takes some positions of a text. At these the layers read rows that the image's tower has
+// made instead of the embeddings of tokens.
 #pragma once
 
 #include <cstdint>
@@ -7,19 +7,19 @@
 
 namespace walsh {
 
-// Names the rows of one image in a sequence.
+// Holds the rows of one image in a sequence.
 struct ImageRows {
-  int64_t position = 0;           // of the first row
-  std::span<const float> values;  // [rows][hidden]
-  // Its rows see each other in both directions, so they are evaluated in one batch.
+  int64_t position = 0;           // The first row stands at this position.
+  std::span<const float> values;  // The shape is [rows][hidden].
+  // If true, its rows see each other in both directions, so they have to be evaluated in one batch.
   bool together = false;
 
   int64_t rows(int64_t hidden) const { return static_cast<int64_t>(values.size()) / hidden; }
 };
 
-// Names those rows of an image that are in a batch.
+// Names the rows of an image that are in a batch.
 struct PlacedRows {
-  int64_t row = 0, rows = 0;  // of the batch
+  int64_t row = 0, rows = 0;  // The batch has them at rows [row, row + rows).
   const float* values = nullptr;
   bool together = false;
 };

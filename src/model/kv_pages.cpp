@@ -13,8 +13,8 @@ namespace walsh {
 namespace {
 
 constexpr int64_t kMaxSequences = 1024;
-// No memory holds so many pages. The page numbers themselves take memory before any is requested
-// for pages.
+// No memory holds this many pages. The limit exists because the lists of page numbers take memory
+// before any page does.
 constexpr int64_t kMaxPages = int64_t{1} << 24;
 
 }  // namespace
@@ -136,12 +136,12 @@ void KvPages::shrink(Sequence& sequence, int64_t positions) {
   sequence.length = positions;
 }
 
-// Returns the first page that the next positions of a sequence are written to.
+// Returns the number of the first page that new positions of a sequence are written to.
 int64_t KvPages::first_written(const Sequence& sequence) const {
   return std::max<int64_t>(0, sequence.length - shape_.rewritten) / shape_.page_positions;
 }
 
-// Counts the free pages that growth takes: for new positions, and for copies of shared pages. If
+// Returns how many free pages growth takes, for new positions and for copies of shared pages. If
 // only growing sequences share a page, the last of them keeps the original.
 int64_t KvPages::needed(std::span<const Growth> growth) const {
   int64_t count = 0;

@@ -15,17 +15,19 @@
 
 namespace walsh {
 
-// A page has this many positions on the CPU and on GPUs.
+// A page has this many positions in the cache of the CPU, and of a GPU.
 inline constexpr int64_t kCpuPagePositions = 256, kGpuPagePositions = 64;
 
-// This many tokens of a text can be taken back at once from recurrent layers, where texts are
-// drafted.
+// Where layers are recurrent and texts are drafted, this many tokens of a text can be taken back at
+// once.
 inline constexpr int64_t kRevocableTokens = 4;
 
 struct SessionOptions {
-  int64_t max_positions = 0;  // per sequence; 0: the model's own maximum, at most 4096
-  uint64_t max_bytes = uint64_t{64} << 30;  // KV cache and workspaces together, in host memory
-  int64_t sequences = 1;                    // the most sequences that are open at once
+  // Each sequence may have this many positions; 0: the model's own maximum, at most 4096.
+  int64_t max_positions = 0;
+  // KV cache and workspaces may take this much host memory together.
+  uint64_t max_bytes = uint64_t{64} << 30;
+  int64_t sequences = 1;  // At most this many sequences are open at once.
   // This limits the positions of all sequences together, in whole pages; 0: enough for all of them
   // to reach their maximum.
   int64_t cache_positions = 0;
@@ -41,30 +43,30 @@ struct SessionOptions {
 };
 
 struct KvShape {
-  int64_t capacity = 0;        // most positions of a sequence
-  int64_t sequences = 1;       // most sequences that are open at once
-  int64_t page_positions = 0;  // positions per page
-  int64_t pages = 0;           // of all sequences together
-  // This many positions in front of new ones are written again with them, because coded caches
-  // store positions with a delay.
+  int64_t capacity = 0;        // A sequence has at most this many positions.
+  int64_t sequences = 1;       // At most this many sequences are open at once.
+  int64_t page_positions = 0;  // A page has this many positions.
+  int64_t pages = 0;           // All sequences together have this many pages.
+  // Coded caches store positions with a delay, so this many positions in front of new ones are
+  // written again with them.
   int64_t rewritten = 0;
 
   int64_t pages_for(int64_t positions) const {
     return (positions + page_positions - 1) / page_positions;
   }
   int64_t pages_per_sequence() const { return pages_for(capacity); }
-  // Returns the shape of the same memory divided into smaller pages; one page of this shape is
-  // several of those.
+  // Returns the shape of the same memory divided into smaller pages. A page of this shape then
+  // spans several of the new ones.
   KvShape in_pages_of(int64_t positions) const;
 };
 
 // Returns the shape of the cache of sessions with these options, in pages of `page_positions`.
-// Throws usage for more positions than the model has, and for absurd numbers of sequences or
+// Throws usage for more positions than the model has, and for impossible numbers of sequences or
 // positions.
 KvShape kv_shape(const ModelConfig& config, const CacheTypes& types, int64_t page_positions,
                  const SessionOptions& options);
 
-// Page `from` has to be copied to page `to`, in all layers.
+// Asks for a copy of page `from` to page `to`, in all layers.
 struct PageCopy {
   int32_t from, to;
 };
@@ -82,7 +84,7 @@ class KvPages {
   bool is_open(int64_t sequence) const;
   // Returns the number of tokens of an open sequence; throws usage if it is not open.
   int64_t length(int64_t sequence) const;
-  // Returns the pages of a sequence: as many as its length and its reserved positions need.
+  // Returns the pages of a sequence, which cover its length and its reserved positions.
   std::span<const int32_t> pages(int64_t sequence) const;
 
   // Opens a sequence without tokens; its number is the lowest free one. Throws limit if none is
@@ -101,7 +103,7 @@ class KvPages {
   // copies that have to be made first. Throws usage beyond the capacity of a sequence, and limit if
   // pages run out; then nothing has changed.
   std::vector<PageCopy> reserve(std::span<const Growth> growth);
-  // Counts reserved positions that the caller has written as tokens of a sequence.
+  // Makes reserved positions that the caller has written part of the sequence.
   void extend(int64_t sequence, int64_t rows);
 
  private:
@@ -121,8 +123,8 @@ class KvPages {
 
   KvShape shape_;
   std::vector<Sequence> sequences_;
-  std::vector<int32_t> users_;  // number of sequences that have each page
-  std::vector<int32_t> free_;   // the next one to use is the last
+  std::vector<int32_t> users_;  // Each entry is the number of sequences that have the page.
+  std::vector<int32_t> free_;   // The last one is used next.
 };
 
 }  // namespace walsh

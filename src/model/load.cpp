@@ -19,10 +19,11 @@
 namespace walsh {
 namespace {
 
-// Counts what was read of a model, for the loaders of all its parts.
+// Counts the tensors that have been read. The loaders of all parts of a model share it.
 struct Progress {
-  size_t done = 0, total = 0;     // tensors
-  std::set<std::string> vectors;  // that are no matrices; a norm may be in both parts
+  size_t done = 0, total = 0;  // They count tensors.
+  // Holds the names of tensors that are no matrices; a norm may be in both parts.
+  std::set<std::string> vectors;
 };
 
 [[noreturn]] void fail(const WeightSource& source, const std::string& tensor,
@@ -30,8 +31,8 @@ struct Progress {
   throw Error(ErrorCode::bad_input, source.path() + ": tensor " + tensor, reason);
 }
 
-// Checks that all tensors that the config wants are there, and that all that are there take part.
-// Returns the number of its tensors.
+// Checks that the source has all tensors that the config asks for and no others, except ignored
+// ones. Returns the number of tensors to load.
 size_t check_names(const WeightSource& source, const ModelConfig& config) {
   std::set<std::string> wanted;
   for (const TensorShape& tensor : model_tensors(config)) {
@@ -53,11 +54,11 @@ size_t check_names(const WeightSource& source, const ModelConfig& config) {
 
 }  // namespace
 
-// Loads the tensors of a source into a Model, or a part of one, one after the other.
+// Loads the tensors of a source into a Model, or into a part of one, one after the other.
 class ModelLoader {
  public:
-  // `steps` are those of the config, and are not refused. Refuses what else can be refused before a
-  // tensor is read.
+  // `steps` belong to the config and have passed the checks of support.h. Refuses whatever else can
+  // be refused before a tensor is read.
   ModelLoader(WeightSource& source, const ModelConfig& config, ModelSteps steps,
               const LoadOptions& options, Progress& progress)
       : source_(source),
@@ -94,7 +95,7 @@ class ModelLoader {
     return std::move(model_);
   }
 
-  // Returns the whole of which `first` and `second` are the parts.
+  // Returns the model that has `first` and `second` as its parts.
   static Model join(const ModelConfig& config, Model first, Model second) {
     Model model;
     model.config = config;
@@ -110,7 +111,8 @@ class ModelLoader {
   }
 
  private:
-  // Refuses matrices that are missing: the list of steps does not know their form.
+  // Refuses matrices that are missing, which the list of steps could not check because it does not
+  // know their form.
   void require_matrices() {
     const ModelConfig& c = model_.config;
     const auto require = [&](const MatrixDesc& m, const MatrixForm& form) {
@@ -136,7 +138,8 @@ class ModelLoader {
     return result;
   }
 
-  // Returns what no activation is multiplied with, as float32, and counts its bytes as stored.
+  // Returns a tensor that no activation is multiplied with, as float32, and counts its bytes as
+  // stored.
   std::vector<float> values(const std::string& name, int64_t rows, int64_t cols) {
     const Tensor stored = tensor(name, rows, cols);
     if (!stored.format->dense) fail(source_, name, "a vector in a coded format");
@@ -174,7 +177,7 @@ class ModelLoader {
     }
   }
 
-  // Returns a vector as it is computed with.
+  // Returns a vector as the forward pass uses it, i.e. after its form, offset and factor.
   std::vector<float> vector(const VectorDesc& desc) {
     using Form = VectorDesc::Form;
     if (desc.form == Form::constant)
@@ -199,7 +202,7 @@ class ModelLoader {
     return result;
   }
 
-  // Makes the rotators of the forms that the inputs of a layer are made in.
+  // Makes the rotators for the forms in which the inputs of a layer are prepared.
   void make_rotators(LayerSteps& steps) {
     for (Input& input : steps.inputs)
       for (PreparedInput& form : input.forms)
@@ -228,7 +231,7 @@ class ModelLoader {
     if (!tied && !in_use) source_.release(m.weight);
   }
 
-  // Checks the form of a tensor: the list of steps was made of what the source says.
+  // Checks that a tensor is stored as the source has said, because the list of steps relies on it.
   void check_form(const std::string& name, const Tensor& stored, const StoredForm& said) {
     const auto is_same = [](const Rotation& a, const Rotation& b) {
       return a == b || (a.kind == RotationKind::none && b.kind == RotationKind::none);
@@ -241,7 +244,7 @@ class ModelLoader {
                 "is stored in another form than its source says");
   }
 
-  // Returns the one rotator for equal rotations of equal length; null for none.
+  // Returns one rotator for all equal rotations of the same length, null if there is no rotation.
   const Rotator* rotator(const Rotation& rotation, int64_t k) {
     if (rotation.kind == RotationKind::none) return nullptr;
     for (const auto& known : model_.rotators_) {
@@ -260,7 +263,7 @@ class ModelLoader {
 
 namespace {
 
-// Returns the steps of a model, or of a part of one, which the device can execute.
+// Returns the steps of a model, or of a part of one. Refuses those that the device cannot execute.
 ModelSteps supported_steps(const WeightSource& source, const ModelConfig& config,
                            const LoadOptions& options) {
   ModelSteps steps = make_steps(config, source, options);
@@ -268,8 +271,8 @@ ModelSteps supported_steps(const WeightSource& source, const ModelConfig& config
   return steps;
 }
 
-// Loads a model, or its two parts, for which there is room: what can be refused before a tensor is
-// read is refused when this is made.
+// Loads a model, or both of its parts, after planning the memory. The constructor refuses whatever
+// can be refused before a tensor is read.
 class Loading {
  public:
   Loading(WeightSource& source, const ModelConfig& config, const LoadOptions& options)
@@ -277,7 +280,7 @@ class Loading {
     add(source, config, supported_steps(source, config, options), options);
   }
 
-  // The second part's refusals come before the first part is planned.
+  // What the second part refuses has to be known before the first part is planned.
   Loading(WeightSource& source, const ModelConfig& config, const LoadOptions& options,
           const LayerSplit& split)
       : config_(config) {
@@ -293,7 +296,7 @@ class Loading {
   Loading(const Loading&) = delete;
   Loading& operator=(const Loading&) = delete;
 
-  // The GPU's part comes last: from then on tensors may be encoded in its memory.
+  // The GPU's part is loaded last, because from then on tensors may be encoded in the GPU's memory.
   Model load(size_t tensors) {
     progress_.total = tensors;
     Model first = loaders_.front()->load();
@@ -323,7 +326,7 @@ bool is_supported(const WeightSource& source, const ModelConfig& config,
   }
 }
 
-// Refuses impossible numbers of layers.
+// Refuses numbers of layers that the model cannot have.
 void check_counts(const ModelConfig& config, const LoadOptions& options) {
   const int64_t layers = options.gpu_layers;
   if (layers < kPlanned)
@@ -336,7 +339,7 @@ void check_counts(const ModelConfig& config, const LoadOptions& options) {
   if (options.cpu_experts > 0 && !has_experts(config))
     throw Error(ErrorCode::usage, "cpu-experts", "the model has no experts");
   if (options.device.cuda || layers <= 0 || layers == kAllLayers) return;
-  // If there is a GPU, another option has asked for the CPU.
+  // If there is a GPU, the CPU was chosen by another option.
   const std::string reason = cuda::first_device() ? "" : ": " + cuda::unavailable_reason();
   throw Error(ErrorCode::usage, "gpu-layers",
               fmt::format("{} asked for, but no GPU is used{}", layers, reason));
@@ -354,7 +357,7 @@ std::unique_ptr<Loading> place_as_asked(WeightSource& source, const ModelConfig&
   try {
     return place(source, config, options, split);
   } catch (const Error& e) {
-    // One of the devices may lack an option of both, so the message repeats it.
+    // Only one of the devices may lack what an option asks of both, so the message names the split.
     const bool refused = e.code() == ErrorCode::usage || e.code() == ErrorCode::limit;
     if (split.whole() || !refused) throw;
     throw Error(e.code(), e.where(),
@@ -362,7 +365,7 @@ std::unique_ptr<Loading> place_as_asked(WeightSource& source, const ModelConfig&
   }
 }
 
-// Places as much on the GPU as fits; `note` says how much, and why it is not all.
+// Places as much on the GPU as fits. `note` says how much that is, and why it is not everything.
 std::unique_ptr<Loading> place_what_fits(WeightSource& source, const ModelConfig& config,
                                          const LoadOptions& options, std::string& note) {
   std::optional<Error> why;
@@ -375,7 +378,8 @@ std::unique_ptr<Loading> place_what_fits(WeightSource& source, const ModelConfig
       placed_so = split;
       return true;
     } catch (const Error& e) {
-      // If only a GPU can do something, that is no reason against having the whole model there.
+      // Once the whole model did not fit, something that the CPU cannot do only rules out this
+      // split.
       const bool no_way = e.code() == ErrorCode::usage && why;
       if (e.code() != ErrorCode::limit && !no_way) throw;
       if (!why) why = e;
@@ -388,8 +392,8 @@ std::unique_ptr<Loading> place_what_fits(WeightSource& source, const ModelConfig
   return placed && placed_so == *split ? std::move(placed) : place(source, config, options, *split);
 }
 
-// Returns the most of `most`, a half of it, a quarter, ... with which the whole model fits, or the
-// part of it that was asked for; `least` if none does.
+// Halves `most` until the whole model fits with that many positions, or the part of it that was
+// asked for, and returns the number; `least` if none fits.
 int64_t positions_on_gpu(WeightSource& source, const ModelConfig& config,
                          const LoadOptions& options, int64_t least, int64_t most) {
   LoadOptions tried = options;
@@ -403,14 +407,13 @@ int64_t positions_on_gpu(WeightSource& source, const ModelConfig& config,
       place(source, config, tried, split);
       return positions;
     } catch (const Error& e) {
-      if (e.code() != ErrorCode::limit) break;  // loading tells what is wrong
+      if (e.code() != ErrorCode::limit) break;  // Loading says what is wrong.
     }
   }
   return least;
 }
 
-// Returns how many positions there are whose keys and values take half of the memory that the
-// weights leave.
+// Returns for how many positions keys and values take half of the memory that the weights leave.
 int64_t positions_on_host(const WeightSource& source, const ModelConfig& config,
                           const CacheTypes& cache) {
   constexpr int64_t kStep = 1024;
@@ -418,13 +421,13 @@ int64_t positions_on_host(const WeightSource& source, const ModelConfig& config,
   for (const TensorShape& tensor : model_tensors(config))
     if (source.contains(tensor.name))
       weights += tensor_bytes(source.format_of(tensor.name), tensor.rows, tensor.cols);
-  double bytes = 0;  // of a position
+  double bytes = 0;  // A position takes this many bytes.
   for (const LayerDesc& layer : config.layers)
     bytes += position_bytes(layer.attention, cache);
   const uint64_t available = available_memory();
   const uint64_t left = available - std::min(available, weights);
   const uint64_t room = std::min(left / 2, SessionOptions().max_bytes / 2);
-  if (bytes == 0) return config.max_positions;  // only recurrent layers
+  if (bytes == 0) return config.max_positions;  // All layers are recurrent.
   const double positions =
       std::min(static_cast<double>(room) / bytes, static_cast<double>(config.max_positions));
   return static_cast<int64_t>(positions) / kStep * kStep;

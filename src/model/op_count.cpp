@@ -36,7 +36,7 @@ class StepCount {
       ops += multiply(output.matrix);
     return ops;
   }
-  // The input of down is another one for every expert.
+  // Every expert has its own input of down, so that is counted per expert.
   OpCount count(const step::Experts& s) {
     OpCount ops = make(s.input);
     ops += make(s.gated_input);
@@ -61,7 +61,7 @@ class StepCount {
     return {};
   }
 
-  // Counts the forms of an input, once.
+  // Counts each form of an input once per layer.
   OpCount make(int input) {
     const auto index = static_cast<size_t>(input);
     if (made_[index]) return {};
@@ -84,7 +84,7 @@ class StepCount {
 
   const std::vector<MatrixDesc>& matrices_;
   const LayerSteps& layer_;
-  std::vector<bool> made_;  // inputs
+  std::vector<bool> made_;  // It says which inputs have been counted.
 };
 
 }  // namespace

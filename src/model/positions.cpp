@@ -16,7 +16,8 @@ constexpr int64_t kDefaultPositions = 4096;
 
 int64_t most_positions(const ModelConfig& config) {
   int64_t positions = config.max_positions;
-  // A longer context would change the rope of short texts as well.
+  // A longer context would change the rope of short texts as well, so the context of the training
+  // is the default.
   for (const RopeConfig& rope : config.ropes)
     if (depends_on_context(rope)) positions = std::min(positions, rope.original_max_positions);
   return positions;

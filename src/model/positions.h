@@ -1,4 +1,4 @@
-// Decides how many positions a session has, and computes what depends on a position alone.
+// Decides how many positions a session has, and computes what depends only on a position.
 #pragma once
 
 #include <cstdint>
@@ -8,19 +8,19 @@
 
 namespace walsh {
 
-// Returns all positions of the model; those of its training where its rope depends on the length of
-// the context.
+// Returns how many positions the model has; if its rope depends on the length of the context, those
+// of its training.
 int64_t most_positions(const ModelConfig& config);
 
-// Returns `wanted`, or for 0 most_positions up to a limit of 4096. Throws usage if the model has
-// fewer.
+// Returns `wanted`. If that is 0, returns most_positions, but at most 4096. Throws usage if the
+// model has fewer than wanted.
 int64_t choose_positions(const ModelConfig& config, int64_t wanted);
 
-// Returns the bytes that a cache of these types keeps of a position in a layer, without what it
-// holds besides (recent positions of a coded cache).
+// Returns how many bytes a cache of these types keeps per position in a layer, without what it
+// holds besides (such as the recent positions of a coded cache).
 double position_bytes(const AttentionDesc& attention, const CacheTypes& types);
 
-// Returns the factor of queries at a position.
+// Returns the factor that queries at a position are multiplied by.
 float query_factor(const ModelConfig& config, const QueryFactors& factors, int64_t position);
 
 }  // namespace walsh

@@ -18,7 +18,8 @@ void softmax(const float* logits, std::span<float> scores) {
     score /= sum;
 }
 
-// Returns the first of the largest values that are not taken yet, and marks it in `taken`.
+// Returns the index of the first of the largest values that are not taken yet, and marks it in
+// `taken`.
 size_t take_best(std::span<const float> values, std::span<float> taken) {
   size_t best = values.size();
   for (size_t i = 0; i < values.size(); ++i) {
@@ -29,7 +30,7 @@ size_t take_best(std::span<const float> values, std::span<float> taken) {
   return best;
 }
 
-// Sets the ranks of experts outside the best groups to `kNever`.
+// Sets the ranks of experts outside the best groups to kNever, so that they are not chosen.
 void leave_groups(const RoutingDesc& routing, std::span<float> ranks) {
   const auto groups = static_cast<size_t>(routing.groups);
   const size_t size = ranks.size() / groups;
@@ -66,7 +67,8 @@ void choose_experts(const ExpertsDesc& experts, const float* logits, std::span<c
   for (size_t i = 0; i < count; ++i)
     ranks[i] = scores[i] + (bias.empty() ? 0.0f : bias[i]);
   if (routing.groups > 1) leave_groups(routing, ranks);
-  float sum = 1e-20f;  // as in transformers: the sigmoids of very low logits are all 0
+  // This small start is that of transformers; the sigmoids of very low logits are all 0.
+  float sum = 1e-20f;
   for (int64_t k = 0; k < experts.chosen; ++k) {
     const size_t best = take_best(ranks, taken);
     chosen[static_cast<size_t>(k)] = {static_cast<int32_t>(best), scores[best]};

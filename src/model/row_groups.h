@@ -1,4 +1,4 @@
-// Divides the rows of a batch into calls of attention.
+// Divides the rows of a batch into groups, each of which is one call of attention.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace walsh {
 
-// One call of attention computes these consecutive rows: single tokens of several sequences, or one
-// run of several rows.
+// Describes consecutive rows that one call of attention computes: single tokens of several
+// sequences, or one run of several rows.
 struct RowGroup {
-  size_t run = 0;     // the first run
-  int64_t first = 0;  // first row in the batch
+  size_t run = 0;     // This is the first run of the group.
+  int64_t first = 0;  // This is the first row in the batch.
   int64_t rows = 0;
-  int64_t longest = 0;  // positions of its longest sequence
-  bool single = false;  // whether every run has one row
+  int64_t longest = 0;  // Its longest sequence has this many positions.
+  bool single = false;  // If true, every run has one row.
 
   int64_t end() const { return first + rows; }
 };

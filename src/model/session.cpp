@@ -24,7 +24,7 @@ std::vector<Growth> growth_of(std::span<const SequenceTokens> batch) {
 }  // namespace
 
 KvShape kv_shape(const Model& model, const SessionOptions& options) {
-  // Parts on two devices have the pages of the CPU, each of which is several of a GPU.
+  // A model in two parts has pages of the CPU's size, each of which spans several pages of a GPU.
   const bool on_gpu = model.device.cuda && model.parts.empty();
   return kv_shape(model.config, model.cache, on_gpu ? kGpuPagePositions : kCpuPagePositions,
                   options);
@@ -46,7 +46,7 @@ int64_t Session::reachable(int64_t sequence, int64_t positions) const {
   return state_before(sequence, positions).position;
 }
 
-// Returns the last kept state of a sequence at or before a position.
+// Returns the last snapshot of a sequence at or before a position.
 StateSnapshots::Snapshot Session::state_before(int64_t sequence, int64_t position) const {
   const StateSnapshots::Snapshot kept = snapshots_.find(sequence, position),
                                  recent = recent_.find(sequence, position);
@@ -58,8 +58,8 @@ void Session::drop_states(int64_t sequence, int64_t position) {
   recent_.truncate(sequence, position);
 }
 
-// Coded caches encode a bundle when the next one leaves the window: up to there tokens can be taken
-// back.
+// Coded caches encode a bundle when the next one leaves the window. Tokens can be taken back up to
+// there.
 int64_t Session::revocable(int64_t sequence) const {
   const int64_t position = pages_.length(sequence);
   int64_t most = std::max<int64_t>(0, capacity() - position - 1);
@@ -106,7 +106,7 @@ void Session::reset() {
 void Session::check(std::span<const SequenceTokens> batch, bool chosen) const {
   std::vector<int64_t> seen;
   for (const SequenceTokens& item : batch) {
-    position(item.sequence);  // refuses one that is not open
+    position(item.sequence);  // This refuses a sequence that is not open.
     seen.push_back(item.sequence);
     if (item.tokens.empty() && !chosen) {
       throw Error(ErrorCode::usage, "tokens", "at least one token is needed");
@@ -128,7 +128,8 @@ void Session::check(std::span<const SequenceTokens> batch, bool chosen) const {
   throw Error(ErrorCode::usage, "sequence", fmt::format("{} is in a batch twice", *twice));
 }
 
-// A model that joins needs a stream for each token, other models take none.
+// Checks the streams of a batch: a model that joins needs one for each token, other models take
+// none.
 void Session::check_streams(std::span<const SequenceTokens> batch) const {
   const size_t width = model_.joins() ? static_cast<size_t>(model_.config.hidden) : 0;
   for (const SequenceTokens& item : batch) {
@@ -162,7 +163,7 @@ void Session::check_images(std::span<const ImageRows> images) const {
   }
 }
 
-// Rows that see each other have to be in one item.
+// Checks the images of an item. Rows that see each other have to be in one item.
 void Session::check_images(const SequenceTokens& item) const {
   check_images(item.images);
   const int64_t begin = position(item.sequence), end = begin + std::ssize(item.tokens);
@@ -192,7 +193,7 @@ std::vector<StateMark> Session::place_marks(std::span<const Run> runs,
   const auto place = [&](StateSnapshots& states, size_t run, int64_t rows) {
     const int64_t sequence = runs[run].sequence;
     const int32_t slot = states.add(sequence, runs[run].position + rows);
-    // If there are more marks than slots, the last marks get them.
+    // If there are more marks than slots, the earlier marks lose theirs.
     std::erase_if(placed, [&](const StateMark& mark) { return mark.slot == slot; });
     if (slot < 0) return;
     if (rows == 0) return executor_->copy_state(static_cast<int32_t>(sequence), slot);
@@ -215,8 +216,8 @@ void Session::run(Batch batch, std::span<const KeptStates> kept) {
   try {
     executor_->run(batch);
   } catch (...) {
-    // The failed batch may have lost coded keys and values, left states in the middle, and made new
-    // snapshots of no row.
+    // The failed batch may have lost coded keys and values, left states half-way, and made
+    // snapshots of rows that were not evaluated.
     const bool coded = model_.cache.coded();
     for (const Run& run : runs) {
       if (!coded && !recurrent_) break;
@@ -231,7 +232,7 @@ void Session::run(Batch batch, std::span<const KeptStates> kept) {
     pages_.extend(run.sequence, run.rows);
 }
 
-// Puts items into batches that the device can take, and hands out their logits.
+// Puts items into batches that the device can take, and collects their logits.
 class Session::Batcher {
  public:
   Batcher(Session& session, BatchSink sink, StreamSink streams)
@@ -272,8 +273,8 @@ class Session::Batcher {
 
   void finish() {
     if (runs_.empty()) return;
-    // A stop is possible here: between two batches all sequences are whole, and a GPU does not look
-    // at requests to stop.
+    // Evaluation may stop here: between two batches all sequences are consistent. A GPU does not
+    // check for requests to stop itself.
     if (behind_another_) check_stop();
     behind_another_ = true;
     Batch batch{tokens_, runs_};
@@ -305,11 +306,11 @@ class Session::Batcher {
  private:
   struct Wanted {
     size_t item;
-    int64_t index, row;  // of the item, of the batch
+    int64_t index, row;  // `index` counts in the item, `row` in the batch.
   };
 
-  // Returns how many of the next `rows` rows of an item come into this batch: an image whose rows
-  // see each other does as a whole, or not at all.
+  // Returns how many of the next `rows` rows of an item go into this batch. An image whose rows see
+  // each other goes in as a whole, or not at all.
   int64_t whole_rows(const SequenceTokens& item, int64_t rows) const {
     const int64_t begin = session_.position(item.sequence), end = begin + rows;
     for (const ImageRows& image : item.images) {
@@ -319,7 +320,7 @@ class Session::Batcher {
     return rows;
   }
 
-  // Finds the images in the next `rows` rows of an item.
+  // Adds the images in the next `rows` rows of an item to the batch.
   void place_images(const SequenceTokens& item, int64_t rows) {
     const int64_t begin = session_.position(item.sequence), end = begin + rows;
     for (const ImageRows& image : item.images) {
@@ -332,7 +333,7 @@ class Session::Batcher {
     }
   }
 
-  // Rows that are neighbours are read at once.
+  // Hands out the streams that callers want. Neighbouring rows are read at once.
   void give_streams() {
     std::vector<float> rows;
     for (size_t begin = 0, end; begin < read_.size(); begin = end) {
@@ -356,11 +357,11 @@ class Session::Batcher {
   std::vector<int32_t> tokens_;
   std::vector<Run> runs_;
   std::vector<KeptStates> kept_;
-  std::vector<Wanted> wanted_;  // rows whose logits are wanted
-  std::vector<Wanted> read_;    // rows whose streams are
-  std::vector<float> streams_;  // of a model that joins
+  std::vector<Wanted> wanted_;  // Callers want the logits of these rows.
+  std::vector<Wanted> read_;    // Callers want the streams of these rows.
+  std::vector<float> streams_;  // A model that joins reads these.
   std::vector<PlacedRows> images_;
-  int64_t prompts_ = 0;  // runs of several rows
+  int64_t prompts_ = 0;  // It counts the runs of several rows.
   bool behind_another_ = false;
 };
 
@@ -390,7 +391,7 @@ void Session::forward(std::span<const int32_t> tokens, LogitSink sink, int64_t f
 
 void Session::start_sampling(const SamplerOptions& options, std::span<const int32_t> history,
                              int64_t sequence) {
-  position(sequence);  // refuses one that is not open
+  position(sequence);  // This refuses a sequence that is not open.
   executor_->start_sampling(sequence, options, history);
 }
 

@@ -10,7 +10,7 @@
 namespace walsh {
 namespace {
 
-// Drops the norms of activations that no matrix reads, so that they are not loaded.
+// Drops the norms of activations that no matrix of the part reads, so that they are not loaded.
 void drop_unread_norms(LayerDesc& layer) {
   std::set<int> read;
   for (const MatrixDesc& m : layer.matrices)
@@ -72,8 +72,8 @@ LayerDesc without_experts(const LayerDesc& whole) {
   return layer;
 }
 
-// Returns the smallest of 1 to `most` for which `fits` is true. It must then be true for all larger
-// ones.
+// Returns the smallest number from 1 to `most` for which `fits` is true; none if there is none.
+// `fits` has to be true for all larger numbers, too.
 std::optional<int64_t> fewest(int64_t most, FunctionRef<bool(int64_t count)> fits) {
   if (most < 1 || !fits(most)) return std::nullopt;
   int64_t low = 1, high = most;

@@ -1,4 +1,4 @@
-// Splits models in two parts on two devices: says what each part holds, and how much a GPU gets.
+// Splits a model into two parts on two devices: says what each part holds, and how much a GPU gets.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace walsh {
 
-// Says what part of a model the CPU holds; a GPU holds the rest. In any split the CPU has the
+// Says which part of a model the CPU holds; a GPU holds the rest. In any split the CPU has the
 // embedding and the GPU the head.
 struct LayerSplit {
-  int64_t cpu_layers = 0;   // the first ones
-  int64_t cpu_experts = 0;  // layers whose experts the CPU has, counted from the first layer
+  int64_t cpu_layers = 0;   // The CPU has this many layers, counted from the first.
+  int64_t cpu_experts = 0;  // It has the experts of this many layers, counted from the first.
 
   bool whole() const { return cpu_layers == 0 && cpu_experts == 0; }
   bool operator==(const LayerSplit&) const = default;
@@ -31,11 +31,11 @@ struct ModelParts {
 // Throws usage if a split is not possible (why_not).
 ModelParts split_config(const ModelConfig& config, const LayerSplit& split);
 
-// Returns what the parts would have to hand over to each other besides the residual stream; empty
-// if nothing.
+// Returns what the parts would have to exchange besides the residual stream; empty if nothing. A
+// split with such an exchange is not possible.
 std::string why_not(const ModelConfig& config, const LayerSplit& split);
 
-bool has_mixer(const LayerDesc& layer);  // attention or a delta net
+bool has_mixer(const LayerDesc& layer);  // Returns whether it has a mixer.
 bool has_experts(const ModelConfig& config);
 
 // Returns the split with the most on the GPU that `fits` accepts. It tries the whole model (no
@@ -43,10 +43,10 @@ bool has_experts(const ModelConfig& config);
 // possible. `cpu_experts` is that of LoadOptions. Returns nothing if not even one layer fits.
 std::optional<LayerSplit> choose_split(const ModelConfig& config, int64_t cpu_experts,
                                        FunctionRef<bool(const LayerSplit& split)> fits);
-// Returns the split that these numbers of LoadOptions ask for. `gpu_layers` must not be kPlanned.
+// Returns the split that LoadOptions ask for with these numbers. `gpu_layers` must not be kPlanned.
 LayerSplit wanted_split(const ModelConfig& config, int64_t gpu_layers, int64_t cpu_experts);
 
-// Describes a split: "cuda:0 has the last 20 of 32 layers, the CPU the rest".
+// Returns a text about a split such as "cuda:0 has the last 20 of 32 layers, the CPU the rest".
 std::string split_text(const ModelConfig& config, const LayerSplit& split, const Device& gpu);
 
 }  // namespace walsh

@@ -15,8 +15,8 @@ SplitExecutor::SplitExecutor(const Model& model, Parts parts)
   describe(model);
 }
 
-// If both parts have something of a layer, the second part computes what comes before the first
-// one's experts. Consecutive layers of one part are one step.
+// Lists which part computes which layers. If both have something of a layer, the second part
+// computes what comes before the first one's experts. Consecutive layers of one part are one step.
 void SplitExecutor::describe(const Model& model) {
   for (size_t i = 0; i < model.config.layers.size(); ++i) {
     const auto layer = static_cast<int64_t>(i);
@@ -48,7 +48,7 @@ void SplitExecutor::run(const Batch& batch) {
   parts_[0]->run_parts(batch, [&] { parts_[1]->run_parts(batch, [&] { compute(); }); });
 }
 
-// Rows of `branch` begin with the first row that a step computes.
+// A step computes some rows of the batch; row 0 of `branch` belongs to the first of them.
 void SplitExecutor::compute() {
   size_t at = 0;
   parts_[at]->embed();
@@ -60,7 +60,7 @@ void SplitExecutor::compute() {
     if (step.takes_branch) hand_over(Rows::branch, at, step.part, 0, m_ - first);
     at = step.part;
     parts_[at]->run_layers(step.begin, step.end);
-    // Sleeping threads wake up while a GPU computes, instead of after it.
+    // This wakes sleeping threads while the GPU computes, instead of afterwards.
     if (at == kLast) pool_.run([](int, int) {});
   }
   hand_over(Rows::stream, at, kLast, first_wanted_, m_ - first_wanted_);

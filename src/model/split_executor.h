@@ -1,5 +1,5 @@
-// Runs the forward pass of a model in two parts. Each executor computes its own layers; the
-// residual stream goes from one to the other through host memory.
+// Runs the forward pass of a model in two parts. Each part's executor computes its own layers, and
+// the residual stream goes from one to the other through host memory.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ class SplitExecutor : public Executor {
  public:
   using Parts = std::array<std::unique_ptr<PartExecutor>, 2>;
 
-  // `parts` are the executors of model.parts.
+  // `parts` hold the executors of model.parts, in that order.
   SplitExecutor(const Model& model, Parts parts);
 
   int64_t max_rows() const override { return max_rows_; }
@@ -35,12 +35,13 @@ class SplitExecutor : public Executor {
   void copy_state(int32_t from, int32_t to) override;
 
  private:
-  static constexpr size_t kLast = 1;  // the part with the head; the other one has the embedding
-  // One part computes these consecutive layers [begin, end) without interruption by the other.
+  static constexpr size_t kLast = 1;  // This part has the head; the other one has the embedding.
+  // Describes consecutive layers [begin, end) that one part computes without interruption by the
+  // other.
   struct Step {
     size_t part;
     int64_t begin, end;
-    bool takes_branch = false;  // adds the output of the other part's shared expert
+    bool takes_branch = false;  // The step adds the output of the other part's shared expert.
   };
 
   void describe(const Model& model);
@@ -52,9 +53,9 @@ class SplitExecutor : public Executor {
   Parts parts_;
   int64_t max_rows_;
   std::vector<Step> steps_;
-  AlignedArray<float> rows_;  // [max_rows][hidden], in transit
-  // About the current batch: the number of rows, of rows whose logits are wanted, and the first one
-  // that is needed behind the layers.
+  AlignedArray<float> rows_;  // Its shape is [max_rows][hidden]; it holds rows in transit.
+  // These describe the current batch: how many rows it has, how many of them have wanted logits,
+  // and which row is the first one that is needed behind the layers.
   int64_t m_ = 0, wanted_ = 0, first_wanted_ = 0;
 };
 

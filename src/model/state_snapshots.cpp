@@ -20,7 +20,7 @@ StateSnapshots::Snapshot StateSnapshots::find(int64_t sequence, int64_t position
   return found;
 }
 
-// Returns a slot for a snapshot. If a snapshot was in it, all sequences lose that one.
+// Returns a slot for a new snapshot. If it held one, all sequences forget that snapshot.
 int32_t StateSnapshots::take() {
   const auto oldest =
       std::min_element(slots_.begin(), slots_.end(), [](const Slot& a, const Slot& b) {

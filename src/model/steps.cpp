@@ -5,15 +5,15 @@
 namespace walsh {
 namespace {
 
-// Returns whether no layer behind this one writes to a cache or to a state: its output then matters
-// only for rows whose logits are wanted.
+// Returns whether no layer behind this one writes to a cache or to a state. If so, its output
+// matters only for rows whose logits are wanted.
 bool is_tail(const ModelConfig& config, size_t layer) {
   for (size_t i = layer + 1; i < config.layers.size(); ++i)
     if (config.layers[i].has_state() || config.layers[i].attention.cache_of < 0) return false;
   return true;
 }
 
-// Makes the steps of one layer.
+// Makes the steps of one layer from its description.
 class LayerBuilder {
  public:
   LayerBuilder(const ModelConfig& config, int index, ModelSteps& all)
@@ -62,7 +62,8 @@ class LayerBuilder {
 
   int64_t rows_of(int matrix) const { return desc_.matrix(matrix).rows; }
 
-  // `before_state` is for what goes to the cache or to a state, for which every row is needed.
+  // Adds a step. With `before_state` it leads to what goes to the cache or to a state, for which
+  // every row is needed.
   template <typename Kind>
   void add(Kind kind, bool before_state = false) {
     Step& step = layer_.steps.emplace_back();
@@ -74,12 +75,12 @@ class LayerBuilder {
                          (convolve != nullptr && convolve->gated());
   }
 
-  // Takes the mean from the stream if the norm that is to come needs that.
+  // Subtracts the mean from the stream if the next norm wants that (LayerNorm).
   void center(const NormDesc& norm, bool before_state) {
     if (norm.centered) add(step::CenterRows{stream()}, before_state);
   }
 
-  // Returns a product, without outputs, of the matrix's input.
+  // Returns a product with the matrix's input, still without outputs.
   step::Product product(int matrix, Rows from, int64_t stride = 0) const {
     step::Product product;
     product.input = desc_.matrix(matrix).input;
@@ -95,7 +96,7 @@ class LayerBuilder {
     product.outputs.push_back({matrix, {to, width, std::max(width, stride)}});
   }
 
-  // Returns a product, without outputs, of the gated input of `down`.
+  // Returns a product with the gated input of `down`, still without outputs.
   step::Product gated_product(int matrix) const {
     step::Product result = product(matrix, desc_.mlp.gate >= 0 ? Rows::gate : Rows::up);
     result.up = {Rows::up, result.from.width};
@@ -103,7 +104,7 @@ class LayerBuilder {
     return result;
   }
 
-  // Adds the steps of stream += scale * norm(matrix(..)).
+  // Adds the steps for stream += scale * norm(product with the matrix).
   void add_exit(step::Product product, int matrix, const NormDesc& after) {
     const bool plain = !after.present() && desc_.branch_scale == 1 && desc_.stream_factor.empty();
     product.add = plain;
@@ -112,14 +113,15 @@ class LayerBuilder {
     if (!plain) add_branch(after, !desc_.embedding.present() && &after == &desc_.after_mlp);
   }
 
-  // Adds the step stream = factor * (stream + scale * norm(branch)); only the last one of the layer
-  // has the factor.
+  // Adds the step stream = factor * (stream + scale * norm(branch)). Only the last such step of a
+  // layer has the factor.
   void add_branch(const NormDesc& after, bool is_last) {
     const int factor = is_last ? vector(desc_.stream_factor) : -1;
     add(step::AddBranch{branch(), stream(), norm(after), desc_.branch_scale, factor});
   }
 
-  // Makes the stream the product of a pair, both parts of which are normed. Every row takes part.
+  // Adds the join of a layer that predicts ahead: norms both parts of the pair and writes their
+  // product to the stream. Every row takes part.
   void add_join() {
     const JoinDesc& j = desc_.join;
     add(step::NormRows{joined_token(config_), norm(j.token)}, true);
@@ -134,7 +136,8 @@ class LayerBuilder {
     return {a.heads, a.kv_heads, a.head_dim};
   }
 
-  // Adds the latents of queries, if they have one, and of keys and values, then the queries.
+  // Adds the products of latent attention: the latent of queries, if they have one, the latent of
+  // keys and values, and the queries.
   void add_latent_products() {
     const AttentionDesc& a = desc_.attention;
     const LatentDesc& l = a.latent;
@@ -155,7 +158,8 @@ class LayerBuilder {
     }
   }
 
-  // Returns the place of the layer's factors of queries among those of the model.
+  // Returns the index of the layer's query factors in ModelSteps::query_factors, which it adds if
+  // they are new.
   int query_factors() {
     const AttentionDesc& a = desc_.attention;
     QueryFactors own;
@@ -173,7 +177,8 @@ class LayerBuilder {
     return place;
   }
 
-  // Sends keys to the cache as latents and shared keys, and brings queries to the same space.
+  // Adds the steps of attention to latents: latents and shared keys go to the cache, and queries
+  // are multiplied so that they meet latents instead of keys.
   void add_latent_attention() {
     const AttentionDesc& a = desc_.attention;
     const LatentDesc& l = a.latent;
@@ -258,7 +263,7 @@ class LayerBuilder {
     add(std::move(attend));
     if (a.gated)
       add(step::GateHeads{mixed, {Rows::mixer_gate, a.query_width()}, a.heads, a.head_dim, {}});
-    // A parallel MLP reads the stream before attention changes it.
+    // A parallel MLP reads the stream before attention has changed it.
     if (desc_.parallel) add_gate_and_up();
     add_exit(product(a.o, Rows::mixed, a.query_width()), a.o, desc_.after_attention);
   }
@@ -308,7 +313,7 @@ class LayerBuilder {
     add_exit(product(c.o, Rows::mixed), c.o, desc_.after_attention);
   }
 
-  // The router and the shared expert read the input of the experts, so it is made once.
+  // Router, shared expert and experts read the same input, so it is made once.
   void add_experts() {
     const ExpertsDesc& e = desc_.experts;
     if (e.apart()) return add_experts_apart();
@@ -351,7 +356,8 @@ class LayerBuilder {
     add(step::Route{e, {Rows::router, e.count}, vector(e.routing.bias), vector(e.routing.factors)});
   }
 
-  // Adds the experts first, whose sum waits in rows of its own, then the MLP beside them.
+  // Adds the experts, whose sum waits in rows of its own, and then the MLP beside them (LayerDesc
+  // with ExpertsDesc::apart()).
   void add_experts_apart() {
     const ExpertsDesc& e = desc_.experts;
     step::Product router = product(e.router, Rows::stream);
@@ -396,7 +402,7 @@ class LayerBuilder {
     add_exit(gated_product(desc_.mlp.down), desc_.mlp.down, desc_.after_mlp);
   }
 
-  // Adds the layer's embedding of the token, gated by the stream.
+  // Adds what the layer's embedding of the token contributes, gated by the stream.
   void add_embedding() {
     const LayerEmbeddingDesc& e = desc_.embedding;
     step::Product gate = product(e.gate, Rows::stream);
@@ -418,8 +424,8 @@ class LayerBuilder {
   LayerSteps& layer_;
 };
 
-// Adds the embedding, and those of the layers: rows of their table, and the normed product of the
-// embedding with layer 0's matrix.
+// Adds the steps of the embedding, and of the embeddings of layers: the rows of their table, and
+// the normed product of the embedding with layer 0's matrix.
 void add_embed(const ModelConfig& config, ModelSteps& all) {
   const auto add = [&](auto kind, int layer) {
     Step& step = all.embed.emplace_back();

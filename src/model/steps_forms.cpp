@@ -1,5 +1,5 @@
-// Finds how matrices are stored, and the forms of their inputs: they are the same before a model is
-// loaded and afterwards.
+// Finds how matrices are stored and which forms of inputs they read. The result is the same before
+// and after a model is loaded.
 #include <algorithm>
 #include <set>
 
@@ -30,7 +30,7 @@ Rotation canonical(const Rotation& rotation) {
   return rotation.kind == RotationKind::none ? kNoRotation : rotation;
 }
 
-// Finds the forms of inputs and the buffers that they are written to.
+// Finds the forms of inputs, and assigns the buffers that they are written to.
 class FormFinder {
  public:
   FormFinder(const WeightSource& source, const LoadOptions& options, ModelSteps& steps)
@@ -40,7 +40,7 @@ class FormFinder {
     if (!source_.contains(m.weight)) return;
     matrix.stored = source_.form_of(m.weight);
     StoredForm& stored = matrix.stored;
-    // A GPU has plain matrices for choices of experts and for decays as float32.
+    // GPUs hold the plain matrices of routers and decays as float32.
     if (m.plain && stored.format->dense && options_.device.cuda) stored.format = &get_format("f32");
     if (matrix.by_head) return;
     if (stored.format->dense) {
@@ -60,7 +60,7 @@ class FormFinder {
   }
 
  private:
-  // Returns the index of the form within the input; a new form is added.
+  // Returns the index of a form in its input, to which it is added if it is new.
   int add(Input& input, PreparedInput form) {
     std::set<int> taken;
     for (size_t i = 0; i < input.forms.size(); ++i) {

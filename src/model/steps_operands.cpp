@@ -1,4 +1,4 @@
-// Says what steps read and write.
+// Lists what steps read and write.
 #include <algorithm>
 
 #include "model/steps.h"

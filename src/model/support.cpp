@@ -9,7 +9,7 @@
 namespace walsh {
 namespace {
 
-// Says why a rotated matrix cannot be rotated back; empty if it can.
+// Returns why a rotated matrix cannot be rotated back while it is multiplied; empty if it can.
 std::string why_not_weight_side(const StoredForm& form) {
   const Format& format = *form.format;
   if (std::string reason = why_not(Kernel::gpu_weight_side, format); !reason.empty()) return reason;
@@ -70,7 +70,7 @@ const std::string& name_of(const ModelConfig& config, int layer, int matrix) {
                    : config.layers[static_cast<size_t>(layer)].matrix(matrix).weight;
 }
 
-// Says what kernels of a GPU do not compute, by the kind of step.
+// Says which steps, by their kind and options, GPU kernels do not compute.
 class GpuLimits {
  public:
   explicit GpuLimits(const ModelConfig& config) : config_(config) {}
@@ -92,7 +92,7 @@ class GpuLimits {
     if (s.shape.dim % kGpuHeadUnit != 0)
       return fmt::format("heads of {} values, which are no multiple of {},", s.shape.dim,
                          kGpuHeadUnit);
-    // The length is measured before the rope, which changes it by its magnitude: this is a factor
+    // The length is measured before the rope, which changes it by its magnitude. Gains correct that
     // for whole heads, but not where only a part of a head turns.
     if (!s.unit.present() || s.rope < 0) return {};
     const RopeConfig& rope = config_.ropes[static_cast<size_t>(s.rope)];
@@ -126,7 +126,8 @@ class GpuLimits {
   const ModelConfig& config_;
 };
 
-// A GPU finds the matrices of a layer's experts by their number, so all must be stored alike.
+// A GPU finds the matrices of a layer's experts by their number, so all experts must be stored
+// alike.
 Refusal why_not_experts(const ModelConfig& config, const LayerSteps& layer, const Step& step,
                         const LoadOptions& options) {
   if (options.rotate_weights)
@@ -151,7 +152,7 @@ Refusal why_not_experts(const ModelConfig& config, const LayerSteps& layer, cons
   return {};
 }
 
-// Returns what the device does not compute of a step, whichever matrices it has.
+// Returns what the device cannot compute of a step, whatever its matrices are.
 std::string why_not_computed(const ModelConfig& config, const Step& step, const Device& device) {
   if (!device.cuda) return {};
   const std::string limit = std::visit(GpuLimits(config), step.op);
@@ -199,7 +200,8 @@ std::string why_not(const ModelConfig& config, const Device& device) {
 
 namespace {
 
-// A latent is a key and a value at once, which only the CPU keeps coded.
+// With latent attention a latent is key and value at once, and only the CPU can keep such a cache
+// coded.
 void refuse_cache(const ModelConfig& config, const LoadOptions& options) {
   const CacheTypes& types = options.cache;
   const bool latent =

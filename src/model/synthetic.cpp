@@ -22,7 +22,7 @@ struct Shape {
   int layers, hidden, intermediate, heads, kv_heads, vocab;
   std::string_view rope;
   std::string_view model_type = "llama", architecture = "LlamaForCausalLM";
-  std::string_view others = "";  // further keys of the family, each after a comma
+  std::string_view others = "";  // It has further keys of the family, each after a comma.
   std::string_view gate = "silu";
 };
 
@@ -139,9 +139,10 @@ std::string config_of(std::string_view name) {
               "unknown shape, expected one of " + synthetic_shapes());
 }
 
-constexpr uint64_t kDrawn = uint64_t{1} << 20;  // values between two checks for a request to stop
+// This many values are drawn between two checks for a request to stop.
+constexpr uint64_t kDrawn = uint64_t{1} << 20;
 
-// Writes `count` values, drawn from a table of 256.
+// Writes `count` values, each drawn from a table of 256.
 template <typename T>
 void draw(std::byte* out, uint64_t count, const std::array<T, 256>& table, Random& random) {
   uint64_t bits = 0;
@@ -155,7 +156,7 @@ void draw(std::byte* out, uint64_t count, const std::array<T, 256>& table, Rando
 
 constexpr uint64_t kPoolBytes = uint64_t{16} << 20;
 
-// Returns random bytes that are drawn once and copied from different places. With them a model of
+// Returns random bytes that are drawn once. Tensors copy them from different places, so a model of
 // 70 billion weights takes seconds instead of minutes.
 const std::vector<uint64_t>& random_pool() {
   static const std::vector<uint64_t> pool = [] {
@@ -210,14 +211,14 @@ void fill_array(std::byte* out, const ArraySpec& spec, const Format& format, dou
     std::memcpy(out, format.product.codebook, kCodebookBytes);
   } else if (spec.suffix.starts_with("codes")) {
     fill_random_bytes(out, spec.bytes, random);
-    for (uint64_t i = 0; code.bits == 8 && i < spec.bytes; ++i)  // int8 codes are symmetric
+    for (uint64_t i = 0; code.bits == 8 && i < spec.bytes; ++i)  // int8 codes are symmetric.
       if (out[i] == std::byte{0x80}) out[i] = std::byte{0};
   } else if (spec.suffix.starts_with("scales")) {
     const double rms = codec_of(format).level_rms(format, pass);
     fill_halves(out, spec.bytes, sigma / rms * (pass == 0 ? 1.0 : 0.1), random);
   } else if (spec.suffix.starts_with("sub_scales") || spec.suffix.starts_with("col_scales")) {
     fill_halves(out, spec.bytes, 1.0, random);
-  }  // offsets stay zero
+  }  // Offsets stay zero.
 }
 
 }  // namespace
@@ -233,11 +234,11 @@ SyntheticSource::SyntheticSource(std::string_view shape, const SyntheticTypes& t
     : shape_(shape), config_json_(config_of(shape)), seed_(seed) {
   const ModelConfig config = parse_config(config_json_, path());
   const ModelPlan plan = make_plan(config);
-  std::map<std::string, std::string> activations;  // read by matrices of the layers
+  std::map<std::string, std::string> activations;  // Matrices of the layers read these.
   for (const Site& site : plan.sites)
     for (const std::string& name : site.matrices)
       activations[name] = site.name;
-  size_t matrices = 0;  // in the layers
+  size_t matrices = 0;  // It counts those in the layers.
   for (const TensorShape& tensor : model_tensors(config)) {
     const auto activation = activations.find(tensor.name);
     const Format* format = &dense_format(DType::f32);
@@ -299,7 +300,7 @@ Tensor SyntheticSource::load(const std::string& name) {
   std::vector<std::span<const std::byte>> spans;
   for (const ArraySpec& spec : array_specs(format, tensor.rows, tensor.cols)) {
     AlignedArray<std::byte>& array = memory->emplace_back(spec.bytes);
-    if (vector) {  // a vector is the gain of a norm
+    if (vector) {  // A vector is the gain of a norm.
       draw(
           array.data(), static_cast<uint64_t>(tensor.cols),
           []() {

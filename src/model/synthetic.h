@@ -1,5 +1,5 @@
 // Makes a model of a published shape with random weights, for measuring speed. It needs no file and
-// hardly any time.
+// takes seconds.
 #pragma once
 
 #include <map>
@@ -13,10 +13,10 @@
 namespace walsh {
 
 struct SyntheticTypes {
-  const Format* type = nullptr;  // code of the layers' matrices
+  const Format* type = nullptr;  // The layers' matrices have this code.
   const Format* embed_type = nullptr;
   const Format* head_type = nullptr;
-  std::vector<const Format*> others = {};  // the layers' matrices take `type` and these in rotation
+  std::vector<const Format*> others = {};  // The layers' matrices take `type` and these in turn.
 };
 
 // Returns the names of all shapes, separated by commas.
@@ -28,7 +28,7 @@ class SyntheticSource : public WeightSource {
  public:
   // `shape` is "1b" (22 layers of 2048, like TinyLlama), "8b" or "70b" (like Llama 3.1), "30b-a3b"
   // (like Qwen3-30B-A3B), "gpt-oss-20b", "deepseek-v2-lite", "qwen3.5-9b", "tiny" or "tiny-..."
-  // (for tests), ... Throws usage for an unknown one.
+  // (for tests), for example; synthetic_shapes() lists all. Throws usage for an unknown one.
   SyntheticSource(std::string_view shape, const SyntheticTypes& types, uint32_t seed = 42);
 
   std::string path() const override { return "synthetic:" + shape_; }
@@ -47,7 +47,7 @@ class SyntheticSource : public WeightSource {
   struct Entry {
     TensorShape shape;
     const Format* format;
-    std::string activation;  // the activation that determines the seed of the rotation
+    std::string activation;  // It names the activation whose seed the rotation takes.
     uint64_t seed;
   };
 

@@ -5,8 +5,8 @@
 
 namespace walsh::detail {
 
-// Computes x[n] <- H x with the Sylvester-Hadamard matrix H (H[i][j] = (-1)^popcount(i & j)); n is
-// a power of two, 32..1024. Every instruction set adds in the order of the butterfly.
+// Computes x[n] <- H x with the Sylvester-Hadamard matrix H (H[i][j] = (-1)^popcount(i & j)), where
+// n is a power of two from 32 to 1024. Every instruction set adds in the order of the butterfly.
 using HadamardFunction = void (*)(float* x, int n);
 
 void hadamard_ref(float* x, int n);

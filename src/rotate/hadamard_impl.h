@@ -1,6 +1,6 @@
-// The butterfly is written once, on vectors of kLanes floats; each instruction set's folder
-// compiles it with its own flags and lane count. Every output is the same tree of additions
-// whatever the lane count, so the results are equal bit for bit.
+// Writes the butterfly once, on vectors of kLanes floats. Each instruction set's folder compiles it
+// with its own flags and lane count. Every output is the same tree of additions whatever the lane
+// count, so the results are equal bit for bit.
 //
 // Everything lives in an unnamed namespace: a function compiled for one instruction set must never
 // be merged with its namesake compiled for another.
@@ -23,7 +23,8 @@ inline void store(float* p, Vec v) {
   std::memcpy(p, &v, sizeof(v));
 }
 
-// Lanes l and l ^ Distance become their sum (at the lower lane) and difference (at the upper one).
+// Replaces lanes l and l ^ Distance by their sum (at the lower lane) and difference (at the upper
+// one).
 template <int Distance>
 inline Vec butterfly_within(Vec v) {
   Vec partner, sign;

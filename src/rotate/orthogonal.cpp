@@ -23,8 +23,8 @@ void reflect(const double* v, double* x, int n) {
     x[i] -= factor * v[i];
 }
 
-// Turns x into the unit vector of the reflection that maps x to a multiple of e0; returns that
-// multiple, the diagonal entry of R. A zero x gets the zero vector (no reflection).
+// Turns x into the unit vector of the reflection that maps x to a multiple of e0. Returns that
+// multiple, which is the diagonal entry of R. A zero x gets the zero vector (no reflection).
 double make_householder(double* x, int n) {
   const double norm = std::sqrt(dot(x, x, n));
   if (norm == 0) return 0;
@@ -39,7 +39,7 @@ double make_householder(double* x, int n) {
 OrthogonalMatrix make_orthogonal(uint32_t seed, int size) {
   const size_t n = static_cast<size_t>(size);
   Random random((uint64_t{seed} << 32) | static_cast<uint32_t>(size));
-  std::vector<double> a(n * n);  // column j at a[j * n]
+  std::vector<double> a(n * n);  // Column j begins at a[j * n].
   for (double& v : a)
     v = random.normal();
   std::vector<double> sign(n);
@@ -75,7 +75,7 @@ std::shared_ptr<const OrthogonalMatrix> orthogonal_matrix(uint32_t seed, int siz
   };
   constexpr size_t kKept = 16;
   static std::mutex mutex;
-  static std::vector<Entry> cache;  // most recently used last
+  static std::vector<Entry> cache;  // The last entry was used most recently.
 
   const std::lock_guard lock(mutex);
   const auto found = std::find_if(cache.begin(), cache.end(), [&](const Entry& e) {

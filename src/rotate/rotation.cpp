@@ -111,8 +111,10 @@ struct Rotator::Impl {
   int64_t k = 0;
   std::vector<Segment> segments;
   detail::HadamardFunction hadamard = nullptr;
-  std::vector<float> factors;  // hadamard: sign / sqrt(segment size), per column
-  std::vector<std::shared_ptr<const detail::OrthogonalMatrix>> matrices;  // qr: per segment
+  // The Hadamard rotation has one per column: sign / sqrt(segment size).
+  std::vector<float> factors;
+  // The qr rotation has one per segment.
+  std::vector<std::shared_ptr<const detail::OrthogonalMatrix>> matrices;
 
   void multiply_factors(float* row) const {
     const float* f = factors.data();

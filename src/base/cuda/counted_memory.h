@@ -1,4 +1,4 @@
-// Counts device memory without allocating it: the plan for a model makes its buffers under a
+// Counts device memory without allocating it. The plan for a model makes its buffers under such a
 // counter.
 #pragma once
 
@@ -6,8 +6,8 @@
 
 namespace walsh::cuda {
 
-// While a counter exists, buffers that this thread makes take no memory, and copies to them do
-// nothing; their addresses must not be used. Counters nest: an outer one includes what inner ones
+// Counts while it exists: buffers that this thread makes take no memory, and copies to them do
+// nothing. Their addresses must not be used. Counters nest; an outer one includes what inner ones
 // count.
 class CountedMemory {
  public:
@@ -27,7 +27,7 @@ class CountedMemory {
   uint64_t bytes_ = 0;
 };
 
-// Returns the bytes of all buffers on all devices, rounded as the driver allocates them.
+// Returns the bytes of all buffers on all devices, rounded up as the driver allocates them.
 uint64_t allocated_bytes();
 
 }  // namespace walsh::cuda

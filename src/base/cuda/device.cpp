@@ -23,22 +23,23 @@ namespace {
 thread_local CountedMemory* counter = nullptr;
 thread_local MemoryPool* current_pool = nullptr;
 std::atomic<uint64_t> allocated = 0;
-char no_memory;  // the address that counted buffers point to
+char no_memory;  // Counted buffers point to it.
 
-// The driver allocates large pieces in whole pages, and small ones as parts of a page.
+// Returns what an allocation really takes: the driver allocates large pieces in whole pages, and
+// small ones as parts of a page.
 uint64_t taken_bytes(uint64_t bytes) {
   constexpr uint64_t kPage = uint64_t{2} << 20, kStep = 512;
   const uint64_t unit = bytes < kPage ? kStep : kPage;
   return checked_add(bytes, unit - 1, "GPU memory") / unit * unit;
 }
 
-// The memory is zero on return, because other streams do not wait for the stream that clears it.
+// Clears memory before it returns, because other streams do not wait for the stream that does it.
 void fill_zeros(void* memory, uint64_t bytes) {
   check(cudaMemset(memory, 0, bytes), "memset");
   synchronize(nullptr);
 }
 
-constexpr int kLeastMajor = 8;  // sm_80, for asynchronous copies and int8 mma with k = 32
+constexpr int kLeastMajor = 8;  // Asynchronous copies and int8 mma with k = 32 need sm_80.
 
 std::string error_text(int error) {
   return cudaGetErrorString(static_cast<cudaError_t>(error));
@@ -93,11 +94,11 @@ std::vector<DeviceInfo> devices() {
   for (int index = 0; index < count; ++index) {
     try {
       found.push_back(describe(index));
-    } catch (const Error&) {  // use_device reports why
+    } catch (const Error&) {  // use_device reports the reason.
     }
   }
   if (count > 0) cudaSetDevice(before);
-  cudaGetLastError();  // the error is sticky otherwise
+  cudaGetLastError();  // The error would stay set otherwise.
   return found;
 }
 
@@ -106,7 +107,7 @@ std::optional<int> first_device() {
   for (int index = 0; index < count; ++index) {
     try {
       return describe(index).index;
-    } catch (const Error&) {  // use_device reports why
+    } catch (const Error&) {  // use_device reports the reason.
       cudaGetLastError();
     }
   }
@@ -316,7 +317,7 @@ struct Uploader::Impl {
       buffer = PinnedBuffer(piece);
   }
   ~Impl() {
-    cudaStreamSynchronize(stream.get());  // the staging memory is still being read
+    cudaStreamSynchronize(stream.get());  // The staging memory is still being read.
   }
 
   uint64_t piece;

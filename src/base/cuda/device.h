@@ -1,5 +1,5 @@
-// Puts CUDA devices, their memory and streams behind plain C++: this header needs no CUDA toolkit,
-// and a build without CUDA has the same functions, which report that there is no device.
+// Puts CUDA devices, their memory and streams behind plain C++. This header needs no CUDA toolkit.
+// A build without CUDA has the same functions, which report that there is no device.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-struct CUstream_st;  // cudaStream_t is a pointer to it
+struct CUstream_st;  // A cudaStream_t points to it.
 
 namespace walsh::cuda {
 
@@ -18,39 +18,42 @@ using Stream = CUstream_st*;
 struct DeviceInfo {
   int index = 0;
   std::string name;
-  int major = 0, minor = 0;  // compute capability
+  int major = 0, minor = 0;  // It is the compute capability.
   int multiprocessors = 0;
   uint64_t total_bytes = 0, free_bytes = 0;
-  uint64_t l2_bytes = 0, shared_bytes = 0;  // shared memory that one block can ask for
-  // The compiled code that runs on this device is of this architecture, as 10 major + minor: it may
-  // be an earlier one of the same major version.
+  // A block can use at most shared_bytes of shared memory.
+  uint64_t l2_bytes = 0, shared_bytes = 0;
+  // The device runs code compiled for this architecture, given as 10 major + minor. It may be an
+  // earlier one of the same major version.
   int code = 0;
 };
 
-// Returns whether this build contains GPU code at all.
+// Returns whether this build contains GPU code.
 bool compiled();
-// Returns the usable devices: none without CUDA, without a driver, or if this build has no code for
-// any device. Never throws.
+// Returns the usable devices. There are none without CUDA, without a driver, or if this build has
+// no code for any device. Never throws.
 std::vector<DeviceInfo> devices();
-// Returns why devices() is empty, for messages: "built without CUDA", "no NVIDIA driver found", ...
+// Returns why devices() is empty, for messages such as "built without CUDA" or "no NVIDIA driver
+// found".
 std::string unavailable_reason();
 // Makes `index` this thread's device. Throws usage if there is no such device.
 DeviceInfo use_device(int index);
-// Does the same for a device that use_device has accepted, without querying the driver again.
+// Makes a device that use_device has accepted this thread's device, without querying the driver
+// again.
 void select_device(int index);
 
 // Raises a kernel's limit of dynamic shared memory to the maximum of the current device. The limit
-// belongs to the kernel on that device, so a limit fitted to one launch would be wrong for launches
-// of other threads.
+// belongs to the kernel on that device, so a limit that suits one launch would be wrong for
+// launches of other threads.
 void allow_most_shared_memory(const void* kernel, std::string_view name);
 
-// Throws internal (or limit when memory ran out) for a cudaError_t that is not success.
+// Throws if a cudaError_t is not success: limit if memory ran out, otherwise internal.
 void check(int error, std::string_view what);
-// Does the same for the last kernel launch.
+// Throws in the same way if the last kernel launch failed.
 void check_launch(std::string_view kernel);
 
-// Owns device memory, 256-byte aligned. Throws limit, with the sizes, when the allocation fails.
-// The content is undefined unless zeroed.
+// Owns device memory, which is aligned to 256 bytes. Throws limit with the sizes if the allocation
+// fails. The content is undefined unless `zeroed`.
 class Buffer {
  public:
   Buffer() = default;
@@ -101,15 +104,16 @@ class StreamEvent {
  public:
   StreamEvent();
   void record(Stream stream) const;
-  // Both functions return at once if nothing was recorded.
+  // These wait for the mark. Both return at once if nothing was recorded.
   void wait() const;
   void hold_back(Stream stream) const;
 
  private:
-  std::shared_ptr<void> event_;  // a cudaEvent_t
+  std::shared_ptr<void> event_;  // It points to a cudaEvent_t.
 };
 
-// Copies are ordered on `stream`; pinned host memory must stay unchanged until the copy has run.
+// These copies are ordered on `stream`. Pinned host memory must stay unchanged until the copy has
+// run.
 void copy_to_device(void* device, const void* host, uint64_t bytes, Stream stream);
 void copy_to_host(void* host, const void* device, uint64_t bytes, Stream stream);
 void copy_on_device(void* to, const void* from, uint64_t bytes, Stream stream);
@@ -123,7 +127,8 @@ class Uploader {
   explicit Uploader(uint64_t piece_bytes = uint64_t{8} << 20);
   ~Uploader();
 
-  // The source may be changed on return; the copy is ordered on stream().
+  // Copies to the device, in the order of stream(). The caller may change the source after the
+  // return.
   void copy(void* device, const void* host, uint64_t bytes);
   Stream stream() const;
   void synchronize() const;

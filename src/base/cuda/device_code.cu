@@ -5,7 +5,8 @@
 namespace walsh::cuda::detail {
 namespace {
 
-// Any kernel will do, since all are compiled for the same architectures.
+// Its attributes tell the architecture. Any kernel would do, because all are compiled for the same
+// architectures.
 __global__ void any_kernel() {}
 
 }  // namespace

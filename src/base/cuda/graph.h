@@ -19,7 +19,7 @@ class Graph {
   void launch(Stream stream) const;
 
  private:
-  std::shared_ptr<void> graph_;  // a cudaGraphExec_t
+  std::shared_ptr<void> graph_;  // It points to a cudaGraphExec_t.
 };
 
 }  // namespace walsh::cuda

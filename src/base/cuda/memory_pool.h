@@ -1,6 +1,6 @@
 // Puts many small buffers into one allocation. The driver allocates pages of 2 MiB, of which a
-// single expert's matrix would waste a part; the matrices of a layer's experts need one stride; and
-// other frameworks bring memory of their own.
+// single expert's matrix would waste a part. The matrices of a layer's experts also need one
+// stride, and other frameworks bring memory of their own.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@ namespace walsh::cuda {
 
 class MemoryPool {
  public:
-  static constexpr uint64_t kAlignment = 256;  // of every buffer
+  static constexpr uint64_t kAlignment = 256;  // Every buffer is aligned to it.
 
-  // A pool made like this only measures: buffers get no memory, as under CountedMemory.
+  // Makes a pool that only measures. Its buffers get no memory, as under CountedMemory.
   MemoryPool() = default;
-  // Buffers are parts of one allocation of `bytes`, which lives as long as any of them.
+  // Makes a pool of one allocation of `bytes`, which lives as long as any of its buffers.
   explicit MemoryPool(uint64_t bytes);
-  // Buffers are parts of memory that belongs to the caller, such as another framework's. It must be
+  // Makes a pool of memory that belongs to the caller, such as another framework's. It must be
   // aligned to kAlignment and outlive the buffers and all work that uses them.
   MemoryPool(void* memory, uint64_t bytes);
 
-  // While a scope exists, this thread's buffers are taken from the pool, one behind the other.
+  // Takes this thread's buffers from the pool, one behind the other, as long as it exists.
   class Scope {
    public:
     explicit Scope(MemoryPool& pool);
@@ -38,7 +38,7 @@ class MemoryPool {
   uint64_t used() const { return used_; }
   // Returns the pool of this thread's innermost scope, or null.
   static MemoryPool* current();
-  // Throws internal if the pool has fewer bytes left.
+  // Returns memory for the next buffer. Throws internal if the pool has fewer bytes left.
   std::shared_ptr<void> take(uint64_t bytes);
 
  private:

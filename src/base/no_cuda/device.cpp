@@ -1,5 +1,5 @@
-// A build without CUDA has the same functions: there is no device, so no caller gets as far as
-// needing device memory.
+// Implements the functions for a build without CUDA. There is no device, so no caller gets as far
+// as needing device memory.
 #include "base/cuda/device.h"
 #include "base/cuda/first_device.h"
 

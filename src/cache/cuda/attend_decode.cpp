@@ -12,7 +12,7 @@ namespace {
 
 // fp16 tiles are aligned to the period of their permutation.
 constexpr int64_t kAlignment = 2 * 256;
-// Returns how much shared memory a warp may take such that row_blocks blocks fit.
+// Returns how much shared memory a warp may take so that row_blocks blocks fit on a multiprocessor.
 constexpr int room(int head_dim) {
   return head_dim * (head_dim == 64 ? 168 : 104);
 }
@@ -25,7 +25,8 @@ void set_step(detail::CodedDecodeArgs& args, int tiles) {
   args.values_at = static_cast<int>(round_up(cache.keys.tile_bytes * tiles, alignment));
   args.stage_bytes =
       static_cast<int>(round_up(args.values_at + cache.values.tile_bytes * tiles, alignment));
-  const int half_tiles = 2 * kCacheTile * cache.head_dim * 2;  // keys and values in the warp's ring
+  // The warp's ring holds a tile of keys and one of values.
+  const int half_tiles = 2 * kCacheTile * cache.head_dim * 2;
   args.ring_bytes = static_cast<int>(
       round_up(std::max(detail::kRowStages * args.stage_bytes, half_tiles), kAlignment));
 }

@@ -1,6 +1,6 @@
 // Reads a coded cache for decode attention (kernels/cuda/attention/decode.cuh). A warp takes its
-// positions in tiles of 16 of three kinds: stored positions (up to four tiles at a time), fp16 rows
-// of the ring, and the first positions.
+// positions in tiles of 16. There are three kinds: stored positions (up to four tiles at a time),
+// fp16 rows of the ring, and the first positions.
 #pragma once
 
 #include "cache/cuda/attend_decode.h"
@@ -21,11 +21,12 @@ struct RowsShape {
   static_assert(kWarps * 2 * kHalfTileBytes >= (kResults + kTileHeads * kResultStride) * 4);
 };
 
-// Says what a warp does. Tiles are numbered: stored ones, fp16 ones, then the first positions.
+// Says which tiles a warp reads. Tiles are numbered: stored ones come first, then fp16 ones, then
+// the first positions.
 struct CodedPart : DecodePart {
-  int first_stored, first_recent;  // tiles of 16 positions
-  int stored, recent;              // number of tiles of each kind
-  int first_tile, last_tile;       // this warp's
+  int first_stored, first_recent;  // They number tiles of 16 positions.
+  int stored, recent;              // They count tiles of each kind.
+  int first_tile, last_tile;       // This warp takes the tiles between them.
 
   __device__ __forceinline__ CodedPart(const CodedDecodeArgs& args, int warps, int warp)
       : DecodePart(args) {
@@ -42,7 +43,7 @@ struct CodedPart : DecodePart {
   }
 
   __device__ int last_stored() const { return min(stored, last_tile); }
-  // Returns how many stored tiles from `tile` on a step takes: they must lie in one page; `most` is
+  // Returns how many stored tiles from `tile` on a step takes. They must lie in one page; `most` is
   // a power of two.
   __device__ int step(int tile, int most) const {
     return min(most - ((first_stored + tile) & (most - 1)), last_stored() - tile);
@@ -63,7 +64,7 @@ __device__ __forceinline__ void copy_rows(const uint16_t* rows, int low, int hig
   }
 }
 
-// Copies consecutive tiles.
+// Copies `count` consecutive tiles.
 template <int Dim>
 __device__ __forceinline__ void copy_tiles(const CodedSide& side, int64_t tile, int count, int low,
                                            uint32_t shared, int lane) {
@@ -75,7 +76,7 @@ __device__ __forceinline__ void copy_tiles(const CodedSide& side, int64_t tile, 
     }
     return;
   }
-  constexpr int kAtOnce = 4;  // copies per lane
+  constexpr int kAtOnce = 4;  // A lane has this many copies in flight.
   const int bytes = count * side.tile_bytes;
   for (int first = 16 * lane; first < bytes; first += kAtOnce * 512) {
 #pragma unroll
@@ -154,7 +155,8 @@ __device__ __forceinline__ void multiply_half_values(uint32_t values, uint32_t b
   }
 }
 
-// Scales of hidden positions are masked, because a weight of 0 does not hide a NaN.
+// Adds the product of weights and stored values. Scales of hidden positions are masked, because a
+// weight of 0 does not hide a NaN.
 template <int Bits, int Dim>
 __device__ __forceinline__ void multiply_coded_values(const CodedSide& side, uint32_t values,
                                                       uint32_t b0, uint32_t b1, int low, int lane,
@@ -176,8 +178,8 @@ __device__ __forceinline__ void multiply_coded_values(const CodedSide& side, uin
                          });
 }
 
-// Holds a warp's queries as operand b, and the product of queries and key offset, which is added to
-// the logits of stored positions, for heads 2 t and 2 t + 1 of lane 4 g + t.
+// Holds a warp's queries as operand b. It also holds the products of queries and key offset for
+// heads 2 t and 2 t + 1 of lane 4 g + t, which are added to the logits of stored positions.
 template <int Dim>
 struct RowQueries {
   uint32_t q[Dim / 16][2];
@@ -221,7 +223,7 @@ __device__ __forceinline__ void attend_stored_tile(const CodedDecodeArgs& args,
       multiply_coded_keys<decltype(width)::value, Dim>(key, queries.q, keys, lane, s);
     });
   }
-  cap_logits<Capped>(args.rule, s);  // includes the product with the key offset
+  cap_logits<Capped>(args.rule, s);  // Here s includes the product with the key offset.
   uint32_t b0, b1;
   weigh_tile<Dim, true>(s, low, kCacheTile, args.rule.scale, lane, run, b0, b1, shift);
   const CodedSide& value = args.cache.values;
@@ -234,7 +236,7 @@ __device__ __forceinline__ void attend_stored_tile(const CodedDecodeArgs& args,
   }
 }
 
-// Processes tile `tile` of the fp16 rows: those of the ring, then the first positions.
+// Processes tile `tile` of the fp16 rows, which are those of the ring, then the first positions.
 template <int Dim, bool Capped>
 __device__ __forceinline__ void attend_half_tile(const CodedDecodeArgs& args, const CodedPart& part,
                                                  const RowQueries<Dim>& queries, int tile,
@@ -264,7 +266,7 @@ __device__ __forceinline__ void attend_half_tile(const CodedDecodeArgs& args, co
   __syncwarp();
 }
 
-// Processes all tiles of a warp: stored ones through its ring, then the few others.
+// Processes all tiles of a warp: stored ones through its ring, then the others, which are few.
 template <int Dim, bool Capped>
 __device__ __forceinline__ void attend_part(const CodedDecodeArgs& args, const CodedPart& part,
                                             uint32_t ring, int lane, Running<Dim>& run,
@@ -286,8 +288,8 @@ __device__ __forceinline__ void attend_part(const CodedDecodeArgs& args, const C
     advance(into);
     copy_commit();
   };
-  // The preceding kernel may have stored the last bundle. Older ones are complete: all kernels of
-  // earlier steps have ended before this step's first kernel let others start.
+  // The preceding kernel may have stored the last bundle. Older bundles are complete, because all
+  // kernels of earlier steps ended before this step's first kernel let others start.
   const int complete = part.stored - kCacheBundle / kCacheTile;
   bool waited = false;
 #pragma unroll

@@ -6,16 +6,18 @@
 
 namespace walsh::cuda::detail {
 
-inline constexpr int kRowStages = 3;  // pipeline steps of a warp in shared memory
-// Returns the blocks per multiprocessor; they have as many warps as their registers allow.
+// A warp has this many steps of its pipeline in shared memory.
+inline constexpr int kRowStages = 3;
+// Returns how many blocks run on a multiprocessor. A block has as many warps as registers allow.
 constexpr int row_blocks(int head_dim) {
   return head_dim == 64 ? 5 : 4;
 }
 
 struct CodedDecodeArgs : DecodeArgs {
   CodedView cache;
-  int most_tiles = 0;  // most stored tiles per step: 1, 2 or 4
-  // These are bytes of shared memory per warp and per step; a step's values begin at values_at.
+  int most_tiles = 0;  // A step takes at most this many stored tiles: 1, 2 or 4.
+  // A warp has ring_bytes and a step stage_bytes of shared memory; the values of a step begin at
+  // byte values_at.
   int ring_bytes = 0, stage_bytes = 0, values_at = 0;
 };
 

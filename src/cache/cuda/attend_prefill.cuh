@@ -1,7 +1,7 @@
-// Reads a coded cache for prefill attention (kernels/cuda/attention/prefill.cuh): first the stored
-// positions, which load_bundles has decoded to rows, and then the fp16 rows. Queries of a block
-// have different borders between the two, so positions near the borders exist in both forms and are
-// masked per query. Results are rotated back before they are written.
+// Reads a coded cache for prefill attention (kernels/cuda/attention/prefill.cuh). First come the
+// stored positions, which load_bundles has decoded to rows, and then the fp16 rows. Queries of a
+// block have different borders between the two, so positions near the borders exist in both forms
+// and are masked per query. Results are rotated back before they are written.
 #pragma once
 
 #include "cache/cuda/attend_prefill.h"
@@ -10,17 +10,18 @@
 
 namespace walsh::cuda::detail {
 
-// Returns the positions that the query at `position` sees in one of the forms, `border` being its
-// stored_end. Both ends grow with the position. The first rows of the stored form are the first
-// positions, placed there by load_bundles.
+// Returns the positions that the query at `position` sees in one of the forms, of which stored_end
+// is `border`. Both ends grow with the position. The first rows of the stored form are the first
+// positions, which load_bundles has placed there.
 __device__ __forceinline__ Span seen_span(bool exact, int border, int position,
                                           const AttentionRule& rule) {
   const int oldest = first_seen(rule, position);
   return exact ? Span{max(oldest, border), position + 1} : Span{oldest, border};
 }
 
-// Computes x <- H x for two rows, in blocks of `block` columns: butterflies of distance 1 within a
-// lane, 2 and 4 between the four lanes of a row, larger ones between registers.
+// Computes x <- H x for two rows, in blocks of `block` columns. Butterflies of distance 1 are
+// within a lane, those of 2 and 4 between the four lanes of a row, and larger ones between
+// registers.
 template <int Count>
 __device__ __forceinline__ void transform_rows(int block, int lane, float (&x)[Count][4]) {
 #pragma unroll
@@ -56,7 +57,7 @@ __device__ __forceinline__ void transform_rows(int block, int lane, float (&x)[C
 }
 
 // Computes the inverse of the values' rotation, factors * (H x), since H is symmetric. Sums are
-// divided by their totals later, which commutes with it.
+// divided by their totals later, which gives the same.
 template <typename Shape>
 __device__ __forceinline__ void rotate_back(const CodedSide& values, int lane,
                                             PrefillSums<Shape>& run) {
@@ -77,7 +78,8 @@ __device__ __forceinline__ void rotate_back(const CodedSide& values, int lane,
   }
 }
 
-// Rows are contiguous, so each form starts at the first position that a query of the block sees.
+// Gives tiles of both forms to the kernel. Rows are contiguous, so each form starts at the first
+// position that a query of the block sees.
 template <typename S>
 class CodedTiles {
  public:
@@ -108,7 +110,7 @@ class CodedTiles {
     const Tile tile = at(i);
     const FreshRows& from = tile.exact ? a_.exact : a_.stored;
     const int64_t row = head_ * from.capacity + tile.token - from.first;
-    CacheView view;  // describes a page that begins with the tile
+    CacheView view;  // It describes a page that begins with the tile.
     view.head_dim = Shape::kDim;
     F16Tiles::load<TileLayout<Shape::kDim>, Shape::kTokens, Shape::kThreads>(
         (Keys ? from.keys : from.values) + row * Shape::kDim, view, 0, 0, 0, 0,
@@ -136,7 +138,8 @@ class CodedTiles {
  private:
   struct Tile {
     bool exact;
-    int token, end;  // first position of the tile, and end of this form's rows
+    // `token` is the first position of the tile, `end` the end of this form's rows.
+    int token, end;
   };
 
   static __device__ __forceinline__ int count(Span span) {
@@ -146,7 +149,7 @@ class CodedTiles {
     if (i < stored_tiles_) return {false, stored_.begin + i * Shape::kTokens, stored_.end};
     return {true, exact_.begin + (i - stored_tiles_) * Shape::kTokens, exact_.end};
   }
-  // Returns what the first and the last query of the warp see in the form of a tile.
+  // These return what the first and the last query of the warp see in the form of a tile.
   __device__ __forceinline__ Span seen_by_first(const Tile& tile) const {
     return seen_span(tile.exact, row_border_, row_, a_.rule);
   }
@@ -158,7 +161,8 @@ class CodedTiles {
   const int sequence_, head_;
   Span stored_, exact_;
   int stored_tiles_, tiles_;
-  int row_, last_row_, row_border_, last_border_;  // positions of the warp's queries
+  // These are positions of the warp's queries, and their borders.
+  int row_, last_row_, row_border_, last_border_;
 };
 
 template <int Dim>

@@ -9,7 +9,7 @@ namespace walsh::cuda::detail {
 struct CodedPrefillArgs : RowArgs {
   CodedView cache;
   FreshRows stored, exact;
-  int position = 0;  // of row 0
+  int position = 0;  // Row 0 has this position.
 };
 
 // Launches the kernel for heads of Dim values (cmake/cuda_kernels.cmake: 64, 128, 256).

@@ -24,7 +24,7 @@ void set_byte(uint32_t* words, int index, uint8_t byte) {
   words[index / 4] |= uint32_t{byte} << (8 * (index % 4));
 }
 
-// Returns levels by nibble; a mirrored code of 16 levels has its lower 8 levels reversed.
+// Returns the levels by nibble. A mirrored code of 16 levels has its lower 8 levels reversed.
 HalfLevels half_levels(const ScalarCode& code, bool mirrored) {
   HalfLevels levels;
   if (code.bits == 8) return levels;
@@ -70,7 +70,8 @@ CodedSide make_side(const CacheType& type, int head_dim) {
   return side;
 }
 
-// Returns the rows per ring: what a query sees and the row that is added, rounded up to tiles.
+// Returns how many rows a ring has: what a query sees and the row that is added, rounded up to
+// tiles.
 int ring_rows(const CacheTypes& types) {
   const int64_t rows = round_up(types.window + kCacheBundle + 1, int64_t{kPageTokens});
   if (rows > std::numeric_limits<int>::max() / 2) {
@@ -105,7 +106,7 @@ struct Sizes {
   }
 };
 
-// Without a rotation the factors are not read.
+// Returns the factors of a rotation. Without one they are not read.
 std::vector<float> factors_of(int head_dim, int block) {
   const Rotation rotation{RotationKind::hadamard, std::max(block, 32), kCacheRotationSeed, true};
   return encoding::rotation_factors(rotation, head_dim);

@@ -1,11 +1,11 @@
-// A GPU holds the coded cache of a layer (cache/cache_type.h, docs/formats/cache.md) in the layout
-// that is declared here, together with the operations on it. Keys, values and queries are rotated
-// when they arrive, and outputs are rotated back; everything in between, fp16 rows too, is in the
-// rotated domain, so that one softmax covers stored and fp16 positions.
+// Declares how a GPU holds the coded cache of a layer (cache/cache_type.h, docs/formats/cache.md),
+// and the operations on it. Keys, values and queries are rotated when they arrive, and outputs are
+// rotated back; everything in between is in the rotated domain, fp16 rows included, so that one
+// softmax covers stored and fp16 positions.
 //
 // Stored positions lie in tiles of 16 in the order of tensor core operands
-// (kernels/cuda/attention/coded_tile.cuh), tiles in pages of 64 positions as in an fp16 cache.
-// Positions that some query still sees as fp16 are rows of a ring per sequence and head; the
+// (kernels/cuda/attention/coded_tile.cuh), and tiles lie in pages of 64 positions, as in an fp16
+// cache. Positions that some query still sees as fp16 are rows of a ring per sequence and head; the
 // leading four are kept beside it. During a prompt, its keys and values are rows of a buffer that
 // all layers reuse.
 //
@@ -32,7 +32,7 @@ constexpr bool is_coded_head(int64_t head_dim) {
   return head_dim == 64 || head_dim == 128 || head_dim == 256;
 }
 
-// Kernels take keys or values in this form.
+// Describes keys or values for kernels.
 struct CodedSide : CodedPages {
   GroupCode code;
 };
@@ -41,13 +41,13 @@ struct CodedView : CodedShape {
   CodedSide keys, values;
 };
 
-// Returns why the kernels do not support this, or an empty text if they do.
+// Returns why the kernels do not support these types and heads; empty if they do.
 std::string why_not_coded(const CacheTypes& types, int64_t head_dim);
 
 class CodedLayer {
  public:
   CodedLayer() = default;
-  // All sequences together have `pages` pages.
+  // Allocates a cache in which all sequences together have `pages` pages.
   CodedLayer(const CacheTypes& types, int kv_heads, int head_dim, int64_t pages, int64_t sequences);
   static uint64_t bytes(const CacheTypes& types, int kv_heads, int head_dim, int64_t pages,
                         int64_t sequences);
@@ -56,7 +56,7 @@ class CodedLayer {
   bool empty() const { return view_.kv_heads == 0; }
   // Copies page `from` to page `to`.
   void copy_page(int64_t from, int64_t to, Stream stream) const;
-  // Copies the rows of sequence `from` that are not in pages to sequence `to`.
+  // Copies what sequence `from` has outside of pages to sequence `to`.
   void copy_sequence(int64_t from, int64_t to, Stream stream) const;
 
  private:
@@ -64,7 +64,7 @@ class CodedLayer {
   Buffer key_tiles_, value_tiles_, rings_, leading_, offsets_, factors_;
 };
 
-// These are rows of consecutive positions of one sequence outside its ring: fp16
+// Points to rows of consecutive positions of one sequence outside its ring: fp16
 // [kv_head][capacity][head_dim], starting at position `first`, a multiple of kCacheBundle.
 struct FreshRows {
   uint16_t* keys = nullptr;
@@ -85,38 +85,38 @@ void keep_rows(const RopeCall& call, const CodedView& cache, const RowPlaces& ro
 // Describes the caches of layers whose heads have one size, on the device.
 struct CodedLayers {
   int64_t count = 0;
-  int kv_heads = 0, head_dim = 0;  // heads: the most of a layer
-  Buffer views;                    // CodedView [count]
+  int kv_heads = 0, head_dim = 0;  // `kv_heads` is the most of a layer.
+  Buffer views;                    // It holds CodedView [count].
 };
 
-// Groups them by the size of heads.
+// Groups views by the size of heads.
 std::vector<CodedLayers> layers_on_device(std::span<const CodedView> views);
 
 // Stores a bundle of a sequence, whose rows are in the rings, in all layers.
 void store_bundle(const CodedLayers& layers, int sequence, int bundle, Stream stream);
 
-// Stores, in decode, the bundle that has just left a row's window, if any.
+// Stores the bundle that has just left each row's window, if there is one (decode).
 void store_bundles(const CodedView& cache, const RowPlaces& rows, int64_t m, Stream stream);
-// Stores, in prefill, bundles of fresh rows. Bundle 0 also sets the leading positions and the key
+// Stores bundles of fresh rows (prefill). Bundle 0 also sets the leading positions and the key
 // offset.
 void store_bundles(const CodedView& cache, const BundleRange& bundles, const FreshRows& fresh,
                    Stream stream);
 
-// Copies the rows of positions [begin, end) from the ring to `fresh`, and back.
+// These copy the rows of positions [begin, end) from the ring to `fresh`, and back.
 void copy_from_ring(const CodedView& cache, int sequence, int begin, int end,
                     const FreshRows& fresh, Stream stream);
 void copy_to_ring(const CodedView& cache, int sequence, int begin, int end, const FreshRows& fresh,
                   Stream stream);
 // Decodes stored bundles to rows of `to`, and to rows of the ring. The first positions are taken
-// from the leading positions, unless these are null: layers with a sliding window read them as
-// stored.
+// from the leading positions, unless these are null, because layers with a sliding window read them
+// as stored.
 void load_bundles(const CodedView& cache, const BundleRange& bundles, const FreshRows& to,
                   Stream stream);
 void restore_bundles(const CodedView& cache, const BundleRange& bundles, Stream stream);
 
-// Computes attention over what position p sees: with c = max(kept, (p - cache.window) rounded down
-// to a multiple of 32), positions 4 to c as stored, and 0 to 4 and c to p as fp16. Layers with a
-// sliding window have no fp16 first positions. Queries are rotated.
+// Describes attention over what position p sees. With c = max(kept, (p - cache.window) rounded down
+// to a multiple of 32), positions 4 to c are read as stored, and 0 to 4 and c to p as fp16. Layers
+// with a sliding window have no fp16 first positions. Queries are rotated.
 struct CodedAttention : AttentionRows {
   const CodedView* cache = nullptr;
 };
@@ -124,9 +124,9 @@ struct CodedAttention : AttentionRows {
 // Attends as attend_decode does; fp16 rows are in the rings.
 void attend_decode(const CodedAttention& call, int64_t longest, const AttentionScratch& scratch,
                    Stream stream);
-// Attends as attend_prefill does. fp16 rows are in `fresh`, which contains the positions from c of
-// row 0 on; `old` contains the stored positions (from load_bundles) up to c of the last row, and
-// may be empty if that is 0.
+// Attends as attend_prefill does. `fresh` has the fp16 rows, i.e. the positions from c of row 0 on.
+// `old` has the stored positions (from load_bundles) up to c of the last row, and may be empty if
+// that is 0.
 void attend_prefill(const CodedAttention& call, const FreshRows& fresh, const FreshRows& old,
                     int position, Stream stream);
 

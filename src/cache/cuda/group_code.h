@@ -7,16 +7,17 @@
 namespace walsh::cuda {
 
 struct GroupCode {
-  encoding::Levels levels = {};  // unless absmax; for codes as they are stored
-  float start = 1;               // initial scale of the search, relative to the rms
-  int thresholds = 1;            // thresholds above zero
+  encoding::Levels levels = {};  // It holds the levels as stored, unless the type is absmax.
+  float start = 1;               // The search starts at this scale, relative to the rms.
+  int thresholds = 1;            // It counts thresholds above zero.
   bool absmax = false;
-  // Set for 16 levels that are symmetric about 0: codes below 8 are then stored as 7 - code, so
-  // that the lower 3 bits give the magnitude.
+  // If true, 16 levels are symmetric about 0. Codes below 8 are then stored as 7 - code, so that
+  // the lower 3 bits give the magnitude.
   bool mirrored = false;
 };
 
-// The result is undefined for types without codes. Throws internal for what kernels do not support.
+// Describes the groups of a type, which must be coded. Throws internal for what kernels do not
+// support.
 GroupCode group_code(const CacheType& type);
 
 }  // namespace walsh::cuda

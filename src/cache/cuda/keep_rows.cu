@@ -19,8 +19,8 @@ struct KeepArgs {
   RopeCall call;
   CodedView cache;
   RowPlaces rows;
-  FreshRows fresh;  // without keys, rows go to the rings
-  int turned;       // pairs of a head that rope rotates
+  FreshRows fresh;  // Without keys, rows go to the rings.
+  int turned;       // Rope turns this many pairs of a head.
 };
 
 // Returns where the key or value of a row and head is written.
@@ -35,7 +35,8 @@ __device__ __forceinline__ uint16_t* place_of(const KeepArgs& args, bool key, in
   return (key ? cache.keys : cache.values).ring + row * cache.head_dim;
 }
 
-// The grid spans heads in x (of queries, then keys, then values) and rows in y.
+// Prepares one head of a row per warp. The grid spans heads in x (of queries, then keys, then
+// values) and rows in y.
 template <int Dim>
 __global__ void __launch_bounds__(kWarps * 32) keep_kernel(const __grid_constant__ KeepArgs args) {
   __shared__ float heads[kWarps][Dim];
@@ -89,7 +90,7 @@ void keep_rows(const RopeCall& call, const CodedView& cache, const RowPlaces& ro
   }
   KeepArgs args{call, cache, rows, fresh != nullptr ? *fresh : FreshRows{},
                 turned_pairs(call, cache.head_dim)};
-  if (call.k == nullptr) args.cache.kv_heads = 0;  // there are only queries
+  if (call.k == nullptr) args.cache.kv_heads = 0;  // There are only queries.
   const int heads = call.heads + 2 * args.cache.kv_heads;
   const LaunchShape shape{
       dim3(static_cast<unsigned>((heads + kWarps - 1) / kWarps), static_cast<unsigned>(call.m)),

@@ -13,10 +13,10 @@ namespace walsh::cuda {
 namespace {
 
 constexpr int kWarps = 8, kThreads = kWarps * 32;
-constexpr int kColumns = 64;  // per warp
+constexpr int kColumns = 64;  // A warp decodes this many columns.
 constexpr int kBundleTiles = kCacheBundle / kCacheTile;
 
-// These are one sequence's keys or values, [kv_head][capacity][dim], in a ring or from `first` on.
+// Describes one sequence's keys or values, [kv_head][capacity][dim], in a ring or from `first` on.
 struct RowSet {
   uint16_t* rows = nullptr;
   int64_t capacity = 0;
@@ -30,8 +30,9 @@ struct RowSet {
 
 struct StoredSet {
   CodedSide side;
-  const float* offsets = nullptr;     // [kv_head][dim], of keys
-  const uint16_t* leading = nullptr;  // [kv_head][kLeadingPositions][dim]; null: read as stored
+  const float* offsets = nullptr;  // Keys have these, [kv_head][dim].
+  // It has the shape [kv_head][kLeadingPositions][dim]; null: they are read as stored.
+  const uint16_t* leading = nullptr;
   const int32_t* pages = nullptr;
   int kv_heads = 0, dim = 0;
 
@@ -40,7 +41,7 @@ struct StoredSet {
     return side.tiles +
            ((page * kv_heads + head) * kPageTiles + tile % kPageTiles) * side.tile_bytes;
   }
-  // Returns null if the position is not a leading one.
+  // Returns the row of a leading position, or null if the position is not one.
   __device__ __forceinline__ const uint16_t* leading_row(int head, int position) const {
     if (position >= kLeadingPositions || leading == nullptr) return nullptr;
     return leading + (int64_t{head} * kLeadingPositions + position) * dim;
@@ -58,10 +59,11 @@ template <typename From>
 struct CopyArgs {
   From from[2];
   RowSet to[2];
-  int begin = 0, end = 0;  // positions
+  int begin = 0, end = 0;  // They bound the positions.
 };
 
-// The grid spans pieces of 16 bytes of all positions in x, heads in y, and keys and values in z.
+// Copies rows. The grid spans pieces of 16 bytes of all positions in x, heads in y, and keys and
+// values in z.
 template <typename From>
 __global__ void __launch_bounds__(kThreads)
     copy_kernel(const __grid_constant__ CopyArgs<From> args) {
@@ -125,7 +127,7 @@ class SlabRows {
     if (Keys) offsets_ = from.offsets + int64_t{head} * from.dim + slab * kColumns + 2 * (lane % 4);
   }
 
-  // Writes the levels of position r, columns b.
+  // Writes the levels of position r in columns b.
   __device__ __forceinline__ void store(int b, int r, const uint32_t (&levels)[4]) const {
     uint32_t words[4];
 #pragma unroll
@@ -139,7 +141,8 @@ class SlabRows {
   }
 
  private:
-  // Rounds once: the product of two halves is exact in float, and __hmul2 rounds in the same way.
+  // Returns scale * level as fp16, rounded once: the product of two halves is exact in float, and
+  // __hmul2 rounds in the same way.
   __device__ __forceinline__ uint32_t value(uint32_t levels, __half scale, int column) const {
     if constexpr (Keys) {
       const float2 level = halves(levels);
@@ -161,7 +164,8 @@ class SlabRows {
   const float* offsets_;
 };
 
-// The grid spans slabs of 64 columns of all tiles in x, one warp each, and heads in y.
+// Decodes tiles. The grid spans slabs of 64 columns of all tiles in x, one warp each, and heads in
+// y.
 template <int Bits, bool Keys>
 __global__ void __launch_bounds__(kThreads) load_kernel(const __grid_constant__ LoadArgs args) {
   constexpr int kSlabBytes = tile_code_bytes(kColumns, Bits);
@@ -181,7 +185,7 @@ __global__ void __launch_bounds__(kThreads) load_kernel(const __grid_constant__ 
   const SlabRows<Keys> rows(args, codes + slabs * kSlabBytes, tile, head, slab, lane);
   copy_wait<0>();
   __syncwarp();
-  uint32_t levels[2][4];  // of values, by position
+  uint32_t levels[2][4];  // They are for values, by position.
   const auto store = [&](int i, const uint32_t(&out)[4]) {
     if constexpr (Keys) {
       rows.store(i / 2, i % 2, out);

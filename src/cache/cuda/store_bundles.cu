@@ -1,4 +1,4 @@
-// Encodes bundles of 32 positions from fp16 rows to tiles: a block encodes one of a bundle's two
+// Encodes bundles of 32 positions from fp16 rows to tiles. A block encodes one of a bundle's two
 // tiles of a head, for keys or values.
 #include <string>
 
@@ -14,10 +14,11 @@ constexpr int kBundleTiles = kCacheBundle / kCacheTile;
 
 struct StoreArgs {
   CodedView cache;
-  RowPlaces rows;   // of decode
-  FreshRows fresh;  // of a prompt; without keys: rows are in the rings
+  RowPlaces rows;   // Decode uses them.
+  FreshRows fresh;  // A prompt uses them; without keys, rows are in the rings.
   BundleRange bundles;
-  const CodedView* layers = nullptr;  // instead of `cache`, one bundle of each
+  // If set, it replaces `cache`, and one bundle of each layer is stored.
+  const CodedView* layers = nullptr;
 
   __device__ __forceinline__ bool of_prompt() const { return fresh.keys != nullptr; }
 };
@@ -41,7 +42,7 @@ struct TilePlace {
   __device__ __forceinline__ int position() const {
     return bundle * kCacheBundle + tile * kCacheTile;
   }
-  // Returns whether this block does the work that is done once with bundle 0.
+  // Returns whether this block does what is done once, with bundle 0.
   __device__ __forceinline__ bool starts() const { return bundle == 0 && tile == 0; }
 };
 
@@ -52,7 +53,8 @@ __device__ __forceinline__ int due_bundle(const CodedView& cache, int sequence, 
   return end > stored_end(cache, sequence, position - 1) ? end / kCacheBundle - 1 : -1;
 }
 
-// The grid spans tiles of bundles, or of layers, in x, heads in y, and keys and values in z.
+// Returns the tile of this block. The grid spans tiles of bundles, or of layers, in x, heads in y,
+// and keys and values in z.
 __device__ __forceinline__ TilePlace place_of_block(const StoreArgs& args) {
   const int index = static_cast<int>(blockIdx.x) / kBundleTiles;
   TilePlace place;
@@ -91,7 +93,7 @@ __device__ __forceinline__ unsigned char* tile_of(const CodedView& cache, const 
 
 template <int Dim>
 __device__ __forceinline__ void copy_rows(const HalfRows& rows, int position, int count, void* to) {
-  constexpr int kPieces = Dim / 8;  // per row
+  constexpr int kPieces = Dim / 8;  // A row has this many pieces of 16 bytes.
   for (int i = static_cast<int>(threadIdx.x); i < count * kPieces; i += kStoreThreads) {
     const auto* from =
         reinterpret_cast<const uint4*>(rows.at<Dim>(position + i / kPieces)) + i % kPieces;
@@ -119,8 +121,8 @@ __device__ __forceinline__ void mean_key(const HalfRows& rows, float* offsets) {
   }
 }
 
-// Loads the offset to subtract from the rows of the tile. If this launch contains bundle 0, every
-// block computes the offset itself.
+// Loads the offset that is subtracted from the rows of the tile. If this launch contains bundle 0,
+// every block computes the offset itself.
 template <int Dim>
 __device__ __forceinline__ void load_offsets(const StoreArgs& args, const CodedView& cache,
                                              const TilePlace& place, const HalfRows& rows,

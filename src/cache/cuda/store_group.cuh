@@ -1,4 +1,4 @@
-// Encodes rows of a tile to codes and scales, as encode_cache_rows (cache/encode.h) does; a team of
+// Encodes rows of a tile to codes and scales, as encode_cache_rows (cache/encode.h) does. A team of
 // half a warp works on a row.
 #pragma once
 
@@ -10,7 +10,8 @@ namespace walsh::cuda {
 
 inline constexpr int kStoreThreads = 128;
 
-// Rows have strides such that the teams of a warp, and the lanes that pack, use different banks.
+// Lies in shared memory. Rows have strides such that the teams of a warp, and the lanes that pack,
+// use different banks.
 template <int Dim>
 struct TileMemory {
   static constexpr int kRow = Dim + encoding::kLanes, kCodeRow = Dim + 8;
@@ -25,7 +26,7 @@ __device__ __forceinline__ int scale_place(bool key, int groups, int row, int gr
   return (row % 8 / 2 * groups + group) * 4 + row / 8 * 2 + row % 2;
 }
 
-// Returns arguments for the weights' encoder, whose search does not depend on the cache.
+// Returns arguments for the encoder of weights, whose search does not depend on the cache.
 __device__ __forceinline__ encoding::PassArgs pass_args(const CodedSide& side) {
   encoding::PassArgs args;
   args.bits = side.bits;
@@ -36,7 +37,8 @@ __device__ __forceinline__ encoding::PassArgs pass_args(const CodedSide& side) {
   return args;
 }
 
-// Returns the scale of one group, and the factor with which its codes are assigned.
+// Returns the scale of one group, and in `factor` what its values are multiplied by before codes
+// are chosen.
 template <int Columns, encoding::GroupKind Kind, int Thresholds>
 __device__ __forceinline__ uint16_t find_fit(const encoding::DeviceTeam& team,
                                              const encoding::PassArgs& args, const float* x,
@@ -69,7 +71,7 @@ __device__ __forceinline__ void encode_tile(const encoding::PassArgs& args, bool
   using namespace encoding;
   constexpr int kGroups = Dim / Columns;
   const DeviceTeam team;
-  const uint32_t flipped = args.bits == 8 ? 0x80 : 0;  // level + 128
+  const uint32_t flipped = args.bits == 8 ? 0x80 : 0;  // An 8-bit code is stored as level + 128.
   WALSH_NO_UNROLL
   for (int row = DeviceBlock::team_index(); row < kCacheTile; row += kStoreThreads / kLanes) {
     float* x = memory.values + row * TileMemory<Dim>::kRow;

@@ -47,8 +47,8 @@ MatrixCode matrix_code(const ScalarCode& code) {
   if (code.bits == 8) return out;
   for (int c = 0; c < 1 << code.bits; ++c) {
     const int8_t level = code.levels_i8[c];
-    // Kernels for four bits require codes below 8 to have negative levels, which they negate, and
-    // codes from 8 on to have others.
+    // Kernels for four bits negate the levels of codes below 8, so these levels must be negative
+    // and the others must not be.
     if (code.bits == 4 && ((level < 0) != (c < 8) || level == INT8_MIN))
       refuse("levels that are not in order");
     const uint16_t half = f32_to_f16(code.levels[c]);

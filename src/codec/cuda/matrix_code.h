@@ -1,6 +1,6 @@
 // Says how kernels decode a matrix: with which decoder and tables of levels.
 //
-// A decoder is a class of device code (scalar/cuda/code_decoder.cuh) that turns a lane's words into
+// A decoder (scalar/cuda/code_decoder.cuh) is a class of device code that turns a lane's words into
 // int8 operands or f16 values; every product kernel is a template over it. A new kind of code for
 // GPUs needs a DecoderKind here, a case in with_decoder, a decoder, its packing
 // (kernels/cuda/weights/matrix.cu), its kernels (cmake/cuda_kernels.cmake) and dequantize.cu.
@@ -18,23 +18,26 @@ enum class DecoderKind : uint8_t {
   scalar4,
   scalar8,
   product,
-  trellis4,  // named after the bits of a step of two weights
+  trellis4,  // The number in a name is the bits of a step of two weights.
   trellis5,
   trellis6,
   trellis7,
   trellis8
 };
 
-// A row says what kernels and the host have to know of a decoder; rows are in the order of
+// Holds what kernels and the host have to know of a decoder. Rows of the table are in the order of
 // DecoderKind.
 struct DecoderRow {
   DecoderKind kind;
-  int bits;   // of a scalar code; 0: another kind of code
-  int words;  // of 32 bits, per lane and k-tile (16 rows by 256 columns): four per bit of a weight
-  // Kernels are compiled for scales that hold for 32, or for 128 columns, where these are set.
+  int bits;  // A scalar code has this many bits; 0: it is another kind of code.
+  // A lane has this many 32-bit words per k-tile (16 rows by 256 columns), which is four per bit of
+  // a weight.
+  int words;
+  // If these are set, kernels are compiled for scales that hold for 32 columns, or for 128 columns.
   bool small_groups, large_groups;
-  int planes;           // of int8 inputs, the most that a format with this code asks for
-  int table_bytes = 0;  // of the table that blocks keep in shared memory
+  // It is the largest number of int8 planes of inputs that a format with this code asks for.
+  int planes;
+  int table_bytes = 0;  // Blocks keep a table of this size in shared memory.
 };
 inline constexpr DecoderRow kDecoders[] = {
     {DecoderKind::scalar2, 2, 8, false, true, 1},
@@ -58,7 +61,7 @@ static_assert([] {
   return true;
 }());
 
-// Returns the decoder of scalar codes of a width that a row has; for others, that of the first row.
+// Returns the decoder of scalar codes of this width, or that of the first row if no row has it.
 constexpr DecoderKind scalar_decoder(int bits) {
   for (const DecoderRow& row : kDecoders)
     if (row.bits == bits) return row.kind;
@@ -70,7 +73,8 @@ constexpr bool is_trellis(DecoderKind kind) {
 constexpr int code_words(DecoderKind kind) {
   return row_of(kind).words;
 }
-// Returns how many 16-byte vectors hold them; half of the last one may be missing in memory.
+// Returns how many 16-byte vectors hold a lane's words. Half of the last one may be missing in
+// memory.
 constexpr int code_vectors(DecoderKind kind) {
   return (code_words(kind) + 3) / 4;
 }
@@ -85,11 +89,11 @@ inline constexpr bool kIsTrellis = false;
 template <int Bits>
 inline constexpr bool kIsTrellis<TrellisDecoder<Bits>> = true;
 template <typename Decoder>
-inline constexpr int kScalarBits = 0;  // of decoders of other kinds of codes
+inline constexpr int kScalarBits = 0;  // Decoders of other kinds of codes have this width.
 template <int Bits>
 inline constexpr int kScalarBits<ScalarDecoder<Bits>> = Bits;
 
-// Calls body.operator()<Decoder>() with the decoder of that kind.
+// Calls body.operator()<Decoder>() with the decoder class of that kind.
 template <typename Body>
 decltype(auto) with_decoder(DecoderKind kind, const Body& body) {
   switch (kind) {
@@ -116,7 +120,8 @@ decltype(auto) with_decoder(DecoderKind kind, const Body& body) {
   }
 }
 
-// Holds bytes indexed by code, four per word; tables of 4 and 8 entries use the first words.
+// Holds bytes that are indexed by code, four per word. Tables of 4 and 8 entries use the first
+// words.
 struct LevelTable {
   uint32_t words[4];
 
@@ -127,34 +132,35 @@ constexpr int table_bytes(DecoderKind kind) {
   return row_of(kind).table_bytes;
 }
 
-// Returns whether kernels are compiled that sum `flush` columns in integers. A scale holds for 32
-// or 128 columns, which is `flush`.
+// Returns whether kernels are compiled that sum `flush` columns in integers. `flush` is 32 or 128,
+// the number of columns for which a scale holds.
 constexpr bool has_flush(DecoderKind kind, int flush) {
   return flush == 32 ? row_of(kind).small_groups : row_of(kind).large_groups;
 }
 
 struct MatrixCode {
   DecoderKind decoder = DecoderKind::scalar2;
-  float unit = 1;  // factor of the int8 levels
-  // The tables are for scalar codes. Product codes have twice the residual in the second byte of
-  // levels and low, trellis codes the multiplier in the first word of both.
-  LevelTable levels{};       // int8; of 8 bits the code itself
-  LevelTable low{}, high{};  // the bytes of the f16 levels
-  bool own_table = false;    // the table belongs to the tensor, so that matrices may not share it
+  float unit = 1;  // It multiplies the int8 levels.
+  // Scalar codes use the tables as described. Product codes have twice the residual in the second
+  // byte of `levels` and `low`; trellis codes have the multiplier in the first word of both.
+  LevelTable levels{};       // It has int8 levels; an 8-bit code is the level.
+  LevelTable low{}, high{};  // They have the lower and upper bytes of the f16 levels.
+  // If true, the table belongs to the tensor, so matrices may not share it.
+  bool own_table = false;
 
   int vectors() const { return code_vectors(decoder); }
   bool operator==(const MatrixCode&) const = default;
 };
 
-// Returns whether kernels know groups of 32 columns of weights or inputs for a pass. Where they do
-// not, inputs that are not rotated have larger groups as well.
+// Returns whether kernels know groups of 32 columns of weights or inputs for a pass. If they do
+// not, inputs that are not rotated get larger groups, too.
 constexpr bool has_small_groups(const Format& format, int pass) {
   if (format.kind == CodeKind::product) return row_of(DecoderKind::product).small_groups;
   return format.kind != CodeKind::scalar ||
          row_of(scalar_decoder(format.code[pass].bits)).small_groups;
 }
 
-// Describes a pass of a format. Throws internal for codes that no decoder supports.
+// Describes a pass of a format for kernels. Throws internal for codes that no decoder supports.
 MatrixCode matrix_code(const Format& format, int pass);
 MatrixCode matrix_code(const ScalarCode& code);
 

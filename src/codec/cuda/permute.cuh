@@ -5,14 +5,14 @@
 
 namespace walsh::cuda {
 
-// This is in assembly, because the compiler would mask both halves of a selector separately.
+// Assembly is used because the compiler would mask both halves of a selector separately.
 __device__ __forceinline__ uint32_t permute(uint32_t low, uint32_t high, uint32_t select) {
   uint32_t out;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(out) : "r"(low), "r"(high), "r"(select));
   return out;
 }
 
-// Shifts left by a multiplication, which uses another pipe than shifts, masks and permutes.
+// Shifts left by multiplying, which uses another pipe than shifts, masks and permutes.
 template <int Bits>
 __device__ __forceinline__ uint32_t shift_by_product(uint32_t word) {
   uint32_t out;
@@ -20,8 +20,8 @@ __device__ __forceinline__ uint32_t shift_by_product(uint32_t word) {
   return out;
 }
 
-// Returns the upper half of a word, by a dot product: shifts and permutes share a pipe with half
-// the throughput.
+// Returns the upper half of a word. A dot product gets it, because shifts and permutes share a pipe
+// that has half the throughput.
 __device__ __forceinline__ uint32_t upper_half(uint32_t word) {
   return __dp2a_hi(word, 0x01000000u, 0u);
 }

@@ -5,10 +5,11 @@
 namespace walsh {
 namespace {
 
-// Rotated weights of trained models, in any format and at any effort, reach up to 1.09 (measured).
+// Rotated weights of trained models have errors of up to 1.09 times the bound, in any format and at
+// any effort (measured).
 constexpr double kRotatedRatio = 1.15;
-// Weights that are stored without a rotation need not look Gaussian. A group of 32 with a single
-// weight that is not 0 has 7.5 times the error that the largest of 32 normal weights gives.
+// Weights without a rotation need not look Gaussian. A group of 32 with a single weight that is not
+// 0 has 7.5 times the error that the largest of 32 normal weights gives.
 constexpr double kPlainRatio = 8;
 
 }  // namespace

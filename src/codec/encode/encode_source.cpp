@@ -11,7 +11,7 @@
 namespace walsh::detail {
 namespace {
 
-constexpr int64_t kCheckedValues = 1 << 16;  // checked together
+constexpr int64_t kCheckedValues = 1 << 16;  // This many values are checked together.
 constexpr int64_t kRowsPerItem = 32;
 
 }  // namespace
@@ -60,7 +60,7 @@ void refuse_not_finite(const Tensor& tensor, ThreadPool& pool) {
 }
 
 void rotate_row(const Rotator& rotator, const float* x, int64_t cols, int64_t row, float* out) {
-  check_stop();  // every encoder calls this once per row
+  check_stop();  // Every encoder calls this once per row.
   std::copy_n(x, cols, out);
   std::fill(out + cols, out + rotator.size(), 0.0f);
   rotator.apply(out);

@@ -21,26 +21,26 @@ namespace walsh::detail {
 // Holds the arrays of a tensor in one heap buffer, writable while it is encoded.
 struct TensorStorage {
   AlignedArray<std::byte> bytes;
-  std::vector<std::span<std::byte>> arrays;  // in the order of array_specs
+  std::vector<std::span<std::byte>> arrays;  // They are in the order of array_specs.
 
   uint16_t* halves(size_t array) const { return reinterpret_cast<uint16_t*>(arrays[array].data()); }
 };
 std::shared_ptr<TensorStorage> allocate_tensor(const Format& format, int64_t rows, int64_t cols);
 
-// Throws bad_input with the position.
+// Throws bad_input for a value, with its position.
 [[noreturn]] void refuse_value(std::string what, int64_t row, int64_t col);
-// Reads source rows [begin, end) into out[(end - begin) * cols]; refuses NaN and infinity.
+// Reads source rows [begin, end) into out[(end - begin) * cols]. Refuses NaN and infinity.
 void read_finite_rows(ReadRows read_rows, int64_t begin, int64_t end, int64_t cols, float* out);
-// Refuses NaN and infinity in a dense tensor, as its encoders do.
+// Refuses NaN and infinity in a dense tensor, like the encoders of dense tensors.
 void refuse_not_finite(const Tensor& tensor, ThreadPool& pool);
-// Rotates row x[cols], padded with zeros, to out[rotator.size()]. Refuses overflow. `row` is for
-// the message.
+// Writes the rotated row x[cols], padded with zeros, to out[rotator.size()]. Refuses values that
+// overflow. Messages name `row`.
 void rotate_row(const Rotator& rotator, const float* x, int64_t cols, int64_t row, float* out);
 
 double squared_length(const float* x, int64_t n);
 
-// Adds up squared errors and norms of rows in the order of the rows, whichever thread computed
-// them.
+// Adds up squared errors and norms in the order of the rows, whichever thread computed them, so
+// that sums do not depend on threads.
 class ErrorSum {
  public:
   explicit ErrorSum(int64_t rows) : errors_(static_cast<size_t>(rows)), norms_(errors_.size()) {}
@@ -48,19 +48,19 @@ class ErrorSum {
     errors_[static_cast<size_t>(row)] = error;
     norms_[static_cast<size_t>(row)] = norm;
   }
-  // Either argument may be null.
+  // Writes the sums. Either pointer may be null.
   void total(double* squared_error, double* squared_norm) const;
 
  private:
   std::vector<double> errors_, norms_;
 };
 
-// Calls body(row, x[cols]) for the source rows of a tensor, from the threads of the pool. It may
+// Calls body(row, x[cols]) for the source rows of a tensor, from the threads of the pool. body may
 // change x.
 void for_each_row(const Tensor& tensor, ReadRows read_rows, ThreadPool& pool,
                   FunctionRef<void(int64_t row, float* x)> body);
-// Calls encode(row, x[cols]) for the source rows of a tensor, from the threads of the pool. It
-// writes the row's codes and leaves the difference to the decoded row in x.
+// Calls encode(row, x[cols]) for the source rows of a tensor, from the threads of the pool. encode
+// writes the row's codes and leaves the difference between source and decoded row in x.
 void encode_each_row(const Tensor& tensor, ReadRows read_rows, ThreadPool& pool, ErrorSum& errors,
                      FunctionRef<void(int64_t row, float* x)> encode);
 

@@ -11,7 +11,7 @@
 namespace walsh {
 namespace {
 
-// Returns false if the device does not know the code, or has no memory for the search: it may hold
+// Returns false if the device does not know the code or has no memory for the search. It may hold
 // the weights of a model that is encoded while it is loaded.
 bool encoded_on(detail::TileDevice* device, const Tensor& tensor, const EncodeOptions& options,
                 ReadRows read_rows, const ErrorFeedback* feedback, const ErrorFeedback* outputs,

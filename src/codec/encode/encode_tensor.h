@@ -1,4 +1,4 @@
-// Encodes a whole tensor: rotates it, encodes pass by pass, and measures what was lost. It uses all
+// Encodes a whole tensor: rotates it, encodes pass by pass, and measures the error. It uses all
 // threads of the pool; the bytes do not depend on their number.
 #pragma once
 
@@ -28,8 +28,8 @@ using ReadRows = FunctionRef<void(int64_t row_begin, int64_t row_end, float* out
 // pass, scalar and trellis codes are chosen for the least error of the output instead of the
 // weights (error_feedback.h); others ignore it. With `outputs` beside it, in the basis of the rows,
 // the errors of outputs are fed back, too (two_sided.h). `device` searches the tiles of the trellis
-// codes that it knows, if it has the memory; the bytes are the same. Throws limit if a shared one
-// has none.
+// codes that it knows, if it has the memory; the bytes are the same. Throws limit if a shared
+// device has no memory.
 //
 // Throws bad_input with an empty `where` (the caller knows the tensor's name) for NaN or infinity
 // with its row and column, for a value that does not fit (dense f16, or finite input whose rotation

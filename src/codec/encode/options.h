@@ -1,12 +1,13 @@
-// A user chooses these options of encoding beside the format.
+// Holds the options of encoding that a user chooses beside the format.
 #pragma once
 
 namespace walsh {
 
-// The encoder tries ten starting scales (full) or one (fast, used while loading), and searches the
-// place where the ring of a trellis tile closes over the whole tile (full) or a part of it (fast).
+// With `full` the encoder tries ten starting scales and searches the place where the ring of a
+// trellis tile closes over the whole tile. With `fast`, for compressing while loading, it tries one
+// scale and searches a part of the tile.
 enum class Effort { full, fast };
-// Scales are refitted by least squares, or are original norm / decoded norm, as in the seeds.
+// `search` refits scales by least squares. `shape_gain` takes original norm / decoded norm.
 enum class ScaleRule { search, shape_gain };
 
 struct EncodeOptions {

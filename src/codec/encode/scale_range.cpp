@@ -14,7 +14,7 @@
 namespace walsh {
 namespace {
 
-constexpr int kUnit = 32;  // columns; every scale belongs to whole units
+constexpr int kUnit = 32;  // Every scale belongs to whole units of this many columns.
 constexpr int64_t kRowsPerItem = 64;
 constexpr double kMostLost = 0.003, kMostOfRest = 0.15, kMostLostDense = 1e-3;
 // A tensor whose sum of squares is below this needs no scale near 65504.
@@ -34,16 +34,16 @@ float magnitude(uint16_t half) {
   return f16_to_f32(half & 0x7fff);
 }
 
-// Returns the expected relative squared error of a value that was rounded to `half`: 1 if nothing
-// is left, the error of a uniform distribution over the last place for a subnormal number, and
-// about 0 otherwise.
+// Returns the expected relative squared error of a value that was rounded to `half`: 1 if that is
+// zero, the error of a uniform distribution over the last place for a subnormal number, and about 0
+// otherwise.
 double rounding_loss(uint16_t half) {
   const int mantissa = half & 0x3ff;
   if ((half & 0x7c00) != 0) return 0;
   return mantissa == 0 ? 1.0 : 1.0 / (12.0 * mantissa * mantissa);
 }
 
-// Examines the scales of the last pass, which has to correct what the passes before it leave.
+// Examines the scales of the last pass, which has to correct what the passes before it leave over.
 class LastScales {
  public:
   explicit LastScales(const Tensor& tensor)
@@ -54,8 +54,8 @@ class LastScales {
   int pass() const { return pass_; }
   int64_t padded() const { return padded_; }
 
-  // Computes the share of its squares that each unit of a row loses, losses[padded / kUnit].
-  // Returns false if none loses any.
+  // Computes which share of its squares each unit of a row loses, losses[padded / kUnit]. Returns
+  // false if no unit loses any.
   bool losses(int64_t row, std::vector<double>& losses) const {
     bool any = false;
     for (int64_t u = 0; u < padded_ / kUnit; ++u) {
@@ -81,7 +81,7 @@ class LastScales {
   int64_t padded_;
 };
 
-// Sums up the squares that the coarse scales of the tensor lose.
+// Adds up the squares that coarse scales of the tensor lose.
 class LostSquares {
  public:
   LostSquares(const Tensor& tensor, ReadRows read_rows)
@@ -129,8 +129,8 @@ class LostSquares {
   std::vector<Rotator> rotators_;
 };
 
-// Returns the first row in which a value of the array is the largest fp16, -1 if there is none.
-// Sub-scales are multiplied by the scale of their group.
+// Returns the first row in which a value of the array is the largest fp16; -1 if there is none. A
+// sub-scale counts as its product with the scale of its group.
 int64_t saturated_row(const Tensor& tensor, int pass, const PassField& field) {
   const std::span<const std::byte> halves = tensor.pass[pass].*field.array;
   const auto per_row = static_cast<int64_t>(field.row_bytes / 2);

@@ -11,9 +11,9 @@
 namespace walsh::detail {
 namespace {
 
-constexpr int64_t kBlock = 128;  // columns factored together
-constexpr int64_t kRows = 48;    // rows of one piece of work
-constexpr int64_t kSquare = 64;  // of a transposition
+constexpr int64_t kBlock = 128;  // This many columns are factored together.
+constexpr int64_t kRows = 48;    // A piece of work has this many rows.
+constexpr int64_t kSquare = 64;  // Squares of this size are transposed at once.
 
 int64_t pieces(int64_t count, int64_t size) {
   return (count + size - 1) / size;

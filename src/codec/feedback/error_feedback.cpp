@@ -11,11 +11,12 @@
 namespace walsh {
 namespace {
 
-// These constants were chosen by the error on other text (docs/calibration.md).
+// These constants were chosen by the error on other text than the measured one
+// (docs/calibration.md).
 constexpr double kRootShare = 0.4, kSquareShare = 0.3;
 constexpr double kLeastDamping = 0.01, kHopelessDamping = 1e12;
-constexpr double kLeastOutputDamping = 0.05;  // from 0.03 to 0.3 the error differs by 1 %
-constexpr int64_t kRows = 32;                 // of one piece of work
+constexpr double kLeastOutputDamping = 0.05;  // The error differs by 1 % between 0.03 and 0.3.
+constexpr int64_t kRows = 32;                 // A piece of work has this many rows.
 
 void rotate_rows(const std::function<void(float*)>& rotate, float* a, int64_t n, ThreadPool& pool) {
   pool.for_each((n + kRows - 1) / kRows, [&](int64_t piece) {
@@ -66,7 +67,7 @@ ErrorFeedback ErrorFeedback::of_outputs(const InputMoments& moments, std::span<c
               "the moments of its gradients are not positive semidefinite");
 }
 
-// Computes R S^-1 (mean of x x^T) S^-1 R^T, both triangles.
+// Computes R S^-1 (mean of x x^T) S^-1 R^T into both triangles.
 void ErrorFeedback::fill(const InputMoments& moments, std::span<const float> scales,
                          const std::function<void(float*)>& rotate, ThreadPool& pool) {
   const int64_t width = moments.width;
@@ -95,7 +96,7 @@ bool ErrorFeedback::factor(int64_t width, double most, ThreadPool& pool) {
   for (int64_t i = 0; i < size_; ++i)
     mean += double{factor_[static_cast<size_t>(i * size_ + i)]} / static_cast<double>(width);
   if (!std::isfinite(mean) || mean < 0) return false;
-  // If the inputs are always zero, every rounding is as good as another.
+  // If the inputs are always zero, every rounding is as good as another, so any unit will do.
   if (!(mean > 0)) mean = 1;
   damping_ = detail::factor_damped(factor_.data(), size_, mean, damping_, most, pool);
   if (damping_ < 0) return false;

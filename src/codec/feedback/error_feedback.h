@@ -1,8 +1,9 @@
-// Says what an error in one column of a rotated matrix does to the output, and how the columns
-// behind it can make up for it (docs/calibration.md).
+// Computes what an error in one column of a rotated matrix does to the output, and how later
+// columns can make up for it (docs/calibration.md).
 //
-// Source: error feedback of a Hessian's triangular factor is GPTQ's (Frantar et al. 2022) and LDLQ
-// (QuIP, Chee et al. 2023); feedback between blocks of columns follows QTIP (Tseng et al. 2024).
+// Source: GPTQ (Frantar et al. 2022) and LDLQ (QuIP, Chee et al. 2023) feed errors back by a
+// triangular factor of the Hessian; feedback between blocks of columns follows QTIP (Tseng et al.
+// 2024).
 #pragma once
 
 #include <cstdint>
@@ -16,9 +17,9 @@
 
 namespace walsh {
 
-// Returns the share of the mean diagonal that is added to the diagonal of the moments; the fewer
-// tokens were measured, the larger it is: 0.4 sqrt(r) + 0.3 r^2 with r = width / tokens, at least
-// 0.01. On inputs of 512 channels that is 0.1 at 8192 tokens and 0.03 at 100,000.
+// Returns which share of the mean diagonal is added to the diagonal of the moments. It is larger
+// the fewer tokens were measured: 0.4 sqrt(r) + 0.3 r^2 with r = width / tokens, but at least 0.01.
+// For inputs of 512 channels that is 0.1 at 8192 tokens and 0.03 at 100,000.
 double calibration_damping(int64_t width, int64_t tokens);
 
 // Holds the moments H of a balanced, rotated and padded activation, damped, as H = C C^T with an
@@ -28,16 +29,16 @@ double calibration_damping(int64_t width, int64_t tokens);
 // and a block J of columns from x_J + (sum over i before J of e_i C_iJ) C_JJ^-1.
 class ErrorFeedback {
  public:
-  // Activations are divided by scales[width] (or empty) before the rotation, which pads to `padded`
-  // columns. Throws limit if the memory cannot be had.
+  // `scales` is [width] or empty; activations are divided by it before the rotation, which pads to
+  // `padded` columns. Throws limit if there is not enough memory.
   ErrorFeedback(const InputMoments& moments, std::span<const float> scales,
                 const Rotation& rotation, int64_t padded, ThreadPool& pool);
 
-  // Makes the feedback over the outputs: errors of a column e[size] of the matrix cause e^T H e,
-  // where H is the moments of the gradients there. The gradients are divided by scales[size] (or
-  // empty), then rotated by `rotate` (or empty), just as the rows of the matrix are multiplied and
-  // rotated. Throws bad_input with an empty `where` for moments that are not positive semidefinite,
-  // and limit.
+  // Makes the feedback over outputs. The errors e[size] of a column of the matrix cause e^T H e,
+  // where H holds the moments of the gradients there. Like the rows of the matrix, gradients are
+  // scaled, here divided by scales[size] (or empty), and rotated by `rotate` (or empty). Throws
+  // bad_input with an empty `where` for moments that are not positive semidefinite, and limit if
+  // there is not enough memory.
   static ErrorFeedback of_outputs(const InputMoments& moments, std::span<const float> scales,
                                   const std::function<void(float*)>& rotate, ThreadPool& pool);
 
@@ -51,12 +52,12 @@ class ErrorFeedback {
   ErrorFeedback(int64_t size, double damping);
   void fill(const InputMoments& moments, std::span<const float> scales,
             const std::function<void(float*)>& rotate, ThreadPool& pool);
-  // Returns false where `most` damping is not enough.
+  // Returns false if even `most` damping is not enough.
   bool factor(int64_t width, double most, ThreadPool& pool);
 
   int64_t size_;
   double damping_;
-  AlignedArray<float> factor_;  // [size][size]
+  AlignedArray<float> factor_;  // Its shape is [size][size].
 };
 
 }  // namespace walsh

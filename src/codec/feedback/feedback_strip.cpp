@@ -61,7 +61,7 @@ void FeedbackStrip::finish_block(int64_t end) {
 }
 
 void FeedbackStrip::row_factors(double* factors) {
-  // products is q C. x C is the sum of it and e C.
+  // `products` holds q C, and x C is its sum with e C.
   AlignedArray<float> products(x_.size());
   for (int64_t begin = 0; begin < size_; begin += kBlock) {
     const int64_t count = std::min(kBlock, size_ - begin);

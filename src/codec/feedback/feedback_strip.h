@@ -1,7 +1,7 @@
 // Holds rows of a rotated matrix that are rounded column by column with error feedback
-// (error_feedback.h). Errors are passed on to the columns of the same block at once, and to the
-// columns behind it when the block is complete, as one matrix product (the lazy updates of GPTQ,
-// Frantar et al. 2022).
+// (error_feedback.h). Errors go to the columns of the same block at once. They go to the columns
+// behind it when the block is complete, in one matrix product (the lazy updates of GPTQ, Frantar et
+// al. 2022).
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,9 @@ namespace walsh::detail {
 
 class FeedbackStrip {
  public:
-  static constexpr int64_t kRows = 32;    // at most; two rows of trellis tiles
-  static constexpr int64_t kBlock = 128;  // columns
+  // It has at most this many rows, two rows of trellis tiles.
+  static constexpr int64_t kRows = 32;
+  static constexpr int64_t kBlock = 128;  // A block has this many columns.
 
   explicit FeedbackStrip(const ErrorFeedback& feedback);
 
@@ -35,13 +36,14 @@ class FeedbackStrip {
 
   // Sets columns [j, j + count) of a row to the rounded values[count].
   void set(int64_t r, int64_t j, int64_t count, const float* values);
-  // Call this when all rows are set up to the end of the block, which is in front of column `end`.
+  // Passes on the errors of a block. Call it when all rows are set up to the end of the block,
+  // which is in front of column `end`.
   void finish_block(int64_t end);
 
-  // Computes, after the last block, the factor of each rounded row that minimizes its weighted
-  // error, (q H x) / (q H q); 1 if the row was rounded to zeros.
+  // Computes, after the last block, which factor of each rounded row minimizes its weighted error,
+  // (q H x) / (q H q); 1 if the row was rounded to zeros.
   void row_factors(double* factors);
-  // Returns e H e^T of a row as it was set, after the last block.
+  // Returns e H e^T for the errors of a row, after the last block.
   double weighted_error(int64_t r) const;
 
  private:
@@ -50,9 +52,10 @@ class FeedbackStrip {
   const ErrorFeedback& feedback_;
   MultiplyAdd multiply_;
   int64_t size_, rows_ = 0;
-  AlignedArray<float> inverse_;         // [size], 1 / C_jj
-  AlignedArray<float> x_, q_, errors_;  // [kRows][size]
-  AlignedArray<float> sums_;            // [kRows][size]: sum over i < j of e_i C_ij
+  AlignedArray<float> inverse_;         // Its shape is [size]; it holds 1 / C_jj.
+  AlignedArray<float> x_, q_, errors_;  // The shape of each is [kRows][size].
+  // Its shape is [kRows][size]; it holds the sum over i < j of e_i C_ij.
+  AlignedArray<float> sums_;
 };
 
 }  // namespace walsh::detail

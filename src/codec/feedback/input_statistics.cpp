@@ -9,7 +9,7 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kRows = 48;  // of the sums, per work item
+constexpr int64_t kRows = 48;  // A piece of work has this many rows of the sums.
 
 }  // namespace
 

@@ -1,5 +1,5 @@
 // Multiplies float32 matrices for calibration: second moments, Cholesky factors, error feedback.
-// There is one implementation per instruction set; all give the same bits, because every element is
+// There is one implementation per instruction set. All give the same bits, because every element is
 // one chain of FMAs in the order of k.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace walsh::detail {
 
-// Element (i, t) is data[i * row + t * col].
+// Names a matrix whose element (i, t) is data[i * row + t * col].
 struct LeftFactor {
   const float* data;
   int64_t row, col;

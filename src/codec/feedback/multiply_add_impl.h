@@ -1,5 +1,5 @@
-// multiply_add is written once over vectors of columns; see multiply_add.h. `Arch` gives type Reg
-// of kLanes floats, load, store, set, fma and the size of the tile that its registers hold.
+// Writes multiply_add once over vectors of columns; see multiply_add.h. `Arch` gives type Reg of
+// kLanes floats, load, store, set, fma, and the size of the tile that its registers hold.
 // Everything is in an unnamed namespace, so that a function compiled for one instruction set is
 // never merged with its namesake compiled for another.
 #pragma once
@@ -13,11 +13,11 @@ namespace {
 
 using walsh::detail::LeftFactor;
 
-// This many rows of b are copied to contiguous memory: long rows of equal alignment would map to
-// the same few cache sets.
+// This many rows of b are copied to contiguous memory at a time, because long rows of equal
+// alignment would map to the same few cache sets.
 constexpr int64_t kSlab = 128;
 
-// Multiplies by b[k][kVectors * kLanes], packed.
+// Multiplies by packed b[k][kVectors * kLanes].
 template <class Arch, int kRows, int kVectors>
 void tile(LeftFactor a, const float* b, float* c, int64_t ldc, int64_t k) {
   using Reg = typename Arch::Reg;

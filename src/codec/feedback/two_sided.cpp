@@ -9,15 +9,16 @@
 namespace walsh::detail {
 namespace {
 
-constexpr int64_t kPiece = 32;   // rows of one piece of work
-constexpr int64_t kStrip = 128;  // columns of the factor or the system at a time
+constexpr int64_t kPiece = 32;  // A piece of work has this many rows.
+// This many columns of the factor or the system are processed at a time.
+constexpr int64_t kStrip = 128;
 constexpr double kSystemDamping = 1e-6, kHopelessDamping = 1e12;
 
 int64_t pieces(int64_t count, int64_t size) {
   return (count + size - 1) / size;
 }
 
-// Transposes: to[k][n] = from[n][ld].
+// Transposes from[n][ld] to to[k][n].
 void copy_transposed(const float* from, int64_t ld, int64_t n, int64_t k, float* to) {
   for (int64_t i = 0; i < n; ++i) {
     for (int64_t t = 0; t < k; ++t)
@@ -64,7 +65,7 @@ void TwoSidedMatrix::add_above(const Block& b, float* sums, int64_t ld) const {
 }
 
 // The factors of the block's own rows and columns are triangular, so its sums are solved for from
-// the first row, or column, on.
+// its first row and column on.
 void TwoSidedMatrix::tile_targets(const Block& b, float* targets) {
   float left[kTile * kTile] = {}, above[kTile * kTile] = {};
   add_left(b, left, kTile);
@@ -131,13 +132,13 @@ std::vector<double> TwoSidedMatrix::right_side(ThreadPool& pool) {
       body(piece * kPiece, std::min(kPiece, m - piece * kPiece));
     });
   };
-  for_pieces([&](int64_t first, int64_t count) {  // O^T E C
+  for_pieces([&](int64_t first, int64_t count) {  // This gives O^T E C.
     float* out = errors_.data() + first * n;
     std::fill_n(out, count * n, 0.0f);
     multiply_({outputs_.row(0) + first, 1, m}, x_.data(), n, out, n, count, n, first + count);
   });
   std::vector<double> result(static_cast<size_t>(m));
-  for_pieces([&](int64_t first, int64_t count) {  // O times that
+  for_pieces([&](int64_t first, int64_t count) {  // This gives O times that.
     float* out = x_.data() + first * n;
     std::fill_n(out, count * n, 0.0f);
     multiply_({outputs_.row(first) + first, m, 1}, errors_.data() + first * n, n, out, n, count, n,
@@ -190,7 +191,7 @@ std::vector<double> TwoSidedMatrix::row_factors(ThreadPool& pool) {
   for (int64_t r = 0; r < m; ++r)
     mean += double{matrix[static_cast<size_t>(r * m + r)]} / static_cast<double>(m);
   std::vector<double> factors(static_cast<size_t>(m), 1.0);
-  if (!(mean > 0) || !std::isfinite(mean)) return factors;  // nothing was rounded to anything but 0
+  if (!(mean > 0) || !std::isfinite(mean)) return factors;  // Everything was rounded to 0.
   mirror(matrix.data(), m, pool);
   if (factor_damped(matrix.data(), m, mean, kSystemDamping, kHopelessDamping, pool) < 0)
     return factors;

@@ -1,6 +1,6 @@
-// Rounds a rotated matrix with errors fed back in both directions: into the columns behind a
-// rounded tile, by what inputs do together, and into the rows below it, by what errors at outputs
-// do together (docs/calibration.md).
+// Rounds a rotated matrix with errors fed back in both directions (docs/calibration.md). They go to
+// the columns behind a rounded tile, weighed by the moments of inputs, and to the rows below it,
+// weighed by the moments of gradients at outputs.
 //
 // Source: YAQA (Tseng et al. 2025). With H_I = C C^T of the inputs and H_O = O O^T of the outputs,
 // C and O upper triangular, errors E cause |O^T E C|^2. Tile (r, j) of O^T E C depends on the tiles
@@ -20,14 +20,14 @@
 
 namespace walsh::detail {
 
-// A block has `rows` rows from `row` on and `cols` columns from `col` on.
+// Names `rows` rows from `row` on and `cols` columns from `col` on.
 struct Block {
   int64_t row, rows, col, cols;
 };
 
 class TwoSidedMatrix {
  public:
-  static constexpr int64_t kTile = 16;  // rows and columns of a tile at most
+  static constexpr int64_t kTile = 16;  // A tile has at most this many rows and columns.
 
   TwoSidedMatrix(const ErrorFeedback& inputs, const ErrorFeedback& outputs);
 
@@ -43,14 +43,14 @@ class TwoSidedMatrix {
   void set_tile(const Block& tile, const float* values);
 
   // Returns the factors of the rounded rows for which the weighted error of all rows together is
-  // least; they solve one linear system. Nothing else can be asked for after it.
+  // least. They solve one linear system. Nothing else can be asked for afterwards.
   std::vector<double> row_factors(ThreadPool& pool);
 
  private:
   friend class TwoSidedRows;
   size_t at(int64_t r, int64_t c) const { return static_cast<size_t>(r * cols() + c); }
-  // The first adds to sums[rows][ld] what the columns to the left of a block have lost, before
-  // C_jj^-1; the second what the rows above it have lost, before O_rr^-T.
+  // add_left adds to sums[rows][ld] what the columns to the left of a block have lost, before
+  // C_jj^-1; add_above adds what the rows above it have lost, before O_rr^-T.
   void add_left(const Block& block, float* sums, int64_t ld) const;
   void add_above(const Block& block, float* sums, int64_t ld) const;
   void multiply_factor(const AlignedArray<float>& a, AlignedArray<float>& c,
@@ -61,16 +61,16 @@ class TwoSidedMatrix {
   const ErrorFeedback& inputs_;
   const ErrorFeedback& outputs_;
   MultiplyAdd multiply_;
-  AlignedArray<float> x_, errors_;  // [rows][cols]
-  AlignedArray<float> fed_;         // [rows][cols]: E + F of what is set
+  AlignedArray<float> x_, errors_;  // The shape of each is [rows][cols].
+  AlignedArray<float> fed_;         // Its shape is [rows][cols]; it holds E + F of what is set.
 };
 
 // Rounds a block of a TwoSidedMatrix row by row, column by column. Each thread needs its own.
 class TwoSidedRows {
  public:
-  static constexpr int64_t kRows = 32;  // of a block at most
+  static constexpr int64_t kRows = 32;  // A block has at most this many rows.
 
-  // Blocks have at most `cols` columns.
+  // Blocks have at most `cols` columns in this matrix.
   TwoSidedRows(TwoSidedMatrix& matrix, int64_t cols);
 
   // Begins a block. All blocks to the left of it and above it must be set.
@@ -85,7 +85,7 @@ class TwoSidedRows {
            above_[place];
   }
   void set(int64_t r, int64_t j, float value);
-  // Writes the same for columns [j, j + count) that are rounded as a whole.
+  // Writes what columns [j, j + count), which are rounded as a whole, should be rounded to.
   void block_targets(int64_t r, int64_t j, int64_t count, float* targets) const;
 
  private:
@@ -96,19 +96,19 @@ class TwoSidedRows {
   TwoSidedMatrix& matrix_;
   int64_t width_;
   Block block_{};
-  std::vector<float> inverse_;        // 1 / C_jj of all columns
-  AlignedArray<float> left_, above_;  // [kRows][width_]
+  std::vector<float> inverse_;        // They are 1 / C_jj of all columns.
+  AlignedArray<float> left_, above_;  // The shape of each is [kRows][width_].
 };
 
-// If every block of a grid needs those to the left of it and above it, the blocks (first_row + i,
-// first_col - i) for i < count do not depend on each other.
+// Describes blocks of a grid that do not depend on each other if every block needs those to the
+// left of it and above it: (first_row + i, first_col - i) for i < count.
 struct Diagonal {
   int64_t first_row, first_col, count;
 };
 std::vector<Diagonal> diagonals(int64_t rows, int64_t cols);
 
 // Calls body for all blocks of a matrix, of up to TwoSidedRows::kRows rows and `block_cols`
-// columns. Those to the left of a block and above it come first; others may run at the same time.
+// columns. Blocks to the left of a block and above it come first; others may run at the same time.
 void for_blocks(const TwoSidedMatrix& matrix, int64_t block_cols, ThreadPool& pool,
                 FunctionRef<void(const Block& block, int thread)> body);
 

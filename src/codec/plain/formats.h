@@ -1,4 +1,4 @@
-// These are the formats without codes.
+// Lists the formats without codes.
 #pragma once
 
 #include "codec/format.h"

@@ -1,4 +1,4 @@
-// Weights of this kind are stored as numbers: f32, f16 and bf16, row by row.
+// Implements the codec of plain weights, which are stored as f32, f16 or bf16, row by row.
 #include <cmath>
 #include <cstring>
 
@@ -26,7 +26,7 @@ void dense_to_f32(DType type, const void* values, int64_t count, float* out) {
 
 namespace {
 
-// The one array of a dense tensor is Tensor::data: it has no passes.
+// A dense tensor has no passes; its only array is Tensor::data.
 std::vector<PassField> fields(const Format&, int, int64_t, int64_t) {
   return {};
 }
@@ -36,7 +36,7 @@ void decode_row(const Tensor& tensor, int, int64_t row, float* out) {
   dense_to_f32(type, tensor.data.data() + row * tensor.cols * dtype_size(type), tensor.cols, out);
 }
 
-// Converts x[cols] and leaves the difference to the stored numbers in it.
+// Converts x[cols] and leaves the difference between x and the stored numbers in x.
 void convert_row(const Tensor& tensor, const detail::TensorStorage& storage, int64_t row,
                  float* x) {
   const Format& format = *tensor.format;

@@ -1,4 +1,4 @@
-// Each product format has a row here.
+// Lists the product formats.
 #pragma once
 
 #include "codec/format.h"

@@ -1,4 +1,4 @@
-// Panels of product codes are codes[panel][unit of 32 columns][word 0..2][row 0..15], with the
+// Defines panels of product codes: codes[panel][unit of 32 columns][word 0..2][row 0..15], with the
 // words as stored (product.h).
 #pragma once
 

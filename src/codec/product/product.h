@@ -46,7 +46,8 @@ constexpr int product_value(int64_t col) {
   return static_cast<int>(col % 16 / 4);
 }
 
-// Returns the pointer of a column's vector, and the sign of its residual, from a row of `codes`.
+// Returns the pointer of a column's vector and, from the same row of `codes`, the sign of its
+// residual.
 inline int product_pointer(const std::byte* row, int64_t col) {
   const std::byte* unit = row + col / kProductUnitColumns * kProductUnitBytes;
   return std::to_integer<int>(unit[col % kProductUnitColumns / 16 * 4 + product_vector(col)]);
@@ -56,7 +57,7 @@ inline bool product_negative(const std::byte* row, int64_t col) {
   return (std::to_integer<int>(unit[8 + product_vector(col)]) >> (col % 32 / 4) & 1) != 0;
 }
 
-// codebook is [256][4]; |entry| + residual is at most 127.
+// Returns the level of a weight in units. codebook is [256][4]; |entry| + residual is at most 127.
 inline int product_level_i8(const ProductCode& code, const int8_t* codebook, const std::byte* row,
                             int64_t col) {
   const int entry = codebook[product_pointer(row, col) * kProductValues + product_value(col)];
@@ -72,12 +73,12 @@ inline float product_level(const ProductCode& code, const int8_t* codebook, cons
 void pack_product_row(const uint8_t* pointers, const uint8_t* negative, int64_t padded,
                       std::byte* row);
 
-// Returns the codebook [256][4] of a tensor: its own, or that of the format.
+// Returns the codebook [256][4] of a tensor, which is its own or that of the format.
 inline const int8_t* product_codebook(const Tensor& tensor) {
   if (!tensor.format->product.own_codebook) return tensor.format->product.codebook;
   return reinterpret_cast<const int8_t*>(tensor.pass[0].codebook.data());
 }
-// Throws bad_input for a stored codebook whose levels do not fit in int8.
+// Throws bad_input for a stored codebook with levels that do not fit in int8.
 void check_codebook(const ProductCode& code, const int8_t* codebook);
 
 }  // namespace walsh

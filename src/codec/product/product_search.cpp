@@ -90,7 +90,7 @@ void ProductSearch::assign(float scale, Assigned& result) {
   result.qq = qq[0] + qq[1] + qq[2] + qq[3];
 }
 
-// Alternates nearest-entry assignment and least-squares refit.
+// Alternates assignment to the nearest entries and a least-squares refit of the scale.
 float ProductSearch::refit(float scale) {
   Assigned assigned;
   for (int round = 0; round < kRounds; ++round) {
@@ -104,7 +104,7 @@ float ProductSearch::refit(float scale) {
   return scale;
 }
 
-// Rounds the scale as it will be stored.
+// Rounds the scale as it will be stored, and measures with the rounded one.
 ProductSearch::Trial ProductSearch::stored(float scale, float assigned) const {
   const double to_stored = std::ldexp(1.0, exponent_);
   Trial t;
@@ -125,7 +125,7 @@ ProductSearch::Trial ProductSearch::best_trial() {
   size_t count = 0;
   for (const float factor : kStartFactors) {
     const float scale = refit(rms_ * factor);
-    // Starts often meet in the same fixed point.
+    // Several starts often end at the same scale.
     if (std::find(tried, tried + count, scale) != tried + count) continue;
     tried[count++] = scale;
     Trial t = stored(scale, 0);
@@ -157,7 +157,7 @@ void ProductSearch::encode_block(const float* x, float scale, uint8_t* pointers,
   }
   set_targets(x, kProductBlock, scale, code_.unit, targets_);
   uint8_t found[kSearchVectors];
-  kernel_(table_, targets_, 2 * kVectors, found);  // the least number that it takes
+  kernel_(table_, targets_, 2 * kVectors, found);  // The kernel takes at least so many vectors.
   std::copy_n(found, kVectors, pointers);
   for (int64_t col = 0; col < kProductBlock; ++col) {
     const int vector = product_vector(col), value = product_value(col);

@@ -1,4 +1,4 @@
-// Searches pointers, signs and scale of one group of a product code (docs/formats/pq3.md).
+// Searches the pointers, signs and scale of one group of a product code (docs/formats/pq3.md).
 #pragma once
 
 #include <cstdint>
@@ -11,29 +11,29 @@ namespace walsh::detail {
 // A group has at most this many columns, a multiple of 32.
 inline constexpr int kProductGroup = kSearchVectors * kProductValues;
 
-// The vectors of this many columns lie side by side.
+// This many columns have their vectors side by side.
 inline constexpr int64_t kProductBlock = 16;
 
-// Sets the targets of x[n] at `scale`: x / scale in steps of a code with this unit.
+// Sets the targets of x[n] at `scale`, i.e. x / scale in steps of a code with this unit.
 void set_targets(const float* x, int64_t n, float scale, float unit, ProductTargets& targets);
 class ProductSearch {
  public:
   // `code` and codebook[256][4] must outlive the search.
   ProductSearch(const ProductCode& code, const int8_t* codebook, const EncodeOptions& options);
 
-  // Codes x[n], n at most kProductGroup, and returns its fp16 scale: pointers[n / 4], four per 16
-  // columns, and negative[n], 0 or 1. Scales saturate; a group of zeros has scale 0.
+  // Encodes x[n], n at most kProductGroup, and returns its fp16 scale. Writes pointers[n / 4], four
+  // per 16 columns, and negative[n], each 0 or 1. Scales saturate; a group of zeros has scale 0.
   uint16_t encode(const float* x, int64_t n, uint8_t* pointers, uint8_t* negative);
-  // Codes kProductBlock columns at a scale that is chosen, and tells what they decode to.
+  // Encodes kProductBlock columns at a given scale, and writes what they decode to.
   void encode_block(const float* x, float scale, uint8_t* pointers, uint8_t* negative,
                     float* values);
-  // Returns the scale alone, not rounded, that suits x from a single start; 0 for zeros.
+  // Returns the scale, not rounded, that a search from a single start finds for x; 0 for zeros.
   float scale_of(const float* x, int64_t n);
 
  private:
   struct Assigned {
-    double xq = 0;  // <values, level>
-    int qq = 0;     // <level, level>, levels in units
+    double xq = 0;  // It is the sum of values times levels.
+    int qq = 0;     // It is the sum of the squares of the levels, in units.
     uint8_t pointers[kSearchVectors];
     int8_t levels[kProductGroup];
   };
@@ -56,7 +56,7 @@ class ProductSearch {
   ProductSearchKernel kernel_;
   ProductTable table_;
   ProductTargets targets_;
-  float values_[kProductGroup];  // the group in hand times 2^-exponent_
+  float values_[kProductGroup];  // They are the current group's times 2^-exponent_.
   int64_t n_ = 0;
   int exponent_ = 0;
   double squares_ = 0;

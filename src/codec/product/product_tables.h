@@ -1,4 +1,4 @@
-// Products by lookup do without decoding weights; this defines the content of a group's tables,
+// Products by lookup need no decoded weights. This defines the content of a group's tables,
 // which all instruction sets share. ref/product_lookup.cpp is the specification.
 //
 // Engine 1: for each vector v of four activations a (columns v, v + 4, v + 8, v + 12 of 16) a table
@@ -22,7 +22,7 @@
 namespace walsh::detail {
 
 inline constexpr int kTableTop = 126;
-inline constexpr int kGroupVectors = 32;  // vectors of a group at most
+inline constexpr int kGroupVectors = 32;  // A group has at most this many vectors.
 inline constexpr int kSignSums = 16;
 
 constexpr int table_multiplier(int largest) {
@@ -33,7 +33,8 @@ constexpr float table_step(int multiplier) {
   return multiplier == 0 ? 0.0f : 32768.0f / static_cast<float>(multiplier);
 }
 
-// Returns the first column of a vector of a group; its other columns follow at a distance of four.
+// Returns the first column of a vector of a group. The vector's other columns follow at a distance
+// of four.
 constexpr int vector_column(int vector) {
   return vector / 4 * 16 + vector % 4;
 }

@@ -12,8 +12,8 @@ namespace walsh::detail {
 void encode_product(const Tensor& tensor, const EncodeOptions& options, ReadRows read_rows,
                     const TensorStorage& storage, ThreadPool& pool, ErrorSum& errors);
 
-// Encodes with errors fed back in two directions (codec/feedback/two_sided.h). Nothing runs on
-// `device`, which may be null.
+// Encodes with errors fed back in two directions (codec/feedback/two_sided.h). `device` is not used
+// and may be null.
 void encode_product_two_sided(TileDevice* device, const Tensor& tensor,
                               const EncodeOptions& options, const ErrorFeedback& inputs,
                               const ErrorFeedback& outputs, ReadRows read_rows,

@@ -11,11 +11,12 @@
 namespace walsh::detail {
 namespace {
 
-// The sample has this many weights: a thousand vectors for each entry.
+// The sample has this many weights, a thousand vectors for each entry.
 constexpr int64_t kSampleWeights = int64_t{1} << 20;
 constexpr int kRounds = 24;
 
-// Holds the targets of a group of a sampled row; vectors beyond a short group's end are not used.
+// Holds the targets of a group of a sampled row. Vectors beyond the end of a short group are not
+// used.
 struct GroupTargets {
   ProductTargets targets;
   int vectors = 0;
@@ -73,7 +74,7 @@ void add_group(const ProductTable& table, const GroupTargets& group, CellSums& s
   }
 }
 
-// Moves entries to the means of their targets; an entry that nothing was assigned to stays.
+// Moves entries to the means of their targets. An entry to which nothing was assigned stays.
 void move_entries(const std::vector<CellSums>& parts, int limit, ProductTable& table) {
   for (int p = 0; p < kProductEntries; ++p) {
     int64_t count = 0;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kLeastFactor = 0.5, kLargestFactor = 2;
 
-// Each thread has one of these.
+// Holds what a thread needs to encode.
 struct ProductWorker {
   ProductWorker(TwoSidedMatrix& matrix, const ProductCode& code, const int8_t* codebook,
                 const EncodeOptions& options)
@@ -27,8 +27,8 @@ struct ProductWorker {
   ProductSearch search;
 };
 
-// Encodes a tensor of a product code: the scale of a group is searched when the group is reached,
-// on what it should become; its vectors are then chosen sixteen columns at a time.
+// Encodes a tensor of a product code. The scale of a group is searched when the group is reached,
+// on the values that it should become. Its vectors are then chosen sixteen columns at a time.
 class TwoSidedProduct {
  public:
   TwoSidedProduct(const Tensor& tensor, const EncodeOptions& options, const TensorStorage& storage,
@@ -125,7 +125,8 @@ class TwoSidedProduct {
   TwoSidedMatrix& matrix_;
   const ProductCode& code_;
   Rotator rotator_;
-  std::vector<uint8_t> pointers_, negative_;  // as ProductSearch::encode gives them, of all rows
+  // These are as ProductSearch::encode gives them, for all rows.
+  std::vector<uint8_t> pointers_, negative_;
 };
 
 }  // namespace

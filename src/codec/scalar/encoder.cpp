@@ -40,7 +40,7 @@ class RowEncoder {
     if (code.levels != nullptr && code.fit != ScaleFit::absmax) codebook_.emplace(code);
   }
 
-  // Outputs point at the row's own codes, scales, offsets and sub-scales.
+  // Encodes a row. `out` points at the row's own codes, scales, offsets and sub-scales.
   void encode(const float* x, const PassOutput& out) {
     for (int64_t begin = 0, g = 0; begin < padded_; begin += group_, ++g) {
       const Group group{x + begin, std::min(group_, padded_ - begin), codes_.data() + begin};
@@ -68,7 +68,7 @@ class RowEncoder {
   // Computes values_ <- x * 2^-exponent_, with the largest near 1.
   void normalize(const Group& group) {
     const float largest = kernels_.abs_max(group.x, group.n);
-    // Both 2^exponent and its inverse stay normal floats.
+    // This keeps 2^exponent and its inverse normal floats.
     exponent_ = largest > 0 ? std::clamp(std::ilogb(largest), -120, 126) : 0;
     kernels_.scale_shift(group.x, group.n, factor(), 0, values_.data());
   }
@@ -98,8 +98,8 @@ class RowEncoder {
     return scale.half;
   }
 
-  // The mean of what is left is the least-squares correction of the offset; it takes away one of
-  // the group's n degrees of freedom (0.4 % of the error at n = 256).
+  // The mean of the differences is the least-squares correction of the offset. The offset takes
+  // away one of the group's n degrees of freedom (0.4 % of the error at n = 256).
   void refine_offset(const Group& group, const StoredScale& stored, GroupScale& scale) {
     double left = 0;
     for (int64_t i = 0; i < group.n; ++i) {
@@ -120,10 +120,10 @@ class RowEncoder {
     }
   }
 
-  // Returns d, a power of two that brings the largest sub-scale near 1, so that d * sub_scale only
+  // Returns d, a power of two that brings the largest sub-scale near 1. d * sub_scale then only
   // moves the exponent of the sub-scale.
   uint16_t encode_sub_groups(const Group& group, uint16_t* sub_scales) {
-    float largest = 0;  // mean square of a sub-group
+    float largest = 0;  // It is the mean square of a sub-group.
     for (int64_t i = 0; i < group.n; i += code_.sub_group) {
       const int64_t n = std::min<int64_t>(code_.sub_group, group.n - i);
       const float squares = kernels_.sum_squares(values_.data() + i, n);
@@ -153,11 +153,12 @@ class RowEncoder {
   const EncodeOptions& options_;
   const EncoderKernels& kernels_;
   int64_t padded_, group_;
-  AlignedArray<float> values_;  // the group in hand, shifted and scaled by a power of two
+  // Holds the current group, shifted and scaled by a power of two.
+  AlignedArray<float> values_;
   std::vector<uint8_t> codes_;
   std::optional<Codebook> codebook_;
-  int exponent_ = 0;     // of the group in hand
-  uint16_t offset_ = 0;  // fp16, of the group in hand
+  int exponent_ = 0;     // The current group is scaled by 2^-exponent_.
+  uint16_t offset_ = 0;  // It is the fp16 offset of the current group.
 };
 
 }  // namespace

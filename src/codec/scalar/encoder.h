@@ -10,7 +10,7 @@
 
 namespace walsh {
 
-// The arrays of one pass go here, laid out as in PassArrays; unused ones are null.
+// Points to the arrays of one pass, laid out as in PassArrays. Arrays that are not used are null.
 struct PassOutput {
   std::byte* codes = nullptr;
   uint16_t* scales = nullptr;
@@ -18,8 +18,9 @@ struct PassOutput {
   uint16_t* sub_scales = nullptr;
 };
 
-// Encodes rows x[rows][padded], finite and already rotated, into `out` (its first row). Scales
-// saturate at the largest finite fp16; a group of zeros gets scale 0 and decodes to zeros.
+// Encodes rows x[rows][padded], which are finite and already rotated; `out` points to the first
+// row's output. Scales saturate at the largest finite fp16. A group of zeros gets scale 0 and
+// decodes to zeros.
 void encode_rows(const ScalarCode& code, const EncodeOptions& options, const float* x, int64_t rows,
                  int64_t padded, const PassOutput& out);
 

@@ -9,12 +9,13 @@ namespace walsh::detail {
 
 class Codebook {
  public:
-  // `code` must have levels. Codes that share a level count once, as the lowest of them.
+  // `code` must have levels. Codes with equal levels count once, as the lowest of them.
   explicit Codebook(const ScalarCode& code);
 
-  // Thresholds are midpoints times `scale`, levels are times `level_scale`.
+  // Makes the ladder whose thresholds are midpoints times `scale`, and whose levels are multiplied
+  // by `level_scale`.
   Ladder ladder(float scale, float level_scale) const;
-  // Returns the code of a level's rank.
+  // Returns the code of the level with this rank.
   uint8_t code(uint8_t rank) const { return codes_[rank]; }
   // Returns the code of a group with scale 0: the smallest level that is not negative, so that it
   // decodes to +0.

@@ -13,8 +13,8 @@ using walsh::detail::Ladder;
 using walsh::detail::Products;
 
 constexpr int kLanes = WALSH_LANES;
-constexpr int kSums = 16;               // partial sums
-constexpr int kParts = kSums / kLanes;  // vectors that hold them
+constexpr int kSums = 16;               // A sum has this many partial sums.
+constexpr int kParts = kSums / kLanes;  // in this many vectors.
 using Vec [[gnu::vector_size(kLanes * sizeof(float))]] = float;
 using Mask [[gnu::vector_size(kLanes * sizeof(int))]] = int;
 
@@ -94,7 +94,7 @@ void scale_shift(const float* x, int64_t n, float factor, float shift, float* ou
     store(out + i, load(x + i) * factor - shift);
 }
 
-// Returns the level of each lane among `Count` ascending ones.
+// Returns the level of each lane, among `Count` ascending ones.
 template <int Count>
 inline Vec choose(const Ladder& ladder, Vec v) {
   Vec level = broadcast(ladder.levels[0]);
@@ -142,13 +142,13 @@ void ranks_of(const Ladder& ladder_in, const float* x, int64_t n, uint8_t* ranks
     const Vec v = load(x + i);
     Mask rank = {};
     for (int t = 0; t + 1 < Count; ++t)
-      rank -= v > ladder.thresholds[t];  // a true lane is -1
+      rank -= v > ladder.thresholds[t];  // A true lane is -1.
     for (int l = 0; l < kLanes; ++l)
       ranks[i + l] = static_cast<uint8_t>(rank[l]);
   }
 }
 
-// Calls f.template operator()<Count>() with the ladder's count as a constant.
+// Calls f.template operator()<Count>() with the ladder's count as a template argument.
 template <typename F>
 auto with_count(int count, F f) {
   switch (count) {

@@ -1,5 +1,6 @@
-// The loops of the scale search have one implementation per instruction set. Sums are kept in 16
-// partial sums, element i in sum i % 16, which are then added pairwise: the same bits everywhere.
+// Declares the loops of the scale search, which have one implementation per instruction set. Sums
+// are kept in 16 partial sums, with element i in sum i % 16, which are then added pairwise, so that
+// all implementations give the same bits.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +12,17 @@ inline constexpr int kMaxLevels = 16;
 // Quantizes to the nearest level at one scale, with levels ascending. An element takes the highest
 // level whose threshold it exceeds, so a tie goes to the lower level.
 struct Ladder {
-  int count = 0;  // 3, 4, 6, 8 or 16
+  int count = 0;  // There are 3, 4, 6, 8 or 16 levels.
   float levels[kMaxLevels];
   float thresholds[kMaxLevels - 1];
 };
 
 struct Products {
-  float xq;  // <x, level(x)>
-  float qq;  // <level(x), level(x)>
+  float xq;  // It is the sum of x times its level.
+  float qq;  // It is the sum of the squares of the levels.
 };
 
-// Every n is a multiple of 32.
+// Holds one implementation. Every n is a multiple of 32.
 struct EncoderKernels {
   float (*abs_max)(const float* x, int64_t n);
   float (*sum)(const float* x, int64_t n);
@@ -39,7 +40,7 @@ extern const EncoderKernels kEncoderRef;
 extern const EncoderKernels kEncoderAvx2;
 extern const EncoderKernels kEncoderAvx512;
 
-// Returns the ones for current_isa().
+// Returns the implementation for current_isa().
 const EncoderKernels& encoder_kernels();
 
 }  // namespace walsh::detail

@@ -20,7 +20,7 @@ class GroupSearch {
 
   float rms() const { return rms_; }
 
-  // Rounds the scale as it will be stored and assigns with the rounded one.
+  // Rounds the scale as it will be stored, and assigns elements with the rounded one.
   GroupScale stored(float scale) const {
     GroupScale c;
     c.half = saturated_half(static_cast<float>(scale * stored_.to_stored), stored_.largest);
@@ -29,7 +29,7 @@ class GroupSearch {
     return c;
   }
 
-  // Alternates nearest-level assignment and least-squares refit.
+  // Alternates assignment to the nearest levels and a least-squares refit of the scale.
   float refit(float scale) const {
     for (int round = 0; round < kRounds; ++round) {
       const Products p = kernels_.products(codebook_.ladder(scale, 1), x_, n_);
@@ -69,7 +69,7 @@ GroupScale best_scale(const GroupSearch& search, float start, Effort effort) {
   size_t count = 0;
   for (float factor : kStartFactors) {
     const float scale = search.refit(search.rms() * start * factor);
-    // Starts often meet in the same fixed point.
+    // Several starts often end at the same scale.
     if (std::find(tried, tried + count, scale) == tried + count) {
       tried[count++] = scale;
       GroupScale c = search.stored(scale);

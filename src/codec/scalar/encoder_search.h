@@ -1,4 +1,4 @@
-// Searches the scale of one group (docs/formats/README.md).
+// Searches the scale of one group of a scalar code (docs/formats/README.md).
 #pragma once
 
 #include <cstdint>
@@ -9,24 +9,27 @@
 
 namespace walsh::detail {
 
-// The search sees a group multiplied by a power of two, which changes no rounding but keeps squares
-// of denormal and huge values in range. to_stored * scale is what is rounded to fp16.
+// Relates scales of the search to stored ones. The search sees a group multiplied by a power of
+// two, which changes no rounding but keeps squares of denormal and huge values in range. It rounds
+// to_stored * scale to fp16.
 struct StoredScale {
   double to_stored = 1;
-  float largest = kLargestHalf;  // stored scales saturate here
+  float largest = kLargestHalf;  // Stored scales saturate here.
 };
 
-// The search starts at ScalarCode::start times the rms times each of these: the plain rms first,
-// then nine steps around it; Effort::fast starts only at the first.
+// The search starts at ScalarCode::start times the rms times each of these. The first is the plain
+// rms, then nine steps around it follow. Effort::fast starts only at the first.
 inline constexpr float kStartFactors[] = {1.0f, 0.7f,   0.775f, 0.85f,  0.925f,
                                           1.0f, 1.075f, 1.15f,  1.225f, 1.3f};
 
-// A scale that was tried on a group has these values.
+// Describes a scale that was tried on a group.
 struct GroupScale {
-  uint16_t half = 0;   // as stored; 0 decodes to zeros
-  float decoded = 0;   // the same in the units of x
-  float assigned = 0;  // scale of the thresholds: that of `decoded`, but for shape-gain
-  float error = 0;     // sum of squares; not set by a search of a single start
+  uint16_t half = 0;  // It is stored; 0 decodes to zeros.
+  float decoded = 0;  // It is the same in the units of x.
+  // Scales the thresholds. It equals `decoded`, except for shape-gain.
+  float assigned = 0;
+  // It is a sum of squares. A search with a single start does not set it.
+  float error = 0;
 };
 
 // Returns the scale of x[n], n a multiple of 32.
@@ -34,17 +37,17 @@ GroupScale find_scale(const ScalarCode& code, const Codebook& codebook,
                       const EncodeOptions& options, const StoredScale& stored, const float* x,
                       int64_t n);
 
-// Returns the same, refitted from one known scale.
+// Returns the scale of x[n], refitted from one known scale.
 GroupScale refit_scale(const Codebook& codebook, const StoredScale& stored, const float* x,
                        int64_t n, float scale);
 
 void assign_codes(const Codebook& codebook, const GroupScale& scale, const float* x, int64_t n,
                   uint8_t* codes);
 
-// Computes q8_0 and q4_0 as ggml does, on the values themselves.
+// Encodes a group of q8_0 or q4_0 as ggml does, on the values themselves. Returns the scale.
 uint16_t encode_absmax_group(int bits, const float* x, int64_t n, uint8_t* codes);
 
-// Returns the nearest fp16, at most `largest` in magnitude; never -0.
+// Returns the nearest fp16, at most `largest` in magnitude and never -0.
 uint16_t saturated_half(float value, float largest);
 
 }  // namespace walsh::detail

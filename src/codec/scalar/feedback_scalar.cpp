@@ -8,7 +8,7 @@
 namespace walsh::detail {
 namespace {
 
-// Encodes a strip of rows. Each thread needs its own.
+// Encodes a strip of rows with error feedback. Each thread needs its own.
 class ScalarStripEncoder {
  public:
   ScalarStripEncoder(const ScalarCode& code, const EncodeOptions& options,
@@ -34,7 +34,7 @@ class ScalarStripEncoder {
     if (coded_.has_factors()) strip_.row_factors(factors_);
   }
 
-  // Stores a row after encode().
+  // Stores a row after encode() has run.
   void store(int64_t r, const PassOutput& out) const { coded_.store(r, factors_[r], out); }
 
  private:
@@ -44,7 +44,7 @@ class ScalarStripEncoder {
   double factors_[FeedbackStrip::kRows] = {};
 };
 
-// The threads of one call share this.
+// Holds what the threads of one call share.
 class ScalarFeedback {
  public:
   ScalarFeedback(const Tensor& tensor, const EncodeOptions& options, const ErrorFeedback& feedback,
@@ -55,7 +55,8 @@ class ScalarFeedback {
         feedback_(feedback),
         passes_(tensor, storage) {}
 
-  // Encodes source rows x[end - begin][cols] and leaves their difference to the decoded ones there.
+  // Encodes the source rows x[end - begin][cols], and leaves the difference between them and the
+  // decoded rows in x.
   void encode(int64_t begin, int64_t end, float* x) const {
     const int last = format_.passes - 1;
     const int64_t cols = tensor_.cols;

@@ -1,4 +1,4 @@
-// Each scalar format has a row here.
+// Lists the scalar formats.
 #pragma once
 
 #include "codec/codebooks.h"
@@ -75,8 +75,7 @@ constexpr Format residual(std::string_view name, int bits, int residual_bits, do
 }
 
 constexpr Format q8_0() {
-  Format format =
-      coded("q8_0", absmax(8), 0, 3.0e-5, "8-bit blocks of GGUF, not rotated");
+  Format format = coded("q8_0", absmax(8), 0, 3.0e-5, "8-bit blocks of GGUF, not rotated");
   format.activation_planes = 2;
   return format;
 }

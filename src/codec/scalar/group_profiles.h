@@ -29,7 +29,7 @@ inline std::string group_suffix(int group) {
   return ":g" + std::to_string(group);
 }
 
-// Retired codes have small groups, too, but are no profiles.
+// Returns whether a format is such a profile. Retired codes have small groups, too, but are none.
 inline bool is_group_profile(const Format& format) {
   return std::any_of(std::begin(kSmallerGroups), std::end(kSmallerGroups), [&](int group) {
     return has_plain_groups(format, group) && format.name.ends_with(group_suffix(group));

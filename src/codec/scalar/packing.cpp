@@ -13,7 +13,7 @@ static_assert(std::endian::native == std::endian::little, "words are stored litt
 
 constexpr int kUnit = 32;
 
-// Joins the low four bits of eight values, or those above them, to the nibbles 0..7 of a word.
+// Joins the low four bits of eight values, or the bits above those, to the nibbles 0..7 of a word.
 uint32_t join_nibbles(const uint8_t* values) {
   uint32_t word = 0;
   for (int p = 0; p < 8; ++p)

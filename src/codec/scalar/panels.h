@@ -15,7 +15,8 @@
 
 namespace walsh::detail {
 
-// Nibble p of a file word moves to the low half of byte p (p < 4) or the high half of byte p - 4.
+// Moves nibble p of a file word to the low half of byte p (p < 4) or to the high half of byte p -
+// 4.
 constexpr uint32_t spread_nibbles(uint32_t four) {
   four = (four | four << 8) & 0x00ff00ffu;
   return (four | four << 4) & 0x0f0f0f0fu;
@@ -28,14 +29,14 @@ constexpr int nibble_shift(int p) {
   return p < 4 ? 8 * p : 8 * (p - 4) + 4;
 }
 
-// Yields the words of one row of a unit.
+// Gives the words of one row of a unit by index.
 struct PanelWords {
   const uint32_t* first;
 
   uint32_t operator[](int word) const { return first[word * kPanelRows]; }
 };
 
-// Returns the code of a weight (8 bits: the int8); `words` is the panel, `lane` the row inside it.
+// Returns the code of a weight (8 bits: the int8). `words` is the panel, `lane` is the row in it.
 inline int code_at(const uint32_t* words, int bits, int lane, int64_t col) {
   if (bits == 8) {
     const uint32_t quad = words[col / 4 * kPanelRows + lane];
@@ -57,7 +58,7 @@ inline int code_at(const uint32_t* words, int bits, int lane, int64_t col) {
   });
 }
 
-// Returns whether each level of a code of less than 8 bits is 1 above the one before.
+// Returns whether each level of a code of less than 8 bits is 1 above the level before.
 bool is_equidistant(const ScalarCode& code);
 
 PanelMatrix pack_scalar(const Tensor& tensor, int pass);

@@ -1,4 +1,4 @@
-// Scalar codes give value = scale * level[code] (+ offset).
+// Implements the codec of scalar codes: value = scale * level[code] (+ offset).
 #include <cmath>
 
 #include "codec/kernels.h"
@@ -54,7 +54,7 @@ void decode_row(const Tensor& tensor, int pass, int64_t row, float* out) {
   }
 }
 
-// With sub-scales, the scale is a power of two, and the sub-scales have the remaining precision.
+// A weight has one scale, or a scale that is a power of two and a sub-scale that has the precision.
 int scales(const Tensor& tensor, int pass, int64_t row, int64_t col, uint16_t (&halves)[2]) {
   const ScalarCode& code = tensor.format->code[pass];
   const PassArrays& arrays = tensor.pass[pass];
@@ -110,15 +110,16 @@ const Format* find_profile(std::string_view name) {
   return profiles.find(name);
 }
 
-// No GPU kernel is tested with the smaller groups of a profile, or decodes what GGUF files have and
-// walsh does not write.
+// Returns whether GPU kernels know the format. None is tested with the smaller groups of a profile,
+// and none decodes what GGUF files have and walsh does not write.
 bool on_gpu(const Format& format) {
   const ScalarCode& code = format.code[0];
   if (code.bits == 5 || code.bits == 6 || (code.group != 0 && code.group < 32)) return false;
   return !is_group_profile(format);
 }
 
-// Weights are rotated back in tiles of at most four bits.
+// Returns whether a kernel knows the format. Weights can be rotated back in tiles of at most four
+// bits.
 bool knows(const Format& format, Kernel kernel) {
   if (kernel == Kernel::cpu_products) return true;
   if (kernel == Kernel::cpu_lookup || !on_gpu(format)) return false;

@@ -10,7 +10,7 @@
 namespace walsh::detail {
 namespace {
 
-// A factor beyond these does not correct a scale: the row was lost.
+// A factor outside of these bounds does not correct a scale; it means that the row was lost.
 constexpr double kLeastFactor = 0.5, kLargestFactor = 2;
 
 }  // namespace

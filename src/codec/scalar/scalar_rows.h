@@ -1,5 +1,5 @@
-// The encoders of scalar codes with error feedback share this: rows are rounded value by value,
-// with scales that are chosen when their group is reached.
+// Holds rows that are rounded value by value, with scales that are chosen when their group is
+// reached. The encoders of scalar codes with error feedback share this.
 #pragma once
 
 #include <algorithm>
@@ -36,9 +36,9 @@ class ScalarRows {
   ScalarRows(const ScalarCode& code, const EncodeOptions& options, int64_t count, int64_t padded);
 
   int64_t group() const { return group_; }
-  // Encodes columns [begin, end) of a row. target(j) must say what column j should be rounded to,
-  // after set(j, value) was called for all columns before it; where a group begins, target is asked
-  // for all of its columns.
+  // Encodes columns [begin, end) of a row. target(j) must return what column j should be rounded
+  // to, after set(j, value) was called for all columns before it. At the beginning of a group,
+  // target is called for all of its columns.
   template <class Target, class Set>
   void encode(int64_t r, int64_t begin, int64_t end, const Target& target, const Set& set) {
     std::vector<float> wanted(static_cast<size_t>(group_));
@@ -52,7 +52,8 @@ class ScalarRows {
       set(j, round(r, j, target(j)));
     }
   }
-  // Stores codes and scales of a row at its places in `out`; scales and offsets get the factor.
+  // Stores the codes and scales of a row at its places in `out`. Scales and offsets are multiplied
+  // by the factor.
   void store(int64_t r, double factor, const PassOutput& out) const;
   // Returns whether scales may get a factor in the end.
   bool has_factors() const;
@@ -62,7 +63,7 @@ class ScalarRows {
   struct RowScales {
     std::vector<uint16_t> scales, offsets, sub_scales;
   };
-  // Chooses them by the plain encoder, whose codes are not needed.
+  // Chooses the scales with the plain encoder, whose codes are not needed.
   void choose_scales(int64_t r, int64_t begin, const float* wanted, int64_t n);
   float round(int64_t r, int64_t j, float target);
 
@@ -70,7 +71,7 @@ class ScalarRows {
   const EncodeOptions& options_;
   int64_t padded_, group_;
   ValueRounder round_;
-  std::vector<uint8_t> codes_;  // [rows][padded]
+  std::vector<uint8_t> codes_;  // Its shape is [rows][padded].
   std::vector<RowScales> rows_;
 };
 

@@ -18,16 +18,16 @@ namespace walsh::detail {
 // pass.
 class ScalarPasses {
  public:
-  // `tensor` has its arrays in `storage`; both must outlive this.
+  // `tensor` has its arrays in `storage`. Both must outlive this.
   ScalarPasses(const Tensor& tensor, const TensorStorage& storage);
 
   int64_t padded() const { return padded_; }
   PassOutput output(int pass, int64_t row) const;
   // Writes x[cols] to out[padded], rotated as the pass needs it.
   void rotate(int pass, int64_t row, const float* x, float* out) const;
-  // Takes the decoded row away from x[cols]; buffer[padded] is overwritten.
+  // Subtracts the decoded row from x[cols]. buffer[padded] is overwritten.
   void subtract(int pass, int64_t row, float* buffer, float* x) const;
-  // Encodes x[cols] and takes the decoded row away from it.
+  // Encodes x[cols] and subtracts the decoded row from it.
   void encode(int pass, const EncodeOptions& options, int64_t row, float* buffer, float* x) const;
 
  private:
@@ -46,13 +46,14 @@ void encode_scalar(const Tensor& tensor, const EncodeOptions& options, ReadRows 
 // Does the same with error feedback in the basis of the last pass. Scales are chosen by the plain
 // search on what a group should become when it is reached, columns are then rounded one by one, and
 // in the end all scales of a row are multiplied by the factor that suits H. The first pass of a
-// residual format is plain: errors are fed back in the second, which rounds what is left.
+// residual format is plain; errors are fed back in the second pass, which rounds what the first
+// leaves over.
 void encode_scalar_with_feedback(const Tensor& tensor, const EncodeOptions& options,
                                  const ErrorFeedback& feedback, ReadRows read_rows,
                                  const TensorStorage& storage, ThreadPool& pool, ErrorSum& errors);
 
-// Encodes with errors fed back in two directions (codec/feedback/two_sided.h). Nothing runs on
-// `device`, which may be null.
+// Encodes with errors fed back in two directions (codec/feedback/two_sided.h). `device` is not used
+// and may be null.
 void encode_scalar_two_sided(TileDevice* device, const Tensor& tensor, const EncodeOptions& options,
                              const ErrorFeedback& inputs, const ErrorFeedback& outputs,
                              ReadRows read_rows, const TensorStorage& storage, ThreadPool& pool,

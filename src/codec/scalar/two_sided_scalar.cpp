@@ -22,7 +22,7 @@ class TwoSidedScalar {
         passes_(tensor, storage),
         rows_(code_, options, tensor.rows, matrix.cols()) {}
 
-  // Fills the matrix with what the passes before the last one leave.
+  // Fills the matrix with what the passes before the last one leave over.
   void read(ReadRows read_rows, ThreadPool& pool) {
     for_each_row(tensor_, read_rows, pool, [&](int64_t row, float* x) {
       std::vector<float> buffer(static_cast<size_t>(passes_.padded()));
@@ -82,7 +82,7 @@ class TwoSidedScalar {
 
 }  // namespace
 
-// All rows of the last pass are encoded at once, because errors of rows reach those below.
+// All rows of the last pass are encoded at once, because errors of a row reach the rows below.
 void encode_scalar_two_sided(TileDevice*, const Tensor& tensor, const EncodeOptions& options,
                              const ErrorFeedback& inputs, const ErrorFeedback& outputs,
                              ReadRows read_rows, const TensorStorage& storage, ThreadPool& pool,

@@ -33,7 +33,8 @@ constexpr decltype(auto) with_width(int bits, const Body& body) {
   }
 }
 
-// Does the same for widths that only CPUs have, too: 5 and 6 bits, of other programs' files.
+// Calls body with a width as with_width does, also for widths that only CPUs have: 5 and 6 bits,
+// which other programs' files contain.
 template <typename Body>
 constexpr decltype(auto) with_cpu_width(int bits, const Body& body) {
   switch (bits) {
@@ -46,13 +47,14 @@ constexpr decltype(auto) with_cpu_width(int bits, const Body& body) {
   }
 }
 
-// Returns whether codes of a width may have a scale per 16 weights, which only CPUs multiply with,
-// and only where levels are equidistant.
+// Returns whether codes of this width may have a scale per 16 weights. Only CPUs multiply with
+// these, and only where levels are equidistant.
 constexpr bool has_half_units(int bits) {
   return bits == 2 || bits == 3 || bits == 6;
 }
 
-// `words` may be a pointer, or anything else that yields word j of the unit as words[j].
+// Returns octet t of a unit. `words` may be a pointer, or anything else that yields word j of the
+// unit as words[j].
 template <int Bits, typename Words>
 constexpr uint32_t octet(const Words& words, int t) {
   static_assert(Bits >= 2 && Bits <= 4);
@@ -80,7 +82,7 @@ constexpr int upper_shift(int t) {
 template <int Bits>
 inline constexpr uint32_t kUpperMask = Bits == 5 ? 0x11111111u : 0x33333333u;
 
-// Returns what the codes of an octet have above their lower four bits, which are octet<4>.
+// Returns the bits of an octet's codes above their lower four bits; octet<4> returns those.
 template <int Bits, typename Words>
 constexpr uint32_t upper_octet(const Words& words, int t) {
   return words[upper_word<Bits>(t)] >> upper_shift<Bits>(t) & kUpperMask<Bits>;
@@ -102,8 +104,7 @@ constexpr void join_octets(const uint32_t (&octets)[4], uint32_t* words) {
   }
 }
 
-// Writes the words of a unit behind the first four. Bits of `upper` above those of the width do not
-// count.
+// Writes the words of a unit behind the first four. Bits of `upper` above the width are ignored.
 template <int Bits>
 constexpr void join_upper_octets(const uint32_t (&upper)[4], uint32_t* words) {
   words[4] = words[Bits - 1] = 0;

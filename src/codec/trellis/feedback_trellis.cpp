@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kStripTiles = FeedbackStrip::kRows / kTileRows;
 
-// Encodes a few rows of tiles.
+// Encodes a few rows of tiles with error feedback.
 class TrellisStripEncoder {
  public:
   TrellisStripEncoder(const FedBackTrellis& job, int64_t first, int64_t rows)
@@ -27,7 +27,7 @@ class TrellisStripEncoder {
 
   float* row(int64_t r) { return strip_.row(r); }
 
-  // Must be called when the rows are set.
+  // Encodes the rows, which must be set before.
   void encode() {
     strip_.start(rows_);
     for (int64_t begin = 0; begin < padded_; begin += FeedbackStrip::kBlock) {
@@ -42,7 +42,7 @@ class TrellisStripEncoder {
   }
 
  private:
-  // Encodes the tiles of all rows.
+  // Encodes the tiles of all rows at column `col`.
   void encode_tiles(int64_t col) {
     float targets[kStripTiles * kTileWeights] = {};
     uint16_t states[kStripTiles * kTileWeights];

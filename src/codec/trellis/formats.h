@@ -1,4 +1,4 @@
-// Each trellis format that is written has a row here. Their profiles are made from these
+// Lists the trellis formats that are written. Their profiles are made from these rows
 // (trellis_profiles.h).
 #pragma once
 
@@ -7,9 +7,9 @@
 
 namespace walsh::trellis {
 
-// Codes have one product per step of two weights (docs/formats/tc.md). Units are such that the root
-// mean square of the levels is 1.06, 1.09, 1.12, 1.18 and 1.25 standard deviations of the weights
-// at 2 to 4 bits. Codes of quantiles do best if the search's targets are 3 % larger.
+// Makes a code with one product per step of two weights (docs/formats/tc.md). Units are chosen such
+// that the root mean square of the levels is 1.06, 1.09, 1.12, 1.18 and 1.25 standard deviations of
+// the weights at 2 to 4 bits. Codes of quantiles do best if the search's targets are 3 % larger.
 constexpr TrellisCode hashed(TrellisRule rule, int bits, uint32_t multiplier, float unit) {
   const bool quantiles = rule == TrellisRule::quantiles;
   TrellisCode code;

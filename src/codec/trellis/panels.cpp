@@ -59,7 +59,7 @@ PanelMatrix pack_trellis(const Tensor& tensor, int) {
   return w;
 }
 
-// Codes are stored unchanged, followed by slack.
+// Restores the stored codes: a panel has them unchanged, followed by slack.
 void unpack_trellis(const PanelMatrix& w, std::span<std::byte> codes) {
   assert(codes.size() <= w.codes.size() * 4);
   std::memcpy(codes.data(), w.codes.data(), codes.size());

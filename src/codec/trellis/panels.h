@@ -1,6 +1,6 @@
-// Panels of trellis codes are codes[panel][tile of 16 columns] as stored, a row of tiles being a
-// panel, then 64 bytes that may be read but mean nothing. Lane 2g + h of a vector is row g + 8h,
-// the order of two quads in a window of the bit stream; scales are fp16 [panel][lane], or
+// Defines panels of trellis codes: codes[panel][tile of 16 columns] as stored, where a row of tiles
+// is a panel. 64 bytes follow that may be read but mean nothing. Lane 2g + h of a vector is row g +
+// 8h, the order of two quads in a window of the bit stream; scales are fp16 [panel][lane], or
 // [panel][column block][lane] with block_scales. A group is a column block.
 #pragma once
 
@@ -17,17 +17,18 @@ constexpr int trellis_row(int lane) {
   return lane / 2 + 8 * (lane % 2);
 }
 
-// Kernels are compiled for a trellis's step: bits per step of two weights, and the rule that makes
-// levels.
+// Describes a trellis's step, for which kernels are compiled: bits per step of two weights, and the
+// rule that makes levels.
 template <int Bits, TrellisRule Rule>
 struct TrellisSteps {
   static constexpr TrellisRule kRule = Rule;
   static constexpr int kBits = Bits;
-  // A unit has this many words, which are two tiles.
+  // A unit, which is two tiles, has this many words.
   static constexpr int kUnitWords = kTileWeights * Bits / 32;
 };
 
-// Calls body(Steps{}) with the member of `Steps` that matches the code. Returns false if none does.
+// Calls body(Steps{}) with the one of the types `Steps` that matches the code. Returns false if
+// none does.
 template <typename... Steps, typename Body>
 bool with_steps_among(const TrellisCode& code, const Body& body) {
   const auto offer = [&](auto steps) {

@@ -16,10 +16,10 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kGroup = 32;  // weights per scale of a loaded tensor
+constexpr int64_t kGroup = 32;  // In a loaded tensor this many weights share a scale.
 
-// Tables of two weights per step have 1024 entries made of 256 pairs of magnitudes. Of an index,
-// bit 9 is the sign of the second weight, bit 1 that of the first, bits 0 and 8..2 choose the
+// Tables of two weights per step have 1024 entries made of 256 pairs of magnitudes. In an index,
+// bit 9 is the sign of the second weight and bit 1 that of the first; bits 0 and 8..2 choose the
 // magnitudes.
 constexpr int kPairTableBits = 10;
 using PairTable = std::array<int8_t, 2 << kPairTableBits>;
@@ -46,8 +46,8 @@ constexpr Format retired(std::string_view name, const TrellisCode& code) {
   return format;
 }
 
-// These codes have one weight per step, and a multiplier whose Weyl sequence s -> frac(s M / 2^32)
-// spreads successors and predecessors of every state evenly.
+// Makes a code with one weight per step. The Weyl sequence of its multiplier, s -> frac(s M /
+// 2^32), spreads successors and predecessors of every state evenly.
 constexpr Format weyl(std::string_view name, int bits, uint32_t multiplier) {
   TrellisCode code;
   code.step_bits = bits;
@@ -61,7 +61,7 @@ constexpr Format weyl(std::string_view name, int bits, uint32_t multiplier) {
   return format;
 }
 
-// These codes have two weights per step.
+// Makes a code with two weights per step.
 constexpr Format pairs(std::string_view name, int bits, uint32_t multiplier, const PairTable& table,
                        float unit) {
   TrellisCode code;
@@ -86,14 +86,15 @@ constexpr Format kRetired[] = {
     pairs("tc3.5:L14", 7, 0xaa13446du, kPairs7, detail::kPairs7BitUnit),
 };
 
-// When every rate had one code, files named that code by the rate.
+// Each rate had one code once, and files named that code by the rate.
 constexpr std::pair<std::string_view, std::string_view> kOldNames[] = {{"tc2", "tc2:L12"},
                                                                        {"tc2.5", "tc2.5:L14"},
                                                                        {"tc3", "tc3:L12"},
                                                                        {"tc3.5", "tc3.5:L14"},
                                                                        {"tc4", "tc4:L12"}};
 
-// Returns the codes that are written, marked as retired: they had profiles with fewer state bits.
+// Returns the codes that are still written, marked as retired, because they had profiles with fewer
+// state bits.
 std::vector<Format> written_codes() {
   std::vector<Format> rows;
   for (const Format& format : all_formats()) {

@@ -1,5 +1,5 @@
-// The encoders of trellis tensors use a GPU through this interface: a device that searches many
-// tiles of trellis codes at once, with the same bytes as TileSearch.
+// Declares the interface through which encoders of trellis tensors use a GPU: a device that
+// searches many tiles of trellis codes at once, with the same bytes as TileSearch.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,23 @@
 
 namespace walsh::detail {
 
-// These rows are encoded one tile column after the other, with the errors of earlier columns fed
-// back (codec/feedback/feedback_strip.h).
+// Holds rows that are encoded one tile column after the other, with the errors of earlier columns
+// fed back (codec/feedback/feedback_strip.h).
 struct FedBackRows {
   const ErrorFeedback& feedback;
-  int64_t rows = 0;  // a multiple of kTileRows, except for the last rows of a matrix
-  // The rows are from TileDevice::rows(), invalid after the call: [rows][feedback.size()], rotated.
+  // It is a multiple of kTileRows, except for the last rows of a matrix.
+  int64_t rows = 0;
+  // Points to the rotated rows, [rows][feedback.size()], in the memory of TileDevice::rows(). It is
+  // invalid after the call.
   const float* x = nullptr;
-  // These factors are for the targets, and for the levels that were chosen: [rows][column_blocks].
+  // These factors, [rows][column_blocks], multiply the targets, and the levels that were chosen.
   const float* target_factors = nullptr;
   const float* level_factors = nullptr;
-  double* row_factors = nullptr;  // result: FeedbackStrip::row_factors, [rows]
+  // Gets FeedbackStrip::row_factors, [rows], as a result.
+  double* row_factors = nullptr;
 };
 
-// It has one caller at a time. All functions throw limit if memory runs out.
+// Searches tiles for one caller at a time. All functions throw limit if memory runs out.
 class TileDevice {
  public:
   virtual ~TileDevice() = default;
@@ -38,28 +41,30 @@ class TileDevice {
   // Returns memory for targets[tiles][kTileWeights], valid until the next call for the same slot.
   virtual float* targets(int slot, int64_t tiles) = 0;
   virtual void start(int slot, int64_t tiles) = 0;
-  // Waits for the slot and returns states[tiles][kTileWeights], of which the first 256 / V of each
-  // tile are set.
+  // Waits for the slot and returns states[tiles][kTileWeights]. The first 256 / V of each tile are
+  // set.
   virtual const uint16_t* finish(int slot) = 0;
 
-  // Returns the most rows of `cols` columns that feed_back takes, a multiple of kTileRows.
+  // Returns how many rows of `cols` columns feed_back takes at most, a multiple of kTileRows.
   virtual int64_t fed_back_rows(int64_t cols) const = 0;
   // Returns memory for FedBackRows::x, valid until the next call.
   virtual float* rows(int64_t count, int64_t cols) = 0;
-  // Returns the states [tile columns][tile rows][kTileWeights], valid until the next call.
+  // Encodes the rows and returns the states [tile columns][tile rows][kTileWeights], valid until
+  // the next call.
   virtual const uint16_t* feed_back(const FedBackRows& rows) = 0;
 
-  // Returns whether other searches use memory of the same device. If so, lack of device memory is
-  // an error (limit) of the encoding, which may succeed after they have ended, instead of work for
-  // the CPU.
+  // Returns whether other searches use memory of the same device. If so, a lack of device memory is
+  // not left to the CPU. It is an error (limit) of the encoding, which may succeed after the others
+  // have ended.
   virtual bool shared() const { return false; }
 
-  // Waits for pending work and frees the device's memory, which a model that is encoded while
-  // loading needs for its weights. Call prepare() before the next search.
+  // Waits for pending work and frees the device's memory. A model that is encoded while loading
+  // needs it for its weights. Call prepare() before the next search.
   virtual void release() = 0;
 };
 
-// Frees what a device has allocated for a tensor, also if encoding fails.
+// Frees in its destructor what a device has allocated for a tensor, so that this also happens if
+// encoding fails.
 class TileDeviceUse {
  public:
   explicit TileDeviceUse(TileDevice& device) : device_(device) {}

@@ -1,5 +1,5 @@
-// Does the work around the search for the states of a row of tiles: targets before it, codes and
-// scales after it.
+// Does what surrounds the search for the states of a row of tiles: makes targets before it, and
+// stores codes and scales after it.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,7 @@
 
 namespace walsh::detail {
 
-// All rows of tiles of a tensor share this.
+// Holds what all rows of tiles of a tensor share.
 struct TrellisJob {
   const Tensor& tensor;
   const TensorStorage& storage;
@@ -32,11 +32,11 @@ class TileRowEncoder {
   void set_targets(const float* x, int64_t first, int64_t count, float* targets) const;
   // Stores the codes of the tiles from tile `first` on, from states[count][kTileWeights].
   void accept(const float* x, int64_t first, int64_t count, const uint16_t* states);
-  // Sets the scales of the rows, after all tiles were accepted.
+  // Sets the scales of the rows. All tiles must have been accepted before.
   void store_scales() const;
 
  private:
-  // Returns the scale with which a block of a row starts; 0 if all its weights are zero.
+  // Returns the scale with which a block of a row starts; 0 if all of its weights are zero.
   float& start(int row, int64_t block) {
     return start_[static_cast<size_t>(row * blocks_ + block)];
   }
@@ -47,9 +47,9 @@ class TileRowEncoder {
   const TrellisCode& code_;
   int64_t first_row_, padded_, blocks_;
   int rows_;
-  std::vector<float> start_;                        // [kTileRows][blocks]
-  double xq_[kTileRows] = {}, qq_[kTileRows] = {};  // <x, q>, <q, q> per row
-  std::vector<double> block_xq_, block_qq_;         // the same per row and block
+  std::vector<float> start_;                        // Its shape is [kTileRows][blocks].
+  double xq_[kTileRows] = {}, qq_[kTileRows] = {};  // For each row, they sum up x q and q^2.
+  std::vector<double> block_xq_, block_qq_;         // They are the same per row and block.
 };
 
 }  // namespace walsh::detail

@@ -13,7 +13,8 @@ namespace walsh {
 uint32_t trellis_state(const TrellisCode& code, const std::byte* tile, int step) {
   const int bytes = static_cast<int>(tile_bytes(code));
   const int first = code.step_bits * (tile_steps(code) - 1 - step);
-  uint32_t window = 0;  // at most 16 bits of state and the 7 before them
+  // Holds at most 16 bits of state and the 7 bits before them.
+  uint32_t window = 0;
   for (int i = 0; i < 3; ++i)
     window |= std::to_integer<uint32_t>(tile[(first / 8 + i) % bytes]) << (8 * i);
   return window >> (first % 8) & ((1u << code.state_bits) - 1);
@@ -91,8 +92,8 @@ double level_rms(const Format& format, int) {
   return std::sqrt(sum / states);
 }
 
-// Returns true for codes whose weights are computed as bytes of a product; the others would need a
-// table look-up for every level.
+// Returns whether a code's weights are computed as bytes of a product. Others would need a table
+// look-up for every level.
 bool on_gpu(const Format& format) {
   const TrellisCode& code = format.trellis;
   return code.rule == TrellisRule::bytes && code.state_bits == kMostStateBits &&

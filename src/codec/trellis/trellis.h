@@ -41,7 +41,7 @@ constexpr int64_t tile_bytes(const TrellisCode& code) {
   return tile_steps(code) * code.step_bits / 8;
 }
 
-// Returns the position of a weight in the sequence of its tile: eight consecutive ones are four
+// Returns the position of a weight in the sequence of its tile. Eight consecutive weights are four
 // columns of rows g and g + 8.
 constexpr int tile_position(int row, int col) {
   return 32 * (row % 8) + 8 * (col / 4) + 4 * (row / 8) + col % 4;
@@ -50,7 +50,8 @@ constexpr int tile_position(int row, int col) {
 constexpr int64_t column_blocks(int64_t padded) {
   return padded / kColumnBlock + std::popcount(static_cast<uint64_t>(padded % kColumnBlock));
 }
-// Tail blocks shrink by descending powers of two, one for every bit of the tail's length.
+// Returns which column block a column is in. Tail blocks shrink by descending powers of two, one
+// for every bit of the tail's length.
 constexpr int64_t column_block(int64_t col, int64_t padded) {
   const int64_t tail = padded % kColumnBlock;
   int64_t block = col / kColumnBlock;

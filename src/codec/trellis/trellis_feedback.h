@@ -1,5 +1,5 @@
-// The encoders of trellis tensors with error feedback share this, wherever tiles are searched: the
-// scales of rows while errors are fed back, and the final scales.
+// Holds the scales of rows while errors are fed back, and computes the final scales. The encoders
+// of trellis tensors with error feedback share it, wherever tiles are searched.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@
 
 namespace walsh::detail {
 
-// This is larger than every level; a larger target would only make the costs overflow.
+// No level is this large, so a larger target would only make the costs overflow.
 inline constexpr float kLargestTarget = 64;
 
-// Holds what one call knows about the whole tensor. The threads share it.
+// Holds what one call knows of the whole tensor. Its threads share it.
 struct FedBackTrellis {
   // If `kept` is not null, it receives what read() would return for all rows.
   FedBackTrellis(const Tensor& tensor, const EncodeOptions& options, const ErrorFeedback& feedback,
@@ -27,7 +27,7 @@ struct FedBackTrellis {
   const TrellisCode& code() const { return tensor.format->trellis; }
   // Reads rows [begin, end) into rotated[][feedback.size()].
   void read(int64_t begin, int64_t end, float* rotated) const;
-  // Is called when these rows are stored.
+  // Measures the errors of rows that have been stored.
   void measure(int64_t begin, int64_t end, ErrorSum& errors) const;
 
   const Tensor& tensor;
@@ -39,8 +39,8 @@ struct FedBackTrellis {
   BlockPowers powers;
   RankOneScales scales;
   TrellisTable table;
-  // This factor brings levels chosen for N(0,1) closest to it. It is the scale that rows get in the
-  // end; the feedback of errors needs it in advance.
+  // Levels chosen for N(0,1) come closest to it after they are multiplied by this factor. Rows get
+  // it as a scale in the end, but the feedback of errors needs it in advance.
   float expected = 1;
 };
 
@@ -49,10 +49,10 @@ class FedBackScales {
  public:
   FedBackScales(const FedBackTrellis& job, int64_t first, int64_t rows);
 
-  // These return the factors of the targets, and of the levels that were chosen: [rows][blocks].
+  // These return the factors of the targets, and of the levels that were chosen, [rows][blocks].
   const float* target_factors() const { return target_factors_.data(); }
   const float* level_factors() const { return level_factors_.data(); }
-  // Stores the scales in the file's arrays, from the factor of every row
+  // Stores the scales in the file's arrays. `row_factors` has the factor of every row
   // (FeedbackStrip::row_factors).
   void store(const double* row_factors) const;
 
@@ -61,7 +61,7 @@ class FedBackScales {
 
   const FedBackTrellis& job_;
   int64_t first_, rows_, blocks_;
-  // These are the scales of the original weights, 0 where all weights are zero: [rows][blocks].
+  // They are the scales of the original weights, [rows][blocks], 0 where all weights are zero.
   std::vector<float> start_;
   std::vector<float> target_factors_, level_factors_;
 };

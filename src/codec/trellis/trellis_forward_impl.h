@@ -1,8 +1,7 @@
-// The forward pass is written once over vectors of classes; see trellis_kernels.h. `Arch` gives
-// type Reg of kLanes int32 or twice as many int16, load, store, set, min and add_squares(c, a, b):
-// c plus the sums of the squares of the two int16 of a - b. It is in an unnamed namespace, so that
-// a function compiled for one instruction set is never merged with its namesake compiled for
-// another.
+// Writes the forward pass once over vectors of classes; see trellis_kernels.h. `Arch` gives type
+// Reg of kLanes int32 or twice as many int16, load, store, set, min and add_squares(c, a, b): c
+// plus the sums of the squares of the two int16 of a - b. It is in an unnamed namespace, so that a
+// function compiled for one instruction set is never merged with its namesake compiled for another.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +31,7 @@ void forward_steps(const TrellisTable& table, const int16_t* const* x, int steps
     }
     for (int p = 0; p < classes; p += kVectors * kLanes) {
       const int16_t* levels[kVectors];
-      const int32_t* before[kVectors];  // of the first tile
+      const int32_t* before[kVectors];  // The first tile has these.
       Reg least[kVectors][kTiles];
       for (int v = 0; v < kVectors; ++v) {
         const int of = p + v * kLanes;
@@ -41,7 +40,7 @@ void forward_steps(const TrellisTable& table, const int16_t* const* x, int steps
         for (int i = 0; i < kTiles; ++i)
           least[v][i] = Arch::set(INT32_MAX);
       }
-      int64_t between[kTiles];  // costs of the tiles
+      int64_t between[kTiles];  // It is the distance between the costs of tiles.
       for (int i = 0; i < kTiles; ++i)
         between[i] = best[i] - best[0];
       for (int h = 0; h < fan; ++h) {

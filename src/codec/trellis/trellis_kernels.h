@@ -15,9 +15,10 @@
 
 namespace walsh::detail {
 
-// Targets are rounded to 1 / target_parts of the unit of the levels and clamped to kLargestSearched
-// units. Sums of the squares are below 2^24 on every path through a tile that is worth taking, so
-// integers and float32 give the same costs in any order of operations.
+// Returns the parts of a unit: targets are rounded to 1 / target_parts of the unit of the levels
+// and clamped to kLargestSearched units. Sums of the squares are below 2^24 on every path through a
+// tile that is worth taking, so integers and float32 give the same costs in any order of
+// operations.
 constexpr int target_parts(const TrellisCode& code) {
   return code.rule == TrellisRule::bytes ? 2 : 4;
 }
@@ -27,19 +28,20 @@ constexpr float target_scale(const TrellisCode& code) {
   return static_cast<float>(target_parts(code)) / code.unit;
 }
 
-// Holds the levels of every state: as they are, and as the search looks for them, both weights of a
-// state side by side, in the order in which the vector versions of the forward pass read them and
-// in that of the way back.
+// Holds the levels of every state, and the same as the search looks for them: both weights of a
+// state side by side, once in the order in which the vector versions of the forward pass read them,
+// and once in that of the way back.
 struct TrellisTable {
-  static constexpr int kBlock = 16;  // classes
+  static constexpr int kBlock = 16;  // A block has this many classes.
   static constexpr int kTilesAtOnce = 4;
 
   int step_bits = 0, state_bits = 0;
-  int parts = 0;                   // target_parts
-  float scale = 0;                 // target_scale
-  AlignedArray<float> levels;      // [2][2^state_bits]
-  AlignedArray<int16_t> ordered;   // [class / 16][first bits of the state][class mod 16][2]
-  AlignedArray<int16_t> by_class;  // [class][first bits of the state][2]
+  int parts = 0;               // It is target_parts of the code.
+  float scale = 0;             // It is target_scale of the code.
+  AlignedArray<float> levels;  // Its shape is [2][2^state_bits].
+  // It has the shape [class / 16][first bits of the state][class mod 16][2].
+  AlignedArray<int16_t> ordered;
+  AlignedArray<int16_t> by_class;  // Its shape is [class][first bits of the state][2].
 
   explicit TrellisTable(const TrellisCode& code);
   // Returns the whole number that the search uses in place of a target.
@@ -52,13 +54,14 @@ struct TrellisTable {
   }
 
  private:
-  void set_order();  // computes the others from `levels`
+  void set_order();  // It computes the others from `levels`.
 };
 
-// Takes one to kTilesAtOnce tiles, x[tile][steps][2]. best[tile][0][class] are the costs to start
-// with, at most kForbiddenCost, from which none overflows within a tile. Sets best[tile][t][class]
-// for t = 1..steps, the least over paths of t states that begin after a class c and end in the
-// class, of best[tile][0][c] + sum of squares of x - levels. There are at least 16 classes.
+// Runs the forward pass of one to kTilesAtOnce tiles, x[tile][steps][2]. best[tile][0][class] are
+// the costs to start with, at most kForbiddenCost, so that none overflows within a tile. Sets
+// best[tile][t][class] for t = 1..steps, the least over paths of t states that begin after a class
+// c and end in the class, of best[tile][0][c] + sum of squares of x - levels. There are at least 16
+// classes.
 inline constexpr int32_t kForbiddenCost = 1 << 29;
 using TrellisForward = void (*)(const TrellisTable& table, const int16_t* const* x, int tiles,
                                 int steps, int32_t* const* best);

@@ -1,5 +1,5 @@
 // A profile of a trellis format is the same code with other state bits, or with scales per row and
-// column block. Profiles differ from the rows of a registry in their names and these two fields.
+// column block. It differs from its row of the registry only in its name and these two fields.
 #pragma once
 
 #include <deque>
@@ -11,7 +11,7 @@
 
 namespace walsh {
 
-// Returns the row of a trellis code in a registry, without the fields that only some rows set.
+// Returns the row of a trellis code for a registry, without the fields that only some rows set.
 constexpr Format trellis_row(std::string_view name, const TrellisCode& code) {
   Format format;
   format.name = name;
@@ -29,7 +29,7 @@ constexpr bool same_code(const TrellisCode& a, const TrellisCode& b) {
 
 class TrellisProfiles {
  public:
-  // Makes the profiles of the trellis formats among `rows`, all but the rows themselves.
+  // Makes the profiles of the trellis formats among `rows`, except those rows themselves.
   TrellisProfiles(std::span<const Format> rows, std::span<const int> state_bits) {
     for (const Format& row : rows) {
       if (row.kind != CodeKind::trellis) continue;
@@ -59,7 +59,8 @@ class TrellisProfiles {
   const std::deque<Format>& formats() const { return formats_; }
 
  private:
-  static constexpr int kLeastClassBits = 4;  // a tile begins in one of at least 16 classes
+  // A tile begins in one of at least 16 classes.
+  static constexpr int kLeastClassBits = 4;
 
   void add(const Format& row, int state_bits, bool blocks) {
     const bool own = state_bits == row.trellis.state_bits;
@@ -85,9 +86,9 @@ const Format& trellis_profile(const Format& format, int state_bits, bool block_s
 const Format& fast_trellis_profile(const Format& format);
 // Returns the profile with 16 state bits.
 const Format& full_trellis_profile(const Format& format);
-// Returns the profile of that name, null if there is none.
+// Returns the profile with that name, null if there is none.
 const Format* find_trellis_profile(std::string_view name);
-// Says what a profile is that a user named so; empty for formats that are none.
+// Returns what a profile is that a user named in this way; empty for formats that are no profiles.
 std::string about_trellis_profile(const Format& format, const std::string& typed);
 
 }  // namespace walsh

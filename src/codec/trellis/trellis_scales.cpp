@@ -10,7 +10,8 @@ namespace walsh::detail {
 namespace {
 
 constexpr int kRounds = 8;
-constexpr double kTiny = 1e-3;  // rms of a tensor below which rows alone would be subnormal halves
+// Below this rms of a tensor, scales of rows alone would be subnormal halves.
+constexpr double kTiny = 1e-3;
 
 class Alternation {
  public:
@@ -26,7 +27,7 @@ class Alternation {
     }
   }
 
-  // These return the squares of the factors.
+  // These return the squares of the factors, per row and per block.
   const std::vector<double>& row() const { return row_; }
   const std::vector<double>& col() const { return col_; }
 
@@ -71,7 +72,8 @@ class Alternation {
     }
   }
 
-  // Rows of any size count alike, because their ratios decide; the mean over the blocks stays 1.
+  // Fits the column factors. Rows of any size count alike, because ratios decide. The mean over the
+  // blocks stays 1.
   void fit_cols() {
     double total = 0, count = 0;
     for (int64_t b = 0; b < powers_.blocks(); ++b) {
@@ -96,8 +98,8 @@ class Alternation {
   std::vector<double> row_, col_;
 };
 
-// Returns the power of two by which columns take over from rows, so that fp16 holds both in tensors
-// of tiny weights.
+// Returns the power of two that columns take over from rows, so that fp16 holds both factors in
+// tensors of tiny weights.
 double shared_factor(const std::vector<double>& row) {
   double sum = 0;
   for (double r : row)

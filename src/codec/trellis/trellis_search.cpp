@@ -12,7 +12,7 @@
 namespace walsh::detail {
 namespace {
 
-constexpr int kMostFan = 256;  // states of a class
+constexpr int kMostFan = 256;  // A class has at most this many states.
 
 }  // namespace
 
@@ -47,7 +47,7 @@ TrellisTable::TrellisTable(const TrellisCode& code)
 
 int16_t TrellisTable::searched_target(float x) const {
   const float most = kLargestSearched * static_cast<float>(parts);
-  // NaN becomes a number, too.
+  // fmin and fmax turn NaN into a number, too.
   return static_cast<int16_t>(std::fmin(std::fmax(std::nearbyint(x * scale), -most), most));
 }
 
@@ -82,7 +82,7 @@ void TileSearch::encode(const float* x, int tiles, uint16_t* states) {
   }
 }
 
-// Takes one to kAtOnce tiles.
+// Encodes one to kAtOnce tiles together.
 void TileSearch::encode_together(const float* x, int tiles, uint16_t* states) {
   const int classes = table_.classes();
   int all[kAtOnce] = {}, again[kAtOnce] = {}, seam[kAtOnce] = {}, count = 0;
@@ -111,7 +111,7 @@ void TileSearch::encode_together(const float* x, int tiles, uint16_t* states) {
     trace_tile(again[i]);
 }
 
-// Sets the targets of the weights in front of the seam, and of the tile.
+// Sets the targets of the weights in front of the seam, and of those of the tile.
 void TileSearch::set_targets(const float* x, int tile) {
   const auto rounded = [&](float target) { return table_.searched_target(target); };
   int16_t* to = targets(tile);
@@ -119,7 +119,8 @@ void TileSearch::set_targets(const float* x, int tile) {
   std::transform(x, x + kTileWeights, to, rounded);
 }
 
-// Begins with row 0 of the costs and goes over the targets of steps from `begin` on.
+// Runs the forward pass over the targets of steps from `begin` on, starting with row 0 of the
+// costs.
 void TileSearch::forward(const int* tiles, int count, int begin, int steps) {
   int32_t* to[kAtOnce] = {};
   const int16_t* from[kAtOnce] = {};
@@ -138,8 +139,8 @@ int TileSearch::seam_class(int tile) {
   return trace(tile, seam_, static_cast<int>(least), states);
 }
 
-// Finds the least-cost path over the first steps of the tile whose last state is in `last_class`;
-// of equal costs it takes the lowest state. Returns the class that it begins after.
+// Finds the least-cost path over the first steps of the tile that ends in a state of `last_class`.
+// It takes the lowest state of equal costs. Returns the class that it begins after.
 int TileSearch::trace(int tile, int steps, int last_class, uint16_t* states) {
   const int classes = table_.classes(), fan = 1 << table_.step_bits;
   int32_t cost[kMostFan] = {};

@@ -9,13 +9,14 @@
 
 namespace walsh::detail {
 
-// This many weights on either side of a tile's seam decide where its cycle closes: the whole tile,
-// or few of them for compressing while loading (1 % more error, a third less time).
+// Returns how many weights on either side of a tile's seam decide where its cycle closes: the whole
+// tile, or few of them for compressing while loading (1 % more error, a third less time).
 constexpr int seam_weights(Effort effort) {
   return effort == Effort::full ? 128 : 32;
 }
 
-// A free search around the seam says a class, then the search over the tile begins and ends in it.
+// Finds the states of tiles. A free search around the seam finds a class, then the search over the
+// tile begins and ends in that class.
 //
 // Where the free search is as long as a tile, it goes on to the tile's end. If the best path that
 // ends there in the class came through it at the seam, no path from the class is better; and as
@@ -31,13 +32,13 @@ class TileSearch {
 
   // Writes to states[tiles][kTileWeights] the states of the steps of `tiles` tiles whose levels
   // come near x[tiles][kTileWeights], in the order of the sequence. The states of a tile form a
-  // cycle: each follows from the one before, the first from the last. Several together take less
-  // time.
+  // cycle: each follows from the one before, the first from the last. Encoding several tiles
+  // together takes less time.
   void encode(const float* x, int tiles, uint16_t* states);
 
  private:
   static constexpr int kAtOnce = TrellisTable::kTilesAtOnce;
-  // The costs of tiles stand this far apart, so that they do not share few cache sets when read.
+  // The costs of tiles stand this far apart, so that reading them does not use only few cache sets.
   static constexpr int64_t kBetween = 5 * 64 / sizeof(int32_t);
 
   bool covers_tile() const { return 2 * seam_ >= steps_; }
@@ -53,9 +54,10 @@ class TileSearch {
   int trace(int tile, int steps, int last_class, uint16_t* states);
 
   const TrellisTable& table_;
-  int steps_, seam_;               // steps of a tile, and in front of its seam
-  AlignedArray<int32_t> best_;     // [kAtOnce][steps + 1][classes]
-  AlignedArray<int16_t> targets_;  // [kAtOnce][seam + steps][2]
+  // A tile has `steps_` steps; `seam_` steps in front of its seam are searched, too.
+  int steps_, seam_;
+  AlignedArray<int32_t> best_;     // Its shape is [kAtOnce][steps + 1][classes].
+  AlignedArray<int16_t> targets_;  // Its shape is [kAtOnce][seam + steps][2].
 };
 
 }  // namespace walsh::detail

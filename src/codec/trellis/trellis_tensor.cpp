@@ -14,8 +14,8 @@
 namespace walsh::detail {
 namespace {
 
-// Holds what is known of a tensor before its tiles are searched, and reads and measures its rows of
-// tiles, from any thread.
+// Holds what is known of a tensor before its tiles are searched. Any thread reads and measures rows
+// of tiles with it.
 class TrellisTensor {
  public:
   TrellisTensor(const Tensor& tensor, ReadRows read_rows, const TensorStorage& storage,
@@ -40,7 +40,8 @@ class TrellisTensor {
   int64_t cols() const { return tensor_.cols; }
   int64_t items() const { return tile_rows(tensor_.rows); }
 
-  // Reads the rows of a row of tiles to rotated[kTileRows][padded], with zeros behind the last one.
+  // Reads the rows of a row of tiles to rotated[kTileRows][padded]. Behind the last row these are
+  // zeros.
   void read(int64_t item, float* rotated) const {
     const std::vector<float> source = source_rows(item);
     const int64_t begin = item * kTileRows, rows = end_of(item) - begin;
@@ -50,7 +51,7 @@ class TrellisTensor {
     std::fill(rotated + rows * padded(), rotated + kTileRows * padded(), 0.0f);
   }
 
-  // Must be called when the row of tiles is stored.
+  // Measures the error of a row of tiles that has been stored.
   void measure(int64_t item) const {
     std::vector<float> source = source_rows(item), decoded(static_cast<size_t>(padded()));
     for (int64_t row = item * kTileRows; row < end_of(item); ++row) {
@@ -83,7 +84,7 @@ class TrellisTensor {
   TrellisJob job_;
 };
 
-// Holds the rows of tiles whose targets are with the device.
+// Holds the rows of tiles whose targets are on the device.
 class TileBatch {
  public:
   TileBatch(const TrellisTensor& tensor, TileDevice& device, int slot)
@@ -128,7 +129,7 @@ class TileBatch {
   TileDevice& device_;
   int slot_;
   int64_t first_ = 0;
-  AlignedArray<float> rotated_;  // [rows of tiles][kTileRows][padded]
+  AlignedArray<float> rotated_;  // Its shape is [rows of tiles][kTileRows][padded].
   std::vector<std::unique_ptr<TileRowEncoder>> rows_;
 };
 
@@ -155,7 +156,7 @@ void encode_trellis(const Tensor& tensor, const EncodeOptions& options, ReadRows
                     const TensorStorage& storage, ThreadPool& pool, ErrorSum& errors) {
   const TrellisTensor job(tensor, read_rows, storage, pool, errors);
   pool.for_each(job.items(), [&](int64_t item) {
-    constexpr int64_t kTiles = TrellisTable::kTilesAtOnce;  // that are searched together
+    constexpr int64_t kTiles = TrellisTable::kTilesAtOnce;  // This many are searched together.
     std::vector<float> rotated(static_cast<size_t>(kTileRows * job.padded()));
     job.read(item, rotated.data());
     TileSearch search(job.table(), seam_weights(options.effort));

@@ -13,17 +13,18 @@ namespace walsh::detail {
 // of threads or the instruction set. Throws as encode_tensor.
 void encode_trellis(const Tensor& tensor, const EncodeOptions& options, ReadRows read_rows,
                     const TensorStorage& storage, ThreadPool& pool, ErrorSum& errors);
-// Gives the same bytes; a device that knows the code searches the tiles.
+// Encodes to the same bytes; a device that knows the code searches the tiles.
 void encode_trellis_on(TileDevice& device, const Tensor& tensor, const EncodeOptions& options,
                        ReadRows read_rows, const TensorStorage& storage, ThreadPool& pool,
                        ErrorSum& errors);
 
-// Does the same with error feedback, tile by tile: errors reach the tiles behind. Scales are those
-// of the original weights, times a factor per row in the end.
+// Encodes with error feedback, tile by tile: errors reach the tiles behind. Scales are those of the
+// original weights, times a factor per row in the end.
 void encode_trellis_with_feedback(const Tensor& tensor, const EncodeOptions& options,
                                   const ErrorFeedback& feedback, ReadRows read_rows,
                                   const TensorStorage& storage, ThreadPool& pool, ErrorSum& errors);
-// Gives the same bytes; a device that knows the code searches the tiles and feeds errors back.
+// Encodes with error feedback to the same bytes; a device that knows the code searches the tiles
+// and feeds errors back.
 void encode_trellis_with_feedback_on(TileDevice& device, const Tensor& tensor,
                                      const EncodeOptions& options, const ErrorFeedback& feedback,
                                      ReadRows read_rows, const TensorStorage& storage,
@@ -41,8 +42,8 @@ void encode_trellis_two_sided(TileDevice* device, const Tensor& tensor,
 BlockPowers measure_powers(const Rotator& rotator, int64_t rows, int64_t cols, ReadRows read_rows,
                            ThreadPool& pool, float* kept = nullptr);
 
-// Returns the share of the variance per row and column block that one factor per row and one per
-// block do not explain (RankOneScales::unexplained), of source rows in the rotated basis.
+// Returns which share of the variance per row and column block one factor per row and one per block
+// do not explain (RankOneScales::unexplained). The source rows are taken in the rotated basis.
 double rank_one_misfit(const Rotation& rotation, int64_t rows, int64_t cols, ReadRows read_rows,
                        ThreadPool& pool);
 

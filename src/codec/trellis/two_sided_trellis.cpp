@@ -14,7 +14,7 @@ namespace {
 
 static_assert(kTileRows <= TwoSidedMatrix::kTile && kTileCols <= TwoSidedMatrix::kTile);
 
-// These are the tiles of a trellis tensor, whoever searches their states.
+// Holds the tiles of a trellis tensor, whoever searches their states.
 class TwoSidedTiles {
  public:
   TwoSidedTiles(const FedBackTrellis& job, TwoSidedMatrix& matrix)
@@ -22,7 +22,7 @@ class TwoSidedTiles {
 
   int64_t tile_cols() const { return matrix_.cols() / kTileCols; }
 
-  // Sets the targets of tile (row, col): targets[kTileWeights], in the order of the sequence.
+  // Sets the targets of tile (row, col), targets[kTileWeights], in the order of the sequence.
   void set_targets(int64_t row, int64_t col, float* targets) {
     const Block tile = block(row, col);
     float wanted[kTileWeights];
@@ -58,7 +58,7 @@ class TwoSidedTiles {
     return {first, std::min<int64_t>(kTileRows, matrix_.rows() - first), col * kTileCols,
             kTileCols};
   }
-  // Returns the factors of the tile's first row.
+  // Returns the factors that belong to the tile's first row.
   const float* factors(const float* all, const Block& tile) const {
     return all + tile.row * job_.powers.blocks() + column_block(tile.col, matrix_.cols());
   }
@@ -68,7 +68,7 @@ class TwoSidedTiles {
   FedBackScales scales_;
 };
 
-// Searches tiles that do not depend on each other.
+// Searches tiles of a diagonal, which do not depend on each other.
 class DiagonalSearch {
  public:
   DiagonalSearch(const FedBackTrellis& job, TwoSidedTiles& tiles, ThreadPool& pool)
@@ -111,7 +111,7 @@ class DiagonalSearch {
   const FedBackTrellis& job_;
   TwoSidedTiles& tiles_;
   ThreadPool& pool_;
-  std::vector<std::unique_ptr<TileSearch>> searches_;  // of each thread
+  std::vector<std::unique_ptr<TileSearch>> searches_;  // Each thread has one.
 };
 
 }  // namespace

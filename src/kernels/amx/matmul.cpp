@@ -1,5 +1,6 @@
-// Multiplies int8 matrices with 16 and more vectors on AMX. It gives the bits of all others: sums
-// of integers are exact, and what is done with them is the same code. Fewer vectors take VNNI.
+// Multiplies int8 matrices with 16 and more vectors on AMX. The results have the bits of all other
+// kernels, because sums of integers are exact, and the same code scales them. Fewer vectors take
+// VNNI.
 #include "codec/product/avx512vbmi/product_decoder.h"
 #include "kernels/amx/tiles.h"
 #include "kernels/avx512/matmul_vnni.h"

@@ -1,4 +1,4 @@
-// Multiplies matrices of trellis codes on AMX, for 16 and more vectors.
+// Multiplies matrices of trellis codes with 16 and more vectors on AMX.
 #include "codec/trellis/avx512vbmi/trellis_decoder.h"
 #include "kernels/amx/tiles.h"
 #include "kernels/avx512/matmul_vnni.h"

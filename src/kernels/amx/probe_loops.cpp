@@ -6,7 +6,8 @@
 namespace walsh::amx {
 
 int64_t multiply_add(int64_t rounds, int32_t* sink) {
-  constexpr int64_t kTileAdds = 16 * 16 * 64;  // multiply-adds of a product of two tiles
+  // A product of two tiles has this many multiply-adds.
+  constexpr int64_t kTileAdds = 16 * 16 * 64;
   alignas(64) int8_t bytes[16 * 64];
   for (int i = 0; i < 16 * 64; ++i)
     bytes[i] = static_cast<int8_t>(rounds + i);

@@ -1,5 +1,6 @@
-// Intel's AMX has a matrix unit with tiles of 16 rows of 64 bytes (Intel's Architecture Instruction
-// Set Extensions manual, chapter 3). kernels/avx512/tile_sums.h says what the members do.
+// Wraps Intel's AMX, a matrix unit with tiles of 16 rows of 64 bytes (Intel's Architecture
+// Instruction Set Extensions manual, chapter 3). kernels/avx512/tile_sums.h says what the members
+// do.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +9,13 @@
 
 namespace walsh::amx {
 
-// The compiler knows nothing of the registers: nothing else in this program touches them.
+// The compiler does not know the tile registers, which is safe because nothing else in this program
+// uses them.
 struct Int8Tiles {
   static constexpr bool kPresent = true;
 
-  // Tells the processor the sizes of the tiles, and in the end that their content is not needed.
+  // Tells the processor the sizes of the tiles and, at the end, that their content is not needed
+  // any more.
   class Use {
    public:
     explicit Use(int64_t columns) {

@@ -13,13 +13,14 @@ struct Lanes {
   using Double = __m256d;
   using Ints = __m256i;
   static constexpr int kWidth = 8;
-  // A product tile has this many rows, times vectors, of accumulators in registers.
+  // The accumulators of a product tile, kTileRows rows times kTileVectors vectors, are in
+  // registers.
   static constexpr int kTileRows = 6;
   static constexpr int kTileVectors = 2;
-  static constexpr int kDenseRows = 3;  // the same for products along the lanes
+  static constexpr int kDenseRows = 3;  // Products along the lanes have such a tile, too.
   static constexpr int kDenseTokens = 4;
 
-  // Returns all ones in lanes [0, n), n from 0 to 8.
+  // Returns a mask with all ones in lanes [0, n), n from 0 to 8.
   static __m256i mask(int64_t n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)),
                               _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -27,8 +28,8 @@ struct Lanes {
 
   static Reg zero() { return _mm256_setzero_ps(); }
   static Reg set(float v) { return _mm256_set1_ps(v); }
-  // Memory may be unaligned. The versions with n use the first n lanes only: other lanes load as 0
-  // and are not stored, and their memory is not accessed.
+  // Addresses may be unaligned. The versions with n use only the first n lanes: other lanes load as
+  // 0 and are not stored, and their memory is not accessed.
   static Reg load(const float* p) { return _mm256_loadu_ps(p); }
   static Reg load(const float* p, int64_t n) { return _mm256_maskload_ps(p, mask(n)); }
   static void store(float* p, Reg a) { _mm256_storeu_ps(p, a); }
@@ -39,10 +40,10 @@ struct Lanes {
   static Reg mul(Reg a, Reg b) { return _mm256_mul_ps(a, b); }
   static Reg div(Reg a, Reg b) { return _mm256_div_ps(a, b); }
   static Reg fma(Reg a, Reg b, Reg c) { return _mm256_fmadd_ps(a, b, c); }
-  // If a lane of either is NaN, min and max give b.
+  // If a lane of a or b is NaN, min and max give that of b.
   static Reg max(Reg a, Reg b) { return _mm256_max_ps(a, b); }
   static Reg min(Reg a, Reg b) { return _mm256_min_ps(a, b); }
-  // Rounds to the nearest whole number, ties to even; to_ints and store_f16 have the same rule.
+  // Rounds to the nearest whole number, ties to even. to_ints and store_f16 round in the same way.
   static Reg round(Reg a) {
     return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   }
@@ -50,7 +51,7 @@ struct Lanes {
   static Reg zero_below(Reg a, Reg limit, Reg b) {
     return _mm256_andnot_ps(_mm256_cmp_ps(a, limit, _CMP_LT_OQ), b);
   }
-  // Replaces lanes outside [begin, end).
+  // Replaces lanes outside [begin, end) by those of `otherwise`.
   static Reg keep(Reg a, int64_t begin, int64_t end, Reg otherwise) {
     const __m256i inside = _mm256_andnot_si256(mask(begin), mask(end));
     return _mm256_blendv_ps(otherwise, a, _mm256_castsi256_ps(inside));
@@ -61,9 +62,9 @@ struct Lanes {
     return _mm256_mul_ps(a, _mm256_castsi256_ps(_mm256_slli_epi32(e, 23)));
   }
 
-  // These reduce to one number in a fixed order.
+  // These reduce a vector to one number, in a fixed order.
   static float first(Reg a) { return _mm256_cvtss_f32(a); }
-  // Returns the sums of four vectors, each by the same tree of additions as sum(a).
+  // Returns the sums of four vectors. Each is computed by the same tree of additions as sum(a).
   static __m128 sums(Reg a, Reg b, Reg c, Reg d) {
     const __m256 all = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
     return _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
@@ -85,7 +86,7 @@ struct Lanes {
     return _mm_cvtsd_f64(_mm_add_sd(s, _mm_unpackhi_pd(s, s)));
   }
 
-  // Converts 16-bit floats at addresses of any alignment; both conversions are exact.
+  // These convert 16-bit floats at addresses of any alignment. Both conversions are exact.
   static Reg load_f16(const void* p) {
     return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p)));
   }
@@ -103,7 +104,8 @@ struct Lanes {
     std::memcpy(p, words, static_cast<size_t>(n) * 2);
   }
 
-  // Compares magnitudes as bit patterns: NaN is above infinity, which is above all numbers.
+  // Compares magnitudes as bit patterns, in which NaN is above infinity, and infinity above all
+  // numbers.
   static Ints max_magnitude(Ints acc, Reg a) {
     const __m256i bits = _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7fffffff));
     return _mm256_max_epi32(acc, bits);
@@ -120,7 +122,8 @@ struct Lanes {
     const __m128i t = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
     return _mm_cvtsi128_si32(_mm_add_epi32(t, _mm_shuffle_epi32(t, 0xb1)));
   }
-  // Converts to integers, one per lane, and stores their low bytes (values must fit in int8).
+  // to_ints converts to integers, one per lane. store_i8 stores their low bytes; values must fit in
+  // int8.
   static Ints to_ints(Reg a) { return _mm256_cvtps_epi32(a); }
   static void store_i8(int8_t* p, Ints a) {
     const __m128i words =
@@ -132,10 +135,10 @@ struct Lanes {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
   }
 
-  // Prefetches into the second-level cache; any address is allowed.
+  // Prefetches into the second-level cache. Any address is allowed.
   static void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
-  // Row i, lane j becomes row j, lane i.
+  // Makes row i, lane j become row j, lane i.
   static void transpose(Reg (&a)[8]);
 
  private:
@@ -151,7 +154,7 @@ struct Lanes {
 
 inline void Lanes::transpose(Reg (&a)[8]) {
   Reg b[8];
-  // The first step transposes 4x4 blocks of lanes within each 128-bit part: rows 4i..4i+3.
+  // The first step transposes blocks of 4 x 4 lanes within each 128-bit part, for rows 4i..4i+3.
   for (int i = 0; i < 8; i += 4) {
     const __m256d p = _mm256_castps_pd(_mm256_unpacklo_ps(a[i], a[i + 1]));
     const __m256d q = _mm256_castps_pd(_mm256_unpackhi_ps(a[i], a[i + 1]));

@@ -1,4 +1,4 @@
-// Multiplies exactly, with 8 rows per register.
+// Multiplies float32 activations with decoded weights, 8 rows per register.
 #include "kernels/simd/matmul_f32.h"
 
 #include <immintrin.h>

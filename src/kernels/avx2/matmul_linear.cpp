@@ -1,7 +1,7 @@
-// Multiplies int8 matrices on AVX2 for codes whose levels are equidistant: the unsigned codes
-// themselves are multiplied, and the first level times the sum of the activations is added, which
-// gives the same integers. Codes of at most six bits cannot saturate vpmaddubsw, and several of its
-// sums fit in 16 bits, so there are fewer operations than in matmul_maddubs.h.
+// Multiplies int8 matrices on AVX2 for codes whose levels are equidistant. It multiplies the
+// unsigned codes themselves and adds the first level times the sum of the activations, which gives
+// the same integers. Codes of at most six bits cannot saturate vpmaddubsw, and several of its sums
+// fit in 16 bits, so this takes fewer operations than matmul_maddubs.h.
 #include <numeric>
 #include <type_traits>
 #include <vector>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kHalfUnit = kUnitColumns / 2;
 
-// Gives codes as they are, for a decoder whose tables would be 0, 1, 2, ...
+// Gives codes unchanged to a decoder, in place of tables that would be 0, 1, 2, ...
 struct CodeBytes : Bytes {
   struct Table {
     explicit Table(const uint8_t*) {}
@@ -26,18 +26,18 @@ struct CodeBytes : Bytes {
   };
 };
 
-// Tables of two- and three-bit codes tell the fields of a nibble apart.
+// Only two- and three-bit codes need tables, to tell the fields of a nibble apart.
 template <int Bits>
 using UnsignedDecoder = CodeDecoder<Bits, std::conditional_t<(Bits >= 4), CodeBytes, Bytes>>;
 
 // Holds what a step of a vector adds to its products with every row.
 struct Step {
-  int32_t first;  // first level times the sum of the activations
-  float scale;    // of the activations
-  float sum;      // of the scaled activations
+  int32_t first;  // It is the first level times the sum of the activations.
+  float scale;    // It is the scale of the activations.
+  float sum;      // It is the sum of the scaled activations.
 };
 
-// Returns the steps of all vectors, [vector][step]. They are made once for all rows.
+// Returns the steps of all vectors, [vector][step]. They are made once and used for all rows.
 std::vector<Step> make_steps(const Call& call, int64_t vectors) {
   const int64_t cols = call.x.cols;
   std::vector<Step> steps;
@@ -58,7 +58,7 @@ std::vector<Step> make_steps(const Call& call, int64_t vectors) {
 }
 
 // Multiplies rows lane .. lane + 7 of a panel with vectors v0 .. v0 + Vectors - 1. With HalfUnits,
-// scales are per 16 columns. Members are what would otherwise be read again after every store.
+// scales are per 16 columns. Members hold what would otherwise be read again after every store.
 template <int Bits, int Vectors, int Planes, bool HalfUnits>
 class LinearProduct {
  public:
@@ -105,10 +105,10 @@ class LinearProduct {
   }
 
  private:
-  // The sums of pairs of products of so many quads fit in 16 bits together.
+  // The sums of pairs of products of this many quads fit in 16 bits together.
   static constexpr int kQuads = Bits == 4 ? 8 : Bits == 6 ? 2 : 4;
 
-  // Adds the products of a unit's codes: of its halves if there are two parts.
+  // Adds the products of a unit's codes, separately for its halves if there are two parts.
   template <int Parts>
   WALSH_INLINE void add_unit(const UnsignedDecoder<Bits>& decoder, const uint32_t* words, int64_t u,
                              __m256i (&sums)[Parts][Vectors]) const {
@@ -135,7 +135,7 @@ class LinearProduct {
   WALSH_INLINE static __m256 f16(const uint16_t* p) {
     return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
   }
-  // Adds the integer sums of a step from c, times their scales, to the totals.
+  // Adds to the totals the integer sums of the step that begins at column c, times their scales.
   WALSH_INLINE void add_step(int64_t c, const Step* step, const __m256i (&sums)[Vectors],
                              __m256 (&total)[Vectors / Planes]) const {
     const int64_t group = HalfUnits ? c / kHalfUnit : call_.w_group(c);
@@ -162,7 +162,7 @@ class LinearProduct {
   const int8_t* const q_;
   const int64_t ld_steps_;
   const Step* const steps_;
-  const int64_t offset_group_;  // 0: that of the scales
+  const int64_t offset_group_;  // If it is 0, offsets have the groups of the scales.
   const float unit_;
 };
 

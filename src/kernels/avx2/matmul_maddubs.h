@@ -1,10 +1,10 @@
 // Multiplies int8 matrices on AVX2, 8 rows at a time, for all kinds of weights. vpmaddubsw
-// saturates unless its products are bounded, so it multiplies |w| by x with the sign of w: at most
-// 2 * 127 * 127.
+// saturates unless its products are bounded, so it multiplies |w| by x with the sign of w, which
+// gives at most 2 * 127 * 127.
 //
 // A Weights class says how codes are decoded, how columns are grouped, and how a group's scale is
-// applied. With more than kMostDirect vectors, decoded columns are stored and used for all of them;
-// if it is 0, they never are, because decoding is cheap.
+// applied. With more than kMostDirect vectors, decoded columns are stored and used for all vectors.
+// If kMostDirect is 0, they are never stored, because decoding is cheap.
 #pragma once
 
 #include <immintrin.h>
@@ -20,9 +20,9 @@
 
 namespace walsh::avx2 {
 
-detail::MatmulI8 matmul_trellis, matmul_linear;  // called by matmul_i8
+detail::MatmulI8 matmul_trellis, matmul_linear;  // matmul_i8 calls these.
 
-namespace {  // one copy per file, each compiled for this instruction set
+namespace {  // Each file compiles a copy for this instruction set.
 
 using namespace detail;
 
@@ -35,7 +35,8 @@ struct Call {
   int64_t ldy;
   bool accumulate;
   int64_t step, w_groups, z_groups, x_groups;
-  int w_shift, x_shift;  // log2 of the groups; w_shift is -1 if a row's group is no power of two
+  // These are log2 of the group sizes; w_shift is -1 if a row's group is no power of two.
+  int w_shift, x_shift;
 
   Call(const PanelMatrix& matrix, const ActivationsI8& input, float* output, int64_t output_stride,
        bool add)
@@ -53,7 +54,8 @@ struct Call {
                     : -1),
         x_shift(std::countr_zero(static_cast<unsigned>(x.group))) {}
 
-  // These return the groups of a column. Divisions would take longer than a small group's products.
+  // These return the group of a column. Divisions would take longer than the products of a small
+  // group.
   WALSH_INLINE int64_t w_group(int64_t c) const {
     return w_shift >= 0 ? c >> w_shift : c / w.group;
   }
@@ -63,7 +65,7 @@ struct Call {
     const uint16_t* p = values.data() + group * kPanelRows + lane;
     return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
   }
-  // row_of(i) is the row of lane i.
+  // Stores the eight sums for vector t; row_of(i) is the row of lane i.
   template <typename RowOf>
   void store(int64_t t, __m256 sum, const RowOf& row_of) const {
     float* out = y + t * ldy;
@@ -138,7 +140,8 @@ void multiply_panel(const Call& call, const Weights& weights, int64_t panel, int
     multiply_half<Vectors, Planes>(call, weights, panel, lane, v0);
 }
 
-// Adds products of decoded columns [c, c + columns) of 8 rows with vectors v0 .. v0 + Vectors - 1.
+// Adds the products of decoded columns [c, c + columns) of 8 rows with vectors v0 .. v0 + Vectors -
+// 1.
 template <int Vectors, int Planes>
 void add_columns(const Call& call, const __m256i* levels, int64_t c, int64_t columns, __m256 scale,
                  int64_t v0, __m256* totals) {
@@ -161,7 +164,7 @@ void add_columns(const Call& call, const __m256i* levels, int64_t c, int64_t col
 }
 
 // Decodes `columns` columns of 8 rows. It is not inlined, so that each decoder is compiled once;
-// compiling decoders is most of the cost of this code.
+// compiling decoders takes most of the time for this code.
 template <class Weights>
 __attribute__((noinline)) void decode_columns(const Weights& weights, const uint32_t* words,
                                               int lane, int64_t columns, __m256i* levels) {
@@ -173,8 +176,9 @@ __attribute__((noinline)) void decode_columns(const Weights& weights, const uint
   }
 }
 
-// Multiplies rows lane .. lane + 7 of a panel with `vectors` vectors from v0, at most kBlock, for
-// weights without offsets: columns are decoded once per flush and kept in the first-level cache.
+// Multiplies rows lane .. lane + 7 of a panel with `vectors` vectors from v0 on, at most kBlock,
+// for weights without offsets. Columns are decoded once per flush and kept in the first-level
+// cache.
 constexpr int kBlock = 64;
 template <int Planes, class Weights>
 void multiply_decoded(const Call& call, const Weights& weights, int64_t panel, int lane, int64_t v0,

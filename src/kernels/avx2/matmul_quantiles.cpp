@@ -1,4 +1,4 @@
-// Multiplies matrices of trellis codes on AVX2: quantiles.
+// Multiplies matrices of trellis codes whose levels are quantiles, on AVX2.
 #include "kernels/avx2/matmul_trellis.h"
 
 namespace walsh::avx2 {

@@ -1,4 +1,5 @@
-// Multiplies matrices of trellis codes on AVX2: sums of bytes. Quantiles have a file of their own.
+// Multiplies matrices of trellis codes whose levels are sums of bytes, on AVX2. Quantiles have a
+// file of their own.
 #include "kernels/avx2/matmul_trellis.h"
 
 namespace walsh::avx2 {

@@ -7,7 +7,7 @@
 
 namespace walsh::avx2 {
 
-namespace {  // a copy for each file
+namespace {  // Each file has a copy.
 
 template <class Steps>
 class TrellisWeights {

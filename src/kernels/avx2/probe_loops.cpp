@@ -24,7 +24,7 @@ int64_t multiply_add(int64_t rounds, int32_t* sink) {
   __m256i sum[kChains];
   detail::unroll<kChains>([&](auto i) WALSH_INLINE { sum[i] = _mm256_set1_epi32(i); });
   for (int64_t r = 0; r < rounds; ++r) {
-    // The sum is the other factor, so that nothing can be moved out of the loop.
+    // The sum is also a factor, so that nothing can be moved out of the loop.
     detail::unroll<kChains>([&](auto i) WALSH_INLINE {
       const __m256i pairs = _mm256_maddubs_epi16(x, sum[(i + 1) % kChains]);
       sum[i] = _mm256_add_epi32(sum[i], _mm256_madd_epi16(pairs, ones));

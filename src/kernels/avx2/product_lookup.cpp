@@ -1,5 +1,5 @@
-// Multiplies by lookup on AVX2, 32 rows at a time: a table of 256 bytes is sixteen shuffles, and
-// the upper half of a pointer selects one of them.
+// Multiplies by lookup on AVX2, 32 rows at a time. A table of 256 bytes takes sixteen shuffles, one
+// of which the upper half of a pointer selects.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -17,17 +17,18 @@ namespace {
 
 using namespace detail;
 
-constexpr int kPanels = 2;  // panels whose rows fill a register of bytes
+constexpr int kPanels = 2;  // The rows of this many panels fill a register of bytes.
 constexpr int kUnitVectors = 8;
-constexpr int kParts = 4;  // registers of eight rows in kPanels
+constexpr int kParts = 4;  // The rows of kPanels fill this many registers of eight.
 
 struct Tables {
-  alignas(32) uint8_t products[kGroupVectors][kProductEntries];  // each with a bias of 128
+  alignas(32) uint8_t products[kGroupVectors][kProductEntries];  // Each product has a bias of 128.
   alignas(16) int8_t signs[kGroupVectors][kSignSums];
   float step;
 };
 
-// The compiler turns these plain loops over entries into vectors.
+// Fills the tables of a group. Its loops over entries are plain because the compiler turns them
+// into vector code.
 class TableFiller {
  public:
   explicit TableFiller(const PanelMatrix& w) : residual_(w.product->residual) {
@@ -89,7 +90,8 @@ WALSH_INLINE inline __m256i load(const uint32_t* p) {
   return _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
 }
 
-// Gathers byte v of the 32-bit lanes of registers a to d: lane r of out[v] is lane r of a, c, b, d.
+// Gathers byte v of the 32-bit lanes of registers a to d. Lane r of out[v] has the bytes of lane r
+// of a, c, b, d.
 WALSH_INLINE inline void transpose(const uint32_t* const (&words)[kParts], int64_t offset,
                                    __m256i (&out)[4]) {
   const __m256i a = load(words[0] + offset), b = load(words[1] + offset);
@@ -127,8 +129,8 @@ WALSH_INLINE inline __m256i look_up(const uint8_t* table, __m256i pointers) {
                             _mm256_blendv_epi8(quarter[2], quarter[3], bit6), pointers);
 }
 
-// Holds sums of rows over a group, with a bias of 128 per vector: the sum of all bytes plus 256
-// times the sum of odd bytes modulo 2^16, and the sum of the odd bytes.
+// Holds sums of rows over a group, with a bias of 128 per vector. It has the sum of all bytes plus
+// 256 times the sum of odd bytes modulo 2^16, and the sum of the odd bytes.
 struct Sums {
   __m256i all = _mm256_setzero_si256(), odd = _mm256_setzero_si256();
 
@@ -174,11 +176,11 @@ void add_to(const PanelMatrix& w, int64_t row, int64_t group, __m256i sum, float
   _mm256_maskstore_ps(y + row, mask, total);
 }
 
-// Adds columns [c, c + columns) of one or two panels from `panel`.
+// Adds the products of columns [c, c + columns) of one or two panels from `panel` on.
 void add_group(const PanelMatrix& w, const Tables& tables, int64_t panel, int64_t panels, int64_t c,
                int64_t columns, float x_scale, float* y) {
   const uint32_t* words[kParts];
-  for (int64_t part = 0; part < kParts; ++part) {  // a missing panel repeats the first
+  for (int64_t part = 0; part < kParts; ++part) {  // The first panel stands for a missing one.
     const int64_t p = panel + std::min(part / 2, panels - 1);
     words[part] = w.codes.data() + p * panel_words(w, kProductWords) +
                   c / kUnitColumns * kProductWords * kPanelRows + 8 * (part % 2);

@@ -12,18 +12,19 @@ struct Lanes {
   using Double = __m512d;
   using Ints = __m512i;
   static constexpr int kWidth = 16;
-  // A product tile has this many rows, times vectors, of accumulators in registers.
+  // The accumulators of a product tile, kTileRows rows times kTileVectors vectors, are in
+  // registers.
   static constexpr int kTileRows = 6;
   static constexpr int kTileVectors = 4;
-  static constexpr int kDenseRows = 4;  // the same for products along the lanes
+  static constexpr int kDenseRows = 4;  // Products along the lanes have such a tile, too.
   static constexpr int kDenseTokens = 6;
 
   static __mmask16 mask(int64_t n) { return static_cast<__mmask16>((1u << n) - 1u); }
 
   static Reg zero() { return _mm512_setzero_ps(); }
   static Reg set(float v) { return _mm512_set1_ps(v); }
-  // Memory may be unaligned. The versions with n use the first n lanes only: other lanes load as 0
-  // and are not stored, and their memory is not accessed.
+  // Addresses may be unaligned. The versions with n use only the first n lanes: other lanes load as
+  // 0 and are not stored, and their memory is not accessed.
   static Reg load(const float* p) { return _mm512_loadu_ps(p); }
   static Reg load(const float* p, int64_t n) { return _mm512_maskz_loadu_ps(mask(n), p); }
   static void store(float* p, Reg a) { _mm512_storeu_ps(p, a); }
@@ -34,25 +35,25 @@ struct Lanes {
   static Reg mul(Reg a, Reg b) { return _mm512_mul_ps(a, b); }
   static Reg div(Reg a, Reg b) { return _mm512_div_ps(a, b); }
   static Reg fma(Reg a, Reg b, Reg c) { return _mm512_fmadd_ps(a, b, c); }
-  // If a lane of either is NaN, min and max give b.
+  // If a lane of a or b is NaN, min and max give that of b.
   static Reg max(Reg a, Reg b) { return _mm512_max_ps(a, b); }
   static Reg min(Reg a, Reg b) { return _mm512_min_ps(a, b); }
-  // Rounds to the nearest whole number, ties to even; to_ints and store_f16 have the same rule.
+  // Rounds to the nearest whole number, ties to even. to_ints and store_f16 round in the same way.
   static Reg round(Reg a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT); }
   // Returns a < limit ? 0 : b.
   static Reg zero_below(Reg a, Reg limit, Reg b) {
     return _mm512_mask_mov_ps(b, _mm512_cmp_ps_mask(a, limit, _CMP_LT_OQ), zero());
   }
-  // Replaces lanes outside [begin, end).
+  // Replaces lanes outside [begin, end) by those of `otherwise`.
   static Reg keep(Reg a, int64_t begin, int64_t end, Reg otherwise) {
     return _mm512_mask_mov_ps(otherwise, static_cast<__mmask16>(mask(end) & ~mask(begin)), a);
   }
   // Returns a * 2^n for whole n in [-126, 127].
   static Reg scale_by_power(Reg a, Reg n) { return _mm512_scalef_ps(a, n); }
 
-  // These reduce to one number in a fixed order.
+  // These reduce a vector to one number, in a fixed order.
   static float first(Reg a) { return _mm512_cvtss_f32(a); }
-  // Returns the sums of four vectors, each by the same tree of additions as sum(a).
+  // Returns the sums of four vectors. Each is computed by the same tree of additions as sum(a).
   static __m128 sums(Reg a, Reg b, Reg c, Reg d) {
     const __m256 ab = _mm256_hadd_ps(fold(a), fold(b)), cd = _mm256_hadd_ps(fold(c), fold(d));
     const __m256 all = _mm256_hadd_ps(ab, cd);
@@ -68,7 +69,7 @@ struct Lanes {
   static Double fma(Double a, Double b, Double c) { return _mm512_fmadd_pd(a, b, c); }
   static double sum(Double a) { return _mm512_reduce_add_pd(a); }
 
-  // Converts 16-bit floats at addresses of any alignment; both conversions are exact.
+  // These convert 16-bit floats at addresses of any alignment. Both conversions are exact.
   static Reg load_f16(const void* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
   }
@@ -89,7 +90,8 @@ struct Lanes {
     _mm256_mask_storeu_epi16(p, mask(n), _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
   }
 
-  // Compares magnitudes as bit patterns: NaN is above infinity, which is above all numbers.
+  // Compares magnitudes as bit patterns, in which NaN is above infinity, and infinity above all
+  // numbers.
   static Ints max_magnitude(Ints acc, Reg a) {
     const __m512i bits = _mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(0x7fffffff));
     return _mm512_max_epi32(acc, bits);
@@ -98,7 +100,8 @@ struct Lanes {
   static int32_t largest(Ints a) { return _mm512_reduce_max_epi32(a); }
   static Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
   static int32_t sum(Ints a) { return _mm512_reduce_add_epi32(a); }
-  // Converts to integers, one per lane, and stores their low bytes (values must fit in int8).
+  // to_ints converts to integers, one per lane. store_i8 stores their low bytes; values must fit in
+  // int8.
   static Ints to_ints(Reg a) { return _mm512_cvtps_epi32(a); }
   static void store_i8(int8_t* p, Ints a) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));
@@ -108,10 +111,10 @@ struct Lanes {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
   }
 
-  // Prefetches into the second-level cache; any address is allowed.
+  // Prefetches into the second-level cache. Any address is allowed.
   static void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
-  // Row i, lane j becomes row j, lane i.
+  // Makes row i, lane j become row j, lane i.
   static void transpose(Reg (&a)[16]);
 
  private:
@@ -125,7 +128,7 @@ struct Lanes {
 
 inline void Lanes::transpose(Reg (&a)[16]) {
   Reg b[16];
-  // The first step transposes 4x4 blocks of lanes within each 128-bit part: rows 4i..4i+3.
+  // The first step transposes blocks of 4 x 4 lanes within each 128-bit part, for rows 4i..4i+3.
   for (int i = 0; i < 16; i += 4) {
     const __m512d p = _mm512_castps_pd(_mm512_unpacklo_ps(a[i], a[i + 1]));
     const __m512d q = _mm512_castps_pd(_mm512_unpackhi_ps(a[i], a[i + 1]));
@@ -136,7 +139,8 @@ inline void Lanes::transpose(Reg (&a)[16]) {
     b[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(q, s));
     b[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(q, s));
   }
-  // The second step moves the 128-bit parts: part k of b[4i + j] is part i of column 4k + j.
+  // The second step moves the 128-bit parts, so that part k of b[4i + j] becomes part i of column
+  // 4k + j.
   for (int j = 0; j < 4; ++j) {
     const Reg even_low = _mm512_shuffle_f32x4(b[j], b[4 + j], 0x88);
     const Reg odd_low = _mm512_shuffle_f32x4(b[j], b[4 + j], 0xdd);

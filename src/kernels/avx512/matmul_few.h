@@ -1,4 +1,4 @@
-// Multiplies int8 matrices with few vectors on VNNI: codes are decoded in registers and reused for
+// Multiplies int8 matrices with few vectors on VNNI. Codes are decoded in registers and reused for
 // each vector. A 32-bit lane is one row, and activations are broadcast four columns at a time, so
 // there are no horizontal sums.
 #pragma once
@@ -16,7 +16,7 @@ namespace walsh::avx512 {
 
 using namespace detail;
 
-namespace {  // one copy for each instruction set that it is compiled for
+namespace {  // Each instruction set that this is compiled for has a copy.
 
 WALSH_INLINE inline __m512i broadcast_quad(const int8_t* quad) {
   int32_t v;
@@ -26,11 +26,11 @@ WALSH_INLINE inline __m512i broadcast_quad(const int8_t* quad) {
 
 class FewVectors {
  public:
-  // Returns whether run() takes the call: scales are for whole units of columns.
+  // Returns whether run() takes the call. For that, scales must be for whole units of columns.
   static bool fit(const VnniCall& call) { return few(call) && call.step >= kUnitColumns; }
 
-  // Returns the function for the call among those for one plane and two planes of activations and
-  // for scales of half a unit of columns, or null if there are too many vectors.
+  // Returns the function that takes the call: `one_plane` or `two_planes` of activations, or the
+  // one for scales of half a unit of columns. Returns null if there are too many vectors.
   static MatmulI8* choose(const VnniCall& call, MatmulI8& one_plane, MatmulI8& two_planes,
                           MatmulI8& half_units) {
     if (fit(call)) return call.x.planes == 2 ? &two_planes : &one_plane;
@@ -50,7 +50,7 @@ class FewVectors {
     run_panels<Planes, 1>(call, weights);
   }
 
-  // `Table` looks up scalar codes.
+  // Multiplies scalar codes, which `Table` looks up.
   template <int Planes, class Table>
   static void run_scalar(const VnniCall& call) {
     scalar::with_cpu_width(call.w.code->bits, [&](auto bits) {
@@ -73,12 +73,12 @@ class FewVectors {
   // never passes the end, because prefetching an unmapped page walks the page table every time.
   static constexpr int64_t kPrefetchWords = 1024;
 
-  // Multiplies a panel with `Vectors` vectors from `v0`; codes are decoded in registers. `Parts` is
+  // Multiplies a panel with `Vectors` vectors from `v0` on, decoding codes in registers. `Parts` is
   // 2 if scales are per half unit, else 1.
   template <int Vectors, int Planes, int Parts, class Weights>
   static void multiply_panel(const VnniCall& call, const Weights& weights, int64_t panel,
                              int64_t v0) {
-    // Several independent sums per vector hide the latency of vpdpbusd if there are few vectors.
+    // If there are few vectors, several independent sums per vector hide the latency of vpdpbusd.
     constexpr int kChains = (Vectors <= 2 ? 4 : Vectors <= 4 ? 2 : Parts) / Parts;
     const PanelMatrix& w = call.w;
     constexpr int kUnitWords = Weights::kUnitWords;

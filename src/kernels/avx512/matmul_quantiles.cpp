@@ -1,5 +1,5 @@
-// Multiplies matrices of trellis codes on processors without byte permutes across lanes: quantiles,
-// to 6 bits a step.
+// Multiplies matrices of trellis codes whose levels are quantiles, with up to 6 bits a step, on
+// processors without byte permutes across lanes.
 #include "codec/trellis/avx512/trellis_words.h"
 #include "kernels/avx512/matmul_vnni.h"
 #include "kernels/trellis_parts.h"

@@ -1,5 +1,5 @@
-// Multiplies matrices of trellis codes on processors without byte permutes across lanes: sums of
-// bytes, to 6 bits a step. Others have files of their own.
+// Multiplies matrices of trellis codes whose levels are sums of bytes, with up to 6 bits a step, on
+// processors without byte permutes across lanes. Other codes have files of their own.
 #include "codec/trellis/avx512/trellis_words.h"
 #include "kernels/avx512/matmul_vnni.h"
 #include "kernels/isa_tables.h"

@@ -1,7 +1,7 @@
 // Multiplies int8 matrices with many vectors, on VNNI and on tiles (AMX). A 32-bit lane is one row,
 // and activations are broadcast four columns at a time, so there are no horizontal sums. A slab of
 // two panels is decoded once into the first-level cache, and a product blocked in registers or in
-// AMX tiles runs over it. Few vectors take matmul_few.h.
+// AMX tiles runs over it. matmul_few.h multiplies few vectors.
 #pragma once
 
 #include <immintrin.h>
@@ -18,15 +18,16 @@ namespace walsh::avx512 {
 
 using namespace detail;
 
-namespace {  // one copy for each instruction set that it is compiled for
+namespace {  // Each instruction set that this is compiled for has a copy.
 
-// Tiles is the matrix unit that sums the products of 16 vectors and more, or NoTiles.
+// Multiplies by sums of integers. Tiles is the matrix unit that sums the products of 16 and more
+// vectors, or NoTiles.
 template <class Tiles>
 class IntegerMatmul {
  public:
   using Call = VnniCall;
 
-  // `Table` looks up scalar codes.
+  // Multiplies scalar codes, which `Table` looks up.
   template <class Table>
   static void run_scalar(const Call& call) {
     scalar::with_cpu_width(call.w.code->bits, [&](auto bits) {
@@ -39,9 +40,9 @@ class IntegerMatmul {
     run_slabs(call, ProductWeights<Decoder>(call.w));
   }
 
-  // Takes few vectors too, because a trellis decoder is compiled in one unit. Decoder<steps>
-  // decodes trellis codes of these steps. `Steps` are those that this is compiled for; all if none
-  // are given.
+  // Multiplies trellis codes with any number of vectors, because a trellis decoder is compiled in
+  // one unit. Decoder<steps> decodes codes of these steps. `Steps` are the steps that this is
+  // compiled for; none stands for all.
   template <template <class> class Decoder, typename... Steps>
   static void run_trellis(const Call& call) {
     const auto run = [&](auto steps) {
@@ -59,17 +60,18 @@ class IntegerMatmul {
   }
 
  private:
-  // Tiles multiply signed bytes, so that their slabs have no bias.
+  // Tiles multiply signed bytes, so their slabs have no bias.
   static constexpr int kBias = Tiles::kPresent ? 0 : kSlabBias;
 
   static constexpr int64_t kSlabColumns = 512;
-  static constexpr int kTile = 12;  // vectors whose sums stay in registers
+  static constexpr int kTile = 12;  // The sums of this many vectors stay in registers.
   // A pass over the codes takes this many vectors.
   static constexpr int kBlock = Tiles::kPresent ? 8 * kMostTileVectors : 16 * kTile;
 
   static constexpr int kSlabPanels = 2;
 
-  // Holds decoded columns [begin, end) of up to kSlabPanels panels: bytes[quad][panel][row][4].
+  // Holds the decoded columns [begin, end) of up to kSlabPanels panels, as
+  // bytes[quad][panel][row][4].
   struct Slab {
     const Call& call;
     int64_t panel, begin, end;
@@ -107,12 +109,12 @@ class IntegerMatmul {
     });
   }
 
-  // Converts signed bytes to bytes with a bias of 128, and back.
+  // Converts signed bytes to bytes with a bias of 128, or back.
   WALSH_INLINE static __m512i with_other_sign(__m512i bytes) {
     return _mm512_xor_si512(bytes, _mm512_set1_epi8(static_cast<char>(0x80)));
   }
 
-  // Computes sums[vector][panel][row] of columns [c, c + columns) and vectors [v0, v0 + Vectors).
+  // Computes sums[vector][panel][row] for columns [c, c + columns) and vectors [v0, v0 + Vectors).
   template <int Panels, int Vectors>
   WALSH_INLINE static void sum_part(const Slab& s, int64_t v0, int64_t c, int64_t columns,
                                     int32_t* sums) {
@@ -129,19 +131,20 @@ class IntegerMatmul {
     int32_t first[Vectors];
     for (int v = 0; v < Vectors; ++v)
       first[v] = s.call.x_sum(v0 + v, c, columns) * -kSlabBias;
-    constexpr int kPart = Vectors % kTileVectors == 0 ? 8 : Vectors;  // whose sums fit in registers
+    // The sums of this many vectors fit in registers.
+    constexpr int kPart = Vectors % kTileVectors == 0 ? 8 : Vectors;
     for (int v = 0; v < Vectors; v += kPart) {
       sum_columns<Panels, kPart>(bytes, q + v * ldq, ldq, columns, first + v,
                                  sums + v * Panels * kPanelRows);
     }
   }
 
-  // Adds the sums of columns [c, c + columns) times their scales to totals[token][panel][row].
+  // Adds the sums of columns [c, c + columns), times their scales, to totals[token][panel][row].
   template <class Scaling, int Panels, int Vectors, bool Offsets>
   WALSH_INLINE static void add_sums(const Slab& s, int64_t v0, int64_t c, int64_t columns,
                                     const int32_t* sums, float* totals) {
     const Call& call = s.call;
-    const int token_shift = call.x.planes - 1;  // a token has 1 or 2 planes
+    const int token_shift = call.x.planes - 1;  // A token has 1 or 2 planes.
     __m512 scale[Panels], offset[Panels];
     unroll<Panels>([&](auto p) WALSH_INLINE {
       scale[p] = Scaling::scale(call, s.panel + p, Scaling::group(call, c));
@@ -168,9 +171,9 @@ class IntegerMatmul {
   }
 
   // Adds the slab times vectors [v0, v0 + Vectors) to totals[token][panel][row], whose first is
-  // v0's token. While the matrix unit sums the columns of a scale, the sums of those before are
-  // scaled. All decoders whose scales are alike share an instance: compiling it is most of the
-  // work.
+  // v0's token. While the matrix unit sums the columns of one scale, the sums of the columns before
+  // are scaled. All decoders whose scales are alike share an instance, because compiling it takes
+  // most of the time.
   template <class Scaling, int Panels, int Vectors>
   __attribute__((noinline)) static void multiply_slab(const Slab& s, int64_t v0, float* totals) {
     constexpr int kAhead = Vectors % kTileVectors == 0 ? 1 : 0;
@@ -184,7 +187,7 @@ class IntegerMatmul {
         add_sums<Scaling, Panels, Vectors, false>(slab, v0, c, columns, from, totals);
       }
     };
-    [[maybe_unused]] int64_t before = 0;  // columns of the sums that are not scaled yet
+    [[maybe_unused]] int64_t before = 0;  // The sums of this many columns are not scaled yet.
     int part = 0;
     for (int64_t c = s.begin, columns; c < s.end; c += columns) {
       columns = Scaling::columns(call, c);
@@ -200,9 +203,9 @@ class IntegerMatmul {
     if constexpr (kAhead == 1) add(s.end - before, before, sums[part ^ 1]);
   }
 
-  // Calls multiply_slab for as many of `vectors`, a number known only at run time, as it is
-  // compiled for, at most Vectors. Returns how many. A single panel is only ever the last of an odd
-  // number, so it is compiled for few numbers.
+  // Calls multiply_slab for as many of `vectors` vectors as it is compiled for, at most Vectors,
+  // and returns how many those are. A single panel is only ever the last of an odd number, so it is
+  // compiled for few numbers of vectors.
   template <class Scaling, int Panels, int Vectors>
   static int64_t multiply_some(const Slab& s, int64_t v0, int64_t vectors, float* totals) {
     if (vectors >= Vectors) {
@@ -214,11 +217,11 @@ class IntegerMatmul {
       constexpr int kFewer = static_cast<int>(Panels == 1 ? std::bit_floor(kBelow) : kBelow);
       return multiply_some<Scaling, Panels, kFewer>(s, v0, vectors, totals);
     }
-    return vectors;  // there are none
+    return vectors;  // There are no vectors.
   }
 
   // Decodes columns [begin, end) of one panel of a slab. It is not inlined, so that each decoder is
-  // compiled once, which is most of the remaining work.
+  // compiled once; that takes most of the remaining time.
   template <class Weights>
   __attribute__((noinline)) static void decode_panel(const Call& call, const Weights& weights,
                                                      int64_t panel, int64_t begin, int64_t end,
@@ -237,7 +240,7 @@ class IntegerMatmul {
     }
   }
 
-  // Multiplies vectors [v0, v0 + vectors), at most kBlock, in whole tokens.
+  // Multiplies vectors [v0, v0 + vectors), at most kBlock, which are whole tokens.
   template <int Panels, class Weights>
   static void multiply_block(const Call& call, const Weights& weights, int64_t panel, int64_t v0,
                              int64_t vectors, int64_t tile_columns) {

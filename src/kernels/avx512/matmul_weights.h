@@ -1,4 +1,4 @@
-// Holds the arguments of an int8 matmul on VNNI, and the differences between kinds of weights: how
+// Holds the arguments of an int8 matmul on VNNI, and what differs between kinds of weights: how
 // codes are decoded, how columns are grouped, and how a group's scale is applied.
 #pragma once
 
@@ -18,12 +18,13 @@ namespace walsh::avx512 {
 
 using namespace detail;
 
-namespace {  // compiled with and without VBMI, and not to be merged by the linker
+namespace {  // The linker must not merge the copies with and without VBMI.
 
 // Decoders add this bias to every level, for the unsigned operand of vpdpbusd.
 inline constexpr int kSlabBias = 128;
 
-// Holds the arguments, and values precomputed to avoid divisions in the inner loops.
+// Holds the arguments, and values computed from them once, which avoids divisions in the inner
+// loops.
 struct VnniCall {
   const PanelMatrix& w;
   const ActivationsI8& x;
@@ -57,7 +58,7 @@ struct VnniCall {
     return w.trellis ? w.trellis->unit : w.code->unit;
   }
   WALSH_INLINE const int8_t* q(int64_t vector) const { return x.q.data() + vector * x.cols; }
-  // Returns the scales of vectors from `vector` on, x_groups apart.
+  // Returns the scales of the vectors from `vector` on, which are x_groups apart.
   WALSH_INLINE const float* x_scales(int64_t vector, int64_t col) const {
     return x.scales.data() + vector * x_groups + (col >> x_shift);
   }
@@ -95,24 +96,24 @@ struct VnniCall {
   }
 };
 
-// These weights have scales per group of columns of a row.
+// Describes weights that have scales per group of columns of a row.
 class GroupedWeights {
  public:
-  using Scaling = GroupedWeights;  // everything that does not depend on the decoder
+  using Scaling = GroupedWeights;  // It is what does not depend on the decoder.
 
-  // These return the number of columns from c to the next flush of the integer sums, and the number
-  // of columns in the group at c.
+  // These return how many columns there are from c to the next flush of the integer sums, and how
+  // many the group at c has.
   WALSH_INLINE static int64_t columns(const VnniCall& call, int64_t c) {
     return std::min(call.step, call.w.cols - c);
   }
   WALSH_INLINE static int64_t group_columns(const VnniCall& call, int64_t) { return call.w.group; }
   WALSH_INLINE static int64_t group(const VnniCall& call, int64_t c) { return c / call.w.group; }
-  // Returns the factor for an integer sum of the group, besides the activations' scale.
+  // Returns the factor of a group's integer sum, without the activations' scale.
   WALSH_INLINE static __m512 scale(const VnniCall& call, int64_t panel, int64_t group) {
     return _mm512_mul_ps(call.f16(call.w.scales, panel * call.w_groups + group),
                          _mm512_set1_ps(call.unit));
   }
-  // Prefetches the same group's scales of the next panel: they are too few at a time for the
+  // Prefetches the scales of the same group of the next panel. They are too few at a time for the
   // hardware prefetcher to detect.
   WALSH_INLINE static void prefetch_scale(const VnniCall& call, int64_t panel, int64_t group) {
     const uint16_t* next =
@@ -120,7 +121,7 @@ class GroupedWeights {
     _mm_prefetch(reinterpret_cast<const char*>(std::min(next, call.w.scales.end() - 1)),
                  _MM_HINT_T0);
   }
-  // Returns the rows' results from their totals.
+  // Returns the results of the rows from their totals.
   WALSH_INLINE static __m512 finish(const VnniCall&, int64_t, __m512 total) { return total; }
 };
 
@@ -158,7 +159,7 @@ class ProductWeights : public GroupedWeights {
   Decoder decoder_;
 };
 
-// These weights have scales of column blocks and of rows.
+// Describes weights that have scales of column blocks and of rows.
 class TrellisScaledWeights {
  public:
   using Scaling = TrellisScaledWeights;
@@ -179,7 +180,7 @@ class TrellisScaledWeights {
   WALSH_INLINE static __m512 finish(const VnniCall& call, int64_t panel, __m512 total) {
     __m512 scale = _mm512_set1_ps(call.unit);
     if (!call.w.trellis->block_scales) scale = _mm512_mul_ps(call.f16(call.w.scales, panel), scale);
-    const __m512i lanes =  // trellis_lane of rows 0..15
+    const __m512i lanes =  // They are trellis_lane of rows 0..15.
         _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
     return _mm512_permutexvar_ps(lanes, _mm512_mul_ps(total, scale));
   }

@@ -19,18 +19,18 @@
 namespace walsh::detail {
 
 inline constexpr int kTileVectors = 16;
-inline constexpr int kMostTileVectors = 2 * kTileVectors;  // summed at once
+inline constexpr int kMostTileVectors = 2 * kTileVectors;  // They are summed at once.
 
-// There are eight tiles: the first four hold sums, [vector tile][panel], the next two hold vectors
-// and the last two weights.
+// There are eight tiles. The first four hold sums, [vector tile][panel], the next two hold vectors,
+// and the last two hold weights.
 inline constexpr int kFirstVectorTile = 4, kFirstWeightTile = 6;
 
-// Returns how many columns tiles that never cross the end of a step have, a multiple of 16.
+// Returns how many columns a tile has if tiles must not cross the end of a step; a multiple of 16.
 constexpr int64_t tile_columns_of(int64_t step) {
   return step % 64 == 0 ? 64 : step % 32 == 0 ? 32 : 16;
 }
 
-// Stands for the matrix unit of processors that have none.
+// Stands for the matrix unit on processors that have none.
 struct NoTiles {
   static constexpr bool kPresent = false;
   struct Use {
@@ -40,12 +40,12 @@ struct NoTiles {
 
 template <class Tiles, int Panels, int VectorTiles>
 struct TileSums {
-  // Computes sums[vector][panel][row] from the bytes of `columns` columns, a multiple of those of a
-  // tile, and 16 VectorTiles vectors. Of bytes [quad][slab_panels][16][4], the first `Panels`
-  // panels take part.
+  // Computes sums[vector][panel][row] for 16 VectorTiles vectors from the bytes of `columns`
+  // columns, a multiple of the columns of a tile. The bytes are [quad][slab_panels][16][4], of
+  // which the first `Panels` panels take part.
   static void sum(const uint8_t* bytes, int slab_panels, const int8_t* q, int64_t ldq,
                   int64_t columns, int64_t tile_columns, int32_t* sums) {
-    constexpr int64_t kRowBytes = 4 * kPanelRows;  // of one panel and quad
+    constexpr int64_t kRowBytes = 4 * kPanelRows;  // It is the size of one panel and quad.
     const int64_t quad_bytes = kRowBytes * slab_panels;
     unroll<VectorTiles * Panels>([&](auto tile) WALSH_INLINE { Tiles::template zero<tile>(); });
     for (int64_t c = 0; c < columns; c += tile_columns) {

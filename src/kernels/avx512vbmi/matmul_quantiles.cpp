@@ -1,4 +1,5 @@
-// Multiplies matrices of trellis codes with VBMI's byte permutes: quantiles, to 6 bits a step.
+// Multiplies matrices of trellis codes whose levels are quantiles, with up to 6 bits a step, with
+// VBMI's byte permutes.
 #include "codec/trellis/avx512vbmi/trellis_decoder.h"
 #include "kernels/avx512/matmul_vnni.h"
 #include "kernels/trellis_parts.h"

@@ -1,5 +1,5 @@
-// Multiplies matrices of trellis codes with VBMI's byte permutes: sums of bytes, to 6 bits a step.
-// Others have files of their own.
+// Multiplies matrices of trellis codes whose levels are sums of bytes, with up to 6 bits a step,
+// with VBMI's byte permutes. Other codes have files of their own.
 #include "codec/trellis/avx512vbmi/trellis_decoder.h"
 #include "kernels/avx512/matmul_vnni.h"
 #include "kernels/isa_tables.h"

@@ -1,4 +1,4 @@
-// Multiplies matrices of trellis codes with VBMI's byte permutes: 7 and 8 bits a step.
+// Multiplies matrices of trellis codes with 7 and 8 bits a step, with VBMI's byte permutes.
 #include "codec/trellis/avx512vbmi/trellis_decoder.h"
 #include "kernels/avx512/matmul_vnni.h"
 #include "kernels/trellis_parts.h"

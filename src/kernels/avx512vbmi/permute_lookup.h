@@ -1,5 +1,5 @@
-// Looks up 16 bytes with VBMI's byte permute: it reads the low 6 bits of an index, so a table
-// repeated four times makes masking the nibble unnecessary.
+// Looks up 16 bytes with VBMI's byte permute, which reads the low 6 bits of an index. The table is
+// repeated four times, so the nibble need not be masked.
 #pragma once
 
 #include <immintrin.h>

@@ -1,5 +1,6 @@
-// Multiplies by lookup with VBMI: a table of 256 bytes is four registers, and 64 rows are looked up
-// at a time. Tables of one group of columns stay in the first-level cache while all rows use them.
+// Multiplies by lookup with VBMI. A table of 256 bytes fills four registers, and 64 rows are looked
+// up at a time. Tables of one group of columns stay in the first-level cache while all rows use
+// them.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -16,11 +17,11 @@ namespace {
 
 using namespace detail;
 
-constexpr int kPanels = 4;  // panels whose rows fill a register of bytes
+constexpr int kPanels = 4;  // The rows of this many panels fill a register of bytes.
 constexpr int kUnitVectors = 8;
 
 struct Tables {
-  alignas(64) uint8_t products[kGroupVectors][kProductEntries];  // each with a bias of 128
+  alignas(64) uint8_t products[kGroupVectors][kProductEntries];  // Each product has a bias of 128.
   alignas(64) int8_t signs[kGroupVectors][kSignSums];
   float step;
 };
@@ -29,8 +30,9 @@ struct Tables {
 class TableFiller {
  public:
   explicit TableFiller(const PanelMatrix& w) : residual_(w.product->residual) {
-    // Packing sixteen products of register 4b + k with those of the other k gives bytes of which
-    // every 128 bits take four from each: entry 64b + 16l + 4k + i lands in lane 4l + i.
+    // Entry 64b + 16l + 4k + i goes to lane 4l + i of register 4b + k. Packing the products of the
+    // four registers of a b takes four bytes from each for every 128 bits, so the bytes come out in
+    // the order of the entries.
     alignas(64) uint32_t lanes[16];
     for (int b = 0; b < 4; ++b) {
       for (int k = 0; k < 4; ++k) {
@@ -69,7 +71,7 @@ class TableFiller {
     for (int i = 0; i < 16; i += 2) {
       const __m512i packed = _mm512_packs_epi32(_mm512_dpbusd_epi32(start, entries_[i], four),
                                                 _mm512_dpbusd_epi32(start, entries_[i + 1], four));
-      // |-32768| is 32768 as an unsigned number.
+      // |-32768| becomes 32768, which is right for an unsigned maximum.
       top = _mm512_max_epu16(top, _mm512_abs_epi16(packed));
       _mm512_store_si512(products_[v][i / 2], packed);
     }
@@ -116,7 +118,8 @@ class TableFiller {
   alignas(64) int16_t signs_[kGroupVectors][kSignSums];
 };
 
-// Gathers byte v of the 32-bit lanes of panels a to d: lane r of out[v] is row r of a, c, b, d.
+// Gathers byte v of the 32-bit lanes of panels a to d. Lane r of out[v] has the bytes of row r of
+// a, c, b, d.
 WALSH_INLINE inline void transpose(const uint32_t* const (&words)[kPanels], int64_t offset,
                                    __m512i (&out)[4]) {
   const __m512i a = _mm512_load_si512(words[0] + offset), b = _mm512_load_si512(words[1] + offset);
@@ -135,8 +138,8 @@ WALSH_INLINE inline void transpose(const uint32_t* const (&words)[kPanels], int6
   out[3] = join(_mm512_srli_epi16(ab_high, 8), cd_high);
 }
 
-// Holds sums of rows of four panels over a group, with a bias of 128 per vector: the sum of all
-// bytes plus 256 times the sum of odd bytes modulo 2^16, and the sum of the odd bytes.
+// Holds sums of rows of four panels over a group, with a bias of 128 per vector. It has the sum of
+// all bytes plus 256 times the sum of odd bytes modulo 2^16, and the sum of the odd bytes.
 struct Sums {
   __m512i all = _mm512_setzero_si512(), odd = _mm512_setzero_si512();
 
@@ -154,8 +157,8 @@ WALSH_INLINE inline __m512i look_up(const uint8_t* table, __m512i pointers) {
   return _mm512_mask_blend_epi8(_mm512_movepi8_mask(pointers), low, high);
 }
 
-// Repeats a sign table of 16 bytes four times, because a permute reads six bits, two of which have
-// no meaning here.
+// Looks up a sign table of 16 bytes. It is repeated four times, because a permute reads six bits,
+// two of which have no meaning here.
 WALSH_INLINE inline __m512i look_up(const int8_t* table, __m512i signs) {
   const __m512i bytes =
       _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(table)));
@@ -196,16 +199,16 @@ void add_to(const PanelMatrix& w, int64_t panel, int64_t group, __m512i sum, flo
   _mm512_mask_storeu_ps(out, mask, total);
 }
 
-// Adds columns [c, c + columns) of up to four panels from `panel`.
+// Adds the products of columns [c, c + columns) of up to four panels from `panel` on.
 void add_group(const PanelMatrix& w, const Tables& tables, int64_t panel, int64_t panels, int64_t c,
                int64_t columns, float x_scale, float* y) {
   const int64_t stride = panel_words(w, kProductWords);
   const uint32_t* words[kPanels];
-  for (int64_t p = 0; p < kPanels; ++p)  // a missing panel repeats the last one
+  for (int64_t p = 0; p < kPanels; ++p)  // The last panel stands for a missing one.
     words[p] = w.codes.data() + (panel + std::min(p, panels - 1)) * stride +
                c / kUnitColumns * kProductWords * kPanelRows;
-  // Prefetches the same columns of the next rows: the run is too short for the hardware prefetcher
-  // to detect.
+  // Prefetches the same columns of the next rows. They are too few for the hardware prefetcher to
+  // detect.
   const int64_t ahead = panel + 2 * kPanels <= w.panels() ? kPanels * stride : 0;
   Sums sums;
   for (int64_t u = 0; u < columns / kUnitColumns; ++u) {

@@ -1,4 +1,4 @@
-// Names PTX for asynchronous copies, dependent launches, and int8 products of tensor cores.
+// Wraps PTX for asynchronous copies, dependent launches, and int8 products of tensor cores.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -8,7 +8,7 @@
 namespace walsh::cuda {
 
 // Reads shared memory by its 32-bit address, which avoids converting generic pointers in inner
-// loops. The reads are not reordered with copies, waits and barriers.
+// loops. The compiler does not reorder these reads with copies, waits and barriers.
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
@@ -61,13 +61,13 @@ __device__ __forceinline__ void copy_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-// Waits until all but the last `Pending` groups of this thread's copies have arrived.
+// Waits until all groups of this thread's copies have arrived, except the last `Pending`.
 template <int Pending>
 __device__ __forceinline__ void copy_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
-// Lets the stream's next kernel start; its blocks begin when there is room for them.
+// Lets the stream's next kernel start. Its blocks begin when there is room for them.
 __device__ __forceinline__ void allow_next_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
@@ -75,14 +75,15 @@ __device__ __forceinline__ void allow_next_kernel() {
 }
 
 // Waits until the kernels before this one have ended and their results are visible. Every kernel
-// that is launched as a dependent one must call it, or later kernels could overtake earlier ones.
+// that is launched as a dependent one must call this, or later kernels could overtake earlier ones.
 __device__ __forceinline__ void wait_previous_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-// Blocks of a cluster can access each other's shared memory.
+// Returns the number of this block in its cluster, whose blocks can access each other's shared
+// memory.
 __device__ __forceinline__ int cluster_rank() {
   uint32_t rank = 0;
 #if __CUDA_ARCH__ >= 900
@@ -115,7 +116,7 @@ __device__ __forceinline__ uint32_t cluster_address(uint32_t address, int rank) 
 #endif
 }
 
-// Computes d = c + a b with int8 operands: a is 16 x 32, b is 32 x 8.
+// Computes d = c + a b with int8 operands, where a is 16 x 32 and b is 32 x 8.
 __device__ __forceinline__ void mma_int8(int (&d)[4], const uint32_t (&a)[4], uint32_t b0,
                                          uint32_t b1, const int (&c)[4]) {
   asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "

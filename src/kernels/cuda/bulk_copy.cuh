@@ -1,4 +1,4 @@
-// Names PTX of sm_90 for barriers in shared memory and the bulk copies that complete them.
+// Wraps PTX of sm_90 for barriers in shared memory and for the bulk copies that complete them.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@ namespace walsh::cuda {
 
 #if __CUDA_ARCH__ >= 900
 
-// Starts a barrier that `count` arrivals, and the bytes that are expected, complete.
+// Starts a barrier that is complete after `count` arrivals and the bytes that are expected.
 __device__ __forceinline__ void start_barrier(uint32_t barrier, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }

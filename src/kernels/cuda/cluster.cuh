@@ -1,4 +1,4 @@
-// Names PTX of sm_90 with which blocks of a cluster read each other's shared memory.
+// Wraps PTX of sm_90 with which blocks of a cluster read each other's shared memory.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,8 @@
 
 namespace walsh::cuda {
 
-// Waits for all threads of the cluster, behind the stores and before the loads of all of them.
+// Waits for all threads of the cluster. Stores before it are visible to loads after it, for all of
+// them.
 __device__ __forceinline__ void cluster_sync() {
 #if __CUDA_ARCH__ >= 900
   asm volatile(

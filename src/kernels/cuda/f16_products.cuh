@@ -1,5 +1,5 @@
 // Multiplies with warp groups (wgmma, sm_90a). Both operands are f16; the left one is in registers,
-// the right one in shared memory.
+// and the right one is in shared memory.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace walsh::cuda::detail {
 
 #define WALSH_SUM4(x) "+f"(x[0]), "+f"(x[1]), "+f"(x[2]), "+f"(x[3])
 
-// Adds a b to d for a warp group: a is 64 x 16, b is 16 x 8 N and d has float32 sums. With
+// Adds a b to d for a warp group, where a is 64 x 16, b is 16 x 8 N, and d has float32 sums. With
 // `Transposed` 1, a row of b is contiguous in shared memory, otherwise a column.
 template <int Transposed = 0>
 __device__ __forceinline__ void multiply_f16(float (&d)[4][4], const uint32_t (&a)[4], uint64_t b) {

@@ -24,7 +24,7 @@ const DeviceInfo& current_device() {
 
 namespace {
 
-// Holds the attributes that a launch needs.
+// Holds the attributes of a launch, in the form that the runtime takes.
 struct Request {
   std::array<cudaLaunchAttribute, 3> attributes{};
   cudaLaunchConfig_t config{};
@@ -81,7 +81,7 @@ bool detail::is_compiled(const void* kernel) {
   thread_local std::map<std::pair<const void*, int>, bool> known;
   const auto [place, is_new] = known.try_emplace({kernel, current_device().index}, false);
   if (is_new) {
-    constexpr int kMostOfAnEmptyOne = 64;  // registers
+    constexpr int kMostOfAnEmptyOne = 64;  // An empty kernel takes at most this many registers.
     cudaFuncAttributes attributes{};
     check(cudaFuncGetAttributes(&attributes, kernel), "kernel");
     place->second = attributes.numRegs > kMostOfAnEmptyOne;

@@ -15,13 +15,13 @@ struct LaunchShape {
   dim3 grid;
   dim3 block;
   size_t shared = 0;
-  unsigned cluster = 1;  // blocks in a cluster
-  // Blocks wait for each other, so all of them must run at the same time, even beside other such
-  // launches. Needs sm_90 or later.
+  unsigned cluster = 1;  // A cluster has this many blocks.
+  // If true, blocks wait for each other, so all of them must run at the same time, even beside
+  // other such launches. This needs sm_90 or later.
   bool cooperative = false;
 };
 
-// Returns the properties of the current device, queried once per device.
+// Returns the properties of the current device, which are queried once per device.
 const DeviceInfo& current_device();
 
 namespace detail {
@@ -44,7 +44,7 @@ bool has_body(void (*kernel)(Parameters...)) {
   return detail::is_compiled(reinterpret_cast<const void*>(kernel));
 }
 
-// Launches `kernel`, on sm_90 and later as a dependent of the kernel before it: it must call
+// Launches `kernel`. On sm_90 and later it depends on the kernel before it, so it must call
 // wait_previous_kernel().
 template <typename... Parameters>
 void launch(std::string_view name, void (*kernel)(Parameters...), const LaunchShape& shape,

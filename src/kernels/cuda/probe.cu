@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kBytes = uint64_t{4} << 30;
 constexpr int kThreads = 512;
-constexpr int kLoads = 8;  // 16-byte loads in flight per thread
+constexpr int kLoads = 8;  // A thread has this many 16-byte loads in flight.
 constexpr int kPasses = 6;
 
 __global__ void __launch_bounds__(kThreads)
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   for (; i < count; i += step)
     folded ^= data[i].x;
-  // This is never true, but keeps the loads from being optimized away.
+  // This is never true, but it keeps the loads from being optimized away.
   if (folded == 0x12345678u) *sink = folded;
 }
 
@@ -40,10 +40,11 @@ __global__ void fill(uint32_t* data, uint64_t count) {
   const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
   for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
        i += step)
-    data[i] = static_cast<uint32_t>(i * 2654435761u >> 7 & 0x3fff3fffu);  // small bf16 pairs
+    // These are small bf16 pairs.
+    data[i] = static_cast<uint32_t>(i * 2654435761u >> 7 & 0x3fff3fffu);
 }
 
-// Returns the milliseconds of the fastest of several runs.
+// Returns how many milliseconds the fastest of several runs took.
 template <typename Work>
 float fastest(Stream stream, Work&& work) {
   cudaEvent_t begin, end;

@@ -1,4 +1,4 @@
-// Names PTX that every product of a warp group (wgmma, sm_90a) needs around it.
+// Wraps PTX that every product of a warp group (wgmma, sm_90a) needs around it.
 #pragma once
 
 #include <cstdint>
@@ -29,13 +29,13 @@ __device__ __forceinline__ void wgmma_fence() {
 __device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-// Waits until all but the last `Pending` groups have ended.
+// Waits until all groups have ended, except the last `Pending`.
 template <int Pending>
 __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
 }
 
-// Gives registers of this warp group to the others of its block, whose number is fixed at launch,
+// Gives registers of this warp group, whose number is fixed at launch, to the others of its block,
 // and keeps `Registers` per thread.
 template <int Registers>
 __device__ __forceinline__ void give_registers() {
@@ -46,7 +46,7 @@ __device__ __forceinline__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
 }
 
-// Waits at a barrier of a warp group; `name` is not 0.
+// Waits at a barrier of a warp group. `name` is not 0.
 __device__ __forceinline__ void sync_group(int name) {
   asm volatile("bar.sync %0, 128;" ::"r"(name) : "memory");
 }
@@ -60,7 +60,8 @@ __device__ __forceinline__ int count_arrival(int* counter) {
 }
 
 // Returns the descriptor of an operand in shared memory with rows of 128 bytes in the 128-byte
-// swizzle: 8 rows take 1024 bytes. The descriptor of what is 16 bytes further on is larger by one.
+// swizzle, where 8 rows take 1024 bytes. The descriptor of what is 16 bytes further on is larger by
+// one.
 __device__ __forceinline__ uint64_t swizzled_operand(uint32_t address) {
   return static_cast<uint64_t>((address & 0x3ffff) >> 4) | uint64_t{1} << 16 |
          static_cast<uint64_t>(1024 >> 4) << 32 | uint64_t{1} << 62;

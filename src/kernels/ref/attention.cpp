@@ -1,4 +1,4 @@
-// This specifies attention: softmax(scale * q K^T) V over the positions a query sees.
+// Specifies attention: softmax(scale * q K^T) V over the positions that a query sees.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// This specifies the gated delta rule in chunks.
+// Specifies the gated delta rule in chunks.
 #include <cmath>
 #include <cstdint>
 

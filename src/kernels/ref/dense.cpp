@@ -1,4 +1,4 @@
-// This specifies the product with plain weights.
+// Specifies the product with plain weights.
 #include <cstdint>
 #include <cstring>
 

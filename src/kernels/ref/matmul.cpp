@@ -1,4 +1,4 @@
-// The matmuls in plain scalar code are the specification, bit for bit.
+// Specifies the matmuls, bit for bit, in plain scalar code.
 #include <array>
 #include <bit>
 #include <cmath>
@@ -45,7 +45,7 @@ int trellis_level_at(const PanelMatrix& w, int64_t panel, int row, int64_t col) 
   return trellis_level_i8(code, state, t % code.values);
 }
 
-// Returns the scale of a panel's row in trellis formats; block 0 if there is one scale per row.
+// Returns the scale of a panel's row in trellis formats. `block` is 0 if a row has one scale.
 float trellis_scale(const PanelMatrix& w, int64_t panel, int row, int64_t block) {
   const int64_t groups = w.trellis->block_scales ? column_blocks(w.cols) : 1;
   return scale_at(w.scales, panel, groups, block, trellis_lane(row));
@@ -98,7 +98,7 @@ float row_times_vector(const PanelMatrix& w, const ActivationsI8& x, int64_t pan
   return y;
 }
 
-// Returns one decoded weight according to the specification.
+// Returns one decoded weight as the specification says.
 float weight_at(const PanelMatrix& w, int64_t panel, int lane, int64_t col) {
   if (w.trellis) {
     const int64_t block = column_block(col, w.cols);

@@ -1,4 +1,4 @@
-// Products by lookup in plain scalar code are the specification, bit for bit.
+// Specifies products by lookup, bit for bit, in plain scalar code.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// This specifies the element-wise operations and the int8 quantization of activations.
+// Specifies the element-wise operations and the int8 quantization of activations.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -11,7 +11,8 @@
 namespace walsh::ref {
 namespace {
 
-// Returns the largest magnitude as a bit pattern: NaN is above infinity, infinity above numbers.
+// Returns the largest magnitude as a bit pattern. NaN is above infinity, and infinity is above all
+// numbers.
 uint32_t max_magnitude_bits(const float* x, int64_t n) {
   uint32_t bits = 0;
   for (int64_t i = 0; i < n; ++i) {
@@ -34,7 +35,7 @@ void quantize_plane(const float* x, int64_t n, const int8_t* first, float first_
 
 }  // namespace
 
-// The squares are summed in double: inputs of 1e30 are legal.
+// Sums squares in double, because inputs of 1e30 are legal.
 void rms_norm(const float* x, const float* gain, int64_t n, float eps, float* out) {
   double sum = 0;
   for (int64_t i = 0; i < n; ++i) {
@@ -59,7 +60,7 @@ void sigmoid_mul(const float* gate, const float* x, int64_t n, float* out) {
 }
 
 void gelu_mul(const float* gate, const float* up, int64_t n, float* out) {
-  constexpr float kSlope = 0.7978845608f;  // sqrt(2 / pi)
+  constexpr float kSlope = 0.7978845608f;  // It is sqrt(2 / pi).
   for (int64_t i = 0; i < n; ++i) {
     const float x = gate[i];
     const float inner = kSlope * (x + 0.044715f * x * x * x);
@@ -72,7 +73,7 @@ void soft_cap(float* x, int64_t n, float cap) {
     x[i] = cap * std::tanh(x[i] / cap);
 }
 
-// Groups below 2^-100 count as zero, so that the inverse scale stays finite; a group holding an
+// Groups below 2^-100 count as zero, so that the inverse scale stays finite. A group with an
 // infinity or NaN gets scale NaN, which makes every product of it NaN.
 void quantize_i8(const float* x, ActivationsI8& out, int64_t t) {
   for (int64_t g = 0, begin = 0; begin < out.cols; ++g, begin += out.group) {

@@ -15,17 +15,17 @@ namespace walsh::simd {
 
 // Says how attention is divided into blocks, and lays out its scratch memory.
 struct AttentionBlocks {
-  // A block has this many positions. Blocks start at multiples of this, whatever the queries: that
-  // makes the result of a query independent of the batch.
+  // A block has this many positions. Blocks start at multiples of this, whatever the queries are,
+  // so the result of a query does not depend on the batch.
   static constexpr int64_t kKeys = 64;
   // This many rows (one query of one head each) share a converted block of keys and values.
   static constexpr int64_t kRows = 144;
 
-  // Returns the row length of values and outputs, whole vectors on every instruction set.
+  // Returns the row length of values and outputs, which is whole vectors on every instruction set.
   static constexpr int64_t padded(int64_t head_dim) { return (head_dim + 15) / 16 * 16; }
 
-  // Returns the size of keys [head_dim][kKeys], values [kKeys][padded], logits [kRows][kKeys],
-  // output [kRows][padded], largest logit and sum of weights [kRows].
+  // Returns how many floats the scratch has: keys [head_dim][kKeys], values [kKeys][padded], logits
+  // [kRows][kKeys], output [kRows][padded], largest logit and sum of weights [kRows].
   static constexpr int64_t floats(int64_t head_dim) {
     return head_dim * kKeys + kKeys * padded(head_dim) + kRows * kKeys + kRows * padded(head_dim) +
            2 * kRows;
@@ -36,12 +36,13 @@ struct AttentionBlocks {
 // instruction set has its own functions.
 template <typename V>
 struct BlockedAttention : GroupAttention {
-  float* block_keys;    // [head_dim][kKeys]
-  float* block_values;  // [kKeys][padded]
-  float* weights;       // [kRows][kKeys]: logits, then e^(logit - largest)
-  float* sums;          // [kRows][padded]: values weighted so far
-  float* largest;       // [kRows]
-  float* totals;        // [kRows]: weights so far
+  float* block_keys;    // Its shape is [head_dim][kKeys].
+  float* block_values;  // Its shape is [kKeys][padded].
+  // It has the shape [kRows][kKeys] and first holds logits, then e^(logit - largest).
+  float* weights;
+  float* sums;     // Its shape is [kRows][padded]; it has the values weighted so far.
+  float* largest;  // Its shape is [kRows].
+  float* totals;   // Its shape is [kRows]; it has the sum of weights so far.
 
   explicit BlockedAttention(const GroupAttention& call) : GroupAttention(call) {
     constexpr int64_t kKeys = AttentionBlocks::kKeys, kRows = AttentionBlocks::kRows;
@@ -54,13 +55,13 @@ struct BlockedAttention : GroupAttention {
   }
   int64_t padded() const { return AttentionBlocks::padded(kv.value_width()); }
   const float* query_of(int64_t row) const { return query(row / heads, row % heads); }
-  // Returns the positions that a row sees.
+  // These return the positions that a row sees.
   int64_t end_of(int64_t row) const { return end(row / heads); }
   int64_t first_of(int64_t row) const { return first(row / heads); }
 };
 
 // Computes out[d * kKeys + i] = keys[i * head_dim + d], for a whole tile of vectors, or for the
-// first `count` keys and `width` dimensions with zeros for the other keys. Prefetches the next
+// first `count` keys and `width` dimensions with zeros for the other keys. It prefetches the next
 // block, whose rows are too short for the hardware to predict.
 template <typename V>
 void transpose_tile(const uint16_t* keys, int64_t head_dim, float* out) {
@@ -85,7 +86,7 @@ void transpose_edge(const uint16_t* keys, int64_t head_dim, int64_t count, int64
     V::store(out + i * AttentionBlocks::kKeys, tile[i]);
 }
 
-// Computes out[d * kKeys + j] = keys[j * head_dim + d], zero for j beyond count.
+// Computes out[d * kKeys + j] = keys[j * head_dim + d], and zero for j beyond count.
 template <typename V>
 void transpose_keys(const uint16_t* keys, int64_t count, int64_t head_dim, float* out) {
   for (int64_t j = 0; j < AttentionBlocks::kKeys; j += V::kWidth) {
@@ -102,7 +103,8 @@ void transpose_keys(const uint16_t* keys, int64_t count, int64_t head_dim, float
   }
 }
 
-// Computes out[j * padded + d] = values[j * head_dim + d], zero from `width` to the padded length.
+// Computes out[j * padded + d] = values[j * head_dim + d], and zero from `width` to the padded
+// length.
 template <typename V>
 void convert_values(const uint16_t* values, int64_t count, int64_t head_dim, int64_t width,
                     float* out) {
@@ -172,7 +174,7 @@ void scale_weights(const float* weights, const uint16_t* scales, int64_t n, floa
 }
 
 // Weighs one row of one block: logits become weights, and earlier sums are rescaled if the largest
-// logit grew.
+// logit has grown.
 template <typename V>
 void weigh_row(float* row, int64_t begin, int64_t end, const AttentionOptions& options,
                float* largest, float* total, float* sums, int64_t padded) {
@@ -183,7 +185,7 @@ void weigh_row(float* row, int64_t begin, int64_t end, const AttentionOptions& o
     V::store(sums + d, V::mul(V::load(sums + d), V::set(shrink)));
 }
 
-// Processes rows [row, row + rows) against the converted block at position `block`; `slot` is the
+// Processes rows [row, row + rows) against the converted block at position `block`. `slot` is the
 // place of the first row in the scratch memory.
 template <typename V, typename B>
 void attend_tile(const BlockedAttention<V>& call, int64_t row, int rows, int64_t slot,
@@ -229,7 +231,7 @@ void attend_tile(const BlockedAttention<V>& call, int64_t row, int rows, int64_t
   }
 }
 
-// Processes rows [row, row + rows), at most kRows, against everything they see.
+// Processes rows [row, row + rows), at most kRows, against everything that they see.
 template <typename V>
 void attend_rows(const BlockedAttention<V>& call, int64_t row, int64_t rows) {
   constexpr int64_t kKeys = AttentionBlocks::kKeys;

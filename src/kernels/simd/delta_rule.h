@@ -1,6 +1,7 @@
-// Computes the gated delta rule in chunks: matrix products within a chunk replace one update of the
-// state per row ("Parallelizing Linear Transformers with the Delta Rule", Yang et al. 2024); the
-// triangular system is solved row by row. Every sum has a fixed order, whatever the number of rows.
+// Computes the gated delta rule in chunks. Matrix products within a chunk replace one update of the
+// state per row ("Parallelizing Linear Transformers with the Delta Rule", Yang et al. 2024), and
+// the triangular system is solved row by row. Every sum has a fixed order, whatever the number of
+// rows is.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +29,7 @@ void delta_products(const DeltaRows& rows, int64_t m, int64_t inner, const float
   }
 }
 
-// Computes out[j] = e^(sum - sums[j]) * factor * dots[j] for a whole chunk; null dots count as 1.
+// Computes out[j] = e^(sum - sums[j]) * factor * dots[j] for a whole chunk. Null dots count as 1.
 // Entries of rows that have not come yet are undefined.
 template <typename V>
 void delta_weights(float sum, const float* sums, float factor, const float* dots, float* out) {
@@ -63,8 +64,8 @@ void delta_advance(const DeltaShape& shape, const float* keys, const float* upda
   }
 }
 
-// Computes the rows of one value head. `read` is keys and queries times the state, `dots` times the
-// chunk's keys.
+// Computes the rows of one value head. `read` has the products of keys and queries with the state,
+// and `dots` those with the chunk's keys.
 template <typename V>
 void delta_rows(const DeltaShape& shape, int64_t value, const DeltaState& state,
                 const DeltaRows& rows, int64_t used, int64_t m, const float* read,

@@ -25,7 +25,7 @@ auto load_weights(const std::byte* p, int64_t n) {
 }
 
 // Computes y[t * ldy + r] = sum_c w[r][c] x[t][c]. Lanes run over columns, with one accumulator per
-// element whatever the shape of the tile, so that a token's result does not depend on the batch.
+// element whatever the shape of the tile is, so a token's result does not depend on the batch.
 template <typename V, DType kType, int kRows, int kTokens>
 void dense_tile(const std::byte* w, int64_t cols, const float* x, int64_t ldx, float* y,
                 int64_t ldy) {

@@ -3,9 +3,10 @@
 
 namespace walsh::simd {
 
-// Gives 0 below -87.3 (where float32 would lose bits) and stays finite: x is limited to 88. NaN
-// stays NaN. x = n ln 2 + r with |r| <= ln(2)/2, then the Taylor series of e^r, whose first omitted
-// term is < 2^-27; ln 2 is split so that n times its first part is exact (Cody and Waite 1980).
+// Returns e^x. It is 0 below -87.3 (where float32 would lose bits) and always finite, because x is
+// limited to 88. NaN stays NaN. x is split into n ln 2 + r with |r| <= ln(2)/2, and the Taylor
+// series gives e^r; its first omitted term is < 2^-27. ln 2 is split so that n times its first part
+// is exact (Cody and Waite 1980).
 template <typename V>
 inline typename V::Reg exponential(typename V::Reg x) {
   const auto lowest = V::set(-87.3365f);

@@ -1,4 +1,4 @@
-// Sets the operations that are one template over the width of vectors.
+// Sets those operations that are one template over the width of vectors.
 #pragma once
 
 #include "kernels/simd/attention.h"

@@ -1,6 +1,6 @@
-// Computes the float32 matmul for any vector width: 128 columns of a few registers of rows are
-// decoded to floats in the first-level cache, then multiplied with blocks of tokens held in
-// registers. A single token takes the same path, so results do not depend on the number of tokens.
+// Computes the float32 matmul for any vector width. It decodes 128 columns of a few registers of
+// rows to floats in the first-level cache, then multiplies them with blocks of tokens in registers.
+// A single token takes the same path, so results do not depend on the number of tokens.
 //
 // `Arch` is the instruction set: types Ints, Reg and Table (16 floats, looked up by the low 4 bits
 // of every lane), kWidth rows per register, kTokens per tile with two registers of rows,
@@ -37,7 +37,7 @@ class DecodedMatmul {
   using Reg = typename Arch::Reg;
   static constexpr int kWidth = Arch::kWidth;
   static constexpr int kTokens = Arch::kTokens;
-  static constexpr int kBlock = 8 * kTokens;  // tokens per pass over the codes
+  static constexpr int kBlock = 8 * kTokens;  // A pass over the codes takes this many tokens.
 
   struct Call {
     const PanelMatrix& w;
@@ -50,7 +50,7 @@ class DecodedMatmul {
 
   using Tables = FloatTables<Arch>;
 
-  // Decodes columns [begin, end) of kWidth rows from `row`: out[column * stride + lane].
+  // Decodes columns [begin, end) of kWidth rows from `row` on, to out[column * stride + lane].
   template <int Bits>
   static void decode_rows(const PanelMatrix& w, const Tables& tables, int64_t row, int64_t begin,
                           int64_t end, int64_t stride, float* out) {
@@ -85,7 +85,7 @@ class DecodedMatmul {
     }
   }
 
-  // Does what decode_rows does, for product codes.
+  // Decodes product codes as decode_rows does others.
   static void decode_product(const PanelMatrix& w, int64_t row, int64_t begin, int64_t end,
                              int64_t stride, float* out) {
     const int64_t panel = row / kPanelRows;
@@ -114,8 +114,8 @@ class DecodedMatmul {
    public:
     explicit PlainSlab(const PanelMatrix& w) : w_(w), tables_(w.code) {}
 
-    // Decodes columns [begin, end) of kWidth lanes from `lane`, counted over all panels: out[column
-    // * stride + lane].
+    // Decodes columns [begin, end) of kWidth lanes from `lane` on, counted over all panels, to
+    // out[column * stride + lane].
     void decode(int64_t lane, int64_t begin, int64_t end, int64_t stride, float* out) const {
       decode_slab(w_, tables_, lane, begin, end, stride, out);
     }
@@ -128,7 +128,7 @@ class DecodedMatmul {
     Tables tables_;
   };
 
-  // Decodes trellises, whose lanes are rows in a different order.
+  // Decodes trellises, whose lanes are rows in another order.
   template <class Steps>
   class TrellisSlab {
    public:

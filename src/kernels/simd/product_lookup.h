@@ -1,5 +1,5 @@
-// Runs the loops of products by lookup for any vector width: the tables of one group of columns are
-// filled for one plane of a token and stay in the first-level cache while all rows use them.
+// Runs the loops of products by lookup for any vector width. The tables of one group of columns are
+// filled for one plane of a token, and stay in the first-level cache while all rows use them.
 //
 // `Engine` is the instruction set: types Tables (with their `step`) and Filler, which fills them
 // from a group of activations; kPanels, the number of panels that add_group takes at a time.

@@ -14,7 +14,8 @@ struct FloatRows {
 template <typename V>
 struct HalfRows {
   const uint16_t* data;
-  int64_t ahead;  // distance in elements of the memory to prefetch
+  // It is the distance, in elements, of the memory to prefetch.
+  int64_t ahead;
   auto load(int64_t i) const {
     V::prefetch(data + i + ahead);
     return V::load_f16(data + i);
@@ -22,8 +23,8 @@ struct HalfRows {
 };
 
 // Computes c[r * ldc + j] (+)= sum over k in [begin, end) of a[r * lda + k] * b[k * ldb + j], for j
-// in kVectors whole vectors. There is one accumulator per element and k ascends: an element's value
-// does not depend on the shape of the tile.
+// in kVectors whole vectors. There is one accumulator per element, and k ascends, so an element's
+// value does not depend on the shape of the tile.
 template <typename V, int kRows, int kVectors, typename B>
 void product_tile(const float* const* a, B b, int64_t ldb, int64_t begin, int64_t end, float* c,
                   int64_t ldc, bool accumulate) {

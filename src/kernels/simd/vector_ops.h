@@ -1,5 +1,5 @@
-// Computes the operations on rows over any vector type: element by element, and activations to
-// int8. Those of ref/vector_ops.cpp are their specification.
+// Computes the operations on rows over any vector type: those element by element, and the
+// conversion of activations to int8. ref/vector_ops.cpp is their specification.
 #pragma once
 
 #include <bit>
@@ -12,8 +12,8 @@
 
 namespace walsh::simd {
 
-// Squares are added up in double, so that large inputs do not overflow and the result is that of
-// ref up to the last bit of a double.
+// Adds squares up in double, so that large inputs do not overflow and the result is that of ref up
+// to the last bit of a double.
 template <typename V>
 void rms_norm(const float* x, const float* gain, int64_t n, float eps, float* out) {
   constexpr int64_t kWidth = V::kWidth;
@@ -39,7 +39,7 @@ void rms_norm(const float* x, const float* gain, int64_t n, float eps, float* ou
   }
 }
 
-// e^-gate is limited to e^88, so that very negative gates give a tiny result and never infinity.
+// Limits e^-gate to e^88, so that very negative gates give a tiny result and never infinity.
 template <typename V>
 void silu_mul(const float* gate, const float* up, int64_t n, float* out) {
   constexpr int64_t kWidth = V::kWidth;
@@ -54,7 +54,7 @@ void silu_mul(const float* gate, const float* up, int64_t n, float* out) {
   if (i < n) V::store(out + i, apply(V::load(gate + i, n - i), V::load(up + i, n - i)), n - i);
 }
 
-// e^-gate is limited as in silu_mul.
+// Limits e^-gate like silu_mul.
 template <typename V>
 void sigmoid_mul(const float* gate, const float* x, int64_t n, float* out) {
   constexpr int64_t kWidth = V::kWidth;
@@ -94,7 +94,7 @@ void soft_cap(float* x, int64_t n, float cap) {
     V::store(x + i, V::mul(limit, tangent<V>(V::mul(V::load(x + i, n - i), inverse))), n - i);
 }
 
-// Multiplications and additions are rounded one by one, as in ref: the results are equal.
+// Rounds multiplications and additions one by one, as ref does, so that the results are equal.
 template <typename V>
 void rope(float* x, int heads, int head_dim, int rotated, const float* cos, const float* sin) {
   constexpr int64_t kWidth = V::kWidth;
@@ -136,7 +136,7 @@ void from_f16(const uint16_t* x, int64_t n, float* out) {
 
 // Quantizes activations to int8: the same integers and scales as ref, bit for bit.
 //
-// For the first plane `first` is null; the second plane quantizes x - first_scale * first.
+// For the first plane `first` is null. The second plane quantizes x - first_scale * first.
 template <typename V>
 void quantize_plane(const float* x, int64_t n, const int8_t* first, float first_scale,
                     float inverse, int8_t* q, int32_t* sums) {

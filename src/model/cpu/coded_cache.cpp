@@ -88,7 +88,7 @@ void CodedCache::describe_layers() {
     width_ += a.cached_keys();
     widest_ = std::max(widest_, a.cached_keys());
   }
-  // The rows of layers that others read later are kept until then.
+  // Rows of layers that later layers read are kept until those have run.
   fresh_width_ = widest_;
   for (const LayerDesc& desc : model_.config.layers) {
     const int from = desc.attention.cache_of;
@@ -99,15 +99,16 @@ void CodedCache::describe_layers() {
   }
 }
 
-// Counts everything except scratch memory, whose size depends on the model alone.
+// Returns how many bytes everything takes except scratch memory, whose size depends on the model
+// alone.
 uint64_t CodedCache::planned_bytes() const {
   const char* where = "KV cache";
   const auto times = [&](uint64_t a, int64_t b) {
     return checked_mul(a, static_cast<uint64_t>(b), where);
   };
-  uint64_t page = 0;  // of all layers
+  uint64_t page = 0;  // It is the sum over all layers.
   for (const LayerCache& layer : layers_) {
-    if (layer.kv_heads == 0) continue;  // it has no heads to lay out
+    if (layer.kv_heads == 0) continue;  // It has no heads to lay out.
     if (layer.rank > 0) {
       page += CacheLatents(key_type_, layer.rank, layer.head_dim - layer.rank, kCacheBlock).bytes();
       continue;
@@ -314,7 +315,7 @@ void CodedCache::take_back(int64_t index, int64_t position) {
   }
   sequence.length = position;
   if (position >= sequence.stored) return;
-  // The rows of the last bundle become fp16 again. They keep the error that storing them made.
+  // The rows of the last bundle become fp16 again. They keep the error that storing them caused.
   sequence.stored = sequence.tail = bundle_floor(position);
   if (position == sequence.stored) return;
   for (const LayerCache& layer : layers_)
@@ -370,7 +371,7 @@ void CodedCache::restore_latents(int64_t index, const LayerCache& layer, int64_t
   }
 }
 
-// Keys and values are one array where values are parts of keys.
+// Copies rows. Keys and values are one array where values are parts of keys.
 void CodedCache::copy_rows(const HalfRows& from, const HalfRows& to, int64_t count) {
   std::copy_n(from.keys, count, to.keys);
   if (from.values != from.keys) std::copy_n(from.values, count, to.values);
@@ -387,7 +388,7 @@ void CodedCache::store(int64_t index, const float* keys, const float* values, in
   const auto tasks = static_cast<int64_t>(plans_.size()) * layer.kv_heads;
   const RunPlan& only = plans_.front();
   if (plans_.size() == 1 && only.run.rows == 1 && only.stored == sequence_of(only).stored) {
-    for (int64_t task = 0; task < tasks; ++task)  // there are only a few rows to convert
+    for (int64_t task = 0; task < tasks; ++task)  // There are only a few rows to convert.
       store_one(task, 0);
     return;
   }
@@ -448,7 +449,7 @@ void CodedCache::encode(const RunPlan& plan, LayerCache& layer, int64_t head, in
   encode_side(to.values, rows.values + first, layer.value_rotator, nullptr);
 }
 
-// Latents keep their mean, unlike keys, because they are values too.
+// Encodes latents. Unlike keys, they keep their mean, because they are values, too.
 void CodedCache::encode_latents(LayerCache& layer, int64_t stored, const uint16_t* rows, float* x) {
   CacheLatents& latents = *layer.latents;
   for (int64_t j = 0; j < kCacheBundle; ++j) {

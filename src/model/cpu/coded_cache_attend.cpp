@@ -1,5 +1,5 @@
-// Computes attention of CodedCache: over the fp16 positions of a query and over the stored ones,
-// combined at the end.
+// Computes attention of CodedCache in two parts, over the fp16 positions that a query sees and over
+// the stored ones, and merges the results.
 #include <algorithm>
 #include <limits>
 
@@ -17,7 +17,8 @@ void CodedCache::attend(int64_t layer, const QueryRows& queries, int thread,
   for (int64_t i = 0; i < queries.m;) {
     const auto alike_of = [&](int64_t query) -> Alike {
       const int64_t end = stored_end(position + query, stored);
-      // The kernel applies a window to exact rows; rows of a chunk begin with it.
+      // The kernel applies a window to fp16 rows itself. A chunk is applied here: the rows begin
+      // with it.
       const int64_t chunk = first_seen<int64_t>(0, options.chunk, position + query);
       return {query, 0, end, std::max(end, chunk)};
     };
@@ -73,7 +74,7 @@ void CodedCache::attend_exact(int64_t layer, const QueryRows& queries, const Ali
     view.values = latent ? view.keys : join(from.values, view.values, scratch.values.data());
   }
   AttentionOptions options = queries.options;
-  options.chunk = 0;  // the rows begin with the chunk
+  options.chunk = 0;  // The rows begin with the chunk already.
   ops_.attention({view, 0, static_cast<int>(group), alike.count, position - alike.from + leading,
                   options, queries.q + alike.first * queries.ldq, queries.ldq,
                   queries.out + alike.first * queries.ldo, queries.ldo,
@@ -112,7 +113,7 @@ void CodedCache::add_stored(int64_t layer, const QueryRows& queries, Scratch& sc
   }
 }
 
-// Rotates queries to scratch.queries, the heads of a row one behind the other.
+// Writes the rotated queries to scratch.queries [rows][heads][columns].
 void CodedCache::rotate_queries(const LayerCache& layer, const QueryRows& queries,
                                 Scratch& scratch) {
   const int64_t cols = layer.latents->cols(), width = layer.latents->width();

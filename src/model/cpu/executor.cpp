@@ -1,5 +1,5 @@
-// Splits work over threads by rows of weights for products, by tokens for everything else; a result
-// never depends on the split.
+// Splits products over threads by rows of weights, and everything else by tokens. A result never
+// depends on the split.
 #include "model/cpu/executor.h"
 
 #include <fmt/format.h>
@@ -13,8 +13,7 @@
 namespace walsh {
 namespace {
 
-// This many floats of logits are computed together: a row of any vocabulary, many rows of a small
-// one.
+// As many rows of logits are computed together as this many floats hold, and at least one.
 constexpr int64_t kLogitFloats = int64_t{1} << 22;
 
 void check_limit(uint64_t bytes, uint64_t limit) {
@@ -24,8 +23,8 @@ void check_limit(uint64_t bytes, uint64_t limit) {
                           limit >> 20));
 }
 
-// When several tokens are evaluated, each product has this many pieces per thread, which evens out
-// unequal cores.
+// When several tokens are evaluated, each product is cut into this many pieces per thread, which
+// evens out unequal cores.
 constexpr int64_t kPiecesPerThread = 8;
 
 int64_t units_of(const Linear& linear) {
@@ -38,8 +37,8 @@ CpuExecutor::CpuExecutor(const Model& model, const KvPages& pages, uint64_t max_
                          int64_t snapshots)
     : model_(model),
       ops_(ops()),
-      // So many rows pay for decoding the weights, and their activations stay in the second-level
-      // cache.
+      // With this many rows decoding the weights pays off, and the activations still fit into the
+      // second-level cache.
       max_rows_(std::min(kCpuRows, std::max(pages.shape().capacity, pages.shape().sequences))),
       logit_rows_(std::clamp(kLogitFloats / model.config.vocab, int64_t{1}, max_rows_)),
       positions_(static_cast<size_t>(max_rows_)),
@@ -52,7 +51,7 @@ void CpuExecutor::allocate(int64_t positions, uint64_t max_bytes) {
   const ModelConfig& c = model_.config;
   const LayerWidths w = widest(c);
   std::array<int64_t, kRowKinds> widths = model_.steps.strides();
-  // The branch also holds rows of the stream whose logits are wanted.
+  // After the layers the rows of `branch` hold the rows of the stream whose logits are wanted.
   widths[static_cast<size_t>(Rows::branch)] = c.hidden;
   const auto count = [&](size_t i) {
     return static_cast<Rows>(i) == Rows::logits ? logit_rows_ : max_rows_;
@@ -171,7 +170,8 @@ void CpuExecutor::embed() {
     execute(step);
 }
 
-// Finds the positions of each run that see each other.
+// Finds, for each run of the batch, the positions that see each other in both directions (rows of
+// images).
 void CpuExecutor::find_together() {
   together_.clear();
   int64_t first = 0;
@@ -227,8 +227,9 @@ CpuExecutor::Source CpuExecutor::source(int layer, int index) const {
   return {input, vector(layer, input.norm.gain)};
 }
 
-// Multiplies the rows of the batch from `skip` on. What a block computes begins at the first row of
-// its buffers; the residual stream and what goes to the cache keep their places.
+// Multiplies the rows of the batch from `skip` on. Rows that a block computes for itself are
+// packed: row `skip` is the first of its buffers. Rows of the residual stream and of the cache keep
+// their places.
 void CpuExecutor::perform(const step::Product& s, int layer, int64_t skip) {
   const Source made = source(layer, s.input);
   const int64_t m = m_ - skip;
@@ -259,7 +260,7 @@ void CpuExecutor::prepare_gated(const step::Product& s, const Source& source, in
   tell(source.input, m_ - skip);
 }
 
-// Computes gate = function(gate) * up, both of which may be the same; up may change.
+// Computes gate = function(gate) * up. Both may be the same array; `up` may be overwritten.
 void CpuExecutor::gate_row(const GateRule& rule, float* gate, float* up, int64_t width) const {
   if (rule.function == GateFunction::clamped_silu) {
     // silu(slope g) / slope is g / (1 + exp(-slope g)).
@@ -318,7 +319,7 @@ void CpuExecutor::prepare_head(int64_t row, int64_t count) {
   prepare(source(-1, 0), stream.row(row), stream.stride, count);
 }
 
-// Copies rows of the stream that are not neighbours to the first rows of `branch`.
+// Copies the wanted rows of the stream, which are not neighbours, to the first rows of `branch`.
 void CpuExecutor::gather_wanted(int64_t first, int64_t count) {
   const int64_t hidden = model_.config.hidden;
   for (int64_t i = 0; i < count; ++i)
@@ -391,7 +392,8 @@ void CpuExecutor::prepare_row(const Source& source, const float* x, int64_t row,
   }
 }
 
-// Computes the products of one dispatch; their panels have consecutive numbers.
+// Computes several products in one dispatch to the threads, with their panels numbered
+// consecutively.
 void CpuExecutor::multiply(std::span<const Matmul> products) {
   int64_t units = 0, most = 0;
   for (const Matmul& product : products) {
@@ -408,7 +410,7 @@ void CpuExecutor::multiply(std::span<const Matmul> products) {
     }
   };
   ThreadPool& pool = model_.pool();
-  if (most == 1) {  // each thread reads one contiguous piece of memory
+  if (most == 1) {  // Each thread reads one contiguous piece of memory.
     pool.for_ranges(units, 1, run_units);
   } else {
     const int64_t pieces = std::min(units, pool.size() * kPiecesPerThread);
@@ -468,7 +470,8 @@ void CpuExecutor::rotate_back(const Matmul& product) {
   });
 }
 
-// Adds `branch` to the rows of the batch from `skip` on; its own rows begin at row 0.
+// Adds `branch`, whose row 0 belongs to row `skip` of the batch, to the rows of the batch from
+// `skip` on.
 void CpuExecutor::add_rows(const Operand& branch, float scale, const Operand& x, int64_t skip) {
   const int64_t first = x.keeps_places() ? skip : 0;
   for_rows(m_ - skip, [&](int64_t row, float*) {

@@ -8,13 +8,13 @@
 namespace walsh {
 namespace {
 
-// This many rows are gathered sooner than other threads wake up.
+// Up to this many rows are gathered by one thread, because waking the others would take longer.
 constexpr int64_t kFewRows = 32;
 
 }  // namespace
 
-// Each expert's rows lie apart, with room for all rows of a batch; memory that no row reaches is
-// never used.
+// Gives each expert rows of its own, with room for all rows of a batch. Memory that no row reaches
+// is never touched, so the system does not provide it.
 void CpuExecutor::allocate_experts() {
   const LayerWidths w = widest(model_.config);
   if (w.experts == 0) return;
@@ -34,7 +34,7 @@ void CpuExecutor::allocate_experts() {
   }
 }
 
-// Returns the buffers of the forms that matrices of experts read.
+// Returns the numbers of the buffers that hold the inputs of experts' matrices.
 std::set<int> CpuExecutor::expert_buffers(const Model& model) {
   std::set<int> buffers;
   for (size_t i = 0; i < model.layers.size(); ++i) {
@@ -80,7 +80,7 @@ void CpuExecutor::perform(const step::Route& s, int layer, int64_t skip) {
     experts_.weights[static_cast<size_t>(experts_.slots.slot[i])] = chosen[i].weight;
 }
 
-// To multiply the input of an expert by a weight is to multiply its gate and up by it.
+// Multiplies gate and up of a slot by its weight, which equals multiplying the input of the expert.
 void CpuExecutor::weigh_slot(int64_t slot, int64_t width) {
   const float weight = experts_.weights[static_cast<size_t>(slot)];
   for (float* x : {experts_.gate.row(slot), experts_.up.row(slot)})
@@ -88,7 +88,8 @@ void CpuExecutor::weigh_slot(int64_t slot, int64_t width) {
       x[i] *= weight;
 }
 
-// Adds one product of every chosen expert over its rows, for the matrix that `matrix` names.
+// Adds the product of every chosen expert with its rows to the products to compute. `matrix` names
+// which of its matrices.
 void CpuExecutor::add_products(const step::Experts& s, int layer,
                                int (ExpertsDesc::*matrix)(int64_t) const, RowBuffer& to,
                                std::vector<Matmul>& products) {
@@ -103,7 +104,7 @@ void CpuExecutor::add_products(const step::Experts& s, int layer,
   }
 }
 
-// Copies the rows of the input that was prepared last, so that those of one expert lie together.
+// Copies the rows of the input that was prepared last so that those of one expert lie together.
 void CpuExecutor::gather_expert_rows(const Input& input) {
   const auto gather = [&](int64_t slot) {
     const auto at = static_cast<size_t>(slot);

@@ -8,8 +8,8 @@
 namespace walsh {
 namespace {
 
-// At least this many query heads are attended together where one KV head has them all: each piece
-// converts the same keys.
+// At least this many of the query heads that share a KV head are attended together, because each
+// piece converts the same keys again.
 constexpr int64_t kLeastHeads = 4;
 
 }  // namespace
@@ -46,7 +46,7 @@ void CpuExecutor::perform(const step::GateHeads& s, int layer, int64_t skip) {
   });
 }
 
-// Norms every norm.width of the values.
+// Normalizes each run of norm.width values by itself.
 void CpuExecutor::normalize(const Norm& norm, int layer, float* x, int64_t width) const {
   const float* gain = vector(layer, norm.gain);
   for (int64_t i = 0; i < width && norm.present(); i += norm.width)
@@ -64,7 +64,8 @@ void CpuExecutor::take_gates(const step::PrepareHeads& s, int64_t row) {
   }
 }
 
-// Turns the first values of every head, `dim` values apart, by the angles of the row's position.
+// Turns the first values of every head by the angles of the row's position. Heads begin `dim`
+// values apart.
 void CpuExecutor::turn_heads(int index, float* x, int64_t heads, int64_t dim, int64_t row) {
   if (index < 0) return;
   const Rope& rope = ropes_[static_cast<size_t>(index)];
@@ -73,7 +74,7 @@ void CpuExecutor::turn_heads(int index, float* x, int64_t heads, int64_t dim, in
             rope.cos.data() + at, rope.sin.data() + at);
 }
 
-// Joins the normed latent and, behind it, the turned shared key to a key.
+// Makes the row's key: the normalized latent and, behind it, the turned shared key.
 void CpuExecutor::join_latent(const step::PrepareHeads& s, int layer, int64_t row) {
   const Norm& norm = model_.input(layer, s.latent_input).norm;
   float *shared = rows(s.shared_key.rows).row(row), *key = rows(s.key.rows).row(row);
@@ -83,8 +84,8 @@ void CpuExecutor::join_latent(const step::PrepareHeads& s, int layer, int64_t ro
   std::copy_n(shared, s.shared_key.width, key + s.latent.width);
 }
 
-// Applies norm and rope, in either order, and unit length to heads of queries or keys, which have
-// this norm.
+// Applies this norm and the rope, in the order that the step says, and then unit length to heads of
+// queries or keys.
 void CpuExecutor::prepare_heads(const step::PrepareHeads& s, const Norm& norm, int64_t heads,
                                 float* x, int layer, int64_t row) {
   if (!s.norms_turned) normalize(norm, layer, x, heads * s.shape.dim);
@@ -120,7 +121,7 @@ void CpuExecutor::perform(const step::PrepareHeads& s, int layer, int64_t) {
   cache_->store(layer, k.row(0), s.value.present() ? rows(s.value.rows).row(0) : nullptr, k.stride);
 }
 
-// Rows behind attention begin with row `skip` of the batch.
+// Row 0 of the buffers that this reads and writes belongs to row `skip` of the batch.
 void CpuExecutor::perform(const step::MultiplyHeads& s, int layer, int64_t skip) {
   const Linear& linear = model_.matrix(layer, s.matrix);
   const int64_t part = s.rows * s.cols * dtype_size(linear.format->dtype);
@@ -136,16 +137,16 @@ void CpuExecutor::perform(const step::MultiplyHeads& s, int layer, int64_t skip)
   });
 }
 
-// Computes attention of the queries of run `index`, which begins at row `first` of the batch, to
-// the rows of `mixed`, of which the first is row `skip` of the batch.
+// Computes attention of the queries of run `index`, which begins at row `first` of the batch. It
+// writes to `mixed`, whose row 0 belongs to row `skip` of the batch.
 void CpuExecutor::attend_run(const step::Attend& s, int layer, size_t index, int64_t first,
                              int64_t skip) {
   const int64_t group = s.shape.heads / s.shape.kv_heads;
   const int64_t queries = std::max<int64_t>(1, kAttentionRows / group);
   const int64_t begin = std::max(first, skip), end = first + runs_[index].rows;
   const int64_t blocks = (end - begin + queries - 1) / queries;
-  // The heads of one KV head are divided where threads would have nothing to do, unless positions
-  // have to be decoded for each piece.
+  // The query heads of one KV head are divided among threads that would have nothing to do
+  // otherwise, unless each piece would have to decode the positions again.
   const int64_t pieces = blocks * s.shape.kv_heads;
   const bool whole = s.shape.kv_heads > 1 || model_.cache.coded() || group < 2 * kLeastHeads;
   const int64_t parts =
@@ -176,8 +177,8 @@ void CpuExecutor::attend_run(const step::Attend& s, int layer, size_t index, int
   });
 }
 
-// A sink is one more position of its head, whose value is zero. `sinks` are those of the queries'
-// heads.
+// Adds sinks to the result: a sink acts like one more position of its head, whose value is zero.
+// `sinks` has a logit for each of the queries' heads.
 void CpuExecutor::add_sinks(const step::Attend& s, const float* sinks, const QueryRows& queries) {
   for (int64_t i = 0; i < queries.m * queries.heads; ++i) {
     const float share = 1 / (1 + std::exp(sinks[i % queries.heads] - queries.log_sums[i]));

@@ -7,7 +7,7 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kRowAlignment = 16;  // floats: 64 bytes
+constexpr int64_t kRowAlignment = 16;  // Rows begin at multiples of 16 floats (64 bytes).
 
 size_t rows_of(int64_t rows, int64_t stride) {
   return static_cast<size_t>(rows * stride);

@@ -1,4 +1,4 @@
-// Holds the rows of a batch on the CPU.
+// Holds what the CPU's executor computes for the rows of a batch.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace walsh {
 // Holds the values of every row of a batch. Each row is aligned to 64 bytes.
 struct RowBuffer {
   int64_t width = 0, stride = 0;
-  AlignedArray<float> values;  // [max_rows][stride]
+  AlignedArray<float> values;  // The shape is [max_rows][stride].
 
   RowBuffer() = default;
   RowBuffer(int64_t max_rows, int64_t width);

@@ -5,7 +5,8 @@
 namespace walsh {
 namespace {
 
-// For up to this many rows, a few small copies take less time than one of the whole array.
+// Up to this many rows are sent in a few small copies, which take less time than one of the whole
+// array.
 constexpr int64_t kFewRows = 64;
 
 }  // namespace
@@ -39,7 +40,8 @@ void CudaBatch::describe(const Batch& batch) {
   placed_.clear();
 }
 
-// Returns whether sampling has put this batch in its place already (SampledRows::places_next).
+// Returns whether sampling has already put this batch's tokens where recorded steps read them
+// (SampledRows::places_next).
 bool CudaBatch::is_placed() const {
   return std::equal(batch_.runs.begin(), batch_.runs.end(), placed_.begin(), placed_.end()) &&
          std::all_of(batch_.tokens.begin(), batch_.tokens.end(),
@@ -64,7 +66,7 @@ std::vector<int32_t> CudaBatch::pool_pages(int64_t sequence) const {
   return all;
 }
 
-// The copies have read their host memory when they return, so the host may go on.
+// The copies are finished with their host memory when they return, so the host may change it.
 void CudaBatch::send_pages(cuda::Stream stream) {
   for (const Run& run : batch_.runs) {
     const std::vector<int32_t> pages = pool_pages(run.sequence);

@@ -15,18 +15,19 @@ namespace walsh {
 
 class CudaBatch {
  public:
-  // `shape` is that of the device's pages, of which one of `pages` may be several. All outlive it.
+  // `shape` describes the device's pages; a page of `pages` may span several of these. All
+  // arguments outlive this.
   CudaBatch(const KvPages& pages, const KvShape& shape, const CudaMemory& memory);
 
-  // Takes another batch, whose spans live until the next one.
+  // Makes this the current batch. Its spans live until the next call.
   void describe(const Batch& batch);
-  // Sends the pages of its sequences that the device does not know yet.
+  // Sends the pages of the batch's sequences that the device does not know yet.
   void send_pages(cuda::Stream stream);
-  // Sends its tokens, positions and sequences to where recorded steps read them, if they are not
-  // there.
+  // Sends the tokens, positions and sequences of the rows to the arrays that recorded steps read,
+  // unless they are there already.
   void send_rows(cuda::Stream stream);
-  // Notes that the tokens chosen behind this batch stand there already as the next one, if
-  // places_next().
+  // Notes that sampling has put the tokens chosen for this batch where the next batch reads them,
+  // if places_next().
   void follow();
 
   int64_t rows() const { return m_; }
@@ -34,21 +35,21 @@ class CudaBatch {
   std::span<const StateMark> marks() const { return batch_.marks; }
   bool samples() const { return batch_.samples; }
   const std::vector<RowGroup>& groups() const { return groups_; }
-  // Returns the rows whose logits are wanted, and the first one that is needed behind the layers,
-  // or the number of all rows.
+  // wanted() returns the rows whose logits are wanted; first_wanted() returns the first row that is
+  // needed behind the layers, or the number of all rows if none is.
   std::span<const int32_t> wanted() const { return wanted_; }
   int64_t first_wanted() const {
     return std::min<int64_t>(wanted_.empty() ? m_ : wanted_.front(), batch_.first_read);
   }
-  // Returns whether it is single tokens whose logits are wanted all.
+  // Returns whether every run is a single token whose logits are wanted.
   bool decoding() const { return decoding_; }
-  // Returns whether the chosen tokens can become the next batch where this one is described.
+  // Returns whether the device can put the chosen tokens in place as the next batch.
   bool places_next() const { return decoding_ || wanted_.size() == 1; }
-  // Returns how many pages of the pools a page of the session is.
+  // Returns how many pages of the pools make one page of the session.
   int64_t pool_pages_each() const;
 
  private:
-  // What goes to the device waits here; there is one for each batch that may be open.
+  // Holds in pinned memory what goes to the device. Each batch that may be open has one.
   struct Staging {
     cuda::PinnedBuffer rows;
     cuda::StreamEvent sent;
@@ -60,15 +61,16 @@ class CudaBatch {
   const KvPages& pages_;
   const KvShape shape_;
   const CudaMemory& memory_;
-  std::vector<int32_t> uploaded_table_;  // what the page table on the device holds
+  std::vector<int32_t> uploaded_table_;  // The page table on the device holds these numbers.
   Staging staging_[2];
   size_t next_staging_ = 0;
-  std::vector<Run> placed_;  // runs that the device has already, behind what was chosen last
-  bool sent_ = false;        // the device has the rows of this batch
+  // The device has these runs already, behind the tokens that were chosen last.
+  std::vector<Run> placed_;
+  bool sent_ = false;  // It says whether the device has the rows of this batch.
 
   Batch batch_;
   int64_t m_ = 0;
-  std::vector<RowGroup> groups_;  // of its attention
+  std::vector<RowGroup> groups_;  // Attention is called once per group.
   std::vector<int32_t> wanted_;
   bool decoding_ = false;
 };

@@ -11,11 +11,11 @@
 namespace walsh {
 namespace {
 
-// A batch may have this many prompts, so that there is room for the positions of each that are not
-// stored yet.
+// A batch may have this many prompts. This bounds the room for their positions that are not stored
+// yet.
 constexpr int64_t kMostPrompts = 16;
 
-// Limits the window to the length of the sequence.
+// Returns the types with the window cut to the length of a sequence.
 CacheTypes fitted(const CacheTypes& types, int64_t positions) {
   CacheTypes fit = types;
   fit.window = std::clamp<int64_t>(types.window, 0, positions);
@@ -26,20 +26,21 @@ int64_t bundle_floor(int64_t position) {
   return position / kCacheBundle * kCacheBundle;
 }
 
-// Counts the rows of prompts, and the rows before each that are not stored yet.
+// Returns how many rows a batch's prompts have at most, with the rows before each prompt that are
+// not stored yet.
 int64_t fresh_capacity(const CacheTypes& types, const KvShape& shape, int64_t max_rows) {
   return max_rows + CudaCodedCache::max_prompts(shape) * (types.window + kCacheBundle);
 }
 
 uint64_t rows_bytes(const ModelConfig& c, int64_t capacity) {
-  uint64_t bytes = 2 * 2;  // keys and values, fp16
+  uint64_t bytes = 2 * 2;  // A number of keys and one of values take 2 bytes each.
   const LayerWidths w = widest(c);
   for (const int64_t factor : {w.kv_heads, w.head_dim, capacity})
     bytes = checked_mul(bytes, static_cast<uint64_t>(factor), "KV cache");
   return bytes;
 }
 
-// Returns the part of a call that is `rows` rows from row `first` on.
+// Returns the part of a call that covers `rows` rows from row `first` on.
 cuda::RopeCall rope_part(const cuda::RopeCall& rope, int64_t first, int64_t rows) {
   cuda::RopeCall part = rope;
   part.q += first * part.ldq;
@@ -70,7 +71,8 @@ CudaCodedCache::CudaCodedCache(const ModelConfig& c, const CacheTypes& wanted,
   window_ = types.window;
   for (const LayerDesc& layer : c.layers) {
     const AttentionDesc& a = layer.attention;
-    if (!a.has_cache()) {  // recurrent layers have no keys, others those of earlier layers
+    // Recurrent layers have no keys; other layers here read those of earlier ones.
+    if (!a.has_cache()) {
       layers_.emplace_back();
       continue;
     }
@@ -82,7 +84,7 @@ CudaCodedCache::CudaCodedCache(const ModelConfig& c, const CacheTypes& wanted,
   fresh_ = cuda::Buffer(rows_bytes(c, fresh));
   old_ = cuda::Buffer(rows_bytes(c, old));
   fresh_rows_.assign(c.layers.size(), rows_in(fresh_, fresh));
-  // The rows of layers that others read later are kept until then.
+  // Rows of layers that later layers read are kept until those have run.
   kept_fresh_.resize(c.layers.size());
   for (const LayerDesc& layer : c.layers) {
     if (layer.attention.cache_of < 0) continue;
@@ -127,7 +129,7 @@ void CudaCodedCache::start(std::span<const Run> runs, std::span<const RowGroup> 
   }
 }
 
-// The rows of such a bundle are always from earlier steps.
+// This rewrites no rows of the current batch: such a bundle always holds rows of earlier steps.
 void CudaCodedCache::store_ahead(cuda::Stream stream) const {
   for (const RunPlan& plan : plans_) {
     if (plan.stored == plan.before) continue;
@@ -149,7 +151,7 @@ void CudaCodedCache::fork(int64_t from, int64_t to, cuda::Stream stream) {
   upload_kept(to, stream);
 }
 
-// Stored positions stay stored, except those of the last bundle if some of them are removed.
+// Stored positions stay stored, except those of the last bundle if the text is cut within it.
 void CudaCodedCache::take_back(int64_t index, int64_t position, cuda::Stream stream) {
   Sequence& sequence = sequences_[static_cast<size_t>(index)];
   if (position > sequence.length) {
@@ -160,7 +162,7 @@ void CudaCodedCache::take_back(int64_t index, int64_t position, cuda::Stream str
   }
   const bool restored = position < sequence.stored && position % kCacheBundle != 0;
   const int64_t stored = std::min(sequence.stored, bundle_floor(position));
-  sequence = {0, 0, false};  // in case one of the launches fails
+  sequence = {0, 0, false};  // This state holds in case one of the launches fails.
   if (restored) {
     const auto bundle = static_cast<int>(stored / kCacheBundle);
     for (int64_t layer = 0; layer < static_cast<int64_t>(layers_.size()); ++layer) {
@@ -176,7 +178,7 @@ void CudaCodedCache::take_back(int64_t index, int64_t position, cuda::Stream str
 void CudaCodedCache::upload_kept(int64_t index, cuda::Stream stream) {
   Sequence& sequence = sequences_[static_cast<size_t>(index)];
   const auto kept = static_cast<int32_t>(sequence.stored);
-  sequence.known = false;  // in case the copy fails
+  sequence.known = false;  // This state holds in case the copy fails.
   cuda::copy_to_device(kept_.as<int32_t>() + index, &kept, sizeof kept, stream);
   sequence.known = true;
 }
@@ -239,7 +241,7 @@ void CudaCodedCache::attend(int64_t layer, const cuda::AttentionRows& attention,
   }
 }
 
-// `attention` describes the run's last rows.
+// `attention` describes the last rows of the run, those whose results are wanted.
 void CudaCodedCache::attend_prefill(int64_t layer, const RunPlan& plan,
                                     const cuda::AttentionRows& attention,
                                     cuda::Stream stream) const {
@@ -250,7 +252,7 @@ void CudaCodedCache::attend_prefill(int64_t layer, const RunPlan& plan,
                                   static_cast<int>(std::min(seen, plan.stored) / kCacheBundle),
                                   static_cast<int>(plan.stored / kCacheBundle)};
   cuda::CodedView old = cache;
-  // Queries that do not see everything read the first positions as they are stored, as in decoding
+  // Queries with a window or a chunk read the first positions as they are stored, as in decoding
   // and on the CPU.
   if (!attention.options.sees_all()) old.keys.leading = old.values.leading = nullptr;
   cuda::load_bundles(old, bundles, old_rows_, stream);

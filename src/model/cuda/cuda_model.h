@@ -1,5 +1,5 @@
-// Makes what a model needs on a GPU. In a build without CUDA the same functions exist and throw
-// usage.
+// Makes the executor and the loader of a model on a GPU. In a build without CUDA the same functions
+// exist and throw usage.
 #pragma once
 
 #include <memory>

@@ -7,7 +7,7 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kAlignment = 4;  // floats
+constexpr int64_t kAlignment = 4;  // Arrays begin at multiples of 4 floats.
 
 cuda::Buffer floats(int64_t count) {
   return cuda::Buffer(
@@ -24,7 +24,7 @@ cuda::DeltaDims dims_of(const DeltaNetDesc& d) {
   return dims;
 }
 
-// Returns the marks of a run, in the order of their rows.
+// Returns the state marks that belong to a run, in the order of their rows.
 std::vector<StateMark> marks_of(std::span<const StateMark> marks, size_t run) {
   std::vector<StateMark> own;
   std::copy_if(marks.begin(), marks.end(), std::back_inserter(own),
@@ -163,7 +163,7 @@ void CudaDeltaNet::apply_rule(int64_t index, const Rows& rows, std::span<const R
   }
 }
 
-// Computes a run of several rows, and copies the state behind each mark.
+// Computes a run of several rows, and copies the state to a snapshot behind each mark.
 void CudaDeltaNet::run_rows(const Layer& layer, const cuda::DeltaCall& call, const RowGroup& group,
                             const Run& run, std::span<const StateMark> marks, int64_t skip,
                             cuda::Stream stream) const {

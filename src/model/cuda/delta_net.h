@@ -16,12 +16,12 @@ namespace walsh {
 
 class CudaDeltaNet {
  public:
-  // Names the rows of a batch on the device; those of a sequence are neighbours.
+  // Names the arrays of a batch's rows on the device. Rows of one sequence are neighbours.
   struct Rows {
-    const float* channels = nullptr;  // [m][channels]
-    float* decay = nullptr;           // [m][value heads]
+    const float* channels = nullptr;  // The shape is [m][channels].
+    float* decay = nullptr;           // The shape is [m][value heads].
     float* strength = nullptr;
-    float* mixed = nullptr;  // [m][value heads * value_dim]
+    float* mixed = nullptr;  // The shape is [m][value heads * value_dim].
     cuda::RowPlaces places;
     int64_t m = 0;
   };
@@ -34,7 +34,7 @@ class CudaDeltaNet {
 
   void copy(int32_t from, int32_t to, cuda::Stream stream) const;
 
-  // Returns what a step of a layer needs to know about single rows.
+  // Returns the arguments for a kernel that steps single rows of a layer.
   cuda::ConvolveCall step_call(int64_t layer, const Rows& rows) const {
     return convolve_call(at(layer), rows);
   }
@@ -78,8 +78,8 @@ class CudaDeltaNet {
 
   std::vector<Layer> layers_;  // of the model, without rows where a layer has no state
   int64_t slot_floats_ = 0;
-  cuda::Buffer states_;     // float [slots][slot_floats_]
-  cuda::Buffer convolved_;  // float [max_rows][channels]
+  cuda::Buffer states_;     // The shape is [slots][slot_floats_], float.
+  cuda::Buffer convolved_;  // The shape is [max_rows][channels], float.
 };
 
 }  // namespace walsh

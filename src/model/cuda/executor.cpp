@@ -27,7 +27,7 @@ CudaSizes sizes_of(const Model& model, int64_t snapshots) {
 std::unique_ptr<CudaMemory> allocate(const Model& model, const KvShape& shape, int64_t snapshots,
                                      uint64_t free) {
   const CudaSizes sizes = sizes_of(model, snapshots);
-  // Loading has used some of the reserve, for the code of kernels.
+  // Loading has already used some of the reserve for the code of kernels.
   const uint64_t usable = free - std::min(free, model.device_spare) + kCudaReserve / 2;
   const int64_t rows = choose_cuda_rows(sizes, shape, usable);
   const uint64_t needed = cuda_memory_bytes(sizes, shape, rows);
@@ -60,7 +60,7 @@ CudaExecutor::CudaExecutor(const Model& model, const KvPages& pages, int64_t sna
 
 CudaExecutor::~CudaExecutor() = default;
 
-// If there is no program for one row, there is none for more.
+// Programs for more rows exist only if there is one for a single row.
 void CudaExecutor::make_programs() {
   for (const int rows : {1, 2, 4}) {
     const int64_t least = rows == 1 ? 0 : rows / 2 + 1;
@@ -80,7 +80,7 @@ const CudaExecutor::Programs* CudaExecutor::programs_for(int64_t rows) const {
   return rows == 0 || found == programs_.end() ? nullptr : &*found;
 }
 
-// Gains of unit length are divided by the magnitude of the rope behind them
+// Gains of unit length are divided by the magnitude of the rope that follows them
 // (CudaOperands::rope_call).
 void CudaExecutor::upload_constants() {
   cuda::Uploader uploader(uint64_t{1} << 20);
@@ -114,7 +114,8 @@ void CudaExecutor::upload_rope(size_t index, cuda::Uploader& uploader) {
   const RopeTable table = rope_table(c.ropes[index], rope_head_dim(c, index), positions);
   std::vector<float> cosines, sines;
   for (int64_t position = 0; position < positions; ++position) {
-    for (const float frequency : table.frequencies) {  // angles in float32, as on the CPU
+    // Angles are computed in float32, as on the CPU.
+    for (const float frequency : table.frequencies) {
       const float angle = static_cast<float>(position) * frequency;
       cosines.push_back(std::cos(angle) * table.magnitude);
       sines.push_back(std::sin(angle) * table.magnitude);
@@ -151,7 +152,8 @@ void CudaExecutor::run_parts(const Batch& batch, FunctionRef<void()> body) {
   if (coded != nullptr) coded->finish();
 }
 
-// Marks prevent it because they are host calls of their own.
+// A batch with state marks cannot be recorded, because the host handles marks with calls of its
+// own.
 bool CudaExecutor::can_record() const {
   return batch_->decoding() && batch_->rows() > 0 && batch_->rows() <= memory_->logit_rows &&
          batch_->marks().empty();
@@ -165,7 +167,7 @@ RecordedBatches::Recorded& CudaExecutor::recorded_batch() {
 void CudaExecutor::run_or_replay() {
   if (!can_record()) return compute();
   RecordedBatches::Recorded& recorded = recorded_batch();
-  if (!recorded.warm) {  // every kernel and algorithm is loaded before it is recorded
+  if (!recorded.warm) {  // Kernels and algorithms have to be loaded before they are recorded.
     compute();
     recorded.warm = true;
     return;
@@ -187,13 +189,13 @@ void CudaExecutor::compute() {
   sampling_->sample(*batch_, rows, logits_.computed, stream_.get());
 }
 
-// Runs the layers as one launch where there is a program for them: only a part of a model whose
-// layers are all computed without a break has one.
+// Runs the layers as one launch if there is a program for them. A part of a model has one only if
+// it computes all of its layers without a break.
 void CudaExecutor::compute_layers(int64_t begin, int64_t end) {
   const Programs* const one = programs();
   if (one == nullptr) return launches_->run(begin, end);
   const int64_t rows = batch_->rows();
-  if (rows < one->rows) {  // rows without a sequence, which are computed nevertheless
+  if (rows < one->rows) {  // The program also computes rows that have no sequence.
     const auto width = static_cast<uint64_t>((one->rows - rows) * model_.config.hidden);
     cuda::fill_zero(operands_->row({Rows::stream, model_.config.hidden}, rows), width * kFloat,
                     stream_.get());
@@ -205,9 +207,9 @@ void CudaExecutor::compute_layers(int64_t begin, int64_t end) {
   }
 }
 
-// If the model is one of two parts, the layers that are computed without a break are recorded as
-// one graph, which is found by its first layer. They run once before that, so that every kernel and
-// algorithm is loaded.
+// In one of the two parts of a model, consecutive layers are recorded as one graph, which is found
+// by the first layer. The first run is not recorded, so that every kernel and algorithm is loaded
+// before.
 void CudaExecutor::run_layers(int64_t begin, int64_t end) {
   cuda::select_device(model_.device.index);
   if (meter_ != nullptr || !can_record()) return compute_layers(begin, end);
@@ -280,7 +282,7 @@ void CudaExecutor::fork(int64_t from, int64_t to) {
   if (memory_->cache.coded) memory_->cache.coded->fork(from, to, stream_.get());
 }
 
-// Only parts of a model that hand rows over need room for them.
+// Only parts of a model that hand rows over allocate this buffer.
 void* CudaExecutor::transferred_rows() {
   if (transfer_.rows.bytes() == 0)
     transfer_.rows = cuda::PinnedBuffer(

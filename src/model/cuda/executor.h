@@ -35,7 +35,7 @@ class CudaExecutor : public MeteringExecutor {
                       std::span<const int32_t> history) override;
   std::span<const int32_t> sampled() override { return sampling_->take(); }
   const ModelSteps& steps() const override { return model_.steps; }
-  // Returns whether all layers of a token each of `rows` sequences are one launch
+  // Returns whether one launch computes all layers for one token each of `rows` sequences
   // (cuda::PersistentProgram).
   bool steps_are_one_launch(int64_t rows = 1) const { return programs_for(rows) != nullptr; }
   bool has_streams() const override { return true; }
@@ -59,16 +59,16 @@ class CudaExecutor : public MeteringExecutor {
     int64_t computed = 0;
     bool on_host = false;
   };
-  // Holds rows on their way from and to another part of the model.
+  // Holds the pinned buffer in which rows go to and from another part of the model.
   struct Transfer {
     cuda::PinnedBuffer rows;
     cuda::StreamEvent sent;
   };
 
-  // These launches compute steps of up to `rows` rows.
+  // These programs compute steps of up to `rows` rows in one launch each.
   struct Programs {
     int rows = 1;
-    cuda::PersistentProgram layers, head;  // the head may have none
+    cuda::PersistentProgram layers, head;  // Only `head` may be empty.
   };
 
   void* transferred_rows();
@@ -78,7 +78,7 @@ class CudaExecutor : public MeteringExecutor {
   void run_or_replay();
   bool can_record() const;
   RecordedBatches::Recorded& recorded_batch();
-  // Returns the programs for so many rows, or null.
+  // Returns the programs that take this many rows, or null.
   const Programs* programs_for(int64_t rows) const;
   // Returns the programs for the current batch, or null.
   const Programs* programs() const {
@@ -89,17 +89,18 @@ class CudaExecutor : public MeteringExecutor {
 
   const Model& model_;
   const KvPages& pages_;
-  const KvShape shape_;            // of pages_, divided into pages of the device
-  const cuda::DeviceInfo device_;  // becomes current before its stream and events are made
+  const KvShape shape_;  // It describes pages_, divided into pages of the device.
+  // The device becomes current before its stream and events are made.
+  const cuda::DeviceInfo device_;
   cuda::OwnedStream stream_;
   std::unique_ptr<CudaMemory> memory_;
   std::unique_ptr<CudaOperands> operands_;
   std::unique_ptr<CudaBatch> batch_;
   std::unique_ptr<CudaSampling> sampling_;
   std::unique_ptr<CudaLaunches> launches_;
-  std::unique_ptr<CudaInputMeter> meter_;  // null: nothing is measured
+  std::unique_ptr<CudaInputMeter> meter_;  // If it is null, nothing is measured.
   RecordedBatches recorded_;
-  std::vector<Programs> programs_;  // of more and more rows
+  std::vector<Programs> programs_;  // They are ordered by the number of rows.
   Logits logits_;
   Transfer transfer_;
 };

@@ -9,8 +9,8 @@ namespace walsh {
 namespace {
 
 constexpr int64_t kFloat = sizeof(float), kId = sizeof(int32_t);
-// This many logits are computed together: 64 MiB, and at least a row for each vector of a decode
-// step and for each sequence, whose tokens are chosen together.
+// Up to this many logits (64 MiB) are computed together, but never fewer than a row for each vector
+// of a decode step and for each sequence, because their tokens are chosen together.
 constexpr int64_t kLogitFloats = int64_t{1} << 24;
 
 cuda::Buffer array(std::initializer_list<int64_t> factors, bool zeroed = false) {
@@ -20,8 +20,8 @@ cuda::Buffer array(std::initializer_list<int64_t> factors, bool zeroed = false) 
   return cuda::Buffer(bytes, zeroed);
 }
 
-// Makes room for keys and values of heads, as large as the layer with the longest ones needs; none
-// if a layer has heads that cannot be made of latents.
+// Allocates room for the keys and values that prompts make of latents, as large as the layer with
+// the longest ones needs. There is none if some layer has heads that cannot be made of latents.
 cuda::HeadScratch latent_heads(const ModelConfig& config, int64_t capacity) {
   int64_t heads = 0, dim = 0, value_dim = 0;
   for (const LayerDesc& layer : config.layers) {
@@ -84,7 +84,7 @@ CudaMemory::CudaMemory(const CudaSizes& sizes, const KvShape& shape, int64_t row
   for (size_t i = 0; i < sizes.steps.query_factors.size(); ++i)
     query_factors.push_back(array({shape.capacity, kFloat}));
   std::array<int64_t, kRowKinds> strides = sizes.steps.strides();
-  // The gates also hold rows of the stream whose logits are wanted.
+  // After the layers the rows of `gate` hold the rows of the stream whose logits are wanted.
   int64_t& gate = strides[static_cast<size_t>(Rows::gate)];
   gate = std::max(gate, c.hidden);
   for (size_t i = 0; i < rows.size(); ++i) {

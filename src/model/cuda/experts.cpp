@@ -11,15 +11,16 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kMostSlots = 65535;  // rows of a launch that prepares inputs
-constexpr int64_t kRowAlignment = 4;   // floats of plain rows
+// A launch that prepares inputs takes at most this many rows.
+constexpr int64_t kMostSlots = 65535;
+constexpr int64_t kRowAlignment = 4;  // Plain rows begin at multiples of 4 floats.
 
 cuda::Buffer array(int64_t count, uint64_t size, bool zeroed = false) {
   return cuda::Buffer(checked_mul(static_cast<uint64_t>(count), size, "workspaces of experts"),
                       zeroed);
 }
 
-// Returns where the arrays of a matrix begin; null where it has none.
+// Returns the addresses of a matrix's stored arrays, null where it has none.
 std::vector<const std::byte*> arrays_of(const Linear& linear) {
   const CudaWeights& weights = cuda_weights(linear);
   std::vector<const std::byte*> arrays{weights.dense.data.as<const std::byte>(),
@@ -39,8 +40,8 @@ std::vector<const std::byte*> arrays_of(const Model& model, int layer, const Exp
   return all;
 }
 
-// Counts what the inputs of experts need for every layer: for each shape as many int8 buffers as
-// some layer has distinct forms of one input, and the widest plain rows.
+// Counts the inputs of experts over all layers: for each shape of int8 buffers the most that one
+// layer needs (one per distinct form), and the widest plain rows.
 class ShapeCount {
  public:
   void add(const LayerSteps& layer, const Input& input, std::span<const int> matrices,
@@ -241,8 +242,8 @@ void CudaExperts::begin(const ExpertLayer& layer, const cuda::InputSource& sourc
   multiply(first, layer.stride, work, nullptr, stream);
 }
 
-// The sum follows the products; where rows are few, the products compute it. Blocks that have few
-// slots make their inputs themselves.
+// The sum follows the products, which compute it themselves where rows are few. Blocks that have
+// few slots prepare their inputs themselves.
 void CudaExperts::finish(const ExpertLayer& layer, cuda::ExpertSum call, cuda::Stream stream,
                          CudaInputMeter* meter) {
   const ExpertsDesc& e = layer.desc();
@@ -277,7 +278,8 @@ void CudaExperts::finish(const ExpertLayer& layer, cuda::ExpertSum call, cuda::S
     prepare_forms(tail.source, down.forms, slots, stream);
     if (meter != nullptr) meter->add_experts(gated, tail.source, slots, true, stream);
   }
-  // The block that ends last would add up most of what it has, so more rows have a launch.
+  // The block that ends last would have to sum up most slots, so more rows get a launch for the
+  // sum.
   const bool sums = by_blocks && call.m <= cuda::kSingleRows;
   if (sums) tail.sum = {call, row_.as<const int32_t>(), arrived_.as<int32_t>() + 1};
   multiply(down, layer.stride, batch(e, call.m), by_blocks ? &tail : nullptr, stream);
@@ -346,7 +348,7 @@ void CudaExperts::describe_coded(const ExpertLayer& layer, const Input& input, I
   }
 }
 
-// Plain products of one type are multiplied at a time.
+// All plain products of one type are multiplied together.
 void CudaExperts::multiply(const Described& products, int64_t stride,
                            const cuda::ExpertBatch& batch, const cuda::ExpertTail* tail,
                            cuda::Stream stream) {

@@ -8,7 +8,7 @@
 namespace walsh {
 namespace {
 
-constexpr int64_t kRowAlignment = 64;  // values: 128 bytes
+constexpr int64_t kRowAlignment = 64;  // Rows begin at multiples of 64 values (128 bytes).
 constexpr uint64_t kBf16 = 2;
 
 int64_t stride_of(int64_t width) {
@@ -26,7 +26,7 @@ cuda::Buffer array(std::initializer_list<int64_t> factors, uint64_t size, bool z
 
 CudaInputMeter::CudaInputMeter(const ModelConfig& config, const ModelSteps& steps, int64_t max_rows,
                                const std::set<const Input*>& without_gain) {
-  int64_t slots = 0;  // of a batch
+  int64_t slots = 0;  // A batch has this many slots.
   for (size_t i = 0; i < steps.layers.size(); ++i) {
     const LayerSteps& layer = steps.layers[i];
     for (size_t k = 0; k < layer.inputs.size(); ++k)
@@ -124,7 +124,7 @@ void CudaInputMeter::choose(const MeteredChoices& choices, cuda::Stream stream) 
   }
 }
 
-// Pairs of bf16 values are copied as floats, which keeps their bits.
+// Pairs of bf16 values are copied as floats, because a copy keeps their bits.
 void CudaInputMeter::add_experts(const Input& input, const cuda::InputSource& source, int64_t m,
                                  bool by_slot, cuda::Stream stream) {
   Site* const site = site_of(input);

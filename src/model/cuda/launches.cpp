@@ -9,11 +9,11 @@
 namespace walsh {
 namespace {
 
-// The launch that also makes inputs chooses the experts of so few rows. Its last block does it for
-// all of them, so a launch of its own is faster for more rows.
+// Up to this many rows, the launch that also prepares inputs chooses the experts. Its last block
+// does so for all rows, so more rows get a faster launch of their own.
 constexpr int64_t kMostRoutedInFront = 8;
-// From this many rows of a sequence on, latents become keys and values of heads: to make those of a
-// position costs about as much as 24 rows that see its latent, by an estimate
+// From this many rows of a sequence on, latents are expanded to keys and values of heads. Expanding
+// a position costs about as much as 24 rows that read its latent, by an estimate
 // (docs/gpu_notebook.md).
 constexpr int64_t kLeastExpandedRows = 32;
 
@@ -59,7 +59,7 @@ void CudaLaunches::perform(const step::Embed& s) {
 
 void CudaLaunches::perform(const step::Product& s) {
   CudaSource source{operands_.source(s, layer_, skip_), {}};
-  if (s.up.present() && s.up.stride != s.from.stride) {  // `up` gets the layout of the gates
+  if (s.up.present() && s.up.stride != s.from.stride) {  // `up` gets the layout of the gates.
     float* const packed = operands_.row({Rows::up, s.up.width});
     cuda::copy_rows(source.rows.up, s.up.stride, rows(), s.up.width, packed, stream_);
     source.rows.up = packed;
@@ -110,8 +110,8 @@ void CudaLaunches::keep_latents(const step::PrepareHeads& s) {
                      operands_.places(), stream_);
 }
 
-// Multiplies the rows from skip_ on, but not those whose latents are expanded: attend_expanded()
-// does it for them.
+// Multiplies the rows from skip_ on, except those whose latents are expanded: attend_expanded()
+// multiplies them.
 void CudaLaunches::perform(const step::MultiplyHeads& s) {
   for (const RowGroup& group : batch_.groups()) {
     const int64_t first = std::max(group.first, skip_);
@@ -136,13 +136,14 @@ void CudaLaunches::multiply_heads(const step::MultiplyHeads& s, int64_t first, i
   cuda::multiply_heads(call, stream_);
 }
 
-// Norms every norm.width of the values of all rows, which lie one behind the other.
+// Normalizes each norm.width values of all rows, which lie one behind the other.
 void CudaLaunches::norm_all(const Norm& norm, float* x, int64_t width) {
   cuda::norm_rows(x, batch_.rows() * (width / norm.width), norm.width,
                   operands_.vector(layer_, norm.gain), norm.eps, stream_);
 }
 
-// Queries are read beside their gates where they are, unless something is done to them before.
+// With an fp16 cache and no norm in front, rope reads queries where the product has put them,
+// beside their gates. Otherwise they are copied first.
 void CudaLaunches::perform(const step::PrepareHeads& s) {
   if (s.latent.present()) return keep_latents(s);
   const int64_t m = batch_.rows();
@@ -190,8 +191,8 @@ void CudaLaunches::attend_pages(const step::Attend& s) {
   }
 }
 
-// Returns whether rows of a sequence read latents as keys and values of heads. It depends only on
-// their number, so that all steps of a layer choose alike.
+// Returns whether the latents of a group's sequence are expanded to keys and values of heads. The
+// answer depends only on the number of rows, so all steps of a layer agree.
 bool CudaLaunches::is_expanded(const RowGroup& group) const {
   return memory_.latent_heads.present() && !group.single && group.rows >= kLeastExpandedRows;
 }
@@ -212,8 +213,8 @@ void CudaLaunches::attend_latents(const step::Attend& s) {
 }
 
 // Computes the rows [begin, end) of the batch, which end at position `longest` of their sequence.
-// This also takes the place of the products of heads in front of attention and behind it: it has
-// the queries of the former, the results of the latter, and the matrices of both.
+// This replaces attention and the products of heads in front of it and behind it, so it reads the
+// queries of the first product, uses both matrices, and writes the results of the last one.
 void CudaLaunches::attend_expanded(const step::Attend& s, int64_t begin, int64_t end,
                                    int64_t longest) {
   const auto &before = std::get<step::MultiplyHeads>(steps_[at_ - 1].op),
@@ -254,8 +255,8 @@ void CudaLaunches::perform(const step::DeltaRule& s) {
                                batch_.runs(), batch_.groups(), batch_.marks(), skip_, stream_);
 }
 
-// If the product behind it can make its input from the mixer's results and their gates, nothing is
-// left to do.
+// If the next product can apply the gates while it prepares its input, the gates are only kept for
+// it.
 void CudaLaunches::perform(const step::GateHeads& s) {
   const cuda::HeadGates gates = operands_.head_gates(s, layer_, skip_);
   gates_ = {};
@@ -275,7 +276,7 @@ void CudaLaunches::perform(const step::Route& s) {
     memory_.experts.scale_weights(s.experts, operands_.vector(layer_, s.factors), rows(), stream_);
 }
 
-// down and its inputs wait for AddExperts: a shared expert is multiplied before.
+// The products of down wait until AddExperts, because a shared expert is multiplied in between.
 void CudaLaunches::perform(const step::Experts& s) {
   experts_ = &s;
   memory_.experts.begin(operands_.experts(s, layer_),
@@ -306,7 +307,7 @@ void CudaLaunches::perform(const step::NormRows& s) {
                   operands_.vector(layer_, s.norm.gain), s.norm.eps, stream_);
 }
 
-// Where a norm covers a part of a row, each part counts as a row: rows lie one behind the other.
+// Where a norm covers only a part of a row, each part counts as a row; the rows are contiguous.
 void CudaLaunches::perform(const step::AddBranch& s) {
   cuda::BranchCall call;
   call.branch = operands_.row(s.branch);
@@ -320,8 +321,8 @@ void CudaLaunches::perform(const step::AddBranch& s) {
   cuda::add_branch(call, stream_);
 }
 
-// Returns the rows of the stream whose logits are wanted, one behind the other; if they are not,
-// they are copied to the first rows of `gate`, which nothing reads any more.
+// Returns the wanted rows of the stream, contiguous. Unless they are that already, they are copied
+// to the first rows of `gate`, which nothing reads any more.
 const float* CudaLaunches::wanted_rows(const Operand& from, int64_t first, int64_t count) {
   const int32_t begin = batch_.wanted()[static_cast<size_t>(first)];
   if (batch_.wanted()[static_cast<size_t>(first + count - 1)] == begin + count - 1)

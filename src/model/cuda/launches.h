@@ -1,4 +1,4 @@
-// Runs the steps of a model on a GPU one by one: every step is a launch or a few.
+// Runs the steps of a model on a GPU one by one. Every step is one launch or a few.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,18 @@ namespace walsh {
 
 class CudaLaunches {
  public:
-  // All arguments outlive it.
+  // All arguments outlive this object.
   CudaLaunches(const CudaOperands& operands, CudaMemory& memory, const CudaBatch& batch,
                cuda::Stream stream);
 
   void embed();
   // Runs the steps of the layers [begin, end), each over the rows that it needs.
   void run(int64_t begin, int64_t end);
-  // Computes the logits of `rows` of the wanted rows from the `first` one on.
+  // Computes the logits of `rows` of the wanted rows, from number `first` on.
   void logits(int64_t first, int64_t rows);
-  // Caps logits behind their product, if the model caps them.
+  // Applies the model's cap, if it has one, to logits that a product has written.
   void cap(int64_t rows);
-  // Lets the inputs of the layers be measured from now on. The meter outlives this.
+  // Reports the inputs of the layers to a meter from now on. The meter outlives this object.
   void meter(CudaInputMeter* meter) { meter_ = meter; }
 
  private:
@@ -45,8 +45,7 @@ class CudaLaunches {
   void perform(const step::Logits& s);
 
   void run_layer(const LayerSteps& layer);
-  // Returns the step `ahead` places behind the one that is performed, if it is of this kind,
-  // otherwise null.
+  // Returns the step `ahead` places behind the current one if it is of this kind, otherwise null.
   template <typename Kind>
   const Kind* following(size_t ahead) const {
     return at_ + ahead < steps_.size() ? std::get_if<Kind>(&steps_[at_ + ahead].op) : nullptr;
@@ -68,15 +67,15 @@ class CudaLaunches {
   cuda::Stream stream_;
   CudaInputMeter* meter_ = nullptr;
 
-  // These describe the step that is being performed:
-  std::span<const Step> steps_;  // its layer's,
-  size_t at_ = 0;                // its place among them,
+  // Holds the steps of the layer that is being computed, and the place of the current one.
+  std::span<const Step> steps_;
+  size_t at_ = 0;
   int layer_ = -1;
   int64_t skip_ = 0;
-  int64_t first_logit_ = 0, logit_count_ = 0;  // of logits()
-  // Earlier steps of the layer leave this to later ones: the gates of the mixer's results, which
-  // the product behind it takes with its input; whether the launch of the router's product has
-  // chosen the experts and made their inputs; and the steps of a delta net and of experts.
+  int64_t first_logit_ = 0, logit_count_ = 0;  // They are the arguments of the current logits().
+  // Earlier steps of a layer leave this to later ones: the gates that the next product applies to
+  // the mixer's results while it prepares its input; whether the launch of the router's product has
+  // chosen experts and prepared their inputs; and the steps of a delta net and of experts.
   cuda::HeadGates gates_;
   bool prepared_in_front_ = false, routed_in_front_ = false;
   const step::Convolve* convolved_ = nullptr;

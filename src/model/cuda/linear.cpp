@@ -13,14 +13,16 @@ using cuda::InputSource;
 using cuda::kMaxVectors;
 using cuda::kWeightSideVectors;
 
-constexpr int64_t kRowAlignment = 64;  // elements: 128 bytes of 16 bits
-// For more vectors cuBLASLt multiplies plain weights faster; its time hardly grows up to 64.
+constexpr int64_t kRowAlignment = 64;  // Rows begin at multiples of 64 16-bit elements (128 bytes).
+// cuBLASLt multiplies plain weights faster for more vectors than this; its time hardly grows up to
+// 64.
 constexpr int64_t kDenseVectors = 2;
-constexpr uint64_t kMaxScratch = uint64_t{1} << 30;  // larger matrices go in slices
-constexpr int64_t kHeadSlice = 4096;  // rows of a head, whose matrix would need the most
+constexpr uint64_t kMaxScratch = uint64_t{1} << 30;  // Larger matrices are multiplied in slices.
+// The head, which would need the most, is cut into this many rows.
+constexpr int64_t kHeadSlice = 4096;
 constexpr int64_t kActivationBlock = cuda::kPaddedColumns;
 
-// Returns the rows of later tokens of a batch: every pointer is moved by `first` rows.
+// Returns the source moved forward by `first` rows.
 CudaSource from_row(const CudaSource& source, int64_t first) {
   CudaSource moved = source;
   moved.rows.x += first * source.rows.ldx;
@@ -39,7 +41,7 @@ const float* bias_of(const CudaWeights& weights) {
   return weights.bias.empty() ? nullptr : weights.bias.as<float>();
 }
 
-// A launch prepares two forms.
+// Prepares all forms of m rows. One launch makes two forms.
 void prepare(const CudaSource& source, std::span<const InputForm> forms, int64_t m,
              cuda::Stream stream) {
   for (size_t i = 0; i < forms.size(); i += cuda::kMaxForms) {
@@ -52,7 +54,7 @@ void prepare(const CudaSource& source, std::span<const InputForm> forms, int64_t
   }
 }
 
-// Describes a product of rows with the matrix that `item` names.
+// Describes the product that `item` names for the kernel of rows.
 cuda::RowMatmul row_matmul(const CudaMatmul& item) {
   const CudaWeights& weights = cuda_weights(*item.linear);
   cuda::RowMatmul product;
@@ -155,8 +157,8 @@ bool CudaLinear::is_in_front(const Linear& linear, int64_t m) {
          linear.rows <= cuda::kMostFrontRows && linear.cols <= cuda::kMostFrontColumns;
 }
 
-// Small plain products are computed in the launch that prepares the inputs of coded ones, or of a
-// front; beside other plain products they share their launches.
+// Small plain products are computed in the launch that prepares the inputs of coded ones or of a
+// front. Beside other plain products they join the launches of these.
 void CudaLinear::multiply(const Input& input, const CudaSource& source,
                           std::span<const CudaMatmul> items, int64_t m, cuda::Stream stream,
                           const CudaFront* front) {
@@ -293,7 +295,7 @@ void CudaLinear::dense(const CudaSource& source, std::span<const CudaMatmul> ite
   cuda::gemv(std::span<const cuda::DenseMatmul>(products), m, stream);
 }
 
-// Multiplies rows in the type that the weights need; for coded ones that is f16, or bf16 where no
+// Multiplies rows in the 16-bit type that the weights need: f16 for coded ones, or bf16 where no
 // norm bounds the input.
 void CudaLinear::rows(const CudaSource& source, std::span<const CudaMatmul> items, int64_t m,
                       cuda::Stream stream) {

@@ -1,5 +1,5 @@
-// Multiplies the linear layers of one activation on the GPU: chooses how the input is prepared and
-// which kernels multiply it, by the number of rows and the formats of the matrices.
+// Multiplies the linear layers of one activation on the GPU. It chooses by the number of rows and
+// the formats of the matrices how the input is prepared and which kernels multiply it.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@
 
 namespace walsh {
 
-// One product of an input computes y[m][ldy] (+)= linear(input) + bias.
+// Describes one product of an input: y[m][ldy] = linear(input) + bias, or y += the same.
 struct CudaMatmul {
   const Linear* linear = nullptr;
   float* y = nullptr;
@@ -24,14 +24,13 @@ struct CudaMatmul {
   bool add = false;
 };
 
-// Says where the rows of an input are, and the gates of their heads, which a mixer's results may
-// have.
+// Says where the rows of an input are, and which gates they have if they are a mixer's results.
 struct CudaSource {
   cuda::InputSource rows;
-  cuda::HeadGates gates;  // cuda::can_prepare(gates), or none
+  cuda::HeadGates gates;  // Either cuda::can_prepare(gates) holds, or there are none.
 };
 
-// Says what a launch in front of products makes beside their inputs and small products.
+// Says what the launch that prepares inputs and computes small products also has to do.
 struct CudaFront {
   std::span<const cuda::InputForm> forms;
   const cuda::FrontRoute* route = nullptr;
@@ -42,18 +41,20 @@ class CudaLinear {
   // Allocates workspaces for up to max_rows rows of every input.
   CudaLinear(const CudaSizes& sizes, int64_t max_rows);
 
-  // With a front the first item is a product for which is_in_front() holds.
+  // Computes all products of an input. With a front, is_in_front() has to hold for the first
+  // product.
   void multiply(const Input& input, const CudaSource& source, std::span<const CudaMatmul> items,
                 int64_t m, cuda::Stream stream, const CudaFront* front = nullptr);
-  // Returns whether products of m rows with a matrix can be computed where inputs are prepared.
+  // Returns whether the launch that prepares inputs can also compute products of m rows with this
+  // matrix.
   static bool is_in_front(const Linear& linear, int64_t m);
   // Adds the products of one row to a program. Returns false if they cannot be a part of it.
   bool add_to(cuda::PersistentProgram& program, const Input& input, const cuda::InputSource& source,
               std::span<const CudaMatmul> items);
-  // Returns whether coded matrices are multiplied with int8 inputs, as programs do it.
+  // Returns whether coded matrices are multiplied with int8 inputs, as programs require.
   bool has_steps() const { return !exact_ && !rotate_weights_; }
 
-  // Says what int8 products of one input need: forms that are made once, and the products.
+  // Holds the coded products of one input and the int8 forms that they need, each made once.
   struct Coded {
     std::vector<cuda::InputForm> forms;
     std::vector<cuda::Matmul> products;
@@ -61,22 +62,24 @@ class CudaLinear {
   Coded describe(const Input& input, std::span<const CudaMatmul> items);
 
  private:
-  // The workspaces have these sizes.
+  // Holds the sizes of the workspaces.
   struct Extent {
-    int64_t stride = 0;          // of float and 16-bit rows
-    int64_t quantized_rows = 0;  // of int8 inputs that are made at once
-    int64_t row_bytes = 2;       // per value of rows for long prompts
-    uint64_t scratch = 0;        // for dequantized weights
-    bool prompts = false;        // cuBLASLt is used
-    bool rows = false;           // cuBLASLt or products that rotate weights are used
+    int64_t stride = 0;          // Float rows and 16-bit rows are this many values apart.
+    int64_t quantized_rows = 0;  // This many rows of int8 inputs are made at once.
+    int64_t row_bytes = 2;       // A value of a row takes this many bytes for long prompts.
+    uint64_t scratch = 0;        // Dequantized weights need this many bytes.
+    bool prompts = false;        // It says whether cuBLASLt is used.
+    // Says whether cuBLASLt or products that rotate weights are used.
+    bool rows = false;
   };
   static Extent extent(const CudaSizes& sizes, int64_t max_rows);
   void make_batch_space();
 
   void coded(const Coded& coded, int64_t m, cuda::Stream stream);
-  // Returns whether the kernels for batches multiply m rows.
+  // Returns whether the kernels for batches multiply m rows with this matrix.
   bool in_batch(const Input& input, const Linear& linear, int64_t m) const;
-  // Computes small products, prepares the inputs of coded ones, and does what `front` asks for.
+  // Computes small products, prepares the inputs of coded ones, and does what `front` asks for, in
+  // one launch.
   void in_front(const CudaSource& source, std::span<const CudaMatmul> items,
                 std::span<const cuda::InputForm> forms, const CudaFront* front, int64_t m,
                 cuda::Stream stream);
@@ -84,19 +87,20 @@ class CudaLinear {
              cuda::Stream stream);
   void rows(const CudaSource& source, std::span<const CudaMatmul> items, int64_t m,
             cuda::Stream stream);
-  // Computes products that rotate weights back (weight_side.h), with float rows for at most 8 rows.
+  // Computes products that rotate weights back (weight_side.h). Up to 8 rows are float rows.
   void weight_side(const CudaSource& source, std::span<const CudaMatmul> items, int64_t m,
                    cuda::Stream stream);
   void rows_of_type(DType type, const CudaSource& source, std::span<const CudaMatmul> items,
                     int64_t m, cuda::Stream stream);
 
   Extent extent_;
-  bool exact_;                                // 16-bit rows for coded weights whatever m is
-  bool rotate_weights_;                       // where there are rotations
-  std::vector<cuda::Activations> quantized_;  // as ModelSteps::buffers
-  cuda::BatchSpace batch_;                    // for more rows than decoding has, where it helps
-  cuda::Buffer float_rows_;                   // [16][stride], for plain weights
-  cuda::Buffer rows_;                         // [max_rows][stride], if Extent::rows
+  bool exact_;                                // If true, coded weights always get 16-bit rows.
+  bool rotate_weights_;                       // It is true only if the model has rotations.
+  std::vector<cuda::Activations> quantized_;  // They are in the order of ModelSteps::buffers.
+  // It is for more rows than decoding has, where that pays off.
+  cuda::BatchSpace batch_;
+  cuda::Buffer float_rows_;  // The shape is [16][stride] and is for plain weights.
+  cuda::Buffer rows_;        // The shape is [max_rows][stride], if Extent::rows.
   std::unique_ptr<cuda::DequantizedGemm> gemm_;
 };
 

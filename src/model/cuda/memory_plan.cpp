@@ -24,7 +24,7 @@ double gib(uint64_t bytes) {
   return static_cast<double>(bytes) / (1 << 30);
 }
 
-// Returns the device memory that `make` allocates.
+// Returns how much device memory `make` allocates.
 template <typename Make>
 uint64_t counted(const Make& make) {
   const cuda::CountedMemory memory;
@@ -32,7 +32,7 @@ uint64_t counted(const Make& make) {
   return memory.bytes();
 }
 
-// Makes the buffers of a matrix as placing it does.
+// Allocates the buffers of a matrix as placing it would.
 void make_matrix(const Format& format, int64_t rows, int64_t cols, bool biased) {
   if (format.dense) cuda::Buffer(tensor_bytes(format, rows, cols));
   for (int pass = 0; pass < format.passes && !format.dense; ++pass)
@@ -40,7 +40,7 @@ void make_matrix(const Format& format, int64_t rows, int64_t cols, bool biased) 
   if (biased) cuda::Buffer(static_cast<uint64_t>(rows) * sizeof(float));
 }
 
-// Returns the bytes of its arrays as they are stored.
+// Returns how many bytes the embedding's stored arrays take.
 uint64_t embedding_bytes(const Format& format, int64_t rows, int64_t cols) {
   return counted([&] {
     for (const ArraySpec& array : array_specs(format, rows, cols))
@@ -50,7 +50,8 @@ uint64_t embedding_bytes(const Format& format, int64_t rows, int64_t cols) {
   });
 }
 
-// A part of a model, or a model whose layers are all recurrent, may have no heads to check.
+// Nothing is checked for a model or part that has no heads, because all of its layers are recurrent
+// or elsewhere.
 void check_cache(const CacheTypes& types, int64_t head_dim) {
   if (!types.coded() || head_dim == 0) return;
   const std::string reason = cuda::why_not_coded(types, head_dim);
@@ -81,7 +82,7 @@ int64_t choose_cuda_rows(const CudaSizes& sizes, const KvShape& cache, uint64_t 
   const int64_t most = most_expert_rows(expert_shapes(sizes));
   if (sizes.batch_rows > 0) return std::min(sizes.batch_rows, most);
   int64_t useful = std::max(cache.capacity, cache.sequences);
-  // A part of a model takes the batches of the other one.
+  // A part of a model takes batches as large as the other part's.
   if (sizes.config.embedding.empty()) useful = std::min(useful, kCpuRows);
   useful = std::min(useful, most);
   for (int64_t rows = kMaxRows; rows > kMinRows; rows /= 2) {
@@ -129,7 +130,8 @@ MemoryPlan plan_cuda_memory(const WeightSource& source, const ModelConfig& confi
   if (!is_part) {
     const Format& embedding = source.format_of(config.embedding);
     plan.embedding = embedding_bytes(embedding, config.vocab, config.hidden);
-    if (config.tied_head && embedding.dense) plan.weights -= plan.embedding;  // one copy of both
+    // The head shares the memory of the embedding.
+    if (config.tied_head && embedding.dense) plan.weights -= plan.embedding;
     const TokenTableDesc& layers = config.layer_embedding;
     if (layers.present()) {
       plan.embedding += embedding_bytes(source.format_of(layers.weight), config.vocab, layers.cols);

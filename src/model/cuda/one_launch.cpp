@@ -7,7 +7,7 @@
 namespace walsh {
 namespace {
 
-// Returns whether the phase of attention can do all that the step does.
+// Returns whether the attention phase of a program can do all that the step does.
 bool is_phase(const step::PrepareHeads& heads) {
   return !heads.norms_all_heads() && !heads.norms_turned && !heads.unit.present() &&
          !heads.latent.present() && heads.key.present() && !heads.values_are_keys &&
@@ -32,7 +32,7 @@ cuda::ExpertStep::Part part_of(int64_t width, std::span<const cuda::Matmul> firs
   return part;
 }
 
-// Returns the matrix that computes these rows, or null.
+// Returns the matrix of a product that writes these rows, or null.
 const Linear* output_to(Rows rows, const step::Product& s, const Model& model, int layer) {
   for (const step::Product::Output& output : s.outputs)
     if (output.to.rows == rows) return &model.matrix(layer, output.matrix);
@@ -44,7 +44,7 @@ const Linear* output_to(Rows rows, const step::Product& s, const Model& model, i
 cuda::PersistentProgram OneLaunch::layers() {
   const Model& model = operands_.model();
   if (!cuda::PersistentProgram::available()) return {};
-  // Between the layers of such a part others compute.
+  // Layers of such a part are interrupted by the other part, so they cannot be one launch.
   const auto& layers = model.config.layers;
   if (std::any_of(layers.begin(), layers.end(), experts_elsewhere)) return {};
   program_ = cuda::PersistentProgram(rows_);
@@ -66,7 +66,7 @@ cuda::PersistentProgram OneLaunch::head() {
 
 bool OneLaunch::add(const step::Product& s) {
   const Model& model = operands_.model();
-  if (waiting_.experts != nullptr) {  // only the shared expert's down comes behind them
+  if (waiting_.experts != nullptr) {  // Only the shared expert's down comes in between.
     waiting_.shared_down = &s;
     return true;
   }
@@ -96,7 +96,8 @@ bool OneLaunch::add(const step::PrepareHeads& s) {
   return true;
 }
 
-// Adds attention. Its product writes queries beside their gates, where the phase reads them.
+// Adds attention. The product before it has put queries beside their gates, where the phase reads
+// them.
 bool OneLaunch::add(const step::Attend& s) {
   const step::PrepareHeads& heads = *waiting_.heads;
   if (!is_phase(heads)) return false;
@@ -126,8 +127,8 @@ bool OneLaunch::add(const step::DeltaRule& s) {
   return true;
 }
 
-// The phase of attention has its gates already. The phase of a delta net does all that lies between
-// its products, gates included.
+// Nothing is added: the attention phase applies gates itself, and the phase of a delta net does all
+// that lies between its products.
 bool OneLaunch::add(const step::GateHeads& s) {
   if (waiting_.rule == nullptr) return true;
   if (!is_dense_without_bias(*waiting_.decay) || !is_dense_without_bias(*waiting_.strength))
@@ -154,9 +155,9 @@ bool OneLaunch::add(const step::Experts& s) {
   return true;
 }
 
-// Adds router, choice, products and the sum as one phase. Such a phase cannot have weights of
-// inputs instead of results, norms and factors behind the sum, codes in two passes, or a shared
-// expert of another part.
+// Adds router, choice, products and sum as one phase. Returns false for what such a phase cannot
+// do: weights of inputs instead of results, norms and factors behind the sum, codes in two passes,
+// or a shared expert that another part computes.
 bool OneLaunch::add(const step::AddExperts& s) {
   const Model& model = operands_.model();
   const step::Experts& of = *waiting_.experts;
@@ -185,7 +186,7 @@ bool OneLaunch::add(const step::AddExperts& s) {
   step.function = of.gate.function;
   step.stride = operands_.experts(of, layer_).stride;
   step.stream = operands_.row(s.to);
-  // Gates and ups of both kinds read forms of one activation.
+  // Gates and ups of routed and shared experts read forms of one activation.
   const std::array<CudaMatmul, 4> firsts{{{each.gate}, {each.up}, {shared.gate}, {shared.up}}};
   const auto described = linear_.describe(model.input(layer_, of.input), firsts);
   step.forms = described.forms;

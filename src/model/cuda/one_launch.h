@@ -1,6 +1,5 @@
-// Makes one launch of the steps of all layers for one token, or for one each of a few sequences,
-// and one of the head (kernels/cuda/persistent), where the device and the formats of the model
-// allow it.
+// Makes one launch of all layers' steps for one token each of one or a few sequences, and one
+// launch of the head (kernels/cuda/persistent), where the device and the model's formats allow it.
 #pragma once
 
 #include "kernels/cuda/persistent/program.h"
@@ -10,17 +9,18 @@ namespace walsh {
 
 class OneLaunch {
  public:
-  // Both arguments outlive it. `rows` is as in cuda::PersistentProgram.
+  // Both arguments outlive this object. `rows` has the meaning that it has in
+  // cuda::PersistentProgram.
   OneLaunch(const CudaOperands& operands, CudaLinear& linear, int rows)
       : operands_(operands), linear_(linear), rows_(rows) {}
 
-  // These make the programs; they are empty where there can be none.
+  // These return the programs, empty where there can be none.
   cuda::PersistentProgram layers();
   cuda::PersistentProgram head();
 
  private:
-  // Adds what a step computes to the program, or keeps it for the phase that a later step becomes.
-  // Returns false if a program cannot do the step.
+  // These add a step to the program, or keep it for the phase that a later step becomes. They
+  // return false if a program cannot do the step.
   bool add(const step::Embed&) { return false; }
   bool add(const step::Product& s);
   bool add(const step::PrepareHeads& s);
@@ -45,9 +45,9 @@ class OneLaunch {
     return std::visit([this](const auto& s) { return add(s); }, step.op);
   }
 
-  // These steps wait for the one that becomes their phase: attention; the delta rule with its
-  // decays and strengths, which the phase multiplies itself; experts with their router and the
-  // shared one.
+  // These steps wait for the later step that becomes their phase. The phases of the delta rule and
+  // of experts multiply some matrices themselves (decays and strengths; router and shared expert),
+  // so those products wait, too.
   struct Waiting {
     const step::PrepareHeads* heads = nullptr;
     const step::Convolve* convolve = nullptr;

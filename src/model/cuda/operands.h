@@ -1,5 +1,5 @@
-// Finds the operands of steps on a GPU: where rows, vectors and caches lie, and the calls of
-// kernels that follow from a step, whether it is launched or a phase of a program.
+// Finds the operands of steps on a GPU: where rows, vectors and caches lie, and the arguments of
+// kernels that follow from a step. Single launches and phases of a program both use it.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ namespace walsh {
 
 class CudaOperands {
  public:
-  // Both arguments outlive it.
+  // Both arguments outlive this object.
   CudaOperands(const Model& model, const CudaMemory& memory);
 
   const Model& model() const { return model_; }
   const CudaMemory& memory() const { return memory_; }
 
-  // Returns the table of the embedding or, if `of_layers`, that of the embeddings of layers. The
+  // Returns the table of the embedding or, with `of_layers`, that of the embeddings of layers. The
   // model must have it.
   const cuda::StoredTable& table(bool of_layers) const {
     return of_layers ? layer_embedding_ : embedding_;
@@ -29,11 +29,12 @@ class CudaOperands {
   // Returns row `index` of an operand.
   float* row(const Operand& operand, int64_t index = 0) const;
   const float* vector(int layer, int index) const { return memory_.vectors.at(layer, index); }
-  // Returns array `array` of CudaMemory::staged, of all rows of a batch.
+  // Returns array number `array` of CudaMemory::staged.
   int32_t* staged(int64_t array) const;
   cuda::RowPlaces places() const { return {staged(1), staged(2)}; }
 
-  // Returns the rows from `first` on, normed by a norm of the layer if there is one.
+  // Returns the rows from `first` on as a source of inputs, with the gain of a norm of the layer if
+  // there is one.
   cuda::InputSource source(const Operand& from, const Norm& norm, int layer, int64_t first) const;
   // These return what a product reads and writes for the rows of a batch from `skip` on. The
   // residual stream and mixers' results keep their places; what a block computes besides begins at
@@ -41,7 +42,7 @@ class CudaOperands {
   cuda::InputSource source(const step::Product& s, int layer, int64_t skip) const;
   std::vector<CudaMatmul> products(const step::Product& s, int layer, int64_t skip) const;
 
-  // Returns whether queries and keys have a norm that is not the one that rope_call() has.
+  // Returns whether queries and keys have a norm that rope_call() does not apply.
   static bool has_norm_in_front(const step::PrepareHeads& s) {
     return s.norms_all_heads() || (s.query_norm.present() && s.unit.present());
   }
@@ -53,8 +54,8 @@ class CudaOperands {
   // Describes rows [first, first + rows), over keys and values in fp16 pages.
   cuda::AttentionCall attention_call(const step::Attend& s, int layer, int64_t first,
                                      int64_t rows) const;
-  // Returns the gates of rows from `skip` on: those of delta nets are rows of their own, those of
-  // attention stand where its queries do, behind the queries of their head.
+  // Returns the gates of rows from `skip` on. Gates of delta nets are rows of their own; those of
+  // attention stand behind the queries of their head.
   cuda::HeadGates head_gates(const step::GateHeads& s, int layer, int64_t skip) const;
   CudaDeltaNet::Rows delta_rows(const step::Convolve& s, const Operand& mixed, int64_t m) const;
   // Returns the rows and weights of a short convolution between gates.
@@ -62,13 +63,13 @@ class CudaOperands {
   ExpertLayer experts(const step::Experts& s, int layer) const {
     return {model_, s, layer, expert_strides_[static_cast<size_t>(layer)]};
   }
-  // Returns by how much a rope lengthens what it turns; 1 for none.
+  // Returns the factor by which a rope lengthens what it turns; 1 without a rope.
   float magnitude(int rope) const;
 
  private:
   const Model& model_;
   const CudaMemory& memory_;
-  std::vector<int64_t> expert_strides_;  // of layers; 0 where there are no experts
+  std::vector<int64_t> expert_strides_;  // Each layer has a stride in bytes, 0 without experts.
   cuda::StoredTable embedding_, layer_embedding_;
 };
 

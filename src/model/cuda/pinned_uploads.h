@@ -11,7 +11,7 @@
 namespace walsh {
 
 // Copies through a ring of pieces of pinned memory. The host waits for a piece only if all of them
-// are still in flight, i.e. if the stream is more than a megabyte of copies behind.
+// are still in flight, i.e. if more than a megabyte of copies is waiting in the stream.
 class PinnedUploads {
  public:
   // Copies `bytes` bytes when `stream` reaches this point. The caller may change `host` after the

@@ -1,4 +1,4 @@
-// Loads tensors into GPU memory, one by one: stored arrays go through pinned buffers to the device
+// Loads tensors into GPU memory one by one. Stored arrays go through pinned buffers to the device
 // and are repacked there.
 #include <fmt/format.h>
 
@@ -39,8 +39,8 @@ class CudaPlacement : public Placement {
     begin_matrix(matrix);
     if (stored.format->dense) {
       place_dense(*weights, stored, matrix);
-      // Matrices that choose experts or compute decays have inputs in float32, whatever the number
-      // of rows.
+      // Matrices that choose experts or compute decays get float32 inputs, whatever the number of
+      // rows.
       if (matrix.plain) {
         weights->dense = cuda::widen(weights->dense, uploader_->stream());
         linear.format = &get_format("f32");
@@ -56,7 +56,7 @@ class CudaPlacement : public Placement {
       uploader_->copy(weights->bias.as(), linear.bias.data(), weights->bias.bytes());
     }
     linear.device_weights = std::move(weights);
-    if (stored.on_gpu) uploader_->synchronize();  // before its arrays go
+    if (stored.on_gpu) uploader_->synchronize();  // Nothing may still read its arrays when they go.
   }
 
   Tensor on_host(Tensor stored) override {
@@ -96,7 +96,7 @@ class CudaPlacement : public Placement {
         keep(codebook(stored));
       }
     }
-    if (embedding_ == nullptr) {  // the embedding comes first
+    if (embedding_ == nullptr) {  // The embedding comes first.
       embedding_data_ = stored.data.data();
       embedding_ = embedding;
     }
@@ -154,10 +154,10 @@ class CudaPlacement : public Placement {
   }
 
   Device device_;
-  std::vector<uint64_t> pool_bytes_;  // of layers with experts
+  std::vector<uint64_t> pool_bytes_;  // The experts of a layer take this many bytes.
   size_t next_pool_ = 0;
-  cuda::MemoryPool pool_;  // of the current one
-  int last_expert_ = -1;   // of the last matrix
+  cuda::MemoryPool pool_;  // It belongs to the layer that is being placed.
+  int last_expert_ = -1;   // It is the expert of the last matrix.
   std::unique_ptr<cuda::Uploader> uploader_;
   cuda::Buffer staging_;
   std::shared_ptr<CudaEmbedding> embedding_;

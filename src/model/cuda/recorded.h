@@ -14,18 +14,20 @@ namespace walsh {
 
 class RecordedBatches {
  public:
-  // A recorded batch depends on its rows, the reach of the context, whether tokens are chosen, and
-  // whether some of them are drawn.
+  // What is recorded depends on the number of rows, the reach of the context, whether tokens are
+  // chosen, and whether some of them are drawn at random.
   using Shape = std::tuple<int64_t, int64_t, bool, bool>;
   struct Recorded {
-    bool warm = false;                              // has run once
-    int64_t used = 0;                               // count of the last batch that used it
-    cuda::Graph graph[CudaSampling::kOpenBatches];  // by the slot that takes what is chosen
-    std::map<int64_t, cuda::Graph> layers;  // of a part of a model: steps by their first layer
+    bool warm = false;  // It says whether the steps have run once.
+    int64_t used = 0;   // It was the count when a batch used it last.
+    // There is a graph per slot that takes the chosen tokens.
+    cuda::Graph graph[CudaSampling::kOpenBatches];
+    // In a part of a model, steps are found by their first layer.
+    std::map<int64_t, cuda::Graph> layers;
   };
 
   void count() { ++batches_; }
-  // Returns what is recorded for its shape; of many shapes the one that has been unused for the
+  // Returns the recording for a shape. If there are many, the one that has been unused for the
   // longest time is forgotten.
   Recorded& of(const Shape& shape) {
     if (!recorded_.contains(shape) && recorded_.size() == kMost) {

@@ -19,12 +19,12 @@ bool CudaSampling::available() const {
 
 void CudaSampling::start(int64_t sequence, const SamplerOptions& options,
                          std::span<const int32_t> history, cuda::Stream stream) {
-  // Only a penalty reads the history; as many tokens are kept as the context can have.
+  // Only penalties read the history. As many tokens are kept as the context can have.
   const auto count = std::min<size_t>(history.size(), static_cast<size_t>(pages_.shape().capacity));
   const cuda::SampleState state =
       cuda::sample_state(options, operands_.model().config.vocab, static_cast<int32_t>(count));
   greedy_[static_cast<size_t>(sequence)] = state.greedy;
-  // Open batches go on with what they read; this is written behind them.
+  // The copy is ordered behind open batches, which still read the old state.
   uploads_.copy(memory_.sample_states.as<cuda::SampleState>() + sequence, &state, sizeof state,
                 stream);
   if (state.penalty) {

@@ -14,29 +14,30 @@ namespace walsh {
 
 class CudaSampling {
  public:
-  static constexpr size_t kOpenBatches = 2;  // batches whose tokens were not taken
+  // This many batches may be open, i.e. their tokens not taken.
+  static constexpr size_t kOpenBatches = 2;
 
-  // All arguments outlive it.
+  // All arguments outlive this object.
   CudaSampling(const CudaOperands& operands, const KvPages& pages);
 
   bool available() const;
-  // Does the work of Executor::start_sampling().
+  // Implements Executor::start_sampling().
   void start(int64_t sequence, const SamplerOptions& options, std::span<const int32_t> history,
              cuda::Stream stream);
-  // Returns whether a token of the batch is drawn, and not only the best one taken.
+  // Returns whether some token of the batch is drawn at random instead of being the best one.
   bool draws(const CudaBatch& batch) const;
-  // Returns which slot takes what is chosen next; throws internal if all are open.
+  // Returns the slot for the tokens that are chosen next. Throws internal if all are open.
   size_t free_slot() const;
   size_t next_slot() const { return static_cast<size_t>(submitted_) % kOpenBatches; }
-  // Chooses a token behind each of `rows` rows of logits.
+  // Chooses a token for each of `rows` rows of logits.
   void sample(const CudaBatch& batch, const Operand& logits, int64_t rows, cuda::Stream stream);
-  // Marks what was chosen for `rows` rows as the host's, once the stream has come to here.
+  // Hands the tokens of `rows` rows to the host once the stream has reached this point.
   void keep(int64_t rows, cuda::Stream stream);
-  // Does the work of Executor::sampled().
+  // Implements Executor::sampled().
   std::span<const int32_t> take();
 
  private:
-  // Holds tokens on their way to the host.
+  // Holds tokens that are on their way to the host.
   struct Slot {
     cuda::PinnedBuffer tokens;
     cuda::StreamEvent done;
@@ -46,10 +47,10 @@ class CudaSampling {
   const CudaOperands& operands_;
   const CudaMemory& memory_;
   const KvPages& pages_;
-  PinnedUploads uploads_;     // what sampling of new sequences needs
-  std::vector<bool> greedy_;  // per sequence
+  PinnedUploads uploads_;     // It carries what the sampling of a new sequence needs.
+  std::vector<bool> greedy_;  // Each sequence has a flag.
   Slot slots_[kOpenBatches];
-  int64_t submitted_ = 0, taken_ = 0;  // batches that chose tokens
+  int64_t submitted_ = 0, taken_ = 0;  // They count batches that chose tokens.
 };
 
 }  // namespace walsh

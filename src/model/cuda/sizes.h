@@ -1,4 +1,5 @@
-// Holds what determines the memory of an executor on a GPU; it is known before a model is loaded.
+// Holds what determines how much memory an executor on a GPU needs. It is known before a model is
+// loaded.
 #pragma once
 
 #include "cache/cache_type.h"
@@ -12,11 +13,11 @@ struct CudaSizes {
   ActivationMode activations = ActivationMode::automatic;
   bool rotate_weights = false;
   CacheTypes cache;
-  int64_t snapshots = 0;   // SessionOptions::kept_states
-  int64_t batch_rows = 0;  // LoadOptions
+  int64_t snapshots = 0;   // It is SessionOptions::kept_states().
+  int64_t batch_rows = 0;  // It is LoadOptions::batch_rows.
 };
 
-// Calls see(desc, form, is_head) for the head and all matrices that are not of experts.
+// Calls see(desc, form, is_head) for the head and for all matrices that belong to no expert.
 template <typename See>
 void each_common_matrix(const CudaSizes& sizes, const See& see) {
   const ModelConfig& c = sizes.config;

@@ -1,4 +1,4 @@
-// Holds the vectors of all layers in GPU memory: gains, sinks and whatever else a layer has beside
+// Holds the vectors of all layers in GPU memory: gains, sinks and whatever else a layer has besides
 // its matrices and their biases.
 #pragma once
 
@@ -11,14 +11,14 @@ namespace walsh {
 
 class CudaVectors {
  public:
-  // Allocates memory for the vectors that the steps name, in the same places.
+  // Allocates memory for the vectors that the steps name, with the same indices.
   explicit CudaVectors(const ModelSteps& steps);
 
-  // Returns a vector of a layer, or of the head (-1); null for vector -1.
+  // Returns a vector of a layer, or of the head (layer -1); null for vector -1.
   const float* at(int layer, int index) const;
-  // Uploads all values of the model, those of constants included.
+  // Uploads all values of the model and fills constants.
   void upload(const Model& model, cuda::Uploader& uploader) const;
-  // Uploads other values for one vector.
+  // Replaces the values of one vector.
   void upload(int layer, int index, const std::vector<float>& values,
               cuda::Uploader& uploader) const;
 

@@ -8,18 +8,19 @@
 
 namespace walsh {
 
-// A matrix is here as the GPU multiplies it: either as passes, or uncoded.
+// Holds a matrix as the GPU multiplies it, which is either coded passes or plain values.
 struct CudaWeights : DeviceWeights {
   std::vector<cuda::Matrix> pass;
   cuda::DenseMatrix dense;
-  Rotation rotation[2];  // of the passes
-  int64_t padded = 0;    // row length in storage
-  cuda::Buffer bias;     // float [rows], or empty; its memory is counted by the Linear
+  Rotation rotation[2];  // Each pass has one.
+  int64_t padded = 0;    // A stored row has this many columns.
+  // It has the shape [rows], float, or is empty. The Linear counts its memory.
+  cuda::Buffer bias;
 
   uint64_t bytes() const override;
 };
 
-// A table that tokens look up is here as it is stored, so that single rows can be dequantized.
+// Holds a table that tokens look up, stored as in the file so that single rows can be dequantized.
 struct CudaEmbedding : DeviceWeights {
   const Format* format = nullptr;
   int64_t rows = 0, cols = 0;
@@ -38,8 +39,7 @@ inline const CudaWeights& cuda_weights(const Linear& linear) {
   return static_cast<const CudaWeights&>(*linear.device_weights);
 }
 
-// Returns whether the layer is an uncoded matrix without bias, as routers and decays are in most
-// families.
+// Returns whether the matrix is plain and has no bias, as routers and decays are in most families.
 inline bool is_dense_without_bias(const Linear& linear) {
   return linear.is_dense() && cuda_weights(linear).bias.empty();
 }

@@ -112,15 +112,16 @@ struct GpuEncoder::Impl {
 
   DeviceInfo device;
   SliceStream slices;
-  Buffer scales, factors[2];     // of the current tensor
-  Buffer residual;               // float [slice rows][cols] between two passes
-  Buffer norms, errors, totals;  // per block of a slice, and Totals
+  Buffer scales, factors[2];  // The current tensor has these.
+  // Its shape is [slice rows][cols] float; it is used between two passes.
+  Buffer residual;
+  Buffer norms, errors, totals;  // They have a value per block of a slice; `totals` is a Totals.
   Buffer column_partial, column_norms;
   GpuTiles tiles;
   std::unique_ptr<GpuTiles> shared_tiles[2];
 };
 
-// Returns nothing if some pass is not supported.
+// Returns the plans of all passes, or none if some pass is not supported.
 std::vector<PassPlan> GpuEncoder::Impl::plans(const Format& format, const Rotation (&rotation)[2],
                                               const EncodeOptions& options, int64_t cols) const {
   std::vector<PassPlan> result;
@@ -187,7 +188,7 @@ EncodedMatrix GpuEncoder::encode(const Format& format, const Rotation (&rotation
   Source slice{};
   slice.column_scales = column_scales.empty() ? nullptr : impl.scales.as<const float>();
   slice.type = source_type(source.format->dtype);
-  // Slices in buffers of our own are aligned; what others allocated need not be.
+  // Slices in the encoder's own buffers are aligned; memory that others allocated need not be.
   const bool misplaced = reinterpret_cast<uintptr_t>(source.data.data()) % 16 != 0;
   slice.aligned = source.cols % 8 == 0 && !(source.on_gpu && misplaced);
   slice.cols = source.cols;

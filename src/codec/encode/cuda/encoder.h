@@ -1,6 +1,6 @@
 // Encodes on a GPU. It gives the same bytes as encode_tensor, for every scalar format, both
-// efforts, and rotation hadamard or none. For trellis formats it searches the tiles. This is plain
-// C++; a build without CUDA has the class, but no device for it.
+// efforts, and rotation hadamard or none. For trellis formats it searches the tiles. The header is
+// plain C++; a build without CUDA has the class, but no device for it.
 #pragma once
 
 #include <cstdint>
@@ -23,27 +23,31 @@ struct EncodedMatrix {
   const Format* format = nullptr;
   int64_t rows = 0, cols = 0;
   Rotation rotation[2];
-  std::vector<Buffer> arrays;  // the stored arrays in file layout, in the order of array_specs
-  // These are what encode_tensor reports, but for the order of the additions: they agree to 1e-12.
+  // These are the stored arrays as in the file, in the order of array_specs.
+  std::vector<Buffer> arrays;
+  // These are the sums that encode_tensor reports. The order of the additions differs, so they
+  // agree only to 1e-12.
   double squared_error = 0, squared_norm = 0;
 };
 
-// Sources are dense tensors in host memory (a mapped checkpoint), or on the device, where they are
-// read in place. Slices of rows in host memory go through two pinned buffers, so that reading,
-// sending and encoding overlap. The device memory besides the result is bounded: two slices, plus
-// one of floats for residual formats. Only one caller may use it at a time.
+// Encodes tensors on one device. Sources are dense tensors in host memory (a mapped checkpoint), or
+// on the device, where they are read in place. Slices of rows in host memory go through two pinned
+// buffers, so that reading, sending and encoding overlap. Besides the result the device memory is
+// bounded: two slices, plus one of floats for residual formats. Only one caller may use an encoder
+// at a time.
 class GpuEncoder {
  public:
   static constexpr uint64_t kSliceBytes = uint64_t{32} << 20;
 
   // Uses device `index`, which must be the current device of the calling thread in all later calls.
   // `pool` divides the reading of the source and may be null. Throws usage if there is no such
-  // device, limit if memory runs out.
+  // device, and limit if memory runs out.
   explicit GpuEncoder(int index, ThreadPool* pool = nullptr, uint64_t slice_bytes = kSliceBytes);
   ~GpuEncoder();
 
-  // Returns whether encode() supports this. The CPU must do the rest: qr rotations, codes that are
-  // not scalar, and one scale per row if a row exceeds the device's shared memory.
+  // Returns whether encode() supports this. It does not support qr rotations, codes that are not
+  // scalar, and one scale per row if a row exceeds the device's shared memory; the CPU must encode
+  // these.
   bool supports(const Format& format, const Rotation (&rotation)[2], int64_t cols) const;
 
   // Balances `source` by `column_scales` ([cols] or empty), rotates and encodes it. The result is
@@ -53,7 +57,7 @@ class GpuEncoder {
   EncodedMatrix encode(const Format& format, const Rotation (&rotation)[2],
                        const EncodeOptions& options, const Tensor& source,
                        std::span<const float> column_scales);
-  // Returns the same as a tensor whose arrays stay on the device, or are copied to the host.
+  // Returns the same as a tensor whose arrays stay on the device or are copied to the host.
   Tensor encode_on_device(const Format& format, const Rotation (&rotation)[2],
                           const EncodeOptions& options, const Tensor& source,
                           std::span<const float> column_scales, double* squared_error,
@@ -63,15 +67,15 @@ class GpuEncoder {
                         std::span<const float> column_scales, double* squared_error,
                         double* squared_norm);
 
-  // Returns the device search for tiles of trellis codes, which encode_tensor uses. It lives as
-  // long as the encoder.
+  // Returns the device search for tiles of trellis codes, for encode_tensor. It lives as long as
+  // the encoder.
   walsh::detail::TileDevice& tiles();
-  // Returns the same for two tensors at once, each encoded by a thread of its own whose current
+  // Returns searches for two tensors at once. Each is used by a thread of its own, whose current
   // device is this one. They must not be used together with tiles().
   std::vector<walsh::detail::TileDevice*> shared_tiles();
 
-  // Does what add_column_norms (quantize/source/balance.h) does for a dense matrix, with the same
-  // bits.
+  // Computes the same as add_column_norms (quantize/source/balance.h) for a dense matrix, with the
+  // same bits.
   void add_column_norms(const Tensor& source, std::span<double> norms);
 
  private:

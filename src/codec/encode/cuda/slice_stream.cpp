@@ -8,7 +8,7 @@
 namespace walsh::cuda {
 namespace {
 
-constexpr uint64_t kReadBytes = uint64_t{1} << 20;  // copied by one thread at a time
+constexpr uint64_t kReadBytes = uint64_t{1} << 20;  // One thread copies this much at a time.
 
 uint64_t row_bytes(const Tensor& source) {
   return static_cast<uint64_t>(source.cols * dtype_size(source.format->dtype));
@@ -17,8 +17,8 @@ uint64_t row_bytes(const Tensor& source) {
 }  // namespace
 
 struct SliceStream::Events {
-  StreamEvent sent[2];  // afterwards the staging buffer may be written and the slice read
-  StreamEvent used[2];  // afterwards the slice may be written
+  StreamEvent sent[2];  // After these the staging buffer may be written and the slice read.
+  StreamEvent used[2];  // After these the slice may be written.
 };
 
 SliceStream::SliceStream(uint64_t slice_bytes, ThreadPool* pool)

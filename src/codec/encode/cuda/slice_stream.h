@@ -1,5 +1,5 @@
-// Gives a tensor to kernels in slices of rows. One in host memory is sent to the device, so that
-// reading slice k + 2, sending slice k + 1 and the kernels on slice k overlap. One that is on the
+// Gives a tensor to kernels in slices of rows. A tensor in host memory is sent to the device so
+// that reading slice k + 2, sending slice k + 1 and the kernels on slice k overlap. A tensor on the
 // device is read in place.
 #pragma once
 
@@ -19,10 +19,10 @@ class SliceStream {
   SliceStream(const SliceStream&) = delete;
   SliceStream& operator=(const SliceStream&) = delete;
 
-  // Returns the stream for kernels that read the slices.
+  // Returns the stream on which kernels read the slices.
   Stream stream() const { return work_.get(); }
-  // Returns how many rows of a dense tensor fit into a slice: a multiple of `multiple`, and at
-  // least that.
+  // Returns how many rows of a dense tensor fit into a slice. The number is a multiple of
+  // `multiple`, and at least that.
   int64_t slice_rows(const Tensor& source, int64_t multiple) const;
   // Calls f(values, first, rows), which launches kernels on stream() that read rows [first, first +
   // rows) at `values`. On return the kernels may still be running, but the source has been read.

@@ -1,4 +1,4 @@
-// In a build without CUDA, the constructor of this class says that there is no device.
+// A build without CUDA has no device: the constructor of the encoder throws and says so.
 #include "codec/encode/cuda/encoder.h"
 
 #include "base/no_cuda/unavailable.h"

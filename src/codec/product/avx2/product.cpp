@@ -7,9 +7,9 @@
 namespace walsh::detail {
 namespace {
 
-constexpr int kLanes = 8;  // vectors per register
+constexpr int kLanes = 8;  // A register holds this many vectors.
 
-// Adds up the squared differences of two of the four weights.
+// Adds up the squared differences of two of a vector's four weights.
 __m256i pair_cost(__m256i x, const int16_t* entry, __m256i residual) {
   int32_t pair;
   std::memcpy(&pair, entry, 4);

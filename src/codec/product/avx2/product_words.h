@@ -19,7 +19,7 @@ struct ProductWords {
     return _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
   }
   WALSH_INLINE static Ints set8(int v) { return _mm256_set1_epi8(static_cast<char>(v)); }
-  // Sixteen loads are several times as fast as the gather instruction where that is microcode.
+  // Where the gather instruction is microcode, sixteen loads are several times as fast.
   template <int Byte>
   WALSH_INLINE static Ints gather(const uint8_t* table, const uint8_t* pointers) {
     return _mm256_setr_m128i(four_entries(table, pointers + Byte),

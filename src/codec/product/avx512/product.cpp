@@ -7,7 +7,7 @@
 namespace walsh::detail {
 namespace {
 
-constexpr int kLanes = 16;  // vectors per register
+constexpr int kLanes = 16;  // A register holds this many vectors.
 
 __m512i pair_of(const int16_t* entry) {
   int32_t pair;
@@ -15,7 +15,7 @@ __m512i pair_of(const int16_t* entry) {
   return _mm512_set1_epi32(pair);
 }
 
-// Returns |x - entry| - residual for two of the four weights.
+// Returns |x - entry| - residual for two of a vector's four weights.
 __m512i left_of(__m512i x, __m512i entry, __m512i residual) {
   return _mm512_sub_epi16(_mm512_abs_epi16(_mm512_sub_epi16(x, entry)), residual);
 }

@@ -1,5 +1,5 @@
-// Decodes one unit (32 columns) of a panel of product codes with VBMI: sixteen registers hold the
-// codebook, and 64 pointers are looked up at once, one weight of each vector at a time. Because the
+// Decodes one unit (32 columns) of a panel of product codes with VBMI. Sixteen registers hold the
+// codebook. 64 pointers are looked up at once, one weight of each vector at a time. Because the
 // vectors of a block are neighbouring columns, the bytes come out in order.
 #pragma once
 
@@ -26,7 +26,8 @@ class ProductDecoder {
     }
   }
 
-  // Calls emit(Quad<n>, weights) for quads 0..7 of the unit: level + 128 of all lanes of the panel.
+  // Calls emit(Quad<n>, weights) for quads 0..7 of the unit, with level + 128 for all rows of the
+  // panel.
   template <typename Emit>
   WALSH_INLINE void decode(const uint32_t* words, int, const Emit& emit) const {
     const __m512i signs = _mm512_load_si512(words + 2 * kPanelRows);

@@ -9,7 +9,7 @@
 
 namespace walsh::cuda {
 
-// Holds Matrix::table of the product codes that the block multiplies.
+// Holds Matrix::table of the product codes that the block multiplies with.
 __shared__ __align__(16) uint16_t product_table[2][256];
 
 // Decodes product codes. The pointers of a row's 16 columns belong to two lanes, each of which has
@@ -30,7 +30,7 @@ struct ProductDecoder {
       reinterpret_cast<uint4*>(product_table)[i] = static_cast<const uint4*>(from)[i];
   }
 
-  // words[0] of `table` is twice the residual, in its second byte.
+  // Twice the residual stands in the second byte of words[0] of `table`.
   static __device__ __forceinline__ void decode(const uint32_t* words, int i,
                                                 const LevelTable& table, uint32_t& low,
                                                 uint32_t& high) {
@@ -48,7 +48,7 @@ struct ProductDecoder {
   }
 
  private:
-  // Decodes to levels plus 128, so that bytes do not carry.
+  // Decodes to levels plus 128, whose bytes do not carry into each other when they are added.
   static __device__ __forceinline__ void biased(const uint32_t* words, int i, uint32_t residual,
                                                 uint32_t& low, uint32_t& high) {
     const auto lane = static_cast<int>(threadIdx.x % 32);

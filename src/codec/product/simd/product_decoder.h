@@ -1,4 +1,4 @@
-// Decodes one unit (32 columns) of a panel of product codes by gathering whole entries: the four
+// Decodes one unit (32 columns) of a panel of product codes by gathering whole entries. The four
 // vectors of 16 columns of a row are a 4 x 4 matrix of bytes, which is transposed so that four
 // consecutive columns lie in a lane.
 //
@@ -27,7 +27,8 @@ class GatherProductDecoder {
       entries_[i] = static_cast<uint8_t>(w.codebook.data()[i] + Arch::kBias);
   }
 
-  // Calls emit(Quad<n>, weights) for quads 0..7 of the unit; lanes `lane` .. of the panel.
+  // Calls emit(Quad<n>, weights) for quads 0..7 of the unit, for the lanes of the panel from `lane`
+  // on.
   template <typename Emit>
   WALSH_INLINE void decode(const uint32_t* words, int lane, const Emit& emit) const {
     const Ints signs = Arch::load(words + 2 * kPanelRows + lane);
@@ -41,9 +42,9 @@ class GatherProductDecoder {
   }
 
  private:
-  // Vector v, rotated by v bytes, has its weight i in byte i + v (mod 4): so the bytes of weight i
-  // of the four vectors are at four different places and can be merged; rotating by i puts them in
-  // order.
+  // Transposes the four vectors. Vector v, rotated by v bytes, has its weight i in byte i + v (mod
+  // 4), so the bytes of weight i of the four vectors are at four different places and can be
+  // merged. Rotating by i then puts them in order.
   template <typename Emit>
   WALSH_INLINE void transpose(const uint8_t* pointers, const Emit& emit) const {
     const Ints v0 = Arch::template gather<0>(entries_, pointers);

@@ -16,7 +16,7 @@
 
 namespace walsh::cuda {
 
-// Returns the negated levels of codes below 8, which are negative.
+// Returns a table with the levels of codes below 8, which are negative, negated.
 __device__ __forceinline__ LevelTable split_levels(LevelTable table) {
 #pragma unroll
   for (int i = 0; i < 2; ++i)
@@ -41,7 +41,8 @@ struct ScalarDecoder {
   static constexpr bool kTable = false;
   static constexpr bool kUnitLevels = false;
 
-  // Decodes levels of columns 32 i + 8 t + r of one row: r < 4 in `low`, r >= 4 in `high`.
+  // Decodes the levels of columns 32 i + 8 t + r of one row. `low` gets those with r < 4, `high`
+  // those with r >= 4.
   static __device__ __forceinline__ void decode(const uint32_t* words, int i,
                                                 const LevelTable& table, uint32_t& low,
                                                 uint32_t& high) {
@@ -62,8 +63,8 @@ struct ScalarDecoder {
     }
   }
 
-  // Does what decode() does for 4-bit codes and split_levels: gives the levels of codes from 8 on
-  // with zeros for others, and separately the levels of codes below 8.
+  // Decodes like decode() for 4-bit codes and split_levels: gives the levels of codes from 8 on
+  // with zeros for others, and separately the negated levels of codes below 8.
   static __device__ __forceinline__ void decode_split(uint32_t codes, const LevelTable& table,
                                                       uint32_t& low, uint32_t& high,
                                                       uint32_t& low_below, uint32_t& high_below) {
@@ -74,8 +75,8 @@ struct ScalarDecoder {
     high_below = permute(table.words[0], table.words[1], upper_half(codes));
   }
 
-  // Decodes f16 levels of columns 32 i + 8 t + r of one row: pair p has r = 2 p and 2 p + 1. The
-  // tables contain the bytes of the levels.
+  // Decodes the f16 levels of columns 32 i + 8 t + r of one row. Pair p has r = 2 p and 2 p + 1.
+  // The tables contain the bytes of the levels.
   static __device__ __forceinline__ void decode_f16(const uint32_t* words, int i,
                                                     const LevelTable& low_bytes,
                                                     const LevelTable& high_bytes,
@@ -96,13 +97,13 @@ struct ScalarDecoder {
   }
 
  private:
-  // Looks up four selectors in the low half of `s`.
+  // Looks up the four selectors in the low half of `s`.
   static __device__ __forceinline__ uint32_t bytes_of(const LevelTable& table, uint32_t s) {
     if constexpr (Bits <= 3) {
       return __byte_perm(table.words[0], table.words[1], s);
     } else {
       const uint32_t low = s & 0x7777u;
-      // Nibble p selects byte p of the 1st or the 2nd.
+      // Nibble p of the selector takes byte p of the first or the second word.
       const uint32_t which = 0x3210u | ((s & 0x8888u) >> 1);
       return __byte_perm(__byte_perm(table.words[0], table.words[1], low),
                          __byte_perm(table.words[2], table.words[3], low), which);

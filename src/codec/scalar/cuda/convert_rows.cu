@@ -1,5 +1,5 @@
-// Converts rows to another plain type, adds up errors, and measures columns: what the GPU encoder
-// does besides encoding.
+// Converts rows to another plain type, adds up errors, and measures columns. The GPU encoder needs
+// these beside encoding.
 #include "codec/scalar/cuda/device_team.cuh"
 #include "codec/scalar/cuda/encode_launch.h"
 
@@ -41,7 +41,7 @@ __device__ __forceinline__ double element(const Source& source, int64_t at) {
   }
 }
 
-// A thread adds up one column of a chunk of rows.
+// Adds up squares of a chunk of rows. A thread has one column.
 __global__ void __launch_bounds__(kNormThreads)
     chunk_norms_kernel(const Source source, int64_t rows, double* partial) {
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kNormThreads + threadIdx.x;

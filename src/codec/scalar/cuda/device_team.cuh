@@ -1,4 +1,5 @@
-// Implements teams and blocks (group_search.h, find_scales.h) on the device. A team is half a warp.
+// Implements teams and blocks (group_search.h, find_scales.h) on the device, where a team is half a
+// warp.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -39,7 +40,8 @@ struct DeviceTeam {
       v += __shfl_xor_sync(kWarp, v, width);
     return v;
   }
-  // Computes both sums at once: after the first step the upper half of the team continues with b.
+  // Computes the sums of a and b at once: after the first step the upper half of the team continues
+  // with b.
   static __device__ __forceinline__ void sum_two(float a, float b, float& sum_a, float& sum_b) {
     const bool upper = index() >= kLanes / 2;
     float v = (upper ? b : a) + __shfl_xor_sync(kWarp, upper ? a : b, kLanes / 2);
@@ -56,7 +58,7 @@ struct DeviceTeam {
       v = fmaxf(v, __shfl_xor_sync(kWarp, v, width));
     return v;
   }
-  // Combines both teams of the warp, which execute this together.
+  // These combine both teams of the warp, which call them together.
   static __device__ __forceinline__ bool any(bool v) { return __any_sync(kWarp, v) != 0; }
   static __device__ __forceinline__ bool all(bool v) { return __all_sync(kWarp, v) != 0; }
 
@@ -93,7 +95,7 @@ struct DeviceBlock {
   static __device__ __forceinline__ Team team() { return {}; }
   static __device__ __forceinline__ void sync() { __syncthreads(); }
 
-  // Sets *out to the sum over the threads.
+  // Sets *out to the sum of v over the threads of the block.
   static __device__ __forceinline__ void add_up(double v, double* out) {
     __shared__ double parts[4];
     WALSH_UNROLL
@@ -141,7 +143,7 @@ void launch_kind(int thresholds, const PassArgs& args, int64_t rows, Stream stre
   } else if (thresholds == 1) {
     launch<kKind, 1>(args, rows, stream);
   } else if constexpr (kKind == GroupKind::offset) {
-    launch<kKind, 3>(args, rows, stream);  // the interleaved formats have 3 bits
+    launch<kKind, 3>(args, rows, stream);  // The interleaved formats have 3 bits.
   } else if (thresholds == 3) {
     launch<kKind, 3>(args, rows, stream);
   } else {

@@ -1,60 +1,67 @@
-// A launch of the GPU encoder has these arguments. They are plain data, passed to kernels by value.
+// Holds the arguments of the GPU encoder's launches. They are plain data that is passed to kernels
+// by value.
 #pragma once
 
 #include <cstdint>
 
 namespace walsh::cuda::encoding {
 
-inline constexpr int kMaxThresholds = 7;  // thresholds above zero
-inline constexpr int kStarts = 10;        // starting points of the scale search
-inline constexpr int kRounds = 6;         // rounds of assignment and refit per starting point
-inline constexpr int kSpan = 1024;        // columns of a row that a block encodes
-inline constexpr int kUnit = 32;          // columns of the packing unit and of the shortest segment
-inline constexpr int kLeastPower = -76;   // of the exponents in SearchRule::power_mantissa
+inline constexpr int kMaxThresholds = 7;  // A codebook has at most this many thresholds above zero.
+inline constexpr int kStarts = 10;        // The scale search has this many starts.
+inline constexpr int kRounds = 6;         // and this many rounds of assignment and refit per start.
+inline constexpr int kSpan = 1024;        // A block encodes this many columns of a row.
+// It is the packing unit and the shortest segment, in columns.
+inline constexpr int kUnit = 32;
+inline constexpr int kLeastPower = -76;  // It is the least exponent in SearchRule::power_mantissa.
 inline constexpr int kPowers = 80;
 
 // Says how the columns of a span are divided into scale groups. Each kind has a kernel of its own.
 enum class GroupKind : uint8_t {
-  plain,       // 128 columns, one scale
-  offset,      // 256 columns, scale and offset
-  sub_groups,  // 256 columns, scale, offset and a sub-scale per 32 columns
-  row,         // one scale per row
-  absmax       // 32 columns, like ggml's q8_0 and q4_0
+  plain,       // A group has 128 columns and one scale.
+  offset,      // A group has 256 columns, a scale and an offset.
+  sub_groups,  // A group has 256 columns, scale, offset, and a sub-scale per 32 columns.
+  row,         // A row has one scale.
+  absmax       // A group has 32 columns, like ggml's q8_0 and q4_0.
 };
 
-// Holds a codebook that is symmetric about 0, by magnitude.
+// Holds the magnitudes of a codebook that is symmetric about 0.
 struct Levels {
-  float magnitude[kMaxThresholds + 1];  // ascending; the first is 0 in a codebook of odd size
-  float midpoint[kMaxThresholds];       // between neighbours; infinite behind the last level
-  uint64_t codes;                       // nibble 8 * (not positive) + index of the magnitude
-  uint32_t zero_code;                   // the code of a group whose scale is 0
+  // These ascend; the first is 0 if the codebook has an odd size.
+  float magnitude[kMaxThresholds + 1];
+  // These lie between neighbours; behind the last level they are infinite.
+  float midpoint[kMaxThresholds];
+  // Nibble 8 * (not positive) + i has the code of magnitude i.
+  uint64_t codes;
+  uint32_t zero_code;  // A group whose scale is 0 has this code.
 };
 
 struct SearchRule {
-  float start;             // the first scale is start * rms
-  float factors[kStarts];  // of the starting points
-  bool all_starts;         // Effort::full
-  bool shape_gain, sigma;  // used instead of a search
-  // For sub-groups: round(log2(s)) of a float s = 2^e * m is e + 1 if its mantissa is at least this
-  // one, where e is counted from kLeastPower.
+  float start;             // The first scale is start * rms.
+  float factors[kStarts];  // The starts are multiplied by these.
+  bool all_starts;         // Effort::full sets it.
+  // If one of these is set, the scale follows a rule instead of a search.
+  bool shape_gain, sigma;
+  // This is for sub-groups. For a float s = 2^e * m, round(log2(s)) is e + 1 if its mantissa is at
+  // least this one; e is counted from kLeastPower.
   uint32_t power_mantissa[kPowers];
 };
 
-// Values are read as source[row][column] * column_scales[column].
+// Says how source values are stored. A value is source[row][column] * column_scales[column].
 enum class SourceType : uint8_t { f32, f16, bf16 };
 
 struct Source {
-  const void* values;          // [rows][cols] of `type`
-  const float* column_scales;  // null: none; readable up to a multiple of 8
+  const void* values;  // They have the shape [rows][cols] and this type.
+  // It is null if there are none; readable up to a multiple of 8.
+  const float* column_scales;
   SourceType type;
-  bool aligned;  // rows start at a multiple of 16 bytes
+  bool aligned;  // If true, rows start at multiples of 16 bytes.
   int64_t cols;
 };
 
-// Refused values are recorded here: the smallest (row of the tensor * 4 + stage) * cols + column.
+// Records refused values: the smallest (row of the tensor * 4 + stage) * cols + column wins.
 struct Refusals {
   uint64_t* first;
-  int64_t first_row;  // of this launch, counted in the tensor
+  int64_t first_row;  // The launch begins at this row of the tensor.
 };
 
 // The CPU's encoder checks a row in these stages, in this order.
@@ -64,35 +71,36 @@ enum RefusalStage : int { kNotFinite = 0, kTooLarge = 1, kTooLargeInResidual = 2
 struct PassArgs {
   Source source;
   Refusals refusals;
-  int stage;  // the stage that is recorded if the rotation overflows
+  int stage;  // If the rotation overflows, this stage is recorded.
   int64_t padded;
-  int span, spans;       // columns per block, blocks per row
-  int block;             // of the rotation; 0: not rotated
-  int64_t whole_blocks;  // columns in whole blocks; the segments behind them are shorter
-  const float* factors;  // [padded] sign / sqrt(segment size)
+  int span, spans;       // A block has `span` columns, a row `spans` blocks.
+  int block;             // It is the rotation's; 0: not rotated.
+  int64_t whole_blocks;  // This many columns are in whole blocks; shorter segments follow.
+  const float* factors;  // Its shape is [padded]; it is sign / sqrt(segment size).
 
   int bits;
   Levels levels;
   SearchRule rule;
 
-  uint32_t* codes;  // these are the arrays of the file
+  uint32_t* codes;  // These arrays are as in the file.
   uint16_t* scales;
   uint16_t* offsets;
   uint16_t* sub_scales;
-  int64_t code_words, groups, sub_groups;  // per row
+  int64_t code_words, groups, sub_groups;  // They count per row.
 
-  float* residual;  // [rows][cols] source - decoded, or null
-  double* norms;    // per block: sum of source^2, or null
-  double* errors;   // per block: sum of (source - decoded)^2
+  float* residual;  // It gets source - decoded, [rows][cols]; or it is null.
+  double* norms;    // A block writes its sum of source^2; or it is null.
+  double* errors;   // A block writes its sum of (source - decoded)^2.
 };
 
-// Converts rows [0, rows) to a dense type. A block converts kSpan columns of a row.
+// Holds the arguments for converting rows [0, rows) to a dense type. A block converts kSpan columns
+// of a row.
 struct ConvertArgs {
   Source source;
   Refusals refusals;
   int spans;
   SourceType target;
-  void* out;  // [rows][cols]
+  void* out;  // Its shape is [rows][cols].
   double* norms;
   double* errors;
 };

@@ -8,10 +8,10 @@
 
 namespace walsh::cuda::encoding {
 
-// Encodes rows [0, rows); rows * args.spans must be below 2^31. `thresholds` are those of the
-// codebook above zero: 1, 3 or 7, which absmax does not read.
+// Encodes rows [0, rows); rows * args.spans must be below 2^31. `thresholds` is the number of the
+// codebook's thresholds above zero: 1, 3 or 7. absmax does not read it.
 void launch_pass(GroupKind kind, int thresholds, const PassArgs& args, int64_t rows, Stream stream);
-// Does so for one kind of groups.
+// Launches the kernel of one kind of groups.
 template <GroupKind kKind>
 void launch_kind(int thresholds, const PassArgs& args, int64_t rows, Stream stream);
 void launch_convert(const ConvertArgs& args, int64_t rows, Stream stream);

@@ -56,11 +56,11 @@ std::optional<Levels> levels_of(const ScalarCode& code, int& thresholds) {
 
 namespace {
 
-// Computes from which mantissa on lround(log2(s)) of a float is the next exponent: the square root
-// of 2, rounded as the encoder's own functions do, which depends on how many digits the exponent
-// leaves.
+// Computes from which mantissa on lround(log2(s)) of a float gives the next exponent. That is the
+// square root of 2, rounded as the encoder's own functions do, which depends on how many digits the
+// exponent leaves.
 void fill_powers(SearchRule& rule) {
-  constexpr uint32_t kRoot = 0x3504f3;  // square root of 2, without the leading 1
+  constexpr uint32_t kRoot = 0x3504f3;  // It is the square root of 2 without the leading 1.
   constexpr uint32_t kAround = 256;
   for (int i = 0; i < kPowers; ++i) {
     const int e = kLeastPower + i;
@@ -107,7 +107,7 @@ std::optional<PassPlan> plan_pass(const Format& format, int pass, const Rotation
   const std::optional<GroupKind> kind = kind_of(format, code);
   const int64_t padded = padded_cols(format, cols);
   if (!kind || rotation.kind == RotationKind::qr || padded > (int64_t{1} << 30)) return {};
-  const Rotator checked(rotation, padded);  // throws for a rotation that is not possible
+  const Rotator checked(rotation, padded);  // This throws for a rotation that is not possible.
 
   PassPlan plan;
   plan.kind = *kind;

@@ -7,7 +7,7 @@
 
 namespace walsh::cuda::encoding {
 
-// Returns the code of one element and sets `value` to its decoded value.
+// Returns the code of one element, and sets `value` to its decoded value.
 template <GroupKind kKind, int kThresholds>
 WALSH_LANE uint32_t assign(const PassArgs& args, const GroupFit& fit, float x, float& value) {
   if constexpr (kKind == GroupKind::absmax) {
@@ -49,7 +49,7 @@ WALSH_LANE uint32_t join_nibbles(uint32_t low, uint32_t high) {
   return low | high << 16;
 }
 
-// Packs 32 codes, one per byte.
+// Packs 32 codes, given one per byte.
 WALSH_LANE void pack_unit(int bits, const uint32_t (&bytes)[8], uint32_t* words) {
   scalar::with_width(bits, [&](auto width) {
     if constexpr (width == 8) {
@@ -73,7 +73,7 @@ struct alignas(16) UnitBytes {
 template <class Block>
 WALSH_LANE void pack_span(const Block& block, const PassArgs& args, const SpanPlace& place,
                           const uint8_t* codes) {
-  const int words = args.bits;  // per unit
+  const int words = args.bits;  // A unit has this many words.
   for (int unit = block.thread(); unit * kUnit < place.columns; unit += block.threads()) {
     const UnitBytes in = *reinterpret_cast<const UnitBytes*>(codes + unit * kUnit);
     pack_unit(args.bits, in.words,
@@ -85,8 +85,8 @@ struct alignas(8) EightCodes {
   uint8_t v[kEight];
 };
 
-// Sets `codes` to those of the span, and place.values to the decoded values, already transformed
-// over distances 1 to 4.
+// Sets `codes` to those of the span, and place.values to the decoded values, which are already
+// transformed over distances 1 to 4.
 template <class Block, GroupKind kKind, int kThresholds>
 WALSH_LANE void assign_span(const Block& block, const PassArgs& args, const SpanPlace& place,
                             uint8_t* codes) {
@@ -104,7 +104,7 @@ WALSH_LANE void assign_span(const Block& block, const PassArgs& args, const Span
   }
 }
 
-// `index` counts the spans of all rows.
+// Encodes a span; `index` counts the spans of all rows.
 template <class Block, GroupKind kKind, int kThresholds>
 WALSH_LANE void encode_span(const Block& block, const PassArgs& args, uint32_t index,
                             std::byte* memory) {
@@ -131,7 +131,7 @@ WALSH_LANE void encode_span(const Block& block, const PassArgs& args, uint32_t i
   block.add_up(error, args.errors + index);
 }
 
-// Converts a span to a dense type. A value that does not fit is refused.
+// Converts a span to a dense type, and refuses values that do not fit.
 template <class Block>
 WALSH_LANE void convert_span(const Block& block, const ConvertArgs& args, uint32_t index) {
   using Team = typename Block::Team;

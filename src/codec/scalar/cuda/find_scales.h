@@ -1,9 +1,9 @@
 // Finds the scales, offsets and sub-scales of the groups of a span, like RowEncoder
-// (codec/scalar/encoder.cpp); there is one function per GroupKind. Compiles for the device and
-// the host (lane_math.h).
+// (codec/scalar/encoder.cpp). There is one function per GroupKind. The code compiles for the device
+// and the host (lane_math.h).
 //
-// Block is the set of threads that works on the span: team() is the caller's team, team_index() its
-// number among teams(); sync() waits for all.
+// Block is the set of threads that works on the span. team() is the caller's team, and team_index()
+// is its number among teams(); sync() waits for all.
 #pragma once
 
 #include "codec/scalar/cuda/group_search.h"
@@ -11,14 +11,15 @@
 
 namespace walsh::cuda::encoding {
 
-inline constexpr int kSubGroups = 8;  // of 32 columns in a group
+inline constexpr int kSubGroups = 8;  // A group has this many sub-groups of 32 columns.
 
 // Says where a span is.
 struct SpanPlace {
   int64_t row;
-  int64_t begin;  // first column
-  int columns;    // of the padded row in this span
-  float* values;  // [span] rotated values, followed by zeros behind `columns`
+  int64_t begin;  // The span begins at this column.
+  int columns;    // This many columns of the padded row are in this span.
+  // It has the shape [span] and holds rotated values, with zeros behind `columns`.
+  float* values;
   double* doubles;
   GroupFit* fits;
 };
@@ -28,7 +29,7 @@ WALSH_LANE int group_length(const SpanPlace& place, int first, int columns) {
   return left < 0 ? 0 : left < columns ? left : columns;
 }
 
-// Records a refused value, if it is the first one.
+// Records a refused value, unless an earlier one is recorded.
 template <class Block>
 WALSH_LANE void refuse(const Refusals& refusals, int stage, int64_t row, int64_t cols,
                        int64_t column) {
@@ -45,13 +46,13 @@ WALSH_LANE float largest_of(const Team& team, const float* x, int chunks, bool& 
     const typename Team::Float v = team.load(x + kLanes * i);
     const auto magnitude = Team::map(v, [](float lane) { return magnitude_of(lane); });
     largest = Team::select(magnitude > largest, magnitude, largest);
-    zeros += v * Team::broadcast(0);  // NaN from here on if v is not finite
+    zeros += v * Team::broadcast(0);  // If v is not finite, this is NaN from here on.
   }
   finite = team.sum(zeros) == 0;
   return team.max(largest);
 }
 
-// Returns the same, but refuses a value that is not finite.
+// Returns the largest magnitude, and refuses a value that is not finite.
 template <class Block>
 WALSH_LANE float largest_of(const typename Block::Team& team, const PassArgs& args, int64_t row,
                             const float* x, int chunks) {
@@ -63,7 +64,7 @@ WALSH_LANE float largest_of(const typename Block::Team& team, const PassArgs& ar
   return largest;
 }
 
-// Returns the mean of n elements in `chunks` chunks as fp16.
+// Returns the mean of the n elements in `chunks` chunks, as fp16.
 template <class Team>
 WALSH_LANE uint16_t mean_offset(const Team& team, const float* x, int chunks, int n, int exponent) {
   typename Team::Float sum{};
@@ -73,7 +74,7 @@ WALSH_LANE uint16_t mean_offset(const Team& team, const float* x, int chunks, in
   return saturated_half<Team>(scaled(mean, exponent), kLargestHalf);
 }
 
-// Corrects the offset by the mean of the remaining differences and refits the scale to it. Returns
+// Corrects the offset by the mean of the remaining differences, and refits the scale to it. Returns
 // true if that is better. `left` is summed in double, in the order of the elements.
 template <class Block, int kThresholds, class Values>
 WALSH_LANE bool refine_offset(const typename Block::Team& team, const PassArgs& args,
@@ -142,14 +143,15 @@ WALSH_LANE void find_group(const Block& block, const PassArgs& args, const SpanP
   if (kOffset) args.offsets[index] = offset;
 }
 
-// N is the number of chunks per group: 8 without an offset, 16 with one.
+// Finds the scales of plain groups, or of groups with an offset. N is the number of chunks per
+// group, 8 without an offset and 16 with one.
 template <class Block, int N, int kThresholds>
 WALSH_LANE void find_groups(const Block& block, const PassArgs& args, const SpanPlace& place) {
   constexpr int kColumns = N * kLanes;
   for (int group = block.team_index(); group < args.span / kColumns; group += block.teams()) {
     const int n = group_length(place, group * kColumns, kColumns);
-    // This is not written as n == kColumns: ptxas 13.0 concludes from the clamp of n that it is
-    // never true (seen on sm_90a).
+    // A test for n == kColumns would be clearer, but ptxas 13.0 concludes from the clamp of n that
+    // it is never true (seen on sm_90a).
     if (block.team().all((group + 1) * kColumns <= place.columns)) {
       find_group<Block, N, kThresholds, true>(block, args, place, group, n);
     } else {
@@ -163,11 +165,11 @@ WALSH_LANE int nearest_power(const SearchRule& rule, float mean_square) {
   const uint32_t bits = std::bit_cast<uint32_t>(sqrtf(mean_square));
   const int e = static_cast<int>(bits >> 23) - 127;
   const int index = e - kLeastPower;
-  if (index < 0 || index >= kPowers) return e;  // finite values do not get here
+  if (index < 0 || index >= kPowers) return e;  // Finite values do not get here.
   return e + ((bits & 0x7fffffu) >= rule.power_mantissa[index] ? 1 : 0);
 }
 
-// Returns the largest mean square of the first `subs` sub-groups of 32 columns.
+// Returns the largest mean square among the first `subs` sub-groups of 32 columns.
 template <class Team>
 WALSH_LANE float largest_square(const Team& team, const float* x, int subs, float factor,
                                 float shift) {
@@ -185,8 +187,8 @@ WALSH_LANE float largest_square(const Team& team, const float* x, int subs, floa
   return largest;
 }
 
-// Handles a group of 256 columns with an offset and a scale d, a power of two, times a sub-scale
-// per 32 columns. Columns behind the row are zeros and change no maximum.
+// Finds the scales of groups of 256 columns with an offset and a scale d, a power of two, times a
+// sub-scale per 32 columns. Columns behind the row are zeros and change no maximum.
 template <class Block, int kThresholds>
 WALSH_LANE void find_sub_group_scales(const Block& block, const PassArgs& args,
                                       const SpanPlace& place, int group) {
@@ -238,12 +240,13 @@ WALSH_LANE void find_sub_groups(const Block& block, const PassArgs& args, const 
 }
 
 // Computes the scale of 32 values of q8_0 or q4_0 from the first value with the largest magnitude,
-// `largest`. Codes are computed with its inverse, or 0 if the stored scale is 0.
+// `largest`. Codes are computed with the inverse of the stored scale, or with 0 if that is 0.
 template <class Team>
 WALSH_LANE uint16_t absmax_scale(const Team& team, int bits, const float* x, float largest,
                                  float& inverse) {
   using Float = typename Team::Float;
-  // This is the first position with that magnitude, times two, plus one if the value is negative.
+  // `first` becomes the first position with that magnitude, times two, plus one if the value is
+  // negative.
   Float first = Team::broadcast(-1e9f);
   for (int i = 1; i >= 0; --i) {
     const Float v = team.load(x + kLanes * i);
@@ -279,7 +282,7 @@ WALSH_LANE void find_absmax(const Block& block, const PassArgs& args, const Span
   }
 }
 
-// There is one group per row, which is the span. The starting points are divided among the warps.
+// Finds the one scale of a row, which is the span. The warps share the starts of the search.
 template <class Block, int kThresholds>
 WALSH_LANE void find_row(const Block& block, const PassArgs& args, const SpanPlace& place) {
   using Team = typename Block::Team;

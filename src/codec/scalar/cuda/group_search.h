@@ -1,9 +1,9 @@
-// A team of 16 lanes searches the scale of one group. It gives the same bits as
-// codec/scalar/encoder_search.cpp. There a sum is 16 partial sums, with element i in sum i % 16,
+// Searches the scale of one group with a team of 16 lanes. The result has the same bits as that of
+// codec/scalar/encoder_search.cpp, where a sum is 16 partial sums, with element i in sum i % 16,
 // which are added pairwise. Therefore lane l holds elements l, l + 16, ...: its own additions are
 // those of partial sum l, and the sums of the lanes are combined in the same tree.
 //
-// A codebook is symmetric, so levels are looked up by magnitude, with half as many comparisons; the
+// Codebooks are symmetric, so levels are looked up by magnitude with half as many comparisons. The
 // sign does not matter for products and squares.
 //
 // Team is a set of lanes: Float is a float per lane, load(p) reads p[lane], and sum and max give
@@ -19,12 +19,13 @@ namespace walsh::cuda::encoding {
 
 inline constexpr int kLanes = 16;
 
-// Holds the values of a group; chunk i has elements 16 i + lane. With kAll all N chunks are
-// present, otherwise `chunks` of them.
+// Holds the values of a group in registers; chunk i has elements 16 i + lane. With kAll all N
+// chunks are present, otherwise `chunks` of them.
 template <class Team, int N, bool kAll>
 struct RegisterValues {
   using Float = typename Team::Float;
-  static constexpr int kLength = kAll ? N * kLanes : 0;  // where it is known at compile time
+  // It is set where the length is known at compile time.
+  static constexpr int kLength = kAll ? N * kLanes : 0;
   Float magnitude[N], key[N];
   int chunks = N;
 
@@ -37,7 +38,7 @@ struct RegisterValues {
     }
   }
 
-  // Calls f(chunk, magnitude, key) in ascending order.
+  // Calls f(chunk, magnitude, key) for all chunks, in ascending order.
   template <class F>
   WALSH_LANE void each(F f) const {
     WALSH_UNROLL
@@ -47,7 +48,7 @@ struct RegisterValues {
   }
 };
 
-// Does the same for a group of any length in memory.
+// Reads the values of a group of any length from memory, with the same functions.
 template <class Team>
 struct MemoryValues {
   using Float = typename Team::Float;
@@ -70,20 +71,22 @@ struct MemoryValues {
 };
 
 struct GroupScale {
-  uint16_t half = 0;   // as stored; 0 decodes to zeros
-  float decoded = 0;   // the same in the units of the values
-  float assigned = 0;  // scale of the thresholds: equal to `decoded`, except for shape-gain
-  float error = 0;     // sum of squares; not set if the search has a single starting point
+  uint16_t half = 0;  // It is stored; 0 decodes to zeros.
+  float decoded = 0;  // It is the same in the units of the values.
+  // Scales the thresholds. It equals `decoded`, except for shape-gain.
+  float assigned = 0;
+  // It is a sum of squares. A search with a single start does not set it.
+  float error = 0;
 };
 
-// Returns the nearest fp16, at most `largest` in magnitude, never -0.
+// Returns the nearest fp16, at most `largest` in magnitude and never -0.
 template <class Team>
 WALSH_LANE uint16_t saturated_half(float value, float largest) {
   const uint16_t half = Team::to_half(clamped(value, -largest, largest));
   return half == 0x8000u ? uint16_t{0} : half;
 }
 
-// Chooses the magnitude, among kThresholds + 1, whose thresholds the key exceeds.
+// Chooses the magnitude, among kThresholds + 1, by how many thresholds the key exceeds.
 template <class Team, int kThresholds>
 WALSH_LANE typename Team::Float choose(const float (&thresholds)[kThresholds],
                                        const float (&magnitudes)[kThresholds + 1],
@@ -95,13 +98,13 @@ WALSH_LANE typename Team::Float choose(const float (&thresholds)[kThresholds],
   return level;
 }
 
-// The stored scale is scale * 2^exponent, at most `largest`.
+// Searches a group's scale. The stored scale is scale * 2^exponent, at most `largest`.
 template <class Team, int kThresholds, class Values>
 class GroupSearch {
  public:
   using Float = typename Team::Float;
 
-  // The group has n elements.
+  // The group has n elements, given by `values`.
   WALSH_LANE GroupSearch(const Team& team, const Levels& levels, const SearchRule& rule,
                          const Values& values, int n, int exponent, float largest)
       : team_(team),
@@ -126,7 +129,8 @@ class GroupSearch {
     return c;
   }
 
-  // Alternates nearest-level assignment and least-squares refit while the team is `open`.
+  // Alternates assignment to the nearest levels and a least-squares refit, while the team is
+  // `open`.
   WALSH_LANE float refit(float scale, bool open) const {
     WALSH_NO_UNROLL
     for (int round = 0; round < kRounds && team_.any(open); ++round) {
@@ -169,7 +173,7 @@ class GroupSearch {
     if (c.error < best.error) best = c;
   }
 
-  // Returns the sum of (x - level(x))^2.
+  // Returns the sum of (x - level(x))^2 over the group.
   WALSH_LANE float error(const GroupScale& c) const {
     float thresholds[kThresholds], magnitudes[kThresholds + 1];
     scale_levels(c.assigned, c.decoded, thresholds, magnitudes);
@@ -182,7 +186,7 @@ class GroupSearch {
     return c.half == 0 ? squares_ : total;
   }
 
-  // Calls f(chunk, x - level(x)), with the sign.
+  // Calls f(chunk, x - level(x)), where the difference has its sign.
   template <class F>
   WALSH_LANE void differences(const GroupScale& c, F f) const {
     float thresholds[kThresholds], magnitudes[kThresholds + 1];
@@ -199,8 +203,9 @@ class GroupSearch {
   };
 
   // Returns the root of squares / n, computed in double and rounded. If n is a power of two, floats
-  // without denormals give the same: the quotient is exact, and rounding a square root twice equals
-  // rounding it once if the wider type has more than twice the digits (Figueroa 1995).
+  // without denormals give the same result, because the quotient is exact, and because rounding a
+  // square root twice equals rounding it once if the wider type has more than twice the digits
+  // (Figueroa 1995).
   static WALSH_LANE float root_mean(float squares, int n) {
     if constexpr (Values::kLength != 0) {
       static_assert((Values::kLength & (Values::kLength - 1)) == 0);

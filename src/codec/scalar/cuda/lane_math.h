@@ -1,6 +1,6 @@
-// The GPU encoder's kernels share this arithmetic with their emulation on the host. Code that
-// includes this compiles for the device under nvcc and for the host otherwise, so that the order of
-// float operations can be tested without a GPU.
+// The GPU encoder's kernels and their emulation on the host share this arithmetic. It compiles for
+// the device under nvcc and for the host otherwise, so that the order of float operations can be
+// tested without a GPU.
 #pragma once
 
 #include <bit>
@@ -23,8 +23,9 @@ WALSH_LANE float magnitude_of(float x) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(x) & 0x7fffffffu);
 }
 
-// Returns the magnitude, plus one bit if x is not positive. Then key(x) > t >= 0 means |x| > t for
-// positive x and |x| >= t for others, so that a tie goes to the lower level on either side.
+// Returns the bits of the magnitude as a float, plus one bit if x is not positive. Then key(x) > t
+// >= 0 means |x| > t for positive x and |x| >= t for others, so that a tie goes to the lower level
+// on either side.
 WALSH_LANE float key_of(float x) {
   const uint32_t magnitude = std::bit_cast<uint32_t>(x) & 0x7fffffffu;
   return std::bit_cast<float>(magnitude + (x > 0 ? 0u : 1u));

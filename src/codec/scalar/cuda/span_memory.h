@@ -7,14 +7,14 @@
 
 namespace walsh::cuda::encoding {
 
-// Says how the elements of a group are assigned and decoded: v = x * factor - shift is compared
-// with thresholds times `assigned` (absmax: multiplied by 1 / scale), and the decoded value is
-// scale * level + offset.
+// Says how the elements of a group are assigned and decoded. v = x * factor - shift is compared
+// with thresholds times `assigned` (absmax: multiplied by 1 / scale). The decoded value is scale *
+// level + offset.
 struct GroupFit {
   float factor, shift;
   float assigned;
   float scale, offset;
-  bool zero;  // the scale is 0
+  bool zero;  // If true, the scale is 0.
 };
 
 constexpr int threads_of(GroupKind kind) {
@@ -35,7 +35,7 @@ constexpr int fit_columns(GroupKind kind, int span) {
   }
 }
 
-// These are offsets in bytes. `doubles` holds the differences of groups with an offset, and the
+// Holds offsets in bytes. `doubles` is for the differences of groups with an offset, and for the
 // trials of a row.
 struct SpanLayout {
   size_t values, fits, doubles, codes, bytes;

@@ -1,6 +1,6 @@
 // Reads a span of a source row and rotates it, with the operations of rotate/ in the same order:
-// factors, then the butterflies of distance 1, 2, 4, ... Compiles for the device and the host
-// (lane_math.h).
+// factors, then the butterflies of distance 1, 2, 4, ... The code compiles for the device and the
+// host (lane_math.h).
 //
 // For distances 1 to 4 a thread holds eight neighbouring columns; for 8 to 64 a team holds 128
 // columns; for 128 to 512 a thread holds eight columns that are 128 apart.
@@ -10,9 +10,9 @@
 
 namespace walsh::cuda::encoding {
 
-inline constexpr int kEight = 8;  // columns per thread
+inline constexpr int kEight = 8;  // A thread has this many columns.
 inline constexpr uint32_t kInfinityBits = 0x7f800000;
-inline constexpr int kWide = 128;  // columns per team
+inline constexpr int kWide = 128;  // A team has this many columns.
 
 struct alignas(16) EightHalves {
   uint16_t v[kEight];
@@ -21,7 +21,7 @@ struct alignas(16) EightFloats {
   float v[kEight];
 };
 
-// Reads eight values of a row in the original basis, balanced; zeros from column `cols` on.
+// Reads eight balanced values of a row in the original basis, and zeros from column `cols` on.
 template <class Block>
 WALSH_LANE void read_eight(const Source& source, int64_t row, int64_t column,
                            float (&out)[kEight]) {
@@ -61,7 +61,7 @@ WALSH_LANE void read_eight(const Source& source, int64_t row, int64_t column,
     out[k] = out[k] * (column + k < source.cols ? scales.v[k] : 0);
 }
 
-// Returns the sum of squares; refuses values that are not finite.
+// Returns the sum of squares, and refuses values that are not finite.
 template <class Block>
 WALSH_LANE double check_eight(const Source& source, const Refusals& refusals, int64_t row,
                               int64_t column, const float (&v)[kEight]) {
@@ -111,8 +111,8 @@ WALSH_LANE void store_eight(float* to, const float (&v)[kEight]) {
   *reinterpret_cast<EightFloats*>(to) = out;
 }
 
-// Computes the butterfly of distance 2 between units of 32 columns, only where a segment is long
-// enough for it: two[p] says so for each pair of units.
+// Computes the butterfly of distance 2 between units of 32 columns where a segment is long enough
+// for it; two[p] says so for each pair of units.
 template <class T>
 WALSH_LANE void butterfly_units(T (&v)[8], const bool (&two)[2]) {
   WALSH_UNROLL
@@ -127,7 +127,7 @@ WALSH_LANE void butterfly_units(T (&v)[8], const bool (&two)[2]) {
   }
 }
 
-// Returns the size of the segment that contains column c; 32 behind the row (rotation_segments).
+// Returns the size of the segment that contains column c (rotation_segments); 32 behind the row.
 WALSH_LANE int segment_size(int64_t c, const PassArgs& args) {
   if (c < args.whole_blocks) return args.block;
   const auto rest = static_cast<int>(args.padded - args.whole_blocks);
@@ -199,7 +199,8 @@ WALSH_LANE double load_span(const Block& block, const PassArgs& args, const Span
     float v[kEight] = {};
     if (c < place.columns) {
       read_eight<Block>(args.source, place.row, column, v);
-      if (args.norms != nullptr) {  // of the tensor itself, not of the residual of a pass
+      // Norms are of the tensor itself, not of the residual of a pass.
+      if (args.norms != nullptr) {
         norm += check_eight<Block>(args.source, args.refusals, place.row, column, v);
       }
       if (args.block != 0) {
@@ -228,8 +229,8 @@ WALSH_LANE void write_eight(const PassArgs& args, int64_t row, int64_t column,
     out[k] = v.v[k];
 }
 
-// Subtracts the decoded span, whose distances 1 to 4 are transformed already, from the source after
-// rotating it back. Returns this thread's share of the squared error.
+// Subtracts the decoded span from the source after rotating it back; its distances 1 to 4 are
+// transformed already. Returns this thread's share of the squared error.
 template <class Block>
 WALSH_LANE double finish_span(const Block& block, const PassArgs& args, const SpanPlace& place) {
   if (args.block != 0) transform_wide(block, args, place);

@@ -15,7 +15,7 @@
 
 namespace walsh::detail {
 
-// Returns the table for a field of a nibble: entry i = levels[code_of(i)] + bias.
+// Returns the table for a field of a nibble, in which entry i is levels[code_of(i)] + bias.
 template <class Arch, typename CodeOf>
 typename Arch::Table nibble_table(const int8_t* levels, CodeOf code_of) {
   alignas(16) uint8_t table[16];
@@ -24,8 +24,9 @@ typename Arch::Table nibble_table(const int8_t* levels, CodeOf code_of) {
   return typename Arch::Table(table);
 }
 
-// decode(words, emit) calls emit(Quad<n>, weights) for quads 0..7 of a unit in any order: a 32-bit
-// lane of `weights` holds columns 4 n .. 4 n + 3 of one row. `words` is the first lane of the unit.
+// Declares the decoders. decode(words, emit) calls emit(Quad<n>, weights) for quads 0..7 of a unit
+// in any order; a 32-bit lane of `weights` holds columns 4 n .. 4 n + 3 of one row. `words` points
+// to the first lane of the unit.
 template <int Bits, class Arch>
 class CodeDecoder;
 
@@ -48,9 +49,10 @@ class CodeDecoder<4, Arch> {
   typename Arch::Table table_;
 };
 
-// The fourth word of 3-bit codes is gathered from the top bits of the other three's nibbles with
-// bit 0 of a code in bit 3 of its nibble, bit 1 in bit 2 and bit 2 in bit 1: that order needs one
-// operation less than the natural one, and a table undoes it.
+// Returns the code in a nibble of the gathered word. The fourth word of 3-bit codes is gathered
+// from the top bits of the other three's nibbles, with bit 0 of a code in bit 3 of its nibble, bit
+// 1 in bit 2 and bit 2 in bit 1. That order needs one operation less than the natural one, and a
+// table undoes it.
 inline int gathered_code(int nibble) {
   return (nibble >> 3 & 1) | (nibble >> 1 & 2) | (nibble << 1 & 4);
 }
@@ -110,7 +112,8 @@ class CodeDecoder<2, Arch> {
   typename Arch::Table low_, high_;
 };
 
-// Decodes codes of more than four bits, of equidistant levels: level[code + 16] = level[code] + 16.
+// Decodes codes of more than four bits whose levels are equidistant: level[code + 16] = level[code]
+// + 16.
 template <int Bits, class Arch>
 class WideCodeDecoder {
  public:

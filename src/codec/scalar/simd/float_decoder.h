@@ -7,7 +7,7 @@
 
 namespace walsh::detail {
 
-// These tables give the levels of the low field of a nibble, and of the second field (2 bits), the
+// Holds tables with the levels of the low field of a nibble, and of the second field (2 bits), the
 // gathered word (3 bits) or the bits above a nibble (5 and 6 bits), which add multiples of 16.
 template <class Arch>
 struct FloatTables {
@@ -36,7 +36,7 @@ struct FloatTables {
   }
 };
 
-// Decodes one unit: emit(column, level) for columns 0..31 in any order.
+// Decodes one unit, calling emit(column, level) for columns 0..31 in any order.
 template <int Bits, class Arch, typename Emit>
 WALSH_INLINE inline void decode_floats(const FloatTables<Arch>& tables, const uint32_t* words,
                                        const Emit& emit) {

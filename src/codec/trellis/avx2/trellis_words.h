@@ -62,7 +62,8 @@ struct TrellisWords {
             _mm_loadu_si128(reinterpret_cast<const __m128i*>(table + 128 + 16 * i)));
       }
     }
-    // Looks up the table's upper half by |index - 127.5|; levels below 127.5 are negated.
+    // Looks up the table's upper half by |index - 127.5|, and negates levels of indices below
+    // 127.5.
     WALSH_INLINE Ints operator()(Ints index) const {
       const Ints side = _mm256_xor_si256(index, _mm256_set1_epi8(static_cast<char>(0x80)));
       const Ints below = _mm256_cmpgt_epi8(_mm256_setzero_si256(), side);

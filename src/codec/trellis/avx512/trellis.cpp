@@ -23,7 +23,8 @@ struct Lanes16 {
 
 void trellis_forward_avx512(const TrellisTable& table, const int16_t* const* x, int tiles,
                             int steps, int32_t* const* best) {
-  constexpr int kMost = 4;  // vectors whose costs, for four tiles, stay in registers
+  // The costs of four tiles for this many vectors stay in registers.
+  constexpr int kMost = 4;
   if (table.classes() >= kMost * Lanes16::kLanes)
     return forward_tiles<Lanes16, kMost>(table, x, tiles, steps, best);
   forward_tiles<Lanes16, 1>(table, x, tiles, steps, best);

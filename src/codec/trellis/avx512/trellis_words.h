@@ -70,7 +70,8 @@ struct TrellisWords {
             _mm_loadu_si128(reinterpret_cast<const __m128i*>(table + 128 + 16 * i)));
       }
     }
-    // Looks up the table's upper half by |index - 127.5|; levels below 127.5 are negated. Adds 128.
+    // Looks up the table's upper half by |index - 127.5|, negates levels of indices below 127.5,
+    // and adds 128.
     WALSH_INLINE Ints operator()(Ints index) const {
       const __mmask64 below = ~_mm512_movepi8_mask(index);
       const Ints top = _mm512_set1_epi8(static_cast<char>(0x80));

@@ -1,7 +1,7 @@
-// Decodes one unit (two tiles, 32 columns) of a trellis panel with VBMI: one byte permute moves the
-// eight windows of a quad into 64-bit lanes, multishifts extract the states into 16-bit lanes, two
-// 16-bit multiplications make the products of 32 states, whose bytes are levels or are looked up by
-// a two-register byte permute.
+// Decodes one unit (two tiles, 32 columns) of a trellis panel with VBMI. One byte permute moves the
+// eight windows of a quad into 64-bit lanes, and multishifts extract the states into 16-bit lanes.
+// Two 16-bit multiplications make the products of 32 states, whose bytes are levels or are looked
+// up by a two-register byte permute.
 #pragma once
 
 #include <immintrin.h>
@@ -13,7 +13,7 @@
 
 namespace walsh::avx512vbmi {
 
-// Returns shift counts for four states per window, with word i at bit bit_of(i).
+// Returns the shift counts for four states per window; word i begins at bit bit_of(i).
 template <typename BitOf>
 __m512i state_shifts(const BitOf& bit_of) {
   alignas(8) uint8_t shift[8];
@@ -26,14 +26,15 @@ __m512i state_shifts(const BitOf& bit_of) {
   return _mm512_set1_epi64(all);
 }
 
-// Extracts the windows of a tile: 64 bits for every row and the row eight below it, for every quad
-// or every two quads.
+// Extracts the windows of a tile, which are 64 bits for every row and the row eight below it, for
+// every quad or every two quads.
 template <int TileBytes, int Windows = 4>
 class TileWindows {
   static constexpr int kParts = (TileBytes + 63) / 64;
 
  public:
-  // byte_of(j, i) is the position in the cyclic tile of byte i of window j, Windows * g + q.
+  // byte_of(j, i) returns the position in the cyclic tile of byte i of window j, where j is Windows
+  // * g + q.
   template <typename ByteOf>
   explicit TileWindows(const ByteOf& byte_of) {
     for (int quad = 0; quad < Windows; ++quad) {
@@ -47,7 +48,7 @@ class TileWindows {
     }
   }
 
-  // Holds a tile in registers; bytes beyond it are loaded but not used.
+  // Holds a tile in registers. Bytes beyond it are loaded but not used.
   struct Tile {
     __m512i part[kParts];
   };
@@ -70,7 +71,7 @@ class TileWindows {
 
  private:
   __m512i bytes_[Windows];
-  __mmask64 third_[Windows];  // bytes beyond the first 128
+  __mmask64 third_[Windows];  // It marks bytes beyond the first 128.
 };
 
 template <class Steps>
@@ -85,7 +86,7 @@ class TrellisDecoder {
         low_(_mm512_set1_epi16(static_cast<short>(code.multiplier << (kSums ? 1 : 0)))),
         high_(_mm512_set1_epi16(static_cast<short>(code.multiplier >> 16))),
         windows_(byte_of) {
-    // Words 0 and 1 are columns 0, 1 and 2, 3 of row g; words 2 and 3 the same of row g + 8.
+    // Words 0 and 1 are columns 0, 1 and 2, 3 of row g; words 2 and 3 are the same of row g + 8.
     for (int i = 0; i < 2; ++i) {
       const int first = kPaired ? 4 * kBits * (1 - i) : start_bit(i) % 8;
       shifts_[i] = state_shifts([&](int word) { return first + kBits * (3 - word); });
@@ -99,7 +100,8 @@ class TrellisDecoder {
     }
   }
 
-  // Calls emit(Quad<n>, weights) for quads 0..7 of the unit: level + kBias of the panel's lanes.
+  // Calls emit(Quad<n>, weights) for quads 0..7 of the unit, with level + kBias of the panel's
+  // lanes.
   template <typename Emit>
   WALSH_INLINE void decode(const uint32_t* words, int, const Emit& emit) const {
     const auto* bytes = reinterpret_cast<const uint8_t*>(words);
@@ -113,9 +115,9 @@ class TrellisDecoder {
  private:
   static constexpr int kBits = Steps::kBits;
   static constexpr bool kSums = Steps::kRule == TrellisRule::bytes;
-  // A window of two quads has 7 k + 16 bits, if they fit into a lane.
+  // If true, a window holds two quads. It has 7 k + 16 bits then, which have to fit into a lane.
   static constexpr bool kPaired = kBits <= 6;
-  // If states begin at whole bytes, the permute moves them without a shift.
+  // If true, states begin at whole bytes, and the permute moves them without a shift.
   static constexpr bool kWholeBytes = kBits == 8;
   static constexpr int kWindows = kPaired ? 2 : 4, kSteps = kTileWeights / 2 / (8 * kWindows);
 
@@ -125,7 +127,8 @@ class TrellisDecoder {
     return start_bit(j) / 8 + (kWholeBytes ? 3 - i / 2 + i % 2 : i);
   }
 
-  // Narrow states have fewer than 16 bits; their words have bits of older steps above them.
+  // Decodes a unit. Narrow states have fewer than 16 bits, and their words have bits of older steps
+  // above them.
   template <bool Narrow, typename Emit>
   WALSH_INLINE void decode_unit(const uint8_t* bytes, const Emit& emit) const {
     detail::unroll<2>([&](auto tile) WALSH_INLINE {

@@ -1,4 +1,4 @@
-// Tests on the host replace this file, the tensor-core product that tile_products.cuh uses.
+// Has the tensor-core product that tile_products.cuh uses. Tests on the host replace this file.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 namespace walsh::cuda::encoding {
 
 // Computes d = a b + c of a warp, m16n8k16: rows of unsigned bytes times columns of signed ones.
-// Lane l has bytes 4 (l % 4) to 4 (l % 4) + 3 of rows l / 4 (a[0]) and l / 4 + 8 (a[1]) and of
-// column l / 4; of the sums it has rows l / 4 (0, 1) and l / 4 + 8 (2, 3), columns 2 (l % 4) and
-// the next.
+// Lane l has bytes 4 (l % 4) to 4 (l % 4) + 3 of rows l / 4 (a[0]) and l / 4 + 8 (a[1]), and of
+// column l / 4. Its sums are those of rows l / 4 (d[0], d[1]) and l / 4 + 8 (d[2], d[3]) in columns
+// 2 (l % 4) and the next.
 __device__ __forceinline__ void multiply_bytes(int32_t (&d)[4], const uint32_t (&a)[2], uint32_t b,
                                                const int32_t (&c)[4]) {
   asm volatile(

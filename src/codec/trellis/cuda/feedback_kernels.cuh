@@ -1,5 +1,6 @@
-// These are the kernels of feedback_kernels.h. They also compile for the host, where tests run them
-// with fibers. The compiler must not contract operations into FMAs except where the code says so.
+// Implements the kernels of feedback_kernels.h. The code also compiles for the host, where tests
+// run it with fibers. The compiler must not contract operations into FMAs except where the code
+// says so.
 #pragma once
 
 #include <cmath>
@@ -11,15 +12,16 @@
 
 namespace walsh::cuda::encoding {
 
-inline constexpr int kTargetThreads = 128;   // rows per block
-inline constexpr int kSetThreads = 128;      // per row: the columns of a column block
-inline constexpr float kLargestTarget = 64;  // the same as on the CPU
+inline constexpr int kTargetThreads = 128;  // A block has this many rows.
+// A row has this many, one per column of a column block.
+inline constexpr int kSetThreads = 128;
+inline constexpr float kLargestTarget = 64;  // The CPU has the same limit.
 
 __device__ __forceinline__ float clamped_target(float x) {
   return x < -kLargestTarget ? -kLargestTarget : kLargestTarget < x ? kLargestTarget : x;
 }
 
-// A thread works on one row.
+// Computes targets of a tile column. A thread works on one row.
 __device__ __forceinline__ void set_targets(const FeedbackArgs& args, const TileColumn& column) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kTargetThreads + threadIdx.x;
   if (row >= (args.rows + kTileRows - 1) / kTileRows * kTileRows) return;
@@ -57,7 +59,8 @@ __device__ __forceinline__ float level_of(const LevelTable& table, int state, in
   return table.unit * (static_cast<float>(table.levels[at * 2 + v]) - 128.0f);
 }
 
-// A block works on one row. errors[kTileCols] is shared.
+// Rounds a tile column and feeds its errors back. A block works on one row. errors[kTileCols] is
+// shared.
 __device__ __forceinline__ void set_row(const FeedbackArgs& args, const TileColumn& column,
                                         const LevelTable& table, float* errors) {
   const int64_t row = blockIdx.x, at = row * args.size;
@@ -92,7 +95,8 @@ struct ProductMemory {
   float a[kProductDepth][kProductTile + 4], b[kProductDepth][kProductTile];
 };
 
-// Computes 64 rows and 64 columns. Every element is one chain of FMAs in the order of the depth.
+// Computes 64 rows and 64 columns of the product. Every element is one chain of FMAs in the order
+// of the depth.
 __device__ __forceinline__ void add_product(const FeedbackArgs& args, const FactorProduct& product,
                                             ProductMemory& memory) {
   constexpr int kPart = 4;
@@ -141,8 +145,8 @@ __device__ __forceinline__ void add_product(const FeedbackArgs& args, const Fact
 
 inline constexpr int kFactorThreads = 128;
 
-// A block works on one row. Its threads compute the terms of the two sums; for each sum one thread
-// adds them up in the order of the columns. terms[2][kFactorThreads] is shared.
+// Computes the factor of a row per block. Its threads compute the terms of the two sums; for each
+// sum one thread adds them up in the order of the columns. terms[2][kFactorThreads] is shared.
 __device__ __forceinline__ void row_factor(const FeedbackArgs& args, double* factors,
                                            double* terms) {
   const int64_t row = blockIdx.x, at = row * args.size;

@@ -16,13 +16,14 @@ using encoding::TileSearchArgs;
 using encoding::TileSearchPlan;
 
 constexpr int64_t kMostGroup = 8;
-// Rows with this many weights are fed back together. Each weight takes 22 bytes of device memory
-// and 4 of pinned memory.
+// Rows with at most this many weights are fed back together. A weight takes 22 bytes of device
+// memory and 4 of pinned memory.
 constexpr int64_t kFedBackWeights = int64_t{1} << 27;
 
 void grow(Buffer& buffer, uint64_t bytes) {
   if (buffer.bytes() >= bytes) return;
-  buffer = {};  // freed before the new one is made: there may not be room for both
+  // The old memory is freed first, because there may not be room for both.
+  buffer = {};
   buffer = Buffer(bytes);
 }
 
@@ -45,8 +46,8 @@ GpuTiles::~GpuTiles() {
   GpuTiles::release();
 }
 
-// If the device has failed, no work is pending that memory would have to wait for. Pinned memory is
-// kept, because it takes longer to allocate.
+// Frees the device's memory. If the device has failed, there is no pending work to wait for. Pinned
+// memory is kept, because it takes longer to allocate.
 void GpuTiles::release() {
   try {
     synchronize(copy_.get());
@@ -164,13 +165,13 @@ FeedbackArgs GpuTiles::send(const detail::FedBackRows& rows) {
   args.errors = matrix[2];
   args.sums = matrix[3];
   args.products = matrix[4];
-  fill_zero(args.sums, 2 * weights * sizeof(float), stream);  // clears the products as well
-  synchronize(stream);  // `inverse` goes out of scope, and rows.x receives the states
+  fill_zero(args.sums, 2 * weights * sizeof(float), stream);  // This clears the products as well.
+  synchronize(stream);  // `inverse` goes out of scope, and rows.x receives the states.
   return args;
 }
 
 // Sends the factor of a block of columns. The kernels of the block before the previous one have
-// ended.
+// ended by then.
 void GpuTiles::send_factor(const ErrorFeedback& feedback, int64_t begin) {
   const int64_t size = feedback.size();
   if (begin >= size) return;
@@ -204,7 +205,7 @@ void GpuTiles::encode_columns(FeedbackArgs args, const ErrorFeedback& feedback) 
       encoding::launch_product(args, {args.errors, args.sums, begin, end, end}, stream);
     }
     encoding::launch_product(args, {args.rounded, args.products, begin, end, begin}, stream);
-    send_factor(feedback, end);  // while the kernels run
+    send_factor(feedback, end);  // The kernels run meanwhile.
     synchronize(stream);
     check_stop();
   }

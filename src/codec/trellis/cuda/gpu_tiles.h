@@ -8,12 +8,12 @@
 
 namespace walsh::cuda {
 
-// `device` must be the current device of the calling thread in every call.
+// Searches tiles on one device. It must be the current device of the calling thread in every call.
 class GpuTiles : public walsh::detail::TileDevice {
  public:
-  // Every block searches this many tiles per batch, one after the other. The number must be large,
-  // so that the end of a batch, when some blocks are idle, counts little, and small, so that the
-  // host can work at the same time as the device.
+  // A block of the grid searches this many tiles per batch, one after the other. The number must be
+  // large, so that the end of a batch, when some blocks are idle, counts little. It must be small,
+  // so that the host can work at the same time as the device.
   static constexpr int kBatchWaves = 16;
 
   // With `shared`, other searches use the device at the same time.
@@ -43,9 +43,9 @@ class GpuTiles : public walsh::detail::TileDevice {
     StreamEvent sent, done;
   };
   struct Feedback {
-    PinnedBuffer x;    // receives the states afterwards
-    Buffer factor[2];  // the rows of two blocks of columns, in turn
-    StreamEvent sent;  // of the factor
+    PinnedBuffer x;    // It receives the states afterwards.
+    Buffer factor[2];  // They hold the factor's rows of two blocks of columns, in turn.
+    StreamEvent sent;  // The factor has been sent.
     Buffer diagonal, inverse, scales[2], matrices, targets, states, row_factors;
   };
 

@@ -1,5 +1,6 @@
-// The kernels of tile_search.h share this: the order of the two searches of a tile, tracing back,
-// and the memory in between. It also compiles for the host, where tests run it with fibers.
+// Has what the kernels of tile_search.h share: the order of the two searches of a tile, tracing
+// back, and the memory in between. The code also compiles for the host, where tests run it with
+// fibers.
 #pragma once
 
 #include <bit>
@@ -20,7 +21,7 @@ struct alignas(kBytes) SomeBytes {
   uint32_t word[kBytes / 4];
 };
 
-// Returns the value that the search looks for in place of x; see detail::target_scale.
+// Returns the value that the search looks for in place of x (detail::target_scale).
 __device__ __forceinline__ float search_target(const TileSearchArgs& args, float x) {
   const float whole = rintf(x * args.target_scale);
   const float most = detail::kLargestSearched * args.target_parts;
@@ -29,7 +30,7 @@ __device__ __forceinline__ float search_target(const TileSearchArgs& args, float
 
 // Converts costs to integers of the same order.
 __device__ __forceinline__ int ordered(float cost) {
-  return std::bit_cast<int>(cost);  // costs are not negative
+  return std::bit_cast<int>(cost);  // Costs are not negative.
 }
 __device__ __forceinline__ int ordered(int cost) {
   return cost;
@@ -52,7 +53,7 @@ class TileBlock {
     const int64_t step = static_cast<int64_t>(gridDim.x) * kGroup;
     for (int64_t first = static_cast<int64_t>(blockIdx.x) * kGroup; first < args_.tiles;
          first += step) {
-      __syncthreads();  // the targets of the previous tiles are no longer needed
+      __syncthreads();  // The targets of the previous tiles are no longer needed.
       self().load_targets(first);
       search(first);
     }
@@ -71,7 +72,7 @@ class TileBlock {
         best_(static_cast<Cost*>(args.best) +
               static_cast<int64_t>(blockIdx.x) * (kSteps + 1) * classes_ * kGroup) {}
 
-  // Returns the costs [classes][kGroup] after this number of steps.
+  // Returns the costs [classes][kGroup] after `step` steps.
   __device__ __forceinline__ Cost* row(int step) const {
     return best_ + static_cast<int64_t>(step) * classes_ * kGroup;
   }
@@ -103,7 +104,7 @@ class TileBlock {
     if (traced) trace(tile, 0, kSteps, 0, seam, args_.states + (first + tile) * kTileSize);
   }
 
-  // Returns the first of the least costs after `steps` steps. A warp computes it.
+  // Returns the first of the classes with the least cost after `steps` steps. A warp computes it.
   __device__ __forceinline__ int least_class(int tile, int steps) {
     const Cost* costs = row(steps) + tile;
     int least = INT32_MAX, which = 0;
@@ -117,7 +118,7 @@ class TileBlock {
     return first_least(least, which);
   }
 
-  // Returns `which` of the lane with the least cost in a warp, the lowest one of equal costs.
+  // Returns `which` of the lane that has the least cost in a warp, or of the lowest such lane.
   __device__ __forceinline__ static int first_least(int cost, int which) {
     const int least = __reduce_min_sync(0xffffffffu, cost);
     return __reduce_min_sync(0xffffffffu, cost == least ? which : INT32_MAX);

@@ -15,12 +15,13 @@
 
 namespace walsh::cuda::encoding {
 
-inline constexpr int kProductTiles = 16;    // of a block
-inline constexpr int kProductClasses = 64;  // of a warp at a time
+inline constexpr int kProductTiles = 16;    // A block has this many tiles.
+inline constexpr int kProductClasses = 64;  // A warp takes this many at a time.
 
 struct TileProductsMemory {
   int16_t targets[kTileSize][kProductTiles];
-  int32_t least[kSearchThreads / 32][32][32];  // where several warps share classes: [][cost][lane]
+  // Where several warps share classes, it is [][cost][lane].
+  int32_t least[kSearchThreads / 32][32][32];
 };
 
 template <int kStepBits>
@@ -73,7 +74,7 @@ class TileProductsBlock : public TileBlock<TileProductsBlock<kStepBits>, int32_t
     }
   }
 
-  // Computes the cost as the products have it.
+  // Computes the cost in the same way as the products.
   __device__ __forceinline__ int32_t cost_of(int tile, int at, int state, int32_t cost) const {
     const uint32_t product = static_cast<uint32_t>(state) * args_.multiplier;
 #pragma unroll
@@ -91,7 +92,7 @@ class TileProductsBlock : public TileBlock<TileProductsBlock<kStepBits>, int32_t
   static constexpr int kParts = kFan < kProductClasses ? kProductClasses / kFan : 1;
 
   struct Least {
-    int32_t v[8][2][2];  // [class / 8][tile / 8][tile mod 2]
+    int32_t v[8][2][2];  // Its shape is [class / 8][tile / 8][tile mod 2].
   };
 
   // Sets the words of operand B for the tiles 0 to 7 and 8 to 15.
@@ -118,15 +119,15 @@ class TileProductsBlock : public TileBlock<TileProductsBlock<kStepBits>, int32_t
     }
   }
 
-  // Adds up `count` first bits from `begin` on, both even, of 64 classes from `classes` on.
+  // Adds up `count` first bits from `begin` on, both even, for 64 classes from `classes` on.
   __device__ __forceinline__ void add_up(const uint32_t (&factors)[2], const int32_t* from,
                                          int classes, int begin, int count, Least& least) const {
 #pragma unroll
     for (int i = 0; i < 32; ++i)
       least.v[i / 4][i / 2 % 2][i % 2] = INT32_MAX;
     const int part = lane_ % 4, line = lane_ / 4;
-    // These select the bytes of the sums, which are in the upper half, or of their squares: the sum
-    // twice, or the lower byte and twice the upper byte of the square.
+    // These select bytes for a lane: the sum twice (from the upper half), or the lower byte and
+    // twice the upper byte of the square.
     const uint32_t pick[2] = {part < 3 ? 0x3232u : 0x5554u, part < 3 ? 0x3232u : 0x7776u};
     const uint32_t step = static_cast<uint32_t>(classes_) * args_.multiplier;
     uint32_t product = static_cast<uint32_t>(begin * classes_ + classes + line) * args_.multiplier;
@@ -156,14 +157,14 @@ class TileProductsBlock : public TileBlock<TileProductsBlock<kStepBits>, int32_t
     }
   }
 
-  // Returns, in bytes 2 and 3, the sums of bytes 0 and 2 and of bytes 1 and 3 of a product, without
+  // Returns in bytes 2 and 3 the sums of bytes 0 and 2 and of bytes 1 and 3 of a product, without
   // their upper bits.
   __device__ __forceinline__ static uint32_t sums_of(uint32_t product) {
     return (product & 0x7f7f7f7fu) * 65537u;
   }
 
-  // Loads what the sums start from: the costs of the classes that states with two first bits
-  // follow.
+  // Loads the costs that the sums start from. They belong to the classes that states with two first
+  // bits follow.
   __device__ __forceinline__ void load_before(const int32_t* from, int first, int p,
                                               int32_t (&before)[2][4]) const {
 #pragma unroll
@@ -193,8 +194,8 @@ class TileProductsBlock : public TileBlock<TileProductsBlock<kStepBits>, int32_t
     }
   }
 
-  // Several warps have the same classes, each with its share of the first bits, so the first one
-  // collects the least costs of all.
+  // Collects the least costs in the first of several warps that have the same classes, each with
+  // its share of the first bits.
   __device__ __forceinline__ void join(Least& least, int share, int chunks, int shares) {
     if (share < shares) {
 #pragma unroll

@@ -11,11 +11,11 @@
 
 namespace walsh::cuda::encoding {
 
-// A block has this in shared memory besides the levels, which come first.
+// Lies in the shared memory of a block behind the levels.
 template <int kGroup>
 struct TileSearchMemory {
   float targets[kTileSize][kGroup];
-  SomeFloats<2 * kGroup> least[kSearchThreads];  // used if several threads share a pair
+  SomeFloats<2 * kGroup> least[kSearchThreads];  // It is used if several threads share a pair.
 };
 
 // Levels are 2^15 + byte. If 2^15 is added to targets as well, differences of multiples of one half

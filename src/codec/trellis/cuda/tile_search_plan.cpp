@@ -8,7 +8,7 @@ namespace walsh::cuda::encoding {
 namespace {
 
 constexpr int kGroups[] = {8, 4, 2};
-// A state takes this many instructions: of each tile, and once for all tiles of a block.
+// A state takes this many instructions, for each tile, and once for all tiles of a block.
 constexpr int kTileCost = 5, kLevelCost = 7;
 // In the same measure, the products of a block's tiles take this on an H200.
 constexpr int kProductsGroup = 16, kProductsCost = 64;
@@ -18,13 +18,13 @@ uint64_t shared_bytes(const TrellisCode& code, int group) {
   return (static_cast<uint64_t>(code.values) << code.state_bits) + floats * sizeof(float);
 }
 
-// The shared memory holds squares, targets and the least costs of all warps.
+// Returns how much shared memory the squares, the targets and the least costs of all warps need.
 uint64_t products_shared_bytes(const TrellisCode& code) {
   return (uint64_t{2} << code.state_bits) + kTileSize * kProductsGroup * sizeof(int16_t) +
          uint64_t{kSearchThreads} * 32 * sizeof(int32_t);
 }
 
-// Returns how many instructions per state follow each other.
+// Returns how many instructions per state follow each other on a multiprocessor.
 int64_t cost_of(int64_t tiles, int group, int cost, int multiprocessors) {
   const int64_t groups = (tiles + group - 1) / group;
   return (groups + multiprocessors - 1) / multiprocessors * cost;

@@ -16,9 +16,9 @@
 
 namespace walsh::cuda {
 
-inline constexpr int kTrellisZero = 127;  // a sum of two bytes exceeds its level by this
+inline constexpr int kTrellisZero = 127;  // A sum of two bytes exceeds its level by this.
 
-// `Bits` is TrellisCode::step_bits.
+// Decodes for one lane. `Bits` is TrellisCode::step_bits.
 template <int Bits>
 struct TrellisDecoder {
   static constexpr DecoderKind kKind =
@@ -28,12 +28,12 @@ struct TrellisDecoder {
   static constexpr bool kUnitLevels = true;
 
   // Holds the bits of sixteen steps, the newest step lowest, followed by bits of the previous lane.
-  static constexpr int kWhole = Bits / 2;  // words that contain only a lane's own bits
+  static constexpr int kWhole = Bits / 2;  // This many words contain only a lane's own bits.
   struct Stream {
     uint32_t word[kWhole + 1];
   };
 
-  // Returns the bits of group `q`; `before` has the first word of each group of the previous lane.
+  // Returns the bits of group `q`. `before` has the first word of each group of the previous lane.
   static __device__ __forceinline__ Stream stream(const uint32_t* words, const uint32_t* before,
                                                   int q) {
     Stream s;
@@ -49,7 +49,8 @@ struct TrellisDecoder {
   }
 
   // Returns the state of a step, counted from the newest one. Left shifts are multiplications,
-  // whose pipe has time to spare. Shifting what lies in two words as a pair balances the two pipes.
+  // whose pipe has time to spare. A field that spans two words is shifted as a pair, which balances
+  // the two pipes.
   template <int Step>
   static __device__ __forceinline__ uint32_t state(const Stream& s) {
     constexpr int kWord = Step * Bits / 32, kShift = Step * Bits % 32;
@@ -67,8 +68,8 @@ struct TrellisDecoder {
     }
   }
 
-  // Computes the hash products of the four steps of quad `Quad` of columns: row g, columns 0 and 1,
-  // then 2 and 3, then the same of row g + 8.
+  // Computes the hash products of the four steps of quad `Quad` of columns: row g with columns 0
+  // and 1, then with 2 and 3, then the same for row g + 8.
   template <int Quad>
   static __device__ __forceinline__ void products(const Stream& s, uint32_t multiplier,
                                                   uint32_t (&p)[4]) {
@@ -78,14 +79,14 @@ struct TrellisDecoder {
     p[3] = state<12 - 4 * Quad>(s) * multiplier;
   }
 
-  // Returns levels plus 128, as bytes, of the four columns of two hash products.
+  // Returns level + 128, as bytes, for the four columns of two hash products.
   static __device__ __forceinline__ uint32_t biased(uint32_t p, uint32_t q) {
     const uint32_t low = permute(p, q, 0x5410u), high = permute(p, q, 0x7632u);
     return (low & 0x7f7f7f7fu) + (high & 0x7f7f7f7fu) + 0x01010101u;
   }
 
-  // Computes levels plus 128, as bytes, of eight columns of row g + 8 `half`: those of quads 0 and
-  // 1, or 2 and 3 if `upper`.
+  // Computes level + 128, as bytes, for eight columns of row g + 8 `half`: those of quads 0 and 1,
+  // or of 2 and 3 if `upper`.
   static __device__ __forceinline__ void decode_bytes(const Stream& s, int upper, int half,
                                                       uint32_t multiplier, uint32_t& low,
                                                       uint32_t& high) {

@@ -11,11 +11,11 @@
 
 namespace walsh::cuda {
 
-inline constexpr int kTrellisGroups = 4;  // per k-tile
+inline constexpr int kTrellisGroups = 4;  // A k-tile has this many groups.
 
-// Returns the byte of a lane's words that holds byte `i` (below 2 step_bits) of a group's steps.
+// Returns which byte of a lane's words holds byte `i` (below 2 step_bits) of a group's steps.
 constexpr int trellis_byte(int step_bits, int group, int i) {
-  const int whole = step_bits / 2;  // words
+  const int whole = step_bits / 2;  // These words are whole.
   return i < 4 * whole ? 16 * (i / 4) + 4 * group + i % 4 : 16 * whole + 2 * group + i % 4;
 }
 

@@ -1,5 +1,5 @@
-// Decodes one unit (two tiles, 32 columns) of a trellis panel without byte permutes across lanes:
-// windows of the bit stream are loaded one by one, states are extracted into 16-bit lanes and
+// Decodes one unit (two tiles, 32 columns) of a trellis panel without byte permutes across lanes.
+// Windows of the bit stream are loaded one by one, states are extracted into 16-bit lanes and
 // multiplied in 16 bits. The bytes of the product are levels or are looked up by a tree of byte
 // shuffles.
 //
@@ -50,7 +50,8 @@ class TrellisDecoder {
         high_(Arch::set16(code.multiplier >> 16)),
         levels_(code) {}
 
-  // Calls emit(Quad<n>, weights) for quads 0..7 of the unit; lanes `lane` .. of the panel.
+  // Calls emit(Quad<n>, weights) for quads 0..7 of the unit, for the lanes of the panel from `lane`
+  // on.
   template <typename Emit>
   WALSH_INLINE void decode(const uint32_t* words, int lane, const Emit& emit) const {
     const auto* bytes = reinterpret_cast<const uint8_t*>(words);
@@ -71,12 +72,12 @@ class TrellisDecoder {
   static constexpr int kBits = Steps::kBits;
   static constexpr int kTileBytes = 2 * kUnitWords;
   static constexpr bool kSums = Steps::kRule == TrellisRule::bytes;
-  // A window of 7 k + 16 bits holds two quads, if they fit into 64.
+  // A window of 7 k + 16 bits holds two quads, if this many bits fit into 64.
   static constexpr int kQuads = kBits <= 6 ? 2 : 1, kWindows = 4 / kQuads;
 
-  // Makes levels that are sums of two bytes' lower seven bits. Doubling the product doubles these
-  // bits and adds a bit of the byte below: the mean of 2 a + 1 and of 2 b or 2 b + 1, rounded up,
-  // is a + b + 1 = level + 128.
+  // Makes levels that are sums of the lower seven bits of two bytes. Doubling the product doubles
+  // these bits and adds a bit of the byte below. The mean of 2 a + 1 and of 2 b or 2 b + 1, rounded
+  // up, is a + b + 1 = level + 128.
   struct Sums {
     Ints one, shift;
     explicit Sums(const TrellisCode&)
@@ -121,9 +122,9 @@ class TrellisDecoder {
   std::conditional_t<kSums, Sums, Quantiles> levels_;
 };
 
-// Looks up the upper half of a symmetric table of 256 levels by 7 bits: bits 0-3 by a shuffle, bits
-// 4-6 by selection among its eight parts. `shuffle(part, index)` and `select(a, b, x)` (b where the
-// top bit of a byte of x is set) belong to the instruction set.
+// Looks up the upper half of a symmetric table of 256 levels by 7 bits. Bits 0-3 are looked up by a
+// shuffle, bits 4-6 select among eight parts. `shuffle(part, index)` and `select(a, b, x)` (b where
+// the top bit of a byte of x is set) belong to the instruction set.
 template <class Arch>
 WALSH_INLINE inline typename Arch::Ints lookup_tree(const typename Arch::Ints (&parts)[8],
                                                     typename Arch::Ints index) {

@@ -9,22 +9,22 @@
 namespace walsh::cuda {
 
 inline constexpr float kLog2E = 1.4426950408889634f;
-inline constexpr int kMaxSplits = 256;  // most parts of a row
+inline constexpr int kMaxSplits = 256;  // A row has at most this many parts.
 inline constexpr int kLeastBlocks = 3, kMostBlocks = 5;
-inline constexpr int kTileHeads = 8;  // query heads of a KV head that a block takes together
+inline constexpr int kTileHeads = 8;  // A block takes this many query heads of a KV head together.
 
-// A logit cap is applied to unscaled products, so that the softmax need not know of it: a product s
-// becomes cap / scale * tanh(s * scale / cap).
+// Describes a logit cap. It is applied to unscaled products, so that the softmax need not know of
+// it: a product s becomes cap / scale * tanh(s * scale / cap).
 struct LogitCap {
-  float power = 0;    // tanh(..) = 1 - 2 / (2^(power * s) + 1); 0: no cap
-  float largest = 0;  // cap / scale
+  float power = 0;    // tanh(..) is 1 - 2 / (2^(power * s) + 1); 0: no cap.
+  float largest = 0;  // It is cap / scale.
 };
 
-// Holds the options of attention as kernels take them; options.cuh has what each of them does.
+// Holds the options of attention as kernels take them. options.cuh says what each of them does.
 struct AttentionRule {
-  int window = 0, chunk = 0;     // AttentionOptions
-  float scale = 1;               // of products, to logits in base 2
-  const float* sinks = nullptr;  // [heads], AttentionRows
+  int window = 0, chunk = 0;     // AttentionOptions explains them.
+  float scale = 1;               // It turns products into logits in base 2.
+  const float* sinks = nullptr;  // They are [heads], as in AttentionRows.
   LogitCap cap;
 };
 
@@ -46,15 +46,16 @@ struct RowArgs {
   int64_t ldo = 0;
   int m = 0;
   int heads = 0, head_dim = 0;
-  int value_dim = 0;  // values of a head of results
-  int group = 0;      // query heads of a KV head
+  int value_dim = 0;  // A head of results has this many values.
+  int group = 0;      // A KV head has this many query heads.
   AttentionRule rule;
 };
 
-// The grid is x over the parts of a row's positions, y over tiles of heads, z over rows.
+// Describes a decode launch. The grid has parts of a row's positions in x, tiles of heads in y, and
+// rows in z.
 struct DecodeArgs : RowArgs {
-  int tiles = 0;  // of kTileHeads heads, of a group
-  // The parts of rows are combined here, in AttentionScratch.
+  int tiles = 0;  // A group has this many tiles of kTileHeads heads.
+  // The parts of rows are combined in this memory of AttentionScratch.
   float* partials = nullptr;
   int32_t* arrived = nullptr;
 };
@@ -70,11 +71,11 @@ DecodeArgs decode_args(const AttentionRows& call, int kv_heads, int head_dim,
                        const AttentionScratch& scratch);
 CacheView cache_view(const AttentionCall& call);
 
-// Returns the number of tiles of the query heads of one KV head.
+// Returns how many tiles the query heads of one KV head make.
 int head_tiles(int heads, int kv_heads);
 
-// Returns the number of blocks that share the positions of one row and up to 8 of its heads, for a
-// kernel of which `per_processor` blocks (kLeastBlocks to kMostBlocks) run on a multiprocessor.
+// Returns how many blocks share the positions of one row and up to 8 of its heads, for a kernel of
+// which `per_processor` blocks (kLeastBlocks to kMostBlocks) run on a multiprocessor.
 int attention_splits(int64_t m, int heads, int kv_heads, int per_processor, int64_t reach);
 
 }  // namespace detail

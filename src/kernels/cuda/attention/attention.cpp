@@ -15,7 +15,8 @@ namespace walsh::cuda {
 namespace {
 
 constexpr int64_t kMinReach = 256;
-// A block has at least this many positions, more if more blocks exist than fit on the device.
+// A block has at least this many positions. It has the second number if more blocks exist than fit
+// on the device.
 constexpr int64_t kSplitTokens = 128, kCrowdedSplitTokens = 512;
 
 uint64_t pool_bytes(int kv_heads, int head_dim, int64_t pages) {
@@ -30,7 +31,8 @@ uint64_t pool_bytes(int kv_heads, int head_dim, int64_t pages) {
   return bytes;
 }
 
-// Returns the most parts of a row for any kernel: fewer blocks per multiprocessor may mean more.
+// Returns how many parts a row has at most, for any kernel. Kernels with fewer blocks per
+// multiprocessor may have more parts.
 int most_splits(int64_t m, int heads, int kv_heads) {
   int most = 0;
   for (int blocks = kLeastBlocks; blocks <= kMostBlocks; ++blocks)
@@ -38,8 +40,8 @@ int most_splits(int64_t m, int heads, int kv_heads) {
   return most;
 }
 
-// Returns the floats of scratch for the parts of all rows: per part and head its values, its
-// largest logit and its sum. It is also valid for models without heads.
+// Returns how many floats of scratch the parts of all rows need. A part of a head has its values,
+// its largest logit and its sum. The result is also valid for models without heads.
 uint64_t partial_floats(int64_t max_m, int heads, int kv_heads, int head_dim) {
   if (kv_heads == 0) return 0;
   uint64_t most = 0;
@@ -47,12 +49,12 @@ uint64_t partial_floats(int64_t max_m, int heads, int kv_heads, int head_dim) {
     const int splits = most_splits(m, heads, kv_heads);
     const auto rows = static_cast<uint64_t>(m * heads * splits);
     most = std::max(most, rows * static_cast<uint64_t>(head_dim + 2));
-    if (splits == 1) break;  // from here on one block handles a whole row
+    if (splits == 1) break;  // From here on one block handles a whole row.
   }
   return most;
 }
 
-// Returns the bytes of the counters of arrived parts.
+// Returns how many bytes the counters of arrived parts take.
 uint64_t arrived_bytes(int64_t max_m, int heads, int kv_heads) {
   if (kv_heads == 0) return 0;
   return static_cast<uint64_t>(max_m * kv_heads * detail::head_tiles(heads, kv_heads)) *
@@ -158,8 +160,8 @@ int head_tiles(int heads, int kv_heads) {
   return (heads / kv_heads + kTileHeads - 1) / kTileHeads;
 }
 
-// If the work without splitting fills less than half a wave, there is one wave of blocks; otherwise
-// there are many short blocks, so that the last wave is a small part of the total.
+// If the blocks without splitting fill less than half a wave, parts are chosen to fill one wave.
+// Otherwise there are many short blocks, so that the last wave is a small part of the total.
 int attention_splits(int64_t m, int heads, int kv_heads, int per_processor, int64_t reach) {
   const int64_t wave = int64_t{per_processor} * current_device().multiprocessors;
   const int64_t blocks = m * kv_heads * head_tiles(heads, kv_heads);

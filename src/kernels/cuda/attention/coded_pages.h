@@ -1,8 +1,7 @@
-// Describes keys and values that are stored as codes, in the form that attention reads (cache/cuda
-// has what writes them): tiles of 16 positions in the order of tensor core operands
-// (coded_tile.cuh), four of them to a page. Positions that some query still sees as fp16 are rows
-// of a ring per sequence and head; the first ones of a sequence are kept beside it. All of them are
-// rotated.
+// Describes keys and values that are stored as codes, as attention reads them; code in cache/cuda
+// writes them. Tiles of 16 positions have the order of tensor core operands (coded_tile.cuh), and
+// four of them make a page. Positions that some query still sees as fp16 are rows of a ring per
+// sequence and head; the first ones of a sequence are kept beside it. All of them are rotated.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +10,25 @@
 
 namespace walsh::cuda {
 
-inline constexpr int kCodeBundle = 32;     // positions that are encoded together
-inline constexpr int kFirstPositions = 4;  // of a sequence, which stay fp16
-inline constexpr int kCacheTile = 16;      // positions of a tile
+inline constexpr int kCodeBundle = 32;     // This many positions are encoded together.
+inline constexpr int kFirstPositions = 4;  // This many positions of a sequence stay fp16.
+inline constexpr int kCacheTile = 16;      // A tile has this many positions.
 inline constexpr int kPageTiles = kPageTokens / kCacheTile;
 
-// Returns the bytes of a tile's codes.
+// Returns how many bytes the codes of a tile take.
 constexpr int tile_code_bytes(int head_dim, int bits) {
   return kCacheTile * head_dim * bits / 8;
 }
 
 // Holds a code's levels as fp16 in two byte tables, indexed by the stored nibble. With 16 levels
-// the lower byte depends only on the lower 3 bits. Codes of 8 bits need none: level = byte - 128.
+// the lower byte depends only on the lower 3 bits. Codes of 8 bits need no tables, because level =
+// byte - 128.
 struct HalfLevels {
   uint32_t high[4] = {}, low[2] = {};
 };
 
-// Holds int8 numbers which times `unit` are about the same levels, for products of integers.
+// Holds int8 numbers that are about the same levels when they are multiplied by `unit`, for
+// products of integers.
 struct ByteLevels {
   uint32_t words[4] = {};
   float unit = 1;
@@ -35,36 +36,39 @@ struct ByteLevels {
 
 // Describes the pages of keys or of values.
 struct CodedPages {
-  int bits = 0;                    // per code: 2, 3, 4 or 8; 0: stored as fp16
-  int groups = 0;                  // scales per vector; 0 for fp16
-  int tile_bytes = 0;              // of codes, then scales
-  int block = 0;                   // of the rotation; 0: not rotated
-  const float* factors = nullptr;  // [head_dim] sign / sqrt(block)
-  float factor = 1;                // without the sign
+  int bits = 0;                    // It is 2, 3, 4 or 8; 0: stored as fp16.
+  int groups = 0;                  // A vector has this many scales, fp16 has 0.
+  int tile_bytes = 0;              // A tile has codes, then scales.
+  int block = 0;                   // It is the rotation's; 0: not rotated.
+  const float* factors = nullptr;  // They are [head_dim], sign / sqrt(block).
+  float factor = 1;                // It is the same without the sign.
   HalfLevels levels;
   ByteLevels byte_levels;
-  unsigned char* tiles = nullptr;  // [page][kv_head][kPageTiles][tile_bytes]
-  uint16_t* ring = nullptr;        // fp16 [sequence][kv_head][ring][head_dim]
-  uint16_t* leading = nullptr;     // fp16 [sequence][kv_head][kFirstPositions][head_dim]
+  unsigned char* tiles = nullptr;  // Its shape is [page][kv_head][kPageTiles][tile_bytes].
+  uint16_t* ring = nullptr;        // It is fp16 [sequence][kv_head][ring][head_dim].
+  // It is fp16 [sequence][kv_head][kFirstPositions][head_dim].
+  uint16_t* leading = nullptr;
 };
 
 // Holds what keys and values have in common.
 struct CodedShape {
-  // This offset was subtracted from stored keys: fp16 values as float
-  // [sequence][kv_head][head_dim], rotated; null if keys are stored as fp16.
+  // This offset was subtracted from stored keys. It has fp16 values as float
+  // [sequence][kv_head][head_dim], rotated; it is null if keys are stored as fp16.
   float* key_offsets = nullptr;
   int kv_heads = 0, head_dim = 0;
-  uint32_t signs[4] = {};          // bit i of word b: the rotations negate column 32 b + i < 128
-  int ring = 0;                    // rows; position p is row p % ring
-  int window = 0;                  // latest positions that are at least kept as fp16
-  const int32_t* pages = nullptr;  // as PageTable
+  // If bit i of word b is set, the rotations negate column 32 b + i < 128.
+  uint32_t signs[4] = {};
+  int ring = 0;  // It is in rows; position p is row p % ring.
+  // At least this many of the latest positions are kept as fp16.
+  int window = 0;
+  const int32_t* pages = nullptr;  // PageTable explains it.
   int64_t per_sequence = 0;
-  // This many positions are read as stored, whatever the window: [sequence].
+  // This many positions are read as stored, whatever the window is: [sequence].
   const int32_t* kept = nullptr;
 };
 
-// Returns the end of the positions that a query at `position` reads as stored, of which `kept` are
-// read so whatever the window.
+// Returns the end of the positions that a query at `position` reads as stored. `kept` of them are
+// read so whatever the window is.
 constexpr int stored_positions(int kept, int position, int window) {
   const int left = position < window ? 0 : (position - window) / kCodeBundle * kCodeBundle;
   return kept > left ? kept : left;

@@ -31,16 +31,17 @@ __device__ __forceinline__ int stored_end(const CodedShape& cache, int sequence,
   return stored_positions(cache.kept[sequence], position, cache.window);
 }
 
-// Softmax weights are multiplied by 2^6, so that their products with fp16 scales rarely underflow.
-// If scales are so large that a sum is not finite, the part is computed again without the factor.
+// Softmax weights are multiplied by 2 to the power of this, so that their products with fp16 scales
+// rarely underflow. If scales are so large that a sum is not finite, the part is computed again
+// without the factor.
 inline constexpr float kWeightShift = 6;
 
-// Removes the weights' factor; returns false if a sum of any lane of the warp is not finite.
+// Removes the weights' factor. Returns false if a sum of any lane of the warp is not finite.
 template <int Dim>
 __device__ __forceinline__ bool unshift(Running<Dim>& run) {
   constexpr float kFactor = 1.0f / 64;
   static_assert(kWeightShift == 6);
-  float zeros = 0;  // becomes NaN if a sum is not finite
+  float zeros = 0;  // This becomes NaN if a sum is not finite.
 #pragma unroll
   for (int d = 0; d < Dim / 16; ++d) {
 #pragma unroll
@@ -61,13 +62,13 @@ __device__ __forceinline__ uint32_t multiply_halves(uint32_t a, uint32_t b) {
   return *reinterpret_cast<const uint32_t*>(&product);
 }
 
-// Returns a mask with ones for the halves of positions from `low` on; lane 4 g + t has two pairs of
+// Returns a mask with ones for the halves of positions from `low` on. Lane 4 g + t has two pairs of
 // positions.
 __device__ __forceinline__ uint32_t seen_mask(int first, int low) {
   return (first >= low ? 0xffffu : 0u) | (first + 1 >= low ? 0xffff0000u : 0u);
 }
 
-// Decodes eight codes to four pairs of halves: of nibbles 0 and 1, 2 and 3, ...
+// Decodes eight codes to four pairs of halves, of nibbles 0 and 1, 2 and 3, and so on.
 template <int Bits>
 struct HalfDecoder {
   static __device__ __forceinline__ void decode(uint32_t nibbles, const HalfLevels& levels,
@@ -100,7 +101,7 @@ struct HalfDecoder {
   }
 };
 
-// Decodes eight codes to two words of int8 levels: of nibbles 0 to 3 and 4 to 7.
+// Decodes eight codes to two words of int8 levels, of nibbles 0 to 3 and 4 to 7.
 template <int Bits>
 __device__ __forceinline__ void decode_bytes(uint32_t nibbles, const ByteLevels& levels,
                                              uint32_t& low, uint32_t& high) {
@@ -119,7 +120,7 @@ __device__ __forceinline__ void decode_bytes(uint32_t nibbles, const ByteLevels&
   }
 }
 
-// Calls f(i, nibble word i) for all codes of a lane, whose packed words are word(0), word(1), ...
+// Calls f(i, nibble word i) for all codes of a lane. word(0), word(1), ... are its packed words.
 template <int Bits, int Dim, typename Word, typename F>
 __device__ __forceinline__ void each_nibbles(const Word& word, const F& f) {
   constexpr int kNibbles = kTileNibbles<Dim>;
@@ -162,7 +163,7 @@ __device__ __forceinline__ void decode_lane(const Word& word, const HalfLevels& 
       for (int j = 0; j < 2; ++j) {
         const uint32_t bytes = word(2 * i + j);
 #pragma unroll
-        for (int k = 0; k < 2; ++k) {  // 1024 + byte, less 1152
+        for (int k = 0; k < 2; ++k) {  // The halves are 1024 + byte, less 1152.
           const uint32_t biased = permute(bytes, 0x64646464u, k == 0 ? 0x4140u : 0x4342u);
           const __half2 level = __hsub2(*reinterpret_cast<const __half2*>(&biased),
                                         __half2half2(__ushort_as_half(uint16_t{0x6480})));
@@ -179,7 +180,7 @@ __device__ __forceinline__ void decode_lane(const Word& word, const HalfLevels& 
   }
 }
 
-// Reads the words of a lane that lie at `shared` + 128 * word.
+// Reads the words of a lane, which lie at `shared` + 128 * word.
 struct SharedWords {
   uint32_t shared;
   __device__ __forceinline__ uint32_t operator()(int i) const {

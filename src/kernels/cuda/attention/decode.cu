@@ -13,12 +13,14 @@ struct DecodeShape {
   static constexpr int kWarps = Dim <= 128 ? 4 : Dim <= 256 ? 2 : 1;
   static constexpr int kStages = Dim <= 64 ? 3 : 2;
   static constexpr int kThreads = kWarps * 32;
-  static constexpr int kUnit = kWarps * kWarpTokens;  // positions per step of a block
+  static constexpr int kUnit = kWarps * kWarpTokens;  // A block takes this many positions per step.
   static constexpr int kTileBytes = kWarpTokens * TileLayout<Dim>::kRowBytes;
-  static constexpr int kRingBytes = kStages * 2 * kTileBytes;  // per warp, for keys and values
-  // Queries of wide heads, which registers have no room for beside the sums, lie behind the rings.
+  // It is a warp's, for keys and values.
+  static constexpr int kRingBytes = kStages * 2 * kTileBytes;
+  // Queries of wide heads lie behind the rings, because registers have no room for them beside the
+  // sums.
   static constexpr bool kSharesQueries = Dim > 256;
-  static constexpr int kQueryBytes = kSharesQueries ? Dim / 16 * 32 * 16 : 0;  // of a warp
+  static constexpr int kQueryBytes = kSharesQueries ? Dim / 16 * 32 * 16 : 0;  // It is a warp's.
   static constexpr int kShared = kWarps * (kRingBytes + kQueryBytes);
   static_assert(kShared >= PartsShape<Dim, kWarps>::kFloats * 4, "sums and factors reuse the ring");
 };
@@ -34,7 +36,8 @@ class PageReader : public PageResults<PageDecodeArgs, DecodeShape<Dim>::kUnit> {
  public:
   using Args = PageDecodeArgs;
   static constexpr int kDim = Dim, kWarps = Shape::kWarps, kThreads = Shape::kThreads;
-  static constexpr int kBlocks = 0;  // per multiprocessor; 0: the compiler is free
+  // It is the number of blocks per multiprocessor; 0: the compiler may choose registers freely.
+  static constexpr int kBlocks = 0;
 
   __device__ __forceinline__ PageReader(const Args& args, unsigned char* memory, int warp, int lane)
       : Results(args), memory_(memory), warp_(warp), lane_(lane) {}
@@ -69,9 +72,9 @@ class PageReader : public PageResults<PageDecodeArgs, DecodeShape<Dim>::kUnit> {
       }
       copy_commit();
     };
-    // The preceding kernel writes the queries and the row's own position, but no earlier positions:
-    // those are complete, because the embedding waited for all earlier steps before it let others
-    // start. So tiles without the newest position are fetched ahead of the wait.
+    // The preceding kernel writes the queries and the row's own position. Earlier positions are
+    // complete, because the embedding waited for all earlier steps before it let others start. So
+    // tiles without the newest position are fetched before the wait.
     bool waited = false;
 #pragma unroll
     for (int i = 0; i < Shape::kStages - 1; ++i) {

@@ -1,5 +1,5 @@
-// Schedules decode attention of single rows over long sequences, which is bound by reading the
-// cache, whatever keys and values are read from.
+// Schedules decode attention of single rows over long sequences, whatever keys and values are read
+// from. It is bound by reading the cache.
 //
 // A block takes a part of one row's positions for up to 8 query heads of one KV head. Its warps
 // work independently, each with its own softmax and sums, which are combined at the end; the parts
@@ -7,8 +7,8 @@
 // Q^T and O^T = V^T P^T, so that positions fill the 16 rows of the tensor core operand and the few
 // heads its 8 columns.
 //
-// A reader of keys and values says which positions a part has and attends to those of its warp:
-// decode.cu reads fp16 pages, cache/cuda/attend_decode.cuh a coded cache.
+// A reader of keys and values says which positions a part has, and computes attention to those of
+// its warp. decode.cu reads fp16 pages, and cache/cuda/attend_decode.cuh reads a coded cache.
 #pragma once
 
 #include "kernels/cuda/attention/decode_softmax.cuh"
@@ -16,7 +16,8 @@
 
 namespace walsh::cuda {
 
-// The grid spans the parts of a row in x, tiles of heads in y, and rows in z.
+// Computes a part of a row. The grid spans the parts of a row in x, tiles of heads in y, and rows
+// in z.
 template <typename Reader, bool Capped>
 __global__ void __launch_bounds__(Reader::kThreads, Reader::kBlocks)
     decode_kernel(const __grid_constant__ typename Reader::Args args) {

@@ -1,7 +1,7 @@
-// Attends to a cache of latents, in the schedule of decode attention (decode.cuh): every row is
-// taken by itself. A key is a latent and a shared key, the latent is the value, and both are the
-// same for all heads; so a warp loads a latent once, multiplies it with the queries of 8 heads, and
-// adds it by their weights.
+// Computes attention to a cache of latents, in the schedule of decode attention (decode.cuh), which
+// takes every row by itself. A key is a latent and a shared key, the latent is the value, and both
+// are the same for all heads. So a warp loads a latent once, multiplies it with the queries of 8
+// heads, and adds it by their weights.
 #include <string>
 
 #include "kernels/cuda/attention/decode_pages.cuh"
@@ -11,13 +11,13 @@ namespace walsh::cuda {
 namespace {
 
 struct LatentArgs : DecodeArgs {
-  CacheView latents, shared_keys;  // of the pool's values and keys
-  int query_dim = 0;               // of a head: those of the latent, then those of the shared key
+  CacheView latents, shared_keys;  // They are the pool's values and keys.
+  int query_dim = 0;               // A head has those of the latent, then those of the shared key.
 };
 
 constexpr int kLatentWarps = 4;
 
-// Reads 16 positions of a warp per step through a ring of the warp in shared memory. Queries lie
+// Reads 16 positions of a warp per step through a ring of the warp in shared memory. Queries are
 // there once for all warps.
 class LatentReader : public PageResults<LatentArgs, kLatentWarps * kWarpTokens> {
   static constexpr int kTurned = kMaxSharedKey, kStages = 2;
@@ -29,7 +29,8 @@ class LatentReader : public PageResults<LatentArgs, kLatentWarps * kWarpTokens> 
 
  public:
   static constexpr int kDim = kMaxHeadDim, kWarps = kLatentWarps, kThreads = kWarps * 32;
-  static constexpr int kBlocks = 0;  // per multiprocessor; 0: the compiler is free
+  // It is the number of blocks per multiprocessor; 0: the compiler may choose registers freely.
+  static constexpr int kBlocks = 0;
   static constexpr int kShared = kWarps * kRingBytes + kQueryBytes;
   static_assert(kShared >= PartsShape<kDim, kWarps>::kFloats * 4, "sums and factors reuse it");
 
@@ -37,8 +38,8 @@ class LatentReader : public PageResults<LatentArgs, kLatentWarps * kWarpTokens> 
                                           int lane)
       : PageResults(args), memory_(memory), warp_(warp), lane_(lane) {}
 
-  // Rows of one sequence may see others of the same launch, so nothing is read before these are
-  // there.
+  // Computes attention to the warp's positions. Rows of one sequence may see others of the same
+  // launch, so nothing is read before these are there.
   template <bool Capped>
   __device__ __forceinline__ void attend(Running<kDim>& run) const {
     wait_previous_kernel();
@@ -83,9 +84,10 @@ class LatentReader : public PageResults<LatentArgs, kLatentWarps * kWarpTokens> 
     return part_.begin - token < kWarpTokens && part_.end - token > 0;
   }
 
-  // Every warp loads a part of the columns, and all warps then use them.
+  // Loads the queries: every warp loads a part of the columns, and all warps then use them.
   __device__ __forceinline__ void load_queries(const SharedQueries& q) const {
-    constexpr int kLatents = kDim / kWarps, kShares = kTurned / kWarps;  // columns of a warp
+    // A warp has this many columns.
+    constexpr int kLatents = kDim / kWarps, kShares = kTurned / kWarps;
     const int latent = a_.head_dim, turned = a_.query_dim - latent;
     const float* from = a_.q + part_.row * a_.ldq + part_.first_head * a_.query_dim;
     const auto load_part = [&]<int Columns>(int first_operand, int first, int count) {
@@ -138,9 +140,9 @@ void attend_latents(const AttentionCall& call, int64_t longest, const AttentionS
   args.latents = args.shared_keys = detail::cache_view(call);
   args.latents.keys = args.latents.values;
   args.latents.head_dim = pool.value_dim;
-  // A block is alone on its multiprocessor and has work for twice the usual positions: parts of 512
-  // values are slow to combine. There are never more parts than with kLeastBlocks, for which the
-  // scratch memory is made.
+  // A block is alone on its multiprocessor and has work for twice the usual positions, because
+  // parts of 512 values are slow to combine. There are never more parts than with kLeastBlocks, for
+  // which the scratch memory is made.
   const int splits =
       detail::attention_splits(call.m, call.heads, 1, 1, attention_reach(longest) / 2);
   launch_decode<LatentReader>(args, 1, splits, LatentReader::kShared, stream);

@@ -1,14 +1,14 @@
 // Performs the steps of a warp in decode attention over fp16 pages, 16 positions at once.
 //
-// The tensor cores have time to spare: queries and softmax weights are sums of two halves each, so
-// that nothing but the cache is rounded to fp16.
+// The tensor cores have time to spare, so queries and softmax weights are sums of two halves each,
+// and nothing but the cache is rounded to fp16.
 #pragma once
 
 #include "kernels/cuda/attention/decode.cuh"
 
 namespace walsh::cuda {
 
-// Queries are operand b, each split into near + 2^-11 rest. Scaling makes the rest as large as
+// Queries are operand b, each split into near + 2^-11 rest. The factor makes the rest as large as
 // `near`, and so as exact for small numbers.
 inline constexpr float kRestTimes = 2048;
 
@@ -24,9 +24,9 @@ struct SplitQueries {
   }
 };
 
-// Holds the same in shared memory, where a lane reads what it has written.
+// Holds the queries in shared memory, where a lane reads what it has written.
 struct SharedQueries {
-  uint4* lane;  // [Dim / 16][32]
+  uint4* lane;  // Its shape is [Dim / 16][32].
 
   __device__ __forceinline__ uint4 get(int k) const { return lane[32 * k]; }
   __device__ __forceinline__ void set(int k, const uint4& v) const { lane[32 * k] = v; }
@@ -47,7 +47,7 @@ struct PagePart : DecodePart {
   }
 };
 
-// Readers of pages share this: their part of the work, and where its results go.
+// Holds what readers of pages share: their part of the work, and where its results go.
 template <typename Arguments, int Unit>
 class PageResults {
  public:
@@ -55,13 +55,13 @@ class PageResults {
 
   __device__ __forceinline__ const DecodePart& part() const { return part_; }
 
-  // Takes four sums of a head of the part, which have to be multiplied by a factor.
+  // Stores four sums of a head of the part, which have to be multiplied by a factor.
   __device__ __forceinline__ void take(int head, int column, const float4& sum,
                                        float factor) const {
     float* out = a_.out + part_.row * a_.ldo + part_.first_head * a_.head_dim;
     store_scaled(out + head * a_.head_dim + column, sum, factor);
   }
-  // Is called when the row's results are complete.
+  // Is called when the row's results are complete; nothing is left to do here.
   __device__ __forceinline__ void finish() const {}
 
  protected:
@@ -71,8 +71,8 @@ class PageResults {
   const PagePart<Unit> part_;
 };
 
-// Loads a part of the queries: `count` columns of every head, which begin at `from` and are
-// `stride` floats from head to head, as the operands of Dim columns from operand `First` on.
+// Loads a part of the queries as the operands of Dim columns from operand `First` on. It is `count`
+// columns of every head, which begin at `from` and are `stride` floats from head to head.
 template <int Dim, int First, typename Queries>
 __device__ __forceinline__ void load_queries(const float* from, int stride, int heads, int count,
                                              int lane, Queries& q) {
@@ -101,7 +101,7 @@ struct SplitLogits {
   }
 };
 
-// Adds the products of a tile of keys, Dim columns, and the queries from operand `First` on.
+// Adds the products of a tile of keys (Dim columns) with the queries from operand `First` on.
 template <int Dim, int First, typename Queries>
 __device__ __forceinline__ void multiply_keys(const Queries& q, uint32_t keys, int lane,
                                               SplitLogits& s) {
@@ -118,7 +118,7 @@ __device__ __forceinline__ void multiply_keys(const Queries& q, uint32_t keys, i
   }
 }
 
-// Adds the values of 16 positions by the weights of their logits; those in [low, high) are visible.
+// Adds the values of 16 positions, weighed by their logits. Positions in [low, high) are visible.
 template <int Dim, bool Capped>
 __device__ __forceinline__ void add_values(const AttentionRule& rule, const SplitLogits& s,
                                            uint32_t values, int low, int high, int lane,

@@ -1,7 +1,7 @@
-// The decode kernels and the persistent kernel share this softmax of rows over a long sequence. A
-// warp takes tiles of 16 positions for up to 8 query heads, with an online softmax. The warps of a
-// block combine theirs to one part of a row; the block that finishes last combines the parts of all
-// blocks in order.
+// Computes the softmax of rows over a long sequence, for the decode kernels and the persistent
+// kernel. A warp takes tiles of 16 positions for up to 8 query heads, with an online softmax. The
+// warps of a block combine theirs to one part of a row. The block that finishes last combines the
+// parts of all blocks in order.
 #pragma once
 
 #include "kernels/cuda/attention/options.cuh"
@@ -11,12 +11,12 @@ namespace walsh::cuda {
 
 inline constexpr int kWarpTokens = 16;
 
-// Holds a warp's running softmax: lane 4 g + t has heads 2 t and 2 t + 1, and of the sums rows g
+// Holds a warp's running softmax. Lane 4 g + t has heads 2 t and 2 t + 1, and of the sums rows g
 // and g + 8 of each 16 values.
 template <int Dim>
 struct Running {
   float largest[2] = {kNothing, kNothing};
-  float total[2] = {0, 0};  // over this lane's positions
+  float total[2] = {0, 0};  // It is over this lane's positions.
   float sum[Dim / 16][4] = {};
 };
 
@@ -55,7 +55,7 @@ __device__ __forceinline__ void weigh_tile(const float (&s)[4], int low, int hig
       run.sum[d][e] *= factor[e % 2];
 }
 
-// Calls weigh_tile and rounds the weights to fp16, as operand b of the product with the values.
+// Calls weigh_tile and rounds the weights to fp16, for operand b of the product with the values.
 template <int Dim, bool Shifted = false>
 __device__ __forceinline__ void weigh_tile(const float (&s)[4], int low, int high, float scale,
                                            int lane, Running<Dim>& run, uint32_t& b0, uint32_t& b1,
@@ -66,7 +66,7 @@ __device__ __forceinline__ void weigh_tile(const float (&s)[4], int low, int hig
   });
 }
 
-// Sums a head's total over the positions of all lanes.
+// Returns a head's total over the positions of all lanes.
 __device__ __forceinline__ float sum_totals(float total) {
 #pragma unroll
   for (int distance = 4; distance < 32; distance *= 2)
@@ -78,8 +78,8 @@ __device__ __forceinline__ float sum_totals(float total) {
 struct DecodePart {
   int row, sequence;
   int kv_head, first_head, heads;
-  int begin, end;  // visible positions of the row
-  int active = 0;  // number of blocks that work on this row
+  int begin, end;  // They bound the visible positions of the row.
+  int active = 0;  // This many blocks work on this row.
 
   explicit __device__ __forceinline__ DecodePart(const DecodeArgs& args) {
     row = static_cast<int>(blockIdx.z);
@@ -94,11 +94,11 @@ struct DecodePart {
   }
 };
 
-// Shared memory holds float sums[warp][head][stride] and float2 [warp][head]; later, in the same
-// place, float factor[head][part] and inverse[head]. Results follow behind both.
+// Lays out shared memory. It holds float sums[warp][head][stride] and float2 [warp][head], and
+// later, in the same place, float factor[head][part] and inverse[head]. Results follow behind both.
 template <int Dim, int Warps>
 struct PartsShape {
-  static constexpr int kSumStride = Dim + 4;  // floats per head
+  static constexpr int kSumStride = Dim + 4;  // A head has this many floats.
   static constexpr int kState = Warps * kTileHeads * kSumStride;
   static constexpr int kFloats = kState + 2 * Warps * kTileHeads > kTileHeads*(kMaxSplits + 1)
                                      ? kState + 2 * Warps* kTileHeads
@@ -136,8 +136,8 @@ __device__ __forceinline__ void store_scaled(float* to, const float4& v, float f
   reinterpret_cast<float2*>(to)[1] = make_float2(v.z * factor, v.w * factor);
 }
 
-// The scratch memory has values [row][head][split][head_dim], then float2 of largest logit and
-// total [row][head][split].
+// Finds parts in the scratch memory, which has values [row][head][split][head_dim], then float2 of
+// largest logit and total [row][head][split].
 struct Partials {
   float* values;
   float2* state;
@@ -211,7 +211,8 @@ template <int Warps, typename Result>
 __device__ __forceinline__ void join_parts(const DecodeArgs& args, const DecodePart& part,
                                            float* memory, int warp, int lane,
                                            const Result& result) {
-  float* inverse = memory + kTileHeads * kMaxSplits;  // [head], behind factor[head][part]
+  // Its shape is [head], behind factor[head][part].
+  float* inverse = memory + kTileHeads * kMaxSplits;
   for (int head = warp; head < part.heads; head += Warps) {
     const float2* state = Partials(args, part.row, part.first_head + head).state;
     const float of_head = weigh_parts(args.rule, part.first_head + head, state, part.active,
@@ -234,8 +235,8 @@ __device__ __forceinline__ void join_parts(const DecodeArgs& args, const DecodeP
   }
 }
 
-// Runs all steps. Returns true, before a barrier, in the block that has delivered the row's
-// results.
+// Runs all steps of combining. Returns true, before a barrier, in the block that has delivered the
+// row's results.
 template <int Dim, int Warps, typename Result>
 __device__ __forceinline__ bool finish_part(const DecodeArgs& args, const DecodePart& part,
                                             const Running<Dim>& run, float* memory, int warp,

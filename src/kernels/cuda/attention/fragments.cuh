@@ -1,4 +1,4 @@
-// Names PTX that tests replace where kernels run on the host: fragments of halves for mma.m16n8k16,
+// Wraps PTX that tests replace where kernels run on the host: fragments of halves for mma.m16n8k16,
 // copies to their tiles, and approximate float functions.
 #pragma once
 
@@ -39,7 +39,7 @@ __device__ __forceinline__ uint32_t transpose8x8(uint32_t v) {
   return out;
 }
 
-// Computes c += a b for halves: a is 16 x 16, b is 16 x 8.
+// Computes c += a b for halves, where a is 16 x 16 and b is 16 x 8.
 __device__ __forceinline__ void mma_f16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                         uint32_t b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
@@ -55,7 +55,7 @@ __device__ __forceinline__ float power_of_two(float x) {
   return y;
 }
 
-// Returns 1 / x except for the last place; 0 if the result would not be a normal number.
+// Returns 1 / x, correct except for the last place; 0 if the result would not be a normal number.
 __device__ __forceinline__ float quick_reciprocal(float x) {
   float inverse;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));

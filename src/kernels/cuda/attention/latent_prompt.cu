@@ -14,22 +14,25 @@ namespace walsh::cuda {
 namespace {
 
 struct ExpandArgs {
-  const uint16_t *latents, *shared_keys;  // pools [page][kPageTokens][rank] and [..][turned]
-  const int32_t* pages;                   // of all sequences
+  // These are pools [page][kPageTokens][rank] and [..][turned].
+  const uint16_t *latents, *shared_keys;
+  const int32_t* pages;  // It has those of all sequences.
   int64_t per_sequence;
-  const int32_t* sequences;  // of the rows of a prompt
+  const int32_t* sequences;  // It has those of the rows of a prompt.
   int rank, turned;
-  int key_dim, value_dim;  // of heads
+  int key_dim, value_dim;  // They are sizes of heads.
   int heads;
-  int begin, end;     // positions, from the beginning of a page on
-  const void* parts;  // of k or v
-  uint16_t* to;       // [page][heads][kPageTokens][key_dim] or [..][value_dim]
-  int32_t* table;     // the pages of `to`
+  int begin, end;     // They are positions, from the beginning of a page on.
+  const void* parts;  // They are those of k or v.
+  // It has the shape [page][heads][kPageTokens][key_dim] or [..][value_dim].
+  uint16_t* to;
+  int32_t* table;  // It lists the pages of `to`.
 };
 
 constexpr int kWarps = 8, kThreads = kWarps * 32;
-constexpr int kRows = 128, kColumns = 128;  // positions and values of a head of a block
-constexpr int kDepth = 64, kStages = 3;     // columns of latents per step
+// A block has this many positions and values of a head.
+constexpr int kRows = 128, kColumns = 128;
+constexpr int kDepth = 64, kStages = 3;  // A step has kDepth columns of latents.
 constexpr int kWarpRows = 32, kWarpColumns = 64;
 constexpr int kLatentBytes = kRows * kDepth * 2, kPartBytes = kColumns * kDepth * 2;
 constexpr int kStageBytes = kLatentBytes + kPartBytes;
@@ -65,8 +68,8 @@ __device__ __forceinline__ void copy_eight(unsigned char* tile, uint32_t offset,
   *reinterpret_cast<uint4*>(tile + offset) = copy ? eight_halves(from) : make_uint4(0, 0, 0, 0);
 }
 
-// Multiplies a tile of latents with a head's part of k or v. The part of k is transposed, so that
-// its tiles have rows of kColumns values, those of v rows of kDepth.
+// Multiplies a tile of latents with a head's part of k or v. The part of k is transposed, so its
+// tiles have rows of kColumns values; those of v have rows of kDepth values.
 template <typename T, bool Keys>
 class HeadTile {
   using Latents = TileLayout<kDepth>;
@@ -131,8 +134,9 @@ class HeadTile {
 #pragma unroll
     for (int i = thread_; i < kColumns * kDepth / 8; i += kThreads) {
       const int row = i / Part::kPieces, piece = i % Part::kPieces;
-      const int at = Keys ? first + row : first + 8 * piece;          // of the latent
-      const int column = Keys ? column_ + 8 * piece : column_ + row;  // of the head
+      // It is a column of the latent.
+      const int at = Keys ? first + row : first + 8 * piece;
+      const int column = Keys ? column_ + 8 * piece : column_ + row;  // It is a column of the head.
       const bool copy = at < a_.rank && column < width_;
       const int64_t place = Keys ? int64_t{at} * width_ + column : int64_t{column} * a_.rank + at;
       copy_eight(to, Part::offset(row, piece), part + (copy ? place : 0), copy);
@@ -227,7 +231,8 @@ class HeadTile {
   float sum_[2][kWarpColumns / 8][4] = {};
 };
 
-// The grid spans blocks of positions in x, and tiles of the keys or values of every head in y.
+// Multiplies one tile per block. The grid spans blocks of positions in x, and tiles of the keys or
+// values of every head in y.
 template <typename T, bool Keys>
 __global__ void __launch_bounds__(kThreads, 2)
     expand_kernel(const __grid_constant__ ExpandArgs args) {
@@ -244,7 +249,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   HeadTile<T, Keys>(args, memory, head, tile * kColumns).run();
 }
 
-// Makes keys or values of `heads` heads from `first_head` on, of the positions [begin, end).
+// Makes the keys or values of `heads` heads from `first_head` on, for the positions [begin, end).
 template <bool Keys>
 void expand(const LatentPrompt& call, const HeadScratch& scratch, int first_head, int heads,
             int64_t begin, Stream stream) {
@@ -278,7 +283,7 @@ void expand(const LatentPrompt& call, const HeadScratch& scratch, int first_head
   launch("keys and values of latents", kernel, shape, stream, args);
 }
 
-// Attends with the heads whose keys and values are in the scratch memory.
+// Computes attention with the heads whose keys and values are in the scratch memory.
 void attend_heads(const LatentPrompt& call, const HeadScratch& scratch, int first_head, int heads,
                   Stream stream) {
   AttentionRows part = call;
@@ -292,7 +297,7 @@ void attend_heads(const LatentPrompt& call, const HeadScratch& scratch, int firs
   args.cache.values = scratch.values();
   args.cache.kv_heads = heads;
   args.cache.head_dim = call.key_dim;
-  args.cache.pages = scratch.pages();  // one sequence has them all
+  args.cache.pages = scratch.pages();  // One sequence has them all.
   detail::launch_prefill_mma(args, stream);
 }
 

@@ -1,6 +1,5 @@
-// The functions here give the options of attention their meaning in kernels: which positions a
-// query sees, how products become logits, and which share learned sinks have. Softmaxes are in base
-// 2.
+// Gives the options of attention their meaning in kernels: which positions a query sees, how
+// products become logits, and which share learned sinks have. Softmaxes are in base 2.
 #pragma once
 
 #include <limits>

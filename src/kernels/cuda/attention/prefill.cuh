@@ -1,9 +1,9 @@
-// Runs prefill attention, bound by the tensor cores, as the loop of FlashAttention-2. A block takes
-// a head and 64 or 128 queries, one or two tiles of 16 per warp, and loops over tiles of positions;
-// the next keys and values arrive while the current ones are multiplied.
+// Runs prefill attention, which is bound by the tensor cores, as the loop of FlashAttention-2. A
+// block takes a head and 64 or 128 queries, one or two tiles of 16 per warp, and loops over tiles
+// of positions. The next keys and values arrive while the current ones are multiplied.
 //
 // A reader of keys and values says which tiles those are, loads them, and says what a query sees of
-// them: PageTiles reads fp16 pages, cache/cuda/attend_prefill.cuh what a coded cache holds.
+// them. PageTiles reads fp16 pages, and cache/cuda/attend_prefill.cuh reads a coded cache.
 #pragma once
 
 #include "kernels/cuda/attention/prefill.h"
@@ -16,22 +16,25 @@ template <int Dim, int ValueDim = Dim>
 struct PrefillShape {
   static constexpr int kDim = Dim, kValueDim = ValueDim;
   static constexpr int kWarps = 4, kThreads = kWarps * 32;
-  static constexpr int kTiles = ValueDim <= 128 ? 2 : 1;  // tiles of 16 queries per warp
-  // This many warps share the columns of the values of the same queries, whose sums are too many
-  // for one.
+  // A warp has this many tiles of 16 queries.
+  static constexpr int kTiles = ValueDim <= 128 ? 2 : 1;
+  // This many warps share the columns of the values for the same queries, because one warp's
+  // registers do not hold all sums.
   static constexpr int kSplit = ValueDim <= 256 ? 1 : 2;
   static constexpr int kColumns = ValueDim / kSplit;
   static constexpr int kQueries = kWarps / kSplit * kTiles * 16;
-  static constexpr int kTokens = Dim <= 128 ? 64 : Dim <= 256 ? 32 : 16;  // positions per step
+  // A step has this many positions.
+  static constexpr int kTokens = Dim <= 128 ? 64 : Dim <= 256 ? 32 : 16;
   static constexpr int kRowBytes = TileLayout<Dim>::kRowBytes;
   static constexpr int kQueryBytes = kQueries * kRowBytes;
-  static constexpr int kKeyBytes = kTokens * kRowBytes;  // of a tile
+  static constexpr int kKeyBytes = kTokens * kRowBytes;  // They are the size of a tile.
   static constexpr int kValueBytes = kTokens * TileLayout<ValueDim>::kRowBytes;
-  static constexpr int kShared = kQueryBytes + 2 * (kKeyBytes + kValueBytes);  // double-buffered
+  // Tiles are double-buffered.
+  static constexpr int kShared = kQueryBytes + 2 * (kKeyBytes + kValueBytes);
 };
 
-// Copies the block's queries to shared memory as halves; rows from m on and columns from head_dim
-// on are 0.
+// Copies the block's queries to shared memory as halves. Rows from m on and columns from head_dim
+// on become 0.
 template <typename Shape>
 __device__ __forceinline__ void stage_queries(const RowArgs& args, int first, int head,
                                               unsigned char* shared) {
@@ -65,7 +68,7 @@ __device__ __forceinline__ void clear_logits(PrefillLogits<Shape>& s) {
         s[i][n][e] = 0;
 }
 
-// Adds Q K^T of a warp's queries and the tile's positions to s.
+// Adds Q K^T to s, for a warp's queries and the tile's positions.
 template <typename Shape>
 __device__ __forceinline__ void multiply_keys(uint32_t queries, uint32_t keys, int lane,
                                               PrefillLogits<Shape>& s) {
@@ -130,7 +133,7 @@ class PageTiles {
  public:
   using Shape = S;
   using Args = PagePrefillArgs;
-  static constexpr bool kHidesTiles = false;  // whether a warp may see nothing of a tile
+  static constexpr bool kHidesTiles = false;  // It says whether a warp may see nothing of a tile.
 
   // The block's first query is row `first`, and the warp's first is `warp_row` behind it.
   __device__ __forceinline__ PageTiles(const Args& args, int first, int warp_row, int head)
@@ -167,12 +170,12 @@ class PageTiles {
   const Args& a_;
   const int32_t* pages_;
   const int head_;
-  int begin_, end_;  // visible positions
-  int row_;          // position of the warp's first query
+  int begin_, end_;  // They bound the visible positions.
+  int row_;          // It is the position of the warp's first query.
 };
 
-// The grid spans heads in x, so that heads with the same keys run together, and blocks of queries
-// in y, the longest first.
+// Attends with one block of queries. The grid spans heads in x, so that heads with the same keys
+// run together, and blocks of queries in y, the longest first.
 template <typename Reader, bool Capped>
 __global__ void __launch_bounds__(Reader::Shape::kThreads, 2)
     prefill_kernel(const __grid_constant__ typename Reader::Args args) {
@@ -212,9 +215,9 @@ __global__ void __launch_bounds__(Reader::Shape::kThreads, 2)
   PrefillSums<Shape> run;
   const uint32_t queries = shared + static_cast<uint32_t>(warp_row * Shape::kRowBytes);
   for (int tile = reader.begin(); tile < last; ++tile) {
-    // The vote tells the compiler that the warp does not diverge.
+    // The vote tells the compiler that the warp does not diverge here.
     const bool seen = !Reader::kHidesTiles || __any_sync(~0u, reader.sees(tile));
-    copy_wait<1>();  // the keys
+    copy_wait<1>();  // The keys have arrived.
     __syncthreads();
     load_keys(tile + 1);
     PrefillLogits<Shape> s;
@@ -225,7 +228,7 @@ __global__ void __launch_bounds__(Reader::Shape::kThreads, 2)
       reader.mask(tile, lane, s);
       soften<Shape>(args.rule.scale, run, s);
     }
-    copy_wait<1>();  // the values
+    copy_wait<1>();  // The values have arrived.
     __syncthreads();
     load_values(tile + 1);
     if (seen) multiply_values<Shape>(value_place(tile), first_column, lane, s, run);

@@ -12,9 +12,10 @@ struct PagePrefillArgs : RowArgs {
 
 PagePrefillArgs prefill_args(const AttentionCall& call);
 
-// Uses mma, which every device has.
+// Launches the kernel that uses mma, which every device has.
 void launch_prefill_mma(const PagePrefillArgs& args, Stream stream);
-// Uses wgmma; returns false if the device or the build lacks it or the call is not supported.
+// Launches the kernel that uses wgmma. Returns false if the device or the build lacks the
+// instructions or the call is not supported.
 bool launch_prefill_wgmma(const PagePrefillArgs& args, Stream stream);
 // Launches the kernel for heads of up to Dim values. The kernel of 192, for heads of DeepSeek's
 // latent attention, takes values of at most 128.

@@ -1,6 +1,6 @@
-// Computes the online softmax of the prefill kernels. A warp has `kTiles` tiles of 16 queries and
-// loops over tiles of `kTokens` positions, and has sums of `kColumns` of the columns of values
-// (constants of Shape): lane 4 g + t has rows g and g + 8 of each tile of queries, and columns 2 t
+// Computes the online softmax of the prefill kernels. A warp has `kTiles` tiles of 16 queries,
+// loops over tiles of `kTokens` positions, and has sums for `kColumns` of the columns of values
+// (constants of Shape). Lane 4 g + t has rows g and g + 8 of each tile of queries, and columns 2 t
 // and 2 t + 1 of each 8.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace walsh::cuda::detail {
 template <typename Shape>
 using PrefillLogits = float[Shape::kTiles][Shape::kTokens / 8][4];
 
-// Holds a warp's running softmax; totals are over this lane's columns.
+// Holds a warp's running softmax. Totals are over this lane's columns.
 template <typename Shape>
 struct PrefillSums {
   float largest[Shape::kTiles][2], total[Shape::kTiles][2] = {};
@@ -62,14 +62,14 @@ __device__ __forceinline__ void soften(float scale, PrefillSums<Shape>& run,
   }
 }
 
-// A span is the positions [begin, end).
+// Names the positions [begin, end).
 struct Span {
   int begin, end;
 };
 
 // Sets the logits of positions that a row does not see to minus infinity. `row` is the position of
-// the warp's first query, `token` that of the tile; seen(position) is the Span that the query there
-// sees.
+// the warp's first query, and `token` is that of the tile. seen(position) is the Span that the
+// query there sees.
 template <typename Shape, typename Seen>
 __device__ __forceinline__ void mask_tile(int row, int token, int lane, PrefillLogits<Shape>& s,
                                           const Seen& seen) {
@@ -90,7 +90,8 @@ __device__ __forceinline__ void mask_tile(int row, int token, int lane, PrefillL
   }
 }
 
-// Does the same where a row sees what the options say, up to itself. Most tiles are fully visible.
+// Masks a tile for rows that see what the options say, up to themselves. Most tiles are fully
+// visible.
 template <typename Shape>
 __device__ __forceinline__ void mask_tile(const AttentionRule& rule, int row, int token, int lane,
                                           PrefillLogits<Shape>& s) {

@@ -1,7 +1,8 @@
 // Runs prefill attention with Hopper's warp group instructions (wgmma). A block takes a head and 64
-// queries per warp group; queries and softmax weights are operands in registers, keys and values in
-// shared memory, where they pass through a ring. While one group computes its softmax the others
-// multiply, as in FlashAttention-3 (Shah et al. 2024), but without warp specialization.
+// queries per warp group. Queries and softmax weights are operands in registers; keys and values
+// are operands in shared memory, where they pass through a ring. While one group computes its
+// softmax the others multiply, as in FlashAttention-3 (Shah et al. 2024), but without warp
+// specialization.
 #include "kernels/cuda/attention/prefill.h"
 #include "kernels/cuda/attention/prefill_softmax.cuh"
 #include "kernels/cuda/f16_products.cuh"
@@ -19,14 +20,15 @@ struct GroupShape {
   static constexpr int kQueries = kGroups * 64;
   static constexpr int kStages = 3;
   static constexpr int kTileBytes = kTokens * Dim * 2;
-  static constexpr int kShared = kStages * 2 * kTileBytes;  // keys and values
+  static constexpr int kShared = kStages * 2 * kTileBytes;  // It is for keys and values.
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 constexpr int kBlockBytes = 64 * 128;
 
-// Tiles for wgmma are blocks of 64 columns with rows of 128 bytes, in the 128-byte swizzle.
+// Lays out tiles for wgmma, which are blocks of 64 columns with rows of 128 bytes, in the 128-byte
+// swizzle.
 template <int Dim>
 struct GroupLayout {
   static constexpr int kPieces = Dim / 8;
@@ -37,7 +39,7 @@ struct GroupLayout {
   }
 };
 
-// Returns the descriptor of an operand in shared memory: 8 rows take 1024 bytes; transposed
+// Returns the descriptor of an operand in shared memory. 8 rows take 1024 bytes; transposed
 // operands continue in the next block after 64 columns.
 __device__ __forceinline__ uint64_t operand(uint32_t address) {
   return static_cast<uint64_t>((address & 0x3ffff) >> 4) |
@@ -52,7 +54,7 @@ __device__ __forceinline__ void begin_products(float (&d)[N][4], uint32_t (&a)[K
   wgmma_fence();
 }
 
-// Waits for the products that were started.
+// Waits for the products that have been started.
 template <int N>
 __device__ __forceinline__ void finish_products(float (&d)[N][4]) {
   wgmma_commit();
@@ -65,7 +67,7 @@ __device__ __forceinline__ void publish_copies() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Loads the warp's 16 queries as operands; rows from m on and columns from head_dim on are 0.
+// Loads the warp's 16 queries as operands. Rows from m on and columns from head_dim on become 0.
 template <int Dim>
 __device__ __forceinline__ void load_queries(const RowArgs& args, int first, int head, int lane,
                                              uint32_t (&q)[Dim / 16][4]) {
@@ -93,7 +95,7 @@ __device__ __forceinline__ void attend_group(const PagePrefillArgs& args, unsign
   const int position = args.rows.positions[0];
   const int32_t* pages = args.cache.pages + args.rows.sequences[0] * args.cache.per_sequence;
   const int end = position + min(first + Shape::kQueries, args.m);
-  const int begin = 0, first_tile = 0;  // launch_prefill_wgmma() takes no windows and chunks
+  const int begin = 0, first_tile = 0;  // launch_prefill_wgmma() takes no windows and chunks.
   const int last_tile = (end + Shape::kTokens - 1) / Shape::kTokens;
 
   const uint32_t ring = shared_address(memory);
@@ -157,8 +159,8 @@ __device__ __forceinline__ void attend_group(const PagePrefillArgs& args, unsign
 
 #endif
 
-// The grid spans heads in x, and blocks of queries in y, the longest first. The kernel is empty for
-// architectures without the instructions.
+// Attends with one block of queries. The grid spans heads in x, and blocks of queries in y, the
+// longest first. The kernel is empty for architectures without the instructions.
 template <int Dim>
 __global__ void __launch_bounds__(GroupShape<Dim>::kThreads, 1)
     group_kernel([[maybe_unused]] const __grid_constant__ PagePrefillArgs args) {
@@ -185,11 +187,11 @@ bool launch_group(const PagePrefillArgs& args, Stream stream) {
 
 }  // namespace
 
-// Heads of up to 96 columns do not use it: the padding would cost what the instructions gain.
-// Larger heads do not fit into the registers. An instance for 64 gained 13 %, but ptxas 13.0 gives
-// its queries and weights the same registers although the queries are still needed. Windows stay
-// with the general kernel until GpuAttention's tests of them have run with this one; so do caps,
-// which few models have.
+// Launches the kernel if it pays off. Heads of up to 96 columns do not use it, because the padding
+// would cost what the instructions gain. Larger heads do not fit into the registers. An instance
+// for 64 gained 13 %, but ptxas 13.0 gives its queries and weights the same registers although the
+// queries are still needed. Windows stay with the general kernel until GpuAttention's tests of them
+// have run with this one; so do caps, which few models have.
 bool launch_prefill_wgmma(const PagePrefillArgs& args, Stream stream) {
   const AttentionRule& rule = args.rule;
   const int dim = args.head_dim;

@@ -1,4 +1,5 @@
-// Attention kernels are built of these: tiles of the cache in shared memory, and pairs of halves.
+// Has what attention kernels are built of: tiles of the cache in shared memory, and pairs of
+// halves.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -11,9 +12,9 @@
 
 namespace walsh::cuda {
 
-// Rows of Dim halves lie in shared memory like this. The 16-byte pieces of a row are permuted by
-// the row number, so that the 8 rows of a fragment lie in different banks; rows of 96 take the
-// space of 128, those of 192 that of 256.
+// Says how rows of Dim halves lie in shared memory. The 16-byte pieces of a row are permuted by the
+// row number, so that the 8 rows of a fragment lie in different banks. Rows of 96 take the space of
+// 128, and those of 192 take that of 256.
 template <int Dim>
 struct TileLayout {
   static constexpr int kDim = Dim;
@@ -23,11 +24,12 @@ struct TileLayout {
   static __device__ __forceinline__ uint32_t offset(int row, int piece) {
     return static_cast<uint32_t>(row * kRowBytes + ((piece ^ (row & 7)) << 4));
   }
-  // Moves by two pieces from offset(row, 0) or offset(row, 1), by exclusive or.
+  // Returns what offset(row, 0) or offset(row, 1) is combined with, by exclusive or, to move on by
+  // two pieces per k.
   static constexpr uint32_t step(int k) { return static_cast<uint32_t>(k) << 5; }
 };
 
-// fp16 keys and values lie in a page as [kPageTokens][head_dim] per head, and become tiles here.
+// Makes tiles of fp16 keys and values, which lie in a page as [kPageTokens][head_dim] per head.
 struct F16Tiles {
   // Loads `Rows` positions of the page from `first` to shared memory, with zeros for positions
   // outside [low, high) and for columns from head_dim on. `Threads` threads share the work.

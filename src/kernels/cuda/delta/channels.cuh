@@ -6,13 +6,14 @@
 
 namespace walsh::cuda {
 
-inline constexpr int kHeadLane = kMostDeltaDim / 32;  // most values of a head per lane
+// A lane has at most this many values of a head.
+inline constexpr int kHeadLane = kMostDeltaDim / 32;
 
 __device__ __forceinline__ float silu_of(float x) {
   return x / (1.0f + expf(-x));
 }
 
-// Computes x * scale / sqrt(mean(x^2) + eps) over the `size` values of a head; lane l of a warp has
+// Computes x * scale / sqrt(mean(x^2) + eps) over the `size` values of a head. Lane l of a warp has
 // values l, l + 32, ..., and v is 0 beyond them.
 __device__ __forceinline__ void scale_head(float (&v)[kHeadLane], int size, const float* scale,
                                            int lane) {

@@ -39,7 +39,7 @@ template <typename Call>
 struct Row {
   int64_t row;
   int position, in_front;
-  const float* kept;  // rows kept in the sequence's slot
+  const float* kept;  // The sequence's slot has kept these rows.
 
   __device__ Row(const Call& call, int64_t index)
       : row(index),
@@ -75,7 +75,7 @@ __device__ __forceinline__ void finish_scalars(const ConvolveCall& call, int64_t
   call.strength[at] = strength_of(call.strength[at]);
 }
 
-// The grid spans groups of channels in x, and rows in y.
+// Convolves some channels of a row. The grid spans groups of channels in x, and rows in y.
 __global__ void __launch_bounds__(kWarps * 32)
     convolve_kernel(const __grid_constant__ ConvolveCall call) {
   allow_next_kernel();

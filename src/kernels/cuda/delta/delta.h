@@ -18,8 +18,8 @@ namespace walsh::cuda {
 struct DeltaMemory {
   float* slots = nullptr;
   int64_t slot_floats = 0;
-  int64_t rows_at = 0;    // [taps][channels], by kept_place()
-  int64_t states_at = 0;  // [value_heads][key_dim][value_dim]
+  int64_t rows_at = 0;    // Its shape is [taps][channels], indexed by kept_place().
+  int64_t states_at = 0;  // Its shape is [value_heads][key_dim][value_dim].
 };
 
 // Throws internal for shapes that the kernels do not support.
@@ -28,24 +28,29 @@ void check_delta(const DeltaDims& dims);
 struct ConvolveCall {
   DeltaDims dims;
   DeltaMemory memory;
-  RowPlaces places;           // of the batch's rows, in which those of a sequence are neighbours
-  const float* in = nullptr;  // [m][channels]
-  float* out = nullptr;       // [m][channels]: silu of the convolution, queries and keys scaled
-  float* decay = nullptr;     // [m][value_heads]: a on input, the logarithm of the decay on output
-  float* strength = nullptr;  // [m][value_heads]: b on input, its sigmoid on output
-  const float* taps = nullptr;         // [taps][channels], the newest position last
-  const float* rate = nullptr;         // [value_heads]
-  const float* bias = nullptr;         // [value_heads]
-  const float* query_scale = nullptr;  // [key_dim]
-  const float* key_scale = nullptr;    // [key_dim]
+  RowPlaces places;           // In the batch, the rows of a sequence are neighbours.
+  const float* in = nullptr;  // Its shape is [m][channels].
+  // It has the shape [m][channels]: silu of the convolution, with queries and keys scaled.
+  float* out = nullptr;
+  // It has the shape [m][value_heads]: a on input, the logarithm of the decay on output.
+  float* decay = nullptr;
+  // It has the shape [m][value_heads]: b on input, its sigmoid on output.
+  float* strength = nullptr;
+  // Its shape is [taps][channels], with the newest position last.
+  const float* taps = nullptr;
+  const float* rate = nullptr;         // Its shape is [value_heads].
+  const float* bias = nullptr;         // Its shape is [value_heads].
+  const float* query_scale = nullptr;  // Its shape is [key_dim].
+  const float* key_scale = nullptr;    // Its shape is [key_dim].
   int64_t m = 0;
 };
-// Skips rows that are the only ones of their sequence, which delta_steps() handles.
+// Computes the convolution of several rows of a sequence. It skips rows that are the only ones of
+// their sequence, which delta_steps() handles.
 void convolve(const ConvolveCall& call, Stream stream);
 
-// Writes to slot `slot` the rows that the next convolution after row `row` of the batch will read.
-// The slots of the rows' sequence must still have their content from before the batch, unless
-// `slot` is its own.
+// Writes to slot `slot` the rows that a convolution after row `row` of the batch will read. The
+// slots of the rows' sequence must still have their content from before the batch, unless `slot` is
+// its own.
 void keep_convolved(const ConvolveCall& call, int64_t row, int64_t slot, Stream stream);
 
 // Computes out = after * (bias + convolution of before * in) for m rows of `channels` values each.
@@ -76,15 +81,15 @@ struct DeltaCall {
   DeltaDims dims;
   DeltaMemory memory;
   RowPlaces places;
-  const float* channels = nullptr;  // [m][channels], from convolve()
-  const float* decay = nullptr;     // [m][value_heads], logarithms
-  const float* strength = nullptr;  // [m][value_heads]
-  float* out = nullptr;             // [m][value_heads * value_dim]
+  const float* channels = nullptr;  // Its shape is [m][channels]; convolve() has written it.
+  const float* decay = nullptr;     // Its shape is [m][value_heads]; it has logarithms.
+  const float* strength = nullptr;  // Its shape is [m][value_heads].
+  float* out = nullptr;             // Its shape is [m][value_heads * value_dim].
 };
 
-// These are rows [begin, end) of the sequence in slot `slot`, starting at its position `position`;
-// output rows before `skip` are not written. They are computed in chunks of kDeltaRows rows from
-// `begin` on, as matrix products (kernels/ops.h, DeltaState).
+// Names rows [begin, end) of the sequence in slot `slot`, which start at its position `position`.
+// Output rows before `skip` are not written. The rows are computed in chunks of kDeltaRows rows
+// from `begin` on, as matrix products (kernels/ops.h, DeltaState).
 struct DeltaRange {
   int64_t begin = 0, end = 0, skip = 0;
   int64_t slot = 0, position = 0;

@@ -5,10 +5,10 @@
 
 namespace walsh::cuda {
 
-inline constexpr int kDeltaRows = 32;     // per chunk
-inline constexpr int kDeltaColumns = 32;  // columns of a state per block
+inline constexpr int kDeltaRows = 32;     // A chunk has this many rows.
+inline constexpr int kDeltaColumns = 32;  // A block has this many columns of a state.
 inline constexpr int kMostTaps = 16;
-inline constexpr int kMostDeltaDim = 256;  // largest head dimension
+inline constexpr int kMostDeltaDim = 256;  // No head is larger.
 
 // Returns the numbers of a slot's ring of rows (kept_place()).
 constexpr int64_t kept_floats(int64_t channels, int64_t taps) {
@@ -33,7 +33,7 @@ struct DeltaDims {
   constexpr int value_of(int head) const { return 2 * key_width() + head * value_dim; }
 };
 
-// Returns the number of rows before `row` in the batch that belong to its sequence, at most `most`.
+// Returns how many rows before `row` in the batch belong to its sequence, at most `most`.
 constexpr int rows_in_front(const int32_t* sequences, int64_t row, int most) {
   int count = 0;
   while (count < most && count < row && sequences[row - count - 1] == sequences[row])
@@ -55,8 +55,10 @@ constexpr int kept_place(int position, int taps) {
 
 // Says where the convolution finds the row `back` rows before the current one.
 struct TapSource {
-  int back = -1;  // >= 0: this many rows earlier in the batch
-  // This is an entry of the ring if >= 0. If both are negative, the row is before the start: zeros.
+  // If it is >= 0, the row is this many rows earlier in the batch.
+  int back = -1;
+  // If it is >= 0, the row is this entry of the ring. If both are negative, the row is before the
+  // start and counts as zeros.
   int kept = -1;
 };
 constexpr TapSource tap_source(int back, int in_front, int position, int taps) {
@@ -65,12 +67,12 @@ constexpr TapSource tap_source(int back, int in_front, int position, int taps) {
   return {-1, kept_place(position - back, taps)};
 }
 
-// A warp of the convolution works on one head of queries, keys or values, or on 32 decays and
-// strengths.
+// Names what a warp of the convolution works on: one head of queries, keys or values, or 32 decays
+// and strengths.
 struct ChannelGroup {
   enum class Kind : uint8_t { query, key, value, scalars };
   Kind kind = Kind::query;
-  int first = 0;  // first channel, or first value head
+  int first = 0;  // It is the first channel, or the first value head.
   int size = 0;
 };
 constexpr int channel_groups(const DeltaDims& d) {
@@ -87,7 +89,7 @@ constexpr ChannelGroup channel_group(const DeltaDims& d, int group) {
   return {Kind::scalars, first, left < 32 ? left : 32};
 }
 
-// Lays out the shared memory of delta_rows; offsets are in floats.
+// Lays out the shared memory of delta_rows. Offsets are in floats.
 struct ChunkLayout {
   // Rows of queries and keys have this stride, so that their 16-byte pieces lie in different banks.
   int stride;

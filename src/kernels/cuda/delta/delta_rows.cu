@@ -16,7 +16,7 @@
 namespace walsh::cuda {
 namespace {
 
-constexpr int kGroups = 16;  // groups of threads, each with every sixteenth row of a chunk
+constexpr int kGroups = 16;  // Each group of threads has every sixteenth row of a chunk.
 constexpr int kThreads = kGroups * kDeltaColumns;
 constexpr int kOwnRows = kDeltaRows / kGroups;
 static_assert(kDeltaColumns == 32 && kDeltaRows == 32, "a warp has a row's columns");
@@ -24,10 +24,13 @@ static_assert(kDeltaColumns == 32 && kDeltaRows == 32, "a warp has a row's colum
 // Points to the shared memory of a block (ChunkLayout).
 struct Chunk {
   float *state, *keys, *queries;
-  float* seen;                        // [row][j]: strength e^(G - G_j) (k k_j) for j < row
-  float* weights;                     // [row][j]: e^(G - G_j) (q k_j) for j <= row
-  float* updates;                     // [row][column]: first the right-hand side, then u
-  float *sums, *strengths, *factors;  // G, strength, e^(G_last - G) of each row
+  // Its shape is [row][j]; it is strength e^(G - G_j) (k k_j) for j < row.
+  float* seen;
+  // Its shape is [row][j]; it is e^(G - G_j) (q k_j) for j <= row.
+  float* weights;
+  // Its shape is [row][column]; it is first the right-hand side, then u.
+  float* updates;
+  float *sums, *strengths, *factors;  // They are G, strength, e^(G_last - G) of each row.
   int stride;
 
   __device__ Chunk(float* memory, int key_dim) {
@@ -48,7 +51,7 @@ struct Chunk {
 // Says which part of the work a block and a thread have.
 struct Place {
   int head, column, lane, group;
-  bool inside;  // whether the thread's column exists
+  bool inside;  // It says whether the thread's column exists.
 
   __device__ explicit Place(const DeltaDims& d)
       : head(static_cast<int>(blockIdx.y)),
@@ -60,8 +63,8 @@ struct Place {
 };
 
 // Holds a thread's part of the keys, queries and values of rows [first, first + rows), and in the
-// first warp their decays and strengths; missing rows of a chunk have no effect. They are loaded
-// while the previous chunk is computed.
+// first warp their decays and strengths. It is loaded while the previous chunk is computed. Missing
+// rows of a chunk have no effect.
 struct NextChunk {
   static constexpr int kEach = kDeltaRows * kMostDeltaDim / kThreads;
   float key[kEach], query[kEach], value[kOwnRows], decay = 0, strength = 0;
@@ -122,7 +125,8 @@ __device__ __forceinline__ float dot4(const float4& a, const float4& b, float su
   return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
 }
 
-// Multiplies a chunk's keys and queries with its keys: this lane's key with the rows of the group.
+// Multiplies a chunk's keys and queries with its keys. A lane multiplies its key with the rows of
+// its group.
 __device__ void multiply_keys(const Place& p, const Chunk& s, int key_dim) {
   float seen[kOwnRows] = {}, weight[kOwnRows] = {};
   for (int column = 0; column < key_dim; column += 4) {
@@ -143,7 +147,7 @@ __device__ void multiply_keys(const Place& p, const Chunk& s, int key_dim) {
   }
 }
 
-// Multiplies the group's rows with the state before the chunk, which gives the first part of the
+// Multiplies the group's rows with the state before the chunk. This gives the first part of the
 // results and, in shared memory, the right-hand sides of the updates.
 __device__ void multiply_state(const Place& p, const Chunk& s, int key_dim,
                                const float (&value)[kOwnRows], float (&result)[kOwnRows]) {
@@ -171,7 +175,7 @@ __device__ void multiply_state(const Place& p, const Chunk& s, int key_dim,
   }
 }
 
-// Solves the triangular system, one column per lane, with one warp.
+// Solves the triangular system with one warp, one column per lane.
 __device__ void solve(const Place& p, const Chunk& s) {
   float u[kDeltaRows];
 #pragma unroll
@@ -187,7 +191,7 @@ __device__ void solve(const Place& p, const Chunk& s) {
     }
     u[row] = s.updates[row * kChunkStride + p.lane] - ((sum[0] + sum[1]) + (sum[2] + sum[3]));
   }
-  // Results are written at the end, so that all loads are issued early.
+  // Writing results only at the end lets all loads be issued early.
 #pragma unroll
   for (int row = 0; row < kDeltaRows; ++row)
     s.updates[row * kChunkStride + p.lane] = u[row];
@@ -206,7 +210,7 @@ __device__ void add_updates(const Place& p, const Chunk& s, float (&result)[kOwn
   }
 }
 
-// Computes the state after the chunk; a thread takes four neighbouring rows of its column at a
+// Computes the state after the chunk. A thread takes four neighbouring rows of its column at a
 // time.
 __device__ void advance(const Place& p, const Chunk& s, int key_dim) {
   const float decay = expf(s.sums[kDeltaRows - 1]);
@@ -231,7 +235,8 @@ __device__ void advance(const Place& p, const Chunk& s, int key_dim) {
   }
 }
 
-// The grid spans columns of a state in x, and value heads in y.
+// Computes some columns of a state over all rows. The grid spans columns of a state in x, and value
+// heads in y.
 __global__ void __launch_bounds__(kThreads)
     rows_kernel(const __grid_constant__ DeltaCall call, const __grid_constant__ DeltaRange range) {
   WALSH_DYNAMIC_SHARED(float, memory);
@@ -266,7 +271,7 @@ __global__ void __launch_bounds__(kThreads)
       if (row < range.end && row >= range.skip && p.inside)
         call.out[row * d.value_width() + p.head * d.value_dim + p.column] = result[i];
     }
-    __syncthreads();  // before the next chunk is written
+    __syncthreads();  // The next chunk is written only after this.
   }
   for (int r = p.group; r < d.key_dim; r += kGroups)
     if (p.inside) state[int64_t{r} * d.value_dim] = s.state[r * kDeltaColumns + p.lane];

@@ -1,4 +1,4 @@
-// Computes one row of a delta net: the work of a block on some columns of the state of one value
+// Computes one row of a delta net, of which a block takes some columns of the state of one value
 // head. Single launches (delta_steps.cu) and the persistent kernel, whose blocks have other numbers
 // of threads, share it.
 #pragma once
@@ -7,17 +7,20 @@
 
 namespace walsh::cuda {
 
-// A block for key dimensions up to Dim has `Groups` groups of threads, with one thread per column
-// in each, which share the rows of the state.
+// Describes a block for key dimensions up to Dim. It has `Groups` groups of threads, with one
+// thread per column in each, which share the rows of the state.
 template <int Dim, int Groups>
 struct DeltaStepShape {
   static constexpr int kThreads = Groups * kDeltaColumns;
-  static constexpr int kRows = Dim / Groups;                 // rows of the state per thread
-  static constexpr int kChannels = 2 * Dim + kDeltaColumns;  // channels of the convolution
-  static constexpr int kEach = (kChannels + kThreads - 1) / kThreads;  // per thread
+  // A thread has this many rows of the state.
+  static constexpr int kRows = Dim / Groups;
+  // The convolution has this many channels.
+  static constexpr int kChannels = 2 * Dim + kDeltaColumns;
+  // A thread has this many channels.
+  static constexpr int kEach = (kChannels + kThreads - 1) / kThreads;
 };
 
-// Points to some columns of a value head's state, which slot `slot` holds as of position - 1.
+// Points to some columns of a value head's state. Slot `slot` holds it as of position - 1.
 struct DeltaPlace {
   int head, first_column, lane, group;
   int position;
@@ -31,9 +34,10 @@ struct DeltaPlace {
 struct DeltaChannel {
   int channel = -1;
   bool keeps = false;
-  float sum = 0, newest = 0;  // sum over earlier rows; the factor of the row's own value
+  // Hold the sum over earlier rows, and the factor of the row's own value.
+  float sum = 0, newest = 0;
 
-  // Looks up channel number `i` of the block: queries, keys, values.
+  // Finds channel number `i` of the block, in the order queries, keys, values.
   __device__ __forceinline__ void find(const DeltaDims& d, const DeltaPlace& p, int i) {
     const bool first = p.first_column == 0 && p.head % d.group() == 0;
     if (i < 2 * d.key_dim) {
@@ -63,7 +67,7 @@ struct DeltaChannel {
     newest = factors[(taps - 1) * channels];
   }
 
-  // `x` is the row's own value of the channel.
+  // Finishes the convolution of a channel; `x` is the row's own value.
   __device__ __forceinline__ float finish(const ConvolveCall& call, const DeltaPlace& p, float x) {
     if (channel < 0) return 0;
     const int64_t channels = call.dims.channels();
@@ -90,11 +94,11 @@ __device__ __forceinline__ void scale_heads(const ConvolveCall& call, float* cha
     if (lane + 32 * j < size) head[lane + 32 * j] = v[j];
 }
 
-// Returns the sum of a column's parts, for all threads of the column.
+// Returns the sum of a column's parts to all threads of the column.
 template <int Groups>
 __device__ __forceinline__ float sum_groups(float (*parts)[kDeltaColumns], float x, int column,
                                             int group) {
-  __syncthreads();  // earlier sums have been read
+  __syncthreads();  // Earlier sums have been read.
   parts[group][column] = x;
   __syncthreads();
   float sum = 0;
@@ -104,13 +108,13 @@ __device__ __forceinline__ float sum_groups(float (*parts)[kDeltaColumns], float
   return sum;
 }
 
-// Holds the rows of a state column that a thread has.
+// Holds a thread's rows of a column of the state.
 template <int Dim, int Groups>
 class DeltaColumn {
   static constexpr int kRows = DeltaStepShape<Dim, Groups>::kRows;
 
  public:
-  // Loads the rows, or zeros at the start of a sequence.
+  // Loads the rows, or sets them to zeros at the start of a sequence.
   __device__ __forceinline__ DeltaColumn(const ConvolveCall& call, const DeltaPlace& p)
       : d_(call.dims),
         p_(p),
@@ -127,8 +131,8 @@ class DeltaColumn {
     return inside_;
   }
 
-  // Applies decay and update and returns what the query reads from the column, to all of its
-  // threads. `channels` has the block's query, key and values after the convolution.
+  // Applies decay and update. Returns what the query reads from the column, to all of its threads.
+  // `channels` has the block's query, key and values after the convolution.
   __device__ __forceinline__ float step(const float* channels, float decay, float strength,
                                         float (*parts)[kDeltaColumns]) {
     const float *q = channels, *k = channels + d_.key_dim, *v = channels + 2 * d_.key_dim;

@@ -1,5 +1,5 @@
-// Computes single rows of delta nets, bound by reading and writing the states: the convolution of
-// the channels that a block needs, then the delta rule.
+// Computes single rows of delta nets, which is bound by reading and writing the states. A block
+// convolves the channels that it needs, then applies the delta rule.
 #include "kernels/cuda/async.cuh"
 #include "kernels/cuda/delta/delta_step.cuh"
 #include "kernels/cuda/launch.h"
@@ -19,14 +19,15 @@ __device__ __forceinline__ DeltaPlace place_of_block(const ConvolveCall& call, i
           call.memory.slots + call.places.sequences[row] * call.memory.slot_floats};
 }
 
-// The grid spans columns of a state in x, value heads in y, and rows in z.
+// Computes some columns of a state for one row. The grid spans columns of a state in x, value heads
+// in y, and rows in z.
 template <int Dim>
 __global__ void __launch_bounds__(kThreads)
     step_kernel(const __grid_constant__ ConvolveCall call, float* mixed, int64_t first) {
   using Shape = DeltaStepShape<Dim, kGroups>;
   __shared__ float channels[Shape::kChannels], parts[kGroups][kDeltaColumns];
   allow_next_kernel();
-  // Nothing before the wait depends on this batch's results.
+  // Nothing before the wait depends on results of this batch.
   const DeltaDims& d = call.dims;
   const int64_t row = first + blockIdx.z;
   const DeltaPlace p = place_of_block(call, row);

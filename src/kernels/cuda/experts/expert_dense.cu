@@ -1,4 +1,4 @@
-// Multiplies plain matrices of experts with float rows: a warp takes two rows of the matrix and all
+// Multiplies plain matrices of experts with float rows. A warp takes two rows of the matrix and all
 // slots of an item. Sums are float32, in an order that does not depend on the other slots.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -15,7 +15,7 @@ namespace walsh::cuda {
 namespace {
 
 constexpr int kWarps = 8;
-constexpr int kRows = 2;  // per warp
+constexpr int kRows = 2;  // A warp takes this many rows.
 
 struct DenseSet {
   const void* weights = nullptr;
@@ -45,12 +45,13 @@ __device__ __forceinline__ float to_float(__nv_bfloat16 v) {
   return __bfloat162float(v);
 }
 
-// The grid spans rows of all products in x, and items in y.
+// Multiplies rows of a matrix with an item's slots. The grid spans rows of all products in x, and
+// items in y.
 template <typename T, int M>
 __global__ void __launch_bounds__(kWarps * 32)
     expert_dense_kernel(const __grid_constant__ DenseArgs args) {
   wait_previous_kernel();
-  allow_next_kernel();  // which may read the items immediately (expert_gemv.h)
+  allow_next_kernel();  // It may read the items immediately (expert_gemv.h).
   const ExpertItem item = args.items[blockIdx.y];
   if (item.count == 0) return;
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);

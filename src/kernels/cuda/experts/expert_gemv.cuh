@@ -1,5 +1,5 @@
-// Multiplies experts by GEMV: blocks work as in gemv/gemv_kernel.cuh, but go through the tiles of
-// several items (expert_share.h), and the weights of the next item are on their way meanwhile.
+// Multiplies experts by GEMV. Blocks work as in gemv/gemv_kernel.cuh, but go through the tiles of
+// several items (expert_share.h), and fetch the weights of the next item meanwhile.
 #pragma once
 
 #include "kernels/cuda/experts/expert_gemv.h"
@@ -17,7 +17,7 @@ __device__ __forceinline__ void move_pointer(T*& p, int64_t bytes) {
   p = reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(p) + static_cast<uintptr_t>(bytes));
 }
 
-// This is the InputLoader for an item's slots, which may be any rows.
+// Loads inputs as InputLoader does, for an item's slots, which may be any rows.
 class ExpertInputLoader {
  public:
   __device__ __forceinline__ ExpertInputLoader(const ExpertGemvArgs& args, const ExpertItem& item,
@@ -33,7 +33,8 @@ class ExpertInputLoader {
         warp_(warp),
         lane_(lane) {}
 
-  // All threads call this, and have to wait for their copies and for each other afterwards.
+  // Starts loading. All threads call this, and have to wait for their copies and for each other
+  // afterwards.
   __device__ __forceinline__ void start() {
     if (args_.makes_inputs) {
       make_slot_inputs({args_.in, args_.form, args_.clamp, item_.first, item_.count},
@@ -57,7 +58,7 @@ class ExpertInputLoader {
       load_scale(i / per_k_tile, i % per_k_tile);
   }
 
-  // Half a warp copies a vector's 16 pieces of a k-tile.
+  // Copies vectors. Half a warp copies a vector's 16 pieces of a k-tile.
   __device__ __forceinline__ void copy_vectors() {
     const int piece = lane_ % 16;
     const uint32_t k_tiles = shared_address(image_.k_tiles);
@@ -98,14 +99,14 @@ class ExpertInputLoader {
   const int warp_, lane_;
 };
 
-// Reads past L1, which may hold the item of an earlier step.
+// Returns an item, read past L1, which may hold the item of an earlier step.
 __device__ __forceinline__ ExpertItem item_at(const ExpertItem* item) {
   const int4 words = __ldcg(reinterpret_cast<const int4*>(item));
   return {words.x, words.y, words.z, words.w};
 }
 
-// Finds the block's work with all of its threads; returns how many items have it. A thread has some
-// neighbouring places of items.
+// Finds the block's work with all of its threads, and returns how many items have it. A thread has
+// some neighbouring places of items.
 __device__ __forceinline__ int find_work(const ExpertGemvArgs& args, ExpertWork* work) {
   const auto threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
   const int each = (args.places + threads - 1) / threads;
@@ -137,7 +138,7 @@ __device__ __forceinline__ int find_work(const ExpertGemvArgs& args, ExpertWork*
   return parts;
 }
 
-// Describes the products of an item: their results, and what is read to make them.
+// Describes the products of an item, with their results and what they read.
 struct ExpertSets {
   TileSet set[kMaxMatmuls];
   int m;
@@ -154,11 +155,12 @@ struct ExpertBlock : TileStream<ExpertBlock<Decoder, Flush, Tiles8>, Decoder, Fl
   const ExpertGemvArgs& args;
   const ExpertWork* const work;
   const int works, slices;
-  ExpertSets& sets;         // of the item at work
-  std::byte* const inputs;  // one or two buffers, per k-tile: q, then the scales
-  const int buffer_bytes;   // from one to the other; 0: there is one
+  ExpertSets& sets;  // These are the current item's.
+  // It is one or two buffers, each with q per k-tile, then the scales.
+  std::byte* const inputs;
+  const int buffer_bytes;  // It is the distance of the two buffers; 0: there is one.
 
-  // This is the state of the fetches: behind the current piece come k-tiles `fetch_at` to
+  // This is the state of the fetches. Behind the current piece come k-tiles `fetch_at` to
   // `fetch_end` of the round, then the next round (counted over all slices), then the next item.
   int fetch_work = 0, fetch_step = -1, fetch_at = 0, fetch_end = 0;
 
@@ -222,8 +224,8 @@ struct ExpertBlock : TileStream<ExpertBlock<Decoder, Flush, Tiles8>, Decoder, Fl
             KTile::kOwn};
   }
 
-  // Starts bringing the inputs of step number `step` of all slices of all items. Those of every
-  // other one begin with other warps, since one item may have too few for all.
+  // Starts fetching the inputs of step number `step` of all slices of all items. Those of every
+  // other one begin with other warps, because one item may have too few inputs for all.
   __device__ __forceinline__ void start_inputs(int step) {
     const int of = divide(step, slices);
     if (of >= works) return;
@@ -233,7 +235,7 @@ struct ExpertBlock : TileStream<ExpertBlock<Decoder, Flush, Tiles8>, Decoder, Fl
         .start();
   }
 
-  // Makes an item the one at work. All threads synchronize before and after this.
+  // Makes an item the current one. All threads synchronize before and after this.
   __device__ __forceinline__ void begin_item(const ExpertItem& item) {
     const int64_t bytes = item.expert * args.stride;
     const int thread = warp * 32 + lane;
@@ -252,7 +254,7 @@ struct ExpertBlock : TileStream<ExpertBlock<Decoder, Flush, Tiles8>, Decoder, Fl
     }
   }
 
-  // Multiplies the rounds of a slice.
+  // Multiplies the rounds of a slice of the current item.
   __device__ __forceinline__ void multiply_step(int step, uint32_t& slot) {
     const int of = divide(step, slices), slice = step - of * slices;
     const ExpertWork& own = work[of];
@@ -282,7 +284,7 @@ struct ExpertBlock : TileStream<ExpertBlock<Decoder, Flush, Tiles8>, Decoder, Fl
     copy_commit();
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
-      // This waits for the first inputs, and later for those that were asked for since.
+      // This waits for the first inputs, and later for those that were requested since.
       if (step == 0 || step >= args.input_buffers) copy_wait<0>();
       const int of = divide(step, slices);
       if (of * slices == step) begin_item(work[of].item);
@@ -296,7 +298,8 @@ struct ExpertBlock : TileStream<ExpertBlock<Decoder, Flush, Tiles8>, Decoder, Fl
   }
 };
 
-// Allows more registers than other products: no preparation runs beside it.
+// Multiplies experts. It may use more registers than other products, because no preparation runs
+// beside it.
 template <typename Decoder, int Flush, int Tiles8>
 __global__ void __maxnreg__(Decoder::kVectors == 8 ? 144 : 128)
     expert_gemv_of(const __grid_constant__ ExpertGemvArgs args) {

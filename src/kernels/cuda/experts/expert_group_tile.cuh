@@ -1,10 +1,10 @@
 // Multiplies tiles of experts with Hopper's warp group instructions (wgmma).
 //
-// A block is one warp group with 128 rows of one expert's weights and up to 128 slots of an item;
-// two blocks share a multiprocessor, so that one multiplies while the other decodes and scales. A
-// warp has two tiles of 16 rows, as in gemm/int8_tile.cuh: codes become the same fragments, which
-// are the operand in registers, and sums over 128 columns are scaled in the same way, so that
-// results have the same bits. The inputs are the operand in shared memory.
+// A block is one warp group with 128 rows of one expert's weights and up to 128 slots of an item.
+// Two blocks share a multiprocessor, so that one multiplies while the other decodes and scales. A
+// warp has two tiles of 16 rows, as in gemm/int8_tile.cuh. Codes become the same fragments, which
+// are the operand in registers, and sums over 128 columns are scaled in the same way, so results
+// have the same bits. The inputs are the operand in shared memory.
 #pragma once
 
 #include "kernels/cuda/experts/expert_tile.h"
@@ -18,8 +18,8 @@ namespace walsh::cuda::detail {
 
 #define WALSH_SUM4(x) "+r"(x[0]), "+r"(x[1]), "+r"(x[2]), "+r"(x[3])
 
-// Computes d = a b, or d += a b with `Add`, for a warp group: a is 64 x 32 in registers, b is 32 x
-// 8 N in shared memory.
+// Computes d = a b, or d += a b with `Add`, for a warp group. a is 64 x 32 in registers, and b is
+// 32 x 8 N in shared memory.
 template <bool Add>
 __device__ __forceinline__ void multiply_group(int (&d)[16][4], const uint32_t (&a)[4],
                                                uint64_t b) {
@@ -63,14 +63,15 @@ __device__ __forceinline__ void multiply_group(int (&d)[4][4], const uint32_t (&
 template <typename Decoder>
 struct GroupTile {
   static constexpr int kTokens = 128, kTiles = 8, kRows = kTiles * 16;
-  static constexpr int kFewTokens = 32;  // an expert's last item often has no more slots than this
+  // An expert's last item often has no more slots than this.
+  static constexpr int kFewTokens = 32;
   static constexpr int kThreads = 128, kStages = 2;
-  static constexpr int kAlignment = 1024;  // of a swizzle pattern
+  static constexpr int kAlignment = 1024;  // A swizzle pattern has this size.
 
   struct alignas(kAlignment) Stage {
     static constexpr int kTiles = GroupTile::kTiles, kTokens = GroupTile::kTokens, kSteps = 2;
 
-    // Holds the inputs of both chunks of 128 columns; 16-byte units are permuted by the 128-byte
+    // Holds the inputs of both chunks of 128 columns. 16-byte units are permuted by the 128-byte
     // swizzle. Unit 2 i + h has the columns of half h of product i; word t of the unit belongs to
     // lane t of a quad.
     uint32_t q[2][kTokens][32];
@@ -99,7 +100,7 @@ struct GroupTile {
     const int word = thread % 32, c = thread / 32 % 2, first = thread / 64 * 4;
     const int at = operand_byte(4 * word), unit = at / 16, t = at % 16 / 4;
     const int8_t* from = p.q + row_of.plane * cols + k_tile * kKTileColumns + c * 128 + word * 4;
-    // Forces a single register, so that an address is one multiply-add instruction.
+    // This forces a single register, so that an address is one multiply-add instruction.
     asm volatile("" : "+l"(from));
     uint32_t to[4];
 #pragma unroll
@@ -170,8 +171,8 @@ struct GroupTile {
     }
   }
 
-  // Multiplies block `block` of the weights' rows with vectors [first_token, m), at most 8 Blocks
-  // of them.
+  // Multiplies block `block` of the weights' rows with vectors [first_token, m), but with at most 8
+  // Blocks of them.
   template <int Blocks>
   static __device__ __forceinline__ void multiply_blocks(const TileInput& p, InputRows<true> rows,
                                                          int block, int first_token, int m,
@@ -184,9 +185,9 @@ struct GroupTile {
     copy_commit();
     for (int k = 0; k < steps; ++k) {
       copy_wait<0>();
-      // Makes this thread's copies visible to the group's products.
+      // This makes this thread's copies visible to the group's products.
       asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-      __syncthreads();  // this step has arrived, and all warps are done with the last one
+      __syncthreads();  // This step has arrived, and all warps are done with the last one.
       if (k + 1 < steps) load(ring[(k + 1) % 2], p, rows, first_tile, first_token, m, k + 1);
       copy_commit();
       const Stage& stage = ring[k % 2];

@@ -1,5 +1,5 @@
-// The blocks of the experts' down product make its inputs themselves: function(gate) * up of the
-// item's slots, rotated and quantized directly into the products' shared memory
+// Lets the blocks of the experts' down product make its inputs themselves. These are function(gate)
+// * up of the item's slots, rotated and quantized directly into the products' shared memory
 // (gemv/gemv_inputs.cuh).
 #pragma once
 
@@ -9,15 +9,15 @@
 
 namespace walsh::cuda {
 
-// Says where some k-tiles of a row go.
+// Says where some k-tiles of a slot's input go.
 struct SlotImage {
   const InputImage& image;
-  int k_tile_bytes;  // InputImage::k_tile_bytes
+  int k_tile_bytes;  // It is InputImage::k_tile_bytes.
   int first_k_tile, count;
 };
 
-// The sources are gate and up by slot, which is a row of `in`. The form's rotation segments must
-// not exceed a k-tile.
+// Holds the sources, which are gate and up by slot (a row of `in`). The form's rotation segments
+// must not exceed a k-tile.
 struct SlotInputs {
   const InputView& in;
   const FormView& form;
@@ -53,7 +53,7 @@ __device__ __forceinline__ void store_values(const InputImage& image, std::byte*
   *reinterpret_cast<uint2*>(k_tile + place) = make_uint2(part.low, part.high);
 }
 
-// Makes one k-tile of one slot with one warp.
+// Makes one k-tile of one slot's input with one warp.
 __device__ __forceinline__ void make_slot_k_tile(const SlotInputs& inputs, const SlotImage& to,
                                                  int slot, int k_tile, int lane) {
   const FormView& form = inputs.form;
@@ -77,7 +77,7 @@ __device__ __forceinline__ void make_slot_k_tile(const SlotInputs& inputs, const
   }
 }
 
-// All warps of a block call this, and must synchronize afterwards.
+// Makes the inputs of all slots. All warps of a block call this, and must synchronize afterwards.
 __device__ __forceinline__ void make_slot_inputs(const SlotInputs& inputs, const SlotImage& to,
                                                  int warp, int lane) {
   const InputImage& image = to.image;

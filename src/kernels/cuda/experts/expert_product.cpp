@@ -59,7 +59,7 @@ void multiply_vectors(std::span<const PassMatmul> group, int64_t stride, const E
   kind.experts = true;
   kind.decoder = matrix.code.decoder;
   kind.flush = detail::flush_columns(matrix, x);
-  // Kernels keep their arguments in shared memory as well.
+  // Kernels keep their arguments in shared memory as well, so 1024 bytes are left for them.
   const auto shared = static_cast<int64_t>(device.shared_bytes) - 1024;
   const int most = detail::plan_slices(kind, shared, device.code, args, kVectorSlots);
   const int per_item = batch.plan.per_item;
@@ -99,7 +99,7 @@ detail::ExpertTileLauncher tile_kernel_for(const PassMatmul& p) {
   });
 }
 
-// Uses tiles of `shape`, or of the next shape that the device and the codes support.
+// Multiplies with tiles of `shape`, or of the next shape that the device and the codes support.
 void multiply_tiles(std::span<const PassMatmul> group, int64_t stride, const ExpertBatch& batch,
                     detail::TileShape shape, Stream stream) {
   using detail::TileShape;

@@ -1,5 +1,5 @@
-// Multiplies a batch's rows with the matrices of their experts, without involving the host: blocks
-// find their expert in a list of items (expert_slots.h).
+// Multiplies a batch's rows with the matrices of their experts without involving the host, because
+// blocks find their expert in a list of items (expert_slots.h).
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,12 @@ namespace walsh::cuda {
 struct ExpertBatch {
   ExpertPlan plan;
   int64_t slots = 0, experts = 0;
-  const ExpertItem* items = nullptr;  // plan.places(slots, experts) items
-  const int32_t* rows = nullptr;      // [slots]: the input row of each slot; null: its own number
+  const ExpertItem* items = nullptr;  // It has plan.places(slots, experts) items.
+  // It has the shape [slots] and the input row of each slot; null: that of its own number.
+  const int32_t* rows = nullptr;
 };
 
-// Products of few slots do this work themselves to save launches before and after.
+// Lists work that products of few slots do themselves, which saves launches before and after.
 struct ExpertTail {
   // The products make their inputs from the rows of slots, in the forms whose `out` they name as
   // inputs (and which are not written). This requires can_make_inputs(forms).
@@ -26,10 +27,11 @@ struct ExpertTail {
   InputSource source;
   std::span<const InputForm> forms;
   GateClamp clamp;
-  // Adds up the last product's results, for at most kMostSummedRows rows.
+  // The blocks add up the last product's results, for at most kMostSummedRows rows.
   SumByBlocks sum;
 };
-// Returns whether blocks of products can make inputs: rotation segments must not exceed a k-tile.
+// Returns whether blocks of products can make inputs. For that, rotation segments must not exceed a
+// k-tile.
 inline bool can_make_inputs(std::span<const InputForm> forms) {
   for (const InputForm& form : forms) {
     const bool rotated = form.rotation.kind != RotationKind::none;
@@ -37,14 +39,15 @@ inline bool can_make_inputs(std::span<const InputForm> forms) {
   }
   return true;
 }
-// Products of few slots add up at most so many units of an item (expert_share.h) and rows.
+// Products of few slots add up at most this many units of an item (expert_share.h), and this many
+// rows.
 inline constexpr int64_t kMostItemUnits = 256, kMostSummedRows = 16;
 inline constexpr int64_t kSumCounters = kMostSummedRows * kMostItemUnits;
 
-// Computes y[s * ldy + row] (+)= bias[row] + W x for every slot s with the matrix of its expert.
-// `products` are those of expert 0; each of its arrays, bias included, lies `stride` bytes before
-// that of the next expert. Plans with tiles require have_tiles(). With a tail, the plan must not
-// have tiles, and another product of experts must lie between the choice and this call.
+// Computes y[s * ldy + row] (+)= bias[row] + W x for every slot s, where W is the matrix of its
+// expert. `products` are those of expert 0; each of its arrays, bias included, lies `stride` bytes
+// before that of the next expert. Plans with tiles require have_tiles(). With a tail, the plan must
+// not have tiles, and another product of experts must lie between the choice and this call.
 void multiply_experts(std::span<const Matmul> products, int64_t stride, const ExpertBatch& batch,
                       Stream stream, const ExpertTail* tail = nullptr);
 void multiply_experts(std::span<const DenseMatmul> products, int64_t stride,
@@ -53,7 +56,7 @@ void multiply_experts(std::span<const DenseMatmul> products, int64_t stride,
 // Returns whether there are tile kernels for a format's codes.
 bool have_tiles(const Format& format);
 
-// Returns the expected number of items with slots, if experts are chosen at random.
+// Returns how many items with slots are to be expected if experts are chosen at random.
 constexpr int64_t active_items(const ExpertBatch& batch) {
   if (!batch.plan.grouped()) return batch.slots;
   double unused = static_cast<double>(batch.experts);
@@ -62,7 +65,7 @@ constexpr int64_t active_items(const ExpertBatch& batch) {
   return batch.experts - static_cast<int64_t>(unused);
 }
 
-// How an item's tiles are divided: in units that are small beside what a block has, if experts are
+// Returns how an item's tiles are divided. Units are small beside what a block has if experts are
 // chosen at random. Where each slot is an item, the number of items is known, and no block has two
 // of them unless some block would have more tiles otherwise.
 constexpr ExpertTiles expert_tiles(int tiles, const ExpertBatch& batch, int64_t processors) {

@@ -9,28 +9,29 @@
 
 namespace walsh::cuda {
 
-// Blocks divide an item's tiles in units of `grain` tiles; the last unit may have fewer.
+// Says how blocks divide an item's tiles: in units of `grain` tiles, of which the last may have
+// fewer.
 struct ExpertTiles {
   int tiles = 0, grain = 1;
-  // So many blocks have tiles of one item only, the same number for each; 0: blocks go from item to
-  // item.
+  // This many blocks have tiles of one item only, the same number for each item; 0: blocks go from
+  // item to item.
   int blocks_of_item = 0;
 
   constexpr int units() const { return (tiles + grain - 1) / grain; }
 };
 
-// A share is consecutive units of the items with slots.
+// Describes a share, which is consecutive units of the items with slots.
 struct ExpertShare {
   int begin = 0, end = 0;
 
   constexpr int first_item(const ExpertTiles& of) const { return begin / of.units(); }
-  // Returns how many items have some of them.
+  // Returns how many items have some of its units.
   constexpr int parts(const ExpertTiles& of) const {
     return begin == end ? 0 : (end - 1) / of.units() - first_item(of) + 1;
   }
 };
 
-// A part is units [begin, end) of one item of a share.
+// Names units [begin, end) of one item of a share.
 struct ExpertPart {
   int begin = 0, end = 0;
 
@@ -64,14 +65,14 @@ constexpr ExpertPart part_of(const ExpertShare& share, const ExpertTiles& of, in
           share.end - first < units ? share.end - first : units};
 }
 
-// A block keeps a part of an item's work in this form in its shared memory.
+// Describes a part of an item's work, as a block keeps it in its shared memory.
 struct alignas(16) ExpertWork {
   ExpertItem item;
   int32_t first_tile, tiles;
   ExpertPart part;
 };
 
-// A block has parts of at most so many items; a launch has as many blocks as that takes.
+// A block has parts of at most this many items. A launch has as many blocks as that takes.
 inline constexpr int kMostExpertParts = 16;
 constexpr int64_t expert_blocks(int64_t places, int64_t processors) {
   const int64_t each = processors * (kMostExpertParts - 2);

@@ -1,7 +1,7 @@
 // Groups the rows of a batch by expert. A slot is one expert of one row; slots of an expert are
 // neighbours, in the order of the rows. Products take items, which are a few neighbouring slots of
-// one expert. An item's place follows from the number of slots before it, so that each expert
-// computes its own without the others, and the shape of a launch does not depend on the choices.
+// one expert. An item's place follows from the number of slots before it. So each expert computes
+// its items without the others, and the shape of a launch does not depend on the choices.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace walsh::cuda {
 
-// An item is slots [first, first + count) of an expert; if the count is 0, there is no work.
+// Names slots [first, first + count) of an expert. If the count is 0, there is no work.
 struct alignas(16) ExpertItem {
   int32_t expert = 0, first = 0, count = 0, unused = 0;
 
@@ -23,7 +23,7 @@ struct alignas(16) ExpertItem {
 constexpr int item_place(int first, int expert, int per_item) {
   return first / per_item + expert;
 }
-// Returns the number of places of a launch's items, some of which have no work.
+// Returns how many places a launch has for items, some of which have no work.
 constexpr int64_t item_places(int64_t slots, int64_t experts, int64_t per_item) {
   return slots / per_item + experts;
 }
@@ -33,10 +33,11 @@ constexpr ExpertItem item_of(int expert, int first, int count, int per_item, int
   return {expert, first + begin, left < 0 ? 0 : left < per_item ? left : per_item, 0};
 }
 
-// These tables about slots are on the device.
+// Points to tables about slots on the device.
 struct SlotArrays {
-  int32_t* row = nullptr;   // [slots]: row of the batch
-  int32_t* slot = nullptr;  // [rows][chosen]: slot of choice k of a row
+  int32_t* row = nullptr;  // They are [slots] and have the row of the batch.
+  // It has the shape [rows][chosen] and the slot of choice k of a row.
+  int32_t* slot = nullptr;
   ExpertItem* items = nullptr;
 };
 
@@ -80,9 +81,10 @@ WALSH_EXPERT_LANE void keep_order(int choice, int chosen, int expert, const Slot
 // Says how the slots of a batch are multiplied.
 struct ExpertPlan {
   enum class Kind : uint8_t {
-    single,   // each slot by itself: few rows, which mostly have different experts
-    vectors,  // GEMV, a few slots at a time
-    tiles     // int8 tiles, many slots at a time
+    // Each slot is multiplied by itself, because rows are few and mostly have different experts.
+    single,
+    vectors,  // GEMV takes a few slots at a time.
+    tiles     // int8 tiles take many slots at a time.
   };
   Kind kind = Kind::single;
   int per_item = 1;
@@ -95,11 +97,12 @@ struct ExpertPlan {
 
 inline constexpr int64_t kSingleRows = 4;
 inline constexpr int kVectorSlots = 8;
-inline constexpr int kMediumTileSlots = 64, kLargeTileSlots = 128;  // TileShape
+// TileShape has tiles of these sizes.
+inline constexpr int kMediumTileSlots = 64, kLargeTileSlots = 128;
 // Tiles, and large tiles, are used from these average numbers of slots per expert on.
 inline constexpr int64_t kTilesFrom = 8, kLargeTilesFrom = 96;
 
-// `tiles` says whether there are tile kernels for all matrices of the experts.
+// Chooses the plan. `tiles` says whether there are tile kernels for all matrices of the experts.
 constexpr ExpertPlan plan_experts(int64_t rows, int64_t chosen, int64_t experts, bool tiles) {
   if (rows <= kSingleRows) return {ExpertPlan::Kind::single, 1};
   const int64_t average = rows * chosen / experts;
@@ -107,7 +110,7 @@ constexpr ExpertPlan plan_experts(int64_t rows, int64_t chosen, int64_t experts,
   return {ExpertPlan::Kind::tiles, average < kLargeTilesFrom ? kMediumTileSlots : kLargeTileSlots};
 }
 
-// Returns the most items of a launch for batches of up to max_rows rows.
+// Returns how many items a launch has at most for batches of up to max_rows rows.
 constexpr int64_t most_items(int64_t max_rows, int64_t chosen, int64_t experts) {
   const int64_t slots = max_rows * chosen;
   const int64_t single = kSingleRows * chosen;

@@ -1,5 +1,6 @@
-// Adds up the outputs of a row's experts: in a separate launch, or by the blocks of the down
-// product, where the block that finishes a part of a row last adds it up. Parts are units of tiles.
+// Adds up the outputs of a row's experts. A separate launch does so, or the blocks of the down
+// product, of which the one that finishes a part of a row last adds it up. Parts are units of
+// tiles.
 #pragma once
 
 #include "kernels/cuda/experts/expert_share.h"
@@ -12,7 +13,8 @@ struct SummedPart {
   int row, unit;
 };
 
-// One column of one row. The results may have been written by other blocks of the same launch.
+// Adds up one column of one row. The results may have been written by other blocks of the same
+// launch.
 __device__ __forceinline__ void sum_column(const ExpertSum& call, int64_t row, int64_t column) {
   const float* weights = call.weights == nullptr ? nullptr : call.weights + row * call.chosen;
   const int32_t* slot = call.slot + row * call.chosen;
@@ -34,8 +36,8 @@ __device__ __forceinline__ void sum_column(const ExpertSum& call, int64_t row, i
   }
 }
 
-// Counts a block's part of a row as complete: pair `i` of the slots and units of its work. Returns
-// whether all experts of the row have that part.
+// Counts a block's part of a row as complete. Pair `i` of the slots and units of its work names the
+// part. Returns whether all experts of the row have that part.
 __device__ __forceinline__ bool count_part(const SumByBlocks& call, const ExpertTiles& of,
                                            const ExpertWork* work, int i, SummedPart& part) {
   int units = work->part.end - work->part.begin;
@@ -53,8 +55,8 @@ __device__ __forceinline__ bool count_part(const SumByBlocks& call, const Expert
   return true;
 }
 
-// All threads of a block call this after their last store, with the block's work and with shared
-// memory for as many parts as the block has threads.
+// Adds up what the block has completed last. All threads call it after their last store, with the
+// block's work and with shared memory for as many parts as the block has threads.
 __device__ __forceinline__ void sum_behind_last(const SumByBlocks& call, const ExpertTiles& of,
                                                 const ExpertWork* work, int works,
                                                 SummedPart* complete) {

@@ -1,4 +1,4 @@
-// Runs the tile kernel of gemm/int8_tile.cuh for items of experts: a block takes rows of one
+// Runs the tile kernel of gemm/int8_tile.cuh for items of experts. A block takes rows of one
 // expert's weights and the slots of one item.
 #pragma once
 
@@ -31,8 +31,8 @@ __device__ __forceinline__ void find_input(const TileInput& first, int64_t bytes
 }
 
 // Calls multiply(p, rows, block, first, end) for the vectors of the block's item, kTokens at a
-// time, with block `block` of the rows of product p. The grid spans blocks of rows of all products
-// in x, and items in y.
+// time. `block` is the number of the block of rows of product p. The grid spans blocks of rows of
+// all products in x, and items in y.
 template <int kTokens, typename Multiply>
 __device__ __forceinline__ void multiply_item(const ExpertTileLaunch& launch,
                                               const Multiply& multiply) {
@@ -49,7 +49,7 @@ __device__ __forceinline__ void multiply_item(const ExpertTileLaunch& launch,
   find_input(launch.tiles.input[which], item.expert * launch.stride, p);
   const int end = item.first + item.count;
   for (int first = item.first; first < end; first += kTokens) {
-    __syncthreads();  // the last stages have been read
+    __syncthreads();  // The last stages have been read.
     for (int t = static_cast<int>(threadIdx.x); t < kTokens; t += static_cast<int>(blockDim.x)) {
       const int slot = min(first + t, end - 1);
       list[t] = (launch.rows != nullptr ? launch.rows[slot] : slot) * p.planes;
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(WM* WK * 32)
       });
 }
 
-// The kernel is empty for architectures without the instructions.
+// Multiplies with warp group instructions. The kernel is empty for architectures without them.
 template <typename Decoder>
 __global__ void __launch_bounds__(GroupTile<Decoder>::kThreads, 2)
     expert_group_kernel(const __grid_constant__ ExpertTileLaunch launch) {
@@ -101,7 +101,7 @@ template <typename Decoder, bool Fine, int WM, int WK, int NT>
 bool launch_expert_blocks(ExpertTileLaunch& work, Stream stream) {
   using Kernel = TileKernel<Decoder, Fine, WM, WK, NT, true>;
   constexpr int kMostStages = 3;
-  constexpr size_t kOwn = 2048;  // shared memory besides the stages
+  constexpr size_t kOwn = 2048;  // Shared memory has this much besides the stages.
   const size_t limit = current_device().shared_bytes - kOwn;
   int stages = kMostStages;
   while (stages > 1 && Kernel::shared_bytes(stages) > limit)

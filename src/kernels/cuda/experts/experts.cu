@@ -14,7 +14,7 @@
 namespace walsh::cuda {
 namespace {
 
-constexpr int kRouteWarps = 4;  // rows per block
+constexpr int kRouteWarps = 4;  // A block has this many rows.
 constexpr int kGroupThreads = 512, kSumThreads = 256;
 // One block of kTogetherThreads threads chooses for up to kMostTogether rows, a warp for each, and
 // groups them.
@@ -26,14 +26,14 @@ constexpr int kSharedBytes = 48 << 10, kTogetherBytes = 96 << 10;
 // Presents the threads of a block as lanes (lanes.h).
 struct BlockLanes {
   static constexpr int kWarps = kGroupThreads / 32;
-  int* counts;  // shared [kWarps]
+  int* counts;  // It is shared memory [kWarps].
 
   static __device__ __forceinline__ int index() { return static_cast<int>(threadIdx.x); }
   static __device__ __forceinline__ int count() { return kGroupThreads; }
 
   __device__ __forceinline__ int total(int x) const {
     x = __reduce_add_sync(~0u, x);
-    __syncthreads();  // counts have been read
+    __syncthreads();  // The counts have been read.
     if (threadIdx.x % 32 == 0) counts[threadIdx.x / 32] = x;
     __syncthreads();
     int sum = 0;
@@ -59,7 +59,7 @@ struct BlockLanes {
   }
 };
 
-// A warp works on one row. With `slots.row` null, another launch assigns the slots.
+// Chooses the experts of one row per warp. With `slots.row` null, another launch assigns the slots.
 __global__ void __launch_bounds__(kRouteWarps * 32)
     route_kernel(const __grid_constant__ RouteCall call, const SlotArrays slots) {
   WALSH_DYNAMIC_SHARED(unsigned char, memory);
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kRouteWarps * 32)
   if (slots.row != nullptr) keep_order_by_warp(call, row, scratch, slots);
 }
 
-// A block works on one expert.
+// Groups the slots of one expert per block.
 __global__ void __launch_bounds__(kGroupThreads)
     group_kernel(const int32_t* choices, int count, int chosen, int per_item, SlotArrays slots) {
   __shared__ int counts[BlockLanes::kWarps];
@@ -85,11 +85,11 @@ __global__ void __launch_bounds__(kGroupThreads)
                slots);
 }
 
-// This is the shared memory of the block that has all rows.
+// Points to the shared memory of the block that has all rows.
 struct TogetherMemory {
-  unsigned* rows;    // [experts]: bit t: row t has the expert
-  int32_t* first;    // [experts]: its first slot
-  int32_t* choices;  // [m][chosen]
+  unsigned* rows;    // It is [experts]; bit t says whether row t has the expert.
+  int32_t* first;    // It is [experts], the first slot of each.
+  int32_t* choices;  // Its shape is [m][chosen].
   unsigned char* scratch;
 
   static constexpr int bytes(const RouteRule& rule, int64_t m) {
@@ -108,7 +108,7 @@ struct TogetherMemory {
   }
 };
 
-// Writes the items of all experts; a thread has some neighbouring ones.
+// Writes the items of all experts. A thread has some neighbouring ones.
 __device__ __forceinline__ void make_items(const TogetherMemory& memory, int experts, int per_item,
                                            const SlotArrays& slots) {
   const int each = (experts + kTogetherThreads - 1) / kTogetherThreads;
@@ -128,7 +128,7 @@ __device__ __forceinline__ void make_items(const TogetherMemory& memory, int exp
   }
 }
 
-// One block chooses for all rows and groups them. A row has an expert once, so that the rows of an
+// Chooses for all rows and groups them, with one block. A row has an expert once, so the rows of an
 // expert are bits, and a choice's slot is a number of bits.
 __global__ void __launch_bounds__(kTogetherThreads)
     route_together_kernel(const __grid_constant__ RouteCall call, const SlotArrays slots,
@@ -170,8 +170,8 @@ __global__ void __launch_bounds__(kTogetherThreads)
   }
 }
 
-// A thread per choice, per column of the zeros, and per place of an item. The first
-// places of items, in front of those of the first expert that has slots, have no work.
+// Takes over given choices. A thread has a choice, a column of the zeros, and a place of an item.
+// The first places of items, in front of those of the first expert that has slots, have no work.
 __global__ void __launch_bounds__(kSumThreads)
     given_kernel(const __grid_constant__ GivenChoices call, const SlotArrays slots, bool grouped,
                  int64_t places) {
@@ -208,7 +208,7 @@ __global__ void clamp_kernel(float* gate, float* up, int64_t count, const GateCl
   if (i < count) clamp.apply(gate[i], up[i]);
 }
 
-// A block works on one choice and part of its row.
+// Multiplies the gate and up of one choice by its weight. A block works on a part of its row.
 __global__ void __launch_bounds__(kSumThreads)
     weigh_kernel(float* gate, float* up, const int32_t* slot, const float* weights, int64_t width) {
   allow_next_kernel();
@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(kSumThreads)
   up[at] *= weight;
 }
 
-// A block works on one row and part of it.
+// Sums the experts of one row. A block works on a part of it.
 __global__ void __launch_bounds__(kSumThreads) sum_kernel(const __grid_constant__ ExpertSum call) {
   allow_next_kernel();
   wait_previous_kernel();
@@ -229,7 +229,8 @@ __global__ void __launch_bounds__(kSumThreads) sum_kernel(const __grid_constant_
   if (column < call.width) sum_column(call, blockIdx.y, column);
 }
 
-// Sums many rows: a thread takes 4 columns, with loads of up to kSumChoices choices in flight.
+// Sums the experts of many rows. A thread takes 4 columns, with loads of up to kSumChoices choices
+// in flight.
 __global__ void __launch_bounds__(kSumThreads, 4)
     sum_rows_kernel(const __grid_constant__ ExpertSum call) {
   allow_next_kernel();
@@ -279,8 +280,8 @@ __global__ void __launch_bounds__(kSumThreads, 4)
   *reinterpret_cast<float4*>(call.stream + at) = before;
 }
 
-// Returns whether there are enough rows to fill the device with four columns per thread, and they
-// can be read that way.
+// Returns whether there are enough rows to fill the device with four columns per thread, and
+// whether they can be read that way.
 bool sums_by_rows(const ExpertSum& call) {
   const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
   const int64_t threads = int64_t{current_device().multiprocessors} * 4 * kSumThreads;
@@ -369,7 +370,8 @@ void weigh_slots(float* gate, float* up, const int32_t* slot, const float* weigh
 void sum_experts(const ExpertSum& call, Stream stream) {
   if (call.m == 0) return;
   const bool by_rows = sums_by_rows(call);
-  const int64_t columns = by_rows ? kSumThreads * kSumColumns : kSumThreads;  // per block
+  // A block sums this many columns.
+  const int64_t columns = by_rows ? kSumThreads * kSumColumns : kSumThreads;
   const LaunchShape shape{dim3(static_cast<unsigned>((call.width + columns - 1) / columns),
                                static_cast<unsigned>(call.m)),
                           dim3(kSumThreads)};

@@ -1,5 +1,5 @@
-// Launches two kinds of blocks at once (front.h): the first ones multiply rows of a small matrix
-// with all inputs, the others prepare inputs. Each block computes the norms of its inputs itself,
+// Launches two kinds of blocks at once (front.h). The first ones multiply rows of a small matrix
+// with all inputs; the others prepare inputs. Each block computes the norms of its inputs itself,
 // so that no block waits for another, except for the choice of experts, made by the last of the
 // multiplying blocks.
 #include "kernels/cuda/experts/front.h"
@@ -18,8 +18,8 @@ namespace {
 
 constexpr int kWarps = kPrepareWarps, kThreads = kWarps * 32;
 constexpr int kMostKTiles = kMostFrontColumns / kKTileColumns;
-constexpr int kMostInputs = 4;   // of a block
-constexpr int kLineFloats = 32;  // of 128 bytes
+constexpr int kMostInputs = 4;   // A block takes at most this many inputs.
+constexpr int kLineFloats = 32;  // A line has 128 bytes.
 
 struct ProductView {
   const float* weights = nullptr;
@@ -37,7 +37,7 @@ struct FrontArgs {
   int products = 0;
   // product_blocks counts the blocks of all products, form_blocks those per row of a form.
   int product_blocks = 0, form_blocks = 0;
-  int m = 0, input_groups = 1;  // blocks that share the inputs of a product's rows
+  int m = 0, input_groups = 1;  // `input_groups` blocks share the inputs of a product's rows.
   bool routes = false, grouped = false;
   int per_item = 1;
   RouteCall route;
@@ -45,7 +45,7 @@ struct FrontArgs {
   int32_t* arrived = nullptr;
 };
 
-// Computes 1 / rms of m inputs from `first` on as prepare() does: a k-tile of a row at a time.
+// Computes 1 / rms of m inputs from `first` on, as prepare() does, a k-tile of a row at a time.
 __device__ __forceinline__ void find_norms(const InputView& in, int first, int m, int warp,
                                            int lane, float (&inverse)[kMostInputs]) {
   __shared__ double squares[kMostInputs * kMostKTiles];
@@ -69,7 +69,7 @@ __device__ __forceinline__ void find_norms(const InputView& in, int first, int m
   __syncthreads();
 }
 
-// Adds a lane's share of the products of R rows of a matrix, from `first`, with T inputs.
+// Adds a lane's share of the products of R rows of a matrix, from `first` on, with T inputs.
 template <int R, int T>
 __device__ __forceinline__ void add_products(const FrontArgs& args, const ProductView& product,
                                              int first, int first_input,
@@ -105,7 +105,7 @@ __device__ __forceinline__ void add_products(const FrontArgs& args, const Produc
   }
 }
 
-// One block computes rows [first, first + R) of a product with T inputs.
+// Computes rows [first, first + R) of a product with T inputs, in one block.
 template <int R, int T>
 __device__ __forceinline__ void multiply_rows(const FrontArgs& args, const ProductView& product,
                                               int first, int first_input,
@@ -155,7 +155,7 @@ __device__ __forceinline__ void choose(const FrontArgs& args, unsigned char* mem
     if (!args.grouped) keep_order_by_warp(args.route, row, scratch, args.slots);
     for (int k = WarpLanes::index(); k < rule.chosen; k += 32)
       choices[row * rule.chosen + k] = scratch.chosen[k];
-    __syncwarp();  // the scratch has been read
+    __syncwarp();  // The scratch has been read.
   }
   if (!args.grouped) return;
   __syncthreads();
@@ -188,7 +188,8 @@ __device__ __forceinline__ void multiply(const FrontArgs& args, int block, unsig
   if (args.routes) choose(args, memory, warp);
 }
 
-// The grid has blocks of products, then blocks of inputs, ordered by form, row and part.
+// Runs both kinds of blocks. The grid has blocks of products, then blocks of inputs, ordered by
+// form, row and part.
 template <int Span, int R, int T>
 __global__ void __launch_bounds__(kThreads, 1)
     front_kernel(const __grid_constant__ FrontArgs args) {
@@ -207,7 +208,7 @@ using FrontKernel = void (*)(const FrontArgs);
 
 struct FrontChoice {
   FrontKernel kernel;
-  int rows, inputs;  // per block
+  int rows, inputs;  // A block takes this many rows and inputs.
 };
 
 template <int Span>

@@ -15,35 +15,35 @@ namespace walsh::cuda {
 
 inline constexpr int kMostFrontForms = 4;
 inline constexpr int kMostFrontProducts = kMaxMatmuls;
-inline constexpr int64_t kMostFrontColumns = 16384;  // of an input
-inline constexpr int64_t kMostFrontRows = 1024;      // of a matrix
+inline constexpr int64_t kMostFrontColumns = 16384;  // An input has at most this many columns.
+inline constexpr int64_t kMostFrontRows = 1024;      // A matrix has at most this many rows.
 
-// Computes y[t * ldy + row] = bias[row] + W x with a float32 matrix [rows][width of the input].
+// Describes y[t * ldy + row] = bias[row] + W x with a float32 matrix [rows][width of the input].
 struct FrontProduct {
   const float* weights = nullptr;
-  const float* bias = nullptr;  // [rows] or null
+  const float* bias = nullptr;  // It is [rows] or null.
   float* y = nullptr;
   int64_t ldy = 0, rows = 0;
 };
 
-// Chooses by the results of the first product, [m][experts], which call.logits points to.
+// Asks for a choice by the results of the first product, [m][experts], which call.logits points to.
 struct FrontRoute {
   RouteCall call;
   ExpertPlan plan;
   SlotArrays slots;
-  int32_t* arrived = nullptr;  // one counter, zero before and after the launch
+  int32_t* arrived = nullptr;  // It is one counter, zero before and after the launch.
 };
 
 struct FrontCall {
   InputSource source;
-  std::span<const InputForm> forms;        // at most kMostFrontForms
-  std::span<const FrontProduct> products;  // one to kMostFrontProducts
-  const FrontRoute* route = nullptr;       // null: no choice
-  int64_t m = 0;                           // at most kMaxVectors
+  std::span<const InputForm> forms;        // There are at most kMostFrontForms.
+  std::span<const FrontProduct> products;  // There are one to kMostFrontProducts.
+  const FrontRoute* route = nullptr;       // If it is null, nothing is chosen.
+  int64_t m = 0;                           // It is at most kMaxVectors.
 };
 
-// Inputs have the bits of prepare(). Sums of products are float32, in an order that depends only on
-// the width. Throws internal beyond the limits above.
+// Runs the front. Inputs have the bits of prepare(). Sums of products are float32, in an order that
+// depends only on the width. Throws internal beyond the limits above.
 void front(const FrontCall& call, Stream stream);
 
 }  // namespace walsh::cuda

@@ -5,8 +5,8 @@
 
 namespace walsh::cuda {
 
-// Computes gate = slope min(gate, limit), up = (1 + min(max(up, -limit), limit)) / slope. NaN stays
-// NaN, as on the CPU.
+// Describes gate = slope min(gate, limit), up = (1 + min(max(up, -limit), limit)) / slope. NaN
+// stays NaN, as on the CPU.
 struct GateClamp {
   bool used = false;
   float slope = 1, limit = 0;

@@ -1,5 +1,6 @@
 // Chooses the experts of one token, as model/routing does, with a few cooperating lanes. Constants
-// and the order of the choice are the CPU's; only the sum of a softmax is added in another order.
+// and the order of the choice are those of the CPU. Only the sum of a softmax is added in another
+// order.
 #pragma once
 
 #include <cmath>
@@ -36,12 +37,12 @@ inline RouteRule route_rule(const ExpertsDesc& e) {
 // A lane has at most this many scores, and there are at most this many groups.
 inline constexpr int kMostLaneExperts = 32, kMostLaneGroups = 4;
 
-// All lanes share this memory of a row.
+// Points to the memory of a row, which all lanes share.
 struct RouteScratch {
-  float* scores;           // [experts]
-  int32_t* chosen;         // [chosen], best first
-  float* totals;           // [groups]
-  unsigned char* is_best;  // [groups]
+  float* scores;           // Its shape is [experts].
+  int32_t* chosen;         // Its shape is [chosen], best first.
+  float* totals;           // Its shape is [groups].
+  unsigned char* is_best;  // Its shape is [groups].
 
   static constexpr int bytes(const RouteRule& rule) {
     return (4 * rule.experts + 4 * rule.chosen + 5 * rule.groups + 15) / 16 * 16;
@@ -60,7 +61,7 @@ WALSH_EXPERT_LANE bool is_number(float x) {
   return x == x;
 }
 
-// Maps floats to unsigned integers in the same order. Both zeros are equal; NaN becomes 0.
+// Maps floats to unsigned integers in the same order. Both zeros become equal, and NaN becomes 0.
 WALSH_EXPERT_LANE uint32_t key_of(float x) {
   const float number = x + 0.0f;
   uint32_t bits;
@@ -75,14 +76,14 @@ WALSH_EXPERT_LANE float number_of(uint32_t key) {
   return number;
 }
 
-// Holds the maximum of several values and its index; -1 if there is none.
+// Holds the maximum of several values and its index, which is -1 if there is none.
 struct Best {
   uint32_t key = 0;
   int index = -1;
 };
 
-// Holds values 0 .. count - 1, distributed over lanes: a lane has those of its index, index +
-// lanes.count(), ... All lanes must call every function together.
+// Holds values 0 .. count - 1, distributed over lanes. A lane has those with the numbers index,
+// index + lanes.count(), ... All lanes must call every function together.
 template <int Each, typename Lanes>
 class LaneValues {
  public:
@@ -96,7 +97,7 @@ class LaneValues {
       if (at(j) < count_) value_[j] = function(at(j), value_[j]);
   }
 
-  // Marks all values as not taken; returns whether all of them are numbers.
+  // Marks all values as not taken. Returns whether all of them are numbers.
   WALSH_EXPERT_LANE void take_none() {
     bool numbers = true;
     WALSH_EXPERT_UNROLL
@@ -108,7 +109,8 @@ class LaneValues {
     numbers_ = lanes_.least(numbers ? 1 : 0) == 1;
   }
 
-  // Returns the largest value in [begin, end) that is not taken (nor NaN); the first of equal ones.
+  // Returns the largest value in [begin, end) that is neither taken nor NaN, or the first of equal
+  // ones.
   WALSH_EXPERT_LANE Best best(int begin, int end) const {
     return best_of([&](int j) { return at(j) >= begin && at(j) < end ? key_[j] : 0; });
   }
@@ -127,7 +129,7 @@ class LaneValues {
   WALSH_EXPERT_LANE int take_best() {
     int chosen = best_of([&](int j) { return key_[j]; }).index;
     if (!numbers_) {
-      // This is twice the index of the first remaining value, plus one if it is NaN.
+      // `first` becomes twice the index of the first remaining value, plus one if that is NaN.
       int first = 2 * count_;
       WALSH_EXPERT_UNROLL
       for (int j = 0; j < Each; ++j) {
@@ -158,7 +160,7 @@ class LaneValues {
  private:
   WALSH_EXPERT_LANE int at(int j) const { return lanes_.index() + j * lanes_.count(); }
 
-  // Reduces twice: to the largest key (0 means none), then to the first index that has it.
+  // Reduces twice, first to the largest key (0 means none), then to the first index that has it.
   template <typename Keys>
   WALSH_EXPERT_LANE Best best_of(const Keys& keys) const {
     uint32_t most = 0;
@@ -177,8 +179,8 @@ class LaneValues {
   const Lanes& lanes_;
   int count_;
   float value_[Each] = {};
-  uint32_t key_[Each] = {};  // 0: taken or NaN
-  uint32_t taken_ = 0;       // bit j: this lane's value j is taken
+  uint32_t key_[Each] = {};  // A value that is taken or NaN has 0.
+  uint32_t taken_ = 0;       // Bit j says whether this lane's value j is taken.
   bool numbers_ = true;
 };
 
@@ -189,8 +191,8 @@ class SortedValues {
  public:
   static constexpr int kEach = 4;
 
-  // `keys` are those of the values with the indices index, index + lanes.count(), ... of the lane;
-  // 0 stands for no value.
+  // `keys` are those of the lane's values, with the numbers index, index + lanes.count(), ...; 0
+  // stands for no value.
   WALSH_EXPERT_LANE SortedValues(const Lanes& lanes, const uint32_t (&keys)[kEach])
       : lanes_(lanes) {
     WALSH_EXPERT_UNROLL
@@ -205,7 +207,7 @@ class SortedValues {
     order(1, 2);
   }
 
-  // Takes the first of the largest values; all lanes call it together.
+  // Takes the first of the largest values. All lanes call it together.
   WALSH_EXPERT_LANE int take_best() {
     const auto key = static_cast<uint32_t>(value_[0] >> 32);
     const auto place = static_cast<uint32_t>(value_[0]);
@@ -228,7 +230,8 @@ class SortedValues {
   }
 
   const Lanes& lanes_;
-  uint64_t value_[kEach];  // the key above the complement of the index; 0: none
+  // Each is the key above the complement of the index; 0: none.
+  uint64_t value_[kEach];
 };
 
 // Sets experts outside the best groups to minus infinity. A group's total is the sum of its largest
@@ -264,7 +267,7 @@ WALSH_EXPERT_LANE void leave_groups(const Lanes& lanes, const RouteRule& rule,
   ranks.take_none();
 }
 
-// load(i) returns the logit of expert i.
+// Sets the scores of a row; load(i) returns the logit of expert i.
 template <int Each, typename Lanes, typename Load>
 WALSH_EXPERT_LANE void score_row(const Lanes& lanes, const RouteRule& rule, const Load& load,
                                  LaneValues<Each, Lanes>& scores) {
@@ -282,8 +285,8 @@ WALSH_EXPERT_LANE void score_row(const Lanes& lanes, const RouteRule& rule, cons
   scores.set([&](int, float x) { return x / sum; });
 }
 
-// Writes a token's experts, best first, and their weights to `experts` and `weights`; the experts
-// also to the scratch. `bias` may be null. A lane has at most Each experts.
+// Writes a token's experts, best first, and their weights to `experts` and `weights`, and the
+// experts to the scratch. `bias` may be null. A lane has at most Each experts.
 template <int Each, typename Lanes, typename Load>
 WALSH_EXPERT_LANE void route_row(const Lanes& lanes, const RouteRule& rule, const Load& load,
                                  const float* bias, const RouteScratch& s, int32_t* experts,
@@ -295,7 +298,7 @@ WALSH_EXPERT_LANE void route_row(const Lanes& lanes, const RouteRule& rule, cons
   if (bias != nullptr) ranks.set([&](int i, float score) { return score + bias[i]; });
   ranks.take_none();
   if (rule.groups > 1) leave_groups(lanes, rule, s, ranks);
-  float sum = 1e-20f;  // as on the CPU, because sigmoids of very low logits may all be 0
+  float sum = 1e-20f;  // As on the CPU, sigmoids of very low logits may all be 0.
   const auto take = [&](auto& values) {
     for (int k = 0; k < rule.chosen; ++k) {
       const int best = values.take_best();

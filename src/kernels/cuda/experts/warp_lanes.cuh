@@ -32,8 +32,8 @@ struct WarpLanes {
   }
 };
 
-// Chooses for a row, whose logits load(expert) returns, with one warp. There are at most 32 * Most
-// experts; each lane keeps as few scores in registers as suffice.
+// Chooses the experts of a row with one warp; load(expert) returns a logit. There are at most 32 *
+// Most experts; each lane keeps as few scores in registers as suffice.
 template <int Most = kMostLaneExperts, int Each = 4, typename Load>
 __device__ __forceinline__ void route_by_warp(const RouteRule& rule, const Load& load,
                                               const float* bias, const RouteScratch& scratch,
@@ -45,7 +45,7 @@ __device__ __forceinline__ void route_by_warp(const RouteRule& rule, const Load&
   route_row<Each>(WarpLanes(), rule, load, bias, scratch, choices, weights);
 }
 
-// Chooses for row `row` of a call.
+// Chooses the experts of row `row` of a call.
 template <typename Load>
 __device__ __forceinline__ void route_by_warp(const RouteCall& call, int64_t row,
                                               const RouteScratch& scratch, const Load& load) {
@@ -62,7 +62,7 @@ __device__ __forceinline__ void keep_order_by_warp(const RouteCall& call, int64_
     keep_order(static_cast<int>(row) * chosen + k, chosen, scratch.chosen[k], slots);
 }
 
-// A single thread takes the role of all lanes.
+// Lets a single thread take the role of all lanes.
 struct SingleLane {
   static __device__ __forceinline__ int index() { return 0; }
   static __device__ __forceinline__ int count() { return 1; }

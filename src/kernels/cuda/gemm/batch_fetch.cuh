@@ -9,21 +9,21 @@
 
 namespace walsh::cuda::detail {
 
-// Says what a block has in shared memory: stages of inputs, one to four chunks each, stages of
-// codes of all warps, and barriers.
+// Lays out a block's shared memory: stages of inputs, one to four chunks each, stages of codes of
+// all warps, and barriers.
 template <typename Decoder, int Vectors, int Groups>
 struct BatchMemory {
-  static constexpr int kWarps = Groups * 4;  // the warps that multiply
+  static constexpr int kWarps = Groups * 4;  // These are the warps that multiply.
   static constexpr int kCodeStage = BatchCodes<Decoder>::kBytes * kWarps;
   static constexpr int kCodeStages = Vectors > 128 ? 3 : 4;
   static constexpr int kLeastInputStages = 3, kMostInputStages = 8;
-  static constexpr int kMostInputChunks = 16;  // more would only keep other blocks out
+  static constexpr int kMostInputChunks = 16;  // More would only keep other blocks out.
   static constexpr int kBarriers = (kMostInputStages + kCodeStages) * 16;
-  static constexpr int kStatic = 64;  // beside what a launch asks for
+  static constexpr int kStatic = 64;  // It is needed beside what a launch asks for.
   static constexpr int kFixed = kCodeStage * kCodeStages + kBarriers + 1024;
-  // Returns whether a stage of inputs can have so many chunks: the more, the fewer barriers.
+  // Returns whether a stage of inputs can have this many chunks. More chunks need fewer barriers.
   static constexpr bool fits(int chunks) {
-    constexpr int kLimit = 227 << 10;  // shared memory of a block from sm_90 on
+    constexpr int kLimit = 227 << 10;  // A block has at most this much from sm_90 on.
     return kFixed + kStatic + kLeastInputStages * chunks * batch_chunk_bytes(Vectors) <= kLimit;
   }
   static constexpr int kStageChunks = fits(4) ? 4 : fits(2) ? 2 : 1;
@@ -41,22 +41,22 @@ struct BatchMemory {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-// This says which steps of a block of results a block of the launch computes. A step is one plane
-// of a k-tile.
+// Says which steps of a block of results a block of the launch computes. A step is one plane of a
+// k-tile.
 struct BatchPiece {
-  int tile;        // number of the block of results
-  int begin, end;  // steps
+  int tile;        // It is the number of the block of results.
+  int begin, end;  // The piece is the steps [begin, end).
 };
 
-// This says how the blocks of a launch share the blocks of results. Every block computes the same
-// number of them alone. The blocks of results that remain are divided into parts, and a block
-// computes at most one part.
+// Says how the blocks of a launch share the blocks of results. Every block of the launch computes
+// the same number of them alone. The blocks of results that remain are divided into parts, and a
+// block computes at most one part.
 struct BatchShare {
-  int steps;       // steps of a block of results
-  int rest;        // number of the blocks of results that are shared; they come first
-  int parts;       // number of parts of each of these
-  int shared = 0;  // 1 if this block computes such a part
-  int pieces;      // number of BatchPieces of this block
+  int steps;       // A block of results has this many steps.
+  int rest;        // This many blocks of results are shared; they come first.
+  int parts;       // Each of these has this many parts.
+  int shared = 0;  // It is 1 if this block computes such a part.
+  int pieces;      // This block has this many BatchPieces.
 
   __device__ explicit BatchShare(const BatchLaunch& p) : steps(p.k_tiles * p.planes) {
     const int tiles = p.row_blocks * p.vector_blocks, blocks = static_cast<int>(gridDim.x);
@@ -112,8 +112,8 @@ __device__ __forceinline__ const BatchMatrix& batch_matrix_of(const BatchLaunch&
   return p.matrix[which];
 }
 
-// Stages in shared memory are filled by some warps and read by others, in turn. A stage has two
-// barriers: one says that it is full, the other that all warps have read it.
+// Names the barriers of stages in shared memory, which some warps fill and others read in turn. A
+// stage has two barriers: one says that it is full, the other that all warps have read it.
 template <int Bytes>
 struct StageRing {
   uint32_t stages, barriers;
@@ -121,7 +121,7 @@ struct StageRing {
 
   __device__ __forceinline__ StageRing(uint32_t first, uint32_t barriers_at, int stages_count)
       : stages(first), barriers(barriers_at), count(stages_count) {}
-  // One thread calls this before a barrier of the block.
+  // Starts the barriers. One thread calls this before a barrier of the block.
   __device__ __forceinline__ void start(int writers, int readers) const {
     for (int k = 0; k < count; ++k) {
       start_barrier(barriers + k * 16, writers);
@@ -153,8 +153,8 @@ struct BatchFetch {
   const BatchLaunch& p;
   Codes ring;
   int group;
-  BatchSteps at;              // the step whose codes are asked for next
-  int column = 0, plane = 0;  // those of the step
+  BatchSteps at;              // It is the step whose codes are asked for next.
+  int column = 0, plane = 0;  // They name the part of the step.
   const uint4* codes = nullptr;
   const std::byte* side = nullptr;  // scales or offsets
   int side_column = 0, side_shift = 0;
@@ -170,7 +170,7 @@ struct BatchFetch {
       return;
     }
     wait_previous_kernel();
-    constexpr int kStages = kBatchChunks / Memory::kStageChunks;  // of a step
+    constexpr int kStages = kBatchChunks / Memory::kStageChunks;  // A step takes this many stages.
     const bool asks = threadIdx.x % 32 == 0;
     const std::byte* from = nullptr;
     for (BatchSteps of(share); !of.ended(); of.advance()) {

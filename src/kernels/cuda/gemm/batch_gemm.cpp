@@ -16,8 +16,8 @@ namespace walsh::cuda {
 namespace detail {
 namespace {
 
-// There are batch kernels for trellis codes, and for scalar codes whose scales hold for 128
-// columns.
+// Returns the launcher of batch kernels. They exist for trellis codes, and for scalar codes whose
+// scales hold for 128 columns.
 template <typename Decoder>
 BatchLauncher batch_launcher() {
   constexpr int kBits = kScalarBits<Decoder>;
@@ -108,12 +108,13 @@ int64_t padded_vectors(int64_t m) {
   return most;
 }
 
-// Inputs take a scale for each vector, and two bytes for each value behind them.
+// Returns how many bytes the inputs take: two for each value, behind a scale for each vector.
 uint64_t input_bytes(int64_t m, int64_t cols, int planes) {
   return static_cast<uint64_t>(padded_vectors(m) * (cols * planes * 2 + int64_t{sizeof(float)}));
 }
 
-// Every block of a launch may leave one part of a block of results.
+// Returns how many bytes the parts take. Every block of a launch may leave one part of a block of
+// results.
 uint64_t part_bytes() {
   return static_cast<uint64_t>(current_device().multiprocessors) * kBatchValues * sizeof(float);
 }
@@ -125,7 +126,7 @@ uint64_t arrived_bytes() {
 
 // Estimates the cycles of a launch by a model that was fitted to the times of all shapes
 // (docs/gpu_notebook.md). Products on tensor cores and the instructions that make their operands
-// take turns, so their cycles add up. Every block of results costs something at its end, and more
+// take turns, so their cycles add up. Every block of results takes some time at its end, and more
 // if it is put together from parts.
 int64_t batch_cycles(std::span<const int64_t> rows, int64_t cols, int64_t m, BatchShape shape,
                      int64_t multiprocessors) {
@@ -237,7 +238,8 @@ bool BatchSpace::prepare_and_multiply(const InputSource& source, std::span<const
 void BatchSpace::multiply(
     std::span<const Matmul> products, int64_t m, detail::BatchShape wanted, Stream stream,
     FunctionRef<void(const Activations&, detail::BatchPack&)> make_inputs) const {
-  const Activations* packed = nullptr;  // what inputs_ holds, and how
+  // Names what inputs_ holds, and how.
+  const Activations* packed = nullptr;
   detail::BatchPack last;
   for (int pass = 0; pass < 2; ++pass) {
     detail::for_launches(products, pass, [&](std::span<const PassMatmul> group) {

@@ -14,14 +14,15 @@ namespace walsh::cuda {
 // Batches have such products for more vectors than gemv() takes, up to this number.
 inline constexpr int64_t kMaxBatch = 256;
 
-// These products need memory beside matrices and inputs, for inputs in another order and for parts
-// of results. Products that share one object must be ordered on one stream.
+// Holds the memory that these products need beside matrices and inputs, for inputs in another order
+// and for parts of results. Products that share one object must be ordered on one stream.
 class BatchSpace {
  public:
   BatchSpace() = default;
-  // Has room for up to max_m vectors of up to `cols` values in up to `planes` planes.
+  // Allocates room for up to max_m vectors of up to `cols` values in up to `planes` planes.
   BatchSpace(int64_t max_m, int64_t cols, int planes);
-  // Makes it for one use, which is ordered on a stream behind what the constructor does there.
+  // Allocates the same for one use, which is ordered on a stream behind what the constructor does
+  // there.
   BatchSpace(int64_t max_m, int64_t cols, int planes, Stream stream);
 
   // Returns whether the current device has the instructions and this build has the kernels.
@@ -34,13 +35,14 @@ class BatchSpace {
   bool empty() const { return inputs_.empty(); }
   // Returns whether codes, groups and sizes of a product fit these kernels.
   bool can_multiply(const Matmul& product, int64_t m) const;
-  // Does what gemv() does, for up to kMaxBatch vectors.
+  // Computes what gemv() computes, for up to kMaxBatch vectors.
   void multiply(std::span<const Matmul> products, int64_t m, Stream stream) const;
-  // Does what prepare() and multiply() do, in one launch less, and leaves no int8 values in the
-  // inputs of the products. Returns false, having done nothing, if there are no such kernels.
+  // Computes what prepare() and multiply() compute, in one launch less, and leaves no int8 values
+  // in the inputs of the products. Returns false, having done nothing, if there are no such
+  // kernels.
   bool prepare_and_multiply(const InputSource& source, std::span<const InputForm> forms,
                             std::span<const Matmul> products, int64_t m, Stream stream) const;
-  // Tests and measurements choose the shape of blocks themselves.
+  // Multiplies with blocks of a given shape, for tests and measurements.
   void multiply(std::span<const Matmul> products, int64_t m, detail::BatchShape shape,
                 Stream stream) const;
 
@@ -53,8 +55,8 @@ class BatchSpace {
 };
 
 namespace detail {
-// Returns the shape of blocks that should be the fastest by a model of the kernels, for products
-// with these numbers of rows. `cols` counts all planes.
+// Returns the shape of blocks that should be the fastest for products with these numbers of rows,
+// by a model of the kernels. `cols` counts all planes.
 BatchShape batch_shape(std::span<const int64_t> rows, int64_t cols, int64_t m,
                        int64_t multiprocessors);
 }  // namespace detail

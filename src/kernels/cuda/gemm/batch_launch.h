@@ -1,4 +1,4 @@
-// The kernels for 17 to 256 vectors (gemm/batch_tile.cuh) are launched with this.
+// Declares launches of the kernels for 17 to 256 vectors (gemm/batch_tile.cuh).
 #pragma once
 
 #include <cstddef>
@@ -12,27 +12,29 @@ struct float4;
 
 namespace walsh::cuda::detail {
 
-// Codes of a lane belong to eight neighbouring columns, or to the steps of a trellis tile
-// (weights/matrix.h). Inputs lie in the order of the operands that codes become.
+// Says where codes belong: those of a lane belong to eight neighbouring columns, or to the steps of
+// a trellis tile (weights/matrix.h). Inputs lie in the order of the operands that codes become.
 enum class BatchOrder : uint8_t { eights, tiles };
 
-inline constexpr int kBatchChunk = 64;  // columns of an operand row, which has 128 bytes
-inline constexpr int kBatchChunks = kKTileColumns / kBatchChunk;  // of a k-tile
-inline constexpr int kBatchProducts = kBatchChunk / 16;           // of a chunk
+// An operand row has 128 bytes and this many columns.
+inline constexpr int kBatchChunk = 64;
+inline constexpr int kBatchChunks = kKTileColumns / kBatchChunk;  // A k-tile has this many chunks.
+// A chunk takes this many products.
+inline constexpr int kBatchProducts = kBatchChunk / 16;
 // f16 weights are levels divided by this, so that no scale makes them overflow.
 inline constexpr float kBatchLevelUnit = 128;
 
-// Returns the bytes of a chunk of the inputs of a block of `vectors`. A chunk is f16 [vectors][64],
-// whose 16-byte units are permuted by the 128-byte swizzle.
+// Returns how many bytes a chunk of the inputs of a block of `vectors` takes. A chunk is f16
+// [vectors][64], whose 16-byte units are permuted by the 128-byte swizzle.
 constexpr int batch_chunk_bytes(int vectors) {
   return vectors * 128;
 }
 
-// A block multiplies so many vectors by the rows of so many warp groups, of 64 rows each.
+// Says how many vectors a block multiplies by the rows of how many warp groups, of 64 rows each.
 struct BatchShape {
   int vectors = 0, groups = 0;
 };
-// These shapes are compiled.
+// Kernels are compiled for these shapes.
 inline constexpr BatchShape kBatchShapes[] = {{32, 4},  {64, 4},  {64, 3}, {96, 3},
                                               {128, 3}, {128, 2}, {256, 2}};
 // Returns whether a block has few enough registers that blocks of the kernels in front and behind,
@@ -48,14 +50,14 @@ inline constexpr int kBatchMostGroups = 4;
 // Describes one pass of one product.
 struct BatchMatrix {
   const uint4* codes = nullptr;
-  const uint32_t* scales = nullptr;       // fp16 pairs
-  const uint32_t* offsets = nullptr;      // or null
-  const uint32_t* row_factors = nullptr;  // or null
+  const uint32_t* scales = nullptr;       // They are fp16 pairs.
+  const uint32_t* offsets = nullptr;      // They may be null.
+  const uint32_t* row_factors = nullptr;  // They may be null.
   const float* bias = nullptr;
   float* y = nullptr;
   int64_t ldy = 0;
   int rows = 0, tiles = 0;
-  int first_block = 0;  // of blocks of rows
+  int first_block = 0;  // It counts blocks of rows.
   bool add = false;
 };
 
@@ -63,34 +65,36 @@ struct BatchLaunch {
   BatchMatrix matrix[kMaxMatmuls];
   int count = 0;
   LevelTable levels{};
-  float unit = 1, inverse_unit = 1;  // of the levels
-  int groups = 0, group_shift = 0;   // group of a column = column >> shift
+  float unit = 1, inverse_unit = 1;  // Levels are multiplied by unit.
+  int groups = 0, group_shift = 0;   // The group of a column is column >> shift.
   int offset_groups = 0, offset_shift = 0;
-  const std::byte* inputs = nullptr;     // [vector block][chunk], batch_chunk_bytes() each
-  const float* vector_scales = nullptr;  // [vector blocks * vectors]
+  // Its shape is [vector block][chunk], batch_chunk_bytes() each.
+  const std::byte* inputs = nullptr;
+  const float* vector_scales = nullptr;  // Its shape is [vector blocks * vectors].
   int m = 0, vector_blocks = 0;
   int k_tiles = 0, planes = 1;
-  int row_blocks = 0;  // of all matrices
+  int row_blocks = 0;  // It counts those of all matrices.
   int input_stages = 0;
   // Several blocks of the launch leave their parts of a block of results here.
   float4* parts = nullptr;
   int* arrived = nullptr;
 };
 
-// The inputs are packed from this.
+// Says from what, and to where, inputs are packed.
 struct BatchPack {
   const int8_t* q = nullptr;
   const float* x_scales = nullptr;
   std::byte* to = nullptr;
-  float* vector_scales = nullptr;  // every vector is divided by its largest scale
+  // Every vector is divided by its largest scale, which goes here.
+  float* vector_scales = nullptr;
   int m = 0, cols = 0, planes = 1;
-  int vectors = 0;  // of a block
+  int vectors = 0;  // A block has this many vectors.
   BatchOrder order = BatchOrder::eights;
 };
 void pack_batch(const BatchPack& pack, Stream stream);
 
 // Launches a kernel. Returns false if the device lacks the instructions or the codes have no such
-// kernel. With launch = null it only answers.
+// kernel. With launch = null it only answers whether it could.
 using BatchLauncher = bool (*)(BatchShape shape, BatchLaunch* launch, Stream stream);
 template <typename Decoder>
 bool launch_batch(BatchShape shape, BatchLaunch* launch, Stream stream);

@@ -12,7 +12,7 @@
 
 namespace walsh::cuda::detail {
 
-// Holds values of the rows g and g + 8 of a lane.
+// Holds values of a lane's rows g and g + 8.
 struct RowPair {
   __half2 row[2];
 
@@ -24,7 +24,7 @@ struct RowPair {
   }
 };
 
-// This tells whether codes become operands by tables of all operands of a row.
+// Is true if codes become operands by tables that have all operands of a row.
 template <typename Decoder>
 inline constexpr bool kWeightTables = kScalarBits<Decoder> == 2 || kScalarBits<Decoder> == 3;
 
@@ -32,7 +32,7 @@ inline constexpr bool kWeightTables = kScalarBits<Decoder> == 2 || kScalarBits<D
 struct WeightTable {
   uint32_t low[2], high[2];
 
-  // `levels` are pairs of levels / 128.
+  // Makes the table; `levels` are pairs of levels / 128.
   template <int Bits>
   __device__ __forceinline__ void make(const LevelTable& levels, __half2 scale, __half2 offset) {
     uint32_t pairs[1 << (Bits - 1)];
@@ -48,7 +48,7 @@ struct WeightTable {
       high[i] = permute(pairs[2 * i], pairs[2 * i + 1], 0x7531u);
     }
   }
-  // Looks up the codes that are the four lowest selectors.
+  // Looks up the codes in the four lowest selectors.
   template <int Bits>
   __device__ __forceinline__ void look_up(uint32_t select, uint32_t& first,
                                           uint32_t& second) const {
@@ -63,13 +63,15 @@ struct WeightTable {
 // Holds a warp's codes of a k-tile, the scales of both chunks of 128 columns, and the offsets.
 template <typename Decoder>
 struct BatchCodes {
-  static constexpr int kSideAt = Decoder::kVectors * 512;  // scales of both chunks, then offsets
+  // Scales of both chunks come first, then offsets.
+  static constexpr int kSideAt = Decoder::kVectors * 512;
   static constexpr int kBytes = kSideAt + 128;
 
   uint32_t word[4 * Decoder::kVectors];
-  uint32_t before[4];  // trellis codes: the first words of the lane before
+  uint32_t before[4];  // For trellis codes it has the first words of the lane before.
   RowPair scale[2], offset;
-  WeightTable table[2];  // of both rows, for the chunk of 128 columns at work
+  // These are for both rows, for the current chunk of 128 columns.
+  WeightTable table[2];
 
   __device__ __forceinline__ void load(uint32_t place, float offset_factor) {
     const uint32_t lane = threadIdx.x % 32;
@@ -92,7 +94,7 @@ struct BatchCodes {
     scale[0].load(shared_word(side));
     scale[1].load(shared_word(side + 32));
     offset.row[0] = offset.row[1] = __float2half2_rn(0.0f);
-    if (offset_factor != 0) {  // there are some
+    if (offset_factor != 0) {  // There are offsets.
       const float2 rows = halves(shared_word(side + 64));
       offset.row[0] = __float2half2_rn(rows.x * offset_factor);
       offset.row[1] = __float2half2_rn(rows.y * offset_factor);
@@ -118,8 +120,9 @@ __device__ __forceinline__ void weigh_levels(uint32_t levels, __half2 scale, __h
   first = out[0], second = out[1];
 }
 
-// Product j of a chunk has the columns 32 (j / 2) + 8 t + 4 (j % 2) + r (r < 4) of lane t of a
-// quad: r = 0 and 1 stand in the first half of the operand, 2 and 3 in the second.
+// Makes operands of scalar codes. Product j of a chunk has the columns 32 (j / 2) + 8 t + 4 (j % 2)
+// + r (r < 4) of lane t of a quad: r = 0 and 1 stand in the first half of the operand, 2 and 3 in
+// the second.
 template <typename Decoder>
 struct BatchOperands {
   static constexpr BatchOrder kOrder = BatchOrder::eights;
@@ -196,7 +199,8 @@ struct BatchOperands {
   }
 };
 
-// Product j of a chunk has quad j of each of the four tiles: columns 16 t + 4 j + r.
+// Makes operands of trellis codes. Product j of a chunk has quad j of each of the four tiles, which
+// are columns 16 t + 4 j + r.
 template <int Bits>
 struct BatchOperands<TrellisDecoder<Bits>> {
   static constexpr BatchOrder kOrder = BatchOrder::tiles;

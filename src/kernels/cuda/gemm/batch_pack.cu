@@ -26,13 +26,13 @@ __device__ float largest_scale(const float* scales, int count) {
   return own;
 }
 
-// A block packs vector blockIdx.x. A thread packs 16 columns of it, two units of 16 bytes.
+// Packs vector blockIdx.x. A thread packs 16 columns of it, which are two units of 16 bytes.
 template <BatchOrder Order>
 __global__ void __launch_bounds__(kThreads) pack_kernel(const __grid_constant__ BatchPack p) {
   allow_next_kernel();
   wait_previous_kernel();
   const auto vector = static_cast<int>(blockIdx.x);
-  const int groups = p.cols / kChunkColumns;  // of a plane
+  const int groups = p.cols / kChunkColumns;  // They are those of a plane.
   const float* scales = p.x_scales + static_cast<int64_t>(vector) * p.planes * groups;
   const float largest = largest_scale(scales, p.planes * groups);
   if (blockIdx.y == 0 && threadIdx.x == 0) p.vector_scales[vector] = largest;

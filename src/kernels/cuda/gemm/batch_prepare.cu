@@ -14,27 +14,28 @@
 namespace walsh::cuda::detail {
 namespace {
 
-constexpr int kMostWarps = 32;      // of a block
-constexpr int kMostRowTiles = 128;  // k-tiles of a row
-constexpr int kLeastTiles = 8;      // k-tiles of a block of a cluster
-constexpr int kMostRanks = 4;       // blocks of a cluster
+constexpr int kMostWarps = 32;      // A block has at most this many warps.
+constexpr int kMostRowTiles = 128;  // A row has at most this many k-tiles.
+constexpr int kLeastTiles = 8;      // A block of a cluster has at least this many k-tiles.
+constexpr int kMostRanks = 4;       // A cluster has at most this many blocks.
 
 struct PrepareBatch {
   InputView in;
   FormView form;
   BatchPack to;
-  int ranks = 1;        // blocks of a row
-  int tiles = 0;        // k-tiles of a row
-  int block_tiles = 0;  // k-tiles of a block
+  int ranks = 1;        // A row has this many blocks.
+  int tiles = 0;        // A row has this many k-tiles.
+  int block_tiles = 0;  // A block has this many k-tiles.
 };
 
-// The blocks of a row tell each other this.
+// Holds what the blocks of a row tell each other.
 struct RowShares {
-  double squares[kMostRowTiles];  // of the block's k-tiles, at their places in the row
-  float largest[kMostWarps];      // scales of the block's warps
+  // These are of the block's k-tiles, at their places in the row.
+  double squares[kMostRowTiles];
+  float largest[kMostWarps];  // They are scales of the block's warps.
 };
 
-// Points to the shared memory of the blocks of a row. Blocks of a cluster read that of others.
+// Points to the shared memory of the blocks of a row. Blocks of a cluster read that of the others.
 struct RowBlocks {
   RowShares* own;
   int ranks;
@@ -75,11 +76,11 @@ __device__ __forceinline__ void pack_values(const float (&q)[kLaneColumns], floa
     w[i] = pair_of(q[2 * i] * scale, q[2 * i + 1] * scale);
 }
 
-// Does for the only plane of an input what quantize_plane() does, but keeps the numbers as floats.
-// If the scale is zero or NaN, the numbers or their products with it are so, too.
+// Quantizes the only plane of an input like quantize_plane(), but keeps the numbers as floats. If
+// the scale is zero or NaN, so are the numbers or their products with it.
 __device__ __forceinline__ void pack_only_plane(const float (&v)[kLaneColumns], const GroupScale& s,
                                                 float inverse, uint32_t (&w)[4]) {
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds
+  constexpr float kRound = 12582912.0f;  // It is 1.5 * 2^23; adding it rounds.
   float q[kLaneColumns];
 #pragma unroll
   for (int e = 0; e < kLaneColumns; ++e)
@@ -99,7 +100,7 @@ __device__ __forceinline__ void pack_plane(const Quantized& part, float inverse,
 template <BatchOrder Order>
 __device__ __forceinline__ void store_operand(const BatchPack& to, int vector, int chunk, int lane,
                                               uint32_t (&w)[4], int chunks) {
-  const int eight = lane % 8;  // of the chunk
+  const int eight = lane % 8;  // It counts within the chunk.
   const int place = Order == BatchOrder::eights ? eight % 4 : eight / 2;
   const int first = Order == BatchOrder::eights ? eight / 4 : eight % 2;
   transpose_words(w, place, Order == BatchOrder::eights ? 1 : 2);
@@ -120,7 +121,7 @@ __device__ __forceinline__ void prepare_batch_row(const PrepareBatch& p, const R
   const int64_t t = blockIdx.x / p.ranks;
   const int begin = rank * p.block_tiles, end = min(begin + p.block_tiles, p.tiles);
   const auto tile_of = [&](int i) { return begin + warp + i * warps; };
-  const auto column_of = [&](int i) {  // beyond the row for what other blocks have
+  const auto column_of = [&](int i) {  // What other blocks have counts as beyond the row.
     return (tile_of(i) < end ? tile_of(i) : p.tiles) * kKTileColumns + lane * kLaneColumns;
   };
   uint32_t signs[Tiles];
@@ -161,13 +162,13 @@ __device__ __forceinline__ void prepare_batch_row(const PrepareBatch& p, const R
   for (int i = 0; i < Tiles; ++i) {
     const int k_tile = tile_of(i);
     const bool whole = (k_tile + 1) * kKTileColumns <= form.full;
-    if (whole && form.block >= kUsualBlock) {  // avoids a branch per butterfly stage
+    if (whole && form.block >= kUsualBlock) {  // This avoids a branch per butterfly stage.
       rotate_k_tile<kUsualBlock>(form.block, true, signs[i], lane, v[i]);
     } else {
       rotate_columns(form, k_tile, signs[i], lane, v[i]);
     }
     scale[i] = group_scale(v[i], kChunkColumns, lane);
-    if (k_tile < end) largest = fmaxf(largest, scale[i].scale);  // ignores NaN
+    if (k_tile < end) largest = fmaxf(largest, scale[i].scale);  // fmaxf ignores NaN.
   }
   const uint32_t of_warp = __reduce_max_sync(~0u, __float_as_uint(largest));
   if (lane == 0) blocks.own->largest[warp] = __uint_as_float(of_warp);
@@ -199,7 +200,7 @@ __device__ __forceinline__ void prepare_batch_row(const PrepareBatch& p, const R
       store(plane, w);
     }
   }
-  if (p.ranks > 1) blocks.meet();  // no block may end while another one reads its memory
+  if (p.ranks > 1) blocks.meet();  // No block may end while another one reads its memory.
 }
 
 template <int Tiles, RowSteps Steps, BatchOrder Order>
@@ -229,7 +230,7 @@ int divide_up(int a, int b) {
   return (a + b - 1) / b;
 }
 
-// Chooses so many blocks for a row that all rows together fill the device.
+// Returns how many blocks a row gets. All rows together should fill the device.
 int ranks_for(int tiles, int m) {
   int ranks = 1;
   while (ranks < kMostRanks && 2 * ranks * m <= current_device().multiprocessors &&
@@ -254,7 +255,7 @@ void prepare_batch(const InputView& in, const FormView& form, const BatchPack& t
   const RowSteps steps = in.gain != nullptr ? RowSteps::norm
                          : in.up != nullptr ? RowSteps::gate
                                             : RowSteps::none;
-  // Small blocks have room beside those of products, which start early then.
+  // Small blocks have room beside those of products, which then start early.
   const bool small = steps == RowSteps::norm || p.block_tiles <= kLeastTiles;
   const int tiles = p.block_tiles > 2 * kMostWarps         ? 4
                     : !small || p.block_tiles > kMostWarps ? 2

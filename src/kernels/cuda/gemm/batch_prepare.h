@@ -1,5 +1,5 @@
-// Makes inputs of the products of a batch from the rows in front, in one launch: norm or gate,
-// rotation, quantization, and the order of wgmma's operands (gemm/batch_launch.h).
+// Makes inputs of the products of a batch from the rows in front, in one launch. It applies norm or
+// gate, rotates, quantizes, and writes the order of wgmma's operands (gemm/batch_launch.h).
 #pragma once
 
 #include "kernels/cuda/gemm/batch_launch.h"

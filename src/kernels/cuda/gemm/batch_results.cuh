@@ -1,5 +1,5 @@
 // Ends a block of results of a batch: the block of the launch that comes last adds up the parts of
-// all, in the order of their columns, and results are stored.
+// all blocks in the order of their columns, and results are stored.
 #pragma once
 
 #include "kernels/cuda/gemm/batch_fetch.cuh"
@@ -9,12 +9,13 @@ namespace walsh::cuda::detail {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-// A lane has, of every 8 vectors, the sums of rows g and g + 8 with vectors 2 t and 2 t + 1.
+// Holds a lane's sums. Of every 8 vectors it has those of rows g and g + 8 with vectors 2 t and 2 t
+// + 1.
 template <int Vectors>
 using BatchSums = float[Vectors / 8][4];
 
-// So many times 8 vectors, of so many parts, are on their way together, which bounds the registers
-// that they take.
+// This many times 8 vectors, of this many parts, are on their way together, which bounds the
+// registers that they take.
 template <int Vectors>
 inline constexpr int kResultBlocks = Vectors > 32 ? 4 : 2;
 inline constexpr int kPartsAtOnce = 4;
@@ -35,7 +36,7 @@ __device__ __forceinline__ bool arrives_last(int* arrived, int count) {
   return last[group];
 }
 
-// Leaves this part of a block of results where the last block finds it. Returns true for the last
+// Leaves this part of a block of results where the last block finds it. Returns true in the last
 // block, which then has the sum of all parts.
 template <int Vectors, int Groups>
 __device__ __forceinline__ bool add_batch_parts(const BatchLaunch& p, const BatchShare& share,
@@ -81,11 +82,11 @@ __device__ __forceinline__ bool add_batch_parts(const BatchLaunch& p, const Batc
   return true;
 }
 
-// This says where a lane's results of two vectors go and what they are multiplied by.
+// Says where a lane's results of two vectors go, and what they are multiplied by.
 struct BatchRows {
   float* out;
   int64_t ldy;
-  bool known[2];  // rows g and g + 8
+  bool known[2];  // They are for rows g and g + 8.
   float unit[2], bias[2];
 
   __device__ __forceinline__ BatchRows(const BatchLaunch& p, const BatchMatrix& matrix, int row,
@@ -114,7 +115,7 @@ template <bool Add, int Blocks>
 __device__ __forceinline__ void store_results(const BatchLaunch& p, const BatchRows& rows,
                                               int vector, const float (*y)[4]) {
   int m = p.m;
-  asm volatile("" : "+r"(m));  // so that comparisons with it stay here and take no registers before
+  asm volatile("" : "+r"(m));  // Comparisons with m stay here, and take no registers before.
   float2 scale[Blocks];
   float before[Blocks][4];
 #pragma unroll

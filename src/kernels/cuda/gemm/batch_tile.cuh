@@ -1,12 +1,12 @@
 // Multiplies coded weights with 17 to 256 vectors on GPUs with wgmma.
 //
 // A block has Groups warp groups of 64 rows each, up to Vectors vectors, and one more warp group
-// that brings codes and inputs into shared memory. The others make f16 operands of the codes of 16
-// rows each in registers, scales included, once for all vectors of the block; so sums stay in
-// registers from the first column to the last. The inputs are the operand in shared memory, as
-// pack_batch() has laid them out. While the tensor cores multiply 64 columns, a warp makes operands
-// of the next 64. There is no barrier of the block: barriers in shared memory say which stages are
-// full and which have been read.
+// that brings codes and inputs into shared memory. The warps of the others make f16 operands of the
+// codes of 16 rows each in registers, scales included, once for all vectors of the block. So sums
+// stay in registers from the first column to the last. The inputs are the operand in shared memory,
+// as pack_batch() has laid them out. While the tensor cores multiply 64 columns, a warp makes
+// operands of the next 64. There is no barrier of the block: barriers in shared memory say which
+// stages are full and which have been read.
 //
 // All blocks compute the same number of blocks of results alone. The remaining ones are split along
 // the columns (as in stream-K, Osama et al. 2023, but a block computes at most one part).
@@ -23,8 +23,8 @@
 
 namespace walsh::cuda::detail {
 
-// Returns the number of threads that the compiler assumes, a multiple of 128. If blocks of other
-// kernels are to have room, these are more than a block has.
+// Returns the number of threads that the compiler assumes, a multiple of 128. It is larger than a
+// block if blocks of other kernels are to have room.
 constexpr int batch_threads_bound(int vectors, int groups) {
   return (groups + (has_room_beside({vectors, groups}) ? 2 : 1)) * 128;
 }
@@ -81,7 +81,7 @@ struct BatchTile {
     if (share.pieces == 0) return;
     BatchCodes<Decoder> codes;
     Fragments a[2] = {};
-    // Loads the codes of the next step, at the beginning those of the first.
+    // Loads the codes of the next step, or at the beginning those of the first.
     const auto load_codes = [&] {
       ring.wait_full();
       codes.load(ring.place() + warp * BatchCodes<Decoder>::kBytes, offset_factor);
@@ -92,7 +92,7 @@ struct BatchTile {
     };
     load_codes();
 
-    uint32_t read = 0;  // the barrier of the stage of inputs that is read
+    uint32_t read = 0;  // It is the barrier of the stage of inputs that is read.
     for (int index = 0; index < share.pieces; ++index) {
       const BatchPiece piece = share.piece(index);
       Sums y = {};

@@ -7,10 +7,10 @@
 
 namespace walsh::cuda::detail {
 
-// Returns what the values of a vector are multiplied by, `largest` being the largest scale of its
-// groups.
+// Returns what the values of a vector are multiplied by, where `largest` is the largest scale of
+// its groups.
 __device__ __forceinline__ float batch_inverse(float largest) {
-  constexpr float kLeastScale = 1e-30f;  // the inverse of smaller ones could overflow
+  constexpr float kLeastScale = 1e-30f;  // The inverse of smaller ones could overflow.
   return largest < kLeastScale ? 0.0f : 1 / largest;
 }
 

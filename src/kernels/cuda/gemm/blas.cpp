@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kNames[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
 
-// Gives the functions of the library that are used their own names.
+// Holds the functions of the library that are used, under names of their own.
 struct Library {
   void* handle = nullptr;
   std::string error;
@@ -76,12 +76,13 @@ struct Library {
   void find(Function& function, const char* name) {
     function = reinterpret_cast<Function>(dlsym(handle, name));
     if (function == nullptr) error = fmt::format("it has no {}", name);
-    if (function == nullptr) handle = nullptr;  // it stays mapped but is not used
+    if (function == nullptr) handle = nullptr;  // The library stays mapped, but is not used.
   }
 };
 
 const Library& library() {
-  static const Library instance;  // loaded once, never unloaded: its kernels may be in flight
+  // It is loaded once and never unloaded, because its kernels may be in flight.
+  static const Library instance;
   return instance;
 }
 
@@ -108,7 +109,7 @@ struct Key {
   bool bias, add;
   uint32_t align_w, align_x, align_y;
   int64_t rows, cols, m, ldx, ldy;
-  bool moments = false;  // cols is then the number of vectors
+  bool moments = false;  // If true, cols is the number of vectors.
   auto operator<=>(const Key&) const = default;
 };
 
@@ -135,8 +136,8 @@ Key key_of(const BlasMoments& p) {
 template <typename T>
 using Owned = std::unique_ptr<std::remove_pointer_t<T>, cublasStatus_t (*)(T)>;
 
-// A plan is a product of one shape, ready to run. The library is column-major: y^T = w^T' x with
-// y^T the [rows, m] matrix, w the transposed [cols, rows] and x [cols, m].
+// Holds a product of one shape, ready to run. The library is column-major: y^T = w^T' x with y^T
+// the [rows, m] matrix, w the transposed [cols, rows] and x [cols, m].
 struct Plan {
   Owned<cublasLtMatmulDesc_t> desc{nullptr, library().desc_destroy};
   Owned<cublasLtMatrixLayout_t> w{nullptr, library().layout_destroy};
@@ -156,7 +157,7 @@ struct Plan {
     make_layout(y, CUDA_R_32F, p.rows, p.m, p.ldy);
   }
 
-  // The moments are x^T, [width, m] here, times its transpose.
+  // Plans the moments, which are x^T, [width, m] here, times its transpose.
   explicit Plan(const BlasMoments& p) {
     make_description(CUBLASLT_MATMUL_DESC_TRANSB);
     make_layout(w, CUDA_R_16BF, p.width, p.m, p.ldx);
@@ -212,8 +213,8 @@ struct Plan {
   }
 };
 
-// Tells compute-sanitizer that a product's sums are written: its initcheck does not see the stores
-// of the library's kernels. Without such a tool it costs the test of a pointer.
+// Tells compute-sanitizer that a product's sums are written, because its initcheck does not see the
+// stores of the library's kernels. Without such a tool this costs the test of a pointer.
 void mark_written(float* y, int64_t rows, int64_t m, int64_t ldy, Stream stream) {
   static const nvtxDomainHandle_t domain = nvtxDomainCreateA("walsh");
   const bool whole = ldy == rows;
@@ -231,7 +232,8 @@ void mark_written(float* y, int64_t rows, int64_t m, int64_t ldy, Stream stream)
   }
 }
 
-constexpr size_t kMostPlans = 4096;  // prompts come in many lengths: forget all when this many
+// Prompts come in many lengths; at this number all plans are dropped.
+constexpr size_t kMostPlans = 4096;
 
 }  // namespace
 

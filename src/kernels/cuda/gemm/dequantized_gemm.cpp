@@ -11,10 +11,10 @@
 namespace walsh::cuda {
 namespace {
 
-constexpr int64_t kElementBytes = 2;  // of dequantized weights
+constexpr int64_t kElementBytes = 2;  // It is the size of dequantized weights.
 
-// Returns whether `next` continues `first` in memory and meaning, so that both are one product of
-// stacked weights (q, k and v written side by side; gate and up).
+// Returns whether `next` continues `first` in memory and meaning, so that both can be one product
+// of stacked weights (q, k and v written side by side; gate and up).
 bool continues(const RowMatmul& first, int64_t rows, const RowMatmul& next) {
   const bool bias = first.bias == nullptr ? next.bias == nullptr : next.bias == first.bias + rows;
   return next.dense == nullptr && next.cols == first.cols && next.ldy == first.ldy &&
@@ -24,7 +24,7 @@ bool continues(const RowMatmul& first, int64_t rows, const RowMatmul& next) {
 }  // namespace
 
 int64_t rows_from(const Format& format) {
-  // Other kinds of codes have no tile kernels.
+  // Codes of other kinds have no tile kernels.
   if (format.kind != CodeKind::scalar) return kMaxVectors + 1;
   const ScalarCode& code = format.code[0];
   if (code.bits == 8) return kMaxVectors + 1;
@@ -65,7 +65,7 @@ struct DequantizedGemm::Impl {
     run(p, p.dense->data.as(), x.type, 0, p.dense->rows, x, m, stream);
   }
 
-  // Multiplies one matrix in slices of rows that fit the scratch buffer.
+  // Multiplies one matrix in slices of rows that fit into the scratch buffer.
   void multiply_slices(const RowMatmul& p, const Rows& x, int64_t m, Stream stream) {
     const int64_t fit = static_cast<int64_t>(scratch.bytes()) / (p.cols * kElementBytes);
     const int64_t slice = fit / kTileRows * kTileRows;
@@ -81,7 +81,7 @@ struct DequantizedGemm::Impl {
     }
   }
 
-  // Multiplies several matrices, stacked, which fit the scratch buffer together.
+  // Multiplies several stacked matrices, which fit into the scratch buffer together.
   void multiply_stack(std::span<const RowMatmul> stack, const Rows& x, int64_t m, Stream stream) {
     int64_t rows = 0;
     for (const RowMatmul& p : stack) {

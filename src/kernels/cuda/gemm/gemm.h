@@ -20,14 +20,14 @@ namespace walsh::cuda {
 
 // Does what gemv() does for any m: int8 inputs, the same integer sums and the same scales, float32
 // additions in column order (or per quarter of the columns where rows are few). A token's result
-// does not depend on its neighbours. It chooses between kernels for batches, where there is space
-// for them and they know the codes, a tile kernel, and slices of 16.
+// does not depend on its neighbours. The function chooses between kernels for batches, where there
+// is space for them and they know the codes, a tile kernel, and slices of 16.
 void int8_gemm(std::span<const Matmul> products, int64_t m, Stream stream,
                const BatchSpace& space = {});
 
-// Returns the number of vectors from which DequantizedGemm is faster than int8_gemm for a coded
-// format by tiles on a GPU with tensor cores of sm_90 (measured, docs/gpu.md), and the largest of
-// all formats. Codes that BatchSpace::knows have kernels for batches up to kMaxBatch.
+// Returns from how many vectors on DequantizedGemm is faster than int8_gemm by tiles for a coded
+// format, on a GPU with tensor cores of sm_90 (measured, docs/gpu.md), and the largest such number
+// of all formats. Codes that BatchSpace::knows have kernels for batches up to kMaxBatch.
 int64_t rows_from(const Format& format);
 inline constexpr int64_t kMaxRowsFrom = 128;
 

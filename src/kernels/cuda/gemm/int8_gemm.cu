@@ -66,8 +66,8 @@ TileInput tile_input(const Matmul& product, int pass, int64_t m) {
 
 namespace {
 
-// There are tile kernels for scalar codes. Codes without scales for 128 columns use the kernel in
-// which scales change within them, whether theirs do or not.
+// Returns the launcher of a tile kernel. Tile kernels exist for scalar codes. Codes without scales
+// for 128 columns use the kernel in which scales change within them, whether theirs do or not.
 template <typename Decoder>
 TileLauncher tile_launch(bool fine) {
   if constexpr (constexpr int kBits = kScalarBits<Decoder>; kBits == 0) {

@@ -1,11 +1,13 @@
-// This is the tile kernel of int8_gemm: int8 tensor cores, weights decoded in registers.
+// Implements the tile kernel of int8_gemm, which uses int8 tensor cores and decodes weights in
+// registers.
 //
 // A block of WM * WK warps makes 32 WM rows by 8 NT vectors of y. A warp has 32 rows (two tiles of
 // weights/matrix.h) and all vectors of the block; WK > 1 groups of WM warps take turns at the
-// k-tiles of 256 columns and are summed at the end. Codes, inputs and their scales of a k-tile come
-// by asynchronous copies, some stages ahead; codes become int8 fragments by byte permutes once per
-// k-tile and serve all vectors. Accumulators start at 1.5 * 2^23 as bit patterns, so that integer
-// sums below 2^22 are floats after one subtraction, or their products with a scale after one fma.
+// k-tiles of 256 columns and are summed at the end. Asynchronous copies bring codes, inputs and
+// their scales of a k-tile, some stages ahead. Codes become int8 fragments by byte permutes once
+// per k-tile and serve all vectors. Accumulators start at 1.5 * 2^23 as bit patterns, so that
+// integer sums below 2^22 are floats after one subtraction, or their products with a scale after
+// one fma.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +25,7 @@ struct TileKernel {
   using Loads = TileLoads<Stage, Decoder, WM * 32, Grouped>;
   using Products = TileProducts<Decoder, Fine, NT, Stage>;
   static constexpr int kThreads = WM * WK * 32;
-  static constexpr int kGroupThreads = WM * 32;  // the threads that share stages
+  static constexpr int kGroupThreads = WM * 32;  // These threads share stages.
   static constexpr int kRows = WM * 32, kTiles = WM * 2, kTokens = NT * 8;
 
   static size_t shared_bytes(int stages) {
@@ -31,9 +33,9 @@ struct TileKernel {
     return std::max(sizeof(Stage) * WK * static_cast<size_t>(stages), sums);
   }
 
-  // Adds up the sums of the groups of warps, in order.
+  // Adds up the sums of the groups of warps in order.
   static __device__ void join_groups(float* shared, int warp, int lane, float (&y)[2][NT][4]) {
-    __syncthreads();  // all stages have been read
+    __syncthreads();  // All stages have been read.
     const int group = warp / WM;
     constexpr int kValues = 8 * NT;
     const int mine = warp % WM * 32 + lane;
@@ -62,7 +64,7 @@ struct TileKernel {
              launch.m, stages, shared);
   }
 
-  // Multiplies the rows of block `block` of the weights by the vectors [first_token, m), but at
+  // Multiplies the rows of block `block` of the weights by the vectors [first_token, m), but by at
   // most kTokens of them.
   static __device__ __forceinline__ void multiply(const TileInput& p, InputRows<Grouped> rows,
                                                   int block, int first_token, int m, int stages,
@@ -74,9 +76,9 @@ struct TileKernel {
     const int used = (m - first_token + 7) / 8;
     float y[2][NT][4] = {};
     const int steps = p.cols / kKTileColumns * p.planes;
-    // This group takes steps group, group + WK, ...
+    // This group takes the steps group, group + WK, ...
     const int mine = steps / WK + (group < steps % WK ? 1 : 0);
-    const int rounds = (steps + WK - 1) / WK;  // all groups make as many rounds, to stay in step
+    const int rounds = (steps + WK - 1) / WK;  // All groups make as many rounds, to stay in step.
     for (int k = 0; k < stages - 1; ++k) {
       if (k < mine) Loads::load(ring[k], p, rows, first_tile, first_token, m, group + k * WK);
       copy_commit();
@@ -88,7 +90,7 @@ struct TileKernel {
       } else {
         copy_wait<1>();
       }
-      __syncthreads();  // this step has arrived, and no thread still reads the one before
+      __syncthreads();  // This step has arrived, and no thread still reads the one before.
       const int next = k + stages - 1, free = slot == 0 ? stages - 1 : slot - 1;
       if (next < mine) {
         Loads::load(ring[free], p, rows, first_tile, first_token, m, group + next * WK);
@@ -116,7 +118,8 @@ __global__ void __launch_bounds__(WM* WK * 32)
   TileKernel<Decoder, Fine, WM, WK, NT>::run(launch, stages, tile_shared);
 }
 
-// Returns false if a block needs more shared memory than the device has.
+// Launches blocks of this shape. Returns false if a block needs more shared memory than the device
+// has.
 template <typename Decoder, bool Fine, int WM, int WK, int NT>
 bool launch_blocks(TileLaunch& work, Stream stream) {
   using Kernel = TileKernel<Decoder, Fine, WM, WK, NT>;
@@ -139,7 +142,7 @@ bool launch_blocks(TileLaunch& work, Stream stream) {
   return true;
 }
 
-// These block shapes are compiled.
+// Launches one of the shapes of blocks that are compiled.
 template <typename Decoder, bool Fine>
 bool launch_tile(TileShape shape, TileLaunch& work, Stream stream) {
   switch (shape) {

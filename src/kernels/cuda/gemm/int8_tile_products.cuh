@@ -1,4 +1,4 @@
-// Multiplies a warp with a stage of the tile kernel: codes become int8 fragments, which serve all
+// Multiplies a stage of the tile kernel with a warp. Codes become int8 fragments, which serve all
 // vectors, and sums over a chunk of 128 columns are scaled and added up in float32.
 #pragma once
 
@@ -11,8 +11,8 @@
 
 namespace walsh::cuda::detail {
 
-inline constexpr int kMagic = 0x4B400000;          // 1.5 * 2^23 as float
-inline constexpr float kMagicValue = 12582912.0f;  // the same as a number
+inline constexpr int kMagic = 0x4B400000;          // It is the bit pattern of 1.5 * 2^23.
+inline constexpr float kMagicValue = 12582912.0f;  // It is the same number as a float.
 
 // Computes the results of a warp's two tiles and 8 NT vectors, without the factor TileInput::unit.
 template <typename Decoder, bool Fine, int NT, typename Stage>
@@ -27,9 +27,9 @@ struct TileProducts {
   static_assert(kRun % 2 == 0 && NT % kRun == 0);
 
   using Results = float[2][NT][4];
-  using Fragments = uint32_t[2][4][4];  // weights of both tiles
-  using Inputs = uint32_t[2][8];        // of two blocks of 8 vectors
-  using Sums = int[2][2][4];            // of two blocks of vectors with both tiles
+  using Fragments = uint32_t[2][4][4];  // They are weights of both tiles.
+  using Inputs = uint32_t[2][8];        // They are those of two blocks of 8 vectors.
+  using Sums = int[2][2][4];            // They are those of two blocks of vectors with both tiles.
 
   static __device__ __forceinline__ float scale_of(uint32_t pair, int half) {
     return __half2float(__ushort_as_half(static_cast<unsigned short>(half ? pair >> 16 : pair)));
@@ -37,7 +37,7 @@ struct TileProducts {
 
   static __device__ void decode(const Stage& stage, const LevelTable& table, int tile, int c,
                                 int lane, uint32_t (&a)[4][4]) {
-    // A row of a chunk has kVectors words; those of chunk c lie in these vectors.
+    // A row of a chunk has kVectors words. Those of chunk c are in these vectors.
     constexpr int kFirst[2] = {0, 2 * kVectors / 4};
     constexpr int kCount = (2 * kVectors + 3) / 4;
     uint32_t words[4 * kCount];
@@ -54,7 +54,7 @@ struct TileProducts {
     }
   }
 
-  // Stores rows from `first_row` on, for the vectors from `first_token` on that are before m.
+  // Stores rows from `first_row` on, for those vectors from `first_token` on that are before m.
   static __device__ void store(const TileInput& p, int first_row, int first_token, int m, int lane,
                                const Results& y) {
 #pragma unroll
@@ -75,7 +75,7 @@ struct TileProducts {
     }
   }
 
-  // Holds the offsets of rows g and g + 8 of both tiles: one per k-tile.
+  // Holds the offsets of rows g and g + 8 of both tiles, one per k-tile.
   struct OffsetPairs {
     float value[2][2];
   };
@@ -119,8 +119,8 @@ struct TileProducts {
       add_offsets(offset, total, n, y);
     }
   }
-  static constexpr int kScales = Fine ? 4 : 1;  // per chunk
-  using Scales = float[2][kScales][2];          // of a lane's rows in both tiles
+  static constexpr int kScales = Fine ? 4 : 1;  // A row has this many scales per chunk.
+  using Scales = float[2][kScales][2];          // They are those of a lane's rows in both tiles.
 
   template <int C>
   static __device__ __forceinline__ void load_inputs(const Stage& stage, int n, int g, int t,
@@ -139,7 +139,7 @@ struct TileProducts {
     return *reinterpret_cast<const float2*>(&stage.x_scales[step][8 * n + 2 * t]);
   }
 
-  // Multiplies in four independent chains.
+  // Multiplies in four chains that do not depend on each other.
   static __device__ __forceinline__ void multiply_coarse(const Fragments& a, const Inputs& b,
                                                          Sums& sum) {
     const int start[4] = {kMagic, kMagic, kMagic, kMagic};
@@ -157,8 +157,8 @@ struct TileProducts {
     }
   }
 
-  // Computes y += sum * scale of the row * scale of the vector. A scale has 11 bits, so that its
-  // product with kMagicValue is exact and the first step rounds the product with the sum alone.
+  // Computes y += sum * scale of the row * scale of the vector. A scale has 11 bits, so its product
+  // with kMagicValue is exact, and the first step rounds only the product with the sum.
   template <int C>
   static __device__ __forceinline__ void add_coarse(const Stage& stage, const Sums& sum,
                                                     const Scales& scale, int n, int t, Results& y) {
@@ -194,8 +194,9 @@ struct TileProducts {
     add_coarse<C>(stage, sum[(kRun / 2 - 1) % 2], scale, first + kRun - 2, t, y);
   }
 
-  // Does the same with one scale per 32 columns. If there are offsets, the sums of the inputs over
-  // 32 columns are computed as well, by a product with ones, every row of which is such a sum.
+  // Multiplies in the same way with one scale per 32 columns. If there are offsets, the sums of the
+  // inputs over 32 columns are computed as well, by a product with ones, every row of which is such
+  // a sum.
   template <int C>
   static __device__ __forceinline__ void run_fine(const Stage& stage, bool offsets,
                                                   const Fragments& a, const Scales& scale,

@@ -1,5 +1,5 @@
-// A step of the tile kernel needs this in shared memory: codes, scales and offsets of the block's
-// rows, and one plane of its vectors' columns. All are loaded by asynchronous copies.
+// Defines what a step of the tile kernel needs in shared memory: codes, scales and offsets of the
+// block's rows, and one plane of its vectors' columns. Asynchronous copies load all of it.
 #pragma once
 
 #include "kernels/cuda/async.cuh"
@@ -13,8 +13,8 @@ __device__ __forceinline__ void copy_word(uint32_t shared, const void* global) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(global) : "memory");
 }
 
-// Says where the inputs of a block's vectors are: in consecutive rows, or with `Grouped` in the
-// rows that a list in shared memory names (times the number of planes); its first entry belongs to
+// Says where the inputs of a block's vectors are. They are consecutive rows or, with `Grouped`, the
+// rows that a list in shared memory names (times the number of planes). Its first entry belongs to
 // the block's first vector.
 template <bool Grouped>
 struct InputRows {
@@ -30,10 +30,12 @@ struct InputRows {
 template <typename Decoder, bool Fine, int WM, int NT>
 struct TileStage {
   static constexpr int kTiles = WM * 2, kTokens = NT * 8;
-  static constexpr int kSteps = Fine ? 8 : 2;  // scales per k-tile: one per 32 or 128 columns
+  // A k-tile has this many scales: one per 32 or 128 columns.
+  static constexpr int kSteps = Fine ? 8 : 2;
 
   uint4 codes[kTiles][Decoder::kVectors][32];
-  uint4 q[kTokens][16];  // 16-byte units permuted: unit u of vector v is at u ^ (v & 1)
+  // 16-byte units are permuted: unit u of vector v is at u ^ (v & 1).
+  uint4 q[kTokens][16];
   uint32_t scales[kTiles][kSteps][8];
   uint32_t offsets[kTiles][8];
   float x_scales[kSteps][kTokens];
@@ -44,13 +46,13 @@ struct TileStage {
 // inputs elsewhere.
 template <typename Stage, typename Decoder, int Threads, bool Grouped>
 struct TileLoads {
-  static constexpr int kVectors = Decoder::kVectors;  // of codes
+  static constexpr int kVectors = Decoder::kVectors;  // They hold codes.
   static constexpr int kTiles = Stage::kTiles, kTokens = Stage::kTokens, kSteps = Stage::kSteps;
   static constexpr bool kFine = kSteps > 2;
   static constexpr int kGroupThreads = Threads;
 
-  // The members of TileInput are read before the first copy. Behind a copy the compiler would read
-  // them again from shared memory, where those of experts are.
+  // The members of TileInput are read before the first copy, because behind a copy the compiler
+  // would read them again from shared memory, where those of experts are.
 
   // Loads codes, scales and offsets of the rows for one k-tile.
   static __device__ __forceinline__ void load_weights(Stage& stage, const TileInput& p,
@@ -84,7 +86,7 @@ struct TileLoads {
   }
 
   // Returns the row of the inputs that holds one plane of a vector. Vectors from m on are not
-  // copied; their results are not stored, and they do not influence any other result.
+  // copied; their results are not stored, and do not influence any other result.
   struct PlaneRows {
     InputRows<Grouped> rows;
     int first_token, planes, plane;
@@ -100,7 +102,7 @@ struct TileLoads {
                                                      int k_tile) {
     const int thread = threadIdx.x % kGroupThreads;
     const int cols = p.cols;
-    // Each thread keeps its unit and iterates over the vectors.
+    // Each thread keeps its unit and goes through the vectors.
     const int unit = thread % 16;
     constexpr int kStride = kGroupThreads / 16;
     const int8_t* from = p.q + k_tile * kKTileColumns + unit * 16;

@@ -1,5 +1,5 @@
-// Multiplies plain matrices with up to 16 float rows: a warp takes two rows of the matrix, and its
-// lanes share the columns 16 bytes at a time. The order of the float32 sums does not depend on m.
+// Multiplies plain matrices with up to 16 float rows. A warp takes two rows of the matrix, and its
+// lanes share the columns, 16 bytes at a time. The order of the float32 sums does not depend on m.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -18,7 +18,7 @@ namespace walsh::cuda {
 namespace {
 
 constexpr int kWarps = 8;
-constexpr int kRows = 2;  // per warp
+constexpr int kRows = 2;  // A warp takes this many rows.
 
 struct DenseSet {
   const void* weights = nullptr;
@@ -29,7 +29,8 @@ struct DenseSet {
   int64_t rows = 0, cols = 0;
   int64_t first_block = 0;
   bool add = false;
-  bool vectors = false;  // weights and inputs can be read 16 bytes at a time
+  // If true, weights and inputs can be read 16 bytes at a time.
+  bool vectors = false;
 };
 
 struct DenseArgs {
@@ -48,7 +49,7 @@ __device__ float to_float(T v) {
   }
 }
 
-// Adds the products of kWidth columns from `column`.
+// Adds the products of kWidth columns from `column` on.
 template <typename T, int M, int kWidth>
 __device__ __forceinline__ void add_columns(const DenseSet& set, const T* const (&w)[kRows],
                                             int64_t column, int m, float (&sum)[kRows][M]) {

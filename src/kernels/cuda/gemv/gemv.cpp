@@ -24,8 +24,8 @@ void launch_gemv(const GemvKind& kind, GemvArgs args, Stream stream) {
   args.tiles_per_block = args.tiles / blocks;
   args.blocks_with_more = args.tiles % blocks;
   const int64_t used = detail::gemv_bytes(kind, args, device.code);
-  // This is more than half of the shared memory, so that two blocks of one product never share a
-  // multiprocessor.
+  // More than half of the shared memory is asked for, so that two blocks of one product never share
+  // a multiprocessor.
   const int64_t half = static_cast<int64_t>(device.shared_bytes) / 2 + 1024;
   const LaunchShape shape{dim3(static_cast<unsigned>(blocks)),
                           dim3(static_cast<unsigned>(gemv_warps(code_vectors(kind.decoder)) * 32)),

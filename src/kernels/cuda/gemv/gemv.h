@@ -1,4 +1,5 @@
-// GEMV multiplies coded or plain matrices with 1 to 16 vectors, bound by reading the weights.
+// Multiplies coded or plain matrices with 1 to 16 vectors (GEMV), which is bound by reading the
+// weights.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +11,16 @@
 namespace walsh::cuda {
 
 inline constexpr int64_t kMaxVectors = 16;
-inline constexpr int kMaxMatmuls = 3;  // most products of one input in one launch
+inline constexpr int kMaxMatmuls = 3;  // A launch has at most this many products of one input.
 
-// Computes y[t * ldy + row] (+)= bias[row] + sum over passes of W_p x_p.
+// Describes y[t * ldy + row] (+)= bias[row] + sum over passes of W_p x_p.
 struct Matmul {
-  const Matrix* pass[2] = {};  // the second is that of a residual format, or null
+  const Matrix* pass[2] = {};  // The second one is a residual format's, or null.
   const Activations* input[2] = {};
-  const float* bias = nullptr;  // [rows] or null
+  const float* bias = nullptr;  // It is [rows] or null.
   float* y = nullptr;
   int64_t ldy = 0;
-  bool add = false;  // adds to y, for example to the residual stream
+  bool add = false;  // If true, adds to y, for example to the residual stream.
 };
 
 // Computes products of the same m <= 16 vectors, in one launch where codes, shapes and inputs allow
@@ -31,7 +32,7 @@ struct Matmul {
 // runs depend on the device and the shapes of the launch, not on m.
 void gemv(std::span<const Matmul> products, int64_t m, Stream stream);
 
-// Runs GEMV for a plain matrix with m <= 16 float rows x[m][ldx].
+// Describes GEMV for a plain matrix with m <= 16 float rows x[m][ldx].
 struct DenseMatmul {
   const DenseMatrix* weights = nullptr;
   const float* x = nullptr;

@@ -10,7 +10,7 @@
 namespace walsh::cuda::detail {
 namespace {
 
-// Returns the shift that maps a k-tile's block of 32 columns to its group.
+// Returns the shift that turns the number of a k-tile's block of 32 columns into that of its group.
 int group_shift(int64_t group) {
   return group == 32 ? 0 : group == 128 ? 2 : 3;
 }
@@ -26,7 +26,7 @@ void describe_products(std::span<const PassMatmul> group, GemvArgs& args) {
     set.scales = p.matrix->scales.as<std::byte>();
     set.offsets = p.matrix->offsets.as<std::byte>();
     set.row_factors = p.matrix->row_factors.as<std::byte>();
-    // For trellis codes the unit is multiplied at the end, as on the CPU.
+    // The unit of trellis codes is multiplied at the end, as on the CPU.
     if (is_trellis(p.matrix->code.decoder)) set.row_unit = p.matrix->code.unit;
     set.bias = p.pass == 0 ? p.product->bias : nullptr;
     set.y = p.product->y;
@@ -57,8 +57,8 @@ bool for_groups(std::span<const Matmul> products, int pass, const Together& toge
   return count == 0 || body({group, count});
 }
 
-// Returns of how many k-tiles the inputs of up to `most` tokens fit into `shared` bytes of shared
-// memory, at most all.
+// Returns how many k-tiles, at most all, have inputs of up to `most` tokens that fit into `shared`
+// bytes of shared memory.
 int64_t fitting_k_tiles(const GemvKind& kind, int64_t shared, int architecture,
                         const GemvArgs& args, int most) {
   int64_t fit = args.k_tiles;
@@ -143,7 +143,7 @@ void describe_group(std::span<const PassMatmul> group, GemvArgs& args) {
 
 int plan_slices(const GemvKind& kind, int64_t shared, int architecture, GemvArgs& args,
                 int wanted) {
-  const int64_t fixed = 1024 + table_bytes(kind.decoder);  // for the runtime and for the kernel
+  const int64_t fixed = 1024 + table_bytes(kind.decoder);  // The runtime and the kernel need it.
   wanted = std::min(wanted, most_vectors(kind.decoder, kind.flush) / args.planes);
   for (int most = wanted; most > 0; most /= 2) {
     for (args.input_buffers = kind.experts ? 2 : 1; args.input_buffers > 0; --args.input_buffers) {

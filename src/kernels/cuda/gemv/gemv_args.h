@@ -1,4 +1,4 @@
-// Describes the products of one launch for kernels.
+// Makes the arguments of kernels from the products of one launch.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace walsh::cuda::detail {
 
-// Throws internal.
+// Throws internal with the reason.
 [[noreturn]] void refuse_matmul(const std::string& reason);
 
 // Describes one pass of one product.
@@ -24,26 +24,27 @@ struct PassMatmul {
 bool same_launch(const PassMatmul& a, const PassMatmul& b);
 
 // Calls body(group) for groups of neighbouring products that have this pass and can be in one
-// launch. Stops and returns false if the body does.
+// launch. Stops and returns false if the body returns false.
 bool for_launches(std::span<const Matmul> products, int pass,
                   FunctionRef<bool(std::span<const PassMatmul>)> body);
-// Does so for products of one input with equal numbers of columns, whatever their codes.
+// Does the same for groups of products of one input with equal numbers of columns, whatever their
+// codes are.
 bool for_inputs(std::span<const Matmul> products, int pass,
                 FunctionRef<bool(std::span<const PassMatmul>)> body);
 
 // Returns how many columns are summed in integers before the sum is scaled and added as float.
 int flush_columns(const Matrix& m, const Activations& x);
 
-// Fills in what kernels need to know of a matrix's code.
+// Sets what kernels need to know of a matrix's code.
 void describe_matrix(const Matrix& m, GemvArgs& args);
 
-// Fills in matrices, results and the kind of input of products in one launch.
+// Sets matrices, results and the kind of input for products in one launch.
 void describe_group(std::span<const PassMatmul> group, GemvArgs& args);
 
 // Chooses args.slice_k_tiles so that it fits for every number of inputs, which keeps the order of
 // additions the same for all of them, and returns the most inputs of a launch, at most `wanted`.
-// `shared` is the shared memory available to a block, `architecture` that of the kernels' code.
-// Throws internal.
+// `shared` is the shared memory available to a block, and `architecture` is that of the kernels'
+// code. Throws internal.
 int plan_slices(const GemvKind& kind, int64_t shared, int architecture, GemvArgs& args,
                 int wanted = static_cast<int>(kMaxVectors));
 

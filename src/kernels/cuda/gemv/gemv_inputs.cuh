@@ -1,4 +1,4 @@
-// A product's inputs are in shared memory, where all warps of a block use them.
+// Lays out and loads a product's inputs in shared memory, where all warps of a block use them.
 #pragma once
 
 #include "kernels/cuda/async.cuh"
@@ -7,16 +7,16 @@
 
 namespace walsh::cuda {
 
-// A k-tile of 256 columns has q as [chunk][vector][128], with 16-byte pieces swapped in odd vectors
-// (so that the lanes of a read use different banks); then (scale, sum * scale) as [group][column].
-// For trellis codes (gemv/trellis_dot.cuh) the second member is zero_member of the sum, and a
-// single vector is stored doubled.
+// Says how the inputs lie. A k-tile of 256 columns has q as [chunk][vector][128], with 16-byte
+// pieces swapped in odd vectors (so that the lanes of a read use different banks), then (scale, sum
+// * scale) as [group][column]. For trellis codes (gemv/trellis_dot.cuh) the second member is
+// zero_member of the sum, and a single vector is stored doubled.
 struct InputImage {
   std::byte* k_tiles;
   int vectors, scale_columns;
-  int warps;  // per block
+  int warps;  // A block has this many warps.
   bool doubled = false;
-  bool zeros = false;  // the second members are zero_member
+  bool zeros = false;  // If true, the second members are zero_member.
 
   // Returns the bytes of q per k-tile, without scales.
   __device__ __forceinline__ int q_bytes() const {
@@ -29,14 +29,14 @@ struct InputImage {
   __device__ __forceinline__ float2 scale_pair(float scale, int sum) const {
     return make_float2(scale, zeros ? zero_member(sum) : static_cast<float>(sum) * scale);
   }
-  // Returns the groups per k-tile, of 32 or 128 columns each.
+  // Returns how many groups, of 32 or 128 columns each, a k-tile has.
   static __device__ int k_tile_groups(int group) {
     return group == 32 ? kKTileColumns / 32 : kKTileColumns / 128;
   }
 };
 
-// Loads and doubles the q of one vector: each warp takes a k-tile as in the other order, each lane
-// 8 bytes of it.
+// Loads and doubles the q of one vector. Each warp takes a k-tile as in the other order, and each
+// lane takes 8 bytes of it.
 __device__ __forceinline__ void load_doubled(const InputImage& image, const int8_t* q, int k_tiles,
                                              int k_tile_bytes, int warp, int lane) {
   constexpr int kAtOnce = 4;
@@ -82,7 +82,8 @@ class InputLoader {
     asm volatile("" : "+r"(scale_), "+l"(q_), "+r"(place_));
   }
 
-  // All threads call this. A thread's first scale is loaded while it requests values.
+  // Copies the inputs. All threads call this. A thread's first scale is loaded while it requests
+  // values.
   __device__ __forceinline__ void load() {
     const Scale first = load_scale(scale_);
     if (image_.doubled) {
@@ -123,14 +124,14 @@ class InputLoader {
   __device__ __forceinline__ int64_t columns() const {
     return int64_t{args_.k_tiles} * kKTileColumns;
   }
-  // Returns the scales per k-tile of the image; a power of two.
+  // Returns how many scales a k-tile of the image has, a power of two.
   __device__ __forceinline__ int k_tile_scales() const {
     return groups_ * image_.scale_columns;
   }
   __device__ __forceinline__ int scales() const {
     return k_tiles_ * k_tile_scales();
   }
-  // Returns the source index of scale i of the image, or < 0 if it has none.
+  // Returns the index in the source of scale i of the image, or < 0 if it has none.
   __device__ __forceinline__ int scale_source(int i) const {
     const int k_tile = begin_ + (i >> __popc(k_tile_scales() - 1));
     const int group = (i & (k_tile_scales() - 1)) >> __popc(image_.scale_columns - 1);
@@ -151,7 +152,7 @@ class InputLoader {
   const InputImage& image_;
   const int begin_, k_tiles_;
   const int groups_, k_tile_bytes_;
-  const int warp_, vector_, thread_;  // half a warp has a vector's 16 pieces of a k-tile
+  const int warp_, vector_, thread_;  // Half a warp has a vector's 16 pieces of a k-tile.
   int scale_;
   const int8_t* q_;
   uint32_t place_;

@@ -1,4 +1,4 @@
-// This is the GEMV kernel (gemv/gemv_kernel.h).
+// Implements the GEMV kernel (gemv/gemv_kernel.h).
 #pragma once
 
 #include <algorithm>
@@ -19,9 +19,9 @@ struct GemvBlock : TileStream<GemvBlock<Decoder, Flush, Tiles8>, Decoder, Flush,
   using Base::kMemory, Base::kRoundTiles, Base::kWarps, Base::kStages;
 
   const int tile_begin, tile_count, rounds;
-  std::byte* const inputs;  // per k-tile: q, then the scales
+  std::byte* const inputs;  // Each k-tile has q, then the scales.
 
-  // This is the state of the fetches: behind the current piece come k-tiles `fetch_at` to
+  // This is the state of the fetches. Behind the current piece come k-tiles `fetch_at` to
   // `fetch_end` of the round, then the next round (counted over all slices).
   int fetch_step = -1, fetch_at = 0, fetch_end = 0;
 
@@ -71,7 +71,7 @@ struct GemvBlock : TileStream<GemvBlock<Decoder, Flush, Tiles8>, Decoder, Flush,
     uint32_t slot = ring;
     Start start(round_of(0, 0));
     this->fill(0, kStages - 1);
-    // Placed here, because the compiler would move it behind the wait.
+    // This stands here because the compiler would move it behind the wait.
     InputLoader loader(args, image, 0, warp, lane);
     this->fill(kStages - 1, kStages);
     wait_previous_kernel();
@@ -94,7 +94,8 @@ struct GemvBlock : TileStream<GemvBlock<Decoder, Flush, Tiles8>, Decoder, Flush,
   }
 };
 
-// Registers are limited, so that a block that prepares the next input fits beside it.
+// Multiplies. Registers are limited, so that a block that prepares the next input fits beside this
+// one.
 template <typename Decoder, int Flush, int Tiles8>
 __global__ void __maxnreg__(Decoder::kVectors == 8 ? 128 : 96)
     gemv_kernel_of(const __grid_constant__ GemvArgs args) {
@@ -124,7 +125,8 @@ auto select_tiles(const GemvKind& kind, Instance instance) {
   }
 }
 
-// Does the same for all numbers of columns summed together for which a decoder has kernels.
+// Does the same for all numbers of columns that are summed together and for which a decoder has
+// kernels.
 template <typename Decoder, int Most, typename Instance>
 auto select_instance(const GemvKind& kind, Instance instance) {
   constexpr bool kFine = has_flush(Decoder::kKind, 32), kCoarse = has_flush(Decoder::kKind, 128);

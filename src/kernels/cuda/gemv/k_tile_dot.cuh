@@ -1,5 +1,5 @@
-// Multiplies 16 rows by 256 columns of weights in shared memory with a few vectors, the inner work
-// of the product kernels, and combines the sums of a tile.
+// Multiplies 16 rows by 256 columns of weights in shared memory with a few vectors, which is the
+// inner work of the product kernels, and combines the sums of a tile.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -19,7 +19,7 @@ __device__ __forceinline__ int divide(int a, int b) {
   return rest < 0 ? q - 1 : rest >= b ? q + 1 : q;
 }
 
-// The product that a tile of the launch belongs to.
+// Returns the product that a tile of the launch belongs to.
 template <typename Args>
 __device__ __forceinline__ const TileSet& set_of(const Args& args, int tile) {
   int s = 0;
@@ -28,11 +28,11 @@ __device__ __forceinline__ const TileSet& set_of(const Args& args, int tile) {
   return args.set[s];
 }
 
-// Holds the tiles of a round: warp w takes an even share of their k-tiles, tile after tile, as one
-// run; its part of a tile is piece number warp + tile.
+// Describes the tiles of a round. Warp w takes an even share of their k-tiles, tile after tile, as
+// one run; its part of a tile is piece number warp + tile.
 struct TileRound {
-  int first, tiles, k_tiles;  // k_tiles: per tile
-  int begin, end;             // this warp's run
+  int first, tiles, k_tiles;  // `k_tiles` is the number per tile.
+  int begin, end;             // They bound this warp's run.
 
   __device__ void share(int warp, int warps) {
     const int total = tiles * k_tiles;
@@ -41,10 +41,10 @@ struct TileRound {
   }
 };
 
-// Holds the offsets of the parts of a k-tile in shared memory; in a ring for several codes they are
-// those of the largest. With `Own`, the inputs in shared memory are for this code alone, so that
-// those of trellis codes can be stored doubled (gemv/trellis_dot.cuh). `Tokens` is how many there
-// are, a power of two up to 8, if that is known when a kernel is compiled; 0 if it is not.
+// Holds the offsets of the parts of a k-tile in shared memory. In a ring for several codes they are
+// those of the largest. With `Own`, the inputs in shared memory are for this code alone, so those
+// of trellis codes can be stored doubled (gemv/trellis_dot.cuh). `Tokens` is the number of tokens,
+// a power of two up to 8, if it is known when a kernel is compiled, otherwise 0.
 template <int CodeVectors, int Flush, bool Own = false, int Tokens = 0>
 struct KTilePlaces {
   static constexpr bool kOwn = Own;
@@ -59,21 +59,27 @@ struct KTilePlaces {
 template <typename Decoder, int Flush, int Tiles8,
           typename Stage = KTilePlaces<Decoder::kVectors, Flush>>
 struct KTileDot {
-  static constexpr int kVectors = Decoder::kVectors;   // 16-byte vectors per lane and k-tile
-  static constexpr int kWhole = Decoder::kWords / 4;   // of these, the ones that all lanes have
-  static constexpr int kStride = Decoder::kWords * 8;  // vectors between k-tiles
+  // A lane has this many 16-byte vectors of a k-tile.
+  static constexpr int kVectors = Decoder::kVectors;
+  // All lanes have this many whole ones of these.
+  static constexpr int kWhole = Decoder::kWords / 4;
+  static constexpr int kStride = Decoder::kWords * 8;  // K-tiles are this many vectors apart.
   static constexpr int kScales = Stage::kScales;
   static constexpr int kOffsets = Stage::kOffsets;
   static constexpr int kNTiles = Tiles8 == 0 ? 1 : Tiles8;
-  static constexpr int kScaleColumns = Tiles8 == 0 ? 1 : 8 * Tiles8;  // float2 per input scale
-  static constexpr int kTokens = Tiles8 == 0 ? 1 : Stage::kTokens;    // 0: GemvArgs::m
+  // An input scale has this many float2.
+  static constexpr int kScaleColumns = Tiles8 == 0 ? 1 : 8 * Tiles8;
+  // If it is 0, GemvArgs::m says it.
+  static constexpr int kTokens = Tiles8 == 0 ? 1 : Stage::kTokens;
   static constexpr int kSumTokens = kTokens > 0 ? kTokens : Tiles8 == 1 ? 8 : 16;
-  // A lane has this many scales per k-tile; for trellis codes one per k-tile, or per 32 columns.
+  // A lane has this many scales per k-tile. Trellis codes have one per k-tile, or one per 32
+  // columns.
   static constexpr int kScaleWords = Flush == 32 ? 8 : kIsTrellis<Decoder> ? 1 : 2;
   static constexpr bool kOwn = kIsTrellis<Decoder> && Stage::kOwn;
   static constexpr bool kDoubled = kOwn && Tiles8 == 0;
-  static constexpr int kInputBytes = kDoubled ? 2 * kKTileColumns : kKTileColumns;  // per vector
-  // Levels are two products; with few vectors the tensor cores have time for both.
+  // It is the size of a vector.
+  static constexpr int kInputBytes = kDoubled ? 2 * kKTileColumns : kKTileColumns;
+  // If true, levels are two products; with few vectors the tensor cores have time for both.
   static constexpr bool kSplit = Decoder::kSplit && Tiles8 == 0;
 
   // Returns the level table in the form that multiply() expects.
@@ -81,10 +87,10 @@ struct KTileDot {
     return kSplit ? split_levels(table) : table;
   }
 
-  // Says which vector of scales and offsets of a k-tile a lane copies.
+  // Says which vector of the scales and offsets of a k-tile a lane copies.
   struct Side {
-    int place;  // offset in the stage; < 0: nothing for this lane
-    int step;   // bytes between k-tiles
+    int place;  // It is an offset in the stage; < 0: nothing for this lane.
+    int step;   // K-tiles are this many bytes apart.
     bool scale;
 
     __device__ Side(const GemvArgs& args, int lane) {
@@ -104,7 +110,8 @@ struct KTileDot {
     }
   };
 
-  // Starts copying a k-tile: this lane's codes and its part of the scales and offsets, if any.
+  // Starts copying a k-tile: this lane's codes, and its part of the scales and offsets, if it has
+  // one.
   static __device__ __forceinline__ void copy_k_tile(uint32_t codes_place, const uint4* codes,
                                                      bool has_side, uint32_t side_place,
                                                      const std::byte* side) {
@@ -132,7 +139,7 @@ struct KTileDot {
     const float2 offset = halves(offset_word);
 #pragma unroll
     for (int n = 0; n < kNTiles; ++n) {
-      if constexpr (Tiles8 == 0) {  // all columns hold the same vector
+      if constexpr (Tiles8 == 0) {  // All columns hold the same vector.
         const float2 x = shared_float2(x_scales + group * 8);
         y[n][0] = fmaf(static_cast<float>(sum[n][0]), s0 * x.x, y[n][0]);
         y[n][2] = fmaf(static_cast<float>(sum[n][2]), s1 * x.x, y[n][2]);
@@ -156,7 +163,7 @@ struct KTileDot {
     }
   }
 
-  // Computes sum += a b, or its first part.
+  // Computes sum += a b, or sum = a b for the first part.
   static __device__ __forceinline__ void add_product(int (&sum)[4], const uint32_t (&a)[4],
                                                      uint32_t b0, uint32_t b1, bool first) {
     const int zero[4] = {};
@@ -167,7 +174,7 @@ struct KTileDot {
     }
   }
 
-  // Subtracts only the sums that one vector uses.
+  // Subtracts only those sums that one vector uses.
   static __device__ __forceinline__ void subtract(int (&sum)[4], const int (&below)[4]) {
     sum[0] -= below[0];
     sum[2] -= below[2];
@@ -195,8 +202,8 @@ struct KTileDot {
     return static_cast<uint32_t>(kScales + (lane / 4) * 4 - lane * 16);
   }
 
-  // Multiplies the k-tile with this lane's codes at `codes`, scales at `side` and inputs at x;
-  // calls `refill` as soon as this lane has read them.
+  // Multiplies the k-tile with this lane's codes at `codes`, scales at `side` and inputs at x.
+  // Calls `refill` as soon as this lane has read them.
   template <typename Args, typename Refill>
   static __device__ __forceinline__ void multiply(const Args& args, const LevelTable& table,
                                                   int second_scale, uint32_t codes, uint32_t side,
@@ -208,7 +215,7 @@ struct KTileDot {
       const uint4 w = shared_words(codes + v * 512);
       words[4 * v] = w.x, words[4 * v + 1] = w.y, words[4 * v + 2] = w.z, words[4 * v + 3] = w.w;
     }
-    if constexpr (kWhole < kVectors) {  // eight more bytes per lane
+    if constexpr (kWhole < kVectors) {  // A lane has eight more bytes.
       const float2 w = shared_float2(codes + kWhole * 512 - threadIdx.x % 32 * 8);
       words[4 * kWhole] = __float_as_uint(w.x), words[4 * kWhole + 1] = __float_as_uint(w.y);
     }
@@ -217,7 +224,7 @@ struct KTileDot {
       scales[s] =
           shared_word(side + (Flush == 128 ? s * second_scale : (s >> args.scale_shift) * 32));
     if constexpr (kIsTrellis<Decoder>) {
-      const bool first = threadIdx.x % 32 < 4;  // the previous lane is one of the last four
+      const bool first = threadIdx.x % 32 < 4;  // The previous lane is one of the last four.
       const uint4 w = shared_words(codes + (first ? 28u * 16 : 0u - 4 * 16));
       refill();
       const uint32_t before[4] = {w.x, w.y, w.z, w.w};
@@ -243,7 +250,7 @@ struct KTileDot {
       const uint32_t* upper = words + chunk * 2 * kVectors;
       const uint32_t* lower = upper + kVectors;
       const uint32_t place = x + chunk * (Tiles8 == 0 ? 128 : p.chunk);
-      int sum[kNTiles][4], below[4];  // `below`: sums with negated levels
+      int sum[kNTiles][4], below[4];  // `below` has sums with negated levels.
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         uint32_t b[kNTiles][4];
@@ -287,7 +294,7 @@ struct KTileDot {
     return scale == 0.0f ? 0 : __float2int_rn(__fdividef(product, scale));
   }
 
-  // Does what multiply() does, for trellis codes.
+  // Multiplies trellis codes as multiply() does others.
   template <typename Trellis, typename Args>
   static __device__ __forceinline__ void multiply_trellis(const Args& args,
                                                           const uint32_t (&words)[kVectors * 4],
@@ -360,7 +367,8 @@ struct KTileDot {
   }
 
  public:
-  // Stores the sums of a piece (the k-tiles of one tile that one warp has): [piece][token][row].
+  // Stores the sums of a piece, i.e. of the k-tiles of one tile that one warp has:
+  // [piece][token][row].
   static __device__ __forceinline__ void store_sums(float* sums, int piece, int planes, int lane,
                                                     const float (&y)[kNTiles][4]) {
     const int g = lane / 4, t = lane % 4;
@@ -374,7 +382,7 @@ struct KTileDot {
 #pragma unroll
       for (int n = 0; n < kNTiles; ++n) {
         if (planes == 1) {
-          if (Tiles8 > 2) continue;  // at most 16 tokens
+          if (Tiles8 > 2) continue;  // There are at most 16 tokens.
           if (n * 8 + 2 * t >= kSumTokens) continue;
           float* column = out + (n * 8 + 2 * t) * kTileRows;
           column[0] = y[n][0];
@@ -396,11 +404,12 @@ struct KTileDot {
     return __half2float(factors[row - in_tile + in_tile % 8 * 2 + in_tile / 8]);
   }
 
-  // Adds the sums of a round's tiles in the order of their columns and writes them, multiplied by
-  // `factor(token)`: 16 threads per tile and token. A thread asks for its first token's factor and
-  // keeps it, so factors differ only where the number of tokens is known. Addresses are computed
-  // before all warps have arrived. `publish` gets every address then, and returns a function that
-  // gets the result. `args` has the products and their number of tokens, as GemvArgs does.
+  // Adds the sums of a round's tiles in the order of their columns, and writes them, multiplied by
+  // `factor(token)`. 16 threads work on a tile and token. A thread asks for its first token's
+  // factor and keeps it, so factors differ only where the number of tokens is known. Addresses are
+  // computed before all warps have arrived. `publish` gets every address then, and returns a
+  // function that gets the result. `args` has the products and their number of tokens, as GemvArgs
+  // does.
   template <typename Args, typename Factor, typename Publish>
   static __device__ __forceinline__ void write_tiles(const Args& args, const float* sums,
                                                      const TileRound& r, int warps, int warp,

@@ -1,13 +1,14 @@
-// Defines how the warps of a block multiply tiles: each brings the k-tiles of its runs through its
-// own ring in shared memory, whichever tiles they belong to.
+// Defines how the warps of a block multiply tiles. Each warp brings the k-tiles of its runs through
+// its own ring in shared memory, whichever tiles they belong to.
 #pragma once
 
 #include "kernels/cuda/gemv/k_tile_dot.cuh"
 
 namespace walsh::cuda {
 
-// `Block` derives from this. Its next_piece() sets fetch_left, fetch_codes and fetch_side for the
-// next piece of this warp (the k-tiles of one tile that it has), if there is one.
+// Holds the stream of a warp. `Block` derives from this. Its next_piece() sets fetch_left,
+// fetch_codes and fetch_side for the next piece of this warp (the k-tiles of one tile that it has),
+// if there is one.
 template <typename Block, typename Decoder, int Flush, int Tiles8, bool Experts>
 struct TileStream {
   static constexpr GemvMemory kMemory =
@@ -21,16 +22,18 @@ struct TileStream {
 
   const GemvArgs& args;
   const int lane, warp;
-  const uint32_t ring;  // this warp's ring: this lane's codes in the first stage
-  float* const sums;    // [piece][token][row]
+  // It is the address in this warp's ring of this lane's codes in the first stage.
+  const uint32_t ring;
+  float* const sums;  // Its shape is [piece][token][row].
   LevelTable table;
-  int second_scale;  // distance from the scale of a k-tile's first chunk to that of its second
+  // It is the distance from the scale of a k-tile's first chunk to that of its second.
+  int second_scale;
 
-  int fetch_left = 0;  // k-tiles of the current piece
+  int fetch_left = 0;  // The current piece has this many k-tiles left.
   const uint4* fetch_codes;
-  const std::byte* fetch_side;  // this lane's vector of scales or offsets
+  const std::byte* fetch_side;  // It is this lane's vector of scales or offsets.
   const typename KTile::Side side;
-  uint32_t side_offset;  // relative to a lane's codes in a stage
+  uint32_t side_offset;  // It is relative to a lane's codes in a stage.
 
   __device__ TileStream(const GemvArgs& a, std::byte* shared)
       : args(a),
@@ -45,7 +48,8 @@ struct TileStream {
       table.words[i] = __shfl_sync(~0u, a.table.words[i], 0);
     table = KTile::levels(table);
     second_scale = (4 >> a.scale_shift) * 32;
-    // It is kept in a register, because the compiler would otherwise recompute it for every k-tile.
+    // This value is kept in a register, because the compiler would otherwise recompute it for every
+    // k-tile.
     side_offset = static_cast<uint32_t>(side.place - lane * 16);
     asm volatile("" : "+r"(side_offset));
   }
@@ -68,7 +72,8 @@ struct TileStream {
     fetch_side += side.step;
     fetch_codes += KTile::kStride;
   }
-  // Starts copying the next k-tile, if any, and advances to the next piece after the last one.
+  // Starts copying the next k-tile, if there is one, and advances to the next piece after the last
+  // one.
   __device__ __forceinline__ void fetch(uint32_t slot) {
     if (fetch_left > 0) {
       copy_next(slot);
@@ -82,7 +87,7 @@ struct TileStream {
       fetch(ring + s * kMemory.stage_bytes);
   }
 
-  // Returns the first piece of this warp's run in a round.
+  // Finds the first piece of this warp's run in a round.
   struct Start {
     TileRound r;
     int tile, k_tile;
@@ -104,7 +109,7 @@ struct TileStream {
       left -= count;
 #pragma unroll 1
       while (count > 0) {
-        // How many k-tiles can be processed before either the fetched piece or the current piece
+        // `now` is how many k-tiles can be processed before the fetched piece or the current piece
         // changes.
         const bool more = fetch_left > 0;
         int now = more ? min(count, fetch_left) : count;

@@ -1,10 +1,10 @@
 // Adds up a k-tile of trellis codes in integers (gemv/k_tile_dot.cuh).
 //
-// A tensor core product takes four columns of each of the four tiles of a group (trellis_layout.h):
-// one quad of each lane, rows g and g + 8. A register of the inputs holds every pair of columns
-// twice, x0 x1 x0 x1. A single vector may be stored that way in shared memory (`Doubled`), per
-// k-tile as [group][half][lane t][16]; otherwise, and always for several vectors, inputs are stored
-// in the order of other codes, and permutes double the registers.
+// A tensor core product takes four columns of each of the four tiles of a group (trellis_layout.h),
+// which are one quad of each lane for rows g and g + 8. A register of the inputs holds every pair
+// of columns twice, x0 x1 x0 x1. A single vector may be stored that way in shared memory
+// (`Doubled`), per k-tile as [group][half][lane t][16]; otherwise, and always for several vectors,
+// inputs are stored in the order of other codes, and permutes double the registers.
 #pragma once
 
 #include "codec/trellis/cuda/trellis_decoder.cuh"
@@ -12,13 +12,13 @@
 
 namespace walsh::cuda {
 
-// Says where a lane reads operand b of a chunk, relative to the k-tile's inputs: its vector in each
-// n-tile; the other 16 bytes are at this offset xor 16.
+// Says where a lane reads operand b of a chunk, relative to the k-tile's inputs. b[n] is the offset
+// of its vector in n-tile n; the other 16 bytes are at this offset xor 16.
 template <int NTiles>
 struct InputPlaces {
   uint32_t b[NTiles];
-  uint32_t chunk;   // distance between chunks
-  uint32_t scales;  // offset of the inputs' scales
+  uint32_t chunk;   // Chunks are this far apart.
+  uint32_t scales;  // The inputs' scales begin at this offset.
 };
 
 // Returns the offset at which 8 neighbouring bytes of a k-tile of q (Activations::q) are stored
@@ -28,7 +28,7 @@ __device__ __forceinline__ int doubled_place(int piece) {
   return (piece / 16 * 2 + piece / 2 % 2) * 128 + half * 64 + tile * 16;
 }
 
-// Doubles four inputs to two registers.
+// Doubles four inputs, in two registers.
 __device__ __forceinline__ uint2 doubled(uint32_t quad) {
   return make_uint2(permute(quad, 0, 0x1010u), permute(quad, 0, 0x3232u));
 }
@@ -42,7 +42,7 @@ __device__ __forceinline__ float zero_member(int sum) {
 template <typename Decoder, int Tiles8, bool Doubled>
 struct TrellisDot {
   static constexpr int kNTiles = Tiles8 == 0 ? 1 : Tiles8;
-  // Sums are independent, so that products do not wait for each other.
+  // There are several sums, so that products do not wait for each other.
   static constexpr int kChains = Tiles8 > 0 ? 1 : 2;
 
   using Stream = typename Decoder::Stream;
@@ -62,7 +62,7 @@ struct TrellisDot {
       const uint32_t a[4] = {kZeros, kZeros, kZeros, kZeros};
       mma_int8(part[0][n], a, b0, b1, part[0][n]);
     }
-    // Returns the sum of levels; `zero` is -kTrellisZero times the inputs' sum, or 0 if that was
+    // Returns the sum of levels. `zero` is -kTrellisZero times the inputs' sum, or 0 if that was
     // subtracted already.
     __device__ __forceinline__ int of(int n, int i, int zero) const {
       int sum = zero;
@@ -73,7 +73,7 @@ struct TrellisDot {
     }
   };
 
-  // Adds group `q` of the k-tile with inputs at x.
+  // Adds group `q` of the k-tile, with inputs at x.
   static __device__ __forceinline__ void add_group(const Stream& s, uint32_t multiplier, uint32_t x,
                                                    const Places& p, int q, Sums& sums) {
     add_half<0>(s, multiplier, x, p, q,
@@ -86,7 +86,8 @@ struct TrellisDot {
                 });
   }
 
-  // Does so with separate sums for the two blocks of 32 columns: two tiles, two lanes of four.
+  // Adds a group with separate sums for the two blocks of 32 columns, which are two tiles, or two
+  // lanes of four.
   static __device__ __forceinline__ void add_blocks(const Stream& s, uint32_t multiplier,
                                                     uint32_t x, const Places& p, int q,
                                                     Sums (&sums)[2]) {
@@ -141,7 +142,7 @@ struct TrellisDot {
       b[0] = w.x, b[1] = w.y, b[2] = w.z, b[3] = w.w;
       return;
     }
-    // In the order of other codes lane t has columns 8 t .. 8 t + 7 of each 32; here it needs 16 t
+    // In the order of other codes lane t has columns 8 t .. 8 t + 7 of each 32. Here it needs 16 t
     // .. 16 t + 15 of 64.
     const uint32_t at = (p.b[n] & ~0x60u) | (p.b[n] & 0x20u) << 1 | (p.b[n] & 0x40u) >> 3;
     const uint32_t place = Tiles8 == 0 ? x + at + (q / 2 * 128 + q % 2 * 16 + half * 32)

@@ -1,5 +1,5 @@
-// The phases of attention are functions of their own. They are not inlined: beside the registers of
-// an attention tile, those of the weights would be spilled everywhere.
+// Makes functions of the phases of attention. They are not inlined, because beside the registers of
+// an attention tile those of the weights would be spilled everywhere.
 #pragma once
 
 #include "kernels/cuda/persistent/attention.cuh"
@@ -14,7 +14,7 @@ __device__ __noinline__ void attend_phase(const AttentionPhase& args, std::byte*
   AttendPhase<Dim, Mixers>(args, memory, bits, warp, lane).run();
 }
 
-// This attends for several rows.
+// Attends for several rows.
 template <int Dim, int Rows>
 __device__ __noinline__ void attend_rows(const AttentionPhase& args, std::byte* memory,
                                          PhaseBits bits) {

@@ -1,12 +1,12 @@
-// Attends for one row as a phase of a step: norm and rope of its queries and keys, the append to
-// the cache, and the softmax over all positions.
+// Computes attention of one row as a phase of a step. The phase applies norm and rope to queries
+// and keys, appends to the cache, and computes the softmax over all positions.
 //
 // The positions of every cache head are divided among blocks, and those of a block among its warps,
-// 16 at a time. Keys and values go from memory straight to registers; the first keys are loaded
+// 16 at a time. Keys and values go from memory straight to registers. The first keys are loaded
 // before the phase waits for the new queries. The order of the columns does not matter for a
-// product of queries and keys, so a lane takes 16 contiguous bytes of a row; where the tensor cores
-// need columns of values, rows are interleaved by byte permutes. The newest position is not read
-// from memory.
+// product of queries and keys, so a lane takes 16 contiguous bytes of a row. Where the tensor cores
+// need columns of values, byte permutes interleave rows. The newest position is not read from
+// memory.
 #pragma once
 
 #include "kernels/cuda/attention/decode_softmax.cuh"
@@ -33,24 +33,26 @@ __device__ __forceinline__ PhaseBits bits_of(const ProgramPhase& phase, uint32_t
   return {in(phase.in[0]), in(phase.in[1]), in(phase.in[2]), tag_bit(phase.out[0], epoch)};
 }
 
-// With `Mixers`, heads may have gates, and only a part of each head may be rotated. Of several rows
-// each has parts of its own, which follow those of the row before; all their values are exchanged.
+// Computes the phase. With `Mixers`, heads may have gates, and rope may turn only a part of each
+// head. Of several rows each has parts of its own, which follow those of the row before; all their
+// values are exchanged.
 template <int Dim, bool Mixers, int Rows = 1>
 class AttendPhase {
  protected:
-  static constexpr int kChunks = Dim / 32;   // of 32 columns of a key
-  static constexpr int kWords = Dim / 16;    // of a lane's columns of a value
-  static constexpr int kVectors = Dim / 64;  // of 16 bytes each
-  // Rows of queries have this length; the padding puts every head into other banks.
+  static constexpr int kChunks = Dim / 32;   // They have 32 columns of a key.
+  static constexpr int kWords = Dim / 16;    // They hold a lane's columns of a value.
+  static constexpr int kVectors = Dim / 64;  // They have 16 bytes each.
+  // Rows of queries have this length. The padding puts every head into other banks.
   static constexpr int kRowBytes = Dim * 2 + 16;
-  static constexpr int kPassHeads = kHeadPass / Dim;  // heads whose sums are combined in one pass
-  // The keys of a tile, and the values, are loaded in this many steps: beside the sums of 256
+  // The sums of this many heads are combined in one pass.
+  static constexpr int kPassHeads = kHeadPass / Dim;
+  // The keys of a tile, and the values, are loaded in this many steps. Beside the sums of 256
   // values of a head, registers have room for 128 columns.
   static constexpr int kSteps = Dim <= 128 ? 1 : Dim / 128;
   static constexpr int kStepChunks = kChunks / kSteps, kStepVectors = kVectors / kSteps;
 
-  // Holds 16 positions. Lane 4 g + t has keys g and g + 8, columns 32 c + 8 t .., and values 2 t, 2
-  // t + 1, 2 t + 8, 2 t + 9, columns Dim / 8 * g ..
+  // Holds 16 positions. Lane 4 g + t has keys g and g + 8 in columns 32 c + 8 t .., and values 2 t,
+  // 2 t + 1, 2 t + 8, 2 t + 9 in columns Dim / 8 * g ..
   struct Keys {
     uint4 row[2][kStepChunks];
   };
@@ -115,7 +117,7 @@ class AttendPhase {
     join(run);
   }
 
-  // Sets what this block and warp compute in a part.
+  // Sets what this block and this warp compute in a part.
   __device__ __forceinline__ void place(int part) {
     const auto divide = [](int a, int b) { return b == 1 ? a : cuda::divide(a, b); };
     const int head_tile = divide(part, splits_);
@@ -141,7 +143,7 @@ class AttendPhase {
     return position >= first_ && position < position_;
   }
 
-  // Loads one step of tile at_: the visible positions except the newest one, and zeros for the
+  // Loads one step of tile at_: the visible positions except the newest one, with zeros for the
   // others.
   __device__ __forceinline__ void load(Keys& to, int step) const {
     const int token = at_ * kWarpTokens;
@@ -170,8 +172,8 @@ class AttendPhase {
     }
   }
 
-  // Prefetches tile at_ into the L2 cache; until the queries are ready there are no registers for
-  // it.
+  // Prefetches tile at_ into the L2 cache, because there are no registers for it until the queries
+  // are ready.
   __device__ __forceinline__ void expect() const {
     constexpr int kEach = kWarpTokens * Dim / 32, kLine = Dim == 256 ? 64 : kEach;
 #pragma unroll
@@ -194,7 +196,7 @@ class AttendPhase {
     return memory_ + (kTileHeads + value) * kRowBytes;
   }
 
-  // Without other mixers, either all pairs of a head are rotated or none.
+  // Returns which pairs of a head rope turns. Without other mixers these are all or none.
   __device__ __forceinline__ HeadPairs head_pairs() const {
     return {Dim / 2, Mixers ? a_.turned : Dim / 2};
   }
@@ -203,13 +205,13 @@ class AttendPhase {
     return Mixers && a_.gated ? 2 * Dim : Dim;
   }
 
-  // Returns the exchanged values of this row, of `values` each.
+  // Returns where the exchanged values of this row begin, if a row has `values` of them.
   template <typename T>
   __device__ __forceinline__ T* of_row(T* all, int values) const {
     return Rows == 1 ? all : all + row_ * exchange_stride(values);
   }
 
-  // Reads a head of queries, keys or values; heads are `step` values apart.
+  // Reads a head of queries, keys or values. Heads are `step` values apart.
   __device__ __forceinline__ Pairs read_pairs(const float* all, int head, int step,
                                               PhaseBits::In in) const {
     const float* from = all + head * step;
@@ -254,7 +256,7 @@ class AttendPhase {
   }
 
   // Prepares the query heads of this part and the newest key and value, one warp per head, and
-  // writes them as halves to shared memory; key and value also go to the cache.
+  // writes them as halves to shared memory. Key and value also go to the cache.
   __device__ __forceinline__ void prepare_heads() const {
     const int turned = Mixers ? a_.turned : Dim / 2;
     const HeadPairs pairs = head_pairs();
@@ -456,7 +458,7 @@ class AttendPhase {
 
   // Combines all parts of the heads, in order.
   __device__ __forceinline__ void join_parts() const {
-    auto* factors = reinterpret_cast<float*>(memory_);  // [head][split]
+    auto* factors = reinterpret_cast<float*>(memory_);  // Its shape is [head][split].
     float* inverse = factors + kTileHeads * kPhaseMaxSplits;
     if (warp_ < heads_) {
       const int head = of_rows(a_.heads) + first_head_ + warp_;
@@ -485,12 +487,12 @@ class AttendPhase {
   const int warp_, lane_;
   std::byte* const memory_;
   int row_ = 0, position_;
-  int first_, first_tile_, tiles_, splits_;  // visible positions, their tiles, and parts
-  int head_step_, head_tiles_;  // query heads of a block, and blocks of a cache head's group
+  int first_, first_tile_, tiles_, splits_;  // They are visible positions, tiles, and parts.
+  int head_step_, head_tiles_;  // They are a block's query heads, and blocks of a group.
   int split_ = 0, head_tile_ = 0, kv_head_ = 0, first_head_ = 0, heads_ = 0;
-  int active_ = 0;        // number of warps that have tiles
-  int64_t place_ = 0;     // place of tile at_ in the cache
-  int at_ = 0, end_ = 0;  // this warp takes every sixteenth tile from at_ on
+  int active_ = 0;        // This many warps have tiles.
+  int64_t place_ = 0;     // It is the place of tile at_ in the cache.
+  int at_ = 0, end_ = 0;  // This warp takes every sixteenth tile from at_ on.
   bool stores_ = false;
 };
 

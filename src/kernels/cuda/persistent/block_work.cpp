@@ -9,14 +9,14 @@
 namespace walsh::cuda {
 namespace {
 
-// Returns the cost of a tile: in long phases, tiles of 2, 3 and 4 bits take times in the proportion
+// Returns the cost of a tile. In long phases tiles of 2, 3 and 4 bits take times in the proportion
 // 28, 38 and 48 (docs/gpu.md).
 int tile_weight(const PhaseCode& code) {
   return 10 * code.words / 4 + 8;
 }
 
 // Fills the blocks one after the other with ranges of weight `most` at most, and leaves one tile
-// for every later block. Returns nothing if not all tiles fit.
+// for every later block. Returns nothing if the tiles do not all fit.
 std::vector<int> fill_blocks(std::span<const int64_t> behind, int blocks, int64_t most) {
   const int tiles = static_cast<int>(behind.size()) - 1;
   std::vector<int> first{0};
@@ -36,7 +36,8 @@ std::vector<int> fill_blocks(std::span<const int64_t> behind, int blocks, int64_
 }  // namespace
 
 std::vector<int> share_tiles(std::span<const TileRun> runs, int blocks) {
-  std::vector<int64_t> behind{0};  // weight before each tile; the last entry is the total
+  // It is the weight before each tile; the last entry is the total.
+  std::vector<int64_t> behind{0};
   bool equal = true;
   for (const TileRun& run : runs) {
     equal &= run.tiles == 0 || run.weight == runs[0].weight;
@@ -50,7 +51,7 @@ std::vector<int> share_tiles(std::span<const TileRun> runs, int blocks) {
       first.push_back(block * (tiles / blocks) + std::min(block, tiles % blocks));
     return first;
   }
-  int64_t low = 1, high = behind.back();  // the smallest sufficient limit lies between them
+  int64_t low = 1, high = behind.back();  // The smallest limit that suffices lies between them.
   while (low < high) {
     const int64_t middle = std::midpoint(low, high);
     if (fill_blocks(behind, blocks, middle).empty()) {
@@ -64,7 +65,7 @@ std::vector<int> share_tiles(std::span<const TileRun> runs, int blocks) {
 
 PhaseOrder::Phase PhaseOrder::next(Work work, std::span<ExchangeArray* const> in) const {
   const int index = static_cast<int>(phases_.size());
-  int from = -1;  // the last phase that wrote an array of `in`
+  int from = -1;  // It is the last phase that wrote an array of `in`.
   for (const ExchangeArray* array : in)
     from = std::max(from, array->written);
   const auto read = std::count_if(
@@ -123,8 +124,8 @@ void PersistentProgram::share_work() {
       a.most_splits = std::clamp(std::min(blocks_ / least_parts, most), 1, kPhaseMaxSplits);
       a.whole_blocks = a.tiles;
       if (codes_.experts) {
-        // A block has few heads: other blocks and the memory have little else to do, and sums of
-        // warps that fit one pass are combined soonest.
+        // A block has few heads, because other blocks and the memory have little else to do, and
+        // because sums of warps that fit one pass are combined soonest.
         a.whole_tiles = 2;
         a.whole_heads = std::max(kHeadPass / a.head_dim / 2, 1);
         a.whole_blocks = (a.group + a.whole_heads - 1) / a.whole_heads;
@@ -144,7 +145,7 @@ void PersistentProgram::share_work() {
   }
 }
 
-// Computes the first tile of each block; returns the largest number of tiles of one block.
+// Computes the first tile of each block. Returns the largest number of tiles that a block has.
 int PersistentProgram::share_tiles_of(ProgramPhase& phase, std::span<uint16_t> first) const {
   const GemvArgs& args = phase.gemv;
   std::vector<TileRun> runs;

@@ -10,18 +10,18 @@
 
 namespace walsh::cuda {
 
-inline constexpr size_t kPhaseArrays = 3;  // arrays that a phase reads or writes at most
+inline constexpr size_t kPhaseArrays = 3;  // A phase reads or writes at most this many arrays.
 
-// One phase hands these values to another: floats or packets.
+// Describes values that one phase hands to another, as floats or packets.
 struct ExchangeArray {
-  Buffer exchange;  // see persistent/exchange.cuh
+  Buffer exchange;  // persistent/exchange.cuh explains its form.
   int64_t count = 0;
-  int writes = 0;    // number of phases of the program that write it
-  int written = -1;  // the last phase that wrote it
-  int read = -1;     // the last phase that read it
+  int writes = 0;    // This many phases of the program write it.
+  int written = -1;  // It is the last phase that wrote it.
+  int read = -1;     // It is the last phase that read it.
   // The product that wrote it last has these tiles. They determine which block holds which values.
   int first_tile = 0, tiles = 0;
-  bool uneven = false;  // the tiles cost different amounts of time
+  bool uneven = false;  // If true, tiles cost different amounts of time.
 };
 
 // Decides which phases of a step may follow each other without a barrier.
@@ -35,22 +35,25 @@ struct ExchangeArray {
 class PhaseOrder {
  public:
   enum class Work {
-    matmul,  // needs all of its inputs; every block writes some of the results
-    part,    // needs only parts of its inputs and results; some blocks do nothing
+    // Needs all of its inputs, and every block writes some of the results.
+    matmul,
+    // Needs only parts of its inputs and results, and some blocks do nothing.
+    part,
   };
 
-  // Adds a phase. It reads the arrays of `in` as the last write before it left them. Returns false,
-  // and adds nothing, if a block might still read what the phase writes.
+  // Adds a phase, which reads the arrays of `in` as the last write before it left them. Returns
+  // false, and adds nothing, if a block might still read what the phase writes.
   bool add(Work work, std::span<ExchangeArray* const> in, std::span<ExchangeArray* const> out);
   // Returns what add() would return, and adds nothing.
   bool may_add(Work work, std::span<ExchangeArray* const> in,
                std::span<ExchangeArray* const> out) const;
 
  private:
-  // Says for a phase: the last phase whose inputs all blocks have read, ...
+  // Holds the last phase whose inputs all blocks have read at two times: when a block writes a
+  // result of this phase (`writing`), and when all of its results are there (`complete`).
   struct Phase {
-    int writing;   // ... when a block writes a result of this phase
-    int complete;  // ... when all results of this phase are there
+    int writing;
+    int complete;
     int64_t results;
   };
 
@@ -59,7 +62,7 @@ class PhaseOrder {
   std::vector<Phase> phases_;
 };
 
-// Describes consecutive tiles of equal weight. The weight is the cost of one tile, in any unit.
+// Describes consecutive tiles of equal weight. The weight is the cost of one tile in any unit.
 struct TileRun {
   int tiles = 0;
   int weight = 1;

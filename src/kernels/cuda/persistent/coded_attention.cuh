@@ -1,10 +1,10 @@
-// Attends for one row to a coded cache as a phase of a step: norm, rope and rotation of its
-// queries, keys and values, the append to the ring, the softmax over all positions, and the
-// rotation back. Bundles that leave the window are encoded before the step.
+// Computes attention of one row to a coded cache as a phase of a step. The phase applies norm, rope
+// and rotation to queries, keys and values, appends to the ring, computes the softmax over all
+// positions, and rotates back. Bundles that leave the window are encoded before the step.
 //
 // A head's tiles are the stored ones, then fp16 rows: the first positions and those of the ring.
-// They are divided among blocks; of a block, the first warps have its tiles of rows, the others
-// stored ones. So a warp has sums of one kind only, in the order of its columns.
+// They are divided among blocks. In a block the first warps have its tiles of rows, and the others
+// have stored ones. So a warp has sums of one kind only, in the order of its columns.
 #pragma once
 
 #include "kernels/cuda/persistent/coded_rows.cuh"
@@ -39,8 +39,8 @@ class AttendCodedPhase : CodedRows<Dim> {
   using Pages::tiles_;
   using Pages::warp_;
   static_assert(Dim <= 128);
-  // A warp has this many floats of a head's sums, in the order of the columns with two more after
-  // 16 of them, so that lanes write to different banks.
+  // A warp has this many floats of a head's sums. They are in the order of the columns, with two
+  // more after each 16, so that lanes write to different banks.
   static constexpr int kSumStride = Dim + Dim / 8;
   static constexpr int kSums = kProgramWarps * kPassHeads * kSumStride;
   static_assert((kSums + 2 * kProgramWarps * kTileHeads + kHeadPass) * 4 == kCodedPhaseBytes);
@@ -91,7 +91,8 @@ class AttendCodedPhase : CodedRows<Dim> {
     return warp_ < row_warps_;
   }
 
-  // Sets what this block and warp compute in a part. A tile of rows takes as long as two others.
+  // Sets what this block and this warp compute in a part. A tile of rows takes as long as two
+  // others.
   __device__ __forceinline__ void place(int part) {
     const auto divide = [](int a, int b) { return b == 1 ? a : cuda::divide(a, b); };
     head_tile_ = divide(part, splits_);
@@ -157,7 +158,8 @@ class AttendCodedPhase : CodedRows<Dim> {
     }
   }
 
-  // The tile of the first positions is not prefetched: the rows behind them belong to others.
+  // Prefetches this warp's first tiles. The tile of the first positions is not prefetched, because
+  // the rows behind them belong to others.
   __device__ __forceinline__ void expect_first() const {
     if (has_rows()) {
       if (at_ >= stored_ + leading_) this->expect(rows_of(at_));
@@ -167,17 +169,18 @@ class AttendCodedPhase : CodedRows<Dim> {
     if (at_ + step_ < end_) expect_tile(tile_of(at_ + step_));
   }
 
-  // Returns int8 queries (StoredKeys), behind the halves of queries and the newest position.
+  // Returns where int8 queries (StoredKeys) are: behind the halves of queries and the newest
+  // position.
   __device__ __forceinline__ std::byte* byte_queries() const {
     return this->query(kTileHeads + 2);
   }
-  // Returns, as float4 [t], what the integer products of heads 2 t and 2 t + 1 are multiplied with,
+  // Returns, as float4 [t], what the integer products of heads 2 t and 2 t + 1 are multiplied by,
   // and what is added to them.
   __device__ __forceinline__ float* logit_factors() const {
     return reinterpret_cast<float*>(byte_queries() + Dim / 32 * 512);
   }
 
-  // Writes a query's two planes: value = factor * (256 near + rest).
+  // Writes a query's two planes, where a value is factor * (256 near + rest).
   __device__ __forceinline__ void store_bytes(const HeadColumns<Dim>& columns, float offset) const {
     float largest = 0;
 #pragma unroll
@@ -202,7 +205,7 @@ class AttendCodedPhase : CodedRows<Dim> {
     factors[2] = offset;
   }
 
-  // Returns what the rotation multiplies column 32 b + lane with.
+  // Returns what the rotation multiplies column 32 b + lane by.
   __device__ __forceinline__ float factor_of(const CodedPhase::Side& side, int b) const {
     return (a_.coded.signs[b] >> lane_ & 1) != 0 ? -side.factor : side.factor;
   }
@@ -214,7 +217,7 @@ class AttendCodedPhase : CodedRows<Dim> {
   }
 
   // Prepares the query heads of this part and the newest key and value, one warp per head, and
-  // writes them to shared memory; key and value also go to the ring.
+  // writes them to shared memory. Key and value also go to the ring.
   __device__ __forceinline__ void prepare_heads() const {
     const HeadPairs pairs = this->head_pairs();
     const bool rotates = a_.cos != nullptr;
@@ -283,8 +286,8 @@ class AttendCodedPhase : CodedRows<Dim> {
     }
   }
 
-  // While a tile's keys are multiplied, its values are on their way, and then the keys of the next
-  // one; the one behind that is on its way to the L2 cache.
+  // Attends to stored tiles. While a tile's keys are multiplied, its values are on their way, then
+  // the keys of the next one; the tile behind that is on its way to the L2 cache.
   template <int Bits>
   __device__ __forceinline__ void attend_stored(Running<Dim>& run, float shift) const {
     if (at_ >= end_) return;
@@ -405,7 +408,7 @@ class AttendCodedPhase : CodedRows<Dim> {
 
   // Combines all parts of the heads, in order.
   __device__ __forceinline__ void join_parts(float* turned) const {
-    auto* factors = reinterpret_cast<float*>(memory_);  // [head][split]
+    auto* factors = reinterpret_cast<float*>(memory_);  // Its shape is [head][split].
     float* inverse = factors + kTileHeads * kPhaseMaxSplits;
     if (warp_ < heads_) {
       const float2* state = this->states() + int64_t{first_head_ + warp_} * a_.most_splits;
@@ -432,8 +435,8 @@ class AttendCodedPhase : CodedRows<Dim> {
     }
   }
 
-  // Rotates the heads of all threads back and writes them: every thread has a value of a head, and
-  // a warp 32 columns of one.
+  // Rotates the heads of all threads back and writes them. Every thread has a value of a head, and
+  // a warp has 32 columns of one.
   __device__ __forceinline__ void deliver(int head, int column, float value, float* turned) const {
     const auto& side = a_.coded.values;
     if (side.block != 0) {
@@ -459,12 +462,13 @@ class AttendCodedPhase : CodedRows<Dim> {
     if (head < heads_) this->write(first_head_ + head, column, value, 0);
   }
 
-  int first_stored_, stored_;   // visible stored tiles
-  int leading_, first_recent_;  // whether the first positions are a tile of rows; first tile of
-                                // rows in the ring
-  int row_warps_ = 0;           // this many warps have tiles of rows
-  int step_ = 1;                // between this warp's tiles
-  bool newest_ = false;         // whether the newest position belongs to this block
+  int first_stored_, stored_;  // They are visible stored tiles.
+  // Say whether the first positions are a tile of rows, and which tile is the first of rows in the
+  // ring.
+  int leading_, first_recent_;
+  int row_warps_ = 0;    // This many warps have tiles of rows.
+  int step_ = 1;         // It is the distance of this warp's tiles.
+  bool newest_ = false;  // It says whether the newest position belongs to this block.
 };
 
 }  // namespace walsh::cuda

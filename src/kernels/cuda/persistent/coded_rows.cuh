@@ -1,12 +1,13 @@
-// Takes the fp16 rows of a coded cache, tiles of 16 positions of the ring or the first positions of
-// a sequence, in the phase of attention (coded_attention.cuh), in the same way as those of pages.
+// Takes the fp16 rows of a coded cache in the phase of attention (coded_attention.cuh). They are
+// tiles of 16 positions of the ring, or the first positions of a sequence, and are processed like
+// those of pages.
 #pragma once
 
 #include "kernels/cuda/persistent/attention.cuh"
 
 namespace walsh::cuda {
 
-// A tile has 16 positions as fp16 rows, of which [low, high) are seen and in memory. In the last
+// Describes 16 positions as fp16 rows, of which [low, high) are seen and in memory. In the last
 // tile the newest position is row `high`.
 struct RowTile {
   const uint16_t *keys, *values;
@@ -26,7 +27,7 @@ class CodedRows : protected AttendPhase<Dim, false> {
   using Pages::lane_;
   using Pages::word;
 
-  // Loads a tile of rows, with zeros for the positions that are not seen.
+  // Loads a tile of rows, with zeros for positions that are not seen.
   __device__ __forceinline__ void load(typename Pages::Keys& to, const RowTile& tile) const {
     const auto* rows = reinterpret_cast<const uint4*>(tile.keys) + lane_ % 4;
 #pragma unroll

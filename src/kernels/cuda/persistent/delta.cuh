@@ -1,9 +1,9 @@
 // Computes a step of a delta net as a phase (delta/delta_step.cuh). The state of every head is
-// divided into pieces of 32 columns, which are shared by all blocks.
+// divided into pieces of 32 columns, which all blocks share.
 //
 // Data that no phase writes is requested first: the state, the rows kept for the convolution, the
 // weights of decay and strength. These weights are one float32 row each per head, so the blocks of
-// a head multiply them themselves: the input has been there since the product in front. The gates
+// a head multiply them themselves; the input has been there since the product in front. The gates
 // arrive together with the channels and are applied here. Only the norm of a head needs the other
 // pieces; a piece therefore writes the sum of its squares beside its results, and the block that
 // makes the input of the next product divides by the norm.
@@ -26,14 +26,14 @@ __device__ __forceinline__ DeltaBits delta_bits_of(const ProgramPhase& phase, ui
           tag_bit(phase.out[0], epoch), tag_bit(phase.out[1], epoch), phase.in[2].here != 0};
 }
 
-// Waits for value `i` of an exchanged array. It was read once already: `word` is that answer.
+// Waits for value `i` of an exchanged array. It was read once already, with the answer `word`.
 __device__ __forceinline__ float await_value(const float* all, int i, uint32_t bit, uint32_t word) {
   while ((word & 1) != bit)
     word = exchanged_word(all + exchange_place(i));
   return __uint_as_float(word & ~1u);
 }
 
-constexpr int kLineFloats = 32;  // floats in a line of 128 bytes
+constexpr int kLineFloats = 32;  // A line of 128 bytes has this many floats.
 
 // Prefetches what the first piece of this block reads from memory. This happens while the product
 // in front waits for its input; behind that product's weights, of which there are many, it would
@@ -50,7 +50,7 @@ __device__ __forceinline__ void expect_step(const DeltaPhase& a, int thread) {
   constexpr int kThreads = kProgramWarps * 32;
   for (int r = thread; r < d.key_dim; r += kThreads)
     expect_line(state + int64_t{r} * d.value_dim);
-  // This starts at the last thread, so that all threads have about as many lines.
+  // Starting at the last thread gives all threads about as many lines.
   const int lines = a.width / kLineFloats;
   for (int i = kThreads - 1 - thread; i < 2 * lines; i += kThreads) {
     const float* rows = i < lines ? a.decay_rows : a.strength_rows;
@@ -62,7 +62,7 @@ template <int Dim>
 class StepPhase {
   static constexpr int kGroups = kProgramWarps;
   using Shape = DeltaStepShape<Dim, kGroups>;
-  static constexpr int kGateWarp = 2;  // the warps before it scale queries and keys
+  static constexpr int kGateWarp = 2;  // The warps before it scale queries and keys.
 
   // Holds decay and strength of a head, before the constants of the net are applied.
   struct Scalars {
@@ -136,7 +136,7 @@ class StepPhase {
 
   // Multiplies the input by the decay row and the strength row of a head, with all threads.
   __device__ __forceinline__ Scalars multiply_scalars(int head) const {
-    float sums[3] = {};  // of decay, strength, and squares of the input
+    float sums[3] = {};  // They sum up decay, strength, and squares of the input.
     add_scalars(a_.decay_rows + int64_t{head} * a_.width,
                 a_.strength_rows + int64_t{head} * a_.width, sums);
 #pragma unroll
@@ -159,7 +159,7 @@ class StepPhase {
     return {sums[0] * times, sums[1] * times};
   }
 
-  // Adds this warp's part of the sums: 128 columns at a time, four per lane, which other blocks
+  // Adds this warp's part of the sums, 128 columns at a time with four per lane, which other blocks
   // write one after the other. All loads are issued before the first value is used.
   __device__ __forceinline__ void add_scalars(const float* decay, const float* strength,
                                               float (&sums)[3]) const {
@@ -197,7 +197,8 @@ class StepPhase {
     return unit / 2 * 256 + lane_ * 8 + unit % 2 * 4;
   }
 
-  // Reads four values of the input with their tags; beyond the end, zeros that need no waiting.
+  // Reads four values of the input with their tags. Beyond the end these are zeros that need no
+  // waiting.
   __device__ __forceinline__ uint4 ask_four(int unit) const {
     const int column = column_of(unit);
     const uint32_t none = bits_.x_here ? bits_.x : 0;
@@ -240,7 +241,7 @@ class StepPhase {
   float* const channels_;
 };
 
-// This is not inlined, for the same reason as attention.
+// Computes the phase. It is not inlined, for the same reason as attention.
 template <int Dim>
 __device__ __noinline__ void step_phase(const DeltaPhase& args, std::byte* memory, DeltaBits bits) {
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);

@@ -1,11 +1,11 @@
-// Moves values from block to block within a step: results through memory, and inputs that two
-// blocks make together through their shared memory.
+// Moves values from block to block within a step. Results go through memory; inputs that two blocks
+// make together go through their shared memory.
 //
 // Results are their own signal. The lowest bit of every value tells whether it has been written an
 // odd or an even number of times. A reader polls a value until the bit is that of the write it
 // expects, and then clears the bit. So there is no barrier, no fence and no flag between two
 // phases: a value is on its way as soon as it is computed, and a block goes on as soon as the
-// values it needs have arrived. A value is never overwritten before all blocks have read it; this
+// values it needs have arrived. A value is never overwritten before all blocks have read it. This
 // follows from the dependencies of the phases (persistent/block_work.h), and from all such values
 // being read and written in the L2 cache, so that a reader never sees an older value after a newer
 // one. (Idea: the LL protocol of NCCL, whose flags stand beside the values.)
@@ -19,7 +19,7 @@
 
 namespace walsh::cuda {
 
-// Returns the tag bit of the values that a phase reads or writes; `epoch` counts launches.
+// Returns the tag bit of the values that a phase reads or writes. `epoch` counts launches.
 __device__ __forceinline__ uint32_t tag_bit(const ValueTag& tag, uint32_t epoch) {
   return (tag.bit ^ (tag.flips & epoch)) & 1;
 }
@@ -42,11 +42,11 @@ __device__ __forceinline__ void await_one(const float* p, uint32_t bit) {
   }
 }
 
-// Reads eight values per lane of each of `Rows` rows; a lane that is not `inside` gets zeros. All
+// Reads eight values per lane of each of `Rows` rows. A lane that is not `inside` gets zeros. All
 // lanes of a warp have to call it. `meanwhile` runs while the first answers are on their way.
 template <int Rows>
 struct ExchangeReader {
-  const float* from[Rows];  // exchange_place of this lane's first value
+  const float* from[Rows];  // It is the exchange_place of this lane's first value.
   uint32_t bits[Rows];
   uint4 words[Rows][2] = {};
 
@@ -88,14 +88,14 @@ struct ExchangeReader {
   }
 };
 
-// A launch of a program computes this row, or these rows.
+// Names the row, or the rows, that a launch of a program computes.
 __shared__ ProgramRow program_row;
 __shared__ ProgramRow program_rows[kMostRows];
 __shared__ int32_t program_row_count;
-// Only programs with other mixers or coded caches have it.
+// Only programs with other mixers or coded caches have this.
 [[maybe_unused]] __shared__ int32_t program_sequence;
 
-__shared__ __align__(8) uint64_t pair_arrivals[2];  // barriers, see PairInputs
+__shared__ __align__(8) uint64_t pair_arrivals[2];  // They are barriers of PairInputs.
 
 // Returns the sums of squares of a product's inputs, behind all `k_tiles` k-tiles at `place`.
 __device__ __forceinline__ double* squares_behind(std::byte* place, int k_tiles, int k_tile_bytes) {
@@ -116,7 +116,7 @@ class PairInputs {
   __device__ PairInputs(std::byte* memory, int bytes, int blocks, int turn)
       : place_(memory + (turn & 1) * bytes), blocks_(blocks), turn_(turn) {}
 
-  // Is called before the first product, by all threads of both blocks.
+  // Starts the barriers. All threads of both blocks call it before the first product.
   static __device__ __forceinline__ void begin(int blocks) {
     if (blocks == 1) return;
     if (threadIdx.x == 0) {
@@ -135,7 +135,7 @@ class PairInputs {
   // Returns how many k-tiles all warps of the blocks make at a time.
   __device__ __forceinline__ int at_a_time() const { return blocks_ * kProgramWarps; }
 
-  // Returns the k-tiles, which are followed by the sums of their squares.
+  // Returns where the k-tiles are. The sums of their squares follow them.
   __device__ __forceinline__ std::byte* place() const { return place_; }
 
   // Announces that `k_tile_bytes` bytes of each of its k-tiles will come from the other block. One
@@ -154,7 +154,7 @@ class PairInputs {
                   cluster_address(arrivals(turn_ & 1), other));
   }
 
-  // Waits until all k-tiles have arrived; all threads call it.
+  // Waits until all k-tiles have arrived. All threads call it.
   __device__ __forceinline__ void wait() const {
     __syncthreads();
     if (blocks_ == 1) return;

@@ -1,6 +1,6 @@
-// Expert products in the persistent kernel depend on the experts that the router chose: every block
-// computes itself which k-tiles of which matrices a warp multiplies. The functions here also
-// compile for the host, where tests call them.
+// Finds the work of expert products in the persistent kernel. It depends on the experts that the
+// router chose, so every block computes itself which k-tiles of which matrices a warp multiplies.
+// The functions also compile for the host, where tests call them.
 #pragma once
 
 #include <cstdint>
@@ -26,28 +26,31 @@ struct alignas(16) ExpertPhase {
     const std::byte* offsets = nullptr;
   };
 
-  int chosen = 0;  // experts per token; 0: this is not an expert phase
+  int chosen = 0;  // A token gets this many experts; 0: this is no expert phase.
   int per_slot = 0, per_shared = 0;
-  bool by_row = false;              // true for down: slots follow each other along the row
-  bool gates_shared = false;        // the logit behind the experts' logits weighs the shared expert
-  uint16_t shared_segment = 0;      // ProgramPhase::segment of the shared expert's input
-  int width = 0, shared_width = 0;  // by_row: number of values of one expert's input
-  int64_t stride = 0;               // bytes from one expert's matrix to the next
-  Arrays shared[kMaxMatmuls];       // the shared expert's matrices, one per set
+  // It is true for down, where slots follow each other along the row.
+  bool by_row = false;
+  // If true, the logit behind the experts' logits weighs the shared expert.
+  bool gates_shared = false;
+  // It is ProgramPhase::segment of the shared expert's input.
+  uint16_t shared_segment = 0;
+  int width = 0, shared_width = 0;  // With by_row, an expert's input has this many values.
+  int64_t stride = 0;               // Experts' matrices are this many bytes apart.
+  Arrays shared[kMaxMatmuls];       // They are the shared expert's matrices, one per set.
   const uint8_t* shared_signs = nullptr;
   FormView shared_form;
-  // These two are set in a phase that chooses experts; 0 in all others. `next` is the next phase
-  // that chooses, or the number of phases; `last` is the last phase whose weights are determined by
-  // this choice.
+  // These two are set in a phase that chooses experts, and 0 in all others. `next` is the next
+  // phase that chooses, or the number of phases. `last` is the last phase whose weights this choice
+  // determines.
   int next = 0, last = 0;
   RouteRule rule;
   const float* bias = nullptr;
-  const float* logits = nullptr;  // exchanged
+  const float* logits = nullptr;  // These values are exchanged.
 };
 
-inline constexpr int kMostSlots = 64;  // chosen experts plus the shared one
+inline constexpr int kMostSlots = 64;  // It counts chosen experts and the shared one.
 // The choosing warp keeps this many scores per lane in registers. The persistent kernel has fewer
-// registers for this than the kernels that only choose.
+// registers for them than the kernels that only choose.
 inline constexpr int kMostStepLaneExperts = 16;
 
 // Holds the choice of experts as a block knows it. The shared expert is the last slot.
@@ -55,7 +58,7 @@ struct alignas(16) Choice {
   float weights[kMostSlots];
   int32_t experts[kMostSlots];
 
-  // Returns the size with room behind it for the logits (the shared expert's included) and the
+  // Returns the size, with room behind it for the logits (the shared expert's included) and the
   // scratch memory of the choice.
   static constexpr int bytes(const RouteRule& rule) {
     return static_cast<int>(sizeof(Choice)) + 4 * logit_places(rule) + RouteScratch::bytes(rule);
@@ -69,9 +72,9 @@ struct alignas(16) Choice {
   }
 };
 
-// A run is consecutive k-tiles of one matrix.
+// Names consecutive k-tiles of one matrix.
 struct ExpertRun {
-  int set, slot;  // slot number `chosen` is the shared expert
+  int set, slot;  // Slot number `chosen` is the shared expert.
   int first, count;
 
   bool operator==(const ExpertRun&) const = default;
@@ -90,16 +93,16 @@ WALSH_EXPERT_LANE ExpertRun expert_run(const ExpertPhase& e, int at, int end) {
           left < end - at ? left : end - at};
 }
 
-// Returns an upper bound for the number of runs that `count` consecutive k-tiles belong to.
+// Returns an upper bound for the number of runs that `count` consecutive k-tiles can belong to.
 constexpr int most_expert_runs(const ExpertPhase& e, int count) {
   const int least = e.per_shared > 0 && e.per_shared < e.per_slot ? e.per_shared : e.per_slot;
   return count < 2 ? count : (count - 2) / least + 2;
 }
 
-// Says where a k-tile is within its input: slot, index of the k-tile in the slot, and first value
-// of the slot.
+// Says where a k-tile is within its input: its slot, its index in the slot, and the first value of
+// the slot.
 struct InputSlot {
-  int slot = -1;  // -1: the input is not divided into slots
+  int slot = -1;  // If it is -1, the input is not divided into slots.
   int k_tile = 0, first = 0;
 };
 

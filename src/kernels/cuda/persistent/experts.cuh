@@ -1,7 +1,7 @@
-// Computes layers with experts in the persistent kernel. The product of the router is divided among
-// all blocks. Every block makes the same choice from its logits and determines which matrices of
-// the chosen experts it multiplies. Only then are their weights requested, and those of the phases
-// behind them, up to the next choice.
+// Computes layers with experts in the persistent kernel. All blocks share the product of the
+// router. Every block makes the same choice from its logits and determines which matrices of the
+// chosen experts it multiplies. Only then it requests their weights, and those of the phases behind
+// them, up to the next choice.
 #pragma once
 
 #include "kernels/cuda/experts/warp_lanes.cuh"
@@ -16,8 +16,8 @@ namespace walsh::cuda {
 inline constexpr int kChoiceWarp = kProgramWarps / 2;
 
 // Describes a k-tile of an input in programs with experts. The input is that of one row, or of one
-// of the chosen experts; then the rows lie one after the other, and the scales are multiplied by
-// the weights of the choice.
+// of the chosen experts. In the latter case the rows lie one after the other, and the scales are
+// multiplied by the weights of the choice.
 struct SlotKTile {
   static constexpr bool kHeads = false, kAwaitsOne = false;
 
@@ -57,8 +57,8 @@ struct SlotKTile {
   }
 };
 
-// A unit is half a k-tile of a router row and of the input: four columns per lane, which other
-// blocks write one after the other.
+// Holds half a k-tile of a router row and of the input, four columns per lane, which other blocks
+// write one after the other.
 struct RouterUnit {
   const int column, place;
 
@@ -67,10 +67,11 @@ struct RouterUnit {
         place(unit * 128 + lane * 4) {}
 };
 
-// The warps of a block add up these two sums for a row of the router.
+// Holds the two sums that the warps of a block add up for a row of the router.
 struct RouterSums {
-  float product = 0;   // of the row and the input, which has not been divided by its norm
-  double squares = 0;  // of the input
+  // It is that of the row and the input, which has not been divided by its norm.
+  float product = 0;
+  double squares = 0;  // They are those of the input.
 
   __device__ __forceinline__ RouterSums over_warp() const {
     RouterSums all{WarpLanes::sum(product), squares};
@@ -150,7 +151,7 @@ __device__ __forceinline__ void multiply_router(const ProgramPhase& phase, uint3
   }
 }
 
-// Prefetches this block's first row of the router into the L2 cache; all threads call it.
+// Prefetches this block's first row of the router into the L2 cache. All threads call it.
 __device__ __forceinline__ void expect_router(const RouterPhase& r, int thread) {
   const int i = last_first();
   if (i >= r.experts) return;
@@ -159,7 +160,7 @@ __device__ __forceinline__ void expect_router(const RouterPhase& r, int thread) 
     expect_line(r.weights + int64_t{i} * r.width + column);
 }
 
-// Reads the logits of the row with one warp, as they arrive.
+// Reads the logits of the row with one warp as they arrive.
 __device__ __forceinline__ void read_logits(const ExpertPhase& e, uint32_t bit, Choice& choice,
                                             int lane) {
   constexpr int kAtOnce = 4;
@@ -185,8 +186,8 @@ __device__ __forceinline__ void read_logits(const ExpertPhase& e, uint32_t bit, 
   __syncwarp();
 }
 
-// Chooses the experts of the row, with the warp that has read the logits. This is not inlined,
-// since its registers would be spilled everywhere else.
+// Chooses the experts of the row, with the warp that has read the logits. It is not inlined,
+// because its registers would be spilled everywhere else.
 template <int MostEach>
 __device__ __noinline__ void choose_experts(const ExpertPhase& e, Choice& choice, int lane) {
   const float* const logits = choice.logits();

@@ -1,7 +1,7 @@
 // Makes the inputs of a step's products for several rows (persistent/inputs.cuh has those for one).
 //
 // In shared memory a k-tile is [chunk of 128 columns][row][128], with 16-byte pieces swapped in odd
-// rows, then (scale, sum * scale) as [group][8], of which the first ones are those of the rows; the
+// rows, then (scale, sum * scale) as [group][8], of which the first ones are those of the rows. The
 // sums of squares behind all k-tiles are [row][k-tile]. A warp makes a k-tile of one row, or of two
 // rows at a time where there are more k-tiles than warps.
 #pragma once
@@ -10,7 +10,7 @@
 
 namespace walsh::cuda {
 
-// Makes a k-tile of `Count` rows, the first of which is `row`.
+// Makes a k-tile of `Count` rows, from row `row` on.
 template <int Count>
 class InputRows {
  public:
@@ -24,7 +24,7 @@ class InputRows {
         lane_(lane),
         column_(k_tile * kKTileColumns + lane * kLaneColumns) {}
 
-  // Loads the rows' values, times gains; calls `meanwhile` while they are on their way.
+  // Loads the rows' values, times gains, and calls `meanwhile` while they are on their way.
   template <typename Meanwhile>
   __device__ __forceinline__ void load(const Meanwhile& meanwhile) {
     const auto prepare = [&] {
@@ -66,7 +66,8 @@ class InputRows {
     return form.group == 32 ? quantize_group(r, 32) : quantize_group(r, 128);
   }
 
-  // These return whether this lane writes the scale of its group, and which of the k-tile's it is.
+  // These return whether this lane writes the scale of its group, and which of the k-tile's scales
+  // it is.
   __device__ __forceinline__ bool has_scale() const {
     return (lane_ & ((1 << group_lanes_log2(phase_.gemv.form.group)) - 1)) == 0;
   }
@@ -178,7 +179,7 @@ __device__ __forceinline__ void make_own_rows(const ProgramPhase& phase, uint32_
 }
 
 // The values of a k-tile of a row are 16 packets: lanes l and l + 4 of a group of eight give one. A
-// tag takes a bit of each packet; the bits that were there are in one more packet, with the scales
+// tag takes a bit of each packet. The bits that were there are in one more packet, with the scales
 // and sums of the two groups. First come the values of all rows' k-tiles, then what belongs to
 // them, then the sums of squares.
 inline constexpr int kValuePackets = 16;
@@ -227,14 +228,14 @@ __device__ __forceinline__ void make_shared_rows(const ProgramPhase& phase, uint
 }
 
 // Reads what all blocks have made together. A warp reads the packets of two k-tiles of a row at a
-// time; all loads of a round are on their way before the first one is used.
+// time. All loads of a round are on their way before the first one is used.
 template <int Rows>
 __device__ __forceinline__ void read_shared_rows(const ProgramPhase& phase, uint32_t epoch,
                                                  std::byte* k_tiles, double* squares) {
   constexpr int kAtOnce = 4;
   const GemvArgs& args = phase.gemv;
   auto thread = static_cast<int>(threadIdx.x);
-  asm volatile("" : "+r"(thread));  // so that what follows from it is not kept for all phases
+  asm volatile("" : "+r"(thread));  // What follows from it is not kept for all phases.
   const int lane = thread % 32, warp = thread / 32;
   const int parts = args.k_tiles * Rows, pairs = parts / 2;
   const uint32_t bit = tag_bit(phase.in[0], epoch);
@@ -294,7 +295,7 @@ __device__ __forceinline__ void read_shared_rows(const ProgramPhase& phase, uint
   __syncthreads();
 }
 
-// Returns norm_factor() of one row. Half warps call it, which may have different rows.
+// Returns norm_factor() of one row. Half warps, which may have different rows, call it.
 __device__ __forceinline__ float norm_factor_of_row(const GemvArgs& args, const double* squares,
                                                     int row, int lane) {
   squares += row * args.k_tiles;

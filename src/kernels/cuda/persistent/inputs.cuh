@@ -1,10 +1,9 @@
 // Makes the inputs of a step's products. Every block makes them for itself, a k-tile of 256 columns
-// per warp, or, where there are more k-tiles than warps, all blocks make them together through
-// memory.
+// per warp. If there are more k-tiles than warps, all blocks make them together through memory.
 //
-// RMSNorm divides all columns by the same number. Rotation is linear and int8 values are relative
-// to their group's largest, so only scales would change: the division is done to the product's
-// results, and nothing waits for the sum of the squares.
+// RMSNorm divides all columns by the same number. Rotation is linear, and int8 values are relative
+// to their group's largest, so only scales would change. Therefore the product's results are
+// divided, and nothing waits for the sum of the squares.
 #pragma once
 
 #include "kernels/cuda/gemv/trellis_dot.cuh"
@@ -21,13 +20,13 @@ __device__ __forceinline__ int group_lanes_log2(int group) {
 // Adds up the squares of a warp's values, eight per lane.
 class SquareSum {
  public:
-  // Squares are added in float, and then as integers relative to the largest of the lanes' sums, so
-  // that adding them up is one instruction.
+  // Adds squares in float, and then as integers relative to the largest of the lanes' sums, so that
+  // adding them up is one instruction.
   __device__ __forceinline__ void take(const float (&v)[kLaneColumns]) {
     float sum = squares_of(v, 1.0f);
     uint32_t largest = __reduce_max_sync(~0u, __float_as_uint(sum));
-    int down = 0;  // values have been divided by two that many times
-    if (largest >= 0x7f000000u || largest < 0x10000000u) {  // squares may be beyond float
+    int down = 0;  // Values have been divided by two this many times.
+    if (largest >= 0x7f000000u || largest < 0x10000000u) {  // Squares may be beyond float.
       uint32_t value = 0;
 #pragma unroll
       for (int e = 0; e < kLaneColumns; ++e)
@@ -40,10 +39,11 @@ class SquareSum {
     const auto exponent = static_cast<int>(largest >> 23);
     // This is at most 2^26, so that the sum over 32 lanes stays below 2^32.
     squares_ = __float2uint_rn(sum * __uint_as_float(static_cast<uint32_t>(279 - exponent) << 23));
-    exponent_ = exponent == 255 ? 0x7ff : exponent - 152 + 1023 + 2 * down;  // infinite, or not
+    // An exponent of 255 means infinity.
+    exponent_ = exponent == 255 ? 0x7ff : exponent - 152 + 1023 + 2 * down;
   }
 
-  // All lanes call this and get the value.
+  // Returns the sum. All lanes call this and get the value.
   __device__ __forceinline__ double value() const {
     const double last_bit = __hiloint2double(exponent_ << 20, 0);
     return static_cast<double>(__reduce_add_sync(~0u, squares_)) * last_bit;
@@ -60,25 +60,25 @@ class SquareSum {
     return part[0] + part[1];
   }
 
-  uint32_t squares_ = 0;  // of this lane, in units of ...
-  int exponent_ = 0;      // ... two to the power of this, biased as a double's
+  uint32_t squares_ = 0;  // It is this lane's sum, in units of 2^exponent_.
+  int exponent_ = 0;      // It is biased as a double's exponent.
 };
 
 // Describes a k-tile of an input whose values are one row.
 struct RowKTile {
-  static constexpr bool kHeads = false;  // whose norms may be missing
+  static constexpr bool kHeads = false;  // If true, norms may be missing.
   // If this is set, a long wait is for one value first. Programs with experts wait while the memory
-  // has little to do, so that polling all values keeps nothing else waiting.
+  // has little to do, so polling all values keeps nothing else waiting.
   static constexpr bool kAwaitsOne = true;
 
   const ProgramPhase& phase;
-  const int k_tile;  // of the row
+  const int k_tile;  // It counts within the row.
 
   __device__ __forceinline__ const FormView& form() const { return phase.gemv.form; }
   __device__ __forceinline__ const uint8_t* signs() const { return phase.signs; }
   __device__ __forceinline__ int segment() const { return phase.segment; }
   __device__ __forceinline__ int width() const { return phase.gemv.in.width; }
-  // These return where a lane's first value, and the first of all, stand in exchanged arrays.
+  // These return where a lane's first value, and the first value of all, are in exchanged arrays.
   __device__ __forceinline__ int place(int lane) const { return begin() + lane * 4; }
   __device__ __forceinline__ int begin() const { return k_tile * kKTileColumns; }
   __device__ __forceinline__ void weigh(Quantized&) const {}
@@ -90,8 +90,8 @@ struct HeadKTile : KTile {
   static constexpr bool kHeads = true;
 };
 
-// Makes one k-tile of an input with a warp. What does not come from another phase is made ready
-// while that is on its way. `KTile` says which one: RowKTile, or one of an input with several rows.
+// Makes one k-tile of an input with a warp. What does not come from another phase is prepared while
+// the rest is on its way. `KTile` is RowKTile, or describes a k-tile of an input with several rows.
 template <typename KTile>
 class InputKTile {
  public:
@@ -105,7 +105,7 @@ class InputKTile {
         lane_(lane),
         column_(k_tile.k_tile * kKTileColumns + lane * kLaneColumns) {}
 
-  // Loads the k-tile's values, times gains; calls `meanwhile` while they are on their way.
+  // Loads the k-tile's values, times gains, and calls `meanwhile` while they are on their way.
   template <typename Meanwhile>
   __device__ __forceinline__ void load(const Meanwhile& meanwhile) {
     const auto prepare = [&] {
@@ -147,7 +147,8 @@ class InputKTile {
     return form_.group == 32 ? quantize_group(32) : quantize_group(128);
   }
 
-  // These return whether this lane writes the scale of its group, and which of the k-tile's it is.
+  // These return whether this lane writes the scale of its group, and which of the k-tile's scales
+  // it is.
   __device__ __forceinline__ bool has_scale() const {
     return (lane_ & ((1 << group_lanes_log2(form_.group)) - 1)) == 0;
   }
@@ -182,7 +183,7 @@ class InputKTile {
     reader.read(column_ < at_.width(), prepare, v);
   }
 
-  // Loads the values of heads and divides them by their norms: `up` has the squares of their
+  // Loads the values of heads and divides them by their norms. `up` has the squares of their
   // pieces, which are asked for with the values.
   template <typename Prepare>
   __device__ __forceinline__ void load_heads(const Prepare& prepare) {
@@ -234,8 +235,8 @@ class InputKTile {
   SquareSum squares_;
 };
 
-// Writes the int8 values and scale of a lane to their k-tile's place in shared memory, doubled if
-// inputs stand so (gemv/trellis_dot.cuh).
+// Writes the int8 values and scale of a lane to their k-tile's place in shared memory. They are
+// doubled if inputs lie doubled there (gemv/trellis_dot.cuh).
 __device__ __forceinline__ void store_lane(const PairInputs& own, std::byte* k_tile, int lane,
                                            const Quantized& part, bool has_scale, int group,
                                            bool twice) {
@@ -312,7 +313,7 @@ __device__ __forceinline__ void make_shared_inputs(const ProgramPhase& phase, ui
   }
 }
 
-// Reads what all blocks have made together: thread i has packets i, i + 512, ... All loads are on
+// Reads what all blocks have made together. Thread i has packets i, i + 512, ... All loads are on
 // their way before the first one is used.
 __device__ __forceinline__ void read_shared_inputs(const ProgramPhase& phase, uint32_t epoch,
                                                    std::byte* k_tiles, double* squares) {
@@ -352,7 +353,7 @@ __device__ __forceinline__ void read_shared_inputs(const ProgramPhase& phase, ui
   __syncthreads();
 }
 
-// Returns whether the root of this mean can be taken in float.
+// Returns whether float suffices for the root of this mean.
 __device__ __forceinline__ bool is_common_mean(float mean) {
   return mean > 1e-30f && mean < 1e30f;
 }
@@ -369,7 +370,7 @@ __device__ __forceinline__ float norm_factor(const GemvArgs& args, const double*
   for (int distance = 16; distance > 0; distance /= 2)
     mean += __shfl_xor_sync(~0u, mean, distance);
   mean += args.in.eps;
-  if (is_common_mean(mean)) return rsqrtf(mean);  // within 2 units of the last place
+  if (is_common_mean(mean)) return rsqrtf(mean);  // The error is within 2 units of the last place.
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2)
     share += __shfl_xor_sync(~0u, share, distance);

@@ -1,4 +1,5 @@
-// The persistent kernel computes all layers of a token in one launch (persistent/program.h).
+// Implements the persistent kernel, which computes all layers of a token in one launch
+// (persistent/program.h).
 #pragma once
 
 #include "kernels/cuda/persistent/attend_phases.cuh"
@@ -19,8 +20,8 @@ class PersistentBlock {
   using KTile = typename Codes::KTile;
   using Stream = WeightStream<Codes>;
 
-  // The warp number is taken from a shuffle, so that the compiler keeps it in a register; reading
-  // it again takes 30 cycles.
+  // Starts the block. The warp number is taken from a shuffle, so that the compiler keeps it in a
+  // register; reading it again takes 30 cycles.
   __device__ explicit PersistentBlock(const ProgramArgs& args)
       : args_(args),
         lane_(static_cast<int>(threadIdx.x % 32)),
@@ -78,8 +79,8 @@ class PersistentBlock {
     const int known = Codes::kExperts ? min(known_, chosen_) : known_;
     return {slots, reinterpret_cast<PhaseWork*>(slots + kKnownPhases), known};
   }
-  // Programs with experts have the expert data of the phases in shared memory; the choice is behind
-  // it.
+  // Returns the expert data of a phase, which programs with experts have in shared memory. The
+  // choice is behind it.
   __device__ __forceinline__ ExpertPhase& experts_of(int phase) const {
     return first_experts()[phase & (kKnownPhases - 1)];
   }
@@ -118,9 +119,9 @@ class PersistentBlock {
       program_row.first_pages[i] = pages[i];
   }
 
-  // Phases that all warps have left make room for later ones, which the next product then knows.
-  // The last warps copy them while values are on their way, and compute their work while others
-  // write results.
+  // Goes to the next phase. Phases that all warps have left make room for later ones, which the
+  // next product then knows. The last warps copy these while values are on their way, and compute
+  // their work while others write results.
   __device__ __forceinline__ int next_phase(const ProgramPhase& phase) const {
     const int next = phase.known + kProgramWarps - 1 - warp_;
     return next < min(args_.count, phase_ + kKnownPhases) ? next : -1;
@@ -161,7 +162,7 @@ class PersistentBlock {
     find_work<Codes>(phases()[phase], lane_, phases().work(phase));
   }
 
-  // Returns a function from the number of a k-tile to its input.
+  // Returns a function that turns the number of a k-tile into its input.
   __device__ __forceinline__ auto k_tiles_of(const ProgramPhase& phase) const {
     if constexpr (Codes::kExperts && Codes::kMixers) {
       return [this, &phase](int i) {
@@ -179,7 +180,7 @@ class PersistentBlock {
   __device__ __forceinline__ PairInputs own_inputs(const ProgramPhase& phase) const {
     return {program_shared + Stream::kMemory.ring_bytes(), args_.own_bytes, args_.pair, phase.turn};
   }
-  // Returns the k-tiles of the input, which are followed by the sums of their squares.
+  // Returns the k-tiles of the input. The sums of their squares follow them.
   __device__ __forceinline__ std::byte* inputs_of(const ProgramPhase& phase) const {
     return phase.prepares ? own_inputs(phase).place() : inputs();
   }
@@ -187,26 +188,26 @@ class PersistentBlock {
     return squares_behind(inputs_of(phase), phase.gemv.k_tiles, phase.k_tile_bytes);
   }
 
-  // The last block to leave begins a new epoch.
+  // Leaves the launch. The last block to leave begins a new epoch.
   __device__ void leave() const {
     if (atomicAdd(args_.left, 1u) != gridDim.x - 1) return;
     args_.left[0] = 0;
     args_.left[1] = launch_epoch + 1;
   }
 
-  // Keeps a value in a register: the compiler must not recompute it in a loop that has no register
-  // to spare.
+  // Keeps a value in a register, so that the compiler does not recompute it in a loop that has no
+  // register to spare.
   template <typename T>
   static __device__ __forceinline__ T kept(T value) {
     asm volatile("" : "+r"(value));
     return value;
   }
 
-  // Holds the arguments that the product of a k-tile reads, in registers.
+  // Holds in registers the arguments that the product of a k-tile reads.
   struct Run {
     float unit;
     int scale_shift, x_shift, offset_vectors;
-    uint32_t side;  // distance from a lane's codes to its scales
+    uint32_t side;  // It is the distance from a lane's codes to its scales.
     int second_scale, k_tile_step;
     LevelTable table;
   };
@@ -316,21 +317,21 @@ class PersistentBlock {
     chosen_ = phase_ + 1;
   }
 
-  // The warp that makes the choice is in both meetings.
+  // Returns how many threads a meeting has. The warp that makes the choice is in both.
   static __device__ __forceinline__ int threads_of_meeting(bool makes, int makers) {
     const int warps = makes ? makers : kProgramWarps - makers;
     return (warps + ((kChoiceWarp < makers) != makes)) * 32;
   }
 
-  // Returns how many warps make k-tiles of the input; these are the first ones.
+  // Returns how many warps make k-tiles of the input. These are the first ones.
   __device__ __forceinline__ int makers_of(const ProgramPhase& phase) const {
     if (!phase.prepares) return 0;
     const int first = own_inputs(phase).k_tile_of(0);
     return (phase.gemv.k_tiles - first + args_.pair - 1) / args_.pair;
   }
 
-  // Weights behind those of the phase of a choice are requested too: while more are known than
-  // have been requested, the ring has to be full.
+  // Ends a choice. Weights behind those of its phase are requested, too, because the ring has to be
+  // full while more weights are known than have been requested.
   __device__ __forceinline__ void end_choice() {
     const int next = experts_of(phase_).next;
     if (next == 0) return;
@@ -377,8 +378,8 @@ class PersistentBlock {
   __device__ __forceinline__ void multiply_one(const ProgramPhase& phase, const PhaseRun& work,
                                                uint32_t inputs) {
     const int k_tiles = phase.gemv.k_tiles;
-    // Places of several rows depend on the lane. They are found again for every phase, since values
-    // that live on through all phases are spilled.
+    // Places of several rows depend on the lane. They are found again for every phase, because
+    // values that live on through all phases are spilled.
     const typename KTile::Places places =
         KTileOf::places(Codes::kRows == 1 ? lane_ : kept(lane_), Codes::kRows);
     const Run run = run_of<KTileOf>(phase, phase.gemv);
@@ -409,7 +410,7 @@ class PersistentBlock {
                           refill);
         x += run.k_tile_step;
       };
-      // With 2-bit codes two k-tiles are processed at a time, since the loop itself takes many
+      // With 2-bit codes two k-tiles are processed at a time, because the loop itself takes many
       // instructions. With more bits the second k-tile arrives later than that would save.
       constexpr int kAtOnce = KTileOf::kVectors == 2 ? 2 : 1;
 #pragma unroll 1
@@ -466,8 +467,8 @@ class PersistentBlock {
   const int lane_, warp_;
   Stream stream_;
   int phase_ = 0;
-  int known_ = 0;   // phases before this one have been in shared memory
-  int chosen_ = 0;  // no choice of experts is missing for phases before this one
+  int known_ = 0;   // Phases with numbers below this have been in shared memory.
+  int chosen_ = 0;  // For phases with numbers below this, no choice is missing.
 };
 
 template <typename Codes>

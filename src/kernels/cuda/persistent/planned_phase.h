@@ -1,4 +1,4 @@
-// A planned phase has been described but is not in the program yet.
+// Defines a planned phase, which has been described but is not in the program yet.
 #pragma once
 
 #include <algorithm>
@@ -11,14 +11,15 @@ namespace walsh::cuda {
 
 struct PersistentProgram::Planned {
   ProgramPhase phase;
-  ExpertPhase experts;  // empty in most phases
+  ExpertPhase experts;  // Most phases have none.
   Arrays arrays;
 };
 
 namespace detail {
 
-// Inputs with more k-tiles are made by all blocks together; with fewer, each warp of a pair of
-// blocks makes one k-tile, or a few of several rows.
+// Returns how many k-tiles an input has at most if blocks make it themselves. With more, all blocks
+// make it together. With fewer, each warp of a pair of blocks makes one k-tile, or a few of several
+// rows.
 constexpr int most_own_k_tiles(int rows) {
   return rows <= 2 ? 2 * kProgramWarps : kProgramWarps / 2;
 }
@@ -28,8 +29,8 @@ inline bool has_tiles(const ProgramPhase& phase) {
   return phase.kind == PhaseKind::matmul || phase.kind == PhaseKind::inputs;
 }
 
-// Allocates room for whole k-tiles of each row with the tags of "not yet written", unless the array
-// has it already. Returns false if the array was made for another number of values.
+// Allocates room for whole k-tiles of each row, with the tags of "not yet written", unless the
+// array has it already. Returns false if the array was made for another number of values.
 bool make_exchange(ExchangeArray& array, int64_t floats, int rows = 1);
 
 // Returns whether blocks can make this form of an input.

@@ -18,7 +18,7 @@ using detail::make_exchange;
 using detail::PassMatmul;
 
 constexpr int kMostTiles = 65535;
-// Returns the shared memory used by the runtime and statically by the kernel.
+// Returns how much shared memory the runtime, and the kernel statically, use.
 constexpr int64_t static_bytes(int rows) {
   return rows == 1 ? 2048 : 3072;
 }
@@ -110,7 +110,7 @@ bool PersistentProgram::add_product(const InputSource& source, const InputForm& 
          place_inputs(plan) && finish_product(plan);
 }
 
-// Fills in the arguments of a product and of its input.
+// Sets the arguments of a product and of its input.
 bool PersistentProgram::describe_product(const InputSource& source, const InputForm& form,
                                          std::span<const PassMatmul> group, Planned& plan) {
   ProgramPhase& phase = plan.phase;
@@ -145,7 +145,7 @@ bool PersistentProgram::read_rows(int64_t count, Planned& plan) {
     *rows[i] = arrays.in[i]->exchange.as<float>();
   }
   if (!read_heads(plan)) return false;
-  // Both are exchanged or both are plain, so that one condition tells how they are read.
+  // Both must be exchanged or both plain, so that one condition tells how they are read.
   return !arrays.in[1] || (arrays.in[0]->written < 0) == (arrays.in[1]->written < 0);
 }
 
@@ -180,7 +180,8 @@ bool PersistentProgram::finish_product(Planned& plan) {
   return results_of(plan) && add_phase(plan, PhaseOrder::Work::matmul);
 }
 
-// Returns false for one scale per row: the scales of consecutive k-tiles have to be contiguous.
+// Describes the codes of products. Returns false for one scale per row, because the scales of
+// consecutive k-tiles have to be contiguous.
 bool PersistentProgram::describe_codes(std::span<const PassMatmul> group, ProgramPhase& phase) {
   for (size_t i = 0; i < group.size(); ++i) {
     const Matrix& m = *group[i].matrix;
@@ -188,7 +189,7 @@ bool PersistentProgram::describe_codes(std::span<const PassMatmul> group, Progra
     detail::describe_matrix(m, args);
     const bool scales = args.scale_step == args.scale_vectors * 16 || args.k_tiles == 1;
     const bool offsets = args.offset_step == args.offset_vectors * 16 || args.k_tiles == 1;
-    const bool table = table_bytes(m.code.decoder) > 0;  // the kernel has no room for a table
+    const bool table = table_bytes(m.code.decoder) > 0;  // The kernel has no room for a table.
     if (!scales || !offsets || table) return false;
     PhaseCode& code = phase.code[i];
     code.table = args.table;
@@ -244,7 +245,7 @@ ExchangeArray* PersistentProgram::add_inputs(const Planned& product) {
 }
 
 // Sets where the results of a product go. An array that is added to must have been written by the
-// same threads.
+// same threads, otherwise this returns false.
 bool PersistentProgram::results_of(Planned& plan) {
   const ProgramPhase& phase = plan.phase;
   Arrays& arrays = plan.arrays;
@@ -281,7 +282,7 @@ int64_t PersistentProgram::shared_bytes() const {
 bool PersistentProgram::schedule() {
   const int count = static_cast<int>(phases_.size());
   int known = std::min(count, kFirstPhases), turn = 0;
-  int last = 0, before = 0;  // the last product, and the one before it
+  int last = 0, before = 0;  // They are the last product, and the one before it.
   for (int i = 0; i < count; ++i) {
     ProgramPhase& phase = phases_[static_cast<size_t>(i)];
     if (i >= known) return false;
@@ -297,8 +298,8 @@ bool PersistentProgram::schedule() {
   return true;
 }
 
-// Uses the order of inputs that suits trellis codes best if only trellis codes read them and there
-// is room.
+// Chooses the order of inputs that suits trellis codes best, if only trellis codes read them and
+// there is room.
 void PersistentProgram::double_inputs() {
   if (codes_.several() || !codes_.trellis()) return;
   const int64_t own = own_bytes_;

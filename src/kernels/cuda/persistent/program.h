@@ -3,7 +3,7 @@
 //
 // One block per multiprocessor stays for the whole step and goes through its phases: products,
 // including the norm, rotation and quantization of their inputs, and attention with norm, rope and
-// the append to the cache. A block waits for the values that it needs; a tag bit in each value
+// the append to the cache. A block waits for the values that it needs, and a tag bit in each value
 // shows that it has arrived (persistent/exchange.cuh). Weights depend on nothing, so warps request
 // those of the next phases while they wait, and the memory is never idle. (Ideas: calm's kernel for
 // a whole model, Hazy Research's "No Bubbles" megakernel.)
@@ -40,69 +40,77 @@ struct PassMatmul;
 
 // Describes the routed experts of a layer, with their router, and the shared expert.
 struct ExpertStep {
-  // Holds the matrices of one kind of experts. All experts of the kind have the same shapes; these
-  // are the matrices of the first one.
+  // Holds the matrices of one kind of experts. All experts of the kind have the same shapes, and
+  // these are the matrices of the first one.
   struct Part {
-    int64_t width = 0;    // rows of gate and up; 0: the kind does not exist
-    Matmul gate, up;      // inputs are ExpertStep::forms; the program has the places of the results
-    InputForm down_form;  // that down reads
+    // It is the number of rows of gate and up; 0: the kind does not exist.
+    int64_t width = 0;
+    // Their inputs are ExpertStep::forms; the program has the places of the results.
+    Matmul gate, up;
+    InputForm down_form;  // down reads it.
     Matmul down;
   };
 
-  InputSource source;                   // input of router, gate and up
-  std::span<const InputForm> forms;     // its forms
-  const DenseMatrix* router = nullptr;  // float32 [experts][width of the source]
-  const DenseMatrix* share = nullptr;   // float32 [1][..]; its sigmoid weighs `shared`; null: 1
+  InputSource source;                   // Router, gate and up read it.
+  std::span<const InputForm> forms;     // They are its forms.
+  const DenseMatrix* router = nullptr;  // It is float32 [experts][width of the source].
+  // It is float32 [1][..]; its sigmoid weighs `shared`; null: the weight is 1.
+  const DenseMatrix* share = nullptr;
   RouteRule rule;
-  const float* bias = nullptr;  // [experts], added for the choice only, or null
+  const float* bias = nullptr;  // It is [experts] and added for the choice only, or null.
   GateFunction function = GateFunction::silu;
-  int64_t stride = 0;  // bytes from the arrays of one expert to those of the next
+  // The arrays of neighbouring experts are this many bytes apart.
+  int64_t stride = 0;
   Part expert, shared;
-  float* stream = nullptr;  // residual stream, to which the weighted sum is added
+  // It is the residual stream, to which the weighted sum is added.
+  float* stream = nullptr;
 };
 
 // Describes one row of a delta net: everything between the products that make its inputs and the
 // one that reads its output.
 struct DeltaStep {
-  ConvolveCall net;    // for one row, without out, decay and strength; a product writes `in`
-  InputSource source;  // input of decays and strengths
-  const DenseMatrix* decay = nullptr;  // float32 [value heads][width of the source]
+  // It is for one row, without out, decay and strength; a product writes `in`.
+  ConvolveCall net;
+  InputSource source;                  // It is the input of decays and strengths.
+  const DenseMatrix* decay = nullptr;  // It is float32 [value heads][width of the source].
   const DenseMatrix* strength = nullptr;
-  HeadGates gates;         // of the output, with a gain; a product writes them
-  float* mixed = nullptr;  // the array that the next product reads
+  // These are for the output, with a gain; a product writes them.
+  HeadGates gates;
+  float* mixed = nullptr;  // The next product reads this array.
 };
 
 class PersistentProgram {
  public:
-  // Makes steps of one row.
+  // Makes a program for steps of one row.
   PersistentProgram();
-  // Makes steps of up to `rows` rows, 1, 2 or 4. Several rows have no experts, other mixers and
-  // coded caches, and all products the same scalar code with scales for at least 128 columns.
+  // Makes a program for steps of up to `rows` rows, which is 1, 2 or 4. With several rows there
+  // must be no experts, other mixers and coded caches, and all products must have the same scalar
+  // code with scales for at least 128 columns.
   explicit PersistentProgram(int rows);
   ~PersistentProgram();
   PersistentProgram(PersistentProgram&&) noexcept;
   PersistentProgram& operator=(PersistentProgram&&) noexcept;
 
-  // Returns whether the current device can run a step: it needs sm_90 or later and 227 KB of shared
+  // Returns whether the current device can run a step. It needs sm_90 or later and 227 KB of shared
   // memory per block. A step occupies all multiprocessors at the same time.
   static bool available();
 
-  // Adds prepare() and multiply() of one vector per row. Returns false if a step cannot do it: a
+  // Adds prepare() and multiply() of one vector per row. Returns false for what a step cannot do: a
   // rotation of more than 256 columns, two planes, a residual, a scale per row, a product code,
   // trellis codes beside fine scales, a gate other than silu, or an order in which blocks could
   // overwrite what others still read. The program cannot be used then. Products may have different
   // codes; if all have the same, a kernel with fewer instructions is used.
   bool multiply(const InputSource& source, std::span<const InputForm> forms,
                 std::span<const Matmul> products);
-  // Adds rope_and_store() and attend_decode() of the rows; the queries in memory stay unchanged.
+  // Adds rope_and_store() and attend_decode() of the rows. The queries in memory stay unchanged.
   // With `gated`, rope.q is [heads][2][head_dim]: every query head is followed by its gates, whose
   // sigmoid multiplies the output. Returns false for head sizes other than 64, 128 and 256, and for
   // capped logits.
   bool attend(const RopeCall& rope, const AttentionCall& attention, const AttentionScratch& scratch,
               bool gated = false);
-  // Does the same over a coded cache, as keep_rows() and attend_decode() do there (cache/cuda);
-  // bundles that leave the window at this row have been stored before. Returns false also for other
-  // mixers, for heads of 256 values, and where keys and values have not the same number of bits, 2,
+  // Does the same over a coded cache, as keep_rows() and attend_decode() do there (cache/cuda).
+  // Bundles that leave the window at this row have been stored before. Returns false also for other
+  // mixers, for heads of 256 values, and if keys and values do not have the same number of bits, 2,
   // 3, 4 or 8.
   bool attend_coded(const RopeCall& rope, const AttentionRows& attention, const CodedShape& cache,
                     const CodedPages& keys, const CodedPages& values,
@@ -128,12 +136,12 @@ class PersistentProgram {
   // Completes the program; nothing can be added afterwards. Returns false if the device has too
   // little shared memory or the distance between two products is too long.
   bool finish();
-  // Gives the results of the single launches, except for the order of float additions. With fewer
-  // than the program's rows, what the others have in memory is read and overwritten.
+  // Computes the results of the single launches, except for the order of float additions. With
+  // fewer rows than the program has, what the others have in memory is read and overwritten.
   void launch(Stream stream, int rows = 1) const;
 
  private:
-  // All attention phases of the program work on this row.
+  // Describes the row that all attention phases of the program work on.
   struct Row {
     RowPlaces places;
     PageTable table;
@@ -146,7 +154,7 @@ class PersistentProgram {
     Buffer bits;
   };
 
-  // Holds the arrays that a phase reads and writes, in the order of its tags.
+  // Lists the arrays that a phase reads and writes, in the order of its tags.
   struct Arrays {
     std::array<ExchangeArray*, kPhaseArrays> in{}, out{};
   };
@@ -157,11 +165,12 @@ class PersistentProgram {
   // these squares.
   struct Heads {
     ExchangeArray* squares;
-    int shift;  // log2 of the values per head
+    int shift;  // It is log2 of the values per head.
     float eps;
   };
 
-  // Holds places for the outputs of the experts' gate and up, shared by layers with as many values.
+  // Holds places for the outputs of the experts' gate and up. Layers with as many values share
+  // them.
   struct GatePlace {
     int64_t count;
     Buffer gate, up;
@@ -169,18 +178,19 @@ class PersistentProgram {
 
   // Holds the codes of all products, as far as they select the kernel.
   struct Codes {
-    std::set<std::pair<DecoderKind, int>> kinds;  // decoder, flush
-    bool apart = false;                           // codes differ within a phase
-    bool experts = false;                         // some phase chooses experts
-    bool mixers = false;                          // has other mixers (persistent/stream.cuh)
-    int coded = 0;                                // values of heads of a coded cache
+    std::set<std::pair<DecoderKind, int>> kinds;  // They are decoder and flush.
+    bool apart = false;                           // If true, codes differ within a phase.
+    bool experts = false;                         // If true, some phase chooses experts.
+    // If true, it has other mixers (persistent/stream.cuh).
+    bool mixers = false;
+    int coded = 0;  // Heads of a coded cache have this many values.
     int rows = 1;
-    bool deep = true;  // the rings of several rows
+    bool deep = true;  // It says whether the rings of several rows are deep.
 
     bool several() const { return kinds.size() > 1 || apart; }
     bool wide() const;
     bool trellis() const;
-    bool known() const;  // whether a kernel exists for them
+    bool known() const;  // It returns whether a kernel exists for them.
     ProgramMemory memory() const;
     PersistentKernel kernel() const;
     PersistentKernel coded_kernel() const;
@@ -228,28 +238,33 @@ class PersistentProgram {
   LaunchShape shape() const;
 
   std::vector<ProgramPhase> phases_;
-  std::vector<ExpertPhase> experts_;                     // one per phase
-  std::vector<Arrays> links_;                            // one per phase
-  std::map<const void*, ExchangeArray> arrays_;          // by the address that callers use
-  std::vector<std::unique_ptr<ExchangeArray>> packets_;  // of shared inputs
+  std::vector<ExpertPhase> experts_;                     // There is one per phase.
+  std::vector<Arrays> links_;                            // There is one per phase.
+  std::map<const void*, ExchangeArray> arrays_;          // The key is the address that callers use.
+  std::vector<std::unique_ptr<ExchangeArray>> packets_;  // They are for shared inputs.
   std::vector<Signs> signs_;
-  std::map<int64_t, ExchangeArray> logits_;   // of routers, by number of logits
-  std::map<int64_t, ExchangeArray> squares_;  // of heads, by number of squares
+  // These are of routers; the key is the number of logits.
+  std::map<int64_t, ExchangeArray> logits_;
+  // These are of heads; the key is the number of squares.
+  std::map<int64_t, ExchangeArray> squares_;
   std::map<const ExchangeArray*, Heads> heads_;
   std::vector<std::unique_ptr<GatePlace>> gate_places_;
   PhaseOrder order_;
   int count_ = 0, blocks_ = 0;
   Codes codes_;
-  int pair_ = 1;                                             // blocks that make inputs together
-  int most_own_k_tiles_ = 0;                                 // of an input that blocks make
-  bool one_k_tile_ = false;                                  // some such input has only one
-  int64_t own_bytes_ = 0, input_bytes_ = 0, sum_bytes_ = 0;  // see ProgramArgs
-  int longest_run_ = 0;                                      // most k-tiles of a warp in a phase
-  int most_runs_ = 1;         // most runs of one expert matrix, per warp and phase
-  int64_t choice_bytes_ = 0;  // shared memory of the choice, in programs with experts
-  int first_choice_ = 0;      // see ProgramArgs
+  // This many blocks make inputs together.
+  int pair_ = 1;
+  int most_own_k_tiles_ = 0;  // It is for an input that blocks make.
+  // If true, some such input has only one.
+  bool one_k_tile_ = false;
+  int64_t own_bytes_ = 0, input_bytes_ = 0, sum_bytes_ = 0;  // ProgramArgs explains them.
+  // It is the most k-tiles of a warp in a phase.
+  int longest_run_ = 0;
+  int most_runs_ = 1;         // It is the most runs of one expert matrix, per warp and phase.
+  int64_t choice_bytes_ = 0;  // The choice takes this much shared memory, in programs with experts.
+  int first_choice_ = 0;      // ProgramArgs explains it.
   Row row_;
-  std::vector<uint16_t> shares_;  // see ProgramArgs
+  std::vector<uint16_t> shares_;  // ProgramArgs explains it.
   Buffer device_phases_, device_experts_, device_shares_, left_;
 };
 

@@ -30,7 +30,8 @@ ProgramMemory PersistentProgram::Codes::memory() const {
 
 namespace {
 
-// Returns the kernel of programs that have this one code.
+// Returns the kernel of programs that have this one code, with this number of columns summed
+// together.
 template <typename Decoder, int Flush>
 PersistentKernel kernel_of_one_code(bool experts, bool mixers) {
   if constexpr (kIsTrellis<Decoder>) {
@@ -47,7 +48,7 @@ PersistentKernel kernel_of_one_code(bool experts, bool mixers) {
   }
 }
 
-// Returns the same for either number of columns that are summed together.
+// Returns the kernel for either number of columns that are summed together.
 template <typename Decoder>
 PersistentKernel kernel_of_one_code(int flush, bool experts, bool mixers) {
   if constexpr (kIsTrellis<Decoder>) {

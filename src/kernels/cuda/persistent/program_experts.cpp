@@ -1,4 +1,4 @@
-// Adds layers with experts as phases: the product of the router, gate and up, and down.
+// Adds layers with experts as phases, which are the product of the router, gate and up, and down.
 #include <algorithm>
 #include <array>
 
@@ -16,8 +16,7 @@ bool is_one_pass(const Matmul& product) {
   return product.pass[0] != nullptr && product.pass[1] == nullptr && product.bias == nullptr;
 }
 
-// Returns whether a step can multiply these matrices. All limits of expert products are checked
-// here.
+// Returns whether a step can multiply these matrices, within all limits of expert products.
 bool can_multiply(const ExpertStep::Part& part, const ExpertStep& step) {
   if (!is_one_pass(part.gate) || !is_one_pass(part.up) || !is_one_pass(part.down)) return false;
   const Matrix &gate = *part.gate.pass[0], &up = *part.up.pass[0], &down = *part.down.pass[0];
@@ -40,7 +39,7 @@ bool can_choose(const ExpertStep& step) {
          (step.shared.width == 0 || can_multiply(step.shared, step));
 }
 
-// Returns whether the k-tiles of both have the same layout, so that one product may have some of
+// Returns whether the k-tiles of both have the same layout, so that one product may contain some of
 // each.
 bool same_k_tiles(const Matrix& a, const Matrix& b) {
   return a.code == b.code && a.group == b.group && a.offset_group == b.offset_group;
@@ -50,7 +49,7 @@ ExpertPhase::Arrays arrays_of(const Matrix& m) {
   return {m.codes.as<uint4>(), m.scales.as<std::byte>(), m.offsets.as<std::byte>()};
 }
 
-// Returns the k-tiles of one expert's matrix; 0 if there is none.
+// Returns how many k-tiles one expert's matrix has; 0 if there is none.
 int k_tiles_of(const Matrix* m) {
   return m == nullptr ? 0 : static_cast<int>(m->cols / kKTileColumns);
 }
@@ -69,7 +68,8 @@ bool PersistentProgram::experts(const ExpertStep& step) {
   return logits != nullptr && add_gates(step, place, *logits) && add_downs(step, place);
 }
 
-// Layers whose experts have the same number of values share these places.
+// Returns the places for gate and up, which layers share if their experts have the same number of
+// values.
 const PersistentProgram::GatePlace& PersistentProgram::gate_place(int64_t count) {
   for (const auto& place : gate_places_)
     if (place->count == count) return *place;
@@ -79,7 +79,8 @@ const PersistentProgram::GatePlace& PersistentProgram::gate_place(int64_t count)
   return *gate_places_.back();
 }
 
-// Returns null if a block might still read the logits of another layer.
+// Adds the product of the router. Returns null if a block might still read the logits of another
+// layer.
 ExchangeArray* PersistentProgram::add_router(const ExpertStep& step) {
   Planned plan{ProgramPhase(RouterPhase()), {}, {}};
   RouterPhase& router = plan.phase.router;
@@ -109,7 +110,7 @@ bool PersistentProgram::describe_shared(const Matmul& first, const Matmul& share
   return same_k_tiles(*first.pass[0], m) && first.input[0]->group == shared.input[0]->group;
 }
 
-// Gate and up are two sets of tiles; in each set the chosen experts follow one another.
+// Adds gate and up as two sets of tiles. In each set the chosen experts follow one another.
 bool PersistentProgram::add_gates(const ExpertStep& step, const GatePlace& place,
                                   ExchangeArray& logits) {
   const ExpertStep::Part &each = step.expert, &shared = step.shared;
@@ -150,7 +151,7 @@ bool PersistentProgram::add_gates(const ExpertStep& step, const GatePlace& place
   return finish_product(plan);
 }
 
-// A row of down is as long as the rows of all chosen experts together.
+// Adds down, a row of which is as long as the rows of all chosen experts together.
 bool PersistentProgram::add_downs(const ExpertStep& step, const GatePlace& place) {
   const ExpertStep::Part &each = step.expert, &shared = step.shared;
   const size_t chooses = phases_.size() - 1;
@@ -197,7 +198,7 @@ void PersistentProgram::follow_choices() {
   first_choice_ = next;
 }
 
-// Returns the number of weight pieces of a warp that has `count` k-tiles of a phase.
+// Returns how many pieces of weights a warp has that has `count` k-tiles of a phase.
 int PersistentProgram::runs_of(const ExpertPhase& experts, int count) {
   return experts.chosen == 0 ? 1 : most_expert_runs(experts, count);
 }

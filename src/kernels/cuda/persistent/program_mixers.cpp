@@ -1,4 +1,4 @@
-// Adds mixers as phases: attention, and steps of delta nets.
+// Adds mixers as phases, which are attention and steps of delta nets.
 #include <algorithm>
 #include <bit>
 #include <iterator>
@@ -10,8 +10,8 @@ namespace walsh::cuda {
 
 using detail::make_exchange;
 
-// Fills in what attention does whatever the cache is. Returns false for heads and options that no
-// phase has.
+// Sets what attention does whatever the cache is. Returns false for heads and options that no phase
+// supports.
 bool PersistentProgram::describe_heads(const RopeCall& rope, const AttentionRows& call,
                                        int kv_heads, int dim, const AttentionScratch& scratch,
                                        Planned& plan) {
@@ -20,7 +20,7 @@ bool PersistentProgram::describe_heads(const RopeCall& rope, const AttentionRows
   if (call.m != codes_.rows || (dim != 64 && dim != 128 && dim != 256)) return false;
   a.rule = detail::attention_rule(call.options, call.sinks);
   if (a.rule.cap.power != 0) return false;
-  detail::row_args(call, kv_heads, dim);  // throws for calls that no kernel takes
+  detail::row_args(call, kv_heads, dim);  // It throws for calls that no kernel takes.
   a.turned = turned_pairs(rope, dim);
   codes_.mixers |= a.gated || dim == 256 || (a.turned != 0 && a.turned != dim / 2);
   a.q_norm = rope.q_norm;
@@ -51,7 +51,7 @@ bool PersistentProgram::describe_heads(const RopeCall& rope, const AttentionRows
   return true;
 }
 
-// The phase needs `bytes` of shared memory of the room for inputs.
+// Completes a phase of attention, which needs `bytes` of the room for inputs in shared memory.
 bool PersistentProgram::finish_attention(const Row& row, int64_t bytes, Planned& plan) {
   AttentionPhase& a = plan.phase.attention;
   ExchangeArray* out = array(a.out);

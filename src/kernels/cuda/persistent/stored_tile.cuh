@@ -1,6 +1,6 @@
 // Holds a tile of stored keys or values in a lane's registers (attention/coded_tile.cuh), and
-// multiplies it. Keys are multiplied as integers: their levels are int8, and a query is an int8
-// plane and a second one of 1/256, so that a value has 15 bits. Codes of values become halves.
+// multiplies it. Keys are multiplied as integers. Their levels are int8, and a query is an int8
+// plane and a second one of 1/256, so a value has 15 bits. Codes of values become halves.
 #pragma once
 
 #include "kernels/cuda/attention/coded_tile.cuh"
@@ -34,8 +34,8 @@ struct StoredTile {
   uint32_t codes[kWords];
   uint32_t scales[kChunks * Each];
 
-  // Loads this lane's words of codes, and its scales: those at `place`, since several lanes share
-  // a scale.
+  // Loads this lane's words of codes, and the scales at `place`, because several lanes share a
+  // scale.
   __device__ __forceinline__ void load(const unsigned char* tile, int groups, int place, int lane) {
     const auto* words = reinterpret_cast<const uint32_t*>(tile) + lane;
 #pragma unroll
@@ -53,15 +53,16 @@ struct StoredTile {
   }
 };
 
-// Lane 4 g + t has codes of keys g and g + 8.
+// Holds stored keys: lane 4 g + t has codes of keys g and g + 8.
 template <int Dim, int Bits>
 struct StoredKeys : StoredTile<Dim, Bits, 1> {
   __device__ __forceinline__ void load(const unsigned char* tile, int groups, int lane) {
     StoredTile<Dim, Bits, 1>::load(tile, groups, lane / 4, lane);
   }
 
-  // Computes s = K Q^T, still to be multiplied with the scales of levels and queries. q[32 * b] are
-  // the queries of columns 32 b .. as operands of this lane: two words of each plane.
+  // Computes s = K Q^T, which the caller has to multiply by the scales of levels and queries. q[32
+  // * b] are the queries of columns 32 b .. as operands of this lane, which are two words of each
+  // plane.
   __device__ __forceinline__ void multiply(const ByteLevels& levels, const uint4* q,
                                            float (&s)[4]) const {
 #pragma unroll
@@ -102,7 +103,7 @@ struct StoredKeys : StoredTile<Dim, Bits, 1> {
   }
 };
 
-// Lane 4 g + t has scales of values 2 t, 2 t + 1, 2 t + 8, 2 t + 9.
+// Holds stored values: lane 4 g + t has scales of values 2 t, 2 t + 1, 2 t + 8, 2 t + 9.
 template <int Dim, int Bits>
 struct StoredValues : StoredTile<Dim, Bits, 2> {
   __device__ __forceinline__ void load(const unsigned char* tile, int groups, int lane) {
@@ -121,7 +122,7 @@ struct StoredValues : StoredTile<Dim, Bits, 2> {
     }
   }
 
-  // Adds the values by their weights. Sums are of columns 16 d + g and 16 d + g + 8.
+  // Adds the values, weighed. Sums are of columns 16 d + g and 16 d + g + 8.
   __device__ __forceinline__ void add(const HalfLevels& levels, uint32_t b0, uint32_t b1,
                                       Running<Dim>& run) const {
     uint32_t p0 = 0, p1 = 0;

@@ -1,6 +1,6 @@
-// Streams the weights of a step's products, one stream per warp. Their codes are known as far as
-// possible when a kernel is compiled: one code for all products, or several, and then each product
-// of a phase says which it has.
+// Streams the weights of a step's products, one stream per warp. As far as possible, codes are
+// known when a kernel is compiled. There is one code for all products, or several; then each
+// product of a phase says which it has.
 #pragma once
 
 #include <algorithm>
@@ -19,14 +19,13 @@ struct OneCode {
   static constexpr int kCodedDim = 0;
   static constexpr ProgramMemory kMemory = program_memory(Decoder::kVectors, Flush);
   using KTile = KTileDot<Decoder, Flush, 0>;
-  // This k-tile is for inputs in the doubled order (ProgramPhase::doubled), which only trellis
-  // codes read.
+  // Reads inputs in the doubled order (ProgramPhase::doubled), as only trellis codes do.
   using Doubled = KTileDot<Decoder, Flush, 0, KTilePlaces<Decoder::kVectors, Flush, true>>;
   static constexpr bool kDoubles = Doubled::kDoubled;
 };
 
-// All k-tiles take as much room as the largest one. Flush is 32 if codes of both kinds occur, and
-// 128 if all have it.
+// Describes several codes. All k-tiles take as much room as the largest one. Flush is 32 if codes
+// of both kinds occur, and 128 if all have it.
 template <int Flush, typename... Decoders>
 struct SeveralCodes {
   static constexpr int kRows = 1;
@@ -38,7 +37,7 @@ struct SeveralCodes {
 
   template <typename Decoder, int F>
   using KTileOf = KTileDot<Decoder, F, 0, KTilePlaces<kVectors, Flush>>;
-  // This has what is the same for all codes.
+  // Has what is the same for all codes.
   using KTile = KTileOf<std::tuple_element_t<0, std::tuple<Decoders...>>, Flush>;
 
   // Calls body.operator()<KTile>() with the k-tile of a code.
@@ -77,16 +76,16 @@ struct WithExperts : Codes {
   static constexpr bool kExperts = true;
 };
 
-// Has the same codes for programs with other mixers than attention of whole heads: delta nets, and
-// attention with gates, with partly rotated heads or with heads of 256 values.
+// Has the same codes for programs with other mixers than attention of whole heads. These are delta
+// nets, and attention with gates, with partly turned heads, or with heads of 256 values.
 template <typename Codes>
 struct WithMixers : Codes {
   static constexpr bool kMixers = true;
 };
 
-// Has the same codes for programs that attend to a coded cache of heads of this size. The functions
-// of both kinds of attention, or of several sizes, in one kernel would cost its products and
-// themselves registers.
+// Has the same codes for programs that attend to a coded cache of heads of this size. If one kernel
+// had the functions of both kinds of attention, or of several sizes, its products and these
+// functions would lose registers.
 template <typename Codes, int Dim>
 struct WithCodedCache : Codes {
   static constexpr int kCodedDim = Dim;
@@ -111,15 +110,16 @@ struct StreamPiece {
   const std::byte* scales;
   const std::byte* offsets;
   uint16_t count;
-  uint8_t last;  // the last piece of the phase
+  uint8_t last;  // It says whether this is the last piece of the phase.
   uint8_t scale_vectors, offset_vectors;
-  uint8_t code_words;  // per lane and k-tile
-  uint8_t slot;        // in the choice of experts, if the matrix is an expert's
+  uint8_t code_words;  // A lane has this many per k-tile.
+  uint8_t slot;        // It is the slot in the choice of experts, if it is an expert's matrix.
 };
 
 // Says which k-tiles a warp has in a phase.
 struct alignas(16) PhaseRun {
-  int tile, k_tile;  // of the first one: index among the block's tiles, and in the tile
+  // Are those of the first one: its index among the block's tiles, and in the tile.
+  int tile, k_tile;
   int count;
 };
 
@@ -226,7 +226,7 @@ struct PhaseQueue {
 
 // Keeps the state of a stream while a phase without weights needs the registers.
 struct ParkedStream {
-  uint32_t oldest;  // back from the end of the ring
+  uint32_t oldest;  // It counts back from the end of the ring.
   int ahead, phase, piece, left;
 };
 
@@ -257,7 +257,7 @@ class WeightStream {
     phase_ = from.phase;
     piece_ = from.piece;
     left_ = 0;
-    codes_ = nullptr;  // so that the compiler keeps none of these alive through the other phase
+    codes_ = nullptr;  // The compiler then keeps none of these alive through the other phase.
     side_ = nullptr;
     side_place_ = side_step_ = code_words_ = 0;
     if (from.left > 0) begin_piece(phases, from.left);
@@ -275,7 +275,7 @@ class WeightStream {
     }
   }
 
-  // Returns how many of the next `count` k-tiles can be treated alike; `replaces` tells whether
+  // Returns how many of the next `count` k-tiles can be treated alike. `replaces` tells whether
   // each is replaced in the ring once it has been read.
   __device__ __forceinline__ int piece(const PhaseQueue& phases, int count, bool& replaces) {
     replaces = has_piece(phases);
@@ -303,7 +303,8 @@ class WeightStream {
     return slot == end_of_ring_ ? slot - kRingBytes : slot;
   }
 
-  // This lane has read the oldest k-tiles; requests others in their places if `replaces`.
+  // Marks the oldest k-tiles as read by this lane, and requests others in their places if
+  // `replaces`.
   template <int KTiles>
   __device__ __forceinline__ void replace_oldest(bool replaces) {
     __syncwarp();
@@ -371,15 +372,16 @@ class WeightStream {
 
   const int warp_, lane_;
   const uint32_t end_of_ring_;
-  uint32_t oldest_;  // place of this lane's codes in the oldest k-tile
-  int ahead_ = 0;    // k-tiles that are in the ring
+  uint32_t oldest_;  // It is the place of this lane's codes in the oldest k-tile.
+  int ahead_ = 0;    // This many k-tiles are in the ring.
   // The next fetches are `left_` k-tiles of a piece.
   int phase_ = -1, piece_ = 0, left_ = 0;
   const uint4* codes_ = nullptr;
   const std::byte* side_ = nullptr;
-  int side_place_ = 0;  // distance from the lane's codes; < 0: this lane copies none
-  int side_step_ = 0;   // bytes from k-tile to k-tile
-  int code_words_ = 0;  // of the piece, in programs with several codes
+  // It is the distance from the lane's codes; < 0: this lane copies none.
+  int side_place_ = 0;
+  int side_step_ = 0;   // K-tiles are this many bytes apart.
+  int code_words_ = 0;  // It is the piece's, in programs with several codes.
 };
 
 }  // namespace walsh::cuda

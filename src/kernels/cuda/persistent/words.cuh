@@ -1,4 +1,4 @@
-// Names the PTX by which the blocks of a step communicate: words and packets in memory, and bytes
+// Wraps the PTX by which the blocks of a step communicate: words and packets in memory, and bytes
 // sent to the shared memory of the other block of a pair. Tests replace this file, so that kernels
 // run on the host (tests/kernels/emulated).
 #pragma once
@@ -8,8 +8,8 @@
 
 namespace walsh::cuda {
 
-// The size of this shared memory is set at launch: rings of weights, inputs, sums, phases (see
-// ProgramMemory and ProgramArgs).
+// A launch sets the size of this shared memory, which has rings of weights, inputs, sums and phases
+// (ProgramMemory, ProgramArgs).
 extern __shared__ __align__(128) std::byte program_shared[];
 
 __device__ __forceinline__ uint32_t exchanged_word(const float* p) {
@@ -31,7 +31,7 @@ __device__ __forceinline__ void exchange_word(float* p, uint32_t word) {
   asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(word) : "memory");
 }
 
-// Reads 16 bytes that are read and written as one; the tag is the lowest bit of w.
+// Reads 16 bytes that are read and written as one. The tag is the lowest bit of w.
 __device__ __forceinline__ uint4 exchanged_packet(const uint4* p) {
   uint64_t low, high;
   asm volatile(
@@ -56,8 +56,8 @@ __device__ __forceinline__ void exchange_packet(uint4* p, uint4 v) {
       : "memory");
 }
 
-// Some warps of a block can meet in two places, number 0 and 1: this waits until `threads` threads,
-// its own included, have called this or announce_to.
+// Waits in one of two places, number 0 and 1, where some warps of a block can meet, until `threads`
+// threads, its own included, have called this or announce_to.
 __device__ __forceinline__ void meet_some(int meeting, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(meeting + 1), "r"(threads) : "memory");
 }
@@ -94,7 +94,7 @@ __device__ __forceinline__ void expect_bytes(uint32_t barrier, int bytes) {
 #endif
 }
 
-// Sends 8 bytes to the place `to` of the other block, where `barrier` counts them.
+// Sends 8 bytes to place `to` of the other block, where `barrier` counts them.
 __device__ __forceinline__ void send_to_block(uint32_t to, uint2 v, uint32_t barrier) {
 #if __CUDA_ARCH__ >= 900
   asm volatile(

@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kThreads)
   wait_previous_kernel();
   float* x = rows + blockIdx.x * width;
   const float inverse = inverse_rms(x, width, eps);
-  __syncthreads();  // all threads have read what some of them write
+  __syncthreads();  // All threads have read what some of them write.
 #pragma unroll 4
   for (int64_t i = threadIdx.x; i < width; i += kThreads)
     x[i] = x[i] * inverse * gain[i];

@@ -1,4 +1,4 @@
-// Embeds tokens: decodes rows from the stored layout, rotates them back and adds up passes as
+// Embeds tokens. Rows are decoded from the stored layout, rotated back, and passes are added up as
 // Model::embed does. A block has 1024 columns, which no rotation block crosses.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -18,7 +18,7 @@
 namespace walsh::cuda {
 namespace {
 
-constexpr int kColumns = 1024;  // per block
+constexpr int kColumns = 1024;  // A block has this many columns.
 constexpr int kThreads = 256;
 constexpr int kPerThread = kColumns / kThreads;
 constexpr int kMinSegment = 32;
@@ -28,16 +28,17 @@ struct PassView {
   const __half* scales = nullptr;
   const __half* offsets = nullptr;
   const __half* sub_scales = nullptr;
-  const int8_t* codebook = nullptr;  // of product codes; otherwise null
+  const int8_t* codebook = nullptr;  // Product codes have it; otherwise it is null.
   int residual = 0;
-  int step_bits = 0;  // of trellis codes; otherwise 0
+  int step_bits = 0;  // Trellis codes have it; otherwise it is 0.
   uint32_t multiplier = 0;
-  const __half* col_scales = nullptr;  // of trellis codes; null: scales are per row and block
+  // Trellis codes have it; if null, scales are per row and block.
+  const __half* col_scales = nullptr;
   float unit = 1;
   int bits = 0, row_bytes = 0;
-  int group = 0, groups = 0;  // columns per scale
+  int group = 0, groups = 0;  // A scale holds for `group` columns.
   int sub_group = 0, sub_groups = 0;
-  int block = 0;  // of the rotation; 0: not rotated
+  int block = 0;  // It is the rotation's; 0: not rotated.
   uint32_t seed = 0;
   bool signs = false;
   float levels[16] = {};
@@ -47,7 +48,7 @@ struct EmbedArgs {
   const int32_t* tokens = nullptr;
   int64_t rows = 0;
   int cols = 0, padded = 0;
-  int passes = 0;  // 0: a dense table
+  int passes = 0;  // 0 stands for a dense table.
   DType type = DType::f32;
   const void* data = nullptr;
   PassView pass[2];
@@ -59,7 +60,7 @@ struct EmbedArgs {
 // A tile has this many steps of two weights each.
 constexpr int kPairSteps = kTileWeights / 2;
 
-// Returns the code of a column (docs/formats/README.md): 32 codes lie in `bits` words.
+// Returns the code of a column (docs/formats/README.md), where 32 codes lie in `bits` words.
 __device__ int stored_code(const PassView& w, const uint8_t* row, int column) {
   if (w.bits == 8) return row[column];
   const auto* words = reinterpret_cast<const uint32_t*>(row) + column / 32 * w.bits;
@@ -100,7 +101,7 @@ __device__ float trellis_value(const PassView& w, int64_t row, int column, int p
   return scale * (w.unit * static_cast<float>(level));
 }
 
-// Each kind of code has an instance, so that no branch separates the loads.
+// Decodes a weight. Each kind of code has an instance, so that no branch separates the loads.
 template <CodeKind Kind>
 __device__ float decode(const PassView& w, int64_t row, int column, int padded) {
   if constexpr (Kind == CodeKind::trellis) return trellis_value(w, row, column, padded);
@@ -118,7 +119,8 @@ __device__ float decode(const PassView& w, int64_t row, int column, int padded) 
   return scale * level + offset;
 }
 
-// Returns the size of the Hadamard segment of a column: full blocks, then descending powers of two.
+// Returns the size of the Hadamard segment of a column: full blocks come first, then descending
+// powers of two.
 __device__ int segment_size(int block, int padded, int column) {
   const int tail = padded % block;
   int offset = column - (padded - tail);
@@ -132,7 +134,7 @@ __device__ int segment_size(int block, int padded, int column) {
   return size;
 }
 
-// Returns sign / sqrt(segment), the Rotator's factor.
+// Returns sign / sqrt(segment), which is the Rotator's factor.
 __device__ float rotation_factor(const PassView& w, int size, int column) {
   uint32_t h = static_cast<uint32_t>(column) * 0x9E3779B9u + w.seed;
   h ^= h >> 16;
@@ -147,7 +149,7 @@ __device__ float rotation_factor(const PassView& w, int size, int column) {
   return w.signs && h >> 31 ? -norm : norm;
 }
 
-// Decodes and rotates back the block's columns of a pass; thread i has columns i, i + 256, ...
+// Decodes the block's columns of a pass and rotates them back. Thread i has columns i, i + 256, ...
 template <CodeKind Kind>
 __device__ void decode_pass(const EmbedArgs& args, const PassView& w, int64_t row, int first,
                             float* shared, float (&v)[kPerThread]) {
@@ -183,7 +185,7 @@ __device__ float dense_value(const EmbedArgs& args, int64_t index) {
   return __bfloat162float(static_cast<const __nv_bfloat16*>(args.data)[index]);
 }
 
-// The grid spans blocks of columns in x, and rows in y.
+// Embeds a part of a row. The grid spans blocks of columns in x, and rows in y.
 template <CodeKind Kind>
 __global__ void __launch_bounds__(kThreads) embed_kernel(const __grid_constant__ EmbedArgs args) {
   __shared__ float shared[kColumns];

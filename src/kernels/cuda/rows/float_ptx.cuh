@@ -1,4 +1,4 @@
-// Names PTX float instructions that CUDA does not expose.
+// Wraps PTX float instructions that CUDA does not expose.
 #pragma once
 
 namespace walsh::cuda {

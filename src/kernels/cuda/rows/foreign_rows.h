@@ -1,4 +1,4 @@
-// Inputs and results of products may be rows in another framework's memory and types.
+// Takes inputs and results of products as rows in another framework's memory and types.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace walsh::cuda {
 
-// Describes m rows of `width` values, float32 or 16 bits, `stride` values from row to row.
+// Describes m rows of `width` values, float32 or 16 bits, which are `stride` values apart.
 struct ForeignRows {
   const void* data = nullptr;
   DType type = DType::f32;
@@ -16,10 +16,11 @@ struct ForeignRows {
   int64_t width = 0;
 };
 
-// Does what prepare() does, with the bits that float rows with the same values have.
+// Does what prepare() does, with the bits that float rows of the same values would give.
 void prepare(const ForeignRows& source, std::span<const InputForm> forms, int64_t m, Stream stream);
 
-// Computes out[t * stride + column] = x[t * ldx + column] in one launch, rounded to fp16 or bf16.
+// Describes out[t * stride + column] = x[t * ldx + column], computed in one launch and rounded to
+// fp16 or bf16.
 struct RoundedRows {
   const float* x = nullptr;
   int64_t ldx = 0;

@@ -17,7 +17,7 @@ struct Forms {
   FormView form[kMaxForms];
 };
 
-// Returns the norm's factor for a head, applied besides its gate.
+// Returns the norm's factor for a head, which multiplies it besides the gate.
 __device__ __forceinline__ float head_factor(double squares, const HeadGates& gates) {
   return static_cast<float>(1.0 / sqrt(squares / gates.dim + static_cast<double>(gates.eps)));
 }
@@ -26,7 +26,7 @@ __device__ __forceinline__ float sigmoid_of(float x, float gate) {
   return x / (1.0f + expf(-gate));
 }
 
-// A warp works on one row and head.
+// Gates one head of a row with a warp.
 __global__ void __launch_bounds__(kGateWarps * 32)
     gate_kernel(float* rows, const __grid_constant__ HeadGates gates, int heads) {
   allow_next_kernel();
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kGateWarps * 32)
     x[i] = sigmoid_of(gate[i], gate[i]) * (x[i] * inverse * gates.gain[i]);
 }
 
-// Loads the gates of 8 values of a row from `column` on, all of one head.
+// Loads the gates of 8 values of a row from `column` on, which all belong to one head.
 __device__ __forceinline__ void load_gate(const InputView& in, const float* from, bool inside,
                                           bool vectors, float (&v)[kLaneColumns]) {
   if (vectors) {
@@ -95,7 +95,7 @@ __device__ __forceinline__ void load_gated(const InputView& in, const HeadGates&
   }
 }
 
-// The grid spans k-tiles in x, inputs in y, and forms in z.
+// Makes inputs from gated heads. The grid spans k-tiles in x, inputs in y, and forms in z.
 template <int Span>
 __global__ void __launch_bounds__(kPrepareWarps * 32)
     prepare_gated_kernel(const InputView in, const __grid_constant__ HeadGates gates, bool vectors,

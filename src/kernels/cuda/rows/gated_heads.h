@@ -1,4 +1,5 @@
-// Applies gates to the outputs of mixers: gated attention, and delta nets, which also norm heads.
+// Applies gates to the outputs of mixers, which are gated attention, and delta nets, which also
+// norm heads.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +13,10 @@ namespace walsh::cuda {
 //   x[t][h][..] *= 1 / (1 + e^-gate), or with a gain
 //   x[t][h][..] = norm(x[t][h]) * gain * silu(gate)
 struct HeadGates {
-  const float* gate = nullptr;  // head h of row t is at gate + t * ld + h * head_ld; null: no gates
+  // Head h of row t is at gate + t * ld + h * head_ld; null: there are no gates.
+  const float* gate = nullptr;
   int64_t ld = 0, head_ld = 0;
-  const float* gain = nullptr;  // [dim], a weight; or null
+  const float* gain = nullptr;  // It is [dim], a weight; or null.
   float eps = 0;
   int dim = 0;
 
@@ -24,12 +26,12 @@ struct HeadGates {
 // Applies gates in place to `heads` heads of m rows [m][heads * dim]. Squares are added in double.
 void gate_heads(float* x, const HeadGates& gates, int64_t m, int heads, Stream stream);
 
-// Returns whether prepare() can apply gates of these heads: a head must lie in one k-tile and
-// consist of whole lanes.
+// Returns whether prepare() can apply gates of these heads. For that, a head must lie in one k-tile
+// and consist of whole lanes.
 bool can_prepare(const HeadGates& gates);
-// Does what prepare() does with gates applied on the fly, leaving x unchanged; the source must have
-// neither `up` nor a gain. Bits equal those of gate_heads() and prepare(), except for the order in
-// which squares are added.
+// Does what prepare() does, with gates applied on the way, and leaves x unchanged. The source must
+// have neither `up` nor a gain. Bits equal those of gate_heads() and prepare(), except for the
+// order in which squares are added.
 void prepare(const InputSource& source, const HeadGates& gates, std::span<const InputForm> forms,
              int64_t m, Stream stream);
 

@@ -6,13 +6,13 @@
 
 namespace walsh::cuda {
 
-// Holds a head as columns 32 r + lane.
+// Holds a head; lane l has columns 32 r + l.
 template <int Dim>
 struct HeadColumns {
   float v[Dim / 32];
 
-  // If all pairs are rotated, or none, the columns are already where they are needed: the first
-  // half, then the second. Otherwise they pass through shared memory.
+  // Takes a head from pairs. If all pairs are turned, or none, the columns are already where they
+  // are needed: the first half, then the second. Otherwise they pass through shared memory.
   __device__ __forceinline__ HeadColumns(const Pairs& x, const HeadPairs& pairs, float* shared,
                                          int lane) {
     if (pairs.turned == 0 || pairs.turned == pairs.half) {
@@ -30,7 +30,8 @@ struct HeadColumns {
       v[r] = shared[32 * r + lane];
   }
 
-  // Rotates as walsh::Rotator, in the same order of additions. factor(r) is for column 32 r + lane.
+  // Rotates like walsh::Rotator, in the same order of additions. factor(r) is for column 32 r +
+  // lane.
   template <typename Factor>
   __device__ __forceinline__ void rotate(int block, int lane, const Factor& factor) {
     if (block == 0) return;

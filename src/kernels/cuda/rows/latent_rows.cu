@@ -14,8 +14,8 @@ constexpr int kThreads = 128, kWarps = kThreads / 32;
 
 struct LatentArgs {
   LatentRows call;
-  __half* latents = nullptr;      // [page][kPageTokens][rank]
-  __half* shared_keys = nullptr;  // [page][kPageTokens][turned]
+  __half* latents = nullptr;      // Its shape is [page][kPageTokens][rank].
+  __half* shared_keys = nullptr;  // Its shape is [page][kPageTokens][turned].
   int rank = 0, turned = 0;
   const int32_t* pages = nullptr;
   int64_t per_sequence = 0;
@@ -37,8 +37,8 @@ __device__ double block_sum(double x, int thread) {
   return sum;
 }
 
-// The latent is a value too, so that it is always finite; where its row is NaN, so is the shared
-// key (kept_half).
+// Keeps a row. The latent is a value, too, so it is always finite. If its row is NaN, so is the
+// shared key (kept_half).
 __device__ void keep_row(const LatentArgs& args, int64_t row, int64_t position, int thread) {
   const LatentRows& call = args.call;
   const int64_t page = args.pages[args.sequences[row] * args.per_sequence + position / kPageTokens];
@@ -81,7 +81,8 @@ __device__ void turn_queries(const LatentRows& call, int64_t row, int64_t positi
     q[i / rest * call.head_dim + 2 * call.pairs + i % rest] *= factor;
 }
 
-// The grid spans rows in x; y is 0 for the cache, and 1 for queries.
+// Keeps latents and turns queries. The grid spans rows in x; y is 0 for the cache, and 1 for
+// queries.
 __global__ void __launch_bounds__(kThreads) keep_kernel(const __grid_constant__ LatentArgs args) {
   allow_next_kernel();
   wait_previous_kernel();
@@ -96,7 +97,7 @@ __global__ void __launch_bounds__(kThreads) keep_kernel(const __grid_constant__ 
 }
 
 constexpr int kLineBytes = 128;
-constexpr int kRows = 4, kTokens = 8;  // of a warp
+constexpr int kRows = 4, kTokens = 8;  // A warp takes this many rows and tokens.
 static_assert(kRows * kTokens == 32, "a lane has one result");
 
 __device__ __forceinline__ float2 load_two(const __half* p) {
@@ -113,7 +114,7 @@ __device__ __forceinline__ float2 load_two(const Bf16* p) {
   return make_float2(__uint_as_float(both << 16), __uint_as_float(both & 0xffff0000u));
 }
 
-// Adds 32 values up over the lanes of a warp: lane l gets the sum of value l.
+// Adds 32 values up over the lanes of a warp. Lane l gets the sum of value l.
 __device__ __forceinline__ float sum_each(float (&v)[32], int lane) {
 #pragma unroll
   for (int n = 16; n > 0; n /= 2) {
@@ -127,8 +128,8 @@ __device__ __forceinline__ float sum_each(float (&v)[32], int lane) {
   return v[0];
 }
 
-// The grid spans rows of a head in x, heads in y, and tokens in z. A warp takes kRows rows and
-// kTokens tokens, its lanes pairs of columns.
+// Multiplies heads. The grid spans rows of a head in x, heads in y, and tokens in z. A warp takes
+// kRows rows and kTokens tokens, and its lanes take pairs of columns.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     heads_kernel(const __grid_constant__ HeadProducts call) {

@@ -1,5 +1,5 @@
-// Handles rows of latent attention, whose cache has latents (LatentDesc in arch/layer.h): what is
-// done in front of attention, and the products of heads.
+// Handles rows of latent attention, whose cache has latents (LatentDesc in arch/layer.h). It has
+// what is done in front of attention, and the products of heads.
 #pragma once
 
 #include "base/cuda/device.h"
@@ -10,19 +10,20 @@ namespace walsh::cuda {
 
 // Holds the arguments of keep_latents for m rows.
 struct LatentRows {
-  float* q = nullptr;  // [m][ldq]: of every head, the first 2 * pairs values turn in place
+  // It has the shape [m][ldq]; the first 2 * pairs values of every head turn in place.
+  float* q = nullptr;
   int64_t ldq = 0;
   int heads = 0, head_dim = 0;
-  const float* latent = nullptr;  // [m][ld_latent]
+  const float* latent = nullptr;  // Its shape is [m][ld_latent].
   int64_t ld_latent = 0;
-  const float* gain = nullptr;  // of the latent's norm
+  const float* gain = nullptr;  // The norm of the latent has this gain.
   float eps = 0;
-  const float* shared_key = nullptr;  // [m][ld_shared], whose first 2 * pairs values turn
+  const float* shared_key = nullptr;  // It is [m][ld_shared]; the first 2 * pairs values turn.
   int64_t ld_shared = 0;
-  const float* cos = nullptr;  // [positions][pairs] on the device
+  const float* cos = nullptr;  // It is [positions][pairs] on the device.
   const float* sin = nullptr;
   int pairs = 0;
-  const float* q_scale = nullptr;  // [positions] factors of queries, or null
+  const float* q_scale = nullptr;  // They are factors of queries, [positions], or null.
   int64_t m = 0;
 };
 
@@ -31,9 +32,9 @@ struct LatentRows {
 void keep_latents(const LatentRows& call, const KvPool& cache, const PageTable& table,
                   const RowPlaces& rows, Stream stream);
 
-// Computes y[t][h] = W[h] x[t][h] without the first `kept` values of x[t][h], which come behind the
-// results. W is [heads][rows][cols] of a plain type, x[t][h] has kept + cols values, y[t][h] rows +
-// kept. `kept`, cols and ldx are even, and x is 8-byte aligned.
+// Describes y[t][h] = W[h] x[t][h] without the first `kept` values of x[t][h], which come behind
+// the results. W is [heads][rows][cols] of a plain type; x[t][h] has kept + cols values, and
+// y[t][h] has rows + kept. `kept`, cols and ldx are even, and x is 8-byte aligned.
 struct HeadProducts {
   DType type = DType::f16;
   const void* w = nullptr;

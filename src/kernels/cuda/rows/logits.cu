@@ -13,7 +13,8 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kPerThread = 4;
 
-// Uses the CUDA library's tanh, within 2 units in the last place, because this runs once per token.
+// Scales and caps. It uses the CUDA library's tanh, which is within 2 units in the last place,
+// because this runs only once per token.
 __global__ void __launch_bounds__(kThreads)
     logits_kernel(float* logits, int64_t count, float scale, float cap) {
   allow_next_kernel();

@@ -1,4 +1,4 @@
-// Prepares inputs of products: few rows (rows/prepare_row.cuh) or many (rows/prepare_many.cuh).
+// Prepares inputs of products, for few rows (rows/prepare_row.cuh) or many (rows/prepare_many.cuh).
 #include <string>
 #include <type_traits>
 
@@ -17,7 +17,7 @@ struct Forms {
   FormView form[kMaxForms];
 };
 
-// Loads columns from `column` on of row t of 16-bit values at InputView::x.
+// Loads columns from `column` on of row t of the 16-bit values at InputView::x.
 template <typename Element>
 __device__ void load_16bit(const InputView& in, int64_t t, int column, float (&v)[kLaneColumns]) {
   RawLane<Element> lane;
@@ -33,7 +33,7 @@ __device__ void load_16bit(const InputView& in, int64_t t, int column, float (&v
   values_of<Element>(lane, v);
 }
 
-// The grid spans k-tiles in x, inputs in y, and forms in z.
+// Prepares few rows. The grid spans k-tiles in x, inputs in y, and forms in z.
 template <int Span, typename Element>
 __global__ void __launch_bounds__(kPrepareWarps * 32)
     prepare_kernel(const InputView in, const Forms forms) {
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kResidentWarps * 32)
 
 using ManyKernel = void (*)(const InputView, const FormView, const ManyRows);
 
-// Returns null if no kernel for many rows supports all these steps.
+// Returns the kernel for many rows, or null if none supports all these steps.
 ManyKernel many_kernel_for(const InputView& in, DType type) {
   if (in.gain != nullptr && (in.up != nullptr || type != DType::f32)) return nullptr;
   if (type == DType::f16) return prepare_many_kernel<__half, RowSteps::none>;
@@ -97,7 +97,7 @@ void launch_prepare(const InputSource& source, const InputView& in, DType type,
   }
   Forms views;
   ManyRows shapes[kMaxForms];
-  bool many = true;  // each form in a launch of its own
+  bool many = true;  // If true, each form has a launch of its own.
   const ManyKernel kernel = many_kernel_for(in, type);
   for (size_t i = 0; i < forms.size(); ++i) {
     views.form[i] = form_view(source, forms[i], m);
@@ -123,7 +123,7 @@ void prepare(const InputSource& source, std::span<const InputForm> forms, int64_
 void prepare(const ForeignRows& source, std::span<const InputForm> forms, int64_t m,
              Stream stream) {
   if (m == 0 || forms.empty()) return;
-  InputSource rows;  // kernels for 16-bit rows use only its address
+  InputSource rows;  // Kernels for 16-bit rows use only its address.
   rows.x = static_cast<const float*>(source.data);
   rows.ldx = source.stride;
   rows.width = source.width;

@@ -1,4 +1,4 @@
-// Prepares the inputs of matrix products on the device: norm, gate, padding, rotation,
+// Prepares the inputs of matrix products on the device by norm, gate, padding, rotation and
 // quantization.
 #pragma once
 
@@ -11,17 +11,17 @@
 
 namespace walsh::cuda {
 
-inline constexpr int kMaxForms = 2;  // forms of one input that are made in one launch
+inline constexpr int kMaxForms = 2;  // One launch makes at most this many forms of one input.
 
-// An output form of an input is zero-padded to `padded` columns (padded_cols of the format, which
-// determine the rotation's segments), rotated by `rotation` (hadamard or none), then either
-// quantized (`out`) or stored as rows of `row_type` for a dense matrix product (`rows`, stride in
-// elements).
+// Describes a form of an input, which is zero-padded to `padded` columns (padded_cols of the
+// format, which determine the rotation's segments), rotated by `rotation` (hadamard or none), then
+// either quantized (`out`) or stored as rows of `row_type` for a dense matrix product (`rows`,
+// stride in elements).
 struct InputForm {
   Rotation rotation;
   int64_t padded = 0;
   Activations* out = nullptr;
-  void* rows = nullptr;  // [m][stride] of `row_type`, when out is null
+  void* rows = nullptr;  // It is [m][stride] of `row_type`, if out is null.
   int64_t stride = 0;
   DType row_type = DType::f32;
 };
@@ -33,14 +33,15 @@ struct InputForm {
 struct InputSource {
   const float* x = nullptr;
   const float* up = nullptr;
-  const float* gain = nullptr;  // a weight: read before the preceding kernel has ended
+  // It is a weight, which is read before the preceding kernel has ended.
+  const float* gain = nullptr;
   float eps = 0;
   int64_t ldx = 0;
   int64_t width = 0;
   GateFunction function = GateFunction::silu;
 };
 
-// Makes every form of m inputs, in one launch, or for many rows in one launch per form.
+// Makes every form of m inputs in one launch or, for many rows, in one launch per form.
 void prepare(const InputSource& source, std::span<const InputForm> forms, int64_t m, Stream stream);
 
 }  // namespace walsh::cuda

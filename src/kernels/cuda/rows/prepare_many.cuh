@@ -11,25 +11,27 @@
 
 namespace walsh::cuda {
 
-// This is the step before the rotation.
+// Names the step before the rotation.
 enum class RowSteps { none, norm, gate };
 
-inline constexpr int kManyWarps = 8;       // approximate number of warps in a block
-inline constexpr int kResidentWarps = 32;  // warps per multiprocessor that the registers allow
+inline constexpr int kManyWarps = 8;  // A block has about this many warps.
+// Registers allow this many warps per multiprocessor.
+inline constexpr int kResidentWarps = 32;
 inline constexpr int64_t kMostRows = 1 << 24;
 // The code for Hadamard blocks of at least this size is the shortest.
 inline constexpr int kUsualBlock = 128;
-inline constexpr int kMostNormTiles = 32;  // most k-tiles of a row with a norm
+inline constexpr int kMostNormTiles = 32;  // A row with a norm has at most this many k-tiles.
 
 // Describes the launch that makes one form of many rows.
 struct ManyRows {
   int m = 0;
-  int tiles = 0;              // k-tiles per row
-  int warps = 0, blocks = 0;  // warps: per block; with a norm they cover whole rows
+  int tiles = 0;              // A row has this many k-tiles.
+  int warps = 0, blocks = 0;  // `warps` is per block; with a norm they cover whole rows.
 };
 
-// blocks == 0 means that prepare_row() is to be used: the rows do not fill half the device, are too
-// wide, cannot be read and stored 16 bytes at a time, or have Hadamard blocks larger than a k-tile.
+// Returns the launch. blocks == 0 means that prepare_row() is to be used, because the rows do not
+// fill half the device, are too wide, cannot be read and stored 16 bytes at a time, or have
+// Hadamard blocks larger than a k-tile.
 inline ManyRows many_rows(const InputView& in, const FormView& form, int64_t m,
                           int multiprocessors) {
   const bool norm = in.gain != nullptr;
@@ -55,8 +57,8 @@ inline ManyRows many_rows(const InputView& in, const FormView& form, int64_t m,
   return shape;
 }
 
-// Holds a lane's columns as loaded from memory, unconverted, so that nothing waits for the loads
-// before they are needed.
+// Holds a lane's columns as loaded from memory. They are not converted, so that nothing waits for
+// the loads before they are needed.
 template <typename Element>
 struct RawLane {
   uint32_t words[kLaneColumns / 2] = {};
@@ -66,8 +68,8 @@ struct RawLane<float> {
   float v[kLaneColumns] = {};
 };
 
-// Loads columns from `column` on of a row that starts at x + at (requires InputView::vectors);
-// zeros beyond the row.
+// Loads columns from `column` on of a row that starts at x + at (this requires InputView::vectors),
+// and zeros beyond the row.
 template <typename Element>
 __device__ __forceinline__ void load_raw(const void* x, int64_t at, int column, const InputView& in,
                                          RawLane<Element>& lane) {
@@ -160,18 +162,19 @@ __device__ __forceinline__ void prepare_many(const InputView& in, const FormView
   constexpr bool kNorm = Steps == RowSteps::norm, kGate = Steps == RowSteps::gate;
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const int unit = static_cast<int>(blockIdx.x) * shape.warps + warp;
-  const int step = static_cast<int>(gridDim.x) * shape.warps / shape.tiles;  // rows
+  // A warp advances by this many rows.
+  const int step = static_cast<int>(gridDim.x) * shape.warps / shape.tiles;
   const int k_tile = unit % shape.tiles;
   int t = unit / shape.tiles;
   const int column = k_tile * kKTileColumns + lane * kLaneColumns;
-  // Loads what does not depend on the preceding kernel before waiting for it.
+  // This loads what does not depend on the preceding kernel before it waits for that.
   float gain[kLaneColumns];
   if (kNorm) load8_whole(in.gain, column, in, gain);
   const uint32_t signs = sign_bits(form, column);
   const bool whole = (k_tile + 1) * kKTileColumns <= form.full;
   const int size = !form.block ? 0 : whole ? form.block : segment_size(form, column);
   wait_previous_kernel();
-  if (t >= step) return;  // a surplus warp, which can only exist without a norm
+  if (t >= step) return;  // This warp is not needed, which can happen only without a norm.
   RawLane<Element> next;
   RawLane<float> next_up;
   const auto fetch = [&](int row) {
@@ -194,7 +197,7 @@ __device__ __forceinline__ void prepare_many(const InputView& in, const FormView
       apply_norm(gain, rms_of_warps(in, v, shape.tiles, warp, begin, lane, turn), v);
       if (t >= shape.m) continue;
     }
-    if (whole && form.block >= kUsualBlock) {  // avoids a branch per butterfly stage
+    if (whole && form.block >= kUsualBlock) {  // This avoids a branch per butterfly stage.
       rotate_k_tile<kUsualBlock>(form.block, true, signs, lane, v);
     } else if (form.block) {
       rotate_k_tile(size, false, signs, lane, v);

@@ -49,7 +49,7 @@ __device__ __forceinline__ float row_inverse_rms(const InputView& in, int64_t t,
   constexpr int kParts = kShares / kPrepareWarps;
   __shared__ double shares[kShares];
   double sum[kParts] = {};
-  const bool plain = in.vectors && !in.up;  // so that no branch separates the loads
+  const bool plain = in.vectors && !in.up;  // No branch separates the loads then.
   for (int k_tile = warp; k_tile * kKTileColumns < in.width; k_tile += kShares) {
     const int column = k_tile * kKTileColumns + lane * kLaneColumns;
     constexpr int kStep = kPrepareWarps * kKTileColumns;
@@ -82,7 +82,7 @@ __device__ __forceinline__ void prepare_row(const InputView& in, const FormView&
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const int first = (block * kPrepareWarps + warp) * Span;
   const auto column_of = [&](int u) { return (first + u) * kKTileColumns + lane * kLaneColumns; };
-  // Loads what does not depend on the preceding kernel before waiting for it.
+  // This loads what does not depend on the preceding kernel before it waits for that.
   float gain[Span][kLaneColumns];
   uint32_t signs[Span];
 #pragma unroll

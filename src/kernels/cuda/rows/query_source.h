@@ -5,7 +5,7 @@
 
 namespace walsh::cuda {
 
-// Head h of row t is at q + t * ld + h * head_ld.
+// Says where queries are: head h of row t is at q + t * ld + h * head_ld.
 struct QuerySource {
   const float* q = nullptr;
   int64_t ld = 0, head_ld = 0;

@@ -16,24 +16,25 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kManyRowsWarps = 8, kManyHeads = 4;
-constexpr int kFewHeads = 64;  // with fewer heads per multiprocessor, a warp takes one head
+constexpr int kFewHeads = 64;  // With fewer heads per multiprocessor, a warp takes one head.
 
 struct RopeArgs {
   RopeCall call;
-  // Head h of row t of the queries is read at q + t * ld + h * head_ld.
+  // The head h of row t of the queries is read at q + t * ld + h * head_ld.
   const float* q = nullptr;
   int64_t q_ld = 0, q_head_ld = 0;
   __half* keys = nullptr;
   __half* values = nullptr;
   int kv_heads = 0, head_dim = 0;
-  int turned = 0;  // rotated pairs per head
+  int turned = 0;  // This many pairs of a head are turned.
   const int32_t* pages = nullptr;
   int64_t per_sequence = 0;
   const int32_t* positions = nullptr;
   const int32_t* sequences = nullptr;
 };
 
-// The grid spans heads in x (queries, then keys, then values), rows in y. N is the pairs per lane.
+// Prepares one head per warp. The grid spans heads in x (queries, then keys, then values) and rows
+// in y. N is the number of pairs per lane.
 template <int N>
 __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant__ RopeArgs args) {
   const RopeCall& call = args.call;
@@ -79,8 +80,8 @@ __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant
               [&](float x) { return kept_half(x, key); });
 }
 
-// Warps take groups of kManyHeads heads of one kind (queries, then keys, then values) of each row.
-// Dim is the head dimension, or 0 for any with N pairs per lane.
+// Prepares many rows. Warps take groups of kManyHeads heads of one kind (queries, then keys, then
+// values) of each row. Dim is the head dimension, or 0 for any with N pairs per lane.
 template <int Dim, int N = kPairs>
 __global__ void __launch_bounds__(kManyRowsWarps * 32)
     rope_rows_kernel(const __grid_constant__ RopeArgs args) {

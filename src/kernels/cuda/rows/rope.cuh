@@ -1,6 +1,6 @@
-// Prepares heads for attention, one warp for each: norm, rope and factors, and then what the cache
-// keeps of them. Bits equal those of the CPU, except for the order in which squares are added in
-// double.
+// Prepares heads for attention with one warp for each. Norm, rope and factors come first, then what
+// the cache keeps of them. Bits equal those of the CPU, except for the order in which squares are
+// added in double.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -10,12 +10,11 @@
 
 namespace walsh::cuda {
 
-// A lane has at most this many pairs, of heads of up to 256 values and of larger ones.
+// A lane has at most this many pairs, for heads of up to 256 values and for larger ones.
 inline constexpr int kPairs = 256 / 2 / 32, kWidePairs = kMaxHeadDim / 2 / 32;
 
-// Says which columns a head's pairs have. Pair i of the first `turned` columns, which are rotated,
-// is columns i and turned + i; the remaining pairs, which are not rotated, are columns turned + i
-// and half + i.
+// Says which columns a head's pairs have. Pair i of the first `turned` columns, which rope turns,
+// is columns i and turned + i. The other pairs are columns turned + i and half + i.
 struct HeadPairs {
   int half, turned;
 
@@ -48,7 +47,7 @@ __device__ __forceinline__ PairsOf<N> load_pairs(const float* x, const HeadPairs
   return load_pairs<N>(x, pairs, lane, [](const float* p) { return *p; });
 }
 
-// Sums four values over a warp: lane l gets the sum of value l / 8. Each is added in the order of
+// Sums four values over a warp. Lane l gets the sum of value l / 8. Each is added in the order of
 // warp_sums() of one.
 __device__ __forceinline__ double warp_sums(const double (&x)[4], int lane) {
   const bool upper = (lane & 16) != 0, odd = (lane & 8) != 0;
@@ -71,8 +70,9 @@ __device__ __forceinline__ double warp_sums(const double (&x)[1], int) {
   return sum;
 }
 
-// Applies an RMSNorm to `Count` heads, 1 or 4. Squares are summed in double, as everywhere; of four
-// heads, the square roots and divisions in double, the slowest part, take the time of one head.
+// Applies an RMSNorm to `Count` heads, 1 or 4. Squares are summed in double, as everywhere. Four
+// heads take as long as one for the square roots and divisions in double, which are the slowest
+// part.
 template <int Count, int N>
 __device__ __forceinline__ void normalize(PairsOf<N> (&v)[Count], const float* gain, float eps,
                                           const HeadPairs& pairs, int lane) {
@@ -99,7 +99,7 @@ __device__ __forceinline__ void normalize(PairsOf<N> (&v)[Count], const float* g
   }
 }
 
-// Loads cosines (a) and sines (b) of a position for the rotated pairs.
+// Loads cosines (a) and sines (b) of a position for the turned pairs.
 template <int N = kPairs>
 __device__ __forceinline__ PairsOf<N> load_angles(const float* cos, const float* sin, int turned,
                                                   int lane) {
@@ -137,7 +137,7 @@ __device__ __forceinline__ void multiply(PairsOf<N>& v, float factor) {
 
 // Says what is done to heads of queries, of keys, or of values before attention.
 struct HeadRule {
-  const float* gain;  // [head_dim] of an RMSNorm, or null
+  const float* gain;  // It is [head_dim] of an RMSNorm, or null.
   float eps;
   const float* factors;    // [positions], or null
   bool is_turned = false;  // the norm is behind the rotation
@@ -189,8 +189,8 @@ __device__ __forceinline__ void prepare_heads(PairsOf<N> (&v)[Count], const Head
 
 // Converts a key or a value to the cache's fp16. Values beyond its range become its largest number.
 // A key that is NaN stays NaN, so that every result that sees its position is NaN. A value that is
-// NaN becomes zero, because products with tiles of values multiply hidden positions by zero; where
-// the row it was computed from is NaN, its key is NaN too.
+// NaN becomes zero, because products with tiles of values multiply hidden positions by zero. If the
+// row that it was computed from is NaN, its key is NaN, too.
 __device__ __forceinline__ __half kept_half(float x, bool key) {
   if (x != x) return __float2half_rn(key ? x : 0.0f);
   return __float2half_rn(fminf(fmaxf(x, -kLargestHalf), kLargestHalf));

@@ -13,8 +13,8 @@ namespace walsh::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kValues = 4;           // per thread
-constexpr int64_t kMaxGrid = 65535;  // limit of rows in one launch
+constexpr int kValues = 4;           // A thread rounds this many values.
+constexpr int64_t kMaxGrid = 65535;  // A launch has at most this many rows.
 
 __device__ void round_to(float value, __half& out) {
   out = __float2half_rn(value);
@@ -23,7 +23,7 @@ __device__ void round_to(float value, __nv_bfloat16& out) {
   out = __float2bfloat16_rn(value);
 }
 
-// The grid spans columns in x, and rows in y.
+// Rounds a part of a row. The grid spans columns in x, and rows in y.
 template <typename Element>
 __global__ void __launch_bounds__(kThreads)
     round_kernel(const float* x, int64_t ldx, int64_t width, Element* out, int64_t stride) {

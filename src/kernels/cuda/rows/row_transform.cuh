@@ -1,6 +1,6 @@
-// A warp prepares 256 columns of a product's input: load, gate, norm, rotate, quantize. A lane
-// holds 8 neighbouring columns. Bits equal those of the CPU: butterflies, scales and rounding are
-// the same operations in the same order.
+// Prepares 256 columns of a product's input with a warp: loads, gates, norms, rotates and
+// quantizes. A lane holds 8 neighbouring columns. Bits equal those of the CPU, because butterflies,
+// scales and rounding are the same operations in the same order.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -13,7 +13,8 @@
 
 namespace walsh::cuda {
 
-// This is for rows with in.vectors: a lane's columns lie wholly inside the row or beyond it.
+// Loads 8 columns of a row with in.vectors, where a lane's columns are wholly inside the row or
+// beyond it.
 __device__ __forceinline__ void load8_whole(const float* row, int column, const InputView& in,
                                             float (&v)[kLaneColumns]) {
   float4 a = make_float4(0, 0, 0, 0), b = a;
@@ -37,7 +38,7 @@ __device__ __forceinline__ void load8(const float* row, int column, const InputV
 }
 
 // Returns x / (1 + e^y). The reciprocal is approximate (1 ulp), because a division is long code and
-// needed eight times per lane.
+// would be needed eight times per lane.
 __device__ __forceinline__ float gate(float x, float y) {
   return x * near_reciprocal(1.0f + expf(y));
 }
@@ -48,7 +49,7 @@ __device__ __forceinline__ float silu(float x) {
 
 // Returns -2 t for x / 2 (1 + tanh t) = x / (1 + e^(-2 t)), which is gelu.
 __device__ __forceinline__ float gelu_exponent(float x) {
-  constexpr float kSlope = -2 * 0.7978845608f;  // -2 sqrt(2 / pi)
+  constexpr float kSlope = -2 * 0.7978845608f;  // It is -2 sqrt(2 / pi).
   return kSlope * fmaf(0.044715f * (x * x), x, x);
 }
 
@@ -84,7 +85,7 @@ __device__ __forceinline__ void load_input(const InputView& in, int64_t t, int c
 // Returns the sum of squares of a k-tile to all lanes. It is summed in double, because inputs of
 // 1e30 are legal.
 __device__ __forceinline__ double k_tile_squares(const float (&v)[kLaneColumns]) {
-  double part[2] = {};  // short chains
+  double part[2] = {};  // There are two, so that chains are short.
 #pragma unroll
   for (int e = 0; e < kLaneColumns; ++e) {
     const double d = static_cast<double>(v[e]);
@@ -97,7 +98,7 @@ __device__ __forceinline__ double k_tile_squares(const float (&v)[kLaneColumns])
   return sum;
 }
 
-// Returns 1 / rms from the row's shares: lane l has share l % kShares.
+// Returns 1 / rms from the row's shares. Lane l has share l % kShares.
 __device__ __forceinline__ float inverse_rms(const InputView& in, double share) {
 #pragma unroll
   for (int distance = kShares / 2; distance > 0; distance /= 2)
@@ -112,7 +113,8 @@ __device__ __forceinline__ void apply_norm(const float (&gain)[kLaneColumns], fl
     v[e] = v[e] * inverse * gain[e];
 }
 
-// Returns the size of the Hadamard segment of `column`: full blocks, then descending powers of two.
+// Returns the size of the Hadamard segment of `column`: full blocks come first, then descending
+// powers of two.
 __device__ __forceinline__ int segment_size(const FormView& form, int column) {
   int offset = column - form.full;
   if (offset < 0) return form.block;
@@ -123,11 +125,11 @@ __device__ __forceinline__ int segment_size(const FormView& form, int column) {
     if (offset < size) break;
     offset -= size;
   }
-  return size >= 32 ? size : 0;  // 0: beyond the row
+  return size >= 32 ? size : 0;  // It is 0 beyond the row.
 }
 
-// Sets bit e if the sign of column + e is negative (rotation_sign: bit 31 of murmur3's finalizer,
-// which its last step does not change).
+// Returns bits, of which bit e is set if the sign of column + e is negative (rotation_sign: bit 31
+// of murmur3's finalizer, which its last step does not change).
 __device__ __forceinline__ uint32_t sign_bits(const FormView& form, int column) {
   uint32_t bits = 0;
   if (!form.signs) return bits;
@@ -156,7 +158,7 @@ __device__ __forceinline__ void butterfly(float& a, float& b) {
   b = difference;
 }
 
-// Computes a butterfly stage between lanes: each lane of a pair gets half of the results.
+// Computes a butterfly stage between lanes. Each lane of a pair gets half of the results.
 __device__ __forceinline__ void lane_stage(int h, int lane, float (&next)[kLaneColumns],
                                            const float (&v)[kLaneColumns]) {
   const int mask = h / kLaneColumns;
@@ -168,7 +170,7 @@ __device__ __forceinline__ void lane_stage(int h, int lane, float (&next)[kLaneC
 
 // Applies signs (bit e: column e is negated), norm and the stages of distance < 256 for a k-tile's
 // segments. `size` is this lane's segment size, at least `Least`; `whole` says that all lanes have
-// the same.
+// the same size.
 template <int Least = 0>
 __device__ __forceinline__ void rotate_k_tile(int size, bool whole, uint32_t signs, int lane,
                                               float (&v)[kLaneColumns]) {
@@ -198,7 +200,7 @@ __device__ __forceinline__ void rotate_k_tile(int size, bool whole, uint32_t sig
   }
 }
 
-// Rotates the segments of k-tile `k_tile`: signs, norm and butterflies according to the form.
+// Rotates the segments of k-tile `k_tile`, with signs, norm and butterflies as the form says.
 __device__ __forceinline__ void rotate_columns(const FormView& form, int k_tile, uint32_t signs,
                                                int lane, float (&v)[kLaneColumns]) {
   if (!form.block) return;
@@ -232,12 +234,12 @@ __device__ __forceinline__ int group_sum(int value, int group, int lane) {
 }
 
 struct Quantized {
-  uint32_t low, high;  // int8 of columns 0..3 and 4..7 of the lane
-  float scale;         // of the group
-  int sum;             // over the group
+  uint32_t low, high;  // They are int8 of columns 0..3 and 4..7 of the lane.
+  float scale;         // It is the group's.
+  int sum;             // It is over the group.
 };
 
-// Holds the int8 scale of a group, as in the CPU's quantize_i8: a group below 2^-100 counts as
+// Holds the int8 scale of a group, as in the CPU's quantize_i8. A group below 2^-100 counts as
 // zero; one that is not finite has scale NaN and q = 0.
 struct GroupScale {
   float scale, inverse;
@@ -263,7 +265,8 @@ __device__ __forceinline__ GroupScale group_scale(const float (&v)[kLaneColumns]
 // after it.
 __device__ __forceinline__ Quantized quantize_plane(float (&v)[kLaneColumns], GroupScale& s,
                                                     int group, int lane) {
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds, the low byte is q
+  // It is 1.5 * 2^23; adding it rounds, and the low byte is q.
+  constexpr float kRound = 12582912.0f;
   uint32_t q[kLaneColumns];
 #pragma unroll
   for (int e = 0; e < kLaneColumns; ++e) {

@@ -1,4 +1,4 @@
-// In the second pass of sampling, blocks gather candidates, and the last block sorts them and
+// Runs the second pass of sampling. Blocks gather candidates, and the last block sorts them and
 // draws. If there are too many to sort, it searches their ranks digit by digit.
 #include "kernels/cuda/sampling/kernels.cuh"
 
@@ -25,7 +25,7 @@ struct ChooseMemory {
   int first;
 };
 
-// Sorts descending, in shared memory; `count` is padded to a power of two with zeros.
+// Sorts descending in shared memory. `count` is padded to a power of two with zeros.
 __device__ void sort_ranks(unsigned long long* rank, int count) {
   int padded = 32;
   while (padded < count)
@@ -48,7 +48,7 @@ __device__ void sort_ranks(unsigned long long* rank, int count) {
   __syncthreads();
 }
 
-// Sorts few ranks: each thread counts the ranks above its own.
+// Sorts few ranks. Each thread counts the ranks above its own.
 __device__ void sort_few_ranks(unsigned long long* rank, int count) {
   const int i = static_cast<int>(threadIdx.x);
   __syncthreads();
@@ -62,8 +62,9 @@ __device__ void sort_few_ranks(unsigned long long* rank, int count) {
   __syncthreads();
 }
 
-// Returns the first i < count with weight(0) + .. + weight(i) above `share` of `total` (the sum of
-// all weights if it is negative), or equal to it if `at`; `count` if there is none.
+// Returns the first i < count with weight(0) + .. + weight(i) above `share` of `total` (if `total`
+// is negative, of the sum of all weights), or equal to it if `at`. Returns `count` if there is
+// none.
 template <typename Weight>
 __device__ int find_share(ChooseMemory& memory, int count, double total, double share, bool at,
                           Weight weight) {
@@ -181,7 +182,7 @@ __device__ int choose_any(const SampleArgs& args, const SampleState& rules, int6
                           double uniform, ChooseMemory& memory) {
   const SamplerOptions& o = rules.options;
   const double best = static_cast<double>(logit_of_rank(__ldcg(&args.rows[row].best)));
-  unsigned long long cut = 0;  // the lowest rank to keep
+  unsigned long long cut = 0;  // It is the lowest rank to keep.
   if (o.top_k > 0 && o.top_k < args.vocab) {
     cut = search_ranks(args, row, -1.0, static_cast<unsigned long long>(o.top_k), memory,
                        [](unsigned long long) { return 1ull; });
@@ -218,7 +219,7 @@ __global__ void __launch_bounds__(kSampleThreads)
   const SampleState& rules = args.states[sequence];
   const bool greedy = rules.greedy;
   wait_previous_kernel();
-  if (greedy) return;  // the first pass has chosen already
+  if (greedy) return;  // The first pass has chosen already.
   SampleRow& state = args.rows[row];
   const int begin = static_cast<int>(blockIdx.x) * args.block_slices * kSlice;
   const int end = min(begin + args.block_slices * kSlice, args.vocab);
@@ -246,7 +247,7 @@ __global__ void __launch_bounds__(kSampleThreads)
   const unsigned long long early = __ldcg(&args.ranks[row * kCandidates + threadIdx.x]);
   const uint32_t count = __ldcg(&state.candidates), finite = __ldcg(&state.finite);
   const unsigned long long best = __ldcg(&state.best);
-  // Sums of weights are then infinite too.
+  // Sums of weights are then infinite, too.
   const bool infinite = finite && isinf(logit_of_rank(best));
   uint64_t random = rules.random;
   const double uniform = next_uniform(random);

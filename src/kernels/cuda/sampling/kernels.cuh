@@ -1,5 +1,5 @@
-// The sampling kernels share this: keys that order logits, block sums and searches, and the scratch
-// of a row.
+// Has what the sampling kernels share: keys that order logits, sums and searches of a block, and
+// the scratch of a row.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,18 @@ inline constexpr int kSlice = kSampleThreads * kPerSampleThread;
 inline constexpr int kMostSlices = 16;  // of a block
 inline constexpr int kBins = 2048;                                // by the highest bits of keys
 inline constexpr int kBinShift = 32 - 11;
-// At most this many are sorted; beyond that a slower search is used.
+// At most this many are sorted. For more a slower search is used.
 inline constexpr int kCandidates = 4096;
 inline constexpr int kIdBits = 18;
 static_assert(kMaxSampledVocab == int64_t{1} << kIdBits);
 
 // Holds the scratch of one row. It is zero between launches, except for `lowest` and `total`.
 struct SampleRow {
-  unsigned long long best;  // rank of the best token
-  double total;             // sum of exp(logit - best), if all tokens are candidates
-  uint32_t lowest;          // tokens with this key or a higher one are candidates
+  unsigned long long best;  // It is the rank of the best token.
+  double total;             // It is the sum of exp(logit - best), if all tokens are candidates.
+  uint32_t lowest;          // Tokens with this key or a higher one are candidates.
   uint32_t candidates;
-  uint32_t scanned, gathered;  // numbers of blocks that have finished
+  uint32_t scanned, gathered;  // They count blocks that have finished.
   uint32_t finite;
   uint32_t unused;
 };
@@ -57,7 +57,7 @@ struct SampleArgs {
   uint32_t* keys = nullptr;             // [m][vocab]
 };
 
-// Maps floats to unsigned numbers in the same order; both zeros are equal.
+// Maps floats to unsigned numbers in the same order. Both zeros become equal.
 __device__ __forceinline__ uint32_t key_of_logit(float v) {
   const uint32_t u = __float_as_uint(v + 0.0f);
   return u >> 31 ? ~u : u | 0x80000000u;
@@ -65,7 +65,7 @@ __device__ __forceinline__ uint32_t key_of_logit(float v) {
 __device__ __forceinline__ float logit_of(uint32_t key) {
   return __uint_as_float(key >> 31 ? key & 0x7fffffffu : ~key);
 }
-// Orders tokens by preference: higher logits first, then lower ids.
+// Returns a number that orders tokens by preference: higher logits first, then lower ids.
 __device__ __forceinline__ unsigned long long rank_of(uint32_t key, int id) {
   const auto lower = static_cast<uint32_t>((1 << kIdBits) - 1 - id);
   return static_cast<unsigned long long>(key) << kIdBits | lower;
@@ -115,7 +115,7 @@ __device__ __forceinline__ T block_prefix(T v, T* scratch) {
   return before;
 }
 
-// Returns whether this block is the last of `count` to call this; it then sees what the others
+// Returns whether this block is the last of `count` to call this. If so, it sees what the others
 // wrote before.
 __device__ __forceinline__ bool last_block(uint32_t* arrived, uint32_t count) {
   __shared__ bool last;

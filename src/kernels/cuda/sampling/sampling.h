@@ -1,5 +1,5 @@
-// Samples on the device with the rules of generate/sampler.h: repeat penalty, top-k, top-p, min-p,
-// temperature, in that order; among equal logits the lower id is preferred.
+// Samples on the device with the rules of generate/sampler.h, which are repeat penalty, top-k,
+// top-p, min-p and temperature, in that order. Among equal logits the lower id is preferred.
 #pragma once
 
 #include <cstddef>
@@ -12,49 +12,52 @@ namespace walsh::cuda {
 
 inline constexpr int64_t kMaxSampledVocab = int64_t{1} << 18;
 
-// Holds sampling options and state of a sequence. It lies on the device, so that recorded launches
-// can be replayed for any mix of options.
+// Holds the sampling options and the state of a sequence. It is on the device, so that recorded
+// launches can be replayed for any mix of options.
 struct SampleState {
   SamplerOptions options;
-  double log_min_p = 0;  // only if min_p > 0
-  bool greedy = false;   // takes the best token without drawing
-  bool penalty = false;  // reads and extends the history
-  bool sum_all = false;  // top_p is a share of all tokens
-  int32_t length = 0;    // of the history
-  uint64_t random = 0;   // SplitMix64 state, initially the seed as in Random(seed)
+  double log_min_p = 0;  // It is set only if min_p > 0.
+  bool greedy = false;   // If true, the best token is taken without drawing.
+  bool penalty = false;  // If true, the history is read and extended.
+  bool sum_all = false;  // If true, top_p is a share of all tokens.
+  int32_t length = 0;    // The history has this many tokens.
+  uint64_t random = 0;   // It is the SplitMix64 state, initially the seed as in Random(seed).
 };
 
 // Returns the state of a sequence with `length` tokens of history. Options must have been checked
 // (check_sampler_options).
 SampleState sample_state(const SamplerOptions& options, int64_t vocab, int32_t length);
 
-// Describes the batch's rows (RowPlaces and their tokens).
+// Describes the rows of the batch (RowPlaces and their tokens).
 struct SampledRows {
   int32_t* tokens = nullptr;
   int32_t* positions = nullptr;
-  int32_t* sequences = nullptr;  // null: row t of the logits is sequence t
-  int32_t* wanted = nullptr;     // the batch's row that row t of the logits belongs to; null: t
-  // The sampled tokens become the next batch: its row t is the position after that of row
+  int32_t* sequences = nullptr;  // If it is null, row t of the logits is sequence t.
+  // Row t of the logits belongs to this row of the batch; null: to row t.
+  int32_t* wanted = nullptr;
+  // If true, the sampled tokens become the next batch. Its row t is the position after that of row
   // wanted[t], where wanted is the identity or there is one row.
   bool places_next = false;
 };
 
 struct SampleCall {
-  const float* logits = nullptr;  // [m][ldl]
+  const float* logits = nullptr;  // Its shape is [m][ldl].
   int64_t ldl = 0;
   int64_t vocab = 0;
   int64_t m = 0;
   SampledRows rows;
-  SampleState* states = nullptr;  // [sequences]
-  int32_t* history = nullptr;     // [sequences][history_stride], used where there is a penalty
+  SampleState* states = nullptr;  // Its shape is [sequences].
+  // It has the shape [sequences][history_stride] and is used where there is a penalty.
+  int32_t* history = nullptr;
   int64_t history_stride = 0;
-  bool draws = true;        // some row is not greedy
-  int32_t* next = nullptr;  // [sequences]; -1 if no logit is finite
-  int32_t* host = nullptr;  // [m], a copy of the tokens in pinned host memory; or null
+  bool draws = true;        // If true, some row is not greedy.
+  int32_t* next = nullptr;  // It is [sequences]; -1 if no logit is finite.
+  // Gets a copy of the tokens, [m], in pinned host memory; or null.
+  int32_t* host = nullptr;
 };
 
-// Sampling up to max_m rows of `vocab` logits needs this device memory. Only one launch at a time
-// may use it.
+// Holds the device memory for sampling up to max_m rows of `vocab` logits. Only one launch at a
+// time may use it.
 class SampleScratch {
  public:
   SampleScratch() = default;
@@ -71,10 +74,10 @@ class SampleScratch {
 };
 
 // Samples a token for every row, advances the random states by one draw (not for temperature 0) and
-// appends the tokens to the histories while they have room. The token is the CPU sampler's for the
-// same random state, unless the drawn point is within about 1e-12 of the border between two tokens
-// (sums of weights are rounded to 2^-44 of the best weight) or a probability equals top_p to as
-// many digits. Throws internal for a vocabulary beyond kMaxSampledVocab.
+// appends the tokens to the histories while they have room. The token is that of the CPU's sampler
+// for the same random state, unless the drawn point is within about 1e-12 of the border between two
+// tokens (sums of weights are rounded to 2^-44 of the best weight) or a probability equals top_p to
+// as many digits. Throws internal for a vocabulary beyond kMaxSampledVocab.
 void sample(const SampleCall& call, const SampleScratch& scratch, Stream stream);
 
 // Computes tokens[t] = next[sequences[t]] for rows whose token is -1.

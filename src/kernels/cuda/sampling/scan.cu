@@ -1,5 +1,5 @@
-// The first pass of sampling applies penalties and finds the best token, a histogram of keys, and
-// from it a bound above which all candidates lie.
+// Runs the first pass of sampling. It applies penalties and finds the best token, a histogram of
+// keys, and from that a bound above which all candidates lie.
 #include "kernels/cuda/sampling/kernels.cuh"
 
 namespace walsh::cuda {
@@ -47,7 +47,7 @@ __device__ uint32_t bin_bound(const SampleArgs& args, const SampleState& rules, 
                               double best, double total, ScanMemory& memory) {
   constexpr int kEach = kBins / kSampleThreads;
   uint32_t* bins = args.bins + row * kBins;
-  const int top = kBins - 1 - static_cast<int>(threadIdx.x) * kEach;  // downwards
+  const int top = kBins - 1 - static_cast<int>(threadIdx.x) * kEach;  // It goes downwards.
   double weight[kEach], sum = 0;
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {

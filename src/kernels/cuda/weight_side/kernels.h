@@ -7,7 +7,7 @@
 namespace walsh::cuda::detail {
 
 struct WeightSideIo {
-  const void* x = nullptr;  // float (vector) or bf16 (matrix) [m][ldx]
+  const void* x = nullptr;  // It is float (vector) or bf16 (matrix) [m][ldx].
   int64_t ldx = 0;
   const float* bias = nullptr;
   float* y = nullptr;
@@ -16,7 +16,7 @@ struct WeightSideIo {
   bool add = false;
 };
 
-// Codes of more 16-byte vectors per lane, and those with a table, have no kernel.
+// Codes with more 16-byte vectors per lane than this, and those with a table, have no kernel.
 inline constexpr int kWeightSideVectorsOfCodes = 4;
 void weight_side_vector(DecoderKind decoder, const PassView& w, const WeightSideIo& io,
                         Stream stream);

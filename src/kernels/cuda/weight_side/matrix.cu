@@ -1,7 +1,7 @@
-// Runs GEMM that rotates weights back: 128 rows by 128 vectors per block (32 vectors where a block
-// has less than 165 KiB of shared memory). Each warp decodes 16 rows of a k-tile of 256 columns,
-// rotates them back in registers and rounds them to bf16, already in the order of tensor core
-// fragments; inputs come through shared memory, one k-tile ahead.
+// Runs GEMM that rotates weights back, with 128 rows by 128 vectors per block (32 vectors if a
+// block has less than 165 KiB of shared memory). Each warp decodes 16 rows of a k-tile of 256
+// columns, rotates them back in registers, and rounds them to bf16, already in the order of tensor
+// core fragments. Inputs come through shared memory, one k-tile ahead.
 #include <cuda_bf16.h>
 
 #include "kernels/cuda/async.cuh"
@@ -12,8 +12,8 @@
 namespace walsh::cuda::detail {
 namespace {
 
-constexpr int kWarps = 8;                  // each has a tile of 16 rows
-constexpr int kUnits = kKTileColumns / 8;  // pieces of 16 bytes in a row of a k-tile
+constexpr int kWarps = 8;                  // Each has a tile of 16 rows.
+constexpr int kUnits = kKTileColumns / 8;  // A row of a k-tile has this many pieces of 16 bytes.
 
 // Piece u of 16 bytes of vector v is stored at u ^ 4 (v % 2), so that reads of two vectors use
 // different banks.
@@ -44,8 +44,8 @@ __device__ void load_inputs(const PassView& w, const WeightSideIo& io, int k_til
   copy_commit();
 }
 
-// Makes the fragments [c][i][s] of both rows of a lane: k = 2 t, 2 t + 1, 2 t + 8, 2 t + 9
-// correspond to columns 128 c + 32 i + 8 t + 4 s + (0..3).
+// Makes the fragments [c][i][s] of both rows of a lane. Their k = 2 t, 2 t + 1, 2 t + 8, 2 t + 9
+// are columns 128 c + 32 i + 8 t + 4 s + (0..3).
 template <typename Decoder>
 __device__ __forceinline__ void make_fragments(const PassView& w, const TileStage<Decoder>& stage,
                                                int k_tile, int lane, uint32_t (&a)[2][4][2][4]) {
@@ -124,12 +124,12 @@ __global__ void __launch_bounds__(kWarps * 32)
   copy_commit();
   load_inputs<Vectors>(w, io, 0, first, shared.x[0]);
   for (int k_tile = 0; k_tile < w.k_tiles; ++k_tile) {
-    copy_wait<1>();  // the codes; inputs come after them
+    copy_wait<1>();  // The codes have arrived; inputs come after them.
     __syncwarp();
     uint32_t a[2][4][2][4];
     make_fragments<Decoder>(w, shared.stages[warp][k_tile % 2], k_tile, lane, a);
     copy_wait<0>();
-    __syncthreads();  // this k-tile has arrived, and all warps are done with the last one
+    __syncthreads();  // This k-tile has arrived, and all warps are done with the last one.
     if (k_tile + 1 < w.k_tiles) {
       load_stage(shared.stages[warp][(k_tile + 1) % 2], w, read, k_tile + 1, lane);
       copy_commit();

@@ -1,4 +1,4 @@
-// Runs GEMV that rotates weights back: tiles of weights are rotated back in registers and
+// Runs GEMV that rotates weights back. Tiles of weights are rotated back in registers and
 // multiplied with unrotated activations, to which all sign flips are applied once.
 #include <algorithm>
 
@@ -9,17 +9,18 @@
 namespace walsh::cuda::detail {
 namespace {
 
-constexpr int kWarps = 4;    // each takes every fourth k-tile of the columns
-constexpr int kTiles = 2;    // tiles of 16 rows per block
-constexpr int kVectors = 4;  // per launch, if more than one
+constexpr int kWarps = 4;    // Each takes every fourth k-tile of the columns.
+constexpr int kTiles = 2;    // A block has this many tiles of 16 rows.
+constexpr int kVectors = 4;  // A launch has this many, if it has more than one.
 
-// Copies the warp's x[v][column of the k-tile] with signs flipped, zero beyond the columns.
+// Copies the warp's x[v][column of the k-tile] with signs flipped, and zeros beyond the columns.
 template <int M>
 __device__ void stage_inputs(const PassView& w, const WeightSideIo& io, int k_tile, int lane,
                              float (*x)[kKTileColumns]) {
   uint32_t signs[8];
   k_tile_signs(k_tile, w, lane, signs);
-  const int shift = 16 * (lane % 2) + 15 - lane % 8 / 2 - 4 * (lane / 8);  // see k_tile_signs
+  // k_tile_signs explains it.
+  const int shift = 16 * (lane % 2) + 15 - lane % 8 / 2 - 4 * (lane / 8);
   __syncwarp();
   for (int v = 0; v < M; ++v) {
     const float* from = static_cast<const float*>(io.x) + v * io.ldx + k_tile * kKTileColumns;
@@ -80,7 +81,8 @@ __global__ void __launch_bounds__(kWarps * 32, 3)
   __shared__ TileStage<Decoder> stages[kWarps][2];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int first = blockIdx.x * kTiles, tiles = min(kTiles, (io.rows + 15) / 16 - first);
-  const int steps = (w.k_tiles - warp + kWarps - 1) / kWarps * tiles;  // k-tiles, then tiles
+  // Steps go through k-tiles, then tiles.
+  const int steps = (w.k_tiles - warp + kWarps - 1) / kWarps * tiles;
   const auto load = [&](int k) {
     if (k < steps)
       load_stage(stages[warp][k % 2], w, first + k % tiles, warp + k / tiles * kWarps, lane);
@@ -116,7 +118,7 @@ __global__ void __launch_bounds__(kWarps * 32, 3)
         to[v][lane] += dot(value, in);
       }
     }
-    __syncwarp();  // the stage may be refilled
+    __syncwarp();  // The stage may be refilled.
   }
   __syncthreads();
   store_sums<M>(io, sum);

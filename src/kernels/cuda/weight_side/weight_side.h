@@ -1,5 +1,5 @@
-// Rotates weights instead of inputs (`--rotate weights`): the inverse Walsh-Hadamard transform is
-// part of loading a weight tile, so that inputs stay in the original basis and nothing rotated is
+// Rotates weights instead of inputs (`--rotate weights`). Loading a tile of weights includes the
+// inverse Walsh-Hadamard transform, so inputs stay in the original basis, and nothing rotated is
 // stored.
 #pragma once
 
@@ -10,14 +10,15 @@
 
 namespace walsh::cuda {
 
-inline constexpr int64_t kWeightSideVectors = 8;  // up to this many vectors the GEMV kernel is used
+// For up to this many vectors the GEMV kernel is used.
+inline constexpr int64_t kWeightSideVectors = 8;
 
 // Returns whether all passes are coded with rotation blocks of at most 256 columns.
 bool can_rotate_weights(std::span<const RowMatmul> products);
 
-// Computes y[t * ldy + row] (+)= bias[row] + W x_t, x in the original basis. For m <= 8, x is float
-// rows, and weights and sums are float32, with the codebook's levels rounded to f16 (relative error
-// below 2^-11). For larger m, x is bf16, and weights are rounded to bf16 after the transform.
+// Computes y[t * ldy + row] (+)= bias[row] + W x_t, with x in the original basis. For m <= 8, x is
+// float rows, and weights and sums are float32, with the codebook's levels rounded to f16 (relative
+// error below 2^-11). For larger m, x is bf16, and weights are rounded to bf16 after the transform.
 void multiply_weight_side(std::span<const RowMatmul> products, const Rows& x, int64_t m,
                           Stream stream);
 

@@ -11,7 +11,7 @@ namespace detail {
 namespace {
 
 int shift_of(int64_t group, int64_t cols) {
-  if (group >= cols) return 31;  // one per row
+  if (group >= cols) return 31;  // A row has one group.
   return std::countr_zero(static_cast<uint64_t>(group));
 }
 
@@ -43,7 +43,7 @@ PassView pass_view(const RowMatmul& product, int pass, bool keep_rotated) {
     view.offset_groups = static_cast<int>((m.cols + m.offset_group - 1) / m.offset_group);
     view.offset_shift = shift_of(m.offset_group, m.cols);
   }
-  if (!m.row_factors.empty()) {  // they are treated as offsets of a single group
+  if (!m.row_factors.empty()) {  // They are treated as offsets of a single group.
     view.offsets = m.row_factors.as<const uint32_t>();
     view.offset_groups = 1;
     view.offset_shift = shift_of(m.cols, m.cols);

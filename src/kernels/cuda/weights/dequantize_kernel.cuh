@@ -14,7 +14,7 @@
 namespace walsh::cuda::detail {
 namespace {
 
-// Warps take consecutive k-tiles of 256 columns, at most one segment of 1024.
+// Warps take consecutive k-tiles of 256 columns, at most one segment of 1024 together.
 constexpr int kWarps = 4;
 
 __device__ uint32_t pack_pair(float a, float b, bool bf16) {
@@ -47,7 +47,7 @@ __device__ void join_k_tiles(float (&value)[2][4][8], const KTileShape& shape, f
   }
 }
 
-// Holds the part of a pass's description that a warp needs besides codes, the same for every tile.
+// Holds what a warp needs of a pass besides codes. It is the same for every tile.
 struct KTileState {
   KTileShape shape;
   uint32_t signs[8] = {};
@@ -99,8 +99,8 @@ __device__ void store_floats(const float* v, uint32_t signs, void* out) {
   }
 }
 
-// Output is uint16_t for values of 16 bits, or float. (Both in one kernel would need more registers
-// than there are.)
+// Stores a row. Output is uint16_t for values of 16 bits, or float. (A kernel for both would need
+// more registers than there are.)
 template <typename Output>
 __device__ void store_row(const float (&value)[2][4][8], const uint32_t (&signs)[8],
                           const DequantizeTarget& target, int row, int k_tile, int t) {
@@ -120,20 +120,20 @@ __device__ void store_row(const float (&value)[2][4][8], const uint32_t (&signs)
       for (int p = 0; p < 4; ++p)
         packed[p] = pack_pair(v[2 * p], v[2 * p + 1], target.bf16) ^
                     (signs[k] << (4 * t + p) & 0x80008000u);
-      // This store instruction is explicit: a plain assignment is compiled to four stores, which
-      // write each sector in four parts.
+      // This store instruction is explicit, because a plain assignment is compiled to four stores,
+      // which write each sector in four parts.
       __stcg(reinterpret_cast<uint4*>(out + column + 8 * t),
              make_uint4(packed[0], packed[1], packed[2], packed[3]));
     }
   }
 }
 
-// Stands for the decoder of a second pass where there is none.
+// Stands for the decoder of a second pass if there is none.
 struct NoPass {
   static constexpr int kVectors = 0;
 };
 
-// Holds a stage of a warp's ring; a residual format has a second pass in each.
+// Holds a stage of a warp's ring. A residual format has a second pass in each.
 template <typename First, typename Second>
 struct Stage {
   TileStage<First> first;
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(kWarps * 32, Second::kVectors ? 2 : 3)
         store_row<Output>(value, kNone, target, row, k_tile, t);
       }
     }
-    __syncwarp();  // the stage may be refilled
+    __syncwarp();  // The stage may be refilled.
   }
 }
 

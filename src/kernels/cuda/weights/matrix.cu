@@ -15,7 +15,7 @@
 namespace walsh::cuda {
 namespace {
 
-constexpr int kUnit = 32;  // columns of one unit of stored codes
+constexpr int kUnit = 32;  // A unit of stored codes has this many columns.
 constexpr int kThreads = 256;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) {
@@ -23,16 +23,16 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) {
 }
 
 struct CodeShape {
-  int64_t rows, stored_units;  // units of 32 columns per stored row
+  int64_t rows, stored_units;  // `stored_units` is the units of 32 columns per stored row.
   int64_t tiles, chunks;
 };
 
-// Each thread writes the words of one lane, chunk and row of the tile.
+// Packs scalar codes. Each thread writes the words of one lane, chunk and row of the tile.
 template <int Bits>
 __global__ void pack_codes(const uint32_t* stored, uint32_t* out, CodeShape shape) {
-  constexpr int kWords = Bits == 8 ? 8 : Bits;        // per row, lane and chunk
-  constexpr int kChunks = Bits == 3 ? 2 : 1;          // per piece
-  constexpr int kVectors = 2 * kWords * kChunks / 4;  // per piece
+  constexpr int kWords = Bits == 8 ? 8 : Bits;        // It is per row, lane and chunk.
+  constexpr int kChunks = Bits == 3 ? 2 : 1;          // It is per piece.
+  constexpr int kVectors = 2 * kWords * kChunks / 4;  // It is per piece.
   const int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const int lane = static_cast<int>(index % 32), half = static_cast<int>(index / 32 % 2);
   const int64_t chunk = index / 64 % shape.chunks, tile = index / 64 / shape.chunks;
@@ -99,12 +99,13 @@ __global__ void pack_codebook(const int8_t* codebook, uint16_t* out, int residua
 
 struct GroupShape {
   int64_t rows, tiles, groups;
-  int64_t stored_groups;  // per row of `in`
-  int64_t sub_groups;     // per row of `factors`
-  int64_t per_stored;     // groups per stored group
+  int64_t stored_groups;  // A row of `in` has this many groups.
+  int64_t sub_groups;     // A row of `factors` has this many sub-groups.
+  int64_t per_stored;     // A stored group has this many groups.
 };
 
-// Reorders [rows][groups] to [tile][group][g][2], times a factor per group if there are factors.
+// Reorders [rows][groups] to [tile][group][g][2], multiplied by a factor per group if there are
+// factors.
 __global__ void pack_groups(const __half* in, const __half* factors, __half* out,
                             GroupShape shape) {
   const int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -148,7 +149,7 @@ void check_code(const ScalarCode& code, int64_t rows, int64_t cols) {
                   std::to_string(code.sub_group ? code.sub_group : code.group));
 }
 
-// Returns the grouping of scales and offsets of a pass.
+// Returns how scales and offsets of a pass are grouped.
 ScalarCode grouping(const Format& format, int pass, int64_t cols) {
   if (format.kind == CodeKind::scalar) return format.code[pass];
   ScalarCode code;
@@ -157,7 +158,7 @@ ScalarCode grouping(const Format& format, int pass, int64_t cols) {
   return code;
 }
 
-// Returns the shape of a packed pass, without memory.
+// Returns the shape of a packed pass without allocating memory.
 Matrix describe(const Format& format, int pass, int64_t rows, int64_t cols) {
   Matrix matrix;
   matrix.code = matrix_code(format, pass);
@@ -253,7 +254,7 @@ Matrix allocate_matrix(const Format& format, int pass, int64_t rows, int64_t col
 
 namespace {
 
-// Repacks into allocated memory.
+// Repacks a pass into allocated memory.
 void pack_into(const Matrix& m, const Format& format, int pass, int64_t cols,
                const StoredPass& stored, Stream stream) {
   if (is_trellis(m.code.decoder)) {
@@ -308,7 +309,7 @@ void fill_matrix(const Matrix& matrix, const Tensor& tensor, int pass, Uploader&
     for (const auto& span : spans)
       total += round_256(span.size());
     if (staging.bytes() < total) {
-      staging = Buffer();  // frees the old memory before a larger buffer is allocated
+      staging = Buffer();  // This frees the old memory before a larger buffer is allocated.
       staging = Buffer(total);
     }
     uint64_t begin = 0;

@@ -40,20 +40,22 @@ namespace walsh::cuda {
 
 inline constexpr int kTileRows = 16;
 inline constexpr int kChunkColumns = 128;
-inline constexpr int kKTileColumns = 256;  // the part of a row that a warp processes at once
-inline constexpr int kPaddedColumns = kKTileColumns;  // inputs are padded to multiples of it
+// A warp processes this part of a row at once.
+inline constexpr int kKTileColumns = 256;
+inline constexpr int kPaddedColumns = kKTileColumns;  // Inputs are padded to multiples of it.
 
 // Holds one pass of a coded tensor.
 struct Matrix {
   MatrixCode code;
-  int64_t rows = 0;          // logical
-  int64_t cols = 0;          // a multiple of 256
-  int64_t group = 0;         // columns per scale: 32, 128, 256, or cols (one scale per row)
-  int64_t offset_group = 0;  // columns per offset; 0: no offsets
+  int64_t rows = 0;  // It is the number without padding.
+  int64_t cols = 0;  // It is a multiple of 256.
+  // A scale holds for this many columns: 32, 128, 256, or cols (one scale per row).
+  int64_t group = 0;
+  int64_t offset_group = 0;  // An offset holds for this many columns; 0: no offsets.
   Buffer codes, scales, offsets;
   // The rows of trellis codes are multiplied by these and by unit: fp16 [tile][g][2].
   Buffer row_factors;
-  Buffer table;  // for decoders that have one (table_bytes)
+  Buffer table;  // Decoders that need one have it (table_bytes).
 
   int64_t tiles() const { return (rows + kTileRows - 1) / kTileRows; }
   int64_t groups() const { return (cols + group - 1) / group; }
@@ -62,7 +64,7 @@ struct Matrix {
   }
 };
 
-// A plain matrix is row-major, as in the file.
+// Holds a plain matrix, row-major as in the file.
 struct DenseMatrix {
   DType type = DType::f32;
   int64_t rows = 0, cols = 0;
@@ -73,10 +75,10 @@ struct DenseMatrix {
 struct StoredPass {
   const void* codes = nullptr;
   const void* scales = nullptr;
-  const void* offsets = nullptr;     // null: none
-  const void* sub_scales = nullptr;  // null: none
-  const void* codebook = nullptr;    // null: the format's
-  const void* col_scales = nullptr;  // null: none
+  const void* offsets = nullptr;     // Null means none.
+  const void* sub_scales = nullptr;  // Null means none.
+  const void* codebook = nullptr;    // Null means the format's.
+  const void* col_scales = nullptr;  // Null means none.
 };
 
 // Allocates the device memory for a pass of a [rows, cols] tensor.
@@ -85,8 +87,8 @@ Matrix allocate_matrix(const Format& format, int pass, int64_t rows, int64_t col
 Matrix pack_matrix(const Format& format, int pass, int64_t rows, int64_t cols,
                    const StoredPass& stored, Stream stream);
 // Copies pass `pass` of a tensor to the device, unless its arrays are there (Tensor::on_gpu), and
-// repacks it there. `staging` is device memory for the stored arrays, enlarged if necessary. The
-// work is ordered on the uploader's stream.
+// repacks it there. `staging` is device memory for the stored arrays, which is enlarged if
+// necessary. The work is ordered on the uploader's stream.
 Matrix upload_matrix(const Tensor& tensor, int pass, Uploader& uploader, Buffer& staging);
 DenseMatrix upload_dense(const Tensor& tensor, Uploader& uploader);
 
@@ -96,20 +98,22 @@ DenseMatrix upload_dense(const Tensor& tensor, Uploader& uploader);
 // is byte 32 t + 8 i + r of its 128. Values, scales and rounding are those of the CPU's
 // quantize_i8.
 struct Activations {
-  int64_t cols = 0;  // a multiple of 256
-  int group = 128;   // columns per scale: 128 for rotated inputs, 32 for others
+  int64_t cols = 0;  // It is a multiple of 256.
+  // A scale holds for this many columns: 128 for rotated inputs, 32 for others.
+  int group = 128;
   int planes = 1;
   int64_t max_m = 0;
-  Buffer q;       // int8 [max_m * planes][cols]
-  Buffer scales;  // float [max_m * planes][cols / group]
-  Buffer sums;    // int32 [max_m * planes][cols / group]: sums of q over a group
+  Buffer q;       // It is int8 [max_m * planes][cols].
+  Buffer scales;  // It is float [max_m * planes][cols / group].
+  // It is int32 [max_m * planes][cols / group]; these are sums of q over a group.
+  Buffer sums;
 
   Activations() = default;
   Activations(int64_t max_m, int64_t cols, int group, int planes);
   uint64_t bytes() const { return q.bytes() + scales.bytes() + sums.bytes(); }
 };
 
-// Returns the byte of a chunk of Activations::q that holds column c (0..127) of the chunk.
+// Returns which byte of a chunk of Activations::q holds column c (0..127) of the chunk.
 constexpr int activation_byte(int c) {
   return (c % 32 / 8) * 32 + (c / 32) * 8 + c % 8;
 }

@@ -17,16 +17,16 @@ constexpr int kMostWords = 16;
 
 struct TrellisShape {
   int64_t rows, tiles, k_tiles;
-  int64_t stored_tiles;  // tiles of 16 columns in a row of tiles
-  int64_t padded;        // stored columns
-  int64_t groups;        // groups of Matrix::group columns
+  int64_t stored_tiles;  // A row of tiles has this many tiles of 16 columns.
+  int64_t padded;        // It is the number of stored columns.
+  int64_t groups;        // It is the number of groups of Matrix::group columns.
   int group;
-  int step_bytes;  // of eight steps, which equals the bits of one step
-  int blocks;      // column blocks per row
+  int step_bytes;  // Eight steps take this much, which equals the bits of one step.
+  int blocks;      // A row has this many column blocks.
   bool block_scales;
 };
 
-// Each thread writes the words of one lane and k-tile.
+// Packs trellis codes. Each thread writes the words of one lane and k-tile.
 __global__ void pack_codes(const uint8_t* stored, uint32_t* out, TrellisShape shape) {
   const int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const int lane = static_cast<int>(index % 32);
@@ -46,12 +46,12 @@ __global__ void pack_codes(const uint8_t* stored, uint32_t* out, TrellisShape sh
   }
   uint32_t* to = out + (tile * shape.k_tiles + k_tile) * 32 * count;
   for (int i = 0; i < count; ++i) {
-    const int in_vector = count - i / 4 * 4 < 4 ? 2 : 4;  // the last vector may be half as long
+    const int in_vector = count - i / 4 * 4 < 4 ? 2 : 4;  // The last vector may be half as long.
     to[i / 4 * 128 + lane * in_vector + i % 4] = words[i];
   }
 }
 
-// Returns the row that is number `i` of 16 in the order of scales.
+// Returns which row is number `i` of 16 in the order of scales.
 __device__ int row_of(int i) {
   return i / 2 + 8 * (i % 2);
 }
@@ -72,7 +72,7 @@ __global__ void pack_scales(const __half* stored, __half* out, TrellisShape shap
   out[index] = value;
 }
 
-// Makes [tile][g][2] from the rows' factors, or ones if there are none.
+// Makes [tile][g][2] from the factors of the rows, or ones if there are none.
 __global__ void pack_rows(const __half* stored, __half* out, TrellisShape shape) {
   const int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const int64_t tile = index / kTileRows;

@@ -1,6 +1,6 @@
-// Holds a tile of coded weights in registers: 16 rows by 256 columns per warp in the order of
-// weights/matrix.h, one row of every lane at a time, decoded and rotated back to the original
-// basis.
+// Holds a tile of coded weights in registers, decoded and rotated back to the original basis. A
+// warp has 16 rows by 256 columns in the order of weights/matrix.h, one row of every lane at a
+// time.
 //
 // A lane (g = lane / 4, t = lane % 4) holds columns 128 c + 32 i + 8 t + r of rows g and g + 8 (c <
 // 2, i < 4, r < 8). The inverse transform of a segment is H over its column index, whose bits are
@@ -26,40 +26,43 @@ namespace walsh::cuda::detail {
 
 // Describes one pass of a coded matrix in the form that kernels take.
 struct PassView {
-  const uint4* codes = nullptr;      // [tile][k-tile][vector][lane]
-  const uint32_t* scales = nullptr;  // fp16 pairs [tile][group][g]
-  // These are offsets in the same layout, or null; for trellis codes the factors of the rows.
+  const uint4* codes = nullptr;      // Its shape is [tile][k-tile][vector][lane].
+  const uint32_t* scales = nullptr;  // They are fp16 pairs [tile][group][g].
+  // These are offsets in the same layout, or null. For trellis codes they are the factors of the
+  // rows.
   const uint32_t* offsets = nullptr;
-  int k_tiles = 0;                  // of 256 columns
-  int groups = 0, group_shift = 0;  // the group of a column is column >> shift
+  int k_tiles = 0;                  // They have 256 columns.
+  int groups = 0, group_shift = 0;  // The group of a column is column >> group_shift.
   int offset_groups = 0, offset_shift = 0;
-  LevelTable level_low{}, level_high{};  // MatrixCode::low, high
-  float unit = 1;                        // MatrixCode::unit if levels are integers
-  const void* table = nullptr;           // Matrix::table
-  int cols = 0;                          // padded columns, which determine the rotation's segments
-  int full_cols = 0;                     // columns in whole blocks
-  int block = 0;                         // of the rotation; 0: not rotated
+  LevelTable level_low{}, level_high{};  // They are MatrixCode::low and high.
+  float unit = 1;                        // It is MatrixCode::unit if levels are integers.
+  const void* table = nullptr;           // It is Matrix::table.
+  // It is the padded number of columns, which determines the rotation's segments.
+  int cols = 0;
+  int full_cols = 0;  // This many columns are in whole blocks.
+  int block = 0;      // It is the rotation's; 0: not rotated.
   uint32_t seed = 0;
   bool signs = false;
 };
 
-// Says how a rotation's segments divide a k-tile: which butterflies join its blocks of 32.
+// Says how a rotation's segments divide a k-tile, by which butterflies join its blocks of 32.
 struct KTileShape {
-  uint32_t join64 = 0;   // bit j: blocks 2 j and 2 j + 1 are joined
-  uint32_t join128 = 0;  // bit c: the pairs of chunk c are joined
+  uint32_t join64 = 0;   // Bit j says that blocks 2 j and 2 j + 1 are joined.
+  uint32_t join128 = 0;  // Bit c says that the pairs of chunk c are joined.
   bool join256 = false;
-  bool join512 = false, join1024 = false;  // joined with neighbouring k-tiles
-  float norm = 0;                          // 1 / sqrt(segment size) if join256
+  bool join512 = false, join1024 = false;  // Neighbouring k-tiles are joined.
+  float norm = 0;                          // It is 1 / sqrt(segment size) if join256.
 
   __device__ float norm_of(int c, int i) const {
     if (join256) return norm;
-    if (join128 >> c & 1u) return 0.08838834764831845f;                     // 1 / sqrt(128)
-    return join64 >> (2 * c + i / 2) & 1u ? 0.125f : 0.17677669529663689f;  // 64, 32
+    if (join128 >> c & 1u) return 0.08838834764831845f;  // It is 1 / sqrt(128).
+    // These are for 64 and 32.
+    return join64 >> (2 * c + i / 2) & 1u ? 0.125f : 0.17677669529663689f;
   }
 };
 
-// Returns the size of the segment that contains `column` (rotation_segments): blocks, then
-// descending powers of two.
+// Returns the size of the segment that contains `column` (rotation_segments): blocks come first,
+// then descending powers of two.
 __device__ inline int segment_size(int column, const PassView& w) {
   int position = column - w.full_cols;
   if (position < 0) return w.block;
@@ -89,7 +92,7 @@ __device__ inline KTileShape k_tile_shape(int k_tile, const PassView& w) {
 }
 
 __device__ inline uint32_t sign_bit(uint32_t seed, uint32_t column) {
-  uint32_t h = column * 0x9E3779B9u + seed;  // fmix32, see rotation.h
+  uint32_t h = column * 0x9E3779B9u + seed;  // This is fmix32, see rotation.h.
   h = (h ^ (h >> 16)) * 0x85EBCA6Bu;
   h = (h ^ (h >> 13)) * 0xC2B2AE35u;
   return (h ^ (h >> 16)) >> 31;
@@ -112,11 +115,12 @@ __device__ inline void k_tile_signs(int k_tile, const PassView& w, int lane, uin
 template <typename Decoder>
 struct TileStage {
   uint4 codes[Decoder::kVectors][32];
-  uint32_t scales[8][8];   // fp16 pairs of rows g and g + 8: per 32 columns, or entries 0 and 4
-  uint32_t offsets[2][8];  // per 128 columns
+  // These are fp16 pairs of rows g and g + 8, per 32 columns, or entries 0 and 4.
+  uint32_t scales[8][8];
+  uint32_t offsets[2][8];  // They are per 128 columns.
 };
 
-// Starts the copies of a stage; the caller commits once per call.
+// Starts the copies of a stage. The caller commits once per call.
 template <typename Decoder>
 __device__ inline void load_stage(TileStage<Decoder>& stage, const PassView& w, int tile,
                                   int k_tile, int lane) {
@@ -149,7 +153,8 @@ __device__ inline void decode_rows(const PassView& w,
   constexpr int kWords = Decoder::kVectors;
 #pragma unroll
   for (int c = 0; c < 2; ++c) {
-    uint32_t row[kWords];  // selected instead of indexed, because `half` is a loop variable
+    // It is selected instead of indexed, because `half` is a loop variable.
+    uint32_t row[kWords];
 #pragma unroll
     for (int k = 0; k < kWords; ++k)
       row[k] = half ? words[(2 * c + 1) * kWords + k] : words[2 * c * kWords + k];
@@ -174,8 +179,8 @@ __device__ inline void load_words(const TileStage<Decoder>& stage, int lane,
   }
 }
 
-// Does what decode_rows does, for trellis codes, where lanes have other columns (trellis_layout.h):
-// the columns of block i belong to two tiles, which two lanes of each four have.
+// Computes f16 pairs of trellis codes, where lanes have other columns (trellis_layout.h): the
+// columns of block i belong to two tiles, which two lanes of each four have.
 template <typename Decoder>
 __device__ inline void decode_steps(const PassView& w, const TileStage<Decoder>& stage, int lane,
                                     int half, uint32_t (&levels)[2][4][4]) {
@@ -196,7 +201,7 @@ __device__ inline void decode_steps(const PassView& w, const TileStage<Decoder>&
   }
 }
 
-// Computes f16 pairs of a row's levels: pair [c][i][p] has columns r = 2 p and 2 p + 1.
+// Computes f16 pairs of a row's levels. Pair [c][i][p] has columns r = 2 p and 2 p + 1.
 template <typename Decoder>
 __device__ inline void decode_levels(const PassView& w, const TileStage<Decoder>& stage, int lane,
                                      int half, uint32_t (&levels)[2][4][4]) {
@@ -229,7 +234,7 @@ __device__ inline float offset_of(const TileStage<Decoder>& stage, const PassVie
                                                       : 0.0f;
 }
 
-// Returns this lane's part of operand B of the H16 product: pairs of +-1.
+// Returns this lane's part of operand B of the H16 product, which is pairs of +-1.
 __device__ inline uint32_t hadamard_fragment(int lane) {
   const int g = lane / 4, t = lane % 4;
   const uint32_t odd = __popc(t & (g >> 1)) & 1;
